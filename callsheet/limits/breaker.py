@@ -39,16 +39,13 @@ Those of a gateway outlast its restart: up to half a minute together.
 
 
 class Breaker:
-    """Lets jobs through to the service, or not.
+    """Lets jobs through to the service, or not. `stop` says why the buying must end; None while it may go on.
 
     Args:
         stop_after: doubts or losses, one after another, that pause the buying (the setting `stop_after`).
         ask: sends a free request; raises `ServiceError` where the service does not answer it.
         note: is told when buying pauses, and when it goes on.
         backoff: the seconds of a pause, by its number.
-
-    Attributes:
-        stop: why the buying must end; None while it may go on.
     """
 
     def __init__(
@@ -79,13 +76,9 @@ class Breaker:
         self._recovered()
 
     def wrong(self, trouble: Trouble, why: str, *, hint: str = "", told: float = 0.0) -> None:
-        """Something went wrong with a job.
+        """Something went wrong with a job; `why` are the words of the service or the network.
 
-        Args:
-            trouble: what.
-            why: the same in words, as the service or the network said it.
-            hint: of a gateway: what a person can do about it.
-            told: of a gateway: seconds to wait, by its answer; 0 where it does not say.
+        Of a gateway, `hint` is what a person can do, and `told` are the seconds that its answer says.
         """
         self._streaks[trouble] += 1
         self._why = why

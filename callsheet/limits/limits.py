@@ -68,8 +68,7 @@ class Turn:
     def answered(self, rate: tuple[int, int, int, float | None] | None) -> None:
         """Reports an answer of the service, of any status, before `window_full` or `lanes_full`.
 
-        Args:
-            rate: its `X-RateLimit-*` headers (`service.models.RateHeaders`); None where it has none.
+        `rate`: its `X-RateLimit-*` headers (`service.models.RateHeaders`); None where it has none.
         """
         self._limits.lanes.proven = True
         if rate is not None:
@@ -117,9 +116,7 @@ class AccountLimits:
         remembered: the limits that an earlier run has learned.
         clock: the source of time.
 
-    Attributes:
-        submissions: requests that left this machine.
-        rate_limited: requests that were answered 429.
+    `submissions` left this machine, and `rate_limited` of them were answered 429.
     """
 
     def __init__(

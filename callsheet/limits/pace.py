@@ -113,11 +113,7 @@ class Pace:
     def learn(self, sent_at: float, *, limit: int, remaining: int, ends: float) -> None:
         """Takes in an answer's headers; answers may come in any order.
 
-        Args:
-            sent_at: the request that was answered, as `send` returned it.
-            limit: requests per window.
-            remaining: requests left in it.
-            ends: the moment of its reset; infinity where that is not known.
+        `sent_at` is what `send` returned, `ends` the moment of the reset: infinity where that is not known.
         """
         self.limit = limit
         own, later = self._sent_after(sent_at - COUNTED_FOR), self._sent_after(sent_at)

@@ -52,10 +52,8 @@ class Judge:
     anything else or takes longer is not asked any more: after an odd line nobody knows which file the next
     one is about.
 
-    Args:
-        line: the program with its arguments, as on a command line.
-        note: called once where it fails, with the reason and what it has written to stderr.
-        patience: seconds that it may take for a file.
+    `line` is the program with its arguments. `note` is called once where it fails, with the reason and what
+    it has written to stderr. `patience`: seconds that it may take for a file.
     """
 
     def __init__(self, line: str, note: Callable[[str], None], patience: float = PATIENCE) -> None:

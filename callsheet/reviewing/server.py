@@ -150,12 +150,8 @@ async def serve(settings: BatchSettings, port: int, announce: Callable[[str], No
     """Serves the page until Ctrl-C.
 
     Args:
-        settings: the config.
         port: of 127.0.0.1; 0 for any that is free.
         announce: called with the link that opens the page, as soon as it can be opened.
-
-    Returns:
-        How far the batch is reviewed at the end.
 
     Raises:
         ConfigError: the port cannot be used.
@@ -203,15 +199,19 @@ def listening(
 ) -> Iterator[tuple[str, uvicorn.Server, socket.socket]]:
     """The link to what is served, the server that has not begun, and the socket that it is to serve.
 
-    Args:
-        app: what is served to whom the guard lets pass.
-        port: of 127.0.0.1; 0 for any that is free.
-        token: of the link; None for a new one.
+    `app` is served to whom the guard lets pass. `port` 0 is any that is free, and `token` None a new one.
 
     Raises:
         ConfigError: the port cannot be used.
     """
-    with _listener(port) as listener:
+    try:
+        listener = socket.create_server(("127.0.0.1", port))
+    except (OSError, OverflowError) as error:
+        in_use = getattr(error, "errno", None) == errno.EADDRINUSE
+        reason = "another program uses it" if in_use else "it cannot be used"
+        hint = "Without --port any free one is taken."
+        raise ConfigError(f"port {port} of 127.0.0.1: {reason}", hint=hint) from None
+    with listener:
         guard = Guard(app, listener.getsockname()[1], token)
         config = uvicorn.Config(
             guard,
@@ -223,19 +223,6 @@ def listening(
             timeout_graceful_shutdown=1,
         )
         yield guard.link, _Server(config), listener
-
-
-@contextmanager
-def _listener(port: int) -> Iterator[socket.socket]:
-    try:
-        listener = socket.create_server(("127.0.0.1", port))
-    except (OSError, OverflowError) as error:
-        in_use = getattr(error, "errno", None) == errno.EADDRINUSE
-        reason = "another program uses it" if in_use else "it cannot be used"
-        hint = "Without --port any free one is taken."
-        raise ConfigError(f"port {port} of 127.0.0.1: {reason}", hint=hint) from None
-    with listener:
-        yield listener
 
 
 def _app(ledger: Ledger, settings: BatchSettings, pages: _Pages) -> Starlette:

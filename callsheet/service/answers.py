@@ -53,11 +53,7 @@ _objects = TypeAdapter(tuple[dict[str, Any], ...])
 
 
 def read_answer(response: httpx.Response, validate: Callable[[Any], T]) -> T:
-    """The body of a 2xx answer, validated.
-
-    Args:
-        response: the answer, with its body read.
-        validate: turns parsed JSON into the wanted type.
+    """The body of a 2xx answer that is read; `validate` turns the parsed JSON into the wanted type.
 
     Raises:
         MaybeSent: the body is not JSON, or not of the wanted type. The message has the generation's id where
@@ -110,13 +106,10 @@ def _read_model(entry: Mapping[str, Any]) -> Model:
 
 
 def refusal(name: str, response: httpx.Response, *, api_key: str, hint: str = "") -> Refusal:
-    """The error for an answer that is not a 2xx, by its status and code (INTERFACE 7).
+    """The error for an answer that is not a 2xx and is read, by its status and code (INTERFACE 7).
 
-    Args:
-        name: method and path, for the message.
-        response: the answer, with its body read.
-        api_key: removed from the message, because some services repeat the key that they refuse.
-        hint: the end of the error's hint where the body is not the interface's.
+    `name` begins the message, from which the API key is removed: some services repeat the key that they
+    refuse. `hint` is the end of the error's hint where the body is not the interface's.
     """
     status, headers = response.status_code, response.headers
     body = _error_body(response)
@@ -190,11 +183,8 @@ def redirect(response: httpx.Response) -> str:
 def transport_failures(name: str, hint: str = "") -> Iterator[None]:
     """Turns every exception of the transport, and of the layers below it, into `NotSent` or `MaybeSent`.
 
-    `NotSent` needs certainty: only the transport's `Unsent` gives it.
-
-    Args:
-        name: method and path, for the message.
-        hint: the end of the error's hint; what is known to be wrong comes before it.
+    `NotSent` needs certainty: only the transport's `Unsent` gives it. `name` begins the message, and `hint`
+    is the end of the error's hint; what is known to be wrong comes before it.
     """
     try:
         yield

@@ -157,10 +157,7 @@ class Client:
 
         An answer with a file is a finished video, unless its status says another thing that the interface
         knows. A status that it does not know is not the end. An answer about another id is `MaybeSent`.
-
-        Args:
-            generation_id: the id of its submission.
-            within: seconds for which the caller can wait.
+        `within`: seconds for which the caller can wait.
         """
         path = f"/v2/videos/generations/{quote(generation_id, safe='')}"
         try:
@@ -191,11 +188,7 @@ class Client:
         """What the project was charged on each UTC day of a range of any length, in dollars (INTERFACE 4.7).
 
         It is asked for in pieces of whole days. The first and the last day count from `start` and until
-        `end`. Recent charges may be missing.
-
-        Args:
-            start: the first moment, with a time zone.
-            end: the last moment, with a time zone, after `start` and not in the future.
+        `end`, which have a time zone; the end is not in the future. Recent charges may be missing.
 
         Raises:
             MaybeSent: an answer does not have each day of its range once.
