@@ -281,17 +281,6 @@ def test_authorities_that_are_not_there_are_named_with_their_variable(
             Client("https://service.test", KEY)
 
 
-def test_a_certificate_that_is_not_trusted_is_said_before_the_address(tmp_path: Path) -> None:
-    with serve(BALANCE, tls=certificate(tmp_path)) as server, pytest.raises(NotSent) as caught:
-        ask(server.url, lambda client: client.balance())
-    assert "SSLCertVerificationError" in caught.value.message
-    said, variable, address = caught.value.hint.partition("SSL_CERT_FILE")
-    assert said.startswith("The server's certificate is not trusted: self-signed certificate.")
-    assert variable
-    assert server.url in address
-    assert server.requests == []
-
-
 def test_a_server_without_tls_is_said_before_the_address() -> None:
     def answer_in_plain_text() -> None:
         with listener.accept()[0] as connection:

@@ -149,8 +149,15 @@ def test_without_a_connection_nothing_was_sent(tmp_path: Path) -> None:
         run("http://no-such-host.invalid", image)
     with full_backlog() as port, pytest.raises(NotSent):
         run(f"http://127.0.0.1:{port}", image, connect_timeout=0.2)
-    with serve(json_reply(IMAGE), tls=certificate(tmp_path)) as untrusted, pytest.raises(NotSent):
+    with (
+        serve(json_reply(IMAGE), tls=certificate(tmp_path)) as untrusted,
+        pytest.raises(NotSent, match="SSLCertVerificationError") as caught,
+    ):
         run(untrusted.url, image)
+    said, variable, address = caught.value.hint.partition("SSL_CERT_FILE")
+    assert said.startswith("The server's certificate is not trusted: self-signed certificate.")
+    assert variable
+    assert untrusted.url in address, "only then"
     assert untrusted.requests == []
     with serve(json_reply(IMAGE)) as plain, pytest.raises(NotSent):
         run(plain.url.replace("http:", "https:"), image, connect_timeout=0.5)
