@@ -26,13 +26,7 @@ _GRACE = 2.0  # seconds to end by itself when nothing more is asked
 
 
 class Judged(BaseModel):
-    """What the program says of a file; a field that it has besides is not read.
-
-    Attributes:
-        score: any number.
-        flags: short texts for people; more than 200 characters are cut off.
-        reject: whether the file is rejected.
-    """
+    """What the program says of a file; a field that it has besides is not read. A longer flag is cut off."""
 
     model_config = ConfigDict(strict=True, allow_inf_nan=False)
 
