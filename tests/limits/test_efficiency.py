@@ -95,7 +95,7 @@ def side_by_side(scenario: Scenario, runs: int) -> tuple[float, float, list[int]
     return run_virtual(main())
 
 
-@pytest.mark.parametrize("shape", mostly_soak(DEFINED, BY_THE_CLOCK, OF_NEWEST))
+@pytest.mark.parametrize("shape", mostly_soak(DEFINED, OF_NEWEST))
 def test_two_runs_on_one_account_find_their_parts_by_the_answers_alone(shape: str) -> None:
     ratio, refused_part, got = side_by_side(Scenario(shape, {IMAGE: 600}, 200, SLOW), runs=2)
     assert ratio >= 0.97
@@ -110,7 +110,7 @@ def test_what_others_send_on_the_same_account_is_seen_in_the_answers(shape: str)
         assert refused(run) < 0.02
 
 
-@pytest.mark.parametrize("shape", mostly_soak(SHAPES, FROM_THE_FIRST, OF_NEWEST, BUCKETS[0]))
+@pytest.mark.parametrize("shape", mostly_soak(SHAPES, FROM_THE_FIRST, BUCKETS[0]))
 def test_a_limit_that_changes_during_the_run_is_followed(shape: str) -> None:
     scenario = Scenario(shape, {IMAGE: 600}, 400, SLOW)
 
