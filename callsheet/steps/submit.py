@@ -23,7 +23,6 @@ from callsheet.errors import (
     BudgetReached,
     CallsheetError,
     InputError,
-    MaybeSent,
     PriceChanged,
     Refusal,
     ServiceError,
@@ -306,13 +305,12 @@ class _Buyer:
     ) -> _End | float:
         """Carries out the verdict on a POST that was not accepted."""
         run, why, most = self._run, str(error), self._run.settings.attempts
-        if isinstance(error, Refusal) and error.rate:  # without it, it may be a gateway's word
+        if error.rate:  # otherwise it may be a gateway's word
             turn.answered(error.rate)
         verdict = verdicts.submit(error)
-        told = (error.retry_after if isinstance(error, Refusal) else None) or 0.0
+        told = error.retry_after or 0.0
         if verdict is Verdict.IN_DOUBT:
-            if isinstance(error, MaybeSent):
-                attempt = replace(attempt, generation_id=error.generation_id)
+            attempt = replace(attempt, generation_id=error.generation_id)
             await run.ledger.doubt(attempt, why)
             run.doubts(attempt, why)
             return _End.IN_DOUBT
