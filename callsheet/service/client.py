@@ -73,7 +73,7 @@ class Client:
     """The service, as one workspace sees it. Use it in an `async with`.
 
     Args:
-        base_url: the service's address, without the version.
+        base_url: the service's address, without the version (`config.checks.service_address`).
         api_key: `sk_...` (INTERFACE 5), perhaps with blanks around it.
         key_place: where the key is from, in words. No message repeats the key itself.
         connect_timeout: seconds to wait for a connection.
@@ -108,8 +108,6 @@ class Client:
             base = httpx.URL(self.base_url)
         except httpx.InvalidURL as error:
             raise ConfigError(f"service.base_url is not a URL: {error}") from None
-        if base.scheme not in ("http", "https") or not base.raw_host:
-            raise ConfigError("service.base_url is not a URL: it must begin with http:// or https://")
         self._connections = Connections()
         self._connections.prepare(base)
         self._headers = {**_HEADERS, "Authorization": f"Bearer {self._key}"}
