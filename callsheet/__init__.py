@@ -179,9 +179,9 @@ def review(config: Config, marks: Rows, settings: Values | None = None) -> Revie
             `marks`, from 1.
         LedgerError: the ledger cannot be read or written.
     """
-    from callsheet.python import reviews
+    from callsheet.python import dataframes
 
-    return reviews.review(config, marks, settings)
+    return dataframes.review(config, marks, settings)
 
 
 def reviews(
@@ -195,9 +195,9 @@ def reviews(
     Raises:
         LedgerError: the ledger cannot be read.
     """
-    from callsheet.python import reviews
+    from callsheet.python import dataframes
 
-    return reviews.reviews(config, settings, as_arrow=as_arrow)
+    return dataframes.reviews(config, settings, as_arrow=as_arrow)
 
 
 def manifest(

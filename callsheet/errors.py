@@ -203,9 +203,20 @@ SERVICE_CODES = (
 
 
 class ServiceError(CallsheetError):
-    """A request to the service did not succeed."""
+    """A request to the service did not succeed.
+
+    Attributes:
+        retry_after: seconds to wait (`Retry-After`); None where no answer says so. A 429 has it when the
+            window is full, and has none when the lanes are full (INTERFACE 7).
+        rate: the rate-limit headers of an answer to a submission (INTERFACE 8): the limit, what remains, the
+            window's end and the service's clock, both in Unix seconds; None where there are none.
+        generation_id: the service's id where an answer had one, and nothing that can be stored.
+    """
 
     exit_code = 4
+    retry_after: float | None = None
+    rate: tuple[int, int, int, float | None] | None = None
+    generation_id: str | None = None
 
 
 class NotSent(ServiceError):
@@ -213,13 +224,7 @@ class NotSent(ServiceError):
 
 
 class MaybeSent(ServiceError):
-    """The request left and no readable answer came: a paid request is in doubt.
-
-    Attributes:
-        generation_id: the service's id where the answer had one, and nothing that can be stored.
-    """
-
-    generation_id: str | None = None
+    """The request left and no readable answer came: a paid request is in doubt."""
 
 
 class Refusal(ServiceError):
@@ -232,16 +237,10 @@ class Refusal(ServiceError):
         status: the HTTP status.
         code: the service's code; `http_<status>` where the answer had none.
         param: the offending parameter, where the service names one.
-        rate: the rate-limit headers of an answer to a submission (INTERFACE 8): the limit, what remains, the
-            window's end and the service's clock, both in Unix seconds; None where it has none.
-        retry_after: seconds to wait (`Retry-After`); None where the answer does not say. A 429 has it when
-            the window is full, and has none when the lanes are full (INTERFACE 7).
         date: the service's clock when it answered (`Date`), in Unix seconds; None where missing.
     """
 
-    retry_after: float | None = None
     date: float | None = None
-    rate: tuple[int, int, int, float | None] | None = None
 
     def __init__(
         self, message: str, *, status: int, code: str = "", param: str | None = None, hint: str = ""

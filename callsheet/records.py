@@ -287,20 +287,14 @@ class StoredFile:
 
 @dataclass(frozen=True, slots=True)
 class RejectedFile:
-    """A stored file that an automatic check has rejected.
-
-    Attributes:
-        url: where it is.
-        check: `blank`, `size`, `duplicate` or `command`.
-        flags: what the checks found, in words.
-    """
+    """A stored file that an automatic check has rejected; `flags`: what the checks found, in words."""
 
     job_key: str
     row_id: str
     sample: int
     index: int
     url: str
-    check: str
+    check: str  # `blank`, `size`, `duplicate` or `command`
     flags: tuple[str, ...]
 
 

@@ -49,7 +49,6 @@ async def connect(settings: Settings) -> Client:
         place = f"the Prefect Secret block {service.api_key_block!r}"
     else:
         return await library.connect(settings)
-    key = library.checked_key(key, place)
     return Client(url, key, key_place=place, generation_timeout=service.timeout)
 
 

@@ -1,11 +1,16 @@
-"""Exports a batch: what is stored and still in the batch file, read from the ledger. Begin reading here."""
+"""Exports a batch: what is stored and still in the batch file, read from the ledger. Begin reading here.
+
+An export goes to a folder or a bucket that has nothing else, so that what is there is the export. A file is
+complete or absent there, so what an interrupted export has written is not written again.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import StrEnum
 
 import polars as pl
@@ -15,7 +20,6 @@ from callsheet.cells import harmless
 from callsheet.config.settings import BatchSettings
 from callsheet.errors import InputError, StorageError
 from callsheet.export import image_folder, webdataset
-from callsheet.export.destination import mark
 from callsheet.export.stored import Exported, named
 from callsheet.files import with_home
 from callsheet.ledger import queries
@@ -26,6 +30,13 @@ from callsheet.pricing.plan import last_plan
 from callsheet.report.contact_sheet.links import local_path
 from callsheet.report.parquet_tables import COSTS, costs, jobs_of, manifest, stored_files
 from callsheet.storage.store import Store
+
+MARKER = "callsheet-export.json"
+"""The file that says which export this is."""
+
+_FORMAT = 1
+_UNFINISHED = re.compile(r"(^|/)\.[^/]+\.part$")  # what a killed export leaves in a folder
+_PRESENT = {"name": pl.String, "size": pl.Int64}
 
 
 class Kind(StrEnum):
@@ -74,7 +85,7 @@ async def export(
     async with await Ledger.open(settings.ledger.url, settings.batch) as ledger:
         with _named_as_option():
             store = Store(to, endpoint_url=endpoint_url)
-            present = await mark(store, to, batch=settings.batch, kind=kind.value, ledger_id=ledger.id)
+            present = await mark(store, to, batch=settings.batch, kind=kind, ledger_id=ledger.id)
             files = await ledger.read(
                 lambda connection, batch: _stored(connection, batch, jobs, kind, kept=kept)
             )
@@ -84,6 +95,47 @@ async def export(
             if kind is Kind.IMAGEFOLDER:
                 return await image_folder.write(files, store, present, endpoint_url, progress)
             return await webdataset.write(files, store, present, endpoint_url, progress, batch=settings.batch)
+
+
+async def mark(store: Store, url: str, *, batch: str, kind: Kind, ledger_id: str) -> pl.DataFrame:
+    """Marks an empty place as that of an export, and refuses one that has something else.
+
+    An export of another ledger than that of `ledger_id` is not brought up to date.
+
+    Returns:
+        `name` and `size` in bytes of each file that an earlier export has written.
+
+    Raises:
+        InputError: something else is there.
+        StorageError: it cannot be read or written.
+    """
+    marker = {"callsheet_export": _FORMAT, "batch": batch, "as": kind.value, "ledger_id": ledger_id}
+    content = await store.read(MARKER)
+    if content is None:
+        for name, _ in await store.listing():
+            raise InputError(
+                f"{url}: has other files already, {name} for instance",
+                hint="Name a new or empty folder, or the one of an earlier export of this batch.",
+            )
+        await store.write(MARKER, json.dumps(marker).encode(), "application/json")
+    elif (found := _known(content)) != marker:
+        what = f"the batch {found.get('batch')} as {found.get('as')}"
+        if found | {"ledger_id": ledger_id} == marker:
+            what += " from another ledger"
+        raise InputError(f"{url}: has an export of {what}", hint="Name another folder for this one.")
+    files = await store.listing()
+    for name, _ in files:
+        if _UNFINISHED.search(name):
+            await store.remove(name)
+    return pl.DataFrame(files, schema=_PRESENT, orient="row")
+
+
+def _known(content: bytes) -> dict[str, object]:
+    """The marker. Another file of that name is an export of something unknown."""
+    with suppress(ValueError):
+        if isinstance(found := json.loads(content), dict):
+            return found
+    return {}
 
 
 def _stored(

@@ -12,7 +12,6 @@ from contextlib import ExitStack
 import polars as pl
 
 from callsheet.errors import InputError
-from callsheet.export.destination import remove
 from callsheet.export.stored import AT_ONCE, NAME, Exported, Row, described, local_file
 from callsheet.storage.store import Store
 
@@ -31,12 +30,7 @@ async def write(
 ) -> Exported:
     """Copies the images that are not there yet, removes those that the batch no longer has, describes them.
 
-    Args:
-        files: what is stored, from `files.named`.
-        store: where to.
-        present: what is there, from `destination.mark`.
-        endpoint_url: the address of the storage's S3 server, where that is not Amazon's.
-        progress: called with the number of images that were copied in the meantime.
+    `files` is from `stored.named`, `present` from `export.mark`; the rest is as for `export.export`.
 
     Raises:
         InputError: there is no image, or a stored file was removed or changed.
@@ -56,10 +50,12 @@ async def write(
         await asyncio.gather(*(_copy(row, store, endpoint_url) for row in some.iter_rows(named=True)))
         progress(some.height)
     ours = present.filter(pl.col("name").str.contains(_OURS))["name"]
-    removed = await remove(store, ours.filter(~ours.is_in(images.select(_PLACE).to_series().implode())))
+    gone = ours.filter(~ours.is_in(images.select(_PLACE).to_series().implode()))
+    for name in gone:
+        await store.remove(name)
     lines = described(images, pl.col(NAME).alias("file_name"))
     await store.write(METADATA, lines, "application/jsonl")
-    return Exported(images.height + 1, missing.height, int(missing["bytes"].sum()), removed, left_out)
+    return Exported(images.height + 1, missing.height, int(missing["bytes"].sum()), len(gone), left_out)
 
 
 async def _copy(row: Row, store: Store, endpoint_url: str | None) -> None:

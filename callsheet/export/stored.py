@@ -38,21 +38,13 @@ _LONGEST = 80
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """What an export has done.
+    """What an export has done: numbers of files."""
 
-    Attributes:
-        files: what the destination has now, without the marker.
-        copied: how many of these this export has written.
-        bytes: the size of what was written.
-        removed: files of earlier exports that the batch no longer has.
-        left_out: stored files that are not of a type that is exported.
-    """
-
-    files: int
-    copied: int
-    bytes: int
-    removed: int = 0
-    left_out: int = 0
+    files: int  # what the destination has now, without the marker
+    copied: int  # how many of these this export has written
+    bytes: int  # the size of what was written
+    removed: int = 0  # those of earlier exports that the batch no longer has
+    left_out: int = 0  # those that are not of a type that is exported
 
 
 def named(rows: pl.DataFrame) -> pl.DataFrame:
@@ -68,9 +60,7 @@ def named(rows: pl.DataFrame) -> pl.DataFrame:
 def described(rows: pl.DataFrame, *first: pl.Expr) -> bytes:
     """A line of JSON for each file: its row, request and cost (a decimal as text), and the carried columns.
 
-    Args:
-        rows: from `named`.
-        first: what stands before these.
+    `rows` are from `named`; `first` stands before all that.
     """
     carried = [name for name in rows.columns if name not in {*_ABOUT, *_NOT_ABOUT}]
     lines = rows.select(
@@ -94,10 +84,7 @@ def _free(name: str, others: Collection[str]) -> str:
 def local_file(row: Row, endpoint_url: str | None, copies: ExitStack) -> Path:
     """A file on this machine, with the bytes that the ledger knows. Call it in a thread.
 
-    Args:
-        row: its `url`, `sha256` and `row_id`.
-        endpoint_url: the address of an S3 server other than Amazon's.
-        copies: removes the copy at its end, where one is made.
+    `copies` removes the copy at its end, where one is made.
 
     Raises:
         InputError: the file is not there any more, or has other bytes.

@@ -23,7 +23,6 @@ from typing import IO, Any
 import polars as pl
 
 from callsheet.errors import InputError
-from callsheet.export.destination import remove
 from callsheet.export.stored import AT_ONCE, NAME, Exported, Row, described, local_file
 from callsheet.files import temporary_file_errors
 from callsheet.storage.store import Store
@@ -45,13 +44,8 @@ async def write(
 ) -> Exported:
     """Writes the shards that are not there yet or have changed, and removes those that are no longer needed.
 
-    Args:
-        files: what is stored, in order of storage, from `files.named`.
-        store: where to.
-        present: what is there, from `destination.mark`.
-        endpoint_url: the address of an S3 server other than Amazon's.
-        progress: called in a thread with the number of files that were packed in the meantime.
-        batch: the batch; the shards are named after it.
+    `files` is from `stored.named`, in order of storage, `present` from `export.mark`; the rest is as for
+    `export.export`, but that `progress` is called in a thread. The shards are named after the batch.
 
     Raises:
         InputError: nothing is stored, or a stored file was removed or changed.
@@ -82,8 +76,10 @@ async def write(
         copied, size = copied + len(samples), size + filesize
     await _write_index(store, batch, index)
     needed = [entry["url"] for entry in index]
-    removed = await remove(store, ours.filter(~pl.col("name").is_in(needed))["name"])
-    return Exported(len(index) + 1, copied, size, removed)
+    gone = ours.filter(~pl.col("name").is_in(needed))["name"]
+    for name in gone:
+        await store.remove(name)
+    return Exported(len(index) + 1, copied, size, len(gone))
 
 
 def _shards(files: pl.DataFrame) -> Iterator[list[Sample]]:

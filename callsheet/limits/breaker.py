@@ -17,9 +17,8 @@ import anyio
 from callsheet.errors import Doubtful, InvalidApiKey, KeyRefused, ServiceDown, ServiceError, Stop
 
 FAILURES = 20  # jobs in a row that pause the buying when the service reports its own failure for each; free
-PAUSES = 6  # each longer than the one before, some minutes together; then the service counts as down
 GATEWAY = 5  # answers of a gateway in a row that pause the buying: free, and hardly ever about one job
-GATEWAY_PAUSES = 3  # they outlast a gateway that restarts: up to half a minute together
+ASKED = 6  # times in a row that the service does not answer a free request; then it counts as down
 
 _HINT = "What is bought is still collected. The same command goes on later."
 
@@ -32,17 +31,21 @@ answered, and not the service. `unsent`: it could not leave this machine.
 """
 
 
+_PAUSES: dict[Trouble, int] = {"doubt": 1, "loss": 1, "gateway": 3, "failure": 6}
+"""How many pauses are made, each longer than the one before and with one paid probe, before the buying ends.
+
+Those of a gateway outlast its restart: up to half a minute together.
+"""
+
+
 class Breaker:
-    """Lets jobs through to the service, or not.
+    """Lets jobs through to the service, or not. `stop` says why the buying must end; None while it may go on.
 
     Args:
         stop_after: doubts or losses, one after another, that pause the buying (the setting `stop_after`).
         ask: sends a free request; raises `ServiceError` where the service does not answer it.
         note: is told when buying pauses, and when it goes on.
         backoff: the seconds of a pause, by its number.
-
-    Attributes:
-        stop: why the buying must end; None while it may go on.
     """
 
     def __init__(
@@ -73,13 +76,9 @@ class Breaker:
         self._recovered()
 
     def wrong(self, trouble: Trouble, why: str, *, hint: str = "", told: float = 0.0) -> None:
-        """Something went wrong with a job.
+        """Something went wrong with a job; `why` are the words of the service or the network.
 
-        Args:
-            trouble: what.
-            why: the same in words, as the service or the network said it.
-            hint: of a gateway: what a person can do about it.
-            told: of a gateway: seconds to wait, by its answer; 0 where it does not say.
+        Of a gateway, `hint` is what a person can do, and `told` are the seconds that its answer says.
         """
         self._streaks[trouble] += 1
         self._why = why
@@ -108,29 +107,18 @@ class Breaker:
     @property
     def _well(self) -> bool:
         alone = self._streaks["doubt"] or self._streaks["gateway"] or self._streaks["unsent"]
-        return not alone and self._most_probes is None
+        return not alone and self._too_often is None
 
     @property
-    def _costly(self) -> bool:
-        return max(self._streaks["doubt"], self._streaks["loss"]) >= self.stop_after
-
-    @property
-    def _refused(self) -> bool:
-        return self._streaks["gateway"] >= GATEWAY and not self._costly
-
-    @property
-    def _most_probes(self) -> int | None:
-        """How many pauses, each with one probe, are made before the buying ends; None without a reason."""
-        if self._costly:
-            return 1
-        if self._refused:
-            return GATEWAY_PAUSES
-        return PAUSES if self._streaks["failure"] >= FAILURES else None
+    def _too_often(self) -> Trouble | None:
+        """What has gone wrong so often in a row that the buying pauses; None without such."""
+        most = {"doubt": self.stop_after, "loss": self.stop_after, "gateway": GATEWAY, "failure": FAILURES}
+        return next((trouble for trouble in _PAUSES if self._streaks[trouble] >= most[trouble]), None)
 
     async def _probe(self) -> None:
-        if (most := self._most_probes) is not None:
-            if self._probes >= most:
-                self.stop = self._too_many()
+        if trouble := self._too_often:
+            if self._probes >= _PAUSES[trouble]:
+                self.stop = self._end(trouble)
                 return
             self._probes += 1
             self._note(f"buying pauses: {self._why}")
@@ -139,7 +127,7 @@ class Breaker:
         await self._until_answered()
 
     async def _until_answered(self) -> None:
-        for number in range(1, PAUSES + 1):
+        for number in range(1, ASKED + 1):
             try:
                 await self._ask()
             except InvalidApiKey as error:
@@ -155,16 +143,16 @@ class Breaker:
                 return
         self.stop = ServiceDown(f"the service does not answer: {self._why}", hint=_HINT)
 
-    def _too_many(self) -> Stop:
-        if self._refused:
+    def _end(self, trouble: Trouble) -> Stop:
+        if trouble == "gateway":
             hint = f"{self._hint} Nothing failed, and nothing is lost. The same command goes on later."
             return ServiceDown(f"a gateway answers in place of the service: {self._why}", hint=hint.strip())
-        if not self._costly:
+        if trouble == "failure":
             return ServiceDown(f"the service fails for every job: {self._why}", hint=_HINT)
-        counted = max(self._streaks["doubt"], self._streaks["loss"])
-        ended = "in doubt" if self._streaks["doubt"] == counted else "lost"
+        ended = "in doubt" if trouble == "doubt" else "lost"
         return Doubtful(
-            f"{counted} jobs in a row ended {ended}, and a pause did not help; the last: {self._why}",
+            f"{self._streaks[trouble]} jobs in a row ended {ended}, and a pause did not help; the last: "
+            f"{self._why}",
             hint="Find out why before you buy more: `callsheet resolve CONFIG` lists what is in doubt.",
         )
 

@@ -51,14 +51,11 @@ def in_words(dearer: Sequence[Charge]) -> str:
 
 
 class Charges:
-    """Those of one run.
+    """Those of one run. `stop` says why the buying must end; None while it may go on.
 
     Args:
         most: what the run may spend in all, roundings apart; None where a limit of the budget says that.
         accepted: what was charged before, and a person has approved since.
-
-    Attributes:
-        stop: why the buying must end; None while it may go on.
     """
 
     def __init__(self, most: Decimal | None, accepted: Pairs) -> None:

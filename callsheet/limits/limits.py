@@ -66,14 +66,13 @@ class Turn:
         self.sent = self.counts = False
 
     def answered(self, rate: tuple[int, int, int, float | None] | None) -> None:
-        """Reports an answer of any status, before `window_full` or `lanes_full`.
+        """Reports an answer of the service, of any status, before `window_full` or `lanes_full`.
 
-        Args:
-            rate: its `X-RateLimit-*` headers (`service.models.RateHeaders`); None where it has none.
+        `rate`: its `X-RateLimit-*` headers (`service.models.RateHeaders`); None where it has none.
         """
+        self._limits.lanes.proven = True
         if rate is not None:
             limit, remaining, reset, date = rate
-            self._limits.lanes.proven = True
             ends = math.inf if date is None else self._limits.to_monotonic(reset, date)
             self._pace.learn(self._sent_at, limit=limit, remaining=remaining, ends=ends)
         self._limits.look()
@@ -87,10 +86,6 @@ class Turn:
         """Reports a 429 without `Retry-After`: one lane fewer exists."""
         self._refused()
         self._limits.lanes.refused(self._limits.now())
-
-    def accepted(self) -> None:
-        """Reports that the service has carried the request out, whatever headers its answer has."""
-        self._limits.lanes.proven = True
 
     def keep(self) -> None:
         """Reports an accepted video: its lane stays taken after this turn, until `Limits.release`."""
@@ -116,16 +111,12 @@ class AccountLimits:
     """Gives out turns as fast as the service's limits allow; for one event loop.
 
     Args:
-        image_rpm: this run may submit at most so many images a minute, whatever the service allows. None for
-            no limit of its own, as for the next two.
-        video_rpm: the same for videos.
+        image_rpm, video_rpm: this run may submit at most so many a minute, whatever the service allows.
         concurrency: this run may take at most so many lanes.
         remembered: the limits that an earlier run has learned.
         clock: the source of time.
 
-    Attributes:
-        submissions: requests that left this machine.
-        rate_limited: requests that were answered 429.
+    `submissions` left this machine, and `rate_limited` of them were answered 429.
     """
 
     def __init__(
@@ -232,8 +223,7 @@ class AccountLimits:
     def _give_one(self) -> float:
         """Gives a turn to the caller that has waited longest, of those whose window has a place.
 
-        Returns:
-            0 if it has; otherwise the seconds until it may, or infinity if something must change first.
+        Returns 0 if it has; otherwise the seconds until it may: infinity if something must change first.
         """
         if not any(self._queues.values()):
             return math.inf

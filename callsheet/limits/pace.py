@@ -9,8 +9,7 @@ each request may count for 60 seconds, or the count may fall steadily. Two thing
 - by an answer: what was left with its request is still left, but for what has left since.
 
 The one that leaves more room is used. When neither leaves any, one request asks after the reset: its answer
-says what is left then. Where that was far more than the log had said, the next reset is believed to leave as
-much, until a 429 says otherwise. A 429 costs nothing, so nothing here is meant to avoid the last of them.
+says what is left then. A 429 costs nothing, so nothing here is meant to avoid the last of them.
 """
 
 from __future__ import annotations
@@ -45,7 +44,6 @@ class Pace:
     _left: int = 0  # in the window that ends at `_resets`, with the send of the moment `_left_at`
     _left_at: float = -math.inf
     _resets: float = -math.inf
-    _reset_leaves: int = 0  # what is left after the next reset without an answer
     _others: int = 0  # counted with the send of the moment `_counted_at`, and not sent by this run
     _counted_at: float = -math.inf
     _hold_until: float = -math.inf
@@ -64,10 +62,8 @@ class Pace:
         by_log = self.limit - own - (self._others if now < others_until else 0)
         by_answer = self._left - self._sent_after(self._left_at)
         asks_at = self._resets + ROUNDED
-        if now >= asks_at:
-            asks = not self._sent_after(max(self._resets, self._left_at))
-            by_answer = max(by_answer, self._reset_leaves - self._sent_after(self._resets), int(asks))
-        if max(by_log, by_answer) > 0:
+        asks = now >= asks_at and not self._sent_after(max(self._resets, self._left_at))
+        if asks or max(by_log, by_answer) > 0:
             return 0.0
         moments = [self._forgotten(1 - by_log, own), *(at for at in (asks_at, others_until) if at > now)]
         return max(min(moments) - now, SHORTEST_WAIT)
@@ -117,11 +113,7 @@ class Pace:
     def learn(self, sent_at: float, *, limit: int, remaining: int, ends: float) -> None:
         """Takes in an answer's headers; answers may come in any order.
 
-        Args:
-            sent_at: the request that was answered, as `send` returned it.
-            limit: requests per window.
-            remaining: requests left in it.
-            ends: the moment of its reset; infinity where that is not known.
+        `sent_at` is what `send` returned, `ends` the moment of the reset: infinity where that is not known.
         """
         self.limit = limit
         own, later = self._sent_after(sent_at - COUNTED_FOR), self._sent_after(sent_at)
@@ -130,8 +122,6 @@ class Pace:
         if sent_at >= self._resets:
             just_before = self._sent_after(sent_at - LATE) - later - 1  # these may be counted after it
             self._left, self._left_at, self._resets = remaining - just_before, sent_at, ends
-            by_log = limit - (own - later)
-            self._reset_leaves = remaining if remaining - by_log > limit / 2 else 0
 
     def hold(self, sent_at: float, now: float, retry_after: float) -> None:
         """429 with `Retry-After`: waits that long, and twice as long each time that it was not enough."""
@@ -140,7 +130,6 @@ class Pace:
         seconds = max(retry_after, 1.0) * min(2 ** (self._holds - 1), WINDOW)
         self._hold_until = max(self._hold_until, now + seconds)
         self._left, self._left_at, self._resets = 0, sent_at, self._hold_until - ROUNDED
-        self._reset_leaves = 0
 
     def end(self, sent_at: float, *, counts: bool) -> None:
         """The send is over. It does not count if it never left, or was refused with a 429."""

@@ -1,25 +1,21 @@
-"""A table in memory as a batch file, so that everything after it is the same as for a file.
-
-It is written one record batch after the other: a stream of any length takes little memory.
-"""
+"""A table in memory as a batch file, so that everything after it is the same as for a file."""
 
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Protocol
 
+import polars as pl
 import pyarrow as pa
-from pyarrow import parquet
 
 from callsheet.errors import CallsheetError, InputError
 from callsheet.files import temporary_file_errors
 
-_INDEX = re.compile(r"__index_level_\d+__")  # pandas' row labels, where they have no name
+_INDEX = r"^__index_level_\d+__$"  # pandas' row labels, where they have no name
 _NAME = "rows"  # in messages, in place of the temporary file's
 
 
@@ -44,11 +40,13 @@ async def batch_file(rows: Rows | None) -> AsyncIterator[Mapping[str, object]]:
     if rows is None:
         yield {}
         return
+    table = await asyncio.to_thread(_table, rows)
     with temporary_file_errors():
         folder = TemporaryDirectory(prefix="callsheet-")
     with folder:
         path = Path(folder.name, f"{_NAME}.parquet")
-        await asyncio.to_thread(_write, rows, path)
+        with temporary_file_errors():
+            await asyncio.to_thread(table.write_parquet, path)
         try:
             yield {"input.path": str(path)}
         except CallsheetError as error:
@@ -57,38 +55,24 @@ async def batch_file(rows: Rows | None) -> AsyncIterator[Mapping[str, object]]:
             raise
 
 
-def _write(rows: Any, path: Path) -> None:
+def _table(rows: Any) -> pl.DataFrame:
     if not hasattr(rows, "__arrow_c_stream__"):
         hint = "Give a pandas or polars DataFrame, a pyarrow Table, or anything with __arrow_c_stream__"
         example = "; pandas.DataFrame(rows) makes one." if isinstance(rows, list | dict) else "."
         raise InputError(f"{_NAME}: {type(rows).__name__} is not a table", hint=hint + example)
     try:
-        with pa.RecordBatchReader.from_stream(rows) as batches:
-            names = batches.schema.names
-            columns = [number for number, name in enumerate(names) if not _INDEX.fullmatch(name)]
-            schema = pa.schema([_readable(batches.schema.field(number)) for number in columns])
-            if twice := sorted({name for name in schema.names if schema.names.count(name) > 1}):
-                raise InputError(
-                    f"{_NAME}: there are two columns named {twice[0]!r}", hint="Rename one of them."
-                )
-            with temporary_file_errors(), parquet.ParquetWriter(path, schema) as file:
-                for batch in batches:
-                    read = [_decoded(batch.column(number)) for number in columns]
-                    file.write_batch(pa.RecordBatch.from_arrays(read, schema.names).cast(schema))
-    except (pa.ArrowException, TypeError, ValueError) as error:
+        arrow = pa.table(rows)  # of pandas with its index, which may be a column of the batch
+        if twice := sorted({name for name in arrow.column_names if arrow.column_names.count(name) > 1}):
+            raise InputError(f"{_NAME}: there are two columns named {twice[0]!r}", hint="Rename one of them.")
+        table = pl.DataFrame(arrow).select(pl.exclude(_INDEX))
+        return table.cast({pl.Categorical: pl.String, pl.Enum: pl.String})
+    except (
+        pa.ArrowException,
+        pl.exceptions.PolarsError,
+        pl.exceptions.PanicException,
+        TypeError,
+        ValueError,
+    ) as error:
         reason = ": ".join(str(part).strip() for part in error.args) or type(error).__name__
         hint = "Give each column one type: text, numbers, booleans, dates, or lists and structs of these."
         raise InputError(f"{_NAME}: cannot be read: {reason}", hint=hint) from None
-
-
-def _readable(field: pa.Field) -> pa.Field:
-    """A column as Parquet has it: views of text become text, and categories what they stand for."""
-    kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
-    return field.with_type(pa.large_string() if pa.types.is_string_view(kind) else kind)
-
-
-def _decoded(column: pa.Array) -> pa.Array:
-    """Polars' categories as text, which Arrow cannot make of views of text by itself."""
-    if pa.types.is_dictionary(column.type) and pa.types.is_string_view(column.type.value_type):
-        return column.dictionary.cast(pa.large_string()).take(column.indices)
-    return column

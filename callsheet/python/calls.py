@@ -40,21 +40,8 @@ _LOOK = 0.1  # seconds. A signal may wake another thread, and the main one alone
 class QuotedBatch(Record):
     """What the rest of a batch costs (docs/commands.md, "JSON"). Money is in US dollars.
 
-    Attributes:
-        quoted: the price of what is to buy.
-        at_most: what it may come to: more than `quoted` where doubts are bought again, or the service is
-            known to charge more.
-        budget_limit: null, like the next three, where there is no limit.
-        fits: how many of `to_buy` fit into the budget and the balance.
-        pilot_to_buy: the jobs that are bought before the rest; null, like their price, without a pilot.
-        plan: the path of `quote.parquet`.
-        rejects: the path or URL of `rejects.csv`.
-        warnings: what a person should look at before anything is bought, in words.
-        columns: the file's name of each column that is used, by Callsheet's.
-        carried: the columns that are copied to the manifest.
-        unused: those of them that look like a setting: each `column` and what it `looks_like`.
-        first_request: the first job's request as it would be sent; null where nothing can be bought.
-        repeated: rows that ask for what another row asks for.
+    `budget_*` are None without such a limit, `pilot_*` without a pilot, and `first_request` where nothing
+    can be bought.
     """
 
     batch: str

@@ -1,38 +1,37 @@
-"""The report's tables as DataFrames, with exact decimals, or as pyarrow Tables. It only reads."""
+"""Tables of a batch as DataFrames, with exact decimals, or as pyarrow Tables; and marks from a DataFrame."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
+import polars as pl
 import pyarrow as pa
+import sqlalchemy as sa
 from pyarrow import parquet
 
 from callsheet.batches.sources import local_copy
 from callsheet.config.load import load_without_service
 from callsheet.errors import InputError
+from callsheet.ledger.databases import check_exists
+from callsheet.ledger.doubts import login
+from callsheet.ledger.ledger import Ledger
 from callsheet.pricing.plan import QUOTE, work_folder
+from callsheet.python.calls import Config, Values, carry_out
 from callsheet.report.contact_sheet.links import local_path
+from callsheet.report.parquet_tables import stored_files
+from callsheet.report.sidecars import update_sidecars
+from callsheet.report.summary import ReviewResult, read_review
+from callsheet.reviewing.marks import from_table, take
 from callsheet.storage.store import Store
 
+_REVIEWS = ["row_id", "sample", "index", "decision", "note", "decided_by", "decided_at", "flags", "score"]
+_REVIEWS += ["model", "prompt", "cost", "url", "job_key"]
 
-def read(
-    name: str, config: str | os.PathLike[str], settings: Mapping[str, object] | None, *, as_arrow: bool
-) -> pd.DataFrame | pa.Table:
-    """A Parquet file of the report.
 
-    Args:
-        name: the file's name.
-        config: the config file.
-        settings: single settings to change.
-        as_arrow: a pyarrow Table instead of a DataFrame.
-
-    Raises:
-        ConfigError: the config is wrong.
-        InputError: there is no such file yet, or it cannot be read.
-    """
+def read(name: str, config: Config, settings: Values | None, *, as_arrow: bool) -> pd.DataFrame | pa.Table:
+    """A Parquet file of the report, by its name: see `callsheet.manifest`, `costs` and `plan`."""
     checked = load_without_service(Path(config), values=settings or {})
     endpoint_url, writers = checked.storage.endpoint_url, "callsheet.run or `callsheet report`"
     url = Store(checked.report.url, endpoint_url=endpoint_url).url_of(name)
@@ -40,9 +39,47 @@ def read(
         url, writers = str(work_folder(checked) / QUOTE), "callsheet.quote or callsheet.run"
     try:
         with local_copy(str(local_path(url) or url), endpoint_url) as path, parquet.ParquetFile(path) as file:
-            table = file.read()
+            return _given(file.read(), as_arrow)
     except FileNotFoundError:
         raise InputError(f"{url}: there is no such file yet", hint=f"{writers} writes it.") from None
     except (pa.ArrowException, OSError) as error:
         raise InputError(f"{url}: cannot be read as Parquet: {error}") from None
+
+
+def review(config: Config, said: Any, settings: Values | None) -> ReviewResult:
+    """See `callsheet.review`."""
+    checked = load_without_service(Path(config), values=settings or {})
+    if not hasattr(said, "__arrow_c_stream__"):
+        raise InputError(
+            f"marks: {type(said).__name__} is not a table", hint="pandas.DataFrame(marks) makes one."
+        )
+    table = pl.DataFrame(said)
+    parsed = from_table(table, [f"marks, row {number}" for number in range(1, table.height + 1)], "marks")
+
+    async def work() -> ReviewResult:
+        check_exists(checked.ledger.url)
+        async with await Ledger.open(checked.ledger.url, checked.batch) as ledger:
+            await take(ledger, parsed, login())
+            await update_sidecars(checked, ledger)
+            return await read_review(ledger)
+
+    return carry_out(work())
+
+
+def reviews(config: Config, settings: Values | None, *, as_arrow: bool) -> pd.DataFrame | pa.Table:
+    """See `callsheet.reviews`."""
+    checked = load_without_service(Path(config), values=settings or {})
+
+    def select(connection: sa.Connection, batch: str) -> pl.DataFrame:
+        return stored_files(connection, batch).select(_REVIEWS)
+
+    async def work() -> pl.DataFrame:
+        check_exists(checked.ledger.url)
+        async with await Ledger.open(checked.ledger.url, checked.batch) as ledger:
+            return await ledger.read(select)
+
+    return _given(carry_out(work()).to_arrow(), as_arrow)
+
+
+def _given(table: pa.Table, as_arrow: bool) -> pd.DataFrame | pa.Table:
     return table if as_arrow else table.to_pandas(types_mapper=pd.ArrowDtype)

@@ -6,7 +6,6 @@ Begin with `check_files`. Which files are left the ledger says, so a killed run 
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -27,10 +26,8 @@ from callsheet.report.contact_sheet.thumbnails import Seen, Thumbnails, local_fi
 from callsheet.reviewing.checks import Pictures, is_wanted, rejecting, wrong
 from callsheet.reviewing.command import PATIENCE, Judge, Judged
 
-_PART = 100  # files that are looked at side by side
+_PART = 16  # files that are looked at side by side; their checks are what a kill may undo
 _PAUSE = 3.0  # seconds between two looks for new files
-_SHARE = 20  # looking for them takes at most one part in so many of the time
-_UNWRITTEN = 1.0  # seconds of work that a kill may undo
 
 
 async def check_files(
@@ -82,13 +79,7 @@ async def check_files(
 
 @dataclass(slots=True)
 class _Checking:
-    """The checks of a batch.
-
-    Attributes:
-        pictures: the images of the batch that are not rejected.
-        later: files that could not be checked now.
-        rejected: how many files were rejected, by check.
-    """
+    """The checks of a batch."""
 
     ledger: Ledger
     settings: BatchSettings
@@ -96,14 +87,13 @@ class _Checking:
     judge: Judge | None
     note: Callable[[str], None]
     tell: Callable[[RejectedFile], None]
-    pictures: Pictures = field(default_factory=Pictures)
-    later: set[FileKey] = field(default_factory=set)
-    rejected: Counter[str] = field(default_factory=Counter)
-    pause: float = _PAUSE
+    pictures: Pictures = field(default_factory=Pictures)  # those that are not rejected
+    later: set[FileKey] = field(default_factory=set)  # files that could not be checked now
+    rejected: Counter[str] = field(default_factory=Counter)  # how many files, by check
 
     async def keep(self, over: asyncio.Event | None, may_leave: Callable[[int], bool]) -> None:
         while over and not over.is_set():
-            with anyio.move_on_after(self.pause):
+            with anyio.move_on_after(_PAUSE):
                 await over.wait()
             if not over.is_set():
                 others = [run.run_id for run in await self.ledger.others()]  # which check what they store
@@ -112,14 +102,9 @@ class _Checking:
             self.note(f"{counted(left, 'file')} not checked yet: callsheet report CONFIG checks them")
 
     async def _look(self, may_leave: Callable[[int], bool], but_of: Sequence[str] = ()) -> int:
-        """Checks the stored files that are not checked yet; returns how many `may_leave` has left.
-
-        `but_of`: not the files of these runs.
-        """
-        began = time.monotonic()
+        """Checks what is not checked yet, but of these runs; returns how many files `may_leave` has left."""
         files = await self.ledger.read(marks.unchecked)
         files = files.filter(~pl.col("run_id").fill_null("").is_in(but_of))
-        self.pause = max(_PAUSE, _SHARE * (time.monotonic() - began))
         if files.height <= len(self.later):
             return 0
         if self.settings.checks.duplicate != "off":
@@ -138,7 +123,6 @@ class _Checking:
         requests = await self.ledger.read(lambda connection, _: marks.requests(connection, keys))
         looks = [self.thumbnails.look_at(file["sha256"], file["url"], file["mime_type"]) for file in files]
         found: list[tuple[dict[str, Any], Finding]] = []
-        written = time.monotonic()
         for file, look in zip(files, looks, strict=True):
             seen = await asyncio.shield(look)
             finding = seen and await self._finding(file, seen, *requests[file["job_key"]])
@@ -146,9 +130,6 @@ class _Checking:
                 found.append((file, finding))
             else:
                 self.later.add(_key(file))
-            if time.monotonic() - written > _UNWRITTEN:
-                await self._write(found)
-                found, written = [], time.monotonic()
         await self._write(found)
 
     async def _finding(

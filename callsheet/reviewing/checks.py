@@ -60,11 +60,7 @@ def _bits(hashes: Iterable[str]) -> pl.Series:
 def wrong(
     checks: Checks, seen: Seen, row_id: str, request: Mapping[str, Any], pictures: Pictures
 ) -> list[tuple[str, str]]:
-    """What the checks find in a file of a row.
-
-    Args:
-        request: as it was sent (INTERFACE 2.3, 2.4).
-        pictures: the images of the batch so far.
+    """What the checks find in a file of a row, by the request as it was sent (INTERFACE 2.3, 2.4).
 
     Returns:
         The check and its flag, a short text for people, of each that finds something. A file that no decoder
@@ -90,9 +86,7 @@ def rejecting(checks: Checks, found: Iterable[tuple[str, str]]) -> str:
 def not_as_asked(width: int, height: int, request: Mapping[str, Any]) -> str:
     """The aspect ratio or resolution that was asked for and a file does not have; empty where it has both.
 
-    Args:
-        width, height: in pixels.
-        request: with `aspect_ratio` and `resolution`, where it has them.
+    `width` and `height` are in pixels.
     """
     ratio, resolution = str(request.get("aspect_ratio", "")), str(request.get("resolution", ""))
     if match := _RATIO.fullmatch(ratio):

@@ -26,13 +26,7 @@ _GRACE = 2.0  # seconds to end by itself when nothing more is asked
 
 
 class Judged(BaseModel):
-    """What the program says of a file; a field that it has besides is not read.
-
-    Attributes:
-        score: any number.
-        flags: short texts for people; more than 200 characters are cut off.
-        reject: whether the file is rejected.
-    """
+    """What the program says of a file; a field that it has besides is not read. A longer flag is cut off."""
 
     model_config = ConfigDict(strict=True, allow_inf_nan=False)
 
@@ -52,10 +46,8 @@ class Judge:
     anything else or takes longer is not asked any more: after an odd line nobody knows which file the next
     one is about.
 
-    Args:
-        line: the program with its arguments, as on a command line.
-        note: called once where it fails, with the reason and what it has written to stderr.
-        patience: seconds that it may take for a file.
+    `line` is the program with its arguments. `note` is called once where it fails, with the reason and what
+    it has written to stderr. `patience`: seconds that it may take for a file.
     """
 
     def __init__(self, line: str, note: Callable[[str], None], patience: float = PATIENCE) -> None:

@@ -29,15 +29,9 @@ _GO_ON = (
 
 
 class Guard:
-    """Lets requests pass to `app` that may; all others are answered 403.
+    """Lets requests pass to `app` that may; all others are answered 403. `link` opens the first page.
 
-    Args:
-        app: what is guarded.
-        port: of the server.
-        token: that signs a browser in, at any address that ends in a slash; None for a new one.
-
-    Attributes:
-        link: opens the first page, with the token.
+    `token` signs a browser in, at any address that ends in a slash; None for a new one.
     """
 
     def __init__(self, app: ASGIApp, port: int, token: str | None) -> None:

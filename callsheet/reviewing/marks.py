@@ -31,22 +31,15 @@ LONGEST_NOTE = 2_000
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What a person says of a row, of one of its samples, or of one file of that.
+    """What a person says of a row, of one of its samples, or of one file of that."""
 
-    Attributes:
-        place: where it was said, for messages: `marks.csv, line 3`.
-        sample: None for all samples of the row.
-        index: None for all files of the sample.
-        job_key: where a row has asked for several things, the one that is meant; empty for all of them.
-    """
-
-    place: str
+    place: str  # where it was said, for messages: `marks.csv, line 3`
     row_id: str
-    sample: int | None
-    index: int | None
+    sample: int | None  # None for all samples of the row
+    index: int | None  # None for all files of the sample
     decision: MediaDecision | None
     note: str | None
-    job_key: str = ""
+    job_key: str = ""  # where a row has asked for several things, the one that is meant; empty for all
 
 
 def of_row(text: str, decision: MediaDecision | None, note: str | None, option: str) -> Said:
@@ -74,10 +67,7 @@ def read_marks(path: Path) -> list[Said]:
 def from_table(table: pl.DataFrame, places: Sequence[str], name: str) -> list[Said]:
     """The marks of a table with the columns `COLUMNS`; only `row_id` and `decision` must be there.
 
-    Args:
-        table: its other columns are not looked at, but for `job_key`.
-        places: where each row is, for messages.
-        name: the table's, for messages.
+    Of its other columns only `job_key` is looked at. `places` (of each row) and `name` are for messages.
 
     Raises:
         InputError: a column is missing, or a cell is wrong.

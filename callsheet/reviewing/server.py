@@ -150,12 +150,8 @@ async def serve(settings: BatchSettings, port: int, announce: Callable[[str], No
     """Serves the page until Ctrl-C.
 
     Args:
-        settings: the config.
         port: of 127.0.0.1; 0 for any that is free.
         announce: called with the link that opens the page, as soon as it can be opened.
-
-    Returns:
-        How far the batch is reviewed at the end.
 
     Raises:
         ConfigError: the port cannot be used.
@@ -203,15 +199,19 @@ def listening(
 ) -> Iterator[tuple[str, uvicorn.Server, socket.socket]]:
     """The link to what is served, the server that has not begun, and the socket that it is to serve.
 
-    Args:
-        app: what is served to whom the guard lets pass.
-        port: of 127.0.0.1; 0 for any that is free.
-        token: of the link; None for a new one.
+    `app` is served to whom the guard lets pass. `port` 0 is any that is free, and `token` None a new one.
 
     Raises:
         ConfigError: the port cannot be used.
     """
-    with _listener(port) as listener:
+    try:
+        listener = socket.create_server(("127.0.0.1", port))
+    except (OSError, OverflowError) as error:
+        in_use = getattr(error, "errno", None) == errno.EADDRINUSE
+        reason = "another program uses it" if in_use else "it cannot be used"
+        hint = "Without --port any free one is taken."
+        raise ConfigError(f"port {port} of 127.0.0.1: {reason}", hint=hint) from None
+    with listener:
         guard = Guard(app, listener.getsockname()[1], token)
         config = uvicorn.Config(
             guard,
@@ -223,19 +223,6 @@ def listening(
             timeout_graceful_shutdown=1,
         )
         yield guard.link, _Server(config), listener
-
-
-@contextmanager
-def _listener(port: int) -> Iterator[socket.socket]:
-    try:
-        listener = socket.create_server(("127.0.0.1", port))
-    except (OSError, OverflowError) as error:
-        in_use = getattr(error, "errno", None) == errno.EADDRINUSE
-        reason = "another program uses it" if in_use else "it cannot be used"
-        hint = "Without --port any free one is taken."
-        raise ConfigError(f"port {port} of 127.0.0.1: {reason}", hint=hint) from None
-    with listener:
-        yield listener
 
 
 def _app(ledger: Ledger, settings: BatchSettings, pages: _Pages) -> Starlette:
@@ -271,10 +258,14 @@ def _app(ledger: Ledger, settings: BatchSettings, pages: _Pages) -> Starlette:
         return FileResponse(path, media_type=mime_type, headers=_FILE_ONLY)
 
     async def newer(request: Request) -> Response:
-        since = request.query_params.get("since", "0")
-        if not since.isdecimal() or len(since) > 18:
+        text = request.query_params.get("since", "0")
+        if not text.isdecimal() or len(text) > 18:
             raise HTTPException(400, "since is the number of a mark")
-        return JSONResponse(await ledger.read(_newer_than(int(since))), headers=_NEVER_KEEP)
+        since = int(text)
+        found = await ledger.read(lambda connection, batch: marks.decisions(connection, batch, since))
+        number = found["number"].max() if found.height else since
+        newest = {"number": number, "marks": found.drop("decided_at").to_dicts()}
+        return JSONResponse(newest, headers=_NEVER_KEEP)
 
     async def mark(request: Request) -> Response:
         try:
@@ -331,19 +322,6 @@ async def _body(request: Request) -> bytes:
     return content
 
 
-def _newer_than(since: int) -> Callable[[sa.Connection, str], dict[str, Any]]:
-    """The newest marks with a higher number, and the highest of them."""
-
-    def read(connection: sa.Connection, batch: str) -> dict[str, Any]:
-        found = marks.decisions(connection, batch, since).drop("decided_at")
-        return {
-            "number": found["number"].max() if found.height else since,
-            "marks": found.to_dicts(),
-        }
-
-    return read
-
-
 def _with_cards(settings: BatchSettings) -> BatchSettings:
     """The config, also where it says that no contact sheet is made: it is asked for now."""
     report = settings.report
@@ -352,17 +330,11 @@ def _with_cards(settings: BatchSettings) -> BatchSettings:
 
 
 class _Now(NamedTuple):
-    """What the page shows of the ledger, but for marks, which it reads by itself.
-
-    Attributes:
-        totals: the batch so far.
-        at_work: the runs that are.
-        checked: how many files.
-    """
+    """What the page shows of the ledger, but for marks, which it reads by itself."""
 
     totals: Totals
-    at_work: frozenset[str]
-    checked: int
+    at_work: frozenset[str]  # the runs that are
+    checked: int  # how many files
 
 
 def _now(connection: sa.Connection, batch: str) -> _Now:

@@ -58,15 +58,10 @@ h1 {{ font-size: 1.4rem }} li {{ margin: .5rem 0; overflow-wrap: anywhere }} p {
 
 
 def link_to(settings: BatchSettings, config: str) -> str | None:
-    """The link to a batch's page in the `callsheet up` that has started this run.
+    """The link to a batch's page in the `callsheet up` that has started this run with this config.
 
-    Args:
-        settings: of the run.
-        config: the path of its config.
-
-    Returns:
-        None where none serves it: the run was started otherwise, or its settings have another ledger or
-        report than its config.
+    None where none serves it: the run was started otherwise, or its settings have another ledger or report
+    than its config.
     """
     if not (link := os.environ.get(ENVIRONMENT)):
         return None
@@ -147,11 +142,7 @@ def _listening_as(known: str, app: ASGIApp) -> Iterator[tuple[str, uvicorn.Serve
 
 
 class _Sheets:
-    """The sheets that are open, until `stack` is closed.
-
-    Attributes:
-        app: what is served.
-    """
+    """The sheets that are open, until `stack` is closed; `app` is what is served."""
 
     def __init__(self, stack: AsyncExitStack) -> None:
         self._stack = stack

@@ -6,7 +6,6 @@ Does no I/O, and does not decide what a failure means: `verdicts.py` does. A 2xx
 
 from __future__ import annotations
 
-import functools
 import re
 import ssl
 from collections.abc import Callable, Iterator, Mapping
@@ -46,10 +45,7 @@ _VISIBLE = "".join(map(chr, range(0x21, 0x7F)))
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _GATEWAY = frozenset({502, 504})  # a gateway sends these, and it may have passed the request on
 _BY_STATUS: dict[int, type[Refusal]] = {401: InvalidApiKey, 402: QuotaExceeded, 429: RateLimit}
-_HINTS: dict[type[Refusal], str] = {
-    InvalidApiKey: "Check CALLSHEET_API_KEY (service.api_key_env), or the Prefect block.",
-    QuotaExceeded: "Top up the workspace's balance; the same command goes on from here.",
-}
+_NO_BALANCE = "Top up the workspace's balance; the same command goes on from here."
 _objects = TypeAdapter(tuple[dict[str, Any], ...])
 
 
@@ -57,11 +53,7 @@ _objects = TypeAdapter(tuple[dict[str, Any], ...])
 
 
 def read_answer(response: httpx.Response, validate: Callable[[Any], T]) -> T:
-    """The body of a 2xx answer, validated.
-
-    Args:
-        response: the answer, with its body read.
-        validate: turns parsed JSON into the wanted type.
+    """The body of a 2xx answer that is read; `validate` turns the parsed JSON into the wanted type.
 
     Raises:
         MaybeSent: the body is not JSON, or not of the wanted type. The message has the generation's id where
@@ -114,13 +106,10 @@ def _read_model(entry: Mapping[str, Any]) -> Model:
 
 
 def refusal(name: str, response: httpx.Response, *, api_key: str, hint: str = "") -> Refusal:
-    """The error for an answer that is not a 2xx, by its status and code (INTERFACE 7).
+    """The error for an answer that is not a 2xx and is read, by its status and code (INTERFACE 7).
 
-    Args:
-        name: method and path, for the message.
-        response: the answer, with its body read.
-        api_key: removed from the message, because some services repeat the key that they refuse.
-        hint: the end of the error's hint where the body is not the interface's.
+    `name` begins the message, from which the API key is removed: some services repeat the key that they
+    refuse. `hint` is the end of the error's hint where the body is not the interface's.
     """
     status, headers = response.status_code, response.headers
     body = _error_body(response)
@@ -143,7 +132,7 @@ def refusal(name: str, response: httpx.Response, *, api_key: str, hint: str = ""
             status=status,
             code=body.code,
             param=body.param,
-            hint=_HINTS.get(error_type, ""),
+            hint=_NO_BALANCE if error_type is QuotaExceeded else "",
         )
     error.retry_after, error.date = _retry_after(headers), _unix(headers.get("date", ""))
     if response.request.method == "POST":
@@ -194,11 +183,8 @@ def redirect(response: httpx.Response) -> str:
 def transport_failures(name: str, hint: str = "") -> Iterator[None]:
     """Turns every exception of the transport, and of the layers below it, into `NotSent` or `MaybeSent`.
 
-    `NotSent` needs certainty: only the transport's `Unsent` gives it.
-
-    Args:
-        name: method and path, for the message.
-        hint: the end of the error's hint; what is known to be wrong comes before it.
+    `NotSent` needs certainty: only the transport's `Unsent` gives it. `name` begins the message, and `hint`
+    is the end of the error's hint; what is known to be wrong comes before it.
     """
     try:
         yield
@@ -279,9 +265,8 @@ def header_number(headers: Mapping[str, str], name: str) -> int | None:
     return int(text) if _DIGITS.fullmatch(text) else None
 
 
-@functools.lru_cache(maxsize=16)
 def _unix(date: str) -> float | None:
-    """A `Date` in Unix seconds; None where it cannot be read. The answers of one second have the same."""
+    """A `Date` in Unix seconds; None where it cannot be read."""
     try:
         return parsedate_to_datetime(date).timestamp()
     except (ValueError, ArithmeticError):

@@ -65,6 +65,7 @@ _MOST_REDIRECTS = 20  # of one download
 _MOST_DAYS = timedelta(days=179)  # from a request's first day of costs to its last: within 180 of `start`
 # The bytes of a file must be those that Content-Length counts, and compressing them again helps nobody.
 _HEADERS = {"User-Agent": "callsheet", "Accept": "*/*", "Accept-Encoding": "identity"}
+_QUOTES = "\"'`\u2018\u2019\u201c\u201d"
 _encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
@@ -72,9 +73,9 @@ class Client:
     """The service, as one workspace sees it. Use it in an `async with`.
 
     Args:
-        base_url: the service's address, without the version.
-        api_key: `sk_...`.
-        key_place: where the key is from, in words, for the hint of a 401.
+        base_url: the service's address, without the version (`config.checks.service_address`).
+        api_key: `sk_...` (INTERFACE 5), perhaps with blanks around it.
+        key_place: where the key is from, in words. No message repeats the key itself.
         connect_timeout: seconds to wait for a connection.
         read_timeout: seconds to wait for the answer to a request that is free; of a file, for its beginning
             and for each part.
@@ -83,8 +84,8 @@ class Client:
         backoff: how long to wait before something is tried again, here and in the steps of a run.
 
     Raises:
-        ConfigError: the address is not a URL, the key has characters that a header cannot carry, or the
-            environment names a proxy or authorities that cannot be used.
+        ConfigError: the address is not a URL, the key cannot be one, or the environment names a proxy or
+            authorities that cannot be used.
 
     Every method raises `NotSent`, `MaybeSent` or one of the `Refusal` types. `MaybeSent` is raised for a 2xx
     answer that cannot be read, too: a submission is then in doubt, anything else is free to repeat.
@@ -95,28 +96,21 @@ class Client:
         base_url: str,
         api_key: str,
         *,
-        key_place: str = "",
+        key_place: str = "service.api_key_env",
         connect_timeout: float = 10.0,
         read_timeout: float = 30.0,
         generation_timeout: float = 300.0,
         backoff: Backoff = Backoff(),  # noqa: B008 - it cannot be changed
     ) -> None:
-        if not (api_key.isascii() and api_key.isprintable() and api_key and " " not in api_key):
-            raise ConfigError(
-                "the API key is empty, or has a space, a line break or a character that is not ASCII",
-                hint="A key looks like sk_...; check CALLSHEET_API_KEY (service.api_key_env).",
-            )
+        self._key, self._key_place = _checked_key(api_key, key_place), key_place
         self.base_url, self.backoff = base_url.rstrip("/"), backoff
         try:
             base = httpx.URL(self.base_url)
         except httpx.InvalidURL as error:
             raise ConfigError(f"service.base_url is not a URL: {error}") from None
-        if base.scheme not in ("http", "https") or not base.raw_host:
-            raise ConfigError("service.base_url is not a URL: it must begin with http:// or https://")
         self._connections = Connections()
         self._connections.prepare(base)
-        self._key, self._key_place = api_key, key_place
-        self._headers = {**_HEADERS, "Authorization": f"Bearer {api_key}"}
+        self._headers = {**_HEADERS, "Authorization": f"Bearer {self._key}"}
         self._connect, self._reading, self._generating = connect_timeout, read_timeout, generation_timeout
         address = without_secrets(self.base_url)
         self._hint = (
@@ -161,10 +155,7 @@ class Client:
 
         An answer with a file is a finished video, unless its status says another thing that the interface
         knows. A status that it does not know is not the end. An answer about another id is `MaybeSent`.
-
-        Args:
-            generation_id: the id of its submission.
-            within: seconds for which the caller can wait.
+        `within`: seconds for which the caller can wait.
         """
         path = f"/v2/videos/generations/{quote(generation_id, safe='')}"
         try:
@@ -195,11 +186,7 @@ class Client:
         """What the project was charged on each UTC day of a range of any length, in dollars (INTERFACE 4.7).
 
         It is asked for in pieces of whole days. The first and the last day count from `start` and until
-        `end`. Recent charges may be missing.
-
-        Args:
-            start: the first moment, with a time zone.
-            end: the last moment, with a time zone, after `start` and not in the future.
+        `end`, which have a time zone; the end is not in the future. Recent charges may be missing.
 
         Raises:
             MaybeSent: an answer does not have each day of its range once.
@@ -216,14 +203,12 @@ class Client:
         query = {"start": start.isoformat(), "end": end.isoformat()}
         answer = read_answer(await self._repeated("/v2/billing/costs", query), Costs.model_validate)
         costs = {day.date: day.cost for day in answer.data}
-        number = (end.date() - start.date()).days + 1
-        wanted = {start.date() + timedelta(days=day) for day in range(number)}
+        days = range((end.date() - start.date()).days + 1)
+        wanted = {start.date() + timedelta(days=day) for day in days}
         if costs.keys() != wanted or len(costs) != len(answer.data):
-            odd = sorted(costs.keys() ^ wanted)
-            which = f", of which {odd[0]} is one" if odd else ""
             raise MaybeSent(
                 "GET /v2/billing/costs: the answer does not have each day from "
-                f"{start.date()} to {end.date()} once: {len(answer.data)} entries, {number} days{which}",
+                f"{start.date()} to {end.date()} once",
                 hint="Is this the service of the interface's version 2?",
             )
         return costs
@@ -298,7 +283,7 @@ class Client:
                 await response.aread()
         if not response.is_success:
             error = refusal(name, response, api_key=self._key, hint=self._hint)
-            if isinstance(error, InvalidApiKey) and self._key_place:
+            if isinstance(error, InvalidApiKey):
                 error.hint = f"Check the API key in {self._key_place}. {self._hint}"
             raise error
         return response
@@ -320,6 +305,25 @@ class Client:
                 return response
             await stack.aclose()
         raise ConnectionError(f"there are more than {_MOST_REDIRECTS} redirects")
+
+
+def _checked_key(text: str, place: str) -> str:
+    """An API key without the blanks around it."""
+    key = text.strip()
+    if not key:
+        wrong = "is empty"
+    elif key[0] in _QUOTES or key[-1] in _QUOTES:
+        wrong = "is in quotes"
+    elif key.lower().startswith("bearer"):
+        wrong = "begins with Bearer"
+    elif not (key.isascii() and key.isprintable() and " " not in key):
+        wrong = "has a blank, a line break or a character that is not ASCII in it"
+    else:
+        return key
+    raise ConfigError(
+        f"the API key in {place} {wrong}",
+        hint="Give the key alone, as sk_...: without quotes, blanks or the word Bearer.",
+    )
 
 
 async def _chunks(name: str, response: httpx.Response) -> AsyncIterator[bytes]:

@@ -112,13 +112,9 @@ class Backoff:
     """How long to wait after failed tries: twice as long each time, and half of it random.
 
     So what failed together is not tried again together.
-
-    Attributes:
-        first: seconds of the first wait.
-        longest: seconds of the longest wait.
     """
 
-    first: float = 1.0
+    first: float = 1.0  # seconds
     longest: float = 60.0
 
     def __call__(self, tries: int) -> float:

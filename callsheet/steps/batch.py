@@ -40,12 +40,7 @@ async def read(settings: Settings) -> Batch:
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """What carries out each step; `show` makes the quote and shows it.
-
-    Attributes:
-        beside: what is open beside the four steps that run side by side.
-        bounds: how long a run waits.
-    """
+    """What carries out each step."""
 
     connect: Callable[[Settings], Awaitable[Client]] = connect
     read: Callable[[Settings], Awaitable[Batch]] = read
@@ -56,6 +51,7 @@ class Steps:
     poll: Callable[[Run], Coroutine[Any, Any, None]] = poll
     download: Callable[[Run], Coroutine[Any, Any, None]] = download
     record: Callable[[Run], Coroutine[Any, Any, Summary]] = record
+    # what is open beside the four that run side by side
     beside: Callable[[Run], AbstractAsyncContextManager[None]] = lambda _: nullcontext()
     bounds: Bounds = field(default_factory=Bounds)
 

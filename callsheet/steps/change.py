@@ -15,15 +15,11 @@ from callsheet.records import OtherRun
 
 
 async def change(settings: BatchSettings, values: Mapping[str, Any], by: str = "") -> Sequence[OtherRun]:
-    """Changes settings for the runs of the batch that are at work; each follows within seconds.
+    """Changes settings for the runs of the batch that are at work, and returns those; they follow in seconds.
 
     Args:
-        settings: of the batch.
         values: by the settings' dotted names, as JSON has them; or `changes.PAUSED`.
         by: who; the user of this process where it is empty.
-
-    Returns:
-        The runs.
 
     Raises:
         ConfigError: no run of the batch is at work, and nothing was changed.

@@ -1,7 +1,7 @@
 """Connect: a client for the service, with the address and the API key that the config and environment say.
 
 Not a step, but what every step that talks to the service stands on. Blocks of Prefect are read by flow runs
-alone (`tasks/connect.py`).
+alone (`tasks/service_block.py`).
 """
 
 from __future__ import annotations
@@ -11,8 +11,6 @@ import os
 from callsheet.config.settings import Settings
 from callsheet.errors import ConfigError
 from callsheet.service.client import Client
-
-_QUOTES = "\"'`\u2018\u2019\u201c\u201d"
 
 
 async def connect(settings: Settings) -> Client:
@@ -39,11 +37,10 @@ def address(settings: Settings) -> str:
 
 
 def _only_in_prefect(field: str) -> ConfigError:
-    instead = " service.base_url=https://..." if field == "block" else ""
     return ConfigError(
         f"service.{field} names a block of Prefect, which only runs in Prefect read",
-        hint=f"Start a run of a deployment, or say --set service.{field}=null{' --set' if instead else ''}"
-        f"{instead} here, with the key in the environment.",
+        hint=f"Start a run of a deployment, or say --set service.{field}=null --set "
+        "service.base_url=https://... here, with the key in the environment.",
     )
 
 
@@ -57,35 +54,5 @@ def client_of(url: str, variable: str, *, timeout: float = 300.0) -> Client:
     """
     key, place = os.environ.get(variable, ""), f"the environment variable {variable}"
     if not key.strip():
-        raise ConfigError(
-            f"the API key is missing: {place} is not set",
-            hint=f"export {variable}=sk_...",
-        )
-    return Client(url, checked_key(key, place), key_place=place, generation_timeout=timeout)
-
-
-def checked_key(text: str, place: str) -> str:
-    """An API key without the blanks around it (INTERFACE 5: `sk_<secret>`).
-
-    Args:
-        text: as it was found.
-        place: where, in words; no message repeats the key itself.
-
-    Raises:
-        ConfigError: it cannot be a key.
-    """
-    key = text.strip()
-    if not key:
-        wrong = "is empty"
-    elif key[0] in _QUOTES or key[-1] in _QUOTES:
-        wrong = "is in quotes"
-    elif key.lower().startswith("bearer"):
-        wrong = "begins with Bearer"
-    elif not (key.isascii() and key.isprintable() and " " not in key):
-        wrong = "has a blank, a line break or a character that is not ASCII in it"
-    else:
-        return key
-    raise ConfigError(
-        f"the API key in {place} {wrong}",
-        hint="Give the key alone, as sk_...: without quotes, blanks or the word Bearer.",
-    )
+        raise ConfigError(f"the API key is missing: {place} is not set", hint=f"export {variable}=sk_...")
+    return Client(url, key, key_place=place, generation_timeout=timeout)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import anyio
 
-from callsheet.errors import KeyRefused, Refusal, ServiceError
+from callsheet.errors import KeyRefused, ServiceError
 from callsheet.records import Attempt, Generation, State
 from callsheet.service import verdicts
 from callsheet.service.models import Failed, NoFile, Pending
@@ -121,7 +121,7 @@ async def _watch(run: Run, video: Attempt) -> Generation | Failed | NoFile | _Un
             not_found = not_found + 1 if verdict is Verdict.NOT_FOUND else 0
             if not_found == NOT_FOUND_TRIES:
                 return _Unknown(str(error))
-            told = (error.retry_after if isinstance(error, Refusal) else None) or 0.0
+            told = error.retry_after or 0.0
             wait = max(interval, run.client.backoff(errors))
         left = patience - anyio.current_time()
         if wait > left:

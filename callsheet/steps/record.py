@@ -141,12 +141,7 @@ async def draw(
 ) -> dict[str, str]:
     """Draws the plots of a batch, unless the config asks for none.
 
-    Args:
-        settings: the config.
-        summary: how the batch stands.
-        learned: what is known of the account's limits (`limits.turns.Learned` as a dict).
-        note: called with what a person should know.
-        may_draw: false finds only what is drawn already.
+    `learned` is `limits.limits.Learned` as a dict; without `may_draw` only what is drawn already is found.
     """
     if not settings.report.plots:
         return {}

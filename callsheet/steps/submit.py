@@ -23,7 +23,6 @@ from callsheet.errors import (
     BudgetReached,
     CallsheetError,
     InputError,
-    MaybeSent,
     PriceChanged,
     Refusal,
     ServiceError,
@@ -273,7 +272,6 @@ class _Buyer:
             return _End.LEFT
         failpoints.passed("after submit")
         run.breaker.accepted()
-        turn.accepted()
         if attempt.type is ModelType.IMAGE:
             turn.answered(answered.rate)
             return _End.BOUGHT if await run.keep(attempt, answered.value) else _End.IN_DOUBT
@@ -307,13 +305,12 @@ class _Buyer:
     ) -> _End | float:
         """Carries out the verdict on a POST that was not accepted."""
         run, why, most = self._run, str(error), self._run.settings.attempts
-        if isinstance(error, Refusal):
+        if error.rate:  # otherwise it may be a gateway's word
             turn.answered(error.rate)
         verdict = verdicts.submit(error)
-        told = (error.retry_after if isinstance(error, Refusal) else None) or 0.0
+        told = error.retry_after or 0.0
         if verdict is Verdict.IN_DOUBT:
-            if isinstance(error, MaybeSent):
-                attempt = replace(attempt, generation_id=error.generation_id)
+            attempt = replace(attempt, generation_id=error.generation_id)
             await run.ledger.doubt(attempt, why)
             run.doubts(attempt, why)
             return _End.IN_DOUBT

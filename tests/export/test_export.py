@@ -65,7 +65,7 @@ def small_shards() -> Iterator[None]:
 # ---- tables
 
 
-def test_csv_tables_have_what_parquet_has_and_no_formula(project: Make) -> None:
+def test_csv_tables_have_what_parquet_has_no_formula_and_a_place_of_their_own(project: Make) -> None:
     made = project(ROWS)
     made.run()
     assert exported(made, "out/tables", "csv").files == 2
@@ -78,16 +78,40 @@ def test_csv_tables_have_what_parquet_has_and_no_formula(project: Make) -> None:
     assert [(row["shelf"], row["label"]) for row in rows] == [("-7", "'@one"), ("'+x", "two"), ("9", "three")]
     costs = pl.read_csv(made.folder / "out/tables/costs.csv", schema_overrides={"cost": pl.Decimal(18, 6)})
     assert costs["cost"].sum() == Decimal("0.0045")
+    refused_in_words(made)
+
+
+def refused_in_words(made: Project) -> None:
+    """A place that has something else is refused, and left as it is."""
+    for to, kind, words in (
+        ("out/media", "imagefolder", r"out/media: has other files already, test/.*jpeg for instance"),
+        ("out/tables", "imagefolder", "has an export of the batch test as csv"),
+        ("batch.yaml", "csv", r"batch\.yaml: is a file"),
+    ):
+        with pytest.raises(InputError, match=words):
+            exported(made, to, kind)
+    with pytest.raises(StorageError) as refused:
+        exported(made, "batch.yaml/set", "csv")
+    assert "another --to" in refused.value.hint
+    assert content(made.folder / "out/tables").keys() == {
+        "callsheet-export.json",
+        "manifest.csv",
+        "costs.csv",
+    }
 
 
 # ---- an image folder
 
 
-def test_an_image_folder_has_every_image_and_a_line_for_each(project: Make) -> None:
+def test_an_image_folder_has_every_image_and_a_line_for_each_and_follows_the_batch(project: Make) -> None:
     made = project([*(row | {"name": f"the {row['id']}"} for row in ROWS), VIDEO])
     made.run()
-    done = exported(made, "out/set", "imagefolder")
-    assert (done.files, done.copied, done.left_out) == (4, 3, 1)
+    words = ["export", str(made.config), "--to", "out/set", "--as", "imagefolder"]
+    done = CliRunner().invoke(app, words, catch_exceptions=False)
+    assert "4: 3 copied by this export" in done.stdout, done.output
+    answer = json.loads(CliRunner().invoke(app, [*words, "--json"], catch_exceptions=False).stdout)
+    assert (answer["to"], answer["as"]) == ("out/set", "imagefolder")
+    assert (answer["files"], answer["copied"], answer["left_out"]) == (4, 0, 1)
     lines = described(made.folder / "out/set")
     assert [line["row_id"] for line in lines] == ["a.b", "مصباح", "c"]
     stored = {row["sha256"]: Path(row["url"]) for row in made.manifest().iter_rows(named=True)}
@@ -101,18 +125,11 @@ def test_an_image_folder_has_every_image_and_a_line_for_each(project: Make) -> N
     assert [line["name"] for line in lines] == ["the a.b", "the مصباح", "the c"]
     assert lines[1]["prompt"] == "苹果"
     assert lines[0]["label_column"] == "@one", "a loader makes a column `label` of its own"
-
-
-def test_an_export_copies_nothing_twice_and_follows_the_batch(project: Make) -> None:
-    made = project(ROWS)
-    made.run()
-    exported(made, "out/set", "imagefolder")
     before = {path: path.stat().st_mtime_ns for path in (made.folder / "out/set").rglob("*.jpeg")}
-    assert exported(made, "out/set", "imagefolder").copied == 0
     made.rows(*ROWS[1:], {"id": "d", "prompt": "four", "model": "sketch-1"})
     made.run()
-    done = exported(made, "out/set", "imagefolder")
-    assert (done.copied, done.removed, done.files) == (1, 1, 4)
+    changed = exported(made, "out/set", "imagefolder")
+    assert (changed.copied, changed.removed, changed.files) == (1, 1, 4)
     assert sorted(line["row_id"] for line in described(made.folder / "out/set")) == ["c", "d", "مصباح"]
     after = {path: path.stat().st_mtime_ns for path in (made.folder / "out/set").rglob("*.jpeg")}
     assert len(after.items() & before.items()) == 2, "what was there is not written again"
@@ -141,7 +158,7 @@ def test_an_export_that_broke_off_goes_on_and_is_as_if_it_had_not(
 # ---- shards
 
 
-def test_shards_have_each_file_with_its_description_for_the_library_that_loads_them(
+def test_shards_have_each_file_with_its_description_and_those_that_are_full_are_not_written_again(
     project: Make, small_shards: None
 ) -> None:
     made = project([*ROWS, VIDEO])
@@ -159,30 +176,24 @@ def test_shards_have_each_file_with_its_description_for_the_library_that_loads_t
         assert hashlib.sha256(content).hexdigest() == json.loads(sample["json"])["sha256"] == stored[row_id]
     assert json.loads(loaded["مصباح"]["json"])["prompt"] == "苹果"
 
-
-def test_shards_that_are_full_are_not_written_again(project: Make, small_shards: None) -> None:
-    made = project(ROWS)
-    made.run()
-    exported(made, "out/shards", "webdataset")
-    first = made.folder / "out/shards/test-000000.tar"
-    before = first.stat().st_mtime_ns
+    tars = [made.folder / f"out/shards/test-{number:06d}.tar" for number in range(3)]
+    before = [tar.stat().st_mtime_ns for tar in tars[:2]]
     assert exported(made, "out/shards", "webdataset").copied == 0
-    made.rows({"id": "new", "prompt": "new", "model": "sketch-1"}, *ROWS)
+    new = {"id": "new", "prompt": "new", "model": "sketch-1"}
+    made.rows(new, *ROWS, VIDEO)
     made.run()
-    assert exported(made, "out/shards", "webdataset").copied == 2, "the last shard, which was not full"
-    assert first.stat().st_mtime_ns == before
-    made.rows({"id": "new", "prompt": "new", "model": "sketch-1"}, *ROWS[1:], ROWS[0] | {"prompt": "another"})
+    assert exported(made, "out/shards", "webdataset").copied == 1, "a shard of its own"
+    assert [tar.stat().st_mtime_ns for tar in tars[:2]] == before
+    made.rows(new, ROWS[0] | {"prompt": "another"}, *ROWS[1:], VIDEO)
     made.run()
     exported(made, "out/shards", "webdataset")
-    found = [members(tar) for tar in sorted((made.folder / "out/shards").glob("*.tar"))]
-    prompts = {
-        json.loads(data)["prompt"] for tar in found for name, data in tar.items() if name.endswith(".json")
-    }
-    assert prompts == {"new", "苹果", "three", "another"}, "as many files, and of about the same size"
+    found = [json.loads(data) for tar in tars for name, data in members(tar).items() if name[-5:] == ".json"]
+    prompts = {each["prompt"] for each in found}
+    assert prompts == {"new", "苹果", "three", "another", "waves"}, "as many files, of about the same size"
     made.rows(ROWS[1])
     made.run()
-    assert exported(made, "out/shards", "webdataset").removed == 1
-    assert not (made.folder / "out/shards/test-000001.tar").exists()
+    assert exported(made, "out/shards", "webdataset").removed == 2
+    assert not tars[1].exists()
 
 
 # ---- places
@@ -205,22 +216,6 @@ def test_an_export_to_a_bucket_goes_on_there_too(
     assert len(members(io.BytesIO(tar))) == 6
     with pytest.raises(InputError, match="has other files already"):
         exported(made, f"s3://{s3.bucket}/export-media", "csv")
-
-
-def test_a_place_with_something_else_is_refused_in_words(project: Make) -> None:
-    made = project(ROWS[:1])
-    made.run()
-    with pytest.raises(InputError, match=r"out/media: has other files already, test/.*jpeg for instance"):
-        exported(made, "out/media", "imagefolder")
-    exported(made, "out/set", "csv")
-    with pytest.raises(InputError, match="has an export of the batch test as csv"):
-        exported(made, "out/set", "imagefolder")
-    with pytest.raises(InputError, match=r"batch\.yaml: is a file"):
-        exported(made, "batch.yaml", "csv")
-    with pytest.raises(StorageError) as refused:
-        exported(made, "batch.yaml/set", "csv")
-    assert "another --to" in refused.value.hint
-    assert content(made.folder / "out/set").keys() == {"callsheet-export.json", "manifest.csv", "costs.csv"}
 
 
 def test_a_file_that_was_changed_or_removed_is_named_and_not_exported(project: Make) -> None:
@@ -246,14 +241,3 @@ def test_a_batch_without_images_or_files_is_an_error_that_says_so(project: Make)
     made.set(batch="other")
     with pytest.raises(InputError, match="no stored file to export"):
         exported(made, "out/shards", "webdataset")
-
-
-def test_the_command_prints_what_it_did(project: Make) -> None:
-    made = project(ROWS)
-    made.run()
-    words = ["export", str(made.config), "--to", "out/set", "--as", "imagefolder"]
-    done = CliRunner().invoke(app, words, catch_exceptions=False)
-    assert "4: 3 copied by this export" in done.stdout, done.output
-    done = CliRunner().invoke(app, [*words, "--json"], catch_exceptions=False)
-    answer = json.loads(done.stdout)
-    assert (answer["to"], answer["as"], answer["files"], answer["copied"]) == ("out/set", "imagefolder", 4, 0)

@@ -19,7 +19,7 @@ from callsheet.ledger.changes import PAUSED
 from callsheet.ledger.marks import FileKey, Finding
 from callsheet.pricing.choice import ALL, Choice
 from callsheet.pricing.quote import Quote, quote_batch
-from callsheet.python.reviews import review, reviews
+from callsheet.python.dataframes import review, reviews
 from callsheet.report.summary import Summary
 from callsheet.service.client import Client
 from callsheet.session import Run

@@ -84,10 +84,7 @@ SAY = "print(json.dumps(answer), flush=True)"
 # ---- the checks of its own
 
 
-@pytest.mark.parametrize("rejects", ["blank", "size"])
-def test_one_colour_a_black_video_and_another_ratio_than_asked_for_are_found(
-    project: Make, rejects: str
-) -> None:
+def test_one_colour_a_black_video_and_another_ratio_than_asked_for_are_found(project: Make) -> None:
     """One check rejects what it finds, the other flags it."""
     rows = [
         *images("nothing", "something", "narrow"),
@@ -96,22 +93,20 @@ def test_one_colour_a_black_video_and_another_ratio_than_asked_for_are_found(
         {"id": "narrow video", "prompt": "narrow", **VIDEO},
     ]
     made = project(rows, faults=FAULTS)
-    watching = run(made, **{"blank": "flag", "size": "flag", rejects: "reject"})
-    of_blank, of_size = (f"check:{check}" if check == rejects else None for check in ("blank", "size"))
+    watching = run(made, blank="flag", size="reject")
     flags = found(made)
     video_size, by = flags.pop("narrow video")
-    assert (video_size[0].endswith("not 9:16"), by) == (True, of_size)
+    assert (video_size[0].endswith("not 9:16"), by) == (True, "check:size")
     assert flags == {
-        "nothing": (["blank"], of_blank),
+        "nothing": (["blank"], None),
         "something": ([], None),
-        "narrow": ([f"size: {256} \u00d7 {512}, not 1:1"], of_size),
-        "a video of nothing": (["blank"], of_blank),
+        "narrow": (["size: 256 \u00d7 512, not 1:1"], "check:size"),
+        "a video of nothing": (["blank"], None),
         "a video": ([], None),
     }
-    assert watching.notes == [f"2 files rejected by checks: {rejects} 2"]
-    told = {file.row_id for file in watching.files}
-    assert told == {row for row, (_, by) in found(made).items() if by}
-    assert {file.check for file in watching.files} == {rejects}
+    assert watching.notes == ["2 files rejected by checks: size 2"]
+    told = sorted((file.row_id, file.check) for file in watching.files)
+    assert told == [("narrow", "size"), ("narrow video", "size")]
     assert all(Path(file.url).is_file() for file in watching.files)
 
 
@@ -132,39 +127,29 @@ def test_one_colour_a_black_video_and_another_ratio_than_asked_for_are_found(
         (512, 512, "1:1", "512x512", ""),
         (500, 500, "1:1", "512x512", "512x512"),
         (300, 100, "auto", "standard", ""),
+        (100, 900, None, None, ""),
     ],
 )
 def test_a_size_is_wrong_where_it_is_certainly_not_what_was_asked_for(
-    width: int, height: int, ratio: str, resolution: str, wrong: str
+    width: int, height: int, ratio: str | None, resolution: str | None, wrong: str
 ) -> None:
-    assert not_as_asked(width, height, {"aspect_ratio": ratio, "resolution": resolution}) == wrong
+    request = {"aspect_ratio": ratio, "resolution": resolution} if ratio else {}
+    assert not_as_asked(width, height, request) == wrong
 
 
-def test_a_request_that_names_no_size_has_no_wrong_one() -> None:
-    assert not_as_asked(100, 900, {}) == ""
-
-
-def test_nearly_the_same_image_of_another_row_is_found_and_samples_of_a_row_are_no_duplicates(
-    project: Make,
-) -> None:
-    made = project([{"id": "a", "prompt": "a fox", **IMAGE}, *images("other")])
+def test_nearly_the_same_image_of_another_row_is_found(project: Make) -> None:
+    """Samples of one row are no duplicates, nor is what is like an image that is rejected."""
+    made = project([{"id": "a", "prompt": "a fox", **IMAGE}, *images("bear")])
     made.set(input={"matrix": {"output_format": ["png", "jpeg"]}})  # of one row, and alike
     run(made, duplicate="flag")
     assert all(each == ([], None) for each in found(made).values())
-    made.rows({"id": "b", "prompt": "a fox", **IMAGE})
+    assert callsheet("review", "batch.yaml", "--reject", "bear").returncode == 0
+    made.rows({"id": "b", "prompt": "a fox", **IMAGE}, {"id": "c", "prompt": "an image of bear", **IMAGE})
     made.set(input={"matrix": {"output_format": ["webp"]}})
     run(made, duplicate="flag")
     alike = {row["row_id"]: row["flags"] for row in made.manifest().iter_rows(named=True) if row["flags"]}
     assert alike == {"b": ["duplicate of row a"]}
     assert found(made)["b"][1] is None
-
-
-def test_an_image_that_is_rejected_has_no_duplicates(project: Make) -> None:
-    made = project([{"id": "a", "prompt": "a fox", **IMAGE}])
-    run(made, duplicate="flag", command=program(made.folder, f'answer = {{"reject": True}}\n{SAY}'))
-    made.rows({"id": "b", "prompt": "a fox", **IMAGE | {"output_format": "webp"}})
-    run(made, duplicate="flag")
-    assert found(made)["b"] == ([], None)
 
 
 def test_hashes_that_differ_in_few_bits_are_those_of_nearly_equal_images() -> None:
@@ -177,18 +162,14 @@ def test_hashes_that_differ_in_few_bits_are_those_of_nearly_equal_images() -> No
 
 
 def test_a_damaged_file_is_unreadable_and_no_check_rejects_it(project: Make) -> None:
-    damage = {"empty": b"", "beginning": b"\xff\xd8\xff\xe0 no image", "zeros": b"\x00" * 100_000}
-    videos = [{"id": f"{how}-video", "prompt": how, **VIDEO} for how in damage]
-    made = project([*images(*damage, "whole"), *videos])
+    damage = {"empty": b"", "beginning": b"\xff\xd8\xff\xe0 no image", "video": b"\x00" * 100_000}
+    made = project([*images("empty", "beginning", "whole"), {"id": "video", "prompt": "a video", **VIDEO}])
     run(made)
     for row in made.manifest().iter_rows(named=True):
         if row["row_id"] != "whole":
-            Path(row["url"]).write_bytes(damage[row["row_id"].removesuffix("-video")])
+            Path(row["url"]).write_bytes(damage[row["row_id"]])
     run(made, blank="reject", size="reject", duplicate="reject")
-    unreadable = (["unreadable"], None)
-    assert found(made) == dict.fromkeys([*damage, *(f"{how}-video" for how in damage)], unreadable) | {
-        "whole": ([], None)
-    }
+    assert found(made) == dict.fromkeys(damage, (["unreadable"], None)) | {"whole": ([], None)}
 
 
 # ---- each file once
@@ -216,19 +197,26 @@ def test_each_file_is_checked_once_and_decoded_once_for_its_thumbnail_and_for_eq
     assert len(looked) == 3
 
 
-def test_without_a_check_nothing_is_looked_at_and_collect_checks_it_later_and_keeps_what_a_person_decided(
+def test_what_was_not_checked_or_cannot_be_read_is_checked_later_and_what_a_person_decided_stays(
     project: Make,
 ) -> None:
-    made = project(images("nothing", "nothing to keep"), faults=FAULTS)
+    made = project(images("nothing", "nothing to keep", "narrow"), faults=FAULTS)
     run(made)
-    assert found(made) == {"nothing": ([], None), "nothing to keep": ([], None)}
+    assert all(each == ([], None) for each in found(made).values())
     assert callsheet("review", "batch.yaml", "--keep", "nothing to keep").returncode == 0
-    made.collect("checks.blank=reject")
-    assert found(made) == {"nothing": (["blank"], "check:blank"), "nothing to keep": (["blank"], None)}
-    assert made.manifest()["decision"].to_list() == ["rejected", "kept"]
+    [url] = made.manifest().filter(pl.col("row_id") == "narrow")["url"]
+    Path(url).rename("elsewhere")
+    made.collect("checks.blank=reject", "checks.size=flag")
+    known = {"nothing": (["blank"], "check:blank"), "nothing to keep": (["blank"], None)}
+    assert found(made) == known | {"narrow": ([], None)}
+    assert made.manifest()["decision"].to_list() == ["rejected", "kept", None]
+    Path("elsewhere").rename(url)
+    run(made, blank="reject", size="flag")
+    assert found(made) == known | {"narrow": (["size: 256 \u00d7 512, not 1:1"], None)}
 
 
-def test_a_run_does_not_wait_for_very_many_files_and_report_checks_them(project: Make) -> None:
+def test_a_run_waits_for_very_many_files_only_where_it_buys_again_what_a_check_rejects(project: Make) -> None:
+    """Otherwise `callsheet report` checks them."""
     made = project(images("nothing", "more of nothing"), faults=FAULTS)
     made.bounds = Bounds(thumbnails=1)
     assert run(made, blank="reject").notes == ["2 files not checked yet: callsheet report CONFIG checks them"]
@@ -236,12 +224,8 @@ def test_a_run_does_not_wait_for_very_many_files_and_report_checks_them(project:
     done = callsheet("report", "batch.yaml")
     assert (done.returncode, "2 files rejected by checks: blank 2" in done.stderr) == (0, True)
     assert all(each == (["blank"], "check:blank") for each in found(made).values())
-
-
-def test_a_run_that_buys_again_what_a_check_rejects_waits_for_every_file(project: Make) -> None:
-    made = project(images("nothing", "more of nothing"), faults=FAULTS)
+    made.rows(*images("nothing new", "no nothing"))
     made.set(review={"buy_again": True, "samples": 1})
-    made.bounds = Bounds(thumbnails=1)
     run(made, blank="reject")
     assert all(each == (["blank"], "check:blank") for each in found(made).values())
 
@@ -270,18 +254,6 @@ def test_files_are_checked_while_the_run_goes_on(project: Make) -> None:
     finish_videos(made.backlot.service)
     going.join()
     assert found(made) == {"nothing": (["blank"], "check:blank"), "video": ([], None)}
-
-
-def test_a_file_that_cannot_be_read_is_checked_by_the_run_that_can(project: Make) -> None:
-    made = project(images("nothing"), faults=FAULTS)
-    run(made)
-    [url] = made.manifest()["url"]
-    Path(url).rename("kept")
-    run(made, blank="reject")
-    assert found(made) == {"nothing": ([], None)}
-    Path("kept").rename(url)
-    run(made, blank="reject")
-    assert found(made) == {"nothing": (["blank"], "check:blank")}
 
 
 def test_a_file_of_another_batch_that_stands_for_a_row_is_checked_for_this_batch_too(project: Make) -> None:
@@ -341,31 +313,28 @@ answer |= {{"reject": True}} if asked["row"] == "bad" else {{}}
     }
 
 
-FAILING = {
-    "dies": ('sys.exit("no model here")', "it ended", "; it wrote: no model here"),
-    "hangs": ("time.sleep(10_000)", "it took longer than 0.5 s for a file", ""),
-    "rubbish": (
-        'print("loading", flush=True)',
-        "its answer is no JSON object with score, flags and reject (loading)",
-        "",
-    ),
-    "nan": ("print('{\"score\": NaN}', flush=True)", "its answer is no JSON object", ""),
-}
-
-
-@pytest.mark.parametrize("how", FAILING)
 def test_a_program_that_fails_is_named_once_and_the_run_goes_on_and_a_mended_one_judges_the_rest(
-    project: Make, how: str
+    project: Make,
 ) -> None:
-    body, why, wrote = FAILING[how]
     made = project(images("one", "two", "nothing"), faults=FAULTS)
-    made.bounds = Bounds(judging=0.5 if how == "hangs" else 600)
-    [note] = run(made, blank="flag", command=program(made.folder, body)).notes
-    assert note.startswith(f"the program of checks.command judges no more files: {why}")
-    assert note.endswith(wrote)
-    assert "judge.py" in note
-    assert found(made) == {"one": ([], None), "two": ([], None), "nothing": (["blank"], None)}
-    made.bounds = Bounds()
+    for body, why, wrote in (
+        ('sys.exit("no model here")', "it ended", "; it wrote: no model here"),
+        ("time.sleep(10_000)", "it took longer than 0.5 s for a file", ""),
+        (
+            "print('{\"score\": NaN}', flush=True)",
+            'its answer is no JSON object with score, flags and reject ({"score": NaN})',
+            "",
+        ),
+    ):
+        made.bounds = Bounds(judging=0.5 if "sleep" in body else 600)
+        [note] = run(made, blank="flag", command=program(made.folder, body)).notes
+        assert note.startswith(f"the program of checks.command judges no more files: {why}")
+        assert note.endswith(wrote)
+        assert "judge.py" in note
+        assert found(made) == {"one": ([], None), "two": ([], None), "nothing": (["blank"], None)}
+    [note] = run(made, command="no-such-program --fast").notes
+    assert "it cannot be started: [Errno 2] No such file or directory" in note
+    assert note.endswith(": no-such-program --fast")
     mended = program(made.folder, f'answer = {{"flags": ["seen"], "reject": True}}\n{SAY}')
     assert run(made, blank="flag", command=mended).notes == ["2 files rejected by checks: command 2"]
     assert found(made)["one"] == (["seen"], "check:command")
@@ -387,21 +356,12 @@ def test_an_interrupted_run_does_not_wait_for_the_program(project: Make) -> None
     assert run(made, blank="flag").notes == []
 
 
-def test_a_program_that_cannot_be_started_is_named(project: Make) -> None:
+def test_a_command_that_is_none_is_an_error_of_the_config(project: Make) -> None:
     made = project(images("one"))
-    [note] = run(made, command="no-such-program --fast").notes
-    assert "it cannot be started: [Errno 2] No such file or directory" in note
-    assert note.endswith(": no-such-program --fast")
-
-
-@pytest.mark.parametrize(
-    ("command", "why"), [("judge 'a", "No closing quotation"), ("  ", "names no program")]
-)
-def test_a_command_that_is_none_is_an_error_of_the_config(project: Make, command: str, why: str) -> None:
-    made = project(images("one"))
-    made.set(checks={"command": command})
-    with pytest.raises(ConfigError, match=why):
-        made.run()
+    for command, why in ("judge 'a", "No closing quotation"), ("  ", "names no program"):
+        made.set(checks={"command": command})
+        with pytest.raises(ConfigError, match=why):
+            made.run()
 
 
 def test_of_a_file_on_s3_the_program_gets_a_copy(

@@ -52,7 +52,12 @@ async def video(client: Client) -> Any:
     return await client.create_video({"model": "m", "prompt": "a cat"})
 
 
-async def fetch(client: Client, url: str) -> tuple[bytes, int | None, str]:
+def fetched(url: str, base_url: str = "http://127.0.0.1:1") -> tuple[bytes, int | None, str]:
     """A file: its bytes, its length and its type."""
-    async with client.download(url) as file:
-        return b"".join([chunk async for chunk in file.chunks]), file.length, file.mime_type
+
+    async def fetch(client: Client) -> tuple[bytes, int | None, str]:
+        async with client.download(url) as file:
+            return b"".join([chunk async for chunk in file.chunks]), file.length, file.mime_type
+
+    file: tuple[bytes, int | None, str] = run(base_url, fetch)
+    return file

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -117,18 +116,16 @@ def test_an_invalid_value_that_only_describes_a_file_does_not_make_the_answer_un
     assert (media.width, media.height, media.duration, media.fps, media.has_sound) == (None,) * 5
 
 
-@pytest.mark.parametrize(
-    "headers",
-    [{"X-RateLimit-Reset": "9" * 400}, {"X-RateLimit-Limit": "1_000"}, {"X-RateLimit-Remaining": "-1"}],
-)
-def test_unreadable_rate_headers_are_ignored(headers: dict[str, str]) -> None:
-    assert ask(json_reply(IMAGE, headers=RATE | headers), image).rate is None
-
-
-@pytest.mark.parametrize("zone", ["+99999999999999999999", "+2360"])
-def test_an_unreadable_date_is_ignored(zone: str) -> None:
-    headers = {**RATE, "Date": f"Mon, 01 Jan 0001 00:00:00 {zone}"}
-    assert ask(json_reply(IMAGE, headers=headers), image).rate == RateHeaders(60, 59, 1700000060, None)
+def test_headers_that_cannot_be_read_are_as_if_they_were_not_there() -> None:
+    for odd in (
+        {"X-RateLimit-Reset": "9" * 400},
+        {"X-RateLimit-Limit": "1_000"},
+        {"X-RateLimit-Remaining": "-1"},
+    ):
+        assert ask(json_reply(IMAGE, headers=RATE | odd), image).rate is None
+    for zone in "+99999999999999999999", "+2360":
+        headers = {**RATE, "Date": f"Mon, 01 Jan 0001 00:00:00 {zone}"}
+        assert ask(json_reply(IMAGE, headers=headers), image).rate == RateHeaders(60, 59, 1700000060, None)
 
 
 def test_an_image_without_an_id_is_in_doubt_and_so_is_one_with_a_number_out_of_range() -> None:
@@ -140,24 +137,16 @@ def test_an_image_without_an_id_is_in_doubt_and_so_is_one_with_a_number_out_of_r
     assert verdicts.submit(caught.value) is Verdict.IN_DOUBT
 
 
-@pytest.mark.parametrize("data", [[None, IMAGE["data"][0]], IMAGE["data"][0]])
-def test_an_address_that_came_is_kept(data: Any) -> None:
-    assert len(ask(json_reply({**IMAGE, "data": data}), image).value.media) == 1
+def test_an_address_that_came_is_kept_and_an_id_that_is_a_number_is_an_id() -> None:
+    for data in [None, IMAGE["data"][0]], IMAGE["data"][0]:
+        bought = ask(json_reply({**IMAGE, "id": 7, "data": data}), image).value
+        assert (bought.id, len(bought.media)) == ("7", 1)
 
 
-def test_an_id_that_is_a_number_is_an_id() -> None:
-    assert ask(json_reply({**IMAGE, "id": 7}), image).value.id == "7"
-    assert ask(json_reply({"id": 7}, 202), video).value.id == "7"
-
-
-@pytest.mark.parametrize(
-    "answer",
-    [{"id": "req-2", "status": "pending"}, {"id": "req-2"}, {"id": "req-2", "status": 7, "usage": "?"}],
-)
-def test_a_video_with_an_id_is_accepted_whatever_else_the_answer_has(answer: Any) -> None:
-    accepted = ask(json_reply(answer, 202, {**RATE, "X-RateLimit-Limit": "many"}), video)
-    assert accepted.value == Pending("req-2")
-    assert accepted.rate is None
+def test_a_video_with_an_id_is_accepted_whatever_else_the_answer_has() -> None:
+    for odd in {"status": "pending"}, {}, {"status": 7, "usage": "?"}:
+        accepted = ask(json_reply({"id": 7, **odd}, 202, {**RATE, "X-RateLimit-Limit": "many"}), video)
+        assert (accepted.value, accepted.rate) == (Pending("7"), None)
 
 
 def test_a_poll_tells_whether_a_video_is_pending_failed_or_finished() -> None:
@@ -191,18 +180,15 @@ def test_a_poll_tells_whether_a_video_is_pending_failed_or_finished() -> None:
     )
 
 
-def polled(answer: dict[str, Any]) -> Any:
-    return ask(json_reply({"id": "req-2", **answer}), lambda client: client.video("req-2"))
+def test_a_poll_with_a_file_is_a_finished_video_whatever_else_is_odd() -> None:
+    for status in "completed", "Completed", " COMPLETED", "succeeded", None:
+        answer = {"id": "req-2", "status": status, "data": [VIDEO], "usage": None}
+        finished = ask(json_reply(answer), lambda client: client.video("req-2"))
+        assert isinstance(finished, Generation), status
+        assert finished.usage.cost(QUOTE) == (QUOTE, CostSource.QUOTED)
 
 
-@pytest.mark.parametrize("status", ["completed", "Completed", " COMPLETED", "succeeded", None])
-def test_a_poll_with_a_file_is_a_finished_video_whatever_else_is_odd(status: str | None) -> None:
-    finished = polled({"status": status, "data": [VIDEO], "usage": None})
-    assert isinstance(finished, Generation)
-    assert finished.usage.cost(QUOTE) == (QUOTE, CostSource.QUOTED)
-
-
-MODEL = {
+MODEL: dict[str, Any] = {
     "id": "m",
     "name": "M",
     "type": "image",
@@ -247,31 +233,23 @@ def offered(*entries: Any) -> Any:
     return pricing.offer(pricing.Combination("m"), catalogue)
 
 
-@pytest.mark.parametrize(
-    "field",
-    ["name", "supported_aspect_ratios", "supported_durations", "supports_sound", "supported_references"],
-)
-def test_null_in_the_catalogue_is_none(field: str) -> None:
-    offer = offered(MODEL | {field: None}, None)
-    assert isinstance(offer, pricing.Offer)
-    assert offer.price
-    assert offer.price.total == Decimal("0.0400")
-
-
-@pytest.mark.parametrize(
-    "pricing_", [None, {"currency": "USD", "rates": None}, {"currency": None, "rates": [None]}]
-)
-def test_a_model_whose_prices_are_null_is_unpriced(pricing_: Any) -> None:
-    offer = offered(MODEL | {"pricing": pricing_})
-    assert isinstance(offer, pricing.Offer)
-    assert (offer.price, "no rates" in offer.unpriced) == (None, True)
-
-
-def test_a_rate_whose_price_is_null_is_none_and_one_whose_sound_is_null_is_not_about_sound() -> None:
+def test_null_in_the_catalogue_is_none() -> None:
+    """Also of a price, without which a rate is none, and of `sound`: such a rate is not about sound."""
+    nulls: list[dict[str, Any]] = [
+        {name: None} for name in ("name", "supported_aspect_ratios", "supported_durations", "supports_sound")
+    ]
     [rate] = MODEL["pricing"]["rates"]
     rates = [rate | {"unit_price": None}, rate | {"sound": None}]
-    offer = offered(MODEL | {"pricing": {"currency": "USD", "rates": rates}})
-    assert offer.price.total == Decimal("0.0400")
+    nulls += [{"supported_references": None}, {"pricing": {"currency": "USD", "rates": rates}}]
+    for null in nulls:
+        offer = offered(MODEL | null, None)
+        assert isinstance(offer, pricing.Offer), null
+        assert offer.price, null
+        assert offer.price.total == Decimal("0.0400")
+    for no_price in None, {"currency": "USD", "rates": None}, {"currency": None, "rates": [None]}:
+        offer = offered(MODEL | {"pricing": no_price})
+        assert isinstance(offer, pricing.Offer), no_price
+        assert (offer.price, "no rates" in offer.unpriced) == (None, True)
 
 
 def test_a_model_that_stands_twice_with_different_prices_is_unpriced() -> None:
@@ -284,14 +262,15 @@ def test_a_model_that_stands_twice_with_different_prices_is_unpriced() -> None:
     assert offered(MODEL, MODEL | {"name": "Another"}).price, "the prices are the same"
 
 
-@pytest.mark.parametrize("use", [lambda client: client.balance(), lambda client: client.video("v"), image])
-def test_an_answer_that_comes_byte_by_byte_is_not_waited_for_without_end(
-    use: Callable[[Client], Awaitable[Any]],
-) -> None:
-    began = time.monotonic()
-    with serve(trickle(b" " * 15_000)) as server, pytest.raises(MaybeSent, match="no answer came: TimeoutE"):
-        run(server.url, use, read_timeout=0.2, generation_timeout=0.2)
-    assert 0.2 <= time.monotonic() - began < 250, "the whole answer takes 300 s"
+def test_an_answer_that_comes_byte_by_byte_is_not_waited_for_without_end() -> None:
+    for use in (lambda client: client.balance()), image:
+        began = time.monotonic()
+        with (
+            serve(trickle(b" " * 15_000)) as server,
+            pytest.raises(MaybeSent, match="no answer came: Timeout"),
+        ):
+            run(server.url, use, read_timeout=0.2, generation_timeout=0.2)
+        assert 0.2 <= time.monotonic() - began < 250, "the whole answer takes 300 s"
 
 
 def test_a_poll_ends_after_the_time_that_its_caller_can_wait() -> None:

@@ -37,7 +37,7 @@ from tests.servers.sockets import (
     serve,
     unused_port,
 )
-from tests.service.asking import IMAGE, KEY, ask, fetch, image, run
+from tests.service.asking import IMAGE, KEY, ask, fetched, image, run
 
 # ---- repeated requests
 
@@ -48,14 +48,10 @@ async def balance(client: Client) -> Any:
     return await client.balance()
 
 
-@pytest.mark.parametrize(
-    "failure",
-    [error_reply(500, "server_error"), error_reply(429, "rate_limit"), page(502), page(503)],
-    ids=["500", "429", "502-html", "503-html"],
-)
-def test_a_request_that_a_run_makes_once_is_repeated_a_few_times(failure: Behaviour) -> None:
-    with serve(failure, failure, failure, BALANCE) as server:
-        assert run(server.url, balance) == Decimal("12.3456")
+def test_a_request_that_a_run_makes_once_is_repeated_a_few_times() -> None:
+    for failure in error_reply(500, "server_error"), error_reply(429, "rate_limit"), page(502), page(503):
+        with serve(failure, failure, failure, BALANCE) as server:
+            assert run(server.url, balance) == Decimal("12.3456")
     with serve(failure) as server, pytest.raises(Refusal):
         run(server.url, lambda client: client.models())
     assert len(server.requests) == READ_TRIES
@@ -72,21 +68,19 @@ def test_a_repeated_request_waits_for_retry_after_unless_that_is_long() -> None:
     assert len(server.requests) == 1
 
 
-@pytest.mark.parametrize(
-    "failure, use",
-    [
+def test_no_other_request_is_repeated() -> None:
+    failed = error_reply(500, "server_error")
+    cases: list[tuple[Behaviour, Callable[[Client], Awaitable[Any]]]] = [
         (error_reply(401, "invalid_api_key"), balance),
         (page(404), balance),
         (json_reply("?"), balance),
-        (error_reply(500, "server_error"), lambda client: client.video("v")),
-        (error_reply(500, "server_error"), image),
-    ],
-    ids=["401", "404", "unreadable", "poll", "image"],
-)
-def test_no_other_request_is_repeated(failure: Behaviour, use: Callable[[Client], Awaitable[Any]]) -> None:
-    with serve(failure) as server, pytest.raises(CallsheetError):
-        run(server.url, use)
-    assert len(server.requests) == 1
+        (failed, lambda client: client.video("v")),
+        (failed, image),
+    ]
+    for failure, use in cases:
+        with serve(failure) as server, pytest.raises(CallsheetError):
+            run(server.url, use)
+        assert len(server.requests) == 1
 
 
 # ---- downloads
@@ -96,116 +90,90 @@ def test_a_download_uses_its_url_as_given_and_does_not_send_the_key() -> None:
     content = bytes(range(256)) * 1000
     signed = "/v2/downloads/req-1/0?exp=1&sig=a%2Fb%2Bc+d/e~f=="
     with serve(reply(200, content, {"Content-Type": "Image/JPEG; q=1"})) as server:
-        downloaded = run(server.url, lambda client: fetch(client, server.url + signed))
+        downloaded = fetched(server.url + signed)
     assert downloaded == (content, len(content), "image/jpeg")
     assert server.requests[0].split(b" ")[1] == signed.encode()
     assert b"uthorization" not in server.requests[0]
     assert KEY.encode() not in server.requests[0]
 
 
-def test_a_download_follows_redirects_and_a_submission_does_not() -> None:
-    with (
-        serve(reply(200, b"file")) as store,
-        serve(reply(307, b"", {"Location": store.url + "/x"})) as server,
-    ):
-        assert run(server.url, lambda client: fetch(client, server.url + "/f"))[0] == b"file"
-        with pytest.raises(Refusal):
-            run(server.url, image)
-    assert len(store.requests) == 1
-    assert KEY.encode() not in store.requests[0]
-
-
-@pytest.mark.parametrize(
-    "location, asked",
-    [
-        ("/caf\u00e9/1?sig=a%2Fb".encode(), b"/caf%C3%A9/1?sig=a%2Fb"),
-        ("/caf\u00e9/1".encode("latin-1"), b"/caf%E9/1"),
-        (b"/with space", b"/with%20space"),
-        (b"more/1?x", b"/v2/more/1?x"),
-        (b"//{host}/1", b"/1"),
-        (b"HTTP://{host}/1#part", b"/1"),
-    ],
-    ids=["UTF-8", "Latin-1", "space", "relative", "no scheme", "whole"],
-)
-def test_a_redirect_is_followed_as_curl_does(location: bytes, asked: bytes) -> None:
+def test_a_redirect_of_a_download_is_followed_as_curl_does() -> None:
     """Bytes that a URL cannot have are escaped as they came, whatever the other headers are encoded in."""
 
     def redirect(connection: socket.socket) -> bool:
-        to = location.replace(b"{host}", server.url.partition("//")[2].encode())
+        to = locations.pop(0).replace(b"{host}", server.url.partition("//")[2].encode())
         head = b"HTTP/1.1 302 Found\r\nX-Odd: \xe9\r\nContent-Length: 0\r\n"
         return raw(head + b"Location: " + to + b"\r\n\r\n")(connection)
 
-    with serve(redirect, reply(200, b"file")) as server:
-        assert run(server.url, lambda client: fetch(client, server.url + "/v2/f"))[0] == b"file"
-    assert server.requests[1].split(b" ")[1] == asked
+    cases = {
+        "/caf\u00e9/1?sig=a%2Fb".encode(): b"/caf%C3%A9/1?sig=a%2Fb",
+        "/caf\u00e9/1".encode("latin-1"): b"/caf%E9/1",
+        b"/with space": b"/with%20space",
+        b"more/1?x": b"/v2/more/1?x",
+        b"//{host}/1": b"/1",
+        b"HTTP://{host}/1#part": b"/1",
+    }
+    locations = [*cases]
+    for asked in cases.values():
+        with serve(redirect, reply(200, b"file")) as server:
+            assert fetched(server.url + "/v2/f")[0] == b"file"
+        assert server.requests[1].split(b" ")[1] == asked
+        assert KEY.encode() not in b"".join(server.requests)
 
 
 def test_redirects_without_end_are_an_error() -> None:
     again = reply(302, b"", {"Location": "/again"})
     with serve(again) as server, pytest.raises(MaybeSent, match="20 redirects"):
-        run(server.url, lambda client: fetch(client, server.url))
+        fetched(server.url)
     assert len(server.requests) == 21
 
 
-@pytest.mark.parametrize("where", ["length", "chunked", "end"])
-def test_a_file_that_is_compressed_unasked_is_unpacked(where: str) -> None:
+def test_a_file_that_is_compressed_unasked_is_unpacked() -> None:
     """Content-Length is not the file's length, then."""
     content = bytes(range(256)) * 1000
     packed = gzip.compress(content)
     head = b"HTTP/1.1 200 OK\r\nContent-Type: image/jpeg\r\nContent-Encoding: gzip\r\n"
-    framed = {
-        "length": b"Content-Length: %d\r\n\r\n%b" % (len(packed), packed),
-        "chunked": b"Transfer-Encoding: chunked\r\n\r\n%x\r\n%b\r\n0\r\n\r\n" % (len(packed), packed),
-        "end": b"\r\n" + packed,
-    }
-    with serve(raw(head + framed[where])) as server:
-        downloaded = run(server.url, lambda client: fetch(client, server.url))
-    assert downloaded == (content, None, "image/jpeg")
+    for framed in (
+        b"Content-Length: %d\r\n\r\n%b" % (len(packed), packed),
+        b"Transfer-Encoding: chunked\r\n\r\n%x\r\n%b\r\n0\r\n\r\n" % (len(packed), packed),
+        b"\r\n" + packed,
+    ):
+        with serve(raw(head + framed)) as server:
+            downloaded = fetched(server.url)
+        assert downloaded == (content, None, "image/jpeg")
 
 
-@pytest.mark.parametrize(
-    "uri, file",
-    [
+def test_a_data_uri_is_a_file() -> None:
+    for uri, file in (
         ("data:image/png;base64,AP+/", (b"\0\xff\xbf", 3, "image/png")),
         ("DATA:Image/PNG;name=a;BASE64,AP-_", (b"\0\xff\xbf", 3, "image/png")),
         ("data:image/png;base64,AP8%3D", (b"\0\xff", 2, "image/png")),
         ("data:image/png;base64,AP\n8", (b"\0\xff", 2, "image/png")),
         ("data:image/png,%00%ff", (b"\0\xff", 2, "image/png")),
         ("data:,a", (b"a", 1, "")),
-    ],
-)
-def test_a_data_uri_is_a_file(uri: str, file: tuple[bytes, int, str]) -> None:
-    assert run("http://127.0.0.1:1", lambda client: fetch(client, uri)) == file
+    ):
+        assert fetched(uri) == file
 
 
-@pytest.mark.parametrize("rest", ["?" * 9000, "A" * 9001, ""], ids=["no base64", "half", "nothing"])
-def test_a_data_uri_that_cannot_be_read_is_an_error_that_fits_a_line(rest: str) -> None:
-    uri = f"data:image/png;base64,{rest}" if rest else "data:" + "A" * 9000
-    with pytest.raises(MediaError, match="data URI cannot be read: data:") as caught:
-        run("http://127.0.0.1:1", lambda client: fetch(client, uri))
-    assert len(caught.value.message) < 200
+def test_a_data_uri_that_cannot_be_read_is_an_error_that_fits_a_line() -> None:
+    base64 = "image/png;base64,"
+    for wrong in f"{base64}{'?' * 9000}", f"{base64}{'A' * 9001}", "A" * 9000:
+        with pytest.raises(MediaError, match="data URI cannot be read: data:") as caught:
+            fetched(f"data:{wrong}")
+        assert len(caught.value.message) < 200
 
 
-@pytest.mark.parametrize(
-    "url, asked",
-    [
+def test_an_address_that_is_not_whole_is_relative_to_the_services() -> None:
+    for url, asked in (
         ("/v2/downloads/1/0?exp=1&sig=a%2Fb", "/v2/downloads/1/0?exp=1&sig=a%2Fb"),
         ("//{host}/v2/downloads/1/0?exp=1", "/v2/downloads/1/0?exp=1"),
         ("v2/downloads/1/0", "/base/v2/downloads/1/0"),
         ("caf\u00e9/a b", "/base/caf%C3%A9/a%20b"),
-    ],
-)
-def test_an_address_that_is_not_whole_is_relative_to_the_services(url: str, asked: str) -> None:
-    with serve(reply(200, b"file")) as server:
-        whole = url.replace("{host}", server.url.partition("//")[2])
-        assert run(f"{server.url}/base", lambda client: fetch(client, whole))[0] == b"file"
-    assert server.requests[0].split(b" ")[1] == asked.encode()
-
-
-def test_a_message_has_a_line_of_a_long_address_at_most() -> None:
-    with serve(page(404)) as server, pytest.raises(Refusal) as caught:
-        run(server.url, lambda client: fetch(client, f"{server.url}/{'x' * 5000}"))
-    assert len(caught.value.message) < 200
+    ):
+        with serve(reply(200, b"file")) as server:
+            whole = url.replace("{host}", server.url.partition("//")[2])
+            assert fetched(whole, f"{server.url}/base")[0] == b"file"
+        assert server.requests[0].split(b" ")[1] == asked.encode()
 
 
 def test_a_download_that_is_cut_off_or_cannot_begin_is_an_error() -> None:
@@ -213,33 +181,32 @@ def test_a_download_that_is_cut_off_or_cannot_begin_is_an_error() -> None:
         pytest.raises(MaybeSent),
         serve(raw(b"HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\nbegun")) as server,
     ):
-        run(server.url, lambda client: fetch(client, server.url))
+        fetched(server.url)
     with pytest.raises(NotSent):
-        run(server.url, lambda client: fetch(client, server.url))
+        fetched(server.url)
     for impossible in "ftp://127.0.0.1/f", "http://[::1/f", "http://127.0.0.1:1e3/f", "http:":
         with pytest.raises(NotSent):
-            run(server.url, lambda client, url=impossible: fetch(client, url))
+            fetched(impossible)
 
 
-@pytest.mark.parametrize(
-    ("status", "code"), [(401, "invalid_api_key"), (402, "quota_exceeded"), (404, "not_found")]
-)
-def test_the_error_of_a_download_shows_no_signature_and_says_nothing_of_the_key_which_it_did_not_have(
-    status: int, code: str
-) -> None:
-    with serve(error_reply(status, code)) as server, pytest.raises(Refusal) as caught:
-        run(server.url, lambda client: fetch(client, server.url + "/f?sig=hidden"))
-    assert type(caught.value) is Refusal
-    assert (caught.value.status, caught.value.code, caught.value.hint) == (status, code, "")
-    assert "hidden" not in str(caught.value)
+def test_the_error_of_a_download_shows_no_signature_and_says_nothing_of_the_key_which_it_did_not_have() -> (
+    None
+):
+    for status, code in (401, "invalid_api_key"), (402, "quota_exceeded"), (404, "not_found"):
+        with serve(error_reply(status, code)) as server, pytest.raises(Refusal) as caught:
+            fetched(f"{server.url}/{'x' * 5000}?sig=hidden")
+        assert type(caught.value) is Refusal
+        assert (caught.value.status, caught.value.code, caught.value.hint) == (status, code, "")
+        assert "hidden" not in str(caught.value)
+        assert len(caught.value.message) < 200, "of a long address it has a line"
 
 
 def test_an_error_shows_the_address_without_its_password() -> None:
     with unused_port() as port:
         address = f"http://me:hidden@127.0.0.1:{port}"
-        for use in balance, lambda client: fetch(client, f"{address}/f?sig=hidden"):
+        for use in (lambda: run(address, balance)), (lambda: fetched(f"{address}/f?sig=hidden", address)):
             with pytest.raises(NotSent) as caught:
-                run(address, use)
+                use()
             text = caught.value.message + caught.value.hint
             assert f"http://...@127.0.0.1:{port}" in text
             assert "hidden" not in text
@@ -258,11 +225,13 @@ def test_an_exception_of_the_code_that_reads_a_download_is_not_translated() -> N
 # ---- the key
 
 
-@pytest.mark.parametrize("key", ["", "sk_a b", "sk_a\n", "sk_ä"])
-def test_an_impossible_key_is_refused_without_showing_it(key: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        Client("http://127.0.0.1", key)
-    assert key == "" or key not in caught.value.message + caught.value.hint
+def test_an_impossible_key_or_address_is_refused_and_the_key_is_not_shown() -> None:
+    for key in "", "sk_a b", "sk_a\nb", "sk_ä":
+        with pytest.raises(ConfigError) as caught:
+            Client("http://127.0.0.1", key)
+        assert key == "" or key not in caught.value.message + caught.value.hint
+    with pytest.raises(ConfigError, match=r"service\.base_url"):
+        Client("http://127.0.0.1:port", KEY)
 
 
 def test_no_log_has_the_key_or_the_signature_of_a_url(caplog: pytest.LogCaptureFixture) -> None:
@@ -270,15 +239,10 @@ def test_no_log_has_the_key_or_the_signature_of_a_url(caplog: pytest.LogCaptureF
     caplog.set_level(logging.DEBUG)
     with serve(json_reply(IMAGE), reply(200, b"file")) as server:
         run(server.url, image)
-        run(server.url, lambda client: fetch(client, server.url + "/f?sig=hidden"))
+        fetched(server.url + "/f?sig=hidden")
     assert [record for record in caplog.records if record.levelno > logging.DEBUG] == []
     assert KEY not in caplog.text
     assert "hidden" not in caplog.text
-
-
-def test_an_invalid_address_is_a_config_error() -> None:
-    with pytest.raises(CallsheetError, match=r"service\.base_url"):
-        Client("http://127.0.0.1:port", KEY)
 
 
 # ---- costs of a range of any length: every day once, from as few requests as the interface allows
@@ -330,16 +294,8 @@ def test_the_range_is_sent_with_its_time_zone_and_costs_are_exact_a_refund_too()
     assert query == {"start": ["2026-03-01T06:00:00+00:00"], "end": ["2026-03-03T12:00:00+00:00"]}
 
 
-@pytest.mark.parametrize(
-    "days",
-    [
-        ("2026-03-01", "2026-03-02"),
-        ("2026-03-01", "2026-03-02", "2026-03-03", "2026-03-04"),
-        ("2026-03-01", "2026-03-01", "2026-03-02", "2026-03-03"),
-        (),
-    ],
-    ids=["missing", "strange", "twice", "none"],
-)
-def test_an_answer_without_each_day_once_is_an_error(days: tuple[str, ...]) -> None:
-    with pytest.raises(MaybeSent, match="each day from 2026-03-01 to 2026-03-03 once"):
-        ask(json_reply(answer(*days)), lambda client: client.daily_costs(START, END))
+def test_an_answer_without_each_day_once_is_an_error() -> None:
+    first, second, third, fourth = (f"2026-03-0{day}" for day in range(1, 5))
+    for days in (first, second), (first, second, third, fourth), (first, first, second, third), ():
+        with pytest.raises(MaybeSent, match="each day from 2026-03-01 to 2026-03-03 once"):
+            ask(json_reply(answer(*days)), lambda client: client.daily_costs(START, END))

@@ -68,22 +68,14 @@ def trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 # ---- which proxy
 
 
-@pytest.mark.parametrize(
-    "url, proxy",
-    [
-        (("http", "service.test", 80), "http://plain:1"),
-        (("https", "service.test", 443), "http://secure:2"),  # a proxy's scheme may be left out
-        (("http", "127.0.0.1", 8000), None),
-        (("http", "LocalHost", 8000), None),
-        (("http", "::1", 8000), None),
-    ],
-)
-def test_which_proxy_is_used(
-    url: tuple[str, str, int], proxy: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_which_proxy_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A proxy's scheme may be left out, and this machine itself has none."""
     monkeypatch.setenv("http_proxy", "http://plain:1")
     monkeypatch.setenv("https_proxy", "secure:2")
-    assert proxy_for(*url) == proxy
+    assert proxy_for("http", "service.test", 80) == "http://plain:1"
+    assert proxy_for("https", "service.test", 443) == "http://secure:2"
+    for host in "127.0.0.1", "LocalHost", "::1":
+        assert proxy_for("http", host, 8000) is None
 
 
 NO_PROXY = [
@@ -109,17 +101,16 @@ NO_PROXY = [
 ]
 
 
-@pytest.mark.parametrize("no_proxy, direct, through", NO_PROXY, ids=[case[0] for case in NO_PROXY])
-@pytest.mark.parametrize("in_order", [False, True], ids=["as given", "in order"])
-def test_no_proxy_is_read_as_curl_reads_it(
-    no_proxy: str, direct: list[str], through: list[str], in_order: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_proxy_is_read_as_curl_reads_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it is given, and as it is in order."""
     monkeypatch.setenv("HTTPS_PROXY", "http://proxy.test:3128")
-    monkeypatch.setenv("NO_PROXY", no_proxy)
-    if in_order:
-        put_in_order()
-    assert [proxy_for("https", host, 443) for host in direct] == [None] * len(direct)
-    assert None not in [proxy_for("https", host, 443) for host in through]
+    for no_proxy, direct, through in NO_PROXY:
+        monkeypatch.delenv("no_proxy", raising=False)
+        monkeypatch.setenv("NO_PROXY", no_proxy)
+        for _ in range(2):
+            assert [proxy_for("https", host, 443) for host in direct] == [None] * len(direct), no_proxy
+            assert None not in [proxy_for("https", host, 443) for host in through], no_proxy
+            put_in_order()
 
 
 def test_httpx_can_read_no_proxy_once_it_is_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,17 +146,15 @@ def test_this_machine_and_prefects_server_are_reached_without_a_proxy_where_no_p
     assert set(entries[3:]) == {"localhost", "127.0.0.1", "::1"} | ({named} if named else set())
 
 
-@pytest.mark.parametrize(
-    "proxy", ["socks4://me:secret@proxy:1", "http://me:secret@[::1", "http://me:secret@"]
-)
 def test_a_proxy_that_cannot_be_used_is_a_config_error_that_does_not_show_its_password(
-    proxy: str, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("all_proxy", proxy)
-    with pytest.raises(ConfigError, match="the environment names a") as caught:
-        Client("https://service.test", KEY)
-    assert "secret" not in caught.value.message + caught.value.hint
-    assert "NO_PROXY" in caught.value.hint
+    for proxy in "socks4://me:secret@proxy:1", "http://me:secret@[::1", "http://me:secret@":
+        monkeypatch.setenv("all_proxy", proxy)
+        with pytest.raises(ConfigError, match="the environment names a") as caught:
+            Client("https://service.test", KEY)
+        assert "secret" not in caught.value.message + caught.value.hint
+        assert "NO_PROXY" in caught.value.hint
 
 
 # ---- what goes through it

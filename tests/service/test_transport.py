@@ -21,7 +21,6 @@ from tests.servers.sockets import (
     Behaviour,
     Server,
     certificate,
-    close,
     json_reply,
     raw,
     reply,
@@ -118,17 +117,6 @@ def test_a_request_does_not_fail_because_the_server_closed_an_idle_connection() 
 
     server = talk(again_and_again, raw(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"))
     assert (len(server.requests), server.connections) == (30, 30)
-
-
-def test_a_connection_that_breaks_under_a_request_is_dropped_and_the_request_is_sent_once() -> None:
-    async def three_times(http: Connections, server: Server) -> None:
-        await post(http, server.url)
-        with pytest.raises(httpx.RemoteProtocolError):
-            await post(http, server.url)
-        assert (await post(http, server.url)).status_code == 200
-
-    server = talk(three_times, OK, close, OK)
-    assert (len(server.requests), server.connections) == (3, 2)
 
 
 def test_a_cancelled_request_closes_its_connection() -> None:
@@ -253,70 +241,44 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-@pytest.mark.parametrize("name", ["SSL_CERT_FILE", "REQUESTS_CA_BUNDLE"])
-def test_each_variable_names_authorities(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pem = certificate(tmp_path)
-    monkeypatch.setenv(name, str(pem))
-    with serve(BALANCE, tls=pem) as server:
-        assert ask(server.url, lambda client: client.balance()) == 1
-
-
 def test_the_authorities_of_all_variables_are_trusted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Package managers set one of them by themselves; what a company sets beside it counts, too."""
-    monkeypatch.setenv("SSL_CERT_FILE", certifi.where())
-    pem = certificate(tmp_path)
-    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(pem))
-    with serve(BALANCE, tls=pem) as server:
-        assert ask(server.url, lambda client: client.balance()) == 1
+    """Package managers set one of them by themselves; what a company sets beside it counts, too.
 
-
-@pytest.mark.parametrize("name", VARIABLES)
-def test_authorities_that_are_not_there_are_named_with_their_variable(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(name, str(tmp_path / "gone.pem"))
-    with pytest.raises(
-        ConfigError, match=f"^{name} names {tmp_path}/gone.pem, which is not there$"
-    ) as caught:
-        Client("https://service.test", KEY)
-    assert caught.value.hint == (
-        f"{name} names the certificates that TLS trusts; without it, those of the system are trusted."
-    )
-    Client("http://service.test", KEY)  # which needs none
-
-
-@pytest.mark.parametrize("content", [b"", b"no certificate", b"-----BEGIN CERTIFICATE-----\nAA\n"])
-def test_a_file_without_certificates_is_named_with_its_variable(
-    content: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "odd.pem").write_bytes(content)
-    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(tmp_path / "odd.pem"))
-    with pytest.raises(
-        ConfigError, match=r"REQUESTS_CA_BUNDLE names .*odd\.pem, which is no file of certifi"
-    ):
-        Client("https://service.test", KEY)
-
-
-def test_folders_of_authorities_are_looked_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a list of folders, those that are there count. OpenSSL finds a file by the hash of its subject."""
+    Of a list of folders, those that are there count. OpenSSL finds a file by the hash of its subject.
+    """
     pem = certificate(tmp_path)
     (tmp_path / "88d0bdcb.0").symlink_to(pem)
-    monkeypatch.setenv("SSL_CERT_DIR", f"{tmp_path / 'gone'}:{tmp_path}")
-    with serve(BALANCE, tls=pem) as server:
-        assert ask(server.url, lambda client: client.balance()) == 1
+    folders = f"{tmp_path / 'gone'}:{tmp_path}"
+    named = ("SSL_CERT_FILE", str(pem)), ("REQUESTS_CA_BUNDLE", str(pem)), ("SSL_CERT_DIR", folders)
+    for name, value in named:
+        for beside in {"SSL_CERT_FILE", "REQUESTS_CA_BUNDLE"} - {name}:
+            monkeypatch.setenv(beside, certifi.where())
+        monkeypatch.setenv(name, value)
+        with serve(BALANCE, tls=pem) as server:
+            assert ask(server.url, lambda client: client.balance()) == 1
+        monkeypatch.delenv(name)
 
 
-def test_a_certificate_that_is_not_trusted_is_said_before_the_address(tmp_path: Path) -> None:
-    with serve(BALANCE, tls=certificate(tmp_path)) as server, pytest.raises(NotSent) as caught:
-        ask(server.url, lambda client: client.balance())
-    assert "SSLCertVerificationError" in caught.value.message
-    said, variable, address = caught.value.hint.partition("SSL_CERT_FILE")
-    assert said.startswith("The server's certificate is not trusted: self-signed certificate.")
-    assert variable
-    assert server.url in address
-    assert server.requests == []
+def test_authorities_that_are_not_there_are_named_with_their_variable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    odd = tmp_path / "odd.pem"
+    for name in VARIABLES:
+        monkeypatch.setenv(name, str(odd))
+        with pytest.raises(ConfigError, match=f"^{name} names {odd}, which is not there$") as caught:
+            Client("https://service.test", KEY)
+        assert caught.value.hint == (
+            f"{name} names the certificates that TLS trusts; without it, those of the system are trusted."
+        )
+        Client("http://service.test", KEY)  # which needs none
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(odd))
+    for content in b"", b"no certificate", b"-----BEGIN CERTIFICATE-----\nAA\n":
+        odd.write_bytes(content)
+        with pytest.raises(ConfigError, match=f"BUNDLE names {odd}, which is no file of certificates"):
+            Client("https://service.test", KEY)
 
 
 def test_a_server_without_tls_is_said_before_the_address() -> None:
