@@ -160,10 +160,10 @@ def report(config: Config, set_: Sets = None, json: Json = False) -> None:
         from callsheet.pricing.plan import last_plan
         from callsheet.report.contact_sheet.page import Header
         from callsheet.report.contact_sheet.sheet import open_sheet
+        from callsheet.report.plots.plots import write_plots
         from callsheet.report.report import OfRun, write_report, write_summary
         from callsheet.report.sidecars import update_sidecars
         from callsheet.reviewing.checking import check_files
-        from callsheet.steps.record import draw
         from callsheet.storage.store import Store
 
         await check_report(settings)
@@ -175,7 +175,7 @@ def report(config: Config, set_: Sets = None, json: Json = False) -> None:
                 await check_files(ledger, settings, page.thumbnails if page else None, note=note)
                 summary = await write_report(ledger, store, plan, OfRun())
                 learned = await ledger.read(services.learned_limits)
-                plots = await draw(settings, summary, learned, note)
+                plots = await write_plots(settings, summary.details.figures, learned, note)
                 if page:
                     await page.finish(Header.of(summary, plan, plots), note, wait_for=None)
             await update_sidecars(settings, ledger)

@@ -9,17 +9,15 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from dataclasses import asdict, replace
 from decimal import Decimal
 from functools import partial
-from typing import Any
 
 import anyio
 import polars as pl
 
-from callsheet.config.settings import BatchSettings
 from callsheet.errors import LedgerError, StorageError
 from callsheet.ledger import running_totals
 from callsheet.ledger.policy import MAY_COST, Policy, policy_of
@@ -27,7 +25,7 @@ from callsheet.records import ModelType, State
 from callsheet.report.contact_sheet.page import Header
 from callsheet.report.contact_sheet.sheet import ContactSheet, open_sheet
 from callsheet.report.counts import counted_states, left_to_buy, other_jobs, refreshed
-from callsheet.report.plots.plots import limits_of, write_plots
+from callsheet.report.plots.plots import write_plots
 from callsheet.report.report import OfRun, write_report, write_summary
 from callsheet.report.sidecars import update_sidecars
 from callsheet.report.summary import Summary
@@ -127,39 +125,8 @@ async def _plots(run: Run, summary: Summary) -> dict[str, str]:
     if run.interrupted:
         return {}
     may_draw = time.monotonic() - run.began >= run.bounds.plots
-    learned = asdict(run.limits.learned())
-    return await draw(run.settings, summary, learned, WATCHER.get().note, may_draw=may_draw)
-
-
-async def draw(
-    settings: BatchSettings,
-    summary: Summary,
-    learned: Mapping[str, Any] | None,
-    note: Callable[[str], None],
-    *,
-    may_draw: bool = True,
-) -> dict[str, str]:
-    """Draws the plots of a batch, unless the config asks for none.
-
-    Args:
-        settings: the config.
-        summary: how the batch stands.
-        learned: what is known of the account's limits (`limits.turns.Learned` as a dict).
-        note: called with what a person should know.
-        may_draw: false finds only what is drawn already.
-    """
-    if not settings.report.plots:
-        return {}
-    limits = settings.limits
-    return await write_plots(
-        summary.details.figures,
-        Store(settings.report.url, endpoint_url=settings.storage.endpoint_url),
-        batch=settings.batch,
-        limit=settings.budget.limit,
-        limits=limits_of(learned, {"image": limits.image_rpm, "video": limits.video_rpm}),
-        may_draw=may_draw,
-        note=note,
-    )
+    learned, note = asdict(run.limits.learned()), WATCHER.get().note
+    return await write_plots(run.settings, summary.details.figures, learned, note, may_draw=may_draw)
 
 
 async def _report(run: Run, store: Store) -> Summary:

@@ -106,11 +106,10 @@ def with_sheet(made: Project) -> Project:
     return made
 
 
-def settings_for(folder: Path) -> BatchSettings:
+def settings_for(folder: Path, **more: Any) -> BatchSettings:
     """A config whose report is in `folder`."""
-    return BatchSettings.model_validate(
-        {"batch": "catalogue", "input": {"path": "x.csv"}, "report": {"url": str(folder)}}
-    )
+    given = {"batch": "catalogue", "input": {"path": "x.csv"}, "report": {"url": str(folder)}}
+    return BatchSettings.model_validate(given | more)
 
 
 def written(folder: Path, cards: Sequence[Card], outcome: str | None = None) -> Path:

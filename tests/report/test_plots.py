@@ -15,14 +15,15 @@ import polars as pl
 import pytest
 from PIL import Image
 
+from callsheet.config.settings import Limits
 from callsheet.ledger.frames import MONEY, TIME
 from callsheet.records import dollars
 from callsheet.report.plots.activity import Figures, figures_of
 from callsheet.report.plots.plots import limits_of, write_plots
 from callsheet.session import Bounds
-from callsheet.storage.store import Store
 from tests.cli.test_rows import printed
 from tests.conftest import Project
+from tests.report.contact_sheets import settings_for
 from tests.report.test_report import images, watched
 
 Make = Callable[..., Project]
@@ -74,8 +75,8 @@ def test_the_sums_are_exact() -> None:
 
 def test_the_limit_is_the_learned_one_and_the_configs_where_that_is_lower() -> None:
     learned = {"lanes": 8, "latched": True, "windows": {"image": {"limit": 600}, "video": {"limit": 120}}}
-    assert limits_of(learned, {"image": 60, "video": None}) == {"image": 60, "video": 120}
-    assert limits_of(None, {"image": None, "video": 700}) == {"video": 700}
+    assert limits_of(learned, Limits(image_rpm=60)) == {"image": 60, "video": 120}
+    assert limits_of(None, Limits(video_rpm=700)) == {"video": 700}
 
 
 ODD = "$x_1$ \x1b[31m " + "long" * 30
@@ -87,16 +88,8 @@ def test_every_batch_can_be_drawn_and_is_read_on_a_light_and_on_a_dark_page(
     table: pl.DataFrame, tmp_path: Path
 ) -> None:
     notes: list[str] = []
-    drawing = write_plots(
-        figures(table),
-        Store(str(tmp_path)),
-        batch="b",
-        limit=Decimal(1),
-        limits={"image": 60},
-        may_draw=True,
-        note=notes.append,
-    )
-    made = asyncio.run(drawing)
+    settings = settings_for(tmp_path, budget={"limit": "1.00"}, limits={"image_rpm": 60})
+    made = asyncio.run(write_plots(settings, figures(table), None, notes.append))
     assert notes == []
     assert [Path(file).stem for file in made] == NAMES
     for file in made:
