@@ -12,11 +12,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
 
 from callsheet.cli.options import Config, Json, Sets, load_settings, open_client, open_ledger
-from callsheet.cli.output import MOST_LISTED, out, print_facts, print_json, print_line, print_more, safe
+from callsheet.cli.output import (
+    MOST_LISTED,
+    out,
+    print_facts,
+    print_json,
+    print_line,
+    print_more,
+    safe,
+    table_of,
+)
 from callsheet.errors import CallsheetError
 from callsheet.plain_text import counted, row_name
 from callsheet.records import State, dollars
@@ -191,9 +198,8 @@ def print_jobs(doubts: Sequence[Doubt], lines: Mapping[str, int]) -> None:
     `lines` are those of the batch file, by key, where the last plan has them.
     """
     ids = any(doubt.generation_id for doubt in doubts)
-    table = Table(box=SIMPLE_HEAD)
-    for name in ("key", "row", "model", "submitted (UTC)", "USD", *(["id"] if ids else [])):
-        table.add_column(name, no_wrap=name in ("key", "USD"), overflow="fold")  # an id is shown whole
+    table = table_of(("key", "row", "model", "submitted (UTC)", "USD", *(["id"] if ids else [])))
+    table.columns[0].no_wrap = table.columns[4].no_wrap = True
     rows_by_event: dict[str, list[str]] = {}
     for doubt in doubts:
         row = row_name(doubt.row_id, doubt.sample, lines.get(doubt.job_key))

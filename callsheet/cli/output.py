@@ -10,12 +10,14 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.cells import cell_len
 from rich.console import Console
 from rich.markup import escape
+from rich.table import Table
 from rich.text import Text
 from typing_extensions import Buffer
 
@@ -63,9 +65,21 @@ def print_line(console: Console, markup: str, indent: int = 4) -> None:
 
 
 def print_facts(console: Console, facts: Iterable[tuple[str, str]], indent: str = "  ") -> None:
-    """Prints facts, a line each: the name, and what is to say."""
+    """Prints facts, a line each: the name, and what is to say; none where that is empty."""
     for name, value in facts:
+        if not value:
+            continue
         print_line(console, f"{indent}[bold]{name:<10}[/] {safe(value)}", len(indent) + 11)
+
+
+def table_of(text: Sequence[str], numbers: Sequence[str] = (), **options: Any) -> Table:
+    """An empty table: its columns of text, where what is long goes on below, and then those of numbers."""
+    table = Table(box=SIMPLE_HEAD, **options)
+    for name in text:
+        table.add_column(name, overflow="fold")
+    for name in numbers:
+        table.add_column(name, justify="right", no_wrap=True)
+    return table
 
 
 def print_more(jobs: int) -> None:
@@ -83,16 +97,6 @@ def print_json(value: Any) -> None:
     """Prints one JSON object on stdout."""
     if sys.stdout is not None:  # it is None where the shell has closed it
         sys.stdout.write(json.dumps(value) + "\n")
-
-
-def print_json_list(values: dict[str, Any], name: str, items: Iterable[Any]) -> None:
-    """Prints one JSON object on stdout that ends with a list, of any length, one item after the other."""
-    if sys.stdout is None:
-        return
-    sys.stdout.write(json.dumps(values)[:-1] + f", {json.dumps(name)}: [")
-    for number, item in enumerate(items):
-        sys.stdout.write((", " if number else "") + json.dumps(item))
-    sys.stdout.write("]}\n")
 
 
 def check_streams() -> None:

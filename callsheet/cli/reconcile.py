@@ -12,8 +12,9 @@ import typer
 
 from callsheet import signals
 from callsheet.cli.options import Config, Json, Sets, load_settings, open_client
-from callsheet.cli.output import print_json
+from callsheet.cli.output import out, print_facts, print_json, print_line, safe, table_of
 from callsheet.errors import CallsheetError
+from callsheet.records import dollars
 
 if TYPE_CHECKING:
     from callsheet.config.settings import Settings
@@ -69,9 +70,6 @@ async def _reconcile(settings: Settings, start: date | None, end: date | None) -
 
 
 def _show(result: Reconciliation, config: Path) -> None:
-    from callsheet.cli.output import out, print_facts, print_line, safe
-    from callsheet.records import dollars
-
     colour, ending = ("red", "not reconciled") if result.is_over else ("green", "reconciled")
     out.print(f"[bold {colour}]{safe(result.batch)}: {ending}[/], {result.range()}")
     _print_table(result)
@@ -93,14 +91,7 @@ def _show(result: Reconciliation, config: Path) -> None:
 
 def _print_table(result: Reconciliation) -> None:
     """Prints the days, and below them the reason of each one that has a difference."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    from callsheet.cli.output import out, print_line, safe
-
-    table = Table(box=SIMPLE_HEAD)
-    for name in ("UTC day", "quoted", "usage", "in doubt", "billed", "difference"):
-        table.add_column(name, justify="left" if name == "UTC day" else "right", no_wrap=True)
+    table = table_of(["UTC day"], ("quoted", "usage", "in doubt", "billed", "difference"))
     lines = result.table()
     for line in lines:
         table.add_row(*(safe(value) for name, value in line.items() if name != "reason"))

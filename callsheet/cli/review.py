@@ -73,7 +73,9 @@ def review(
     print_facts(
         out, [("Reviewed", counts.reviewed() or "nothing yet"), ("To review", f"{counts.to_review:,}")]
     )
-    print_steps(_next_steps(counts, shlex.quote(str(config))))
+    name = shlex.quote(str(config))
+    again = [f"callsheet quote {name} --again prices the rejected rows once more."] if counts.rejected else []
+    print_steps([*counts.review_steps(name), *again])
 
 
 def _said(
@@ -135,14 +137,3 @@ def _served(settings: BatchSettings, port: int) -> ReviewResult:
         err.print(f"{how}It works until Ctrl-C, which ends the review; each mark is kept at once.")
 
     return asyncio.run(serve(settings, port, announce))
-
-
-def _next_steps(counts: ReviewResult, config: str) -> list[str]:
-    steps = []
-    if counts.to_review:
-        steps.append(f"callsheet review {config} shows what is to review.")
-    if counts.rejected:
-        steps.append(f"callsheet quote {config} --again prices the rejected rows once more.")
-    if counts.kept:
-        steps.append(f"callsheet export {config} --to FOLDER --as imagefolder --kept hands on what is kept.")
-    return steps

@@ -8,12 +8,12 @@ import shlex
 import sys
 import webbrowser
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from callsheet.cli.options import Config, Json, Sets, load_settings, open_ledger
-from callsheet.cli.output import MOST_LISTED, err, out, print_json, print_json_list, safe
+from callsheet.cli.output import MOST_LISTED, err, out, print_json, safe
 from callsheet.errors import CallsheetError, InputError
 from callsheet.plain_text import counted
 
@@ -108,11 +108,10 @@ def failed(
         _print_rows(load_settings(config, set_), row_ids)
     elif json:
 
-        def print_all(connection: Connection, batch: str) -> None:
-            found = (story.as_json() for story in stories.failures(connection, batch))
-            print_json_list({"batch": batch}, "failed", found)
+        def every(connection: Connection, batch: str) -> list[dict[str, Any]]:
+            return [story.as_json() for story in stories.failures(connection, batch)]
 
-        _read(settings, print_all)
+        print_json({"batch": settings.batch, "failed": _read(settings, every)})
     else:
         from callsheet.pricing.plan import lines_of_last_plan
 

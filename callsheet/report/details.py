@@ -30,14 +30,10 @@ PARTICULARS = r"req-[\w-]+|\d[\d:.TZ+-]*"
 
 @dataclass(frozen=True, slots=True)
 class ModelLine:
-    """The jobs of one model.
+    """The jobs of one model; `states` has those that were submitted.
 
-    Attributes:
-        jobs: how many there are.
-        states: how many of them have ended, by state.
-        quoted: the price of all of them, in dollars; jobs without a price count as free.
-        spent: what they have cost so far, in dollars.
-        review: their stored files by what was decided about them.
+    `quoted` is the price of all of them, in dollars; jobs without a price count as free. `spent` is what they
+    have cost so far.
     """
 
     model: str
@@ -73,14 +69,10 @@ class ModelLine:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Jobs in one state for one reason.
+    """Jobs in one state for one reason: failed, in doubt, lost, or pending with a status that is not known.
 
-    Attributes:
-        state: failed, in doubt or lost; or pending, with a status that is not known.
-        reason: the message of the first of these jobs.
-        code: its error code; empty where there is none.
-        jobs: how many there are.
-        rows: the names of the first rows, for people.
+    `reason` is the message of the first of them, `code` its error code, empty where there is none; `rows` are
+    the names of the first ones.
     """
 
     state: State
@@ -118,15 +110,12 @@ class Details:
     Attributes:
         stop_message: what stopped the buying, or the collecting of what is bought; None without such.
         stop_hint: what to do about it.
-        rows: rows of the batch file; None where the run knows no plan.
+        rows: how many the batch file has; None where the run knows no plan.
         rejects: where `rejects.csv` is.
         rejected: what is wrong with the rejected rows, a line for each reason.
-        problems: the jobs that failed, are in doubt or lost, by their reason.
-        other_problems: the number of jobs with other reasons than those.
-        surcharges: the jobs that cost more than quoted.
+        other_problems: the number of jobs with other reasons than those of `problems`.
         kept: bought jobs of rows that are rejected now, because the catalogue no longer offers them.
         others: how many of the jobs are of rows that the batch file does not have, or has changed.
-        models: the jobs by model.
         dearest: row, model and cost of the jobs that cost most, the first most.
         contact_sheet: where the page is; None where there is none.
         figures: what the plots show; None where nothing was submitted.
@@ -155,11 +144,8 @@ def model_lines(
 ) -> tuple[ModelLine, ...]:
     """A line for each model, by its id. Without a plan, the jobs are those that were ever sent.
 
-    Args:
-        attempts: those that were submitted.
-        others: the newest attempts at the jobs that the plan does not have.
-        files: the stored files, with `model` and `decision`.
-        plan: the plan.
+    `attempts` were submitted; `others` are the newest attempts at the jobs that the plan does not have;
+    `files` are stored, with `model` and `decision`.
     """
     newest = attempts.filter(~pl.col("superseded"))
     states: dict[str, Counter[State]] = {}

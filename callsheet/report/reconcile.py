@@ -52,11 +52,9 @@ _COLUMNS: dict[str, Any] = {
 class Balances:
     """The workspace's balance before and after, and what is known to have been spent between. In dollars.
 
-    Attributes:
-        before: the balance that a run read nearest to the range's begin.
-        after: the balance now, or the one that a run read nearest to the range's end.
-        usage: what the ledger has of the time between.
-        billed: what the service's account has of it: all keys of the project.
+    `before` is the balance that a run read nearest to the range's begin, `after` the one now, or the one that
+    a run read nearest to its end. Of the time between, `usage` is what the ledger has, and `billed` what the
+    service's account has: all keys of the project.
     """
 
     before: KnownBalance
@@ -97,7 +95,6 @@ class Reconciliation:
             it later. It is no doubt about money, and has no verdict: a run with the right key asks for it.
         balances: None where no run has read the balance before.
         at: when the accounts were read.
-        threshold: the unexplained difference that is still accepted.
         file: the URL of `reconcile.parquet`.
     """
 
@@ -154,11 +151,11 @@ class Reconciliation:
             yield "Balance", "unknown before: no run has read it yet"
             return
         known = self.balances
-        before, after = (
+        both = [
             f"{dollars(one.balance)} {self.currency} on {one.at:%Y-%m-%d %H:%M:%S} UTC"
             for one in (known.before, known.after)
-        )
-        yield "Balance", f"{before}; {after}"
+        ]
+        yield "Balance", "; ".join(both)
         spent = f"{dollars(known.usage)} by the answers, {dollars(known.billed)} billed"
         yield "Gone", f"{dollars(known.gone)} {self.currency}; in that time: {spent}"
 
@@ -228,10 +225,7 @@ class Reconciliation:
         }
 
     def as_parquet(self, before: bytes | None) -> bytes:
-        """`reconcile.parquet`: these days, and the other days of the file as it is.
-
-        Args:
-            before: the file as it is; None where there is none.
+        """`reconcile.parquet`: these days, and the other days of the file as it is; None where there is none.
 
         Raises:
             StorageError: the file as it is cannot be read.
@@ -282,8 +276,6 @@ async def reconcile(
     """Compares the two accounts, and writes `reconcile.parquet` under `report.url`.
 
     Args:
-        settings: the config.
-        client: the open client of the service.
         start: the first UTC day; None for the first day on which the ledger has anything of the service.
         end: the last UTC day, today at most; None for today.
 
@@ -312,9 +304,9 @@ async def reconcile(
             )
         )
         balances = await _balances(ledger, client, (_begin(first), _end(last)), balance)
-    doubts = [OpenDoubt(*each) for each in found]
-    days, judged = compare(billed, own, [each for each in doubts if not each.doubt.is_accepted], now)
-    accepted = [each for each in doubts if each.doubt.is_accepted]
+    sent = [OpenDoubt(*each) for each in found]
+    accepted = [each for each in sent if each.doubt.is_accepted]
+    days, judged = compare(billed, own, [each for each in sent if not each.doubt.is_accepted], now)
     result = Reconciliation(
         batch=settings.batch,
         days=tuple(day for day in days if first <= day.date <= last),

@@ -87,11 +87,11 @@ async def write(
     await store.write(page.INDEX, page.index(settings, cards[: page.PER_PART], links), "text/html")
     states = Counter(each.state for each in cards)
     header = page.Header(outcome, None, len(cards), states, Decimal("1.25"), Decimal("2.5"), 0)
-    reviewed = page.ReviewCounts("a ledger", Counts(0, 0, len(shown)))
     summary = page.summary(
         header,
         settings,
-        reviewed=reviewed,
+        ledger_id="a ledger",
+        counts=Counts(0, 0, len(shown)),
         shown=len(cards),
         interval=0.1,
         parts=versions,

@@ -22,7 +22,7 @@ from callsheet.pricing.plan import Plan
 from callsheet.report.contact_sheet import page
 from callsheet.report.contact_sheet.cards import Opinions, cards, opinions, shown_jobs
 from callsheet.report.contact_sheet.links import FOLDER, Links
-from callsheet.report.contact_sheet.page import INDEX, PER_PART, Header, ReviewCounts
+from callsheet.report.contact_sheet.page import INDEX, PER_PART, Header
 from callsheet.report.contact_sheet.thumbnails import Thumbnails
 from callsheet.storage.store import Store
 
@@ -61,14 +61,8 @@ class Writes(Protocol):
 class ContactSheet:
     """The page of a batch. For a page that is written to `report.url`, use `open_sheet`.
 
-    Args:
-        store: takes the page's files.
-        links: how the page reaches files.
-        interval: seconds after which a page may look again while a run is under way.
-
-    Attributes:
-        url: the page's.
-        thumbnails: its thumbnails.
+    `store` takes the page's files, and `links` says how it reaches them. A page may look again after
+    `interval` seconds while a run is under way. `url` is the page's.
     """
 
     def __init__(
@@ -147,7 +141,8 @@ class ContactSheet:
         summary = page.summary(
             header,
             self._settings,
-            reviewed=ReviewCounts(self._ledger.id, counts),
+            ledger_id=self._ledger.id,
+            counts=counts,
             shown=self._jobs.height,
             interval=self._interval,
             parts=self._versions,
