@@ -82,10 +82,10 @@ def table_of(text: Sequence[str], numbers: Sequence[str] = (), **options: Any) -
     return table
 
 
-def print_more(jobs: int) -> None:
-    """Prints how many jobs a table leaves out, of so many in all."""
-    if jobs > MOST_LISTED:
-        out.print(f"  and {jobs - MOST_LISTED:,} more: --json and costs.parquet have all\n")
+def print_more(left_out: int, what: str, console: Console = out) -> None:
+    """Prints how many of something are left out, where any are."""
+    if left_out > 0:
+        console.print(f"  and {left_out:,} {what}")
 
 
 def print_steps(steps: Iterable[str]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -51,14 +50,11 @@ def reconcile(
 
 
 def _day(option: str, text: str | None) -> date | None:
-    if text is None:
-        return None
     try:
-        if re.fullmatch(r"\d{4}-\d{2}-\d{2}", text):
-            return date.fromisoformat(text)
+        return date.fromisoformat(text) if text else None
     except ValueError:
-        pass
-    raise CallsheetError(f"{option} {text!r} is not a date", hint="Write a UTC day as 2026-01-31.")
+        hint = "Write a UTC day as 2026-01-31."
+        raise CallsheetError(f"{option} {text!r} is not a date", hint=hint) from None
 
 
 async def _reconcile(settings: Settings, start: date | None, end: date | None) -> Reconciliation:
@@ -75,7 +71,7 @@ def _show(result: Reconciliation, config: Path) -> None:
     _print_table(result)
     print_facts(out, result.facts())
     if result.is_over:
-        over = f"{dollars(result.total('unexplained'))} {result.currency}"
+        over = f"{dollars(result.total('unexplained'))} USD"
         threshold = f"reconcile.threshold is {dollars(result.threshold)}"
         print_facts(out, [("Over", f"{over} unexplained, and {threshold}")])
     for name, lines in (("Doubts", result.doubt_lines()), ("Accepted", result.accepted_lines())):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from callsheet.cli.options import Config, Json, Sets, open_ledger
+from callsheet.cli.options import Config, Json, Sets, load_batch
 from callsheet.cli.output import err, out, print_facts, print_json, print_steps, safe
 from callsheet.errors import ConfigError
 from callsheet.plain_text import counted
@@ -56,16 +56,16 @@ def review(
     callsheet run CONFIG --again buys one more sample of each row of which every file is rejected;
     callsheet export CONFIG --kept hands on what is kept.
     """
-    from callsheet.config.load import load_without_service
-
-    settings = load_without_service(config, set_ or ())
+    settings = load_batch(config, set_)
     said = _said(keep, reject, clear, note, from_)
     if port and (said or json):
         raise ConfigError("--port is for the page, which is served without marks and without --json")
     if not said and not json:
         counts = _served(settings, port)
     else:
-        changed, counts = asyncio.run(_marked(settings, said))
+        from callsheet.reviewing.marks import enter
+
+        changed, counts = asyncio.run(enter(settings, said))
         if json:
             print_json(counts.as_json())
             return
@@ -108,20 +108,6 @@ def _said(
     if note and not said:
         raise ConfigError("--note says why a row is marked", hint="Add --keep, --reject or --clear.")
     return read_marks(from_) if from_ else said
-
-
-async def _marked(settings: BatchSettings, said: list[Said]) -> tuple[int, ReviewResult]:
-    from callsheet.ledger.databases import check_exists
-    from callsheet.ledger.doubts import login
-    from callsheet.report.sidecars import update_sidecars
-    from callsheet.report.summary import read_review
-    from callsheet.reviewing.marks import take
-
-    check_exists(settings.ledger.url)
-    async with open_ledger(settings.ledger.url, settings.batch) as ledger:
-        changed = await take(ledger, said, login()) if said else 0
-        await update_sidecars(settings, ledger)
-        return changed, await read_review(ledger)
 
 
 def _served(settings: BatchSettings, port: int) -> ReviewResult:

@@ -50,13 +50,7 @@ def show_error(error: CallsheetError) -> None:
 
 
 def show_quote(quote: Quote, console: Console = out, show: str = "1") -> None:
-    """Prints the quote: a line for each price, the sums, the first request, and the rejects by reason.
-
-    Args:
-        quote: the quote.
-        console: where to.
-        show: which requests (`first_look.requests`).
-    """
+    """Prints the quote: prices, sums, the requests that `show` names (`first_look.requests`), and rejects."""
     lines, numbers = as_table(quote), ("bought", "to buy", "each", "USD")
     table = table_of(("model", "what"), numbers)
     for line in lines[:_LINES]:
@@ -66,8 +60,7 @@ def show_quote(quote: Quote, console: Console = out, show: str = "1") -> None:
     console.print(f"[bold]{safe(quote.plan.batch)}[/]")
     if lines:
         console.print(table)
-    if len(lines) > _LINES:
-        console.print(f"  and {len(lines) - _LINES} more prices")
+    print_more(len(lines) - _LINES, "more prices", console)
     print_facts(console, as_facts(quote))
     if dearest := costliest(quote):
         first, *numbers_of_a_row = dearest[0]
@@ -84,8 +77,7 @@ def show_quote(quote: Quote, console: Console = out, show: str = "1") -> None:
     rejects = rejects_in_words(quote.plan.rejects)
     for reject in rejects[:_REJECTS]:
         print_line(console, f"  [yellow]{safe(reject)}[/]")
-    if len(rejects) > _REJECTS:
-        console.print(f"  and {counted(len(rejects) - _REJECTS, 'other reason')}: see rejects.csv")
+    print_more(len(rejects) - _REJECTS, "more reasons: see rejects.csv", console)
     if not quote.plan.jobs:
         console.print("[yellow]Nothing to buy: every row is rejected.[/]")
     elif not quote.to_buy and not quote.held:
@@ -106,18 +98,14 @@ def show_comparison(found: Sequence[Comparison]) -> None:
 def show_summary(summary: Summary, config: Path | None, *, media: str) -> None:
     """Prints the result of a run: by model, in money, what went wrong, where the files are, what to do next.
 
-    Args:
-        summary: the result.
-        config: the config file, for the commands that can be typed next; None shows none.
-        media: `storage.url`.
+    `config` is the file, for the commands that can be typed next; None shows none. `media` is `storage.url`.
     """
     details, currency = summary.details, summary.currency
     colour = {"complete": "green", "partial": "yellow", "stopped": "red"}[summary.outcome]
     out.print(f"\n[bold {colour}]{safe(summary.batch)}: {summary.outcome}[/]")
     if details.models:
         out.print(_by_model(details.models))
-        if len(details.models) > _LINES:
-            out.print(f"  and {len(details.models) - _LINES} more models")
+        print_more(len(details.models) - _LINES, "more models")
     rejected, others = summary.rejected_rows, details.others
     wrong = f"{rejected:,} rejected: see {details.rejects}" if rejected else "none rejected"
     are = f"{others:,} of them {'is' if others == 1 else 'are'} of rows that"
@@ -133,7 +121,7 @@ def show_summary(summary: Summary, config: Path | None, *, media: str) -> None:
         ("Reviewed", summary.reviewed()),
         *(("Other run", other.line()) for other in summary.other_runs),
         ("Estimated", summary.estimated()),
-        ("Surcharge", details.surcharges.line() if details.surcharges else ""),
+        ("Surcharge", details.surcharge),
         ("In doubt", f"at most {dollars(in_doubt)} {currency} more" if in_doubt else ""),
         ("This run", f"{sent}, {summary.seconds:.1f} s" if summary.submissions or summary.seconds else ""),
         *(("Media", media), ("Manifest", summary.manifest)),
@@ -362,7 +350,7 @@ def show_failed(
         said = re.sub(_AROUND, "", group[0].error_message or "")
         print_line(out, f"  [yellow]{counted(len(group), 'job')}: {safe(f'{code}: {said}')}[/]")
         print_line(out, f"    {safe(', '.join(rows))}\n")
-    print_more(jobs)
+    print_more(jobs - len(stories), "more: --json and costs.parquet have all\n")
     print_steps(
         [
             f"callsheet show {config} ROW tells all about one of them.",

@@ -106,7 +106,6 @@ class Reconciliation:
     at: datetime
     threshold: Decimal
     file: str
-    currency: str = "USD"
 
     def total(self, book: str) -> Decimal:
         """The sum over all days of an amount that a day has: `quoted`, `usage`, `billed` and so on."""
@@ -123,8 +122,8 @@ class Reconciliation:
 
     def line(self) -> str:
         """The result in one line."""
-        usage, billed = (f"{dollars(self.total(book))} {self.currency}" for book in ("usage", "billed"))
-        unexplained = f"{dollars(self.total('unexplained'))} {self.currency} unexplained"
+        usage, billed = (f"{dollars(self.total(book))} USD" for book in ("usage", "billed"))
+        unexplained = f"{dollars(self.total('unexplained'))} USD unexplained"
         limit = f", above reconcile.threshold {dollars(self.threshold)}" if self.is_over else ""
         return f"{self.range()}: {usage} by the answers, {billed} billed; {unexplained}{limit}"
 
@@ -146,18 +145,18 @@ class Reconciliation:
         """The balances and the other batches, each with its name."""
         others = self.total("other_batches")
         if others:
-            yield "Others", f"other batches of this ledger: {dollars(others)} {self.currency} of the usage"
+            yield "Others", f"other batches of this ledger: {dollars(others)} USD of the usage"
         if self.balances is None:
             yield "Balance", "unknown before: no run has read it yet"
             return
         known = self.balances
         both = [
-            f"{dollars(one.balance)} {self.currency} on {one.at:%Y-%m-%d %H:%M:%S} UTC"
+            f"{dollars(one.balance)} USD on {one.at:%Y-%m-%d %H:%M:%S} UTC"
             for one in (known.before, known.after)
         ]
         yield "Balance", "; ".join(both)
         spent = f"{dollars(known.usage)} by the answers, {dollars(known.billed)} billed"
-        yield "Gone", f"{dollars(known.gone)} {self.currency}; in that time: {spent}"
+        yield "Gone", f"{dollars(known.gone)} USD; in that time: {spent}"
 
     def doubt_lines(self) -> list[str]:
         """How many doubts there are of each verdict, then the first of them, a line each."""
@@ -176,7 +175,7 @@ class Reconciliation:
     def _line(self, each: OpenDoubt, what: str) -> str:
         doubt = each.doubt
         of = "" if each.batch == self.batch else f" of the batch {each.batch}"
-        price = "unpriced" if doubt.price is None else f"{dollars(doubt.price)} {self.currency}"
+        price = "unpriced" if doubt.price is None else f"{dollars(doubt.price)} USD"
         said = printable(f"{what}: row {row_name(doubt.row_id, doubt.sample)}{of}")
         return f"{each.day}  {doubt.job_key[:12]}  {price}  {said}"
 
@@ -205,7 +204,7 @@ class Reconciliation:
             "batch": self.batch,
             "start": self.days[0].date.isoformat(),
             "end": self.days[-1].date.isoformat(),
-            "currency": self.currency,
+            "currency": "USD",
             "days": [
                 {"date": day.date.isoformat()}
                 | {book: dollars(getattr(day, book)) for book in (*books, "other_batches")}
@@ -230,7 +229,7 @@ class Reconciliation:
         Raises:
             StorageError: the file as it is cannot be read.
         """
-        constants = {"currency": self.currency, "reconciled_at": self.at}
+        constants = {"currency": "USD", "reconciled_at": self.at}
         rows = [{name: getattr(day, name, constants.get(name)) for name in _COLUMNS} for day in self.days]
         table = pl.DataFrame(rows, schema=_COLUMNS)
         if before is not None:

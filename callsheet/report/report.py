@@ -27,7 +27,7 @@ from callsheet.pricing.facts import rejects_in_words
 from callsheet.pricing.plan import Plan
 from callsheet.records import State
 from callsheet.report.counts import ENDED, OPEN
-from callsheet.report.details import Details, model_lines, most_expensive, problems_of, surcharges_of
+from callsheet.report.details import Details, model_lines, most_expensive, problems_of, surcharge_of
 from callsheet.report.parquet_tables import (
     COSTS,
     PARQUET_TYPE,
@@ -201,7 +201,7 @@ def _details(
         rejected=tuple(rejects_in_words(plan.rejects)) if plan else (),
         problems=problems,
         other_problems=other_problems,
-        surcharges=surcharges_of(submitted),
+        surcharge=surcharge_of(submitted),
         kept=plan.kept() if plan else 0,
         others=others.height,
         models=model_lines(submitted, others, files, plan),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Awaitable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from dataclasses import asdict, replace
 from decimal import Decimal
@@ -18,9 +18,13 @@ from functools import partial
 import anyio
 import polars as pl
 
+from callsheet.config.settings import BatchSettings
 from callsheet.errors import LedgerError, StorageError
-from callsheet.ledger import running_totals
+from callsheet.ledger import running_totals, services
+from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.policy import MAY_COST, Policy, policy_of
+from callsheet.pricing.not_in_ledger import check_report
+from callsheet.pricing.plan import last_plan
 from callsheet.records import ModelType, State
 from callsheet.report.contact_sheet.page import Header
 from callsheet.report.contact_sheet.sheet import ContactSheet, open_sheet
@@ -73,6 +77,33 @@ async def record(run: Run, shown: AbstractAsyncContextManager[None] | None = Non
         with _nothing_lost():
             await write_summary(store, summary)
     return summary
+
+
+async def report_anew(settings: BatchSettings, note: Callable[[str], None]) -> Summary:
+    """Checks the stored files that are not checked yet, and writes report, plots and contact sheet anew.
+
+    It asks the service nothing. `note` is called with what a person should know.
+
+    Raises:
+        OtherLedger: the report is of another ledger, or of a newer one.
+        LedgerError: the ledger cannot be read.
+        StorageError: `report.url` cannot be written.
+    """
+    await check_report(settings)
+    async with await Ledger.open(settings.ledger.url, settings.batch) as ledger:
+        store = Store(settings.report.url, endpoint_url=settings.storage.endpoint_url)
+        plan = await asyncio.to_thread(last_plan, settings)
+        has_page = settings.report.contact_sheet > 0
+        async with open_sheet(ledger, settings, plan) if has_page else nullcontext() as page:
+            await check_files(ledger, settings, page.thumbnails if page else None, note=note)
+            summary = await write_report(ledger, store, plan, OfRun())
+            learned = await ledger.read(services.learned_limits)
+            plots = await write_plots(settings, summary.details.figures, learned, note)
+            if page:
+                await page.finish(Header.of(summary, plan, plots), note, wait_for=None)
+        await update_sidecars(settings, ledger)
+        await write_summary(store, summary)
+        return summary
 
 
 async def _check(run: Run, page: ContactSheet | None) -> None:

@@ -40,7 +40,7 @@ _MODELS = 12  # with a line of their own
 _FEWEST_BARS = 10  # for which there is room, so that one is not a wall
 _FEWEST_NAMES = 4  # the same
 _LONGEST_NAME = 30
-_FLAT = 25  # a limit that is so many times what is plotted would leave a flat line
+_FLAT = 25  # times what is plotted: a limit above that would leave a flat line
 
 dates: Any = untyped_dates
 matplotlib: Any = untyped_matplotlib
@@ -78,6 +78,12 @@ def _figure(title: str) -> Figure:
     return figure
 
 
+def _limit(axes: Axes, limit: Decimal | int | None, most: Decimal | int) -> None:
+    """A line for a limit, unless what is plotted is tiny next to it."""
+    if limit is not None and limit <= _FLAT * most:
+        axes.axhline(float(limit), color=_ALARM, linestyle="--", linewidth=1.2)
+
+
 def _spending(figures: Figures, limit: Decimal | None) -> Figure:
     """Spending over time, against the budget."""
     moments, amounts = zip(*figures.spending, strict=True)
@@ -86,8 +92,7 @@ def _spending(figures: Figures, limit: Decimal | None) -> Figure:
     axes = figure.add_subplot()
     axes.plot(moments, heights, color=_COLOURS[0])
     axes.fill_between(moments, heights, color=_COLOURS[0], alpha=0.15)
-    if limit is not None and limit <= _FLAT * spent:
-        axes.axhline(float(limit), color=_ALARM, linestyle="--", linewidth=1.2)
+    _limit(axes, limit, spent)
     axes.set_ylabel("USD, by the time of submission")
     axes.set_ylim(bottom=0)
     _dates(axes)
@@ -104,8 +109,7 @@ def _submissions(figures: Figures, limits: Mapping[str, int]) -> Figure:
         heights = [count for _, count in counts]
         axes.bar([at for at, _ in counts], heights, width=width, align="edge", color=_COLOURS[0])
         limit = limits.get(of_type)
-        if limit and limit <= _FLAT * max(heights):
-            axes.axhline(limit, color=_ALARM, linestyle="--", linewidth=1.2)
+        _limit(axes, limit, max(heights))
         axes.set_ylabel(f"{of_type}s" + (f" (limit {limit:,})" if limit else ""))
         axes.yaxis.set_major_locator(MaxNLocator("auto", integer=True))
         _dates(axes)

@@ -14,6 +14,7 @@ from decimal import Decimal
 from typing import Any
 
 from callsheet.config.settings import BatchSettings, Limits
+from callsheet.plain_text import and_more
 from callsheet.records import dollars
 from callsheet.report.plots.activity import Figures
 from callsheet.storage.store import Store
@@ -101,8 +102,7 @@ def _texts(figures: Figures, limit: Decimal | None) -> dict[str, str]:
 def _listed(what: str, parts: Iterable[str]) -> str:
     """The first of the parts after what they are; empty where there are none."""
     shown = [*parts]
-    more = f" and {len(shown) - _IN_WORDS} more" if len(shown) > _IN_WORDS else ""
-    return f"{what}: {', '.join(shown[:_IN_WORDS])}{more}" if shown else ""
+    return f"{what}: {and_more(shown[:_IN_WORDS], len(shown))}" if shown else ""
 
 
 def limits_of(learned: Mapping[str, Any] | None, configured: Limits) -> dict[str, int]:
