@@ -109,9 +109,14 @@ def _contrast_of_the_title(file: Path, ground: int) -> float:
 
 
 def test_a_run_draws_what_has_changed_and_report_draws_it_anew(project: Make) -> None:
+    """A short run draws none, and the page keeps those that there are."""
     made = project(images("a", "b"))
-    made.set(report={"plots": True}, budget={"limit": "1.00"})
+    made.set(report={"plots": True, "contact_sheet": 10}, budget={"limit": "1.00"})
     plots = made.folder / "out/report/plots"
+    made.bounds, long = Bounds(), made.bounds
+    made.run()
+    assert not plots.exists()
+    made.bounds = long
     summary, recorder = watched(made)
     assert (summary.exit_code, recorder.notes) == (0, [])
     numbers = json.loads((plots / "figures.json").read_text())
@@ -120,45 +125,28 @@ def test_a_run_draws_what_has_changed_and_report_draws_it_anew(project: Make) ->
     drawn = {path.name: path.stat().st_mtime_ns for path in plots.iterdir()}
     assert len(drawn) == 5
 
-    printed("report", str(made.config))
+    made.bounds = Bounds()
     made.run()
+    printed("report", str(made.config))
     assert {path.name: path.stat().st_mtime_ns for path in plots.iterdir()} == drawn, "nothing has changed"
+    page = made.folder / "out/report/contact-sheet/data/summary.js"
+    assert "plots/costs.png" in page.read_text()
     (plots / "figures.json").unlink()
     printed("report", str(made.config))
     assert len({*drawn.items()} & {(path.name, path.stat().st_mtime_ns) for path in plots.iterdir()}) == 0
 
 
-def test_a_short_run_draws_none_and_the_page_keeps_those_that_there_are(project: Make) -> None:
-    made = project(images("a"))
-    made.bounds = Bounds()
-    made.set(report={"plots": True, "contact_sheet": 10})
-
-    def shown() -> bool:
-        summary = made.folder / "out/report/contact-sheet/data/summary.js"
-        return "plots/costs.png" in summary.read_text()
-
-    watched(made)
-    assert not (made.folder / "out/report/plots").exists()
-    printed("report", str(made.config))
-    assert shown()
-    watched(made)
-    assert shown()
-
-
-@pytest.mark.parametrize("where", ["stored", "drawn"])
-def test_plots_that_cannot_be_stored_or_drawn_change_nothing_else(
-    project: Make, monkeypatch: pytest.MonkeyPatch, where: str
+def test_plots_that_cannot_be_drawn_or_stored_change_nothing_else(
+    project: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = project(images("a"))
     made.set(report={"plots": True})
-    reason = "import of callsheet.report.plots.draw halted"
-    if where == "drawn":
+    (made.folder / "out/report").mkdir(parents=True)
+    (made.folder / "out/report/plots").touch()
+    for reason in ("out/report/plots", "import of callsheet.report.plots.draw halted"):
+        summary, recorder = watched(made)
+        assert (summary.exit_code, summary.outcome) == (0, "complete")
+        [note] = recorder.notes
+        assert note.startswith(f"the plots are not drawn: {reason}")
+        (made.folder / "out/report/plots").unlink(missing_ok=True)
         monkeypatch.setitem(sys.modules, "callsheet.report.plots.draw", None)
-    else:
-        reason = "out/report/plots"
-        (made.folder / "out/report").mkdir(parents=True)
-        (made.folder / "out/report/plots").touch()
-    summary, recorder = watched(made)
-    assert (summary.exit_code, summary.outcome) == (0, "complete")
-    [note] = recorder.notes
-    assert note.startswith(f"the plots are not drawn: {reason}")
