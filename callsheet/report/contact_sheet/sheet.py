@@ -85,9 +85,7 @@ class ContactSheet:
     async def keep(self, header: Callable[[], Header], over: asyncio.Event) -> None:
         """Updates the page now and then until `over` is set, with what `header` says of the batch then.
 
-        Raises:
-            StorageError: the page cannot be written.
-            LedgerError: the ledger cannot be read.
+        Raises as `write`.
         """
         pause = self.interval
         while True:
@@ -99,16 +97,10 @@ class ContactSheet:
             pause = max(self.interval, _SHARE * (time.monotonic() - began))
 
     async def finish(self, header: Header, note: Callable[[str], None], *, wait_for: int | None) -> None:
-        """Brings the page up to date.
+        """Brings the page up to date; `note` is called with what a person should know.
 
-        Args:
-            header: what the page says about the batch.
-            note: called with what a person should know.
-            wait_for: waits for missing thumbnails, unless they are more than so many; None: always.
-
-        Raises:
-            StorageError: the page cannot be written.
-            LedgerError: the ledger cannot be read.
+        It waits for missing thumbnails, unless they are more than `wait_for`, or always where that is None.
+        Raises as `write`.
         """
         await self.write(header)
         if self.thumbnails.waiting and (wait_for is None or self.thumbnails.waiting <= wait_for):
@@ -148,8 +140,7 @@ class ContactSheet:
     async def _begin(self) -> pl.DataFrame:
         """Writes the page's own files. Returns the jobs that are shown."""
         await self.thumbnails.look()
-        most = self.settings.report.contact_sheet
-        plan = self.plan
+        plan, most = self.plan, self.settings.report.contact_sheet
         jobs = await self.ledger.read(lambda connection, batch: shown_jobs(connection, batch, plan, most))
         for name in page.ASSETS:
             mime_type = "text/css" if name.endswith(".css") else "text/javascript"
