@@ -139,16 +139,8 @@ async def _is_written(writing: Awaitable[None]) -> bool:
 
 def _header(run: Run) -> Header:
     """What the contact sheet says of a run that is under way."""
-    plan, progress = run.plan, run.progress
-    return Header(
-        outcome=None,
-        stop=None,
-        jobs=progress.jobs,
-        states=progress.states,
-        spent=progress.spent,
-        quoted=progress.quoted,
-        rejected_rows=plan.rejected_rows if plan else 0,
-    )
+    now, rejected = run.progress, run.plan.rejected_rows if run.plan else 0
+    return Header(now.jobs, now.states, now.spent, now.quoted, rejected)
 
 
 async def _plots(run: Run, summary: Summary) -> dict[str, str]:

@@ -86,7 +86,7 @@ async def write(
         versions.append(hashlib.sha256(content).hexdigest()[:12])
     await store.write(page.INDEX, page.index(settings, cards[: page.PER_PART], links), "text/html")
     states = Counter(each.state for each in cards)
-    header = page.Header(outcome, None, len(cards), states, Decimal("1.25"), Decimal("2.5"), 0)
+    header = page.Header(len(cards), states, Decimal("1.25"), Decimal("2.5"), 0, outcome)
     summary = page.summary(
         header,
         settings,

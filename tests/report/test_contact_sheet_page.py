@@ -224,12 +224,13 @@ def test_a_video_plays_while_the_pointer_is_on_it_and_in_the_viewer(sheet: Page)
     shown.click()
     expect(sheet.get_by_role("dialog").locator("video")).to_have_js_property("controls", True)
     until(sheet, "document.querySelector('#viewer video').currentTime > 0")
-    sheet.keyboard.press("Escape")
-    sheet.emulate_media(reduced_motion="reduce")  # where the system asks for that, nothing moves
-    sheet.get_by_role("searchbox").hover()
-    shown.hover()
+
+
+def test_nothing_moves_where_the_system_asks_for_less_motion(sheet: Page) -> None:
+    sheet.emulate_media(reduced_motion="reduce")
+    card_of(sheet, "video").hover()
     sheet.wait_for_timeout(400)  # twice what the pointer has to rest
-    expect(sheet.locator("article video")).to_have_count(0)
+    expect(sheet.locator("video")).to_have_count(0)
 
 
 def test_what_users_write_is_text_everywhere_and_reads_in_its_own_direction(sheet: Page) -> None:

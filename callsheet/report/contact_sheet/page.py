@@ -54,21 +54,21 @@ class Header:
     """What the page says about the whole batch. Money is in dollars.
 
     Attributes:
-        outcome: as in `Summary`; None while a run is under way.
-        stop: why the run stopped early, in words.
         jobs: those that count (`report/counts.py`).
         quoted: their price; None where there is no plan.
+        outcome: as in `Summary`; None while a run is under way.
+        stop: why the run stopped early, in words.
         in_doubt: what may have been spent besides.
         plots: what each plot that is drawn shows, in words, by its file's name inside `report.url`.
     """
 
-    outcome: str | None
-    stop: str | None
     jobs: int
     states: Mapping[State, int]
     spent: Decimal
     quoted: Decimal | None
     rejected_rows: int
+    outcome: str | None = None
+    stop: str | None = None
     in_doubt: Decimal = Decimal(0)
     plots: Mapping[str, str] = field(default_factory=dict)
 
