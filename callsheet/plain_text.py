@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 # Control characters can move the cursor, change colours or the window's title; bidirectional overrides can
 # make a text read as another one. Half a surrogate pair cannot be printed at all.
@@ -19,6 +20,12 @@ def printable(text: str) -> str:
 def counted(number: int, noun: str, plural: str = "") -> str:
     """A number with its noun: `1 job`, `1,200 jobs`; `plural` where it is not made with an s."""
     return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
+
+
+def and_more(names: Sequence[str], of: int) -> str:
+    """The first of so many names, and how many more there are: `lamp, vase and 3 more`."""
+    more = f" and {of - len(names):,} more" if of > len(names) else ""
+    return f"{', '.join(names)}{more}"
 
 
 def row_name(row_id: str, sample: int = 1, line: int | None = None) -> str:

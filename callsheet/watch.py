@@ -35,12 +35,8 @@ _ANSWERED = tuple(state for state in State if state not in (State.PLANNED, State
 
 @dataclass(frozen=True, slots=True)
 class Pacing:
-    """Submissions of one model type.
-
-    Attributes:
-        in_window: those that count now: of the last minute, or since the service's last reset.
-        limit: of a minute; None while it is not known.
-        next_in: seconds until the next one may leave, where some are left.
+    """Submissions of one model type: those that count now, of the last minute or since the last reset; their
+    limit, None while it is not known; and the seconds until the next may leave, where some are left.
     """
 
     in_window: int
@@ -54,12 +50,12 @@ class Progress:
 
     Attributes:
         jobs: the jobs that count (`report/counts.py`), without those that the run is not for.
-        states: how many jobs are in each state.
+        states: how many of them are in each state.
         spent: what the whole batch has cost so far, in dollars.
-        limit: `budget.limit`, in dollars; None where there is none.
-        videos: videos that this run follows, or will follow once they are submitted.
+        limit: `budget.limit`.
+        videos: those that this run follows, or will follow once they are submitted.
         videos_ended: those of them whose end is known.
-        pacing: submissions by model type; a type of which nothing was submitted is absent.
+        pacing: by model type; a type of which nothing was submitted is absent.
         seconds_left: until every job is submitted, at the account's limits; None while they are not known.
         quoted: the price of the jobs that count, in dollars; None where there is no plan.
         paused: a person holds the buying.
@@ -101,11 +97,8 @@ class Progress:
 
     def counts(self) -> str:
         """How many jobs are in each state: `10 stored, 2 pending`."""
-        counts = ((state, self.states.get(state, 0)) for state in State)
-        return (
-            ", ".join(f"{count:,} {state.replace('_', ' ')}" for state, count in counts if count)
-            or "nothing yet"
-        )
+        counts = ((state.replace("_", " "), self._count(state)) for state in State)
+        return ", ".join(f"{count:,} {state}" for state, count in counts if count) or "nothing yet"
 
     def money(self) -> str:
         """What was spent of the budget: `0.4000 of 5.0000 USD spent`."""
@@ -114,18 +107,15 @@ class Progress:
 
     def submissions(self) -> list[str]:
         """Submissions against the limits, by type: `9 of 10 videos this minute, the next in 23 s`."""
-        return [
-            ("" if pace.limit is None else f"{pace.in_window:,} of ")
-            + f"{counted(pace.in_window if pace.limit is None else pace.limit, model_type)} this minute"
-            + (f", the next in {pace.next_in:.0f} s" if pace.next_in >= _LONG else "")
-            for model_type, pace in self.pacing.items()
-        ]
+        said = []
+        for model_type, pace in self.pacing.items():
+            of_limit = f"{pace.in_window:,} of {counted(pace.limit, model_type)}" if pace.limit else ""
+            wait = f", the next in {pace.next_in:.0f} s" if pace.next_in >= _LONG else ""
+            said.append(f"{of_limit or counted(pace.in_window, model_type)} this minute{wait}")
+        return said
 
     def time_left(self) -> str:
-        """The time until every job is submitted: `about 5 min left`; empty while that is not known.
-
-        Where a person holds the buying, it says so.
-        """
+        """Until every job is submitted: `about 5 min left`; empty while that is not known."""
         if self.paused:
             return "the buying is paused"
         return f"about {in_words(self.seconds_left)} left" if self.seconds_left else ""
@@ -135,7 +125,7 @@ class Progress:
         return {
             "jobs": self.jobs,
             "done": self.done,
-            "states": {state.value: self.states.get(state, 0) for state in State},
+            "states": {state.value: self._count(state) for state in State},
             "spent": dollars(self.spent),
             "budget_limit": None if self.limit is None else dollars(self.limit),
             "steps": {name: {"done": done, "total": total} for name, (done, total) in self.steps().items()},
@@ -146,13 +136,11 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A job has come into another state.
+    """A job has come into another state: `pending` (a video was accepted), `generated`, `stored`, `failed`,
+    `in_doubt` or `lost`.
 
-    Attributes:
-        attempt: the attempt at it.
-        state: `pending` (a video was accepted), `generated`, `stored`, `failed`, `in_doubt` or `lost`.
-        detail: the id at the service, the place in storage, or the reason.
-        cost: of a job that is generated, in dollars; None otherwise.
+    `detail` is the id at the service, the place in storage, or the reason; `cost` is that of a job that is
+    generated, in dollars, and None otherwise.
     """
 
     attempt: Attempt
@@ -176,14 +164,10 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The one question that a run may ask: whether to buy.
+    """The one question that a run may ask: whether to buy what is quoted, or the rest after the pilot.
 
-    Attributes:
-        question: whether it is about the quote, or about the rest after the pilot.
-        quote: what is to be bought.
-        reason: why a person must approve it.
-        pilot: the jobs of the pilot, where the question is about the rest.
-        contact_sheet: where the page with all jobs is; None where there is none.
+    `reason` is why a person must approve it; `pilot` has the pilot's jobs, where it is about the rest;
+    `contact_sheet` is where the page with all jobs is, None where there is none.
     """
 
     question: Question
@@ -194,13 +178,10 @@ class Asked:
 
 
 class Watcher:
-    """What a run calls; each method is one event. This one shows nothing, and has nobody to ask.
-
-    Attributes:
-        yes: where somebody has said yes before the run began.
-    """
+    """What a run calls; each method is one event. This one shows nothing, and has nobody to ask."""
 
     yes = Place.PARAMETER
+    """Where somebody has said yes before the run began."""
 
     def quoted(self, quote: Quote) -> None:
         """The batch is priced; nothing is bought yet."""

@@ -5,39 +5,54 @@ from __future__ import annotations
 import asyncio
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from callsheet import signals
 from callsheet.cli import STARTED
-from callsheet.cli.options import (
-    Again,
-    Config,
-    First,
-    Json,
-    NewLedger,
-    Only,
-    Pilot,
-    ProgressAs,
-    Quiet,
-    Sets,
-    Style,
-    Verbose,
-    Yes,
-    choice_of,
-    load_settings,
-    open_client,
-    open_ledger,
-)
+from callsheet.cli.options import Config, Json, Sets, load_batch, load_settings, open_client, open_ledger
 from callsheet.cli.output import print_json
+from callsheet.errors import ConfigError
 
 if TYPE_CHECKING:
     from callsheet.config.settings import Settings
+    from callsheet.pricing.choice import Choice
     from callsheet.pricing.quote import Quote
     from callsheet.records import Doubt
     from callsheet.report.summary import Summary
 
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Approve what budget.approve_above or a pilot asks.")]
+Pilot = Annotated[
+    int | None,
+    typer.Option("--pilot", metavar="N", min=1, help="Buy N jobs of all kinds, then ask about the rest."),
+]
+First = Annotated[
+    int | None,
+    typer.Option("--first", metavar="N", min=1, help="Only the first N jobs that are not bought yet."),
+]
+Only = Annotated[
+    list[str] | None, typer.Option("--only", metavar="ROW", help="Only the row with this id; repeatable.")
+]
+Again = Annotated[
+    bool,
+    typer.Option(
+        "--again",
+        help="One more sample of each row of which every file is rejected, up to review.samples.",
+    ),
+]
+NewLedger = Annotated[
+    bool,
+    typer.Option("--new-ledger", help="Buy by this ledger, whatever it does not know of the report's jobs."),
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no quote and no progress on stderr.")]
+Verbose = Annotated[
+    bool, typer.Option("--verbose", "-v", help="Print a line for each job that is bought, stored or fails.")
+]
+ProgressAs = Annotated[
+    Literal["bars", "jsonl"],
+    typer.Option("--progress", help="bars: for people. jsonl: a JSON object a line, for programs."),
+]
 _BUY_AGAIN = ["review.buy_again=true"]
 
 
@@ -56,7 +71,7 @@ def run(
     ] = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
-    progress: ProgressAs = Style.BARS,
+    progress: ProgressAs = "bars",
     json: Json = False,
 ) -> None:
     """Buy every job of a batch that is not bought yet, and store its media.
@@ -69,7 +84,7 @@ def run(
     set_ = [*(set_ or []), *([f"budget.pilot={pilot}"] if pilot else [])]
     set_ += ["ledger.new=true"] if new_ledger else []
     set_ += _BUY_AGAIN if again else []
-    choice = choice_of(first, only, pilot)
+    choice = _choice(first, only, pilot)
     if dry_run:
         quote(config, set_, json, first, only)
         return
@@ -88,7 +103,7 @@ def collect(
     *,
     quiet: Quiet = False,
     verbose: Verbose = False,
-    progress: ProgressAs = Style.BARS,
+    progress: ProgressAs = "bars",
     json: Json = False,
 ) -> None:
     """Poll and download what is paid for already. Never buys."""
@@ -126,7 +141,7 @@ def quote(
     from callsheet.pricing.quote import quote_batch
 
     settings = load_settings(config, [*(set_ or []), *(_BUY_AGAIN if again else [])])
-    choice = choice_of(first, only)
+    choice = _choice(first, only)
 
     async def price() -> Quote:
         with signals.cancelled_by_signals():
@@ -171,11 +186,10 @@ def status(
 
 def _status_of_one(config: Path, overrides: list[str], verbose: bool, json: bool) -> None:
     from callsheet.cli import show
-    from callsheet.config.load import load_without_service
     from callsheet.ledger import queries
     from callsheet.report.summary import Status, read_status
 
-    settings = load_without_service(config, overrides)
+    settings = load_batch(config, overrides)
 
     async def read() -> tuple[Status, list[Doubt]]:
         async with open_ledger(settings.ledger.url, settings.batch) as ledger:
@@ -209,6 +223,18 @@ def _status_of_all(overrides: list[str], json: bool) -> None:
         print_json({"batches": [{"batch": name} | totals.as_json() for name, totals in batches.items()]})
     else:
         show.show_batches(batches)
+
+
+def _choice(first: int | None, only: list[str] | None, pilot: int | None = None) -> Choice:
+    """The jobs that `--first` and `--only` name; they exclude a pilot."""
+    from callsheet.pricing.choice import Choice
+
+    choice = Choice(first, tuple(only or ()))
+    if choice and pilot:
+        raise ConfigError(
+            "--pilot cannot be combined with --first or --only", hint="A run of chosen jobs has no pilot."
+        )
+    return choice
 
 
 def _print(summary: Summary, settings: Settings, config: Path, json: bool) -> None:

@@ -12,13 +12,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
 
 from callsheet.cli.options import Config, Json, Sets, load_settings, open_client, open_ledger
-from callsheet.cli.output import MOST_LISTED, out, print_facts, print_json, print_line, print_more, safe
+from callsheet.cli.output import (
+    MOST_LISTED,
+    out,
+    print_facts,
+    print_json,
+    print_line,
+    print_more,
+    safe,
+    table_of,
+)
 from callsheet.errors import CallsheetError
-from callsheet.plain_text import counted, row_name
+from callsheet.plain_text import and_more, counted, row_name
 from callsheet.records import State, dollars
 
 if TYPE_CHECKING:
@@ -27,6 +34,7 @@ if TYPE_CHECKING:
     from callsheet.report.balance_evidence import Evidence
 
 _EVENTS = 10  # that left jobs in doubt
+_ACCEPTED = "accepted video"
 
 
 def resolve(
@@ -68,14 +76,12 @@ def resolve(
     """
     settings = load_settings(config, set_)
     settles = charged or not_charged
-    if settles != bool(keys or all_) or (charged and not_charged) or (keys and all_) or (why and not settles):
+    unclear = settles != bool(keys or all_) or (charged and not_charged) or (keys and all_)
+    if unclear or (why and not settles) or (give_up and not keys):
+        ways = "KEY... or --all, with either --charged or --not-charged"
         raise CallsheetError(
             "to settle doubts, say which and how",
-            hint="KEY... or --all, with either --charged or --not-charged; --why goes with these.",
-        )
-    if give_up and not keys:
-        raise CallsheetError(
-            "--give-up goes with KEY...", hint="Name each video, with either --charged or --not-charged."
+            hint=f"{ways}; --why goes with these, and --give-up with KEY... alone.",
         )
     work = (
         _settle(settings, keys, charged=charged, give_up=give_up, why=why, json=json)
@@ -98,22 +104,26 @@ async def _list(settings: Settings, config: Path, json: bool) -> int:
             evidence = await balance_evidence.evidence(ledger, doubts, lambda: open_client(settings))
     if json:
         prices = (doubt.price or Decimal(0) for doubt in found if doubt.state is State.IN_DOUBT)
-        exposure = dollars(sum(prices, Decimal(0)))
-        answer = {
-            "in_doubt": [doubt.as_json() for doubt in doubts],
-            "accepted": [doubt.as_json() for doubt in accepted],
-            "in_doubt_exposure": exposure,
-            "evidence": evidence and evidence.as_json(),
-        }
-        print_json({"batch": settings.batch, **answer, "currency": "USD"})
+        print_json(
+            {
+                "batch": settings.batch,
+                "in_doubt": [doubt.as_json() for doubt in doubts],
+                "accepted": [doubt.as_json() for doubt in accepted],
+                "in_doubt_exposure": dollars(sum(prices, Decimal(0))),
+                "evidence": evidence and evidence.as_json(),
+                "currency": "USD",
+            }
+        )
     else:
         from callsheet.pricing.plan import lines_of_last_plan
 
         lines = lines_of_last_plan(settings, [doubt.job_key for doubt in found])
         if evidence:
             _show_doubts(settings.batch, doubts, evidence, lines, config)
-        if accepted or not evidence:
+        if accepted:
             _show_accepted(settings.batch, accepted, lines, config)
+        if not found:
+            out.print(f"[green]{safe(settings.batch)}: nothing is in doubt.[/]")
     return len(found)
 
 
@@ -136,10 +146,9 @@ async def _settle(
         left = await ledger.read(queries.doubts)
     left_out = _apart(left)[1]
     if json:
-        settled = [doubt.as_json() for doubt in chosen]
-        answer = {"settled": settled, "charged": charged, "settled_by": by, "why": why, "left": len(left)}
-        out_of_it = [doubt.as_json() for doubt in left_out]
-        print_json({"batch": settings.batch, **answer, "left_out": out_of_it, "currency": "USD"})
+        settled = {"settled": [doubt.as_json() for doubt in chosen], "charged": charged, "settled_by": by}
+        rest = {"left": len(left), "left_out": [doubt.as_json() for doubt in left_out]}
+        print_json({"batch": settings.batch, **settled, "why": why, **rest, "currency": "USD"})
     else:
         _show_settled(settings.batch, chosen, charged=charged, left=len(left), left_out=left_out)
     return len(left)
@@ -162,12 +171,9 @@ def _show_doubts(
 
 
 def _show_accepted(batch: str, accepted: Sequence[Doubt], lines: Mapping[str, int], config: Path) -> None:
-    """Prints the videos in doubt that the service has accepted, or that nothing is in doubt at all."""
-    if not accepted:
-        out.print(f"[green]{safe(batch)}: nothing is in doubt.[/]")
-        return
+    """Prints the videos in doubt that the service has accepted."""
     name = shlex.quote(str(config))
-    out.print(f"[bold]{safe(batch)}[/]: {_accepted(len(accepted))}, no doubt about money")
+    out.print(f"[bold]{safe(batch)}[/]: {counted(len(accepted), _ACCEPTED)}, no doubt about money")
     print_jobs(accepted, lines)
     out.print()
     words = "The service has accepted them. A run with the key that bought them asks for them again."
@@ -181,19 +187,14 @@ def _show_accepted(batch: str, accepted: Sequence[Doubt], lines: Mapping[str, in
     print_facts(out, facts)
 
 
-def _accepted(count: int) -> str:
-    return counted(count, "accepted video")
-
-
 def print_jobs(doubts: Sequence[Doubt], lines: Mapping[str, int]) -> None:
     """Prints the first of these jobs, with their ids where they have any, and what has happened to them.
 
     `lines` are those of the batch file, by key, where the last plan has them.
     """
     ids = any(doubt.generation_id for doubt in doubts)
-    table = Table(box=SIMPLE_HEAD)
-    for name in ("key", "row", "model", "submitted (UTC)", "USD", *(["id"] if ids else [])):
-        table.add_column(name, no_wrap=name in ("key", "USD"), overflow="fold")  # an id is shown whole
+    table = table_of(("key", "row", "model", "submitted (UTC)", "USD", *(["id"] if ids else [])))
+    table.columns[0].no_wrap = table.columns[4].no_wrap = True
     rows_by_event: dict[str, list[str]] = {}
     for doubt in doubts:
         row = row_name(doubt.row_id, doubt.sample, lines.get(doubt.job_key))
@@ -205,11 +206,10 @@ def print_jobs(doubts: Sequence[Doubt], lines: Mapping[str, int]) -> None:
         cells = [doubt.job_key[:12], safe(row), safe(doubt.model), when, price]
         table.add_row(*cells, *([safe(doubt.generation_id or "")] if ids else []))
     out.print(table)
-    print_more(len(doubts))
+    print_more(len(doubts) - MOST_LISTED, "more: --json and costs.parquet have all\n")
     for what, rows in islice(rows_by_event.items(), _EVENTS):
         print_line(out, f"  [bold]{safe(_some(rows))}[/]: {safe(what)}")
-    if len(rows_by_event) > _EVENTS:
-        out.print(f"  and {len(rows_by_event) - _EVENTS:,} more of what happened: see --json")
+    print_more(len(rows_by_event) - _EVENTS, "more of what happened: see --json")
 
 
 def _show_settled(
@@ -225,13 +225,12 @@ def _show_settled(
         out.print(f"[bold]{safe(batch)}[/]: nothing is in doubt about money, so nothing was settled.")
     if given_up := [doubt.generation_id for doubt in doubts if doubt.generation_id]:
         twice = "" if charged else ". The service may charge for them: then they are paid for twice"
-        given = f"{_accepted(len(given_up))}, {safe(_some(given_up))}"
+        given = f"{counted(len(given_up), _ACCEPTED)}, {safe(_some(given_up))}"
         print_line(out, f"  [yellow]Given up: {given}{twice}.[/]")
     if ids := [doubt.generation_id for doubt in left_out if doubt.generation_id]:
         asked = "a run with the key that bought them asks for them again"
-        print_line(out, f"  Left out: {_accepted(len(ids))}, {safe(_some(ids))}: {asked}.")
+        print_line(out, f"  Left out: {counted(len(ids), _ACCEPTED)}, {safe(_some(ids))}: {asked}.")
 
 
 def _some(rows: Sequence[str]) -> str:
-    """The first ten of these rows, and how many more there are."""
-    return ", ".join(rows[:10]) + (f" and {len(rows) - 10} more" if len(rows) > 10 else "")
+    return and_more(rows[:10], len(rows))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from callsheet import signals
-from callsheet.cli.options import Config, Json, Sets
+from callsheet.cli.options import Config, Json, Sets, load_batch
 from callsheet.cli.output import print_json
 from callsheet.plain_text import counted
 
@@ -37,10 +37,9 @@ def export(
     twice, and removes what the batch no longer has.
     """
     from callsheet.cli.output import err, out, print_facts, safe
-    from callsheet.config.load import load_without_service
     from callsheet.export.export import Kind, export
 
-    settings = load_without_service(config, set_ or ())
+    settings = load_batch(config, set_)
     done = 0
 
     def progress(files: int) -> None:

@@ -1,4 +1,7 @@
-"""`init`: writes a first batch for the account's own catalogue. It never writes over a file."""
+"""`init`: writes a first batch for the account's own catalogue, or a config for a batch file that is there.
+
+It never writes over a file.
+"""
 
 from __future__ import annotations
 
@@ -6,53 +9,55 @@ import asyncio
 import json as jsonlib
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from decimal import ROUND_CEILING, Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from callsheet.cli.options import Json, client_of_environment
-from callsheet.cli.output import print_json
+from callsheet.cli.output import out, print_facts, print_json, safe
 from callsheet.cli.project import check_free, make_project
 from callsheet.errors import ConfigError
-from callsheet.plain_text import counted
+from callsheet.plain_text import counted, printable
 from callsheet.records import dollars
 
 if TYPE_CHECKING:
+    from callsheet.pricing.guesses import Guess
     from callsheet.pricing.starter import Starter
     from callsheet.service.models import Catalogue
 
 _CONFIG = """\
 # A batch for Callsheet: what is bought, for how much at most, and where it is stored.
 #
-#   callsheet quote CONFIG    prices it, and lists what is wrong with which line; buys nothing
-#   callsheet run CONFIG      buys what is not bought yet, and stores it; run it again after any stop
+#   callsheet quote {config}    prices it, shows the first request, says what is wrong; buys nothing
+#   callsheet run {config}      buys what is not bought yet, and stores it; run it again after any stop
 #
 # Relative paths start at the folder in which callsheet is run. What a line has after # is a comment.
 # docs/configuration.md has every key.
 
-batch: @BATCH@    # a job is bought once in a batch, however often the batch is run
+batch: {batch}    # a job is bought once in a batch, however often the batch is run
 
 service:
-  base_url: ${CALLSHEET_BASE_URL}    # without /v2; the API key is read from CALLSHEET_API_KEY
+  base_url: ${{CALLSHEET_BASE_URL}}    # without /v2; the API key is read from CALLSHEET_API_KEY
 
 input:
-  path: @PROMPTS@    # a CSV, Parquet or Excel file, a glob such as prompts/*.csv, or s3://...
-  # defaults: {aspect_ratio: "1:1"}                  # for empty cells and missing columns
-  # template: "A photo of a {product}, {season}"     # makes the prompt from other columns of the file
-  # matrix: {aspect_ratio: ["1:1", "16:9"]}          # buys each row once for each value
-
+  path: {path}    # a CSV, Parquet or Excel file, a glob such as prompts/*.csv, or s3://...
+{input}
 budget:
-  limit: "@LIMIT@"    # US dollars: the batch never costs more
+  limit: "{limit}"    # US dollars: the batch never costs more
   # approve_above: "5.00"    # asks before a quote above this amount is bought
   # pilot: 6                 # buys 6 jobs of all kinds first, and asks before the rest
 
 # storage:
 #   url: out/media    # or s3://bucket/prefix
 """
-
-
+_SUGGESTED = (
+    '# defaults: {aspect_ratio: "1:1"}                  # for empty cells and missing columns',
+    '# template: "A photo of a {product}, {season}"     # makes the prompt from other columns of the file',
+    '# matrix: {aspect_ratio: ["1:1", "16:9"]}          # buys each row once for each value',
+)
 _ANOTHER = "Name another folder or config: callsheet init NAME.yaml"
 
 
@@ -105,9 +110,9 @@ def init(
     from callsheet.pricing.starter import starter  # polars, which the first checks do not need
 
     made = starter(catalogue)
-    batch = _batch_name(config, path)
-    text = _CONFIG.replace("@BATCH@", batch).replace("@PROMPTS@", _quoted(prompts))
-    _write({config: text.replace("@LIMIT@", str(made.limit)), prompts: made.as_csv()})
+    batch = _batch_name(config.stem if config == path else path.resolve().name)
+    text = _config_text(config, batch, prompts, _SUGGESTED, made.quoted)
+    _write({config: text, prompts: made.as_csv()})
     models = list(dict.fromkeys(row["model"] for row in made.rows if row["model"]))
     if json:
         print_json(
@@ -122,21 +127,19 @@ def _init_file(path: Path, config: Path, json: bool) -> None:
     """Writes the config for a batch file."""
     check_free(config, hint=f"Name another config: callsheet init {shlex.quote(str(path))} NAME.yaml")
     catalogue = asyncio.run(_catalogue())
-    from callsheet.cli.init_file import config_text, show_guess
     from callsheet.pricing.guesses import guess
 
     guessed = guess(str(path), catalogue)
-    batch = _batch_name(config, config)
-    _write({config: config_text(path, config, batch, guessed)})
+    batch = _batch_name(config.stem)
+    price = guessed.taken.price if guessed.taken else Decimal(0)
+    _write({config: _config_text(config, batch, path, _guessed(guessed), price)})
     if json:
-        columns = {
-            "columns": dict(guessed.columns),
-            "model": guessed.model,
-            "not_used": dict(guessed.not_used),
-        }
-        print_json({"config": str(config), "batch": batch, "rows": guessed.rows} | columns)
+        print_json(
+            {"config": str(config), "batch": batch, "rows": guessed.rows}
+            | {"columns": dict(guessed.columns), "model": guessed.model, "not_used": dict(guessed.not_used)}
+        )
     else:
-        show_guess(config, guessed)
+        _show_guess(config, guessed)
 
 
 def _names(path: Path) -> tuple[Path, Path]:
@@ -146,9 +149,7 @@ def _names(path: Path) -> tuple[Path, Path]:
     return path / "batch.yaml", path / "prompts.csv"
 
 
-def _batch_name(config: Path, path: Path) -> str:
-    """A batch name from the config's name, or from the folder's."""
-    name = config.stem if config == path else path.resolve().name
+def _batch_name(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-._")[:100] or "my-batch"
 
 
@@ -161,10 +162,42 @@ async def _catalogue() -> Catalogue:
             return await client.models()
 
 
-def _quoted(path: Path) -> str:
-    """A path as a value of YAML; a `${` in it is not read from the environment."""
-    text = str(path)
+def _config_text(config: Path, batch: str, path: Path, lines: Iterable[str], price: Decimal) -> str:
+    """The config for a batch file at `path`, with these lines of `input`, which would cost `price` dollars.
+
+    The budget is that in whole dollars, rounded up, and at least one.
+    """
+    return _CONFIG.format(
+        config=printable(shlex.quote(str(config))),
+        batch=batch,
+        path=_in_yaml(str(path)),
+        input="".join(f"  {line}\n" for line in lines),
+        limit=max(price.to_integral_value(ROUND_CEILING), Decimal(1)).quantize(Decimal("0.01")),
+    )
+
+
+def _in_yaml(text: str) -> str:
+    """A text as a value of the config; a `${` in it is not read from the environment."""
     return jsonlib.dumps(text, ensure_ascii=not text.isprintable()).replace("${", "$${")
+
+
+def _guessed(guess: Guess) -> Iterator[str]:
+    """The lines of `input` that say how a batch file is read."""
+    if guess.columns:
+        names = {ours: "null" if name is None else _in_yaml(name) for ours, name in guess.columns.items()}
+        yield f"columns: {{{', '.join(f'{ours}: {name}' for ours, name in names.items())}}}    # guessed"
+    if guess.columns.get("id", "") is None:
+        yield '# The ids repeat, so they are not used. To make ids of columns: id: "{category}-{id}"'
+    if guess.taken:
+        price = f"for {dollars(guess.taken.price)} USD"
+        yield f"# The cheapest model that takes most rows: {_taken(guess)} {price}"
+        yield f"defaults: {{model: {_in_yaml(guess.taken.model)}}}"
+    for name, reason in guess.not_used.items():
+        yield printable(f"# Not used: the column {name} {reason}")
+
+
+def _taken(guess: Guess) -> str:
+    return f"{guess.taken.rows if guess.taken else 0:,} of {counted(guess.rows, 'row')}"
 
 
 def _write(texts: Mapping[Path, str]) -> None:
@@ -185,15 +218,28 @@ def _write(texts: Mapping[Path, str]) -> None:
 
 
 def _show(config: Path, prompts: Path, made: Starter, models: list[str]) -> None:
-    from callsheet.cli.output import out, print_facts, safe
-
-    out.print(f"Wrote [bold]{safe(str(config))}[/] and [bold]{safe(str(prompts))}[/].")
     rows = f"{counted(len(made.rows), 'row')} for {counted(len(models), 'model')}: {', '.join(models)}"
     facts = [("Rows", rows), ("Price", f"{dollars(made.quoted)} USD, by the catalogue of now")]
     if not made.quoted and len(made.without) > 1:
         facts = [("Rows", "1, which a quote rejects: no model of the catalogue has a price now")]
     elif made.without:
         facts += [("Without", f"{made.without[0]}s: no model of the catalogue makes them at a known price")]
+    _show_written(config, [*facts, ("Prompts", f"{prompts}: put your own into it")])
+
+
+def _show_guess(config: Path, guess: Guess) -> None:
+    facts = [("Rows", f"{guess.rows:,}")]
+    for ours, name in guess.columns.items():
+        facts.append(("Column", f"{ours}: {'not used' if name is None else name}"))
+    if guess.taken:
+        chosen = f"{guess.taken.model}, the cheapest of those that take most rows"
+        facts.append(("Model", f"{chosen}: {_taken(guess)}"))
+    facts += [("Not used", f"{name} {reason}") for name, reason in guess.not_used.items()]
+    _show_written(config, facts)
+
+
+def _show_written(config: Path, facts: list[tuple[str, str]]) -> None:
+    """Prints what was written, and what to type next."""
     name = shlex.quote(str(config))
-    facts += [("Next", f"put your own prompts into {prompts}"), ("", f"callsheet quote {name}")]
-    print_facts(out, [*facts, ("", f"callsheet run {name}")])
+    out.print(f"Wrote [bold]{safe(str(config))}[/].")
+    print_facts(out, [*facts, ("Next", f"callsheet quote {name}"), ("", f"callsheet run {name}")])

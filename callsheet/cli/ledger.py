@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from callsheet.cli.options import Config, Json, Sets, load_settings, open_ledger
+from callsheet.cli.options import Config, Json, Sets, load_batch, load_settings, open_ledger
 from callsheet.cli.output import print_json
 from callsheet.plain_text import printable
 
@@ -35,10 +35,9 @@ def backup(
 
     Runs may be under way: the copy is of one moment, and a ledger like any other (--set ledger.url=...).
     """
-    from callsheet.config.load import load_without_service
     from callsheet.ledger.copying import back_up
 
-    counts = back_up(load_without_service(config, set_ or []).ledger.url, to)
+    counts = back_up(load_batch(config, set_).ledger.url, to)
     if json:
         print_json({"backup": str(to), "rows": counts})
     else:
@@ -63,10 +62,9 @@ def move(
 
     No run may be at work. The old ledger cannot be opened any more: two that both go on would buy twice.
     """
-    from callsheet.config.load import load_without_service
     from callsheet.ledger import copying
 
-    counts = copying.move(load_without_service(config, set_ or []).ledger.url, to)
+    counts = copying.move(load_batch(config, set_).ledger.url, to)
     if json:
         print_json({"moved": True, "rows": counts})
     else:

@@ -6,7 +6,6 @@ import os
 import shlex
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,64 +14,18 @@ import typer
 from callsheet.errors import ConfigError
 
 if TYPE_CHECKING:
-    from callsheet.config.settings import Settings
+    from callsheet.config.settings import BatchSettings, Settings
     from callsheet.ledger.ledger import Ledger
-    from callsheet.pricing.choice import Choice
     from callsheet.service.client import Client
 
 
-class Style(StrEnum):
-    """How a run shows its progress on stderr."""
-
-    BARS = "bars"
-    JSONL = "jsonl"
-
-
 Config = Annotated[Path, typer.Argument(metavar="CONFIG", help="The config file (YAML).", show_default=False)]
-OptionalConfig = Annotated[
-    Path | None,
-    typer.Argument(
-        metavar="[CONFIG]",
-        help="A config file; without it, the environment says which service.",
-        show_default=False,
-    ),
-]
 Sets = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="A.B=VALUE", help="Change one setting of the config; repeatable."),
 ]
 Json = Annotated[
     bool, typer.Option("--json", help="Print one JSON object on stdout, and nothing else there.")
-]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Approve what budget.approve_above or a pilot asks.")]
-Pilot = Annotated[
-    int | None,
-    typer.Option("--pilot", metavar="N", min=1, help="Buy N jobs of all kinds, then ask about the rest."),
-]
-First = Annotated[
-    int | None,
-    typer.Option("--first", metavar="N", min=1, help="Only the first N jobs that are not bought yet."),
-]
-Only = Annotated[
-    list[str] | None, typer.Option("--only", metavar="ROW", help="Only the row with this id; repeatable.")
-]
-Again = Annotated[
-    bool,
-    typer.Option(
-        "--again",
-        help="One more sample of each row of which every file is rejected, up to review.samples.",
-    ),
-]
-NewLedger = Annotated[
-    bool,
-    typer.Option("--new-ledger", help="Buy by this ledger, whatever it does not know of the report's jobs."),
-]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no quote and no progress on stderr.")]
-Verbose = Annotated[
-    bool, typer.Option("--verbose", "-v", help="Print a line for each job that is bought, stored or fails.")
-]
-ProgressAs = Annotated[
-    Style, typer.Option("--progress", help="bars: for people. jsonl: a JSON object a line, for programs.")
 ]
 
 
@@ -93,20 +46,15 @@ def load_settings(config: Path, overrides: list[str] | None) -> Settings:
     return load(config, overrides or ())
 
 
-def choice_of(first: int | None, only: list[str] | None, pilot: int | None = None) -> Choice:
-    """The jobs that `--first` and `--only` name.
+def load_batch(config: Path, overrides: list[str] | None) -> BatchSettings:
+    """The same without the `service` section, for commands that ask no service and read no batch file.
 
     Raises:
-        ConfigError: there is a pilot, too.
+        ConfigError: see `callsheet.config.load.load_without_service`.
     """
-    from callsheet.pricing.choice import Choice
+    from callsheet.config.load import load_without_service
 
-    choice = Choice(first, tuple(only or ()))
-    if choice and pilot:
-        raise ConfigError(
-            "--pilot cannot be combined with --first or --only", hint="A run of chosen jobs has no pilot."
-        )
-    return choice
+    return load_without_service(config, overrides or ())
 
 
 async def open_client(settings: Settings) -> Client:

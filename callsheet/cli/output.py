@@ -10,12 +10,14 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.cells import cell_len
 from rich.console import Console
 from rich.markup import escape
+from rich.table import Table
 from rich.text import Text
 from typing_extensions import Buffer
 
@@ -63,15 +65,27 @@ def print_line(console: Console, markup: str, indent: int = 4) -> None:
 
 
 def print_facts(console: Console, facts: Iterable[tuple[str, str]], indent: str = "  ") -> None:
-    """Prints facts, a line each: the name, and what is to say."""
+    """Prints facts, a line each: the name, and what is to say; none where that is empty."""
     for name, value in facts:
+        if not value:
+            continue
         print_line(console, f"{indent}[bold]{name:<10}[/] {safe(value)}", len(indent) + 11)
 
 
-def print_more(jobs: int) -> None:
-    """Prints how many jobs a table leaves out, of so many in all."""
-    if jobs > MOST_LISTED:
-        out.print(f"  and {jobs - MOST_LISTED:,} more: --json and costs.parquet have all\n")
+def table_of(text: Sequence[str], numbers: Sequence[str] = (), **options: Any) -> Table:
+    """An empty table: its columns of text, where what is long goes on below, and then those of numbers."""
+    table = Table(box=SIMPLE_HEAD, **options)
+    for name in text:
+        table.add_column(name, overflow="fold")
+    for name in numbers:
+        table.add_column(name, justify="right", no_wrap=True)
+    return table
+
+
+def print_more(left_out: int, what: str, console: Console = out) -> None:
+    """Prints how many of something are left out, where any are."""
+    if left_out > 0:
+        console.print(f"  and {left_out:,} {what}")
 
 
 def print_steps(steps: Iterable[str]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,8 +11,9 @@ import typer
 
 from callsheet import signals
 from callsheet.cli.options import Config, Json, Sets, load_settings, open_client
-from callsheet.cli.output import print_json
+from callsheet.cli.output import out, print_facts, print_json, print_line, safe, table_of
 from callsheet.errors import CallsheetError
+from callsheet.records import dollars
 
 if TYPE_CHECKING:
     from callsheet.config.settings import Settings
@@ -50,14 +50,11 @@ def reconcile(
 
 
 def _day(option: str, text: str | None) -> date | None:
-    if text is None:
-        return None
     try:
-        if re.fullmatch(r"\d{4}-\d{2}-\d{2}", text):
-            return date.fromisoformat(text)
+        return date.fromisoformat(text) if text else None
     except ValueError:
-        pass
-    raise CallsheetError(f"{option} {text!r} is not a date", hint="Write a UTC day as 2026-01-31.")
+        hint = "Write a UTC day as 2026-01-31."
+        raise CallsheetError(f"{option} {text!r} is not a date", hint=hint) from None
 
 
 async def _reconcile(settings: Settings, start: date | None, end: date | None) -> Reconciliation:
@@ -69,15 +66,12 @@ async def _reconcile(settings: Settings, start: date | None, end: date | None) -
 
 
 def _show(result: Reconciliation, config: Path) -> None:
-    from callsheet.cli.output import out, print_facts, print_line, safe
-    from callsheet.records import dollars
-
     colour, ending = ("red", "not reconciled") if result.is_over else ("green", "reconciled")
     out.print(f"[bold {colour}]{safe(result.batch)}: {ending}[/], {result.range()}")
     _print_table(result)
     print_facts(out, result.facts())
     if result.is_over:
-        over = f"{dollars(result.total('unexplained'))} {result.currency}"
+        over = f"{dollars(result.total('unexplained'))} USD"
         threshold = f"reconcile.threshold is {dollars(result.threshold)}"
         print_facts(out, [("Over", f"{over} unexplained, and {threshold}")])
     for name, lines in (("Doubts", result.doubt_lines()), ("Accepted", result.accepted_lines())):
@@ -93,14 +87,7 @@ def _show(result: Reconciliation, config: Path) -> None:
 
 def _print_table(result: Reconciliation) -> None:
     """Prints the days, and below them the reason of each one that has a difference."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    from callsheet.cli.output import out, print_line, safe
-
-    table = Table(box=SIMPLE_HEAD)
-    for name in ("UTC day", "quoted", "usage", "in doubt", "billed", "difference"):
-        table.add_column(name, justify="left" if name == "UTC day" else "right", no_wrap=True)
+    table = table_of(["UTC day"], ("quoted", "usage", "in doubt", "billed", "difference"))
     lines = result.table()
     for line in lines:
         table.add_row(*(safe(value) for name, value in line.items() if name != "reason"))

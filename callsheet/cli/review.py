@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from callsheet.cli.options import Config, Json, Sets, open_ledger
+from callsheet.cli.options import Config, Json, Sets, load_batch
 from callsheet.cli.output import err, out, print_facts, print_json, print_steps, safe
 from callsheet.errors import ConfigError
 from callsheet.plain_text import counted
@@ -56,16 +56,16 @@ def review(
     callsheet run CONFIG --again buys one more sample of each row of which every file is rejected;
     callsheet export CONFIG --kept hands on what is kept.
     """
-    from callsheet.config.load import load_without_service
-
-    settings = load_without_service(config, set_ or ())
+    settings = load_batch(config, set_)
     said = _said(keep, reject, clear, note, from_)
     if port and (said or json):
         raise ConfigError("--port is for the page, which is served without marks and without --json")
     if not said and not json:
         counts = _served(settings, port)
     else:
-        changed, counts = asyncio.run(_marked(settings, said))
+        from callsheet.reviewing.marks import enter
+
+        changed, counts = asyncio.run(enter(settings, said))
         if json:
             print_json(counts.as_json())
             return
@@ -73,7 +73,9 @@ def review(
     print_facts(
         out, [("Reviewed", counts.reviewed() or "nothing yet"), ("To review", f"{counts.to_review:,}")]
     )
-    print_steps(_next_steps(counts, shlex.quote(str(config))))
+    name = shlex.quote(str(config))
+    again = [f"callsheet quote {name} --again prices the rejected rows once more."] if counts.rejected else []
+    print_steps([*counts.review_steps(name), *again])
 
 
 def _said(
@@ -108,20 +110,6 @@ def _said(
     return read_marks(from_) if from_ else said
 
 
-async def _marked(settings: BatchSettings, said: list[Said]) -> tuple[int, ReviewResult]:
-    from callsheet.ledger.databases import check_exists
-    from callsheet.ledger.doubts import login
-    from callsheet.report.sidecars import update_sidecars
-    from callsheet.report.summary import read_review
-    from callsheet.reviewing.marks import take
-
-    check_exists(settings.ledger.url)
-    async with open_ledger(settings.ledger.url, settings.batch) as ledger:
-        changed = await take(ledger, said, login()) if said else 0
-        await update_sidecars(settings, ledger)
-        return changed, await read_review(ledger)
-
-
 def _served(settings: BatchSettings, port: int) -> ReviewResult:
     """Serves the page until Ctrl-C. Returns how far the batch is reviewed then."""
     from callsheet.cli.rows import open_in_browser
@@ -135,14 +123,3 @@ def _served(settings: BatchSettings, port: int) -> ReviewResult:
         err.print(f"{how}It works until Ctrl-C, which ends the review; each mark is kept at once.")
 
     return asyncio.run(serve(settings, port, announce))
-
-
-def _next_steps(counts: ReviewResult, config: str) -> list[str]:
-    steps = []
-    if counts.to_review:
-        steps.append(f"callsheet review {config} shows what is to review.")
-    if counts.rejected:
-        steps.append(f"callsheet quote {config} --again prices the rejected rows once more.")
-    if counts.kept:
-        steps.append(f"callsheet export {config} --to FOLDER --as imagefolder --kept hands on what is kept.")
-    return steps

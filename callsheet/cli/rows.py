@@ -7,12 +7,11 @@ import os
 import shlex
 import sys
 import webbrowser
-from contextlib import nullcontext
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from callsheet.cli.options import Config, Json, Sets, load_settings, open_ledger
+from callsheet.cli.options import Config, Json, Sets, load_batch, load_settings, open_ledger
 from callsheet.cli.output import MOST_LISTED, err, out, print_json, print_json_list, safe
 from callsheet.errors import CallsheetError, InputError
 from callsheet.plain_text import counted
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 
     from callsheet.config.settings import BatchSettings, Settings
     from callsheet.ledger.stories import Story
-    from callsheet.report.summary import Summary
 
 T = TypeVar("T")
 
@@ -44,11 +42,9 @@ def show(
 ) -> None:
     """Tell all that is known of a row: its request, attempts, times, costs, files and reasons."""
     from callsheet.cli.show import show_stories
-    from callsheet.config.load import load_without_service
     from callsheet.ledger import stories
 
-    settings = load_without_service(config, set_ or ())
-
+    settings = load_batch(config, set_)
     found = _read(settings, lambda connection, batch: stories.stories(connection, batch, row))
     planned = _planned(settings, row, {story.job_key for story in found})
     if not found and not planned:
@@ -94,11 +90,10 @@ def failed(
     callsheet failed CONFIG --csv > again.csv; callsheet run CONFIG --set input.path=again.csv
     """
     from callsheet.cli.show import show_failed
-    from callsheet.config.load import load_without_service
     from callsheet.ledger import running_totals, stories
     from callsheet.records import State
 
-    settings = load_without_service(config, set_ or ())
+    settings = load_batch(config, set_)
     if csv and json:
         raise CallsheetError("--csv and --json exclude each other", hint="Choose one of them.")
     if csv:
@@ -118,7 +113,7 @@ def failed(
 
         def first(connection: Connection, batch: str) -> tuple[list[Story], int]:
             states = running_totals.of_batch(connection, batch).states
-            return stories.failures(connection, batch, MOST_LISTED), states.get(State.FAILED, 0)
+            return list(stories.failures(connection, batch, MOST_LISTED)), states.get(State.FAILED, 0)
 
         found, jobs = _read(settings, first)
         lines = lines_of_last_plan(settings, [story.job_key for story in found])
@@ -147,42 +142,10 @@ def report(config: Config, set_: Sets = None, json: Json = False) -> None:
     the service nothing.
     """
     from callsheet.cli import show
-    from callsheet.config.load import load_without_service
+    from callsheet.steps.record import report_anew
 
-    settings = load_without_service(config, set_ or ())
-
-    def note(text: str) -> None:
-        err.print(safe(text))
-
-    async def write() -> Summary:
-        from callsheet.ledger import services
-        from callsheet.pricing.not_in_ledger import check_report
-        from callsheet.pricing.plan import last_plan
-        from callsheet.report.contact_sheet.page import Header
-        from callsheet.report.contact_sheet.sheet import open_sheet
-        from callsheet.report.report import OfRun, write_report, write_summary
-        from callsheet.report.sidecars import update_sidecars
-        from callsheet.reviewing.checking import check_files
-        from callsheet.steps.record import draw
-        from callsheet.storage.store import Store
-
-        await check_report(settings)
-        async with open_ledger(settings.ledger.url, settings.batch) as ledger:
-            store = Store(settings.report.url, endpoint_url=settings.storage.endpoint_url)
-            plan = await asyncio.to_thread(last_plan, settings)
-            has_page = settings.report.contact_sheet > 0
-            async with open_sheet(ledger, settings, plan) if has_page else nullcontext() as page:
-                await check_files(ledger, settings, page.thumbnails if page else None, note=note)
-                summary = await write_report(ledger, store, plan, OfRun())
-                learned = await ledger.read(services.learned_limits)
-                plots = await draw(settings, summary, learned, note)
-                if page:
-                    await page.finish(Header.of(summary, plan, plots), note, wait_for=None)
-            await update_sidecars(settings, ledger)
-            await write_summary(store, summary)
-            return summary
-
-    made = asyncio.run(write())
+    settings = load_batch(config, set_)
+    made = asyncio.run(report_anew(settings, lambda text: err.print(safe(text))))
     if json:
         print_json(made.as_json())
     else:
@@ -194,9 +157,7 @@ def open_(config: Config, set_: Sets = None, json: Json = False) -> None:
 
     Where the report is on S3, the page can be opened if its links are signed (report.links_valid_for).
     """
-    from callsheet.config.load import load_without_service
-
-    settings = load_without_service(config, set_ or ())
+    settings = load_batch(config, set_)
     address, how = asyncio.run(_address(settings))
     opened = not how and open_in_browser(address)
     if json:
@@ -216,9 +177,8 @@ async def _address(settings: BatchSettings) -> tuple[str, str]:
     store = Store(settings.report.url, endpoint_url=settings.storage.endpoint_url)
     url = store.url_of(INDEX)
     if await store.read(INDEX) is None:
-        hint = "callsheet run CONFIG or callsheet collect CONFIG makes it, from its first seconds on."
-        if not settings.report.contact_sheet:
-            hint = f"report.contact_sheet is 0, so none is made. With another number, {hint}"
+        makes = "callsheet run CONFIG or callsheet collect CONFIG makes it"
+        hint = f"{makes}, from its first seconds on, unless report.contact_sheet is 0."
         raise InputError(f"{url}: there is no contact sheet yet", hint=hint)
     if not url.startswith("s3://"):
         return browser_address(url), ""

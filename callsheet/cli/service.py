@@ -5,18 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from callsheet.cli.options import (
-    Json,
-    OptionalConfig,
-    Sets,
-    client_of_environment,
-    load_settings,
-    open_client,
-)
+from callsheet.cli.options import Json, Sets, client_of_environment, load_settings, open_client
 from callsheet.cli.output import print_json
 from callsheet.errors import ConfigError
 from callsheet.records import dollars
@@ -25,9 +18,17 @@ if TYPE_CHECKING:
     from callsheet.service.client import Client
 
 T = TypeVar("T")
+_Config = Annotated[
+    Path | None,
+    typer.Argument(
+        metavar="[CONFIG]",
+        help="A config file; without it, the environment says which service.",
+        show_default=False,
+    ),
+]
 
 
-def models(config: OptionalConfig = None, set_: Sets = None, json: Json = False) -> None:
+def models(config: _Config = None, set_: Sets = None, json: Json = False) -> None:
     """List the service's models, what they take, and their prices."""
     from callsheet.cli import show
 
@@ -38,7 +39,7 @@ def models(config: OptionalConfig = None, set_: Sets = None, json: Json = False)
         show.show_models(catalogue.values())
 
 
-def balance(config: OptionalConfig = None, set_: Sets = None, json: Json = False) -> None:
+def balance(config: _Config = None, set_: Sets = None, json: Json = False) -> None:
     """Say what the workspace has to spend."""
     amount = asyncio.run(_ask(config, set_, lambda client: client.balance()))
     if json:

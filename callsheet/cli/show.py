@@ -5,18 +5,17 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 from itertools import groupby
 from pathlib import Path
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
 from callsheet.cli.doubts import print_jobs
-from callsheet.cli.output import err, out, print_facts, print_line, print_more, print_steps, safe
+from callsheet.cli.output import err, out, print_facts, print_line, print_more, print_steps, safe, table_of
 from callsheet.errors import CallsheetError
 from callsheet.ledger.stories import StoredCopy, Story
 from callsheet.plain_text import counted, row_name
@@ -51,18 +50,9 @@ def show_error(error: CallsheetError) -> None:
 
 
 def show_quote(quote: Quote, console: Console = out, show: str = "1") -> None:
-    """Prints the quote: a line for each price, the sums, the first request, and the rejects by reason.
-
-    Args:
-        quote: the quote.
-        console: where to.
-        show: which requests (`first_look.requests`).
-    """
-    table = Table(box=SIMPLE_HEAD)
-    lines = as_table(quote)
-    numbers = ("bought", "to buy", "each", "USD")
-    for name in ("model", "what", *numbers):
-        table.add_column(name, justify="right" if name in numbers else "left", no_wrap=name in numbers)
+    """Prints the quote: prices, sums, the requests that `show` names (`first_look.requests`), and rejects."""
+    lines, numbers = as_table(quote), ("bought", "to buy", "each", "USD")
+    table = table_of(("model", "what"), numbers)
     for line in lines[:_LINES]:
         sound = f"sound {line['sound']}" if line["sound"] else ""
         what = ", ".join(filter(None, (line["resolution"], line["duration"], sound)))
@@ -70,11 +60,14 @@ def show_quote(quote: Quote, console: Console = out, show: str = "1") -> None:
     console.print(f"[bold]{safe(quote.plan.batch)}[/]")
     if lines:
         console.print(table)
-    if len(lines) > _LINES:
-        console.print(f"  and {len(lines) - _LINES} more prices")
+    print_more(len(lines) - _LINES, "more prices", console)
     print_facts(console, as_facts(quote))
     if dearest := costliest(quote):
-        console.print(_rows_of(dearest))
+        first, *numbers_of_a_row = dearest[0]
+        table = table_of([first], numbers_of_a_row)
+        for each in dearest:
+            table.add_row(*map(safe, each.values()))
+        console.print(table)
     for row, request in first_look.requests(quote.plan, show):
         console.print(
             f"  [bold]{'First' if show == '1' else 'Request':<10}[/] {safe(row)}, as it would be sent:"
@@ -84,29 +77,16 @@ def show_quote(quote: Quote, console: Console = out, show: str = "1") -> None:
     rejects = rejects_in_words(quote.plan.rejects)
     for reject in rejects[:_REJECTS]:
         print_line(console, f"  [yellow]{safe(reject)}[/]")
-    if len(rejects) > _REJECTS:
-        console.print(f"  and {counted(len(rejects) - _REJECTS, 'other reason')}: see rejects.csv")
+    print_more(len(rejects) - _REJECTS, "more reasons: see rejects.csv", console)
     if not quote.plan.jobs:
         console.print("[yellow]Nothing to buy: every row is rejected.[/]")
     elif not quote.to_buy and not quote.held:
         console.print("[green]Nothing to buy: everything is bought already.[/]")
 
 
-def _rows_of(dearest: Sequence[Mapping[str, str]]) -> Table:
-    table = Table(box=SIMPLE_HEAD)
-    for name in dearest[0]:
-        left = name == "costliest row"
-        table.add_column(name, justify="left" if left else "right", no_wrap=not left, overflow="fold")
-    for row in dearest:
-        table.add_row(*map(safe, row.values()))
-    return table
-
-
 def show_comparison(found: Sequence[Comparison]) -> None:
     """Prints what the rows of a batch would cost on each model."""
-    table = Table(box=SIMPLE_HEAD)
-    for name in ("model", "makes", "rows", "jobs", "USD"):
-        table.add_column(name, justify="left" if name in ("model", "makes") else "right", no_wrap=True)
+    table = table_of(("model", "makes"), ("rows", "jobs", "USD"))
     table.add_column("why not all")
     for each in found:
         why = "" if each.rows == each.of else "; ".join([*each.reasons.values()][:1])
@@ -118,48 +98,36 @@ def show_comparison(found: Sequence[Comparison]) -> None:
 def show_summary(summary: Summary, config: Path | None, *, media: str) -> None:
     """Prints the result of a run: by model, in money, what went wrong, where the files are, what to do next.
 
-    Args:
-        summary: the result.
-        config: the config file, for the commands that can be typed next; None shows none.
-        media: `storage.url`.
+    `config` is the file, for the commands that can be typed next; None shows none. `media` is `storage.url`.
     """
     details, currency = summary.details, summary.currency
     colour = {"complete": "green", "partial": "yellow", "stopped": "red"}[summary.outcome]
     out.print(f"\n[bold {colour}]{safe(summary.batch)}: {summary.outcome}[/]")
     if details.models:
         out.print(_by_model(details.models))
-        if len(details.models) > _LINES:
-            out.print(f"  and {len(details.models) - _LINES} more models")
-    facts = []
-    if details.rows is not None:
-        rejected = f"{summary.rejected_rows:,} rejected" if summary.rejected_rows else "none rejected"
-        where = f": see {details.rejects}" if summary.rejected_rows else ""
-        facts += [("Rows", f"{details.rows:,} read, {rejected}{where}")]
-    facts += [("Jobs", f"{summary.jobs:,}: {summary.counts()}"), *_others(details.others)]
-    facts += [
+        print_more(len(details.models) - _LINES, "more models")
+    rejected, others = summary.rejected_rows, details.others
+    wrong = f"{rejected:,} rejected: see {details.rejects}" if rejected else "none rejected"
+    are = f"{others:,} of them {'is' if others == 1 else 'are'} of rows that"
+    sent = f"{counted(summary.submissions, 'submission')}, {summary.rate_limited:,} rate limited"
+    in_doubt, sheet = summary.in_doubt_exposure, details.contact_sheet
+    facts = [
+        ("Rows", "" if details.rows is None else f"{details.rows:,} read, {wrong}"),
+        ("Jobs", f"{summary.jobs:,}: {summary.counts()}"),
+        ("", f"{are} this batch file does not have, or has changed" if others else ""),
         *_not_bought(summary),
         ("Quoted", f"{dollars(summary.quoted)} {currency}"),
         ("Spent", f"{dollars(summary.spent)} {currency}"),
+        ("Reviewed", summary.reviewed()),
+        *(("Other run", other.line()) for other in summary.other_runs),
+        ("Estimated", summary.estimated()),
+        ("Surcharge", details.surcharge),
+        ("In doubt", f"at most {dollars(in_doubt)} {currency} more" if in_doubt else ""),
+        ("This run", f"{sent}, {summary.seconds:.1f} s" if summary.submissions or summary.seconds else ""),
+        *(("Media", media), ("Manifest", summary.manifest)),
+        *(("Costs", summary.costs), ("Report", summary.report)),
+        ("Sheet", browser_address(sheet) if sheet else ""),
     ]
-    facts += [("Reviewed", text) for text in [summary.reviewed()] if text]
-    facts += [("Other run", other.line()) for other in summary.other_runs]
-    if summary.estimated_costs:
-        facts += [("Estimated", summary.estimated())]
-    if details.surcharges:
-        facts += [("Surcharge", details.surcharges.line())]
-    if summary.in_doubt_exposure:
-        facts += [("In doubt", f"at most {dollars(summary.in_doubt_exposure)} {currency} more")]
-    if summary.submissions or summary.seconds:
-        sent = f"{counted(summary.submissions, 'submission')}, {summary.rate_limited:,} rate limited"
-        facts += [("This run", f"{sent}, {summary.seconds:.1f} s")]
-    facts += [
-        ("Media", media),
-        ("Manifest", summary.manifest),
-        ("Costs", summary.costs),
-        ("Report", summary.report),
-    ]
-    if details.contact_sheet:
-        facts += [("Sheet", browser_address(details.contact_sheet))]
     print_facts(out, facts)
     for problem in details.problems:
         print_line(out, f"  [yellow]{safe(problem.line())}[/]")
@@ -173,15 +141,13 @@ def _by_model(lines: Sequence[ModelLine]) -> Table:
     """A line for each model; a state that no job is in has no column."""
     states = [state for state in ENDED if any(line.states[state] for line in lines)]
     some_open = any(line.open for line in lines)
-    table = Table(box=SIMPLE_HEAD, collapse_padding=True)
-    table.add_column("model", min_width=8, overflow="fold")
     names = ("jobs", *(state.replace("_", "\n") for state in states), *(["open"] if some_open else []))
     reviewed = any(line.review.kept or line.review.rejected for line in lines)
     money_names = (
         ("spent\nUSD", "kept", "rejected", "USD\na kept") if reviewed else ("quoted\nUSD", "spent\nUSD")
     )
-    for name in (*names, *money_names):
-        table.add_column(name, justify="right", no_wrap=True)
+    table = table_of(["model"], (*names, *money_names), collapse_padding=True)
+    table.columns[0].min_width = 8
     for line in sorted(lines, key=lambda line: -line.quoted)[:_LINES]:
         counts = [line.jobs, *(line.states[state] for state in states), *([line.open] if some_open else [])]
         money = [dollars(line.quoted), dollars(line.spent)]
@@ -197,22 +163,13 @@ def _by_model(lines: Sequence[ModelLine]) -> Table:
     return table
 
 
-def _not_bought(summary: Summary) -> Iterator[tuple[str, str]]:
-    details = summary.details
-    if details.stop_message:
-        count = f"{summary.not_bought:,} of {counted(summary.jobs, 'job')}: " if summary.not_bought else ""
-        label = "Not bought" if summary.not_bought else "Stopped" if summary.stop_reason else "Problem"
-        yield label, f"{count}{details.stop_message}"
-        if details.stop_hint:
-            yield "", details.stop_hint
-    elif summary.not_bought:
-        yield "Not bought", f"{summary.not_bought:,} of {counted(summary.jobs, 'job')}"
-
-
-def _others(jobs: int) -> Iterator[tuple[str, str]]:
-    if jobs:
-        are = "is" if jobs == 1 else "are"
-        yield "", f"{jobs:,} of them {are} of rows that this batch file does not have, or has changed"
+def _not_bought(summary: Summary) -> list[tuple[str, str]]:
+    """How many jobs were not bought, and why; or what went wrong otherwise."""
+    details, left = summary.details, summary.not_bought
+    count = f"{left:,} of {counted(summary.jobs, 'job')}" if left else ""
+    label = "Not bought" if left else "Stopped" if summary.stop_reason else "Problem"
+    said = ": ".join(filter(None, (count, details.stop_message)))
+    return [(label, said), ("", details.stop_hint)]
 
 
 def show_demo(summary: Summary) -> None:
@@ -237,9 +194,7 @@ def show_status(status: Status, config: str, doubts: Sequence[Doubt] = ()) -> No
     out.print(f"[bold]{safe(status.batch)}[/]")
     counts = {state: status[state] for state in State if status[state]}
     if counts:
-        table = Table(box=SIMPLE_HEAD)
-        table.add_column("state")
-        table.add_column("jobs", justify="right")
+        table = table_of(["state"], ["jobs"])
         for state, count in counts.items():
             table.add_row(state.replace("_", " "), f"{count:,}")
         out.print(table)
@@ -250,8 +205,8 @@ def show_status(status: Status, config: str, doubts: Sequence[Doubt] = ()) -> No
         [
             ("Spent", f"{dollars(status.spent)} USD"),
             ("In doubt", f"{dollars(status.in_doubt_exposure)} USD at most"),
-            *(("Reviewed", text) for text in [status.reviewed()] if text),
-            *(("Last run", f"began {_moment(began)}") for began in [status.last_run] if began),
+            ("Reviewed", status.reviewed()),
+            ("Last run", f"began {_moment(status.last_run)}" if status.last_run else ""),
             *(("At work", run.line()) for run in status.other_runs),
             *(("Changed", change.line()) for change in status.changes),
             *(("Asked", one.line()) for one in status.approvals[-_APPROVALS:]),
@@ -264,8 +219,7 @@ def show_status(status: Status, config: str, doubts: Sequence[Doubt] = ()) -> No
 
 def show_pilot(asked: Asked, console: Console) -> None:
     """Prints where the files of a pilot are, before the question whether to buy the rest."""
-    table = Table("row", "model", "state", box=SIMPLE_HEAD)
-    table.add_column("file", overflow="fold")
+    table = table_of(("row", "model", "state", "file"))
     for job in asked.pilot:
         state = job.decision or job.state.replace("_", " ")
         table.add_row(safe(job.row), safe(job.model), state, safe(job.place or job.reason))
@@ -278,10 +232,8 @@ def show_pilot(asked: Asked, console: Console) -> None:
 def show_batches(batches: Mapping[str, Totals]) -> None:
     """Prints a line for every batch of a ledger, and the sum of what they cost."""
     states = [state for state in State if any(totals.states.get(state) for totals in batches.values())]
-    table = Table(box=SIMPLE_HEAD)
-    table.add_column("batch")
-    for name in (*(state.replace("_", " ") for state in states), "USD spent", "USD in doubt"):
-        table.add_column(name, justify="right", no_wrap=True)
+    names = (state.replace("_", " ") for state in states)
+    table = table_of(["batch"], (*names, "USD spent", "USD in doubt"))
     for batch, totals in batches.items():
         counts = [f"{totals.states.get(state, 0):,}" for state in states]
         table.add_row(safe(batch), *counts, dollars(totals.spent), dollars(totals.in_doubt_exposure))
@@ -297,19 +249,18 @@ def show_models(models: Iterable[Model]) -> None:
         if model.unreadable:
             print_facts(out, [("error", f"the service's entry cannot be read: {model.unreadable}")])
             continue
-        supported = [
+        facts = [
             ("ratios", ", ".join(model.supported_aspect_ratios)),
             ("sizes", ", ".join(model.supported_resolutions)),
             ("seconds", ", ".join(map(str, model.supported_durations))),
             ("images", ", ".join(f"{role} {most}" for role, most in model.supported_references.items())),
+            ("price", "" if model.pricing.rates else "unpriced: the catalogue has no rate"),
         ]
-        print_facts(out, [(name, values) for name, values in supported if values])
         for rate in model.pricing.rates:
             sound = "" if rate.sound == "not_applicable" else f", {rate.sound.replace('_', ' ')}"
             price = f"{rate.unit_price} {model.pricing.currency} / {rate.billable_unit.replace('_', ' ')}"
-            print_facts(out, [("price", f"{price} at {rate.resolution}{sound}")])
-        if not model.pricing.rates:
-            print_facts(out, [("price", "unpriced: the catalogue has no rate")])
+            facts.append(("price", f"{price} at {rate.resolution}{sound}"))
+        print_facts(out, facts)
 
 
 def show_stories(batch: str, row: str, stories: Sequence[Story], planned: Mapping[str, str]) -> None:
@@ -339,7 +290,7 @@ def _show_job(key: str, attempts: Sequence[Story]) -> None:
             ("model", f"{newest.model} ({newest.type})"),
             ("prompt", newest.prompt),
             ("request", _spaced(newest.request)),
-            *([("carried", carried)] if carried else []),
+            ("carried", carried),
         ],
     )
     for story in attempts:
@@ -347,30 +298,27 @@ def _show_job(key: str, attempts: Sequence[Story]) -> None:
         print_facts(out, _facts(story), indent="    ")
 
 
-def _facts(story: Story) -> Iterator[tuple[str, str]]:
-    if story.submitted_at:
-        yield "sent", _moment(story.submitted_at)
-    if story.finished_at:
-        took = ""
-        if story.submitted_at:
-            took = f", {(story.finished_at - story.submitted_at).total_seconds():.1f} s later"
-        yield "ended", f"{_moment(story.finished_at)}{took}"
+def _facts(story: Story) -> list[tuple[str, str]]:
+    sent, ended, decision = story.submitted_at, story.finished_at, story.decision
+    took = f", {(ended - sent).total_seconds():.1f} s later" if sent and ended else ""
     quoted = "unpriced" if story.quoted is None else f"{dollars(story.quoted)} USD quoted"
     cost = "cost not known" if story.cost is None else f"{dollars(story.cost)} USD charged"
-    source = _SOURCES.get(story.cost_source, "")
-    yield "price", f"{quoted}, {cost}{source}"
-    if story.generation_id:
-        yield "id", story.generation_id
-    if story.reused_from:
-        yield "reused", f"the files of job {story.reused_from[:12]} of another batch"
-    if story.error_message:
-        yield "reason", f"{story.error_code}: {story.error_message}"
-    if decision := story.decision:
+    settled = ""
+    if decision:
         what = "charged" if decision.charged else "not charged"
         why = f": {decision.why}" if decision.why else ""
-        yield "settled", f"as {what} by {decision.settled_by}, {_moment(decision.settled_at)}{why}"
-    for file in story.files:
-        yield "file", _file(file)
+        settled = f"as {what} by {decision.settled_by}, {_moment(decision.settled_at)}{why}"
+    reused = story.reused_from
+    return [
+        ("sent", _moment(sent) if sent else ""),
+        ("ended", f"{_moment(ended)}{took}" if ended else ""),
+        ("price", f"{quoted}, {cost}{_SOURCES.get(story.cost_source, '')}"),
+        ("id", story.generation_id or ""),
+        ("reused", f"the files of job {reused[:12]} of another batch" if reused else ""),
+        ("reason", f"{story.error_code}: {story.error_message}" if story.error_message else ""),
+        ("settled", settled),
+        *(("file", _file(file)) for file in story.files),
+    ]
 
 
 def _file(file: StoredCopy) -> str:
@@ -402,7 +350,7 @@ def show_failed(
         said = re.sub(_AROUND, "", group[0].error_message or "")
         print_line(out, f"  [yellow]{counted(len(group), 'job')}: {safe(f'{code}: {said}')}[/]")
         print_line(out, f"    {safe(', '.join(rows))}\n")
-    print_more(jobs)
+    print_more(jobs - len(stories), "more: --json and costs.parquet have all\n")
     print_steps(
         [
             f"callsheet show {config} ROW tells all about one of them.",

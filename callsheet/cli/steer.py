@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from callsheet.cli.options import Config, Json, Sets
+from callsheet.cli.options import Config, Json, Sets, load_batch
 from callsheet.cli.output import out, print_facts, print_json, safe
 
 if TYPE_CHECKING:
@@ -46,10 +46,9 @@ def resume(config: Config, set_: Sets = None, json: Json = False) -> None:
 
 
 def _pause(config: Path, overrides: list[str] | None, *, paused: bool, json: bool) -> None:
-    from callsheet.config.load import load_without_service
     from callsheet.ledger.changes import PAUSED
 
-    _change(load_without_service(config, overrides or ()), {PAUSED: paused}, json)
+    _change(load_batch(config, overrides), {PAUSED: paused}, json)
 
 
 def _change(settings: BatchSettings, values: Mapping[str, Any], json: bool) -> None:

@@ -17,7 +17,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as Bars
 from rich.text import Text
 
-from callsheet.cli.options import Style
 from callsheet.cli.output import err, print_line, safe
 from callsheet.cli.show import show_pilot, show_quote
 from callsheet.errors import CallsheetError, ConfigError
@@ -47,26 +46,24 @@ def run_watched(work: Coroutine[Any, Any, Summary], screen: Terminal | JsonLines
         screen.close()
 
 
-def screen_of(style: Style, *, quiet: bool, verbose: bool) -> Terminal | JsonLines:
-    """The screen that the options ask for.
+def screen_of(style: str, *, quiet: bool, verbose: bool) -> Terminal | JsonLines:
+    """The screen that the options ask for; `style` is that of `--progress`.
 
     Raises:
         ConfigError: they contradict each other.
     """
-    if quiet and (verbose or style is Style.JSONL):
+    if quiet and (verbose or style == "jsonl"):
         raise ConfigError(
             "--quiet cannot be combined with --verbose or --progress jsonl", hint="Choose one of them."
         )
-    return JsonLines(verbose=verbose) if style is Style.JSONL else Terminal(quiet=quiet, verbose=verbose)
+    return JsonLines(verbose=verbose) if style == "jsonl" else Terminal(quiet=quiet, verbose=verbose)
 
 
 class Terminal(Watcher):
     """Shows a run to the person at the terminal.
 
-    Args:
-        quiet: shows no quote and no progress; questions and notes all the same.
-        verbose: prints a line for each job that comes into another state.
-        clock: seconds that pass, from any moment on.
+    `quiet` shows no quote and no progress; questions and notes all the same. `verbose` prints a line for each
+    job that comes into another state. `clock` gives the seconds that pass, from any moment on.
     """
 
     yes = Place.YES
@@ -161,10 +158,8 @@ def screen(progress: Progress) -> Group:
 class JsonLines(Watcher):
     """Prints each event of a run as a JSON object a line (docs/commands.md, "Progress").
 
-    Nobody is there to be asked: `--yes` is for programs.
-
-    Args:
-        verbose: prints a line for each job that comes into another state, too.
+    Nobody is there to be asked: `--yes` is for programs. `verbose` prints a line for each job that comes into
+    another state, too.
     """
 
     yes = Place.YES

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -20,6 +20,7 @@ from callsheet.ledger.tables import attempts, media, settlements
 from callsheet.records import State, dollars
 
 _KEY = re.compile("[0-9a-f]{8,64}")
+_AT_ONCE = 500  # stories that are read in one statement
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,11 +123,17 @@ def of_jobs(connection: sa.Connection, keys: Sequence[str]) -> list[Story]:
     return _told(connection, newest, attempts.c.row_id, attempts.c.sample)
 
 
-def failures(connection: sa.Connection, batch: str, most: int | None = None) -> list[Story]:
-    """The newest attempt of every job that has failed, or of the first so many, in order of submission."""
+def failures(connection: sa.Connection, batch: str, most: int | None = None) -> Iterator[Story]:
+    """The newest attempt of every job that has failed, or of the first so many, in order of submission.
+
+    The keys of all are in memory at once, and the stories of some hundreds.
+    """
     order = (attempts.c.submitted_at, attempts.c.job_key)
     failed = sa.select(attempts.c.job_key).where(_has_failed(batch)).order_by(*order).limit(most)
-    return _told(connection, sa.and_(attempts.c.job_key.in_(failed), ~attempts.c.superseded), *order)
+    keys = connection.scalars(failed).all()
+    for start in range(0, len(keys), _AT_ONCE):
+        these = attempts.c.job_key.in_(keys[start : start + _AT_ONCE])
+        yield from _told(connection, sa.and_(these, ~attempts.c.superseded), *order)
 
 
 def rows_that_failed(connection: sa.Connection, batch: str) -> set[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 import io
 from dataclasses import dataclass
-from decimal import ROUND_CEILING, Decimal
+from decimal import Decimal
 from itertools import product
 from operator import itemgetter
 
@@ -45,11 +45,6 @@ class Starter:
     rows: list[dict[str, str]]
     quoted: Decimal
     without: tuple[ModelType, ...]
-
-    @property
-    def limit(self) -> Decimal:
-        """A budget for it: what it costs, in whole dollars, rounded up; at least one."""
-        return max(self.quoted.to_integral_value(ROUND_CEILING), Decimal(1)).quantize(Decimal("0.01"))
 
     def as_csv(self) -> str:
         """The rows as a batch file, without the columns that no row uses."""

@@ -15,15 +15,13 @@ from callsheet.batches.sources import local_copy
 from callsheet.config.load import load_without_service
 from callsheet.errors import InputError
 from callsheet.ledger.databases import check_exists
-from callsheet.ledger.doubts import login
 from callsheet.ledger.ledger import Ledger
 from callsheet.pricing.plan import QUOTE, work_folder
 from callsheet.python.calls import Config, Values, carry_out
 from callsheet.report.contact_sheet.links import local_path
 from callsheet.report.parquet_tables import stored_files
-from callsheet.report.sidecars import update_sidecars
-from callsheet.report.summary import ReviewResult, read_review
-from callsheet.reviewing.marks import from_table, take
+from callsheet.report.summary import ReviewResult
+from callsheet.reviewing.marks import enter, from_table
 from callsheet.storage.store import Store
 
 _REVIEWS = ["row_id", "sample", "index", "decision", "note", "decided_by", "decided_at", "flags", "score"]
@@ -56,14 +54,7 @@ def review(config: Config, said: Any, settings: Values | None) -> ReviewResult:
     table = pl.DataFrame(said)
     parsed = from_table(table, [f"marks, row {number}" for number in range(1, table.height + 1)], "marks")
 
-    async def work() -> ReviewResult:
-        check_exists(checked.ledger.url)
-        async with await Ledger.open(checked.ledger.url, checked.batch) as ledger:
-            await take(ledger, parsed, login())
-            await update_sidecars(checked, ledger)
-            return await read_review(ledger)
-
-    return carry_out(work())
+    return carry_out(enter(checked, parsed))[1]
 
 
 def reviews(config: Config, settings: Values | None, *, as_arrow: bool) -> pd.DataFrame | pa.Table:

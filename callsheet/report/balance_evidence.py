@@ -28,10 +28,10 @@ class Evidence:
 
     Attributes:
         expected: what the ledger expects of the balance; None where no run before the doubts knew it.
-        balance: what the workspace has now, in dollars; None where the service cannot be asked.
+        balance: what the workspace has now, in dollars.
         days: the UTC days on which the doubts were sent, each with its cost in dollars by the service and by
-            the ledger; empty where the service cannot be asked.
-        missing: why the service cannot be asked, or None.
+            the ledger.
+        missing: why the service cannot be asked: there is no balance then, and no day.
     """
 
     expected: ExpectedBalance | None
@@ -104,13 +104,11 @@ class Evidence:
 async def evidence(
     ledger: Ledger, doubts: Sequence[Doubt], connect: Callable[[], Awaitable[Client]]
 ) -> Evidence:
-    """Compares the service's account with the ledger.
+    """Compares the service's account with the ledger, of which all batches of the same service count, because
+    the balance is the workspace's. There is at least one doubt.
 
-    Args:
-        ledger: the ledger; all its batches of the same service count, because the balance is the workspace's.
-        doubts: what is in doubt; not empty.
-        connect: makes the service's client. Where that fails, or the service, or where it is not the service
-            that the batch belongs to, the evidence says why.
+    `connect` makes the service's client. Where that fails, or the service, or where it is not the service
+    that the batch belongs to, the evidence says why.
     """
     sent = [doubt.submitted_at for doubt in doubts]
     first, last = min(sent), max(sent)

@@ -6,7 +6,6 @@ They are made from attempts at the jobs that count: rows of the ledger's `attemp
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 import polars as pl
 
 from callsheet.ledger.marks import Counts, MediaDecision
-from callsheet.plain_text import counted, row_in_words, row_name
+from callsheet.plain_text import and_more, counted, row_in_words, row_name
 from callsheet.pricing.plan import Plan
 from callsheet.records import State, dollars
 from callsheet.report.counts import ENDED
@@ -30,14 +29,10 @@ PARTICULARS = r"req-[\w-]+|\d[\d:.TZ+-]*"
 
 @dataclass(frozen=True, slots=True)
 class ModelLine:
-    """The jobs of one model.
+    """The jobs of one model; `states` has those that were submitted.
 
-    Attributes:
-        jobs: how many there are.
-        states: how many of them have ended, by state.
-        quoted: the price of all of them, in dollars; jobs without a price count as free.
-        spent: what they have cost so far, in dollars.
-        review: their stored files by what was decided about them.
+    `quoted` is the price of all of them, in dollars; jobs without a price count as free. `spent` is what they
+    have cost so far.
     """
 
     model: str
@@ -73,14 +68,10 @@ class ModelLine:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Jobs in one state for one reason.
+    """Jobs in one state for one reason: failed, in doubt, lost, or pending with a status that is not known.
 
-    Attributes:
-        state: failed, in doubt or lost; or pending, with a status that is not known.
-        reason: the message of the first of these jobs.
-        code: its error code; empty where there is none.
-        jobs: how many there are.
-        rows: the names of the first rows, for people.
+    `reason` is the message of the first of them, `code` its error code, empty where there is none; `rows` are
+    the names of the first ones.
     """
 
     state: State
@@ -94,21 +85,7 @@ class Problem:
         state = self.state.replace("_", " ")
         if self.jobs == 1:
             return f"{self.rows[0]} {state}: {self.reason}"
-        return f"{self.jobs} jobs {state} ({_and_more(self.rows, self.jobs)}): {self.reason}"
-
-
-@dataclass(frozen=True, slots=True)
-class Surcharges:
-    """Jobs that cost more than quoted; `amount` is the sum of the differences, in dollars."""
-
-    jobs: int
-    amount: Decimal
-    rows: tuple[str, ...]
-
-    def line(self) -> str:
-        """The surcharges in one line."""
-        amount = f"{dollars(self.amount)} USD more than quoted"
-        return f"{counted(self.jobs, 'job')} cost {amount}: {_and_more(self.rows, self.jobs)}"
+        return f"{self.jobs} jobs {state} ({and_more(self.rows, self.jobs)}): {self.reason}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,15 +95,13 @@ class Details:
     Attributes:
         stop_message: what stopped the buying, or the collecting of what is bought; None without such.
         stop_hint: what to do about it.
-        rows: rows of the batch file; None where the run knows no plan.
+        rows: how many the batch file has; None where the run knows no plan.
         rejects: where `rejects.csv` is.
         rejected: what is wrong with the rejected rows, a line for each reason.
-        problems: the jobs that failed, are in doubt or lost, by their reason.
-        other_problems: the number of jobs with other reasons than those.
-        surcharges: the jobs that cost more than quoted.
+        surcharge: the jobs that cost more than quoted; empty where there are none.
+        other_problems: the number of jobs with other reasons than those of `problems`.
         kept: bought jobs of rows that are rejected now, because the catalogue no longer offers them.
         others: how many of the jobs are of rows that the batch file does not have, or has changed.
-        models: the jobs by model.
         dearest: row, model and cost of the jobs that cost most, the first most.
         contact_sheet: where the page is; None where there is none.
         figures: what the plots show; None where nothing was submitted.
@@ -140,7 +115,7 @@ class Details:
     rejected: tuple[str, ...] = ()
     problems: tuple[Problem, ...] = ()
     other_problems: int = 0
-    surcharges: Surcharges | None = None
+    surcharge: str = ""
     kept: int = 0
     others: int = 0
     models: tuple[ModelLine, ...] = ()
@@ -155,35 +130,28 @@ def model_lines(
 ) -> tuple[ModelLine, ...]:
     """A line for each model, by its id. Without a plan, the jobs are those that were ever sent.
 
-    Args:
-        attempts: those that were submitted.
-        others: the newest attempts at the jobs that the plan does not have.
-        files: the stored files, with `model` and `decision`.
-        plan: the plan.
+    `attempts` were submitted; `others` are the newest attempts at the jobs that the plan does not have;
+    `files` are stored, with `model` and `decision`.
     """
     newest = attempts.filter(~pl.col("superseded"))
-    states: dict[str, Counter[State]] = {}
-    for model, state, count in newest.group_by("model", "state").len().iter_rows():
-        states.setdefault(model, Counter())[State(state)] = count
-    spent = dict(attempts.group_by("model").agg(pl.col("cost").sum()).iter_rows())
-    decided = [(pl.col("decision") == each).sum().alias(each) for each in MediaDecision]
-    left = pl.col("decision").null_count().alias("left")
-    reviews = {model: Counts(*of) for model, *of in files.group_by("model").agg(*decided, left).iter_rows()}
-    jobs = others if plan else newest
-    jobs = jobs.select("model", price="quoted")
-    if plan:
-        jobs = pl.concat([plan.table.select("model", "price"), jobs], how="vertical_relaxed")
-    sums = jobs.group_by("model").agg(pl.len(), pl.col("price").sum()).sort("model")
+    jobs = [(others if plan else newest).select("model", price="quoted", jobs=pl.lit(1))]
+    jobs += [plan.table.select("model", "price", jobs=pl.lit(1))] if plan else []
+    decided = files.select("model", decision=pl.col("decision").fill_null("left"))
+    parts = [*jobs, newest.select("model", "state"), attempts.select("model", "cost"), decided]
+    sums = pl.col("jobs", "price", "cost").sum()
+    lists = pl.col("state", "decision").drop_nulls()
+    of_model = pl.concat(parts, how="diagonal_relaxed").group_by("model").agg(sums, lists).sort("model")
     return tuple(
         ModelLine(
             model=model,
             jobs=count,
-            states=states.get(model, Counter()),
+            states=Counter(map(State, states)),
             quoted=price or Decimal(0),
-            spent=spent.get(model) or Decimal(0),
-            review=reviews.get(model, Counts(0, 0, 0)),
+            spent=cost or Decimal(0),
+            review=Counts(*map(decisions.count, (*MediaDecision, "left"))),
         )
-        for model, count, price in sums.iter_rows()
+        for model, count, price, cost, states, decisions in of_model.iter_rows()
+        if count
     )
 
 
@@ -218,19 +186,15 @@ def problems_of(attempts: pl.DataFrame) -> tuple[tuple[Problem, ...], int]:
     return named, int(groups["jobs"].slice(_REASONS_NAMED).sum())
 
 
-def surcharges_of(attempts: pl.DataFrame) -> Surcharges | None:
-    """The jobs that cost more than quoted; None where there are none."""
+def surcharge_of(attempts: pl.DataFrame) -> str:
+    """The jobs that cost more than quoted, in one line; empty where there are none."""
     dearer = attempts.filter(pl.col("cost") > pl.col("quoted"))
     if dearer.is_empty():
-        return None
+        return ""
     first = dearer.select("row_id", "sample", "line", "cost", "quoted").head(_ROWS_NAMED)
-    rows = tuple(
+    rows = [
         f"{row_in_words(*row)} {dollars(cost)} instead of {dollars(quoted)}"
         for *row, cost, quoted in first.iter_rows()
-    )
-    return Surcharges(dearer.height, sum(dearer["cost"] - dearer["quoted"], Decimal(0)), rows)
-
-
-def _and_more(rows: Sequence[str], jobs: int) -> str:
-    more = f" and {jobs - len(rows)} more" if jobs > len(rows) else ""
-    return f"{', '.join(rows)}{more}"
+    ]
+    more = f"{dollars(sum(dearer['cost'] - dearer['quoted'], Decimal(0)))} USD more than quoted"
+    return f"{counted(dearer.height, 'job')} cost {more}: {and_more(rows, dearer.height)}"

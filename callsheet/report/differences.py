@@ -85,13 +85,12 @@ def compare(
     doubts: Sequence[OpenDoubt],
     now: datetime,
 ) -> tuple[list[Day], list[OpenDoubt]]:
-    """Puts the two accounts side by side.
+    """Puts the two accounts side by side, as they were read at `now`.
 
     Args:
         billed: the service's account, for every UTC day of a range.
         spending: the ledger's; days without spending may be missing.
         doubts: what was sent on these days, and nobody knows whether it was accepted.
-        now: when the accounts were read.
 
     Returns:
         The days in order, and the doubts with their verdicts.
@@ -117,8 +116,7 @@ class _Accounts:
         doubts: Sequence[OpenDoubt],
         now: datetime,
     ) -> None:
-        self._now = now
-        self._billed = billed
+        self._now, self._billed = now, billed
         self._own = defaultdict(Spending, spending)
         self._in_doubt: defaultdict[date, Decimal] = defaultdict(Decimal)
         for each in doubts:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from io import BytesIO
 
 import polars as pl
@@ -47,9 +47,11 @@ def costs(attempts: pl.DataFrame) -> pl.DataFrame:
     return attempts.filter(SUBMITTED).select(COSTS)
 
 
-def stored_files(connection: sa.Connection, batch: str) -> pl.DataFrame:
+def stored_files(
+    connection: sa.Connection, batch: str, columns: Sequence[str] = (*_OF_MEDIA, "attempt", "carried")
+) -> pl.DataFrame:
     """Every stored file of the batch, in order of storage, with what was said of it and found in it."""
-    files = queries.stored_files(connection, batch, (*_OF_MEDIA, "attempt", "carried"))
+    files = queries.stored_files(connection, batch, columns)
     said = marks.decisions(connection, batch).drop("number")
     flags = pl.col("flags").str.json_decode(pl.List(pl.String))
     found = marks.findings(connection, batch).select(*marks.FILE, flags, "score")

@@ -23,14 +23,8 @@ _JOBS = 24  # that are shown
 
 @dataclass(frozen=True, slots=True)
 class PilotJob:
-    """A job of the pilot.
-
-    Attributes:
-        row: its row, as people know it.
-        place: the path or URL of its first file; empty where none is stored.
-        thumbnail: a small JPEG of that file; empty where there is none.
-        reason: why it has no file.
-        decision: what was decided about that file (`marks.MediaDecision`); empty where nothing is.
+    """A job of the pilot, with the path or URL of its first file, a small JPEG of it, and what was decided
+    about it (`marks.MediaDecision`), or the reason why it has none. What there is not is empty.
     """
 
     row: str

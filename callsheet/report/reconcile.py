@@ -52,11 +52,9 @@ _COLUMNS: dict[str, Any] = {
 class Balances:
     """The workspace's balance before and after, and what is known to have been spent between. In dollars.
 
-    Attributes:
-        before: the balance that a run read nearest to the range's begin.
-        after: the balance now, or the one that a run read nearest to the range's end.
-        usage: what the ledger has of the time between.
-        billed: what the service's account has of it: all keys of the project.
+    `before` is the balance that a run read nearest to the range's begin, `after` the one now, or the one that
+    a run read nearest to its end. Of the time between, `usage` is what the ledger has, and `billed` what the
+    service's account has: all keys of the project.
     """
 
     before: KnownBalance
@@ -97,7 +95,6 @@ class Reconciliation:
             it later. It is no doubt about money, and has no verdict: a run with the right key asks for it.
         balances: None where no run has read the balance before.
         at: when the accounts were read.
-        threshold: the unexplained difference that is still accepted.
         file: the URL of `reconcile.parquet`.
     """
 
@@ -109,7 +106,6 @@ class Reconciliation:
     at: datetime
     threshold: Decimal
     file: str
-    currency: str = "USD"
 
     def total(self, book: str) -> Decimal:
         """The sum over all days of an amount that a day has: `quoted`, `usage`, `billed` and so on."""
@@ -126,8 +122,8 @@ class Reconciliation:
 
     def line(self) -> str:
         """The result in one line."""
-        usage, billed = (f"{dollars(self.total(book))} {self.currency}" for book in ("usage", "billed"))
-        unexplained = f"{dollars(self.total('unexplained'))} {self.currency} unexplained"
+        usage, billed = (f"{dollars(self.total(book))} USD" for book in ("usage", "billed"))
+        unexplained = f"{dollars(self.total('unexplained'))} USD unexplained"
         limit = f", above reconcile.threshold {dollars(self.threshold)}" if self.is_over else ""
         return f"{self.range()}: {usage} by the answers, {billed} billed; {unexplained}{limit}"
 
@@ -149,18 +145,18 @@ class Reconciliation:
         """The balances and the other batches, each with its name."""
         others = self.total("other_batches")
         if others:
-            yield "Others", f"other batches of this ledger: {dollars(others)} {self.currency} of the usage"
+            yield "Others", f"other batches of this ledger: {dollars(others)} USD of the usage"
         if self.balances is None:
             yield "Balance", "unknown before: no run has read it yet"
             return
         known = self.balances
-        before, after = (
-            f"{dollars(one.balance)} {self.currency} on {one.at:%Y-%m-%d %H:%M:%S} UTC"
+        both = [
+            f"{dollars(one.balance)} USD on {one.at:%Y-%m-%d %H:%M:%S} UTC"
             for one in (known.before, known.after)
-        )
-        yield "Balance", f"{before}; {after}"
+        ]
+        yield "Balance", "; ".join(both)
         spent = f"{dollars(known.usage)} by the answers, {dollars(known.billed)} billed"
-        yield "Gone", f"{dollars(known.gone)} {self.currency}; in that time: {spent}"
+        yield "Gone", f"{dollars(known.gone)} USD; in that time: {spent}"
 
     def doubt_lines(self) -> list[str]:
         """How many doubts there are of each verdict, then the first of them, a line each."""
@@ -179,7 +175,7 @@ class Reconciliation:
     def _line(self, each: OpenDoubt, what: str) -> str:
         doubt = each.doubt
         of = "" if each.batch == self.batch else f" of the batch {each.batch}"
-        price = "unpriced" if doubt.price is None else f"{dollars(doubt.price)} {self.currency}"
+        price = "unpriced" if doubt.price is None else f"{dollars(doubt.price)} USD"
         said = printable(f"{what}: row {row_name(doubt.row_id, doubt.sample)}{of}")
         return f"{each.day}  {doubt.job_key[:12]}  {price}  {said}"
 
@@ -208,7 +204,7 @@ class Reconciliation:
             "batch": self.batch,
             "start": self.days[0].date.isoformat(),
             "end": self.days[-1].date.isoformat(),
-            "currency": self.currency,
+            "currency": "USD",
             "days": [
                 {"date": day.date.isoformat()}
                 | {book: dollars(getattr(day, book)) for book in (*books, "other_batches")}
@@ -228,15 +224,12 @@ class Reconciliation:
         }
 
     def as_parquet(self, before: bytes | None) -> bytes:
-        """`reconcile.parquet`: these days, and the other days of the file as it is.
-
-        Args:
-            before: the file as it is; None where there is none.
+        """`reconcile.parquet`: these days, and the other days of the file as it is; None where there is none.
 
         Raises:
             StorageError: the file as it is cannot be read.
         """
-        constants = {"currency": self.currency, "reconciled_at": self.at}
+        constants = {"currency": "USD", "reconciled_at": self.at}
         rows = [{name: getattr(day, name, constants.get(name)) for name in _COLUMNS} for day in self.days]
         table = pl.DataFrame(rows, schema=_COLUMNS)
         if before is not None:
@@ -282,8 +275,6 @@ async def reconcile(
     """Compares the two accounts, and writes `reconcile.parquet` under `report.url`.
 
     Args:
-        settings: the config.
-        client: the open client of the service.
         start: the first UTC day; None for the first day on which the ledger has anything of the service.
         end: the last UTC day, today at most; None for today.
 
@@ -312,9 +303,9 @@ async def reconcile(
             )
         )
         balances = await _balances(ledger, client, (_begin(first), _end(last)), balance)
-    doubts = [OpenDoubt(*each) for each in found]
-    days, judged = compare(billed, own, [each for each in doubts if not each.doubt.is_accepted], now)
-    accepted = [each for each in doubts if each.doubt.is_accepted]
+    sent = [OpenDoubt(*each) for each in found]
+    accepted = [each for each in sent if each.doubt.is_accepted]
+    days, judged = compare(billed, own, [each for each in sent if not each.doubt.is_accepted], now)
     result = Reconciliation(
         batch=settings.batch,
         days=tuple(day for day in days if first <= day.date <= last),

@@ -27,13 +27,7 @@ from callsheet.pricing.facts import rejects_in_words
 from callsheet.pricing.plan import Plan
 from callsheet.records import State
 from callsheet.report.counts import ENDED, OPEN
-from callsheet.report.details import (
-    Details,
-    model_lines,
-    most_expensive,
-    problems_of,
-    surcharges_of,
-)
+from callsheet.report.details import Details, model_lines, most_expensive, problems_of, surcharge_of
 from callsheet.report.parquet_tables import (
     COSTS,
     PARQUET_TYPE,
@@ -53,13 +47,11 @@ _COSTS, _MANIFEST, _REJECTS = "costs.parquet", "manifest.parquet", "rejects.csv"
 
 @dataclass(frozen=True, slots=True)
 class OfRun:
-    """What a summary says of one run.
+    """What a summary says of one run, which took so many seconds.
 
     Attributes:
         stop: why it stopped early, if it did.
-        seconds: how long it took.
-        submissions: its POSTs.
-        rate_limited: those of them that were answered 429.
+        submissions: its POSTs, of which `rate_limited` were answered 429.
         left_to_buy: jobs that it was to buy, and has not tried.
         chosen: whether the run was for a job, for every job of the plan; None where it was for all.
     """
@@ -145,14 +137,13 @@ async def _summary(
     stop = of_run.stop
     ended = sum(states[state] for state in ENDED) >= jobs
     stopped = stop and (of_run.left_to_buy or (isinstance(stop, Interrupted) and not ended))
-    every_row_rejected = plan is not None and rejected_rows and not plan.jobs
-    left = states[State.STORED] < jobs
+    left = states[State.STORED] < jobs or (plan is not None and rejected_rows and not plan.jobs)
     return Summary(
         batch=ledger.batch,
         ledger_id=ledger.id,
         paid_jobs=totals.paid_jobs,
         written_at=datetime.now(UTC),
-        outcome="stopped" if stopped else "partial" if left or every_row_rejected else "complete",
+        outcome="stopped" if stopped else "partial" if left else "complete",
         stop_reason=stop.reason if stop and stopped else None,
         jobs=jobs,
         stored=states[State.STORED],
@@ -210,7 +201,7 @@ def _details(
         rejected=tuple(rejects_in_words(plan.rejects)) if plan else (),
         problems=problems,
         other_problems=other_problems,
-        surcharges=surcharges_of(submitted),
+        surcharge=surcharge_of(submitted),
         kept=plan.kept() if plan else 0,
         others=others.height,
         models=model_lines(submitted, others, files, plan),

@@ -15,10 +15,11 @@ import sqlalchemy as sa
 
 from callsheet.config.settings import BatchSettings
 from callsheet.errors import StorageConflict
-from callsheet.ledger import marks, queries
+from callsheet.ledger import marks
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.tables import attempts
 from callsheet.records import File, StoredFile, dollars
+from callsheet.report.parquet_tables import stored_files
 from callsheet.storage.store import Store
 
 _OF_ATTEMPT = (
@@ -89,7 +90,7 @@ async def update_sidecars(settings: BatchSettings, ledger: Ledger) -> None:
             return
         before = json.loads(content)
         decided_at = row["decided_at"] and row["decided_at"].isoformat(timespec="seconds")
-        after = before | row | {"decided_at": decided_at, "flags": json.loads(row["flags"] or "[]")}
+        after = before | row | {"decided_at": decided_at, "flags": row["flags"] or []}
         if after != before:
             await store.write(f"{name}.json", _as_json(after), "application/json")
 
@@ -99,15 +100,9 @@ async def update_sidecars(settings: BatchSettings, ledger: Ledger) -> None:
 
 def _said(connection: sa.Connection, batch: str) -> pl.DataFrame:
     """The files of which anything was said, with their places."""
-    names = [*marks.FILE, "name", "url", "sha256"]
-    files = queries.stored_files(connection, batch, names)
-    for each in (
-        marks.decisions(connection, batch).drop("number"),
-        marks.findings(connection, batch).select(*marks.FILE, "flags"),
-    ):
-        files = files.join(each, on=marks.FILE, how="left", maintain_order="left")
+    files = stored_files(connection, batch, [*marks.FILE, "name", "url", "sha256"])
     is_said = pl.any_horizontal(pl.col("decided_by", "flags").is_not_null())
-    return files.filter(is_said).drop(marks.FILE)
+    return files.filter(is_said).drop(*marks.FILE, "score")
 
 
 def _as_json(content: dict[str, Any]) -> bytes:

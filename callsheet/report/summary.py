@@ -36,6 +36,13 @@ class Reviewed(Record):
         of = counted(decided + self.to_review, "file")
         return f"{decided:,} of {of}: {self.kept:,} kept, {self.rejected:,} rejected{each}"
 
+    def review_steps(self, config: str) -> Iterator[str]:
+        """What a person can do next about the stored files, a sentence each."""
+        if self.to_review:
+            yield f"callsheet review {config} shows every job on one page, to keep or reject each."
+        elif self.kept:
+            yield f"callsheet export {config} --to FOLDER --as imagefolder --kept hands on what is kept."
+
 
 _COLLECT = "callsheet collect {} fetches the pending media, and buys nothing."
 _MENDS = {
@@ -119,9 +126,10 @@ class Summary(Reviewed):
         return ", ".join(f"{count:,} {name}" for count, name in counts if count) or "nothing bought"
 
     def estimated(self) -> str:
-        """For how many jobs the cost is not the service's word."""
+        """For how many jobs the cost is not the service's word; empty where it is for all."""
         jobs = counted(self.estimated_costs, "job")
-        return f"the cost of {jobs} is not the service's word: computed, or as quoted (cost_source)"
+        what = f"the cost of {jobs} is not the service's word: computed, or as quoted (cost_source)"
+        return what if self.estimated_costs else ""
 
     def line(self) -> str:
         """The summary in one line."""
@@ -139,18 +147,12 @@ class Summary(Reviewed):
         return self.jobs - self.stored - self.failed - self.in_doubt - self.lost - self.pending
 
     def next_steps(self, config: str = "CONFIG") -> Iterator[str]:
-        """What a person can do next, a sentence each.
-
-        Args:
-            config: the config file, as it is typed in a command.
-        """
-        if self.rejected_rows and (self.details.others or self.details.kept):
-            yield (
-                "Correct the rejected rows and run the batch again. A row that was bought already is bought "
-                "again if what it asks for changes."
-            )
-        elif self.rejected_rows:
-            yield "Correct the rejected rows and run the batch again; nothing is bought twice."
+        """What a person can do next, a sentence each; `config` as it is typed in a command."""
+        if self.rejected_rows:
+            bought = self.details.others or self.details.kept
+            changed = "a row that was bought already is bought again if what it asks for changes."
+            twice = changed if bought else "nothing is bought twice."
+            yield f"Correct the rejected rows and run the batch again; {twice}"
         if self.in_doubt:
             yield from mending(State.IN_DOUBT, config=config)
         if self.lost:
@@ -169,10 +171,7 @@ class Summary(Reviewed):
         if self.failed:
             codes = {each.code for each in self.details.problems if each.state is State.FAILED}
             yield from mending(State.FAILED, codes, config)
-        if self.to_review:
-            yield f"callsheet review {config} shows every job on one page, to keep or reject each."
-        elif self.kept:
-            yield f"callsheet export {config} --to FOLDER --as imagefolder --kept hands on what is kept."
+        yield from self.review_steps(config)
 
     def keys(self) -> Iterable[str]:
         """The names of the fields that `--json` prints."""
@@ -182,10 +181,7 @@ class Summary(Reviewed):
 def mending(state: State, codes: Iterable[str] = (), config: str = "CONFIG") -> list[str]:
     """What to do about jobs in a state, a sentence each that begins with the command; empty where nothing is.
 
-    Args:
-        state: the state.
-        codes: those of the jobs, where they have failed.
-        config: the config file, as it is typed in a command.
+    `codes` are those of the jobs, where they have failed; `config` is the file, as it is typed in a command.
     """
     first = [_MENDS[state].format(config)] if state in _MENDS else []
     return [*first, *retries(codes, config)]
@@ -243,8 +239,7 @@ class Status(Reviewed):
             yield from mending(State.PENDING, config=config)
         if self.failed:
             yield f"callsheet failed {config} lists the failed jobs by reason."
-        if self.to_review:
-            yield f"callsheet review {config} shows every job on one page, to keep or reject each."
+        yield from self.review_steps(config)
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,11 +254,7 @@ class ReviewResult(Reviewed):
 
 
 async def read_review(ledger: Ledger) -> ReviewResult:
-    """How far the ledger's batch is reviewed.
-
-    Raises:
-        LedgerError: the ledger cannot be read.
-    """
+    """How far the ledger's batch is reviewed. Raises LedgerError where the ledger cannot be read."""
     counts, totals = await ledger.read(
         lambda connection, batch: (
             marks.counts(connection, batch),
@@ -279,7 +270,6 @@ async def read_status(ledger: Ledger) -> Status:
     Raises:
         LedgerError: the ledger cannot be read, or its running totals are wrong.
     """
-
     wrong, totals, others, asked, review, last_run, changed = await ledger.read(
         lambda connection, batch: (
             running_totals.differences(connection, batch),

@@ -14,11 +14,16 @@ import polars as pl
 
 from callsheet.batches.delimited import read_table
 from callsheet.batches.encodings import read_text
+from callsheet.config.settings import BatchSettings
 from callsheet.errors import InputError
 from callsheet.ledger import marks
+from callsheet.ledger.databases import check_exists
+from callsheet.ledger.doubts import login
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.marks import FileKey, Mark, MediaDecision
 from callsheet.plain_text import printable
+from callsheet.report.sidecars import update_sidecars
+from callsheet.report.summary import ReviewResult, read_review
 
 COLUMNS = ["row_id", "sample", "index", "decision", "note"]
 """The columns of `marks.csv`."""
@@ -108,15 +113,26 @@ def _number(text: str | None, name: str, place: str) -> int | None:
     return int(digits) if digits else None
 
 
-async def take(ledger: Ledger, said: Sequence[Said], by: str) -> int:
-    """Enters marks, all or none. Of several for one file the last one counts.
+async def enter(settings: BatchSettings, said: Sequence[Said]) -> tuple[int, ReviewResult]:
+    """Enters marks, all or none, and brings the sidecars up to date.
 
     Returns:
-        How many files have another mark now.
+        How many files have another mark now, and how far the batch is reviewed.
 
     Raises:
         InputError: a row, sample or file is not there; the message names its place.
+        LedgerError: there is no ledger, or it cannot be read.
+        StorageError: a sidecar cannot be written.
     """
+    check_exists(settings.ledger.url)
+    async with await Ledger.open(settings.ledger.url, settings.batch) as ledger:
+        changed = await _take(ledger, said, login())
+        await update_sidecars(settings, ledger)
+        return changed, await read_review(ledger)
+
+
+async def _take(ledger: Ledger, said: Sequence[Said], by: str) -> int:
+    """Of several marks for one file the last one counts."""
     stored = await ledger.read(marks.files)
     found: dict[FileKey, Mark] = {}
     of_row: dict[str, list[Any]] = {}

@@ -136,7 +136,6 @@ class _Pages:
         outcome = "complete" if states[State.STORED] == jobs else "partial"
         return page.Header(
             outcome=None if now.at_work else outcome,
-            stop=None,
             jobs=jobs,
             states=states,
             spent=now.totals.spent,

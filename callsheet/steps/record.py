@@ -14,20 +14,22 @@ from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from dataclasses import asdict, replace
 from decimal import Decimal
 from functools import partial
-from typing import Any
 
 import anyio
 import polars as pl
 
 from callsheet.config.settings import BatchSettings
 from callsheet.errors import LedgerError, StorageError
-from callsheet.ledger import running_totals
+from callsheet.ledger import running_totals, services
+from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.policy import MAY_COST, Policy, policy_of
+from callsheet.pricing.not_in_ledger import check_report
+from callsheet.pricing.plan import last_plan
 from callsheet.records import ModelType, State
 from callsheet.report.contact_sheet.page import Header
 from callsheet.report.contact_sheet.sheet import ContactSheet, open_sheet
 from callsheet.report.counts import counted_states, left_to_buy, other_jobs, refreshed
-from callsheet.report.plots.plots import limits_of, write_plots
+from callsheet.report.plots.plots import write_plots
 from callsheet.report.report import OfRun, write_report, write_summary
 from callsheet.report.sidecars import update_sidecars
 from callsheet.report.summary import Summary
@@ -77,6 +79,33 @@ async def record(run: Run, shown: AbstractAsyncContextManager[None] | None = Non
     return summary
 
 
+async def report_anew(settings: BatchSettings, note: Callable[[str], None]) -> Summary:
+    """Checks the stored files that are not checked yet, and writes report, plots and contact sheet anew.
+
+    It asks the service nothing. `note` is called with what a person should know.
+
+    Raises:
+        OtherLedger: the report is of another ledger, or of a newer one.
+        LedgerError: the ledger cannot be read.
+        StorageError: `report.url` cannot be written.
+    """
+    await check_report(settings)
+    async with await Ledger.open(settings.ledger.url, settings.batch) as ledger:
+        store = Store(settings.report.url, endpoint_url=settings.storage.endpoint_url)
+        plan = await asyncio.to_thread(last_plan, settings)
+        has_page = settings.report.contact_sheet > 0
+        async with open_sheet(ledger, settings, plan) if has_page else nullcontext() as page:
+            await check_files(ledger, settings, page.thumbnails if page else None, note=note)
+            summary = await write_report(ledger, store, plan, OfRun())
+            learned = await ledger.read(services.learned_limits)
+            plots = await write_plots(settings, summary.details.figures, learned, note)
+            if page:
+                await page.finish(Header.of(summary, plan, plots), note, wait_for=None)
+        await update_sidecars(settings, ledger)
+        await write_summary(store, summary)
+        return summary
+
+
 async def _check(run: Run, page: ContactSheet | None) -> None:
     """Checks the stored files of the batch while the run is at work, and at its end those that are left.
 
@@ -110,16 +139,8 @@ async def _is_written(writing: Awaitable[None]) -> bool:
 
 def _header(run: Run) -> Header:
     """What the contact sheet says of a run that is under way."""
-    plan, progress = run.plan, run.progress
-    return Header(
-        outcome=None,
-        stop=None,
-        jobs=progress.jobs,
-        states=progress.states,
-        spent=progress.spent,
-        quoted=progress.quoted,
-        rejected_rows=plan.rejected_rows if plan else 0,
-    )
+    now, rejected = run.progress, run.plan.rejected_rows if run.plan else 0
+    return Header(now.jobs, now.states, now.spent, now.quoted, rejected)
 
 
 async def _plots(run: Run, summary: Summary) -> dict[str, str]:
@@ -127,34 +148,8 @@ async def _plots(run: Run, summary: Summary) -> dict[str, str]:
     if run.interrupted:
         return {}
     may_draw = time.monotonic() - run.began >= run.bounds.plots
-    learned = asdict(run.limits.learned())
-    return await draw(run.settings, summary, learned, WATCHER.get().note, may_draw=may_draw)
-
-
-async def draw(
-    settings: BatchSettings,
-    summary: Summary,
-    learned: Mapping[str, Any] | None,
-    note: Callable[[str], None],
-    *,
-    may_draw: bool = True,
-) -> dict[str, str]:
-    """Draws the plots of a batch, unless the config asks for none.
-
-    `learned` is `limits.limits.Learned` as a dict; without `may_draw` only what is drawn already is found.
-    """
-    if not settings.report.plots:
-        return {}
-    limits = settings.limits
-    return await write_plots(
-        summary.details.figures,
-        Store(settings.report.url, endpoint_url=settings.storage.endpoint_url),
-        batch=settings.batch,
-        limit=settings.budget.limit,
-        limits=limits_of(learned, {"image": limits.image_rpm, "video": limits.video_rpm}),
-        may_draw=may_draw,
-        note=note,
-    )
+    learned, note = asdict(run.limits.learned()), WATCHER.get().note
+    return await write_plots(run.settings, summary.details.figures, learned, note, may_draw=may_draw)
 
 
 async def _report(run: Run, store: Store) -> Summary:

@@ -14,8 +14,7 @@ import yaml
 from PIL import Image
 
 from callsheet.config.load import load
-from callsheet.errors import CallsheetError, ConfigError
-from tests.cli.test_rows import printed
+from tests.cli.test_rows import printed, refusal
 from tests.conftest import Project
 
 Make = Callable[..., Project]
@@ -131,18 +130,17 @@ FILES = {
 }
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_init_makes_the_config_for_a_batch_file_that_is_there(project: Make, name: str) -> None:
+def test_init_makes_the_config_for_a_batch_file_that_is_there(project: Make) -> None:
     made = project()
-    text, columns = FILES[name]
-    (made.folder / name).write_text(text)
-    config = Path(name).with_suffix(".yaml")
-    assert f"callsheet quote {config}" in printed("init", name)
-    given = yaml.safe_load(config.read_text())["input"]
-    assert given.get("columns", {}) == columns
-    assert given["defaults"] == {"model": "sketch-1"}
-    told = json.loads(printed("quote", str(config), "--json"))
-    assert (told["rejected_rows"], told["jobs"]) == (0, told["rows"])
+    for name, (text, columns) in FILES.items():
+        (made.folder / name).write_text(text)
+        config = Path(name).with_suffix(".yaml")
+        assert f"callsheet quote {config}" in printed("init", name)
+        given = yaml.safe_load(config.read_text())["input"]
+        assert given.get("columns", {}) == columns
+        assert given["defaults"] == {"model": "sketch-1"}
+        told = json.loads(printed("quote", str(config), "--json"))
+        assert (told["rejected_rows"], told["jobs"]) == (0, told["rows"])
 
 
 def test_what_init_does_not_use_is_a_comment_with_the_reason(project: Make) -> None:
@@ -153,17 +151,6 @@ def test_what_init_does_not_use_is_a_comment_with_the_reason(project: Make) -> N
     assert "# Not used: the column seed is no setting of the service\n" in text
     assert "# Not used: the column image looks like reference_image: there is no such file" in text
     assert "defaults" not in text
-
-
-def test_init_writes_over_no_config_and_a_batch_file_is_none(project: Make) -> None:
-    made = project()
-    (made.folder / "batch.csv").write_text("prompt\na cat\n")
-    error = refusal("init", "batch.csv")
-    assert "batch.yaml: already there" in error.message
-    assert error.hint == "Name another config: callsheet init batch.csv NAME.yaml"
-    error = refusal("quote", "batch.csv")
-    assert isinstance(error, ConfigError)
-    assert error.hint == "Make a config for it: callsheet init batch.csv"
 
 
 def test_a_name_in_storage_may_have_carried_cells(project: Make) -> None:
@@ -187,6 +174,7 @@ QUICK = ("--set", "report.contact_sheet=0", "--set", "report.plots=false")
 
 
 def test_what_init_writes_quotes_and_runs_within_its_own_budget(project: Make) -> None:
+    """In a folder, the batch is named after it."""
     made = project()
     said = printed("init", "shots/spring.yaml")
     assert "callsheet quote shots/spring.yaml" in said
@@ -200,9 +188,6 @@ def test_what_init_writes_quotes_and_runs_within_its_own_budget(project: Make) -
     summary = json.loads(printed("run", "shots/spring.yaml", "--json", *QUICK))
     assert (summary["stored"], summary["spent"]) == (len(rows), quote["quoted"])
 
-
-def test_a_folder_gets_a_config_and_a_csv_named_after_it(project: Make) -> None:
-    project()
     told = json.loads(printed("init", "Spring [2026] ${HOME}", "--json"))
     assert (told["batch"], told["rows"]) == ("Spring-2026-HOME", 5)
     config = load(Path(told["config"]))
@@ -211,20 +196,21 @@ def test_a_folder_gets_a_config_and_a_csv_named_after_it(project: Make) -> None:
     assert json.loads(printed("quote", told["config"], "--json"))["jobs"] == 5
 
 
-def refusal(*words: str) -> CallsheetError:
-    """The error with which a command ends."""
-    with pytest.raises(CallsheetError) as caught:
-        printed(*words)
-    return caught.value
-
-
-@pytest.mark.parametrize("name", ["batch.yaml", "prompts.csv"])
-def test_nothing_is_written_over(project: Make, name: str) -> None:
+def test_nothing_is_written_over_and_a_batch_file_is_no_config(project: Make) -> None:
     made = project()
+    (made.folder / "batch.csv").write_text("prompt\na cat\n")
+    error = refusal("init", "batch.csv")
+    assert "batch.yaml: already there" in error.message
+    assert error.hint == "Name another config: callsheet init batch.csv NAME.yaml"
+    assert refusal("quote", "batch.csv").hint == "Make a config for it: callsheet init batch.csv"
+    (made.folder / "batch.csv").unlink()
     made.config.unlink()
-    (made.folder / name).symlink_to(made.folder / "nowhere")  # a name that is taken, and no file
-    assert f"{name}: already there; nothing was written" in refusal("init").message
-    assert [path.name for path in made.folder.iterdir() if path.suffix in (".yaml", ".csv")] == [name]
+    for name in ("batch.yaml", "prompts.csv"):
+        taken = made.folder / name
+        taken.symlink_to(made.folder / "nowhere")  # a name that is taken, and no file
+        assert f"{name}: already there; nothing was written" in refusal("init").message
+        assert [path.name for path in made.folder.iterdir() if path.suffix in (".yaml", ".csv")] == [name]
+        taken.unlink()
 
 
 def test_where_init_cannot_ask_or_write_it_says_why_and_writes_nothing(
@@ -235,7 +221,7 @@ def test_where_init_cannot_ask_or_write_it_says_why_and_writes_nothing(
     (made.folder / "taken").touch()
     assert "taken: cannot be written" in refusal("init", "taken").message
     monkeypatch.setenv("CALLSHEET_API_KEY", "sk_wrong")
-    assert (refusal("init").exit_code, "key" in refusal("init").message) == (4, True)
+    assert "key" in refusal("init", code=4).message
     monkeypatch.delenv("CALLSHEET_API_KEY")
     assert "CALLSHEET_API_KEY" in refusal("init").hint
     monkeypatch.delenv("CALLSHEET_BASE_URL")

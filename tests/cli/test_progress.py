@@ -84,12 +84,12 @@ def test_options_that_contradict_each_other_are_refused_before_anything_is_bough
 
 
 def test_what_fits_into_this_minute_leaves_no_time(project: Make) -> None:
-    rows = [{"id": f"i{number}", "prompt": "a lamp", "model": "sketch-1"} for number in range(40)]
+    rows = [{"id": f"i{number}", "prompt": "a lamp", "model": "sketch-1"} for number in range(10)]
     made = project(rows, image_seconds=0.2, concurrency=4, image_rpm=600)
     made.set(budget={"limit": "1.00"})
     _, recorder = watched(made)
     known = [progress for progress in recorder.progresses if progress.seconds_left is not None]
-    assert {progress.seconds_left for progress in known} == {0.0}, "40 jobs at 600 a minute"
+    assert {progress.seconds_left for progress in known} == {0.0}, "10 jobs at 600 a minute"
     assert recorder.progresses[-1].limit == Decimal("1.00")
 
 

@@ -13,9 +13,8 @@ import pytest
 
 from backlot.server import Backlot
 from backlot.settings import WorkspaceSettings
-from callsheet.errors import CallsheetError
 from tests.cli.test_commands import callsheet
-from tests.cli.test_rows import printed
+from tests.cli.test_rows import printed, refusal
 from tests.conftest import Project
 from tests.servers.backlots import finish_videos
 
@@ -64,13 +63,9 @@ def test_the_list_says_what_is_in_doubt_and_the_evidence_says_what_is_gone(doubt
     for_people = printed("resolve", str(made.config), code=3)
     for word in (first["row_id"], first["job_key"][:12], "sketch-1", "0.0015", "0.0030 USD more", "99.9955"):
         assert word in for_people
-
-
-def test_later_runs_do_not_wash_the_evidence_away(doubtful: Make) -> None:
-    made = doubtful("after_charging")
     made.rows(*({"id": f"row-{n}", **IMAGE} for n in range(6)))
-    assert made.run().in_doubt == 1
-    assert resolve(made, code=3)["evidence"]["gone"] == "0.0015"
+    assert made.run().in_doubt == 3
+    assert resolve(made, code=3)["evidence"]["gone"] == "0.0030", "later runs do not wash it away"
 
 
 def test_charged_is_spent_and_lost_and_not_charged_is_bought_again_unasked(doubtful: Make) -> None:
@@ -91,7 +86,7 @@ def test_charged_is_spent_and_lost_and_not_charged_is_bought_again_unasked(doubt
     assert resolve(made, code=0)["in_doubt"] == []
 
 
-def test_the_evidence_is_of_the_batch_s_service_alone(
+def test_the_evidence_is_of_the_batch_s_service_alone_and_the_list_works_without_it(
     doubtful: Make, start_backlot: Callable[..., Backlot], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A trial on another service in the same ledger says nothing of this one's balance."""
@@ -108,9 +103,6 @@ def test_the_evidence_is_of_the_batch_s_service_alone(
     assert evidence["gone"] == "0.0015"
     assert [(day["service"], day["ledger"]) for day in evidence["days"]] == [("0.0060", "0.0045")]
 
-
-def test_without_the_service_the_list_still_works(doubtful: Make) -> None:
-    made = doubtful("after_charging")
     made.set(service={"base_url": "http://127.0.0.1:9"})
     callsheet("ledger", "service-moved", str(made.config))
     answer = resolve(made, code=3)
@@ -138,7 +130,7 @@ def test_bad_use_is_told_and_settles_nothing(doubtful: Make) -> None:
         (["--give-up", "--all", "--charged"], "KEY"),
         (["--give-up", "row-0"], "--charged"),
     ):
-        error = refused(made, *words)
+        error = refusal("resolve", str(made.config), *words)
         assert hint in error.message + error.hint
     assert len(resolve(made, code=3)["in_doubt"]) == 2
 
@@ -175,15 +167,7 @@ def accepted(project: Make, monkeypatch: pytest.MonkeyPatch) -> Project:
     return made
 
 
-def refused(made: Project, *words: str) -> CallsheetError:
-    """The error with which `resolve CONFIG WORDS` ends."""
-    with pytest.raises(CallsheetError) as caught:
-        printed("resolve", str(made.config), *words)
-    assert caught.value.exit_code == 2
-    return caught.value
-
-
-def test_accepted_videos_are_listed_apart_with_their_ids_and_the_command_that_asks_for_them(
+def test_an_accepted_video_is_listed_apart_and_not_settled_and_the_right_key_still_gets_it(
     accepted: Project,
 ) -> None:
     answer = resolve(accepted, code=3)
@@ -200,12 +184,9 @@ def test_accepted_videos_are_listed_apart_with_their_ids_and_the_command_that_as
         assert one["job_key"][:12] not in doubts
     assert f"callsheet collect {accepted.config}" in listed
     assert "--give-up" in listed
-
-
-def test_an_accepted_video_is_not_settled_and_the_right_key_still_gets_it(accepted: Project) -> None:
-    [one, _] = resolve(accepted, code=3)["accepted"]
+    one = answer["accepted"][0]
     for word, charge in ((one["row_id"], "--charged"), (one["job_key"][:9], "--not-charged")):
-        error = refused(accepted, word, charge)
+        error = refusal("resolve", str(accepted.config), word, charge)
         assert one["generation_id"] in error.message
         assert "nothing was settled" in error.message
         for said in ("callsheet collect", "--give-up", "paid for twice"):
@@ -238,7 +219,7 @@ def test_a_video_that_stays_pending_can_be_given_up_by_name_but_not_with_all(pro
     made = project([{"id": f"v{n}", "prompt": f"video {n}", **VIDEO} for n in range(2)], video_seconds=3600)
     assert made.run("poll.timeout=0.2").pending == 2
     assert resolve(made, code=0)["accepted"] == []
-    error = refused(made, "v0", "--charged")
+    error = refusal("resolve", str(made.config), "v0", "--charged")
     assert "row v0 is pending" in error.message
     assert "--give-up" in error.hint
     assert resolve(made, "--all", "--charged", code=0)["settled"] == []

@@ -8,9 +8,11 @@ import shutil
 from collections.abc import Callable
 
 import polars as pl
+import pytest
 from typer.testing import CliRunner
 
 from callsheet.cli.main import app
+from callsheet.errors import CallsheetError
 from tests.cli.test_commands import callsheet, refused
 from tests.conftest import Project
 
@@ -31,6 +33,14 @@ def printed(*words: str, code: int = 0, **environment: str) -> str:
     return done.stdout
 
 
+def refusal(*words: str, code: int = 2) -> CallsheetError:
+    """The error with which a command ends, in this process."""
+    with pytest.raises(CallsheetError) as caught:
+        printed(*words)
+    assert caught.value.exit_code == code
+    return caught.value
+
+
 def bought(project: Make) -> Project:
     made = project(ROWS, faults={"rules": [CUT_OFF]})
     assert made.run().exit_code == 3
@@ -49,10 +59,6 @@ def test_show_tells_the_whole_story_of_a_row(project: Make) -> None:
     shown = printed("show", str(made.config), attempt["job_key"][:8])
     for text in ("stored", "an apple", attempt["generation_id"], file["sha256"], "0.0015 USD charged"):
         assert text in shown
-
-
-def test_show_tells_why_a_row_failed_and_who_settled_a_doubt(project: Make) -> None:
-    made = bought(project)
     assert "reason" in printed("show", str(made.config), "bad")
     printed("resolve", str(made.config), "odd", "--not-charged", "--why", "seen on the invoice")
     assert made.run("retry_failed=false").stored == 2
@@ -61,11 +67,14 @@ def test_show_tells_why_a_row_failed_and_who_settled_a_doubt(project: Make) -> N
         assert text in shown
 
 
-def test_show_knows_a_row_that_is_not_bought_yet_and_says_which_row_it_does_not_know(project: Make) -> None:
-    made = project(ROWS)
+def test_what_is_not_bought_or_not_known_is_said(project: Make) -> None:
+    made = project(ROWS[:1])
     printed("quote", str(made.config))
     assert "not bought yet" in printed("show", str(made.config), "good")
     refused(callsheet("show", str(made.config), "nobody"), "has no row nobody")
+    assert "no job has failed" in printed("failed", str(made.config))
+    assert json.loads(printed("failed", str(made.config), "--json")) == {"batch": "test", "failed": []}
+    refused(callsheet("failed", str(made.config), "--csv"), "no job has failed")
 
 
 def test_failed_lists_the_reasons_and_prints_a_batch_file_to_correct_and_run_again(project: Make) -> None:
@@ -84,15 +93,7 @@ def test_failed_lists_the_reasons_and_prints_a_batch_file_to_correct_and_run_aga
     assert summary.failed == 0, "what failed before is of a row that asks for something else now"
 
 
-def test_failed_says_when_there_is_nothing_to_correct(project: Make) -> None:
-    made = project(ROWS[:1])
-    made.run()
-    assert "no job has failed" in printed("failed", str(made.config))
-    assert json.loads(printed("failed", str(made.config), "--json")) == {"batch": "test", "failed": []}
-    refused(callsheet("failed", str(made.config), "--csv"), "no job has failed")
-
-
-def test_report_writes_the_same_report_anew_without_the_service(project: Make) -> None:
+def test_report_writes_the_same_report_anew_and_status_counts_every_batch_of_a_ledger(project: Make) -> None:
     made = bought(project)
     report = made.folder / "out/report"
     before = {name: pl.read_parquet(report / name) for name in ("manifest.parquet", "costs.parquet")}
@@ -103,9 +104,6 @@ def test_report_writes_the_same_report_anew_without_the_service(project: Make) -
         assert pl.read_parquet(report / name).equals(table)
     assert (report / "rejects.csv").exists()
 
-
-def test_status_without_a_config_counts_every_batch_of_a_ledger(project: Make) -> None:
-    made = bought(project)
     made.set(batch="another")
     made.run()
     url = f"ledger.url=sqlite:///{made.folder}/out/ledger.db"
@@ -122,14 +120,10 @@ def test_status_without_a_config_makes_no_ledger_where_there_is_none(project: Ma
     refused(callsheet("status", "--set", "batch=x"), "only ledger.url can be set")
 
 
-def test_a_dry_run_is_a_quote_and_buys_nothing(project: Make) -> None:
-    made = project(ROWS)
-    assert json.loads(printed("run", str(made.config), "--dry-run", "--json"))["to_buy"] == 3
-    assert list(made.backlot.service.store.select("1 = 1")) == []
-
-
-def test_a_quiet_run_prints_its_result_and_nothing_on_stderr(project: Make) -> None:
+def test_a_dry_run_buys_nothing_and_a_quiet_run_prints_its_result_alone(project: Make) -> None:
     made = project(ROWS[:1])
+    assert json.loads(printed("run", str(made.config), "--dry-run", "--json"))["to_buy"] == 1
+    assert list(made.backlot.service.store.select("1 = 1")) == []
     done = callsheet("run", str(made.config), "--quiet")
     assert (done.returncode, done.stderr) == (0, "")
     assert "complete" in done.stdout
@@ -144,7 +138,7 @@ def test_version_and_short_help() -> None:
 def test_of_a_great_many_jobs_the_first_are_listed_and_the_others_counted(project: Make, monkeypatch) -> None:
     made = project([row | {"id": f"{row['id']}-{n}"} for row in ROWS for n in range(3)], faults=THREE_CUT_OFF)
     made.run()
-    for module in ("output", "rows", "doubts"):
+    for module in ("rows", "doubts"):
         monkeypatch.setattr(f"callsheet.cli.{module}.MOST_LISTED", 2)
     failed = printed("failed", str(made.config))
     assert "3 jobs failed" in failed

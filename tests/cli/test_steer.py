@@ -26,7 +26,7 @@ from tests.conftest import Project
 
 Make = Callable[..., Project]
 PRICE = Decimal("0.0015")
-JOBS = 40
+JOBS = 24
 ROWS = [{"id": f"i{number}", "prompt": f"image {number}", "model": "sketch-1"} for number in range(JOBS)]
 
 
@@ -120,23 +120,31 @@ def test_a_budget_below_what_is_spent_stops_the_buying_politely(project: Make) -
     assert summary.in_doubt == summary.pending == 0
 
 
-def test_a_higher_budget_and_other_limits_count_at_once(project: Make) -> None:
+def test_a_higher_budget_and_other_limits_count_at_once_and_the_commands_say_which_runs_they_reach(
+    project: Make,
+) -> None:
     made, person = slow(project), Person()
-    made.set(budget={"limit": "0.0300"})  # 20 of the 40
+    made.set(budget={"limit": "0.0180"})  # 12 of the 24
+    told: list[dict[str, Any]] = []
 
     async def acts() -> None:
+        config = str(made.config)
         await person.until(lambda: person.count(State.STORED) >= 2)
-        words = ["budget.limit=2.00", "limits.image_rpm=500", "poll.interval=0.2", "stop_after=3"]
-        await change(*changed_values(made.config, words))
+        values = ["budget.limit=2.00", "limits.image_rpm=500", "poll.interval=0.2", "stop_after=3"]
+        for words in (("set", config, *values, "--json"), ("status", config, "--json")):
+            told.append(json.loads(await asyncio.to_thread(printed, *words)))
 
     summary = at_work(made, person, acts)
     assert (summary.stored, summary.outcome) == (JOBS, "complete")
     assert person.shown.limit == Decimal("2.00")
     assert person.shown.pacing[ModelType.IMAGE].limit == 500
+    assert told[0]["changed"]["budget.limit"] == "2.00"
+    assert [run["jobs"] > 0 for run in told[0]["runs"]] == [True]
+    assert ("budget.limit", "2.00") in [(each["setting"], each["value"]) for each in told[1]["changes"]]
 
 
 def test_what_cannot_be_changed_says_so(project: Make) -> None:
-    made = slow(project)
+    made = project(ROWS[:1])
     config = str(made.config)
     assert "storage.url cannot be changed while a run is at work" in refused("set", config, "storage.url=x")
     assert "budget.limit" in refused("set", config, "budget.limit=much")
@@ -145,21 +153,3 @@ def test_what_cannot_be_changed_says_so(project: Make) -> None:
     made.run()
     for words in (("set", config, "budget.limit=2.00"), ("pause", config), ("resume", config)):
         assert "no run of test is at work" in refused(*words)
-
-
-def test_the_commands_say_which_runs_they_reach_and_status_what_was_changed(project: Make) -> None:
-    made, person = slow(project), Person()
-    told: list[dict[str, Any]] = []
-
-    async def acts() -> None:
-        await person.until(lambda: person.count(State.STORED) >= 2)
-        for words in (
-            ("set", str(made.config), "budget.limit=1.50", "--json"),
-            ("status", str(made.config), "--json"),
-        ):
-            told.append(json.loads(await asyncio.to_thread(printed, *words)))
-
-    at_work(made, person, acts)
-    assert told[0]["changed"] == {"budget.limit": "1.50"}
-    assert [run["jobs"] > 0 for run in told[0]["runs"]] == [True]
-    assert [(each["setting"], each["value"]) for each in told[1]["changes"]] == [("budget.limit", "1.50")]

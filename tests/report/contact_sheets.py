@@ -86,12 +86,12 @@ async def write(
         versions.append(hashlib.sha256(content).hexdigest()[:12])
     await store.write(page.INDEX, page.index(settings, cards[: page.PER_PART], links), "text/html")
     states = Counter(each.state for each in cards)
-    header = page.Header(outcome, None, len(cards), states, Decimal("1.25"), Decimal("2.5"), 0)
-    reviewed = page.ReviewCounts("a ledger", Counts(0, 0, len(shown)))
+    header = page.Header(len(cards), states, Decimal("1.25"), Decimal("2.5"), 0, outcome)
     summary = page.summary(
         header,
         settings,
-        reviewed=reviewed,
+        ledger_id="a ledger",
+        counts=Counts(0, 0, len(shown)),
         shown=len(cards),
         interval=0.1,
         parts=versions,
@@ -106,11 +106,10 @@ def with_sheet(made: Project) -> Project:
     return made
 
 
-def settings_for(folder: Path) -> BatchSettings:
+def settings_for(folder: Path, **more: Any) -> BatchSettings:
     """A config whose report is in `folder`."""
-    return BatchSettings.model_validate(
-        {"batch": "catalogue", "input": {"path": "x.csv"}, "report": {"url": str(folder)}}
-    )
+    given = {"batch": "catalogue", "input": {"path": "x.csv"}, "report": {"url": str(folder)}}
+    return BatchSettings.model_validate(given | more)
 
 
 def written(folder: Path, cards: Sequence[Card], outcome: str | None = None) -> Path:

@@ -94,6 +94,7 @@ def test_every_job_is_a_card_whatever_its_state(project: Make) -> None:
     faults = {"rules": [{"prompt": "nobody knows", "do": "drop", "when": "after_charging"}]}
     rows = [
         *images("stored", shot="hero"),
+        {"id": '"><b>', "prompt": "<script>alert(1)</script> & 'more'", **IMAGE},
         {"id": "refused", "prompt": "a forbidden-test-word", **IMAGE},
         {"id": "doubt", "prompt": "nobody knows", **IMAGE},
         {"id": "video", "prompt": "a video", **VIDEO},
@@ -104,7 +105,8 @@ def test_every_job_is_a_card_whatever_its_state(project: Make) -> None:
     assert run.details.contact_sheet == "out/report/contact-sheet/index.html"
     shown = {card["row_id"]: card for card in cards()}
     states = {row: card["state"] for row, card in shown.items()}
-    assert states == {"stored": "stored", "refused": "failed", "doubt": "in_doubt", "video": "stored"}
+    ends = {"refused": "failed", "doubt": "in_doubt", "video": "stored"}
+    assert states == {"stored": "stored", '"><b>': "stored"} | ends
     stored, refused = shown["stored"], shown["refused"]
     assert (stored["cost"], stored["asked"], stored["carried"]) == (
         "0.0035",
@@ -124,35 +126,31 @@ def test_every_job_is_a_card_whatever_its_state(project: Make) -> None:
         assert picture
         assert max(picture.size) in (256, 320)  # none is enlarged
     about = summary()
-    assert about["states"] == {"stored": 2, "failed": 1, "in_doubt": 1}
-    assert (about["outcome"], about["jobs"], about["rejected"]) == ("partial", 4, 1)
+    assert about["states"] == {"stored": 3, "failed": 1, "in_doubt": 1}
+    assert (about["outcome"], about["jobs"], about["rejected"]) == ("partial", 5, 1)
     assert (about["spent"], about["inDoubt"]) == (dollars(run.spent), "0.0035")
 
-
-def test_index_html_has_the_cards_also_without_javascript_and_escaped(project: Make) -> None:
-    row = {"id": '"><b>', "prompt": "<script>alert(1)</script> & 'more'", **IMAGE}
-    project([row, *images("second")]).run()
-    page = (SHEET / "index.html").read_text()
-    articles = re.findall(
-        r'<article class="[^"]*" data-row-id="([^"]*)" data-state="(\w+)">(.*)</article>', page
-    )
-    assert [(html.unescape(row_id), state) for row_id, state, _ in articles] == [
-        ('"><b>', "stored"),
-        ("second", "stored"),
-    ]
-    assert html.escape(row["prompt"]) in articles[0][2]
+    page = (SHEET / "index.html").read_text()  # has the cards also for who has no JavaScript
+    pattern = r'<article class="[^"]*" data-row-id="([^"]*)" data-state="(\w+)">(.*)</article>'
+    articles = re.findall(pattern, page)
+    assert {html.unescape(row_id): state for row_id, state, _ in articles} == states
+    assert html.escape(rows[1]["prompt"]) in articles[1][2]
     assert "<script>alert" not in page
 
 
-def test_a_new_row_adds_its_thumbnail_and_the_others_are_not_made_again(project: Make) -> None:
+def test_a_new_row_adds_its_thumbnail_and_the_config_limits_how_many_jobs_are_shown(project: Make) -> None:
+    """The thumbnails that there are stay as they are; without a job to show there is no page."""
     made = project(images("one", "two"))
+    assert made.run("report.contact_sheet=0").details.contact_sheet is None
+    assert not SHEET.exists()
     made.run()
     before = files(SHEET / "thumbs")
     for row in made.manifest().iter_rows(named=True):
         Path(row["url"]).unlink()  # nothing can make these two again
     made.rows(*images("three", "two", "one"))
-    made.run()
-    assert have_pictures() == {"one": True, "two": True, "three": True}
+    made.run("report.contact_sheet=2")
+    assert [card["row_id"] for card in cards()] == ["three", "two"]
+    assert (summary()["jobs"], have_pictures()) == (3, {"two": True, "three": True})
     after = files(SHEET / "thumbs")
     assert (len(before), len(after)) == (2, 3)
     assert before.items() <= after.items()
@@ -160,8 +158,7 @@ def test_a_new_row_adds_its_thumbnail_and_the_others_are_not_made_again(project:
 
 def test_a_file_that_is_damaged_or_gone_has_a_card_without_a_picture_until_it_is_back(project: Make) -> None:
     damage = {"empty": b"", "beginning": b"\xff\xd8\xff\xe0 no image", "zeros": b"\x00" * 100_000}
-    videos = [{"id": f"{how}-video", "prompt": how, **VIDEO} for how in damage]
-    made = project([*images(*damage, "whole", "gone"), *videos])
+    made = project([*images(*damage, "whole", "gone"), {"id": "zeros-video", "prompt": "a video", **VIDEO}])
     made.run("report.contact_sheet=0")
     for row in made.manifest().iter_rows(named=True):
         if row["row_id"] == "gone":
@@ -170,21 +167,10 @@ def test_a_file_that_is_damaged_or_gone_has_a_card_without_a_picture_until_it_is
             Path(row["url"]).write_bytes(damage[row["row_id"].removesuffix("-video")])
     assert made.run().outcome == "complete"
     assert [row for row, pictured in have_pictures().items() if pictured] == ["whole"]
-    assert len(have_pictures()) == 8
+    assert len(have_pictures()) == 6
     gone[0].rename(gone[1])
     made.run()
     assert [row for row, pictured in have_pictures().items() if pictured] == ["whole", "gone"]
-
-
-def test_the_config_limits_how_many_jobs_are_shown_and_0_makes_no_page(project: Make) -> None:
-    made = project(images("one", "two", "three"))
-    assert made.run("report.contact_sheet=0").details.contact_sheet is None
-    assert not SHEET.exists()
-    made.run("report.contact_sheet=2")
-    assert [card["row_id"] for card in cards()] == ["one", "two"]
-    assert (summary()["jobs"], have_pictures()) == (3, {"one": True, "two": True})
-    made.run("report.contact_sheet=3")
-    assert [card["row_id"] for card in cards()] == ["one", "two", "three"]
 
 
 def test_a_page_that_cannot_be_written_does_not_end_the_run(
@@ -239,38 +225,28 @@ def test_the_page_fills_while_the_run_goes_on(project: Make) -> None:
     assert (summary()["outcome"], have_pictures()) == ("complete", {"image": True, "video": True})
 
 
-def test_a_decoder_that_dies_is_started_again(tmp_path: Path) -> None:
-    Image.new("RGB", (900, 600), "red").save(tmp_path / "red.png")
-
-    async def make() -> None:
-        async with aclosing(Decoder(None)) as decoder:
-            seen, first = await decoder.look(str(tmp_path / "red.png"), "image/png")
-            assert seen == Seen(900, 600, blank=True)
-            assert Image.open(io.BytesIO(first)).size == (320, 213)
-            decoder._process.kill()  # as the system does when it has no memory left
-            await decoder._process.wait()
-            assert await decoder.look(str(tmp_path / "red.png"), "image/png") == (None, b"")
-            assert await decoder.look(str(tmp_path / "red.png"), "image/png") == (seen, first)
-            assert decoder.works
-
-    asyncio.run(make())
-
-
-def test_a_thumbnail_that_a_pipe_does_not_hold_at_once_is_whole_and_so_is_the_next(tmp_path: Path) -> None:
+def test_a_decoder_gives_whole_thumbnails_and_one_that_dies_is_started_again(tmp_path: Path) -> None:
+    """Also one that a pipe does not hold at once."""
     noise = bytes(random.Random(1).choices((0, 255), k=320 * 320 * 3))
     Image.frombytes("RGB", (320, 320), noise).save(tmp_path / "noise.png")
     Image.new("RGB", (900, 600), "red").save(tmp_path / "red.png")
 
-    async def make() -> list[bytes]:
+    async def make() -> None:
         async with aclosing(Decoder(None)) as decoder:
-            files = [str(tmp_path / name) for name in ("noise.png", "red.png")] * 2
-            looks = await asyncio.gather(*(decoder.look(file, "image/png") for file in files))
-            return [jpeg for _, jpeg in looks]
+            red, large = (str(tmp_path / name) for name in ("red.png", "noise.png"))
+            looks = await asyncio.gather(*(decoder.look(file, "image/png") for file in [large, red] * 2))
+            assert len(looks[0][1]) > 1 << 16
+            assert all(jpeg.endswith(b"\xff\xd9") for _, jpeg in looks)
+            sizes = [Image.open(io.BytesIO(jpeg)).size for _, jpeg in looks]
+            assert sizes == [(320, 320), (320, 213)] * 2
+            assert looks[1][0] == Seen(900, 600, blank=True)
+            decoder._process.kill()  # as the system does when it has no memory left
+            await decoder._process.wait()
+            assert await decoder.look(red, "image/png") == (None, b"")
+            assert await decoder.look(red, "image/png") == looks[1]
+            assert decoder.works
 
-    made = asyncio.run(make())
-    assert len(made[0]) > 1 << 16
-    sizes = [Image.open(io.BytesIO(jpeg)).size for jpeg in made if jpeg.endswith(b"\xff\xd9")]
-    assert sizes == [(320, 320), (320, 213)] * 2
+    asyncio.run(make())
 
 
 def test_transparent_parts_of_an_image_are_white(tmp_path: Path) -> None:
@@ -290,6 +266,10 @@ def test_a_run_prints_the_pages_address_and_open_gives_it_to_the_browser(
     project: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     made = project(images("one"))
+    none = callsheet("open", "batch.yaml", folder=made.folder)
+    assert (none.returncode, none.stdout) == (2, "")
+    assert "there is no contact sheet yet" in none.stderr
+    assert "callsheet run CONFIG" in none.stderr
     address = (made.folder / SHEET / "index.html").as_uri()
     assert address in callsheet("run", "batch.yaml", folder=made.folder).stdout
     browser = tmp_path / "browser"
@@ -301,14 +281,6 @@ def test_a_run_prints_the_pages_address_and_open_gives_it_to_the_browser(
     assert (made.folder / "opened").read_text() == f"{address}\n"
     answer = json.loads(callsheet("open", "batch.yaml", "--json", folder=made.folder).stdout)
     assert answer == {"batch": "test", "contact_sheet": address, "opened": True}
-
-
-def test_open_without_a_page_says_what_makes_one(project: Make) -> None:
-    made = project(images("one"))
-    done = callsheet("open", "batch.yaml", folder=made.folder)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "there is no contact sheet yet" in done.stderr
-    assert "callsheet run CONFIG" in done.stderr
 
 
 # ---- S3

@@ -15,14 +15,15 @@ import polars as pl
 import pytest
 from PIL import Image
 
+from callsheet.config.settings import Limits
 from callsheet.ledger.frames import MONEY, TIME
 from callsheet.records import dollars
 from callsheet.report.plots.activity import Figures, figures_of
 from callsheet.report.plots.plots import limits_of, write_plots
 from callsheet.session import Bounds
-from callsheet.storage.store import Store
 from tests.cli.test_rows import printed
 from tests.conftest import Project
+from tests.report.contact_sheets import settings_for
 from tests.report.test_report import images, watched
 
 Make = Callable[..., Project]
@@ -74,8 +75,8 @@ def test_the_sums_are_exact() -> None:
 
 def test_the_limit_is_the_learned_one_and_the_configs_where_that_is_lower() -> None:
     learned = {"lanes": 8, "latched": True, "windows": {"image": {"limit": 600}, "video": {"limit": 120}}}
-    assert limits_of(learned, {"image": 60, "video": None}) == {"image": 60, "video": 120}
-    assert limits_of(None, {"image": None, "video": 700}) == {"video": 700}
+    assert limits_of(learned, Limits(image_rpm=60)) == {"image": 60, "video": 120}
+    assert limits_of(None, Limits(video_rpm=700)) == {"video": 700}
 
 
 ODD = "$x_1$ \x1b[31m " + "long" * 30
@@ -87,16 +88,8 @@ def test_every_batch_can_be_drawn_and_is_read_on_a_light_and_on_a_dark_page(
     table: pl.DataFrame, tmp_path: Path
 ) -> None:
     notes: list[str] = []
-    drawing = write_plots(
-        figures(table),
-        Store(str(tmp_path)),
-        batch="b",
-        limit=Decimal(1),
-        limits={"image": 60},
-        may_draw=True,
-        note=notes.append,
-    )
-    made = asyncio.run(drawing)
+    settings = settings_for(tmp_path, budget={"limit": "1.00"}, limits={"image_rpm": 60})
+    made = asyncio.run(write_plots(settings, figures(table), None, notes.append))
     assert notes == []
     assert [Path(file).stem for file in made] == NAMES
     for file in made:
@@ -116,9 +109,14 @@ def _contrast_of_the_title(file: Path, ground: int) -> float:
 
 
 def test_a_run_draws_what_has_changed_and_report_draws_it_anew(project: Make) -> None:
+    """A short run draws none, and the page keeps those that there are."""
     made = project(images("a", "b"))
-    made.set(report={"plots": True}, budget={"limit": "1.00"})
+    made.set(report={"plots": True, "contact_sheet": 10}, budget={"limit": "1.00"})
     plots = made.folder / "out/report/plots"
+    made.bounds, long = Bounds(), made.bounds
+    made.run()
+    assert not plots.exists()
+    made.bounds = long
     summary, recorder = watched(made)
     assert (summary.exit_code, recorder.notes) == (0, [])
     numbers = json.loads((plots / "figures.json").read_text())
@@ -127,45 +125,28 @@ def test_a_run_draws_what_has_changed_and_report_draws_it_anew(project: Make) ->
     drawn = {path.name: path.stat().st_mtime_ns for path in plots.iterdir()}
     assert len(drawn) == 5
 
-    printed("report", str(made.config))
+    made.bounds = Bounds()
     made.run()
+    printed("report", str(made.config))
     assert {path.name: path.stat().st_mtime_ns for path in plots.iterdir()} == drawn, "nothing has changed"
+    page = made.folder / "out/report/contact-sheet/data/summary.js"
+    assert "plots/costs.png" in page.read_text()
     (plots / "figures.json").unlink()
     printed("report", str(made.config))
     assert len({*drawn.items()} & {(path.name, path.stat().st_mtime_ns) for path in plots.iterdir()}) == 0
 
 
-def test_a_short_run_draws_none_and_the_page_keeps_those_that_there_are(project: Make) -> None:
-    made = project(images("a"))
-    made.bounds = Bounds()
-    made.set(report={"plots": True, "contact_sheet": 10})
-
-    def shown() -> bool:
-        summary = made.folder / "out/report/contact-sheet/data/summary.js"
-        return "plots/costs.png" in summary.read_text()
-
-    watched(made)
-    assert not (made.folder / "out/report/plots").exists()
-    printed("report", str(made.config))
-    assert shown()
-    watched(made)
-    assert shown()
-
-
-@pytest.mark.parametrize("where", ["stored", "drawn"])
-def test_plots_that_cannot_be_stored_or_drawn_change_nothing_else(
-    project: Make, monkeypatch: pytest.MonkeyPatch, where: str
+def test_plots_that_cannot_be_drawn_or_stored_change_nothing_else(
+    project: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = project(images("a"))
     made.set(report={"plots": True})
-    reason = "import of callsheet.report.plots.draw halted"
-    if where == "drawn":
+    (made.folder / "out/report").mkdir(parents=True)
+    (made.folder / "out/report/plots").touch()
+    for reason in ("out/report/plots", "import of callsheet.report.plots.draw halted"):
+        summary, recorder = watched(made)
+        assert (summary.exit_code, summary.outcome) == (0, "complete")
+        [note] = recorder.notes
+        assert note.startswith(f"the plots are not drawn: {reason}")
+        (made.folder / "out/report/plots").unlink(missing_ok=True)
         monkeypatch.setitem(sys.modules, "callsheet.report.plots.draw", None)
-    else:
-        reason = "out/report/plots"
-        (made.folder / "out/report").mkdir(parents=True)
-        (made.folder / "out/report/plots").touch()
-    summary, recorder = watched(made)
-    assert (summary.exit_code, summary.outcome) == (0, "complete")
-    [note] = recorder.notes
-    assert note.startswith(f"the plots are not drawn: {reason}")

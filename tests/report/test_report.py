@@ -55,7 +55,10 @@ def changed(project: Make) -> Project:
     return made
 
 
-def test_counts_are_of_the_batch_file_and_of_all_else_that_is_bought(changed: Project) -> None:
+def test_what_is_bought_counts_whichever_file_asked_for_it_and_the_manifest_is_in_the_file_s_order(
+    changed: Project,
+) -> None:
+    """Rows that the batch file does not have any more come last, and are not current."""
     summary, recorder = watched(changed)
     assert (summary.jobs, summary.stored, summary.outcome, summary.exit_code) == (5, 5, "complete", 0)
     assert (summary.spent, summary.quoted, summary.details.others) == (5 * PRICE, 5 * PRICE, 2)
@@ -63,21 +66,6 @@ def test_counts_are_of_the_batch_file_and_of_all_else_that_is_bought(changed: Pr
     assert (line.jobs, line.states["stored"], line.spent) == (5, 5, 5 * PRICE)
     assert all(progress.done <= progress.jobs == 5 for progress in recorder.progresses)
     assert (recorder.progresses[-1].done, recorder.progresses[-1].quoted) == (5, 5 * PRICE)
-
-
-def test_of_rows_that_the_batch_file_does_not_have_what_cost_nothing_does_not_count(project: Make) -> None:
-    made = project([{"id": "refused", "prompt": "a forbidden-test-word", **IMAGE}, *images("a", "b")])
-    assert made.run("budget.limit=0.0020").failed == 1
-    made.rows(*images("b"))
-    summary, recorder = watched(made)
-    assert (summary.jobs, summary.stored, summary.failed, summary.exit_code) == (2, 2, 0, 0)
-    assert all(progress.done <= progress.jobs == 2 for progress in recorder.progresses)
-
-
-def test_the_manifest_is_in_the_batch_files_order_and_marks_rows_that_are_not_current(
-    changed: Project,
-) -> None:
-    changed.run()
     manifest = changed.manifest()
     rows = list(manifest.select("row_id", "prompt", "current").iter_rows())
     assert rows[:3] == [
@@ -93,10 +81,13 @@ def test_the_manifest_is_in_the_batch_files_order_and_marks_rows_that_are_not_cu
     assert manifest.columns[-7:] == ["stored_at", "current", *review]
 
 
-def test_samples_and_files_of_a_row_are_in_order_too(project: Make) -> None:
-    made = project(images("b", samples="3") + images("a"), concurrency=8)
-    made.run()
-    assert made.manifest().select("row_id", "sample").rows() == [("b", 1), ("b", 2), ("b", 3), ("a", 1)]
+def test_of_rows_that_the_batch_file_does_not_have_what_cost_nothing_does_not_count(project: Make) -> None:
+    made = project([{"id": "refused", "prompt": "a forbidden-test-word", **IMAGE}, *images("a", "b")])
+    assert made.run("budget.limit=0.0020").failed == 1
+    made.rows(*images("b"))
+    summary, recorder = watched(made)
+    assert (summary.jobs, summary.stored, summary.failed, summary.exit_code) == (2, 2, 0, 0)
+    assert all(progress.done <= progress.jobs == 2 for progress in recorder.progresses)
 
 
 def test_a_removed_row_in_doubt_keeps_the_batch_from_being_complete(project: Make) -> None:
@@ -120,14 +111,15 @@ def test_progress_follows_a_removed_video_that_is_still_made(project: Make) -> N
     assert all(progress.done <= progress.jobs == 3 for progress in recorder.progresses)
 
 
-def test_a_batch_without_a_plan_is_reported_from_the_ledger(project: Make) -> None:
-    made = project(images("a"))
+def test_samples_are_in_order_and_a_batch_without_a_plan_is_reported_from_the_ledger(project: Make) -> None:
+    made = project(images("b", samples="3") + images("a"), concurrency=8)
     made.run()
+    assert made.manifest().select("row_id", "sample").rows() == [("b", 1), ("b", 2), ("b", 3), ("a", 1)]
     (made.folder / "out/report/plan.parquet").unlink()
     summary = made.collect()
-    assert (summary.jobs, summary.stored, summary.exit_code) == (1, 1, 0)
+    assert (summary.jobs, summary.stored, summary.exit_code) == (4, 4, 0)
     assert summary.details.rows is None
-    assert made.manifest()["current"].to_list() == [True]
+    assert made.manifest()["current"].to_list() == [True] * 4
 
 
 def test_jobs_that_cost_more_than_quoted_are_named_and_one_without_a_price_is_none(project: Make) -> None:
@@ -135,27 +127,22 @@ def test_jobs_that_cost_more_than_quoted_are_named_and_one_without_a_price_is_no
     unpriced = {"id": "u", "prompt": "x", "model": "proof-1"}
     made = project([*images("a", "b"), unpriced], faults={"rules": [fault]})
     made.set(budget={"allow_unpriced": True})
-    surcharges = made.run().details.surcharges
-    assert surcharges is not None
-    assert (surcharges.jobs, surcharges.amount) == (1, Decimal("0.0100"))
-    assert surcharges.line() == "1 job cost 0.0100 USD more than quoted: row a 0.0115 instead of 0.0015"
+    surcharge = made.run().details.surcharge
+    assert surcharge == "1 job cost 0.0100 USD more than quoted: row a 0.0115 instead of 0.0015"
     costs = {row["row_id"]: row for row in made.costs().iter_rows(named=True)}
     assert (costs["u"]["quoted"], costs["b"]["quoted"]) == (None, PRICE)
     assert costs["u"]["cost"] > 0
 
 
-def test_a_batch_with_only_rejected_rows_is_not_complete(project: Make) -> None:
+def test_a_batch_file_with_only_rejected_rows_is_not_complete_whatever_was_bought_before(
+    project: Make,
+) -> None:
     made = project([{"id": "a", "prompt": "x", "model": "no-such-model"}])
     summary = made.run()
     assert (summary.jobs, summary.rejected_rows, summary.outcome, summary.exit_code) == (0, 1, "partial", 3)
     assert summary.details.rejects.endswith("rejects.csv")
     assert "1 row rejected" in summary.line()
-
-
-def test_a_batch_file_with_only_rejected_rows_is_not_complete_whatever_was_bought_before(
-    project: Make,
-) -> None:
-    made = project(images("a"))
+    made.rows(*images("a"))
     made.run()
     made.rows({"id": "a", "prompt": "x", "model": "no-such-model"})
     summary = made.run()

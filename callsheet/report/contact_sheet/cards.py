@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -67,20 +67,16 @@ class MediaFile:
 
 @dataclass(frozen=True)
 class Card:
-    """A job as the page shows it; its script names the same fields.
+    """A job as the page shows it; its script names the same fields. Money is in dollars, as text.
 
     Attributes:
         asked: the aspect ratio, the resolution and so on that the request names.
-        cost: in dollars, as text; None while it is not known.
-        quoted: in dollars, as text; None where the catalogue has no price.
         reason: why it failed, is in doubt or lost.
-        submitted_at: in ISO 8601.
-        finished_at: the same.
+        submitted_at: in ISO 8601, as `finished_at`.
+        carried: the batch file's other columns, each with its value as text.
         sent: the settings of the request as it was sent, but for model and prompt; None of what is stored, or
             was never sent.
         steps: what to do about it, a sentence each that begins with a command.
-        carried: the batch file's other columns, each with its value as text.
-        files: what is stored of it.
     """
 
     job_key: str
@@ -90,16 +86,16 @@ class Card:
     model: str
     prompt: str
     asked: str
-    state: State
-    cost: str | None
     quoted: str | None
-    generation_id: str | None
-    code: str | None
-    reason: str | None
-    submitted_at: str | None
-    finished_at: str | None
     carried: list[tuple[str, str]]
     files: list[MediaFile]
+    state: State = State.PLANNED
+    cost: str | None = None
+    generation_id: str | None = None
+    code: str | None = None
+    reason: str | None = None
+    submitted_at: str | None = None
+    finished_at: str | None = None
     sent: dict[str, Any] | None = None
     steps: Sequence[str] = ()
 
@@ -113,7 +109,7 @@ def shown_jobs(connection: sa.Connection, batch: str, plan: Plan | None, most: i
     submission, and then by sample.
     """
     if plan is None:
-        return _described(_by_row(_in_ledger(connection, attempts.c.batch == batch, most)))
+        return _described(_in_ledger(connection, [attempts.c.batch == batch], most))
     planned = plan.table.head(most).rename({"key": "job_key", "price": "quoted"}).with_row_index("place")
     carried = pl.col("carried")
     if isinstance(planned["carried"].dtype, pl.Struct):
@@ -123,7 +119,7 @@ def shown_jobs(connection: sa.Connection, batch: str, plan: Plan | None, most: i
     keys = known.join(plan.table, left_on="job_key", right_on="key", how="anti")["job_key"].to_list()
     if not keys:
         return _described(planned)
-    found = _by_row(pl.concat(_in_ledger(connection, these) for these in queries.of_jobs(keys)))
+    found = _in_ledger(connection, queries.of_jobs(keys))
     row = planned.group_by("row_id").agg(pl.col("place").max())
     found = found.join(row, on="row_id", how="left", maintain_order="left")
     shown = pl.concat([planned, found.select(planned.columns)], how="vertical_relaxed")
@@ -131,19 +127,14 @@ def shown_jobs(connection: sa.Connection, batch: str, plan: Plan | None, most: i
 
 
 def _in_ledger(
-    connection: sa.Connection, these: sa.ColumnElement[bool], most: int | None = None
+    connection: sa.Connection, which: Iterable[sa.ColumnElement[bool]], most: int | None = None
 ) -> pl.DataFrame:
-    """Jobs that the ledger knows, in order of submission."""
-    columns = (attempts.c[name] for name in (*_JOB, "carried", "submitted_at"))
-    query = sa.select(*columns).where(these, ~attempts.c.superseded)
-    query = query.order_by(attempts.c.submitted_at, attempts.c.job_key).limit(most)
-    return frames.read(connection, query)
-
-
-def _by_row(jobs: pl.DataFrame) -> pl.DataFrame:
-    """The samples of each row beside each other."""
-    first = pl.col("submitted_at").min().over("row_id")
-    return jobs.sort(first, "row_id", "sample", "submitted_at", "job_key")
+    """Jobs that the ledger knows, in order of submission; the samples of a row are beside each other."""
+    order = ("submitted_at", "job_key")
+    query = sa.select(*(attempts.c[name] for name in (*_JOB, "carried", "submitted_at")))
+    query = query.where(~attempts.c.superseded).order_by(*(attempts.c[name] for name in order)).limit(most)
+    jobs = pl.concat(frames.read(connection, query.where(these)) for these in which)
+    return jobs.sort(pl.col("submitted_at").min().over("row_id"), "row_id", "sample", *order)
 
 
 def _described(jobs: pl.DataFrame) -> pl.DataFrame:
@@ -156,7 +147,7 @@ def _described(jobs: pl.DataFrame) -> pl.DataFrame:
     return jobs.select(
         *(name for name in _JOB if name != "request"),
         "carried",
-        prompt=asked("prompt"),
+        prompt=asked("prompt").fill_null(""),
         asked=pl.concat_str(facts, separator=" · ", ignore_nulls=True),
     )
 
@@ -195,27 +186,24 @@ def cards(connection: sa.Connection, jobs: pl.DataFrame, said: Opinions) -> list
 
 
 def _card(job: dict[str, Any], attempt: Any, files: list[MediaFile]) -> Card:
-    state = State(attempt.state if attempt else State.PLANNED)
-    code = (attempt and attempt.error_code) or ""
-    sent = json.loads(attempt.sent) if attempt and attempt.sent else {}
-    return Card(
-        **job
-        | {
-            "prompt": job["prompt"] or sent.get("prompt", ""),
-            "quoted": _money(job["quoted"]),
-            "carried": _carried(job["carried"]),
-            "state": state,
-            "cost": attempt and _money(attempt.cost),
-            "generation_id": attempt and attempt.generation_id,
-            "code": attempt and attempt.error_code,
-            "reason": attempt and attempt.error_message and attempt.error_message[:_LONGEST],
-            "submitted_at": attempt and _moment(attempt.submitted_at),
-            "finished_at": attempt and _moment(attempt.finished_at),
-            "files": files,
-            "sent": {name: value for name, value in sent.items() if name not in ("model", "prompt")} or None,
-            "steps": mending(state, [code] if state is State.FAILED else []),
-        }
-    )
+    fields = job | {"quoted": _money(job["quoted"]), "carried": _carried(job["carried"]), "files": files}
+    if attempt is None:
+        return Card(**fields)
+    state, code = State(attempt.state), attempt.error_code
+    sent = json.loads(attempt.sent or "{}")
+    fields |= {
+        "prompt": job["prompt"] or sent.get("prompt", ""),
+        "state": state,
+        "cost": _money(attempt.cost),
+        "generation_id": attempt.generation_id,
+        "code": code,
+        "reason": attempt.error_message and attempt.error_message[:_LONGEST],
+        "submitted_at": _moment(attempt.submitted_at),
+        "finished_at": _moment(attempt.finished_at),
+        "sent": {name: value for name, value in sent.items() if name not in ("model", "prompt")} or None,
+        "steps": mending(state, [code or ""] if state is State.FAILED else []),
+    }
+    return Card(**fields)
 
 
 def _money(amount: Decimal | None) -> str | None:

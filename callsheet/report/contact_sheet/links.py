@@ -40,14 +40,9 @@ class Links:
         self.signs_own_files = report is None and self._seconds is not None
 
     def to_media(self, url: str, name: str) -> str | None:
-        """The address of a media file in the page; None where a browser cannot open it.
+        """The address in the page of the media file at `url`; None where a browser cannot open it.
 
-        Args:
-            url: where it is stored.
-            name: which file of the batch it is: `<job_key>/<attempt>/<index>`.
-
-        Raises:
-            StorageError: the AWS settings of this machine cannot sign it.
+        `name` says which file of the batch it is: `<job_key>/<attempt>/<index>`. Raises as `loaded_from`.
         """
         return self.loaded_from(url)
 
@@ -65,15 +60,10 @@ class Links:
         return quote(os.path.relpath(path.absolute(), self._folder)) if self._folder else None
 
     def to_own(self, name: str, version: str = "") -> str:
-        """The address of one of the page's own files.
+        """The address of one of the page's own files, by its name inside `report.url`.
 
-        Args:
-            name: its name inside `report.url`.
-            version: changes when the file does, so that a browser that has it reads it anew. A signed address
-                cannot have it, and does not need it.
-
-        Raises:
-            StorageError: the AWS settings of this machine cannot sign it.
+        `version` changes when the file does, so that a browser that has it reads it anew. A signed address
+        cannot have it, and does not need it. Raises as `loaded_from`.
         """
         if self.signs_own_files:
             return self._sign(f"{self._report_url}/{name}")

@@ -54,22 +54,21 @@ class Header:
     """What the page says about the whole batch. Money is in dollars.
 
     Attributes:
+        jobs: those that count (`report/counts.py`).
+        quoted: their price; None where there is no plan.
         outcome: as in `Summary`; None while a run is under way.
         stop: why the run stopped early, in words.
-        jobs: the jobs that count (`report/counts.py`).
-        states: how many of them are in each state.
-        quoted: their price; None where there is no plan.
         in_doubt: what may have been spent besides.
         plots: what each plot that is drawn shows, in words, by its file's name inside `report.url`.
     """
 
-    outcome: str | None
-    stop: str | None
     jobs: int
     states: Mapping[State, int]
     spent: Decimal
     quoted: Decimal | None
     rejected_rows: int
+    outcome: str | None = None
+    stop: str | None = None
     in_doubt: Decimal = Decimal(0)
     plots: Mapping[str, str] = field(default_factory=dict)
 
@@ -87,14 +86,6 @@ class Header:
             in_doubt=summary.in_doubt_exposure,
             plots=plots,
         )
-
-
-@dataclass(frozen=True, slots=True)
-class ReviewCounts:
-    """How far a batch is reviewed, and in which ledger: marks that a browser keeps are of that one."""
-
-    ledger_id: str
-    counts: Counts
 
 
 def part_name(number: int) -> str:
@@ -126,7 +117,8 @@ def summary(
     header: Header,
     settings: BatchSettings,
     *,
-    reviewed: ReviewCounts,
+    ledger_id: str,
+    counts: Counts,
     shown: int,
     interval: float,
     parts: Sequence[str],
@@ -135,13 +127,11 @@ def summary(
     """The script with the header, and with which scripts there are.
 
     Args:
-        header: what the page says about the batch.
-        settings: the config.
-        reviewed: how far the batch is reviewed.
+        ledger_id: the ledger's: marks that a browser keeps are of that one.
+        counts: how far the batch is reviewed.
         shown: how many jobs the page shows.
         interval: seconds after which a page may look again while a run is under way.
         parts: the version of each script with cards.
-        links: for the addresses.
     """
     limit, written = settings.budget.limit, datetime.now(UTC).isoformat(timespec="microseconds")
     about = {
@@ -160,8 +150,8 @@ def summary(
         "plots": [{"src": links.to_own(name, written), "text": text} for name, text in header.plots.items()],
         "written": written,
         "interval": interval,
-        "counts": reviewed.counts._asdict(),
-        "key": f"{settings.batch} {reviewed.ledger_id}",
+        "counts": counts._asdict(),
+        "key": f"{settings.batch} {ledger_id}",
         "marks": links.marks,
         "parts": [
             {"src": links.to_own(part_name(number), version), "version": version}
@@ -203,12 +193,8 @@ def _sources(cards: Sequence[Card], storage_url: str, links: Links) -> list[str]
 
 
 def _article(card: Card) -> str:
-    facts = (card.state.replace("_", " "), card.model, card.asked, f"{card.cost} USD" if card.cost else "")
-    text = {
-        "row": card.row_id,
-        "state": card.state,
-        "prompt": card.prompt,
-        "facts": " · ".join(filter(None, facts)),
-        "reason": card.reason or "",
-    }
+    cost = f"{card.cost} USD" if card.cost else ""
+    facts = " · ".join(filter(None, (card.state.replace("_", " "), card.model, card.asked, cost)))
+    text = {"row": card.row_id, "state": card.state, "prompt": card.prompt, "facts": facts}
+    text["reason"] = card.reason or ""
     return _ARTICLE.substitute({name: escape(value) for name, value in text.items()})

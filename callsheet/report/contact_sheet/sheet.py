@@ -10,6 +10,7 @@ import hashlib
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import anyio
@@ -22,7 +23,7 @@ from callsheet.pricing.plan import Plan
 from callsheet.report.contact_sheet import page
 from callsheet.report.contact_sheet.cards import Opinions, cards, opinions, shown_jobs
 from callsheet.report.contact_sheet.links import FOLDER, Links
-from callsheet.report.contact_sheet.page import INDEX, PER_PART, Header, ReviewCounts
+from callsheet.report.contact_sheet.page import INDEX, PER_PART, Header
 from callsheet.report.contact_sheet.thumbnails import Thumbnails
 from callsheet.storage.store import Store
 
@@ -43,7 +44,7 @@ async def open_sheet(
     links = Links(settings)
     interval = _IN_A_FOLDER if links.on_disk else _IN_A_BUCKET
     try:
-        yield ContactSheet(ledger, settings, plan, thumbnails, store=store, links=links, interval=interval)
+        yield ContactSheet(ledger, settings, plan, thumbnails, store, links, interval)
     finally:
         await thumbnails.close()
 
@@ -58,68 +59,48 @@ class Writes(Protocol):
         """Where it is."""
 
 
+@dataclass
 class ContactSheet:
     """The page of a batch. For a page that is written to `report.url`, use `open_sheet`.
 
-    Args:
-        store: takes the page's files.
-        links: how the page reaches files.
-        interval: seconds after which a page may look again while a run is under way.
-
-    Attributes:
-        url: the page's.
-        thumbnails: its thumbnails.
+    `store` takes the page's files, and `links` says how it reaches them. A page may look again after
+    `interval` seconds while a run is under way.
     """
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        settings: BatchSettings,
-        plan: Plan | None,
-        thumbnails: Thumbnails,
-        *,
-        store: Writes,
-        links: Links,
-        interval: float,
-    ) -> None:
-        self._ledger = ledger
-        self._settings = settings
-        self._plan = plan
-        self.thumbnails = thumbnails
-        self._store = store
-        self._links = links
-        self._jobs: pl.DataFrame | None = None
-        self._versions: list[str] = []  # of the scripts with cards; empty for one that is not written yet
-        self._interval = interval
-        self.url = self._store.url_of(INDEX)
+    ledger: Ledger
+    settings: BatchSettings
+    plan: Plan | None
+    thumbnails: Thumbnails
+    store: Writes
+    links: Links
+    interval: float
+    _jobs: pl.DataFrame | None = None
+    _versions: list[str] = field(default_factory=list)  # of the scripts with cards; empty: not written yet
+
+    @property
+    def url(self) -> str:
+        """The page's."""
+        return self.store.url_of(INDEX)
 
     async def keep(self, header: Callable[[], Header], over: asyncio.Event) -> None:
         """Updates the page now and then until `over` is set, with what `header` says of the batch then.
 
-        Raises:
-            StorageError: the page cannot be written.
-            LedgerError: the ledger cannot be read.
+        Raises as `write`.
         """
-        pause = self._interval
+        pause = self.interval
         while True:
             with anyio.move_on_after(pause):
                 await over.wait()
                 return
             began = time.monotonic()
             await self.write(header())
-            pause = max(self._interval, _SHARE * (time.monotonic() - began))
+            pause = max(self.interval, _SHARE * (time.monotonic() - began))
 
     async def finish(self, header: Header, note: Callable[[str], None], *, wait_for: int | None) -> None:
-        """Brings the page up to date.
+        """Brings the page up to date; `note` is called with what a person should know.
 
-        Args:
-            header: what the page says about the batch.
-            note: called with what a person should know.
-            wait_for: waits for missing thumbnails, unless they are more than so many; None: always.
-
-        Raises:
-            StorageError: the page cannot be written.
-            LedgerError: the ledger cannot be read.
+        It waits for missing thumbnails, unless they are more than `wait_for`, or always where that is None.
+        Raises as `write`.
         """
         await self.write(header)
         if self.thumbnails.waiting and (wait_for is None or self.thumbnails.waiting <= wait_for):
@@ -139,46 +120,46 @@ class ContactSheet:
         """
         if self._jobs is None:
             self._jobs = await self._begin()
-        said, counts = await self._ledger.read(
+        said, counts = await self.ledger.read(
             lambda connection, batch: (opinions(connection, batch), marks.counts(connection, batch))
         )
         for number in range(len(self._versions)):
             await self._write_part(number, self._jobs.slice(number * PER_PART, PER_PART), said)
         summary = page.summary(
             header,
-            self._settings,
-            reviewed=ReviewCounts(self._ledger.id, counts),
+            self.settings,
+            ledger_id=self.ledger.id,
+            counts=counts,
             shown=self._jobs.height,
-            interval=self._interval,
+            interval=self.interval,
             parts=self._versions,
-            links=self._links,
+            links=self.links,
         )
-        await self._store.write(page.SUMMARY, summary, "text/javascript")
+        await self.store.write(page.SUMMARY, summary, "text/javascript")
 
     async def _begin(self) -> pl.DataFrame:
         """Writes the page's own files. Returns the jobs that are shown."""
         await self.thumbnails.look()
-        most = self._settings.report.contact_sheet
-        plan = self._plan
-        jobs = await self._ledger.read(lambda connection, batch: shown_jobs(connection, batch, plan, most))
+        plan, most = self.plan, self.settings.report.contact_sheet
+        jobs = await self.ledger.read(lambda connection, batch: shown_jobs(connection, batch, plan, most))
         for name in page.ASSETS:
             mime_type = "text/css" if name.endswith(".css") else "text/javascript"
-            await self._store.write(f"{FOLDER}/{name}", page.asset(name), mime_type)
+            await self.store.write(f"{FOLDER}/{name}", page.asset(name), mime_type)
         self._versions = [""] * max(1, -(-jobs.height // PER_PART))
         return jobs
 
     async def _write_part(self, number: int, jobs: pl.DataFrame, said: Opinions) -> None:
         """Writes the cards of a part, and `index.html` with those of the first, where they have changed."""
-        read = await self._ledger.read(lambda connection, _: cards(connection, jobs, said))
+        read = await self.ledger.read(lambda connection, _: cards(connection, jobs, said))
         for card in read:
             for file in card.files:
                 self.thumbnails.ask(file)
-        content = await asyncio.to_thread(page.part, number, read, self.thumbnails.made, self._links)
+        content = await asyncio.to_thread(page.part, number, read, self.thumbnails.made, self.links)
         version = hashlib.sha256(content).hexdigest()[:12]
         if version == self._versions[number]:
             return
-        await self._store.write(page.part_name(number), content, "text/javascript")
+        await self.store.write(page.part_name(number), content, "text/javascript")
         self._versions[number] = version
         if number == 0:
-            html = await asyncio.to_thread(page.index, self._settings, read, self._links)
-            await self._store.write(INDEX, html, "text/html")
+            html = await asyncio.to_thread(page.index, self.settings, read, self.links)
+            await self.store.write(INDEX, html, "text/html")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import date
 from decimal import Decimal
 from io import BytesIO
@@ -40,7 +40,7 @@ _MODELS = 12  # with a line of their own
 _FEWEST_BARS = 10  # for which there is room, so that one is not a wall
 _FEWEST_NAMES = 4  # the same
 _LONGEST_NAME = 30
-_FLAT = 25  # a limit that is so many times what is plotted would leave a flat line
+_FLAT = 25  # times what is plotted: a limit above that would leave a flat line
 
 dates: Any = untyped_dates
 matplotlib: Any = untyped_matplotlib
@@ -55,10 +55,7 @@ def drawn(figures: Figures, limit: Decimal | None, limits: Mapping[str, int]) ->
         limit: the budget's, in dollars, or None.
         limits: submissions a minute by model type, as far as they are known.
     """
-    with (
-        matplotlib.rc_context(_STYLE),
-        warnings.catch_warnings(action="ignore"),
-    ):  # of letters that no font has
+    with matplotlib.rc_context(_STYLE), warnings.catch_warnings(action="ignore"):  # letters without a font
         plots = {
             "spending": _spending(figures, limit) if figures.spending else None,
             "submissions": _submissions(figures, limits),
@@ -81,6 +78,12 @@ def _figure(title: str) -> Figure:
     return figure
 
 
+def _limit(axes: Axes, limit: Decimal | int | None, most: Decimal | int) -> None:
+    """A line for a limit, unless what is plotted is tiny next to it."""
+    if limit is not None and limit <= _FLAT * most:
+        axes.axhline(float(limit), color=_ALARM, linestyle="--", linewidth=1.2)
+
+
 def _spending(figures: Figures, limit: Decimal | None) -> Figure:
     """Spending over time, against the budget."""
     moments, amounts = zip(*figures.spending, strict=True)
@@ -89,8 +92,7 @@ def _spending(figures: Figures, limit: Decimal | None) -> Figure:
     axes = figure.add_subplot()
     axes.plot(moments, heights, color=_COLOURS[0])
     axes.fill_between(moments, heights, color=_COLOURS[0], alpha=0.15)
-    if limit is not None and limit <= _FLAT * spent:
-        axes.axhline(float(limit), color=_ALARM, linestyle="--", linewidth=1.2)
+    _limit(axes, limit, spent)
     axes.set_ylabel("USD, by the time of submission")
     axes.set_ylim(bottom=0)
     _dates(axes)
@@ -99,7 +101,7 @@ def _spending(figures: Figures, limit: Decimal | None) -> Figure:
 
 def _submissions(figures: Figures, limits: Mapping[str, int]) -> Figure:
     """Submissions a minute, against the limit: a part of the plot for each type."""
-    every = "a minute" if figures.span == 1 else f"in the busiest minute of {_length(figures.span)}"
+    every = "a minute" if figures.span == 1 else f"in the busiest minute of {figures.span:,} minutes"
     figure = _figure(f"Submissions {every}")
     width = figures.span / 1440  # matplotlib counts in days
     parts = figure.subplots(len(figures.submissions), sharex=True, squeeze=False)[:, 0]
@@ -107,8 +109,7 @@ def _submissions(figures: Figures, limits: Mapping[str, int]) -> Figure:
         heights = [count for _, count in counts]
         axes.bar([at for at, _ in counts], heights, width=width, align="edge", color=_COLOURS[0])
         limit = limits.get(of_type)
-        if limit and limit <= _FLAT * max(heights):
-            axes.axhline(limit, color=_ALARM, linestyle="--", linewidth=1.2)
+        _limit(axes, limit, max(heights))
         axes.set_ylabel(f"{of_type}s" + (f" (limit {limit:,})" if limit else ""))
         axes.yaxis.set_major_locator(MaxNLocator("auto", integer=True))
         _dates(axes)
@@ -147,19 +148,26 @@ def _latency(figures: Figures) -> Figure:
 
 def _costs(days: Mapping[str, Mapping[str, Decimal]]) -> Figure:
     """Cost by model and day; by model alone where there is one day."""
-    totals: dict[str, Decimal] = {}
-    for models in days.values():
-        for model, cost in models.items():
-            totals[model] = totals.get(model, Decimal(0)) + cost
-    ranked = sorted(totals, key=lambda model: (-totals[model], model))
+    models = {model for costs in days.values() for model in costs}
+    totals = {model: _sum(days.values(), [model]) for model in models}
+    ranked = sorted(models, key=lambda model: (-totals[model], model))
     if len(days) == 1:
-        return _costs_of_a_day(next(iter(days)), totals, ranked)
-    return _costs_by_day(days, ranked)
-
-
-def _costs_of_a_day(day: str, totals: Mapping[str, Decimal], ranked: list[str]) -> Figure:
-    shown = [(name, _sum(totals, models)) for name, models in _grouped(ranked, _MODELS)]
-    return _bars(f"Cost by model, {day}", shown, "USD")
+        shown = [(name, _sum([totals], of_group)) for name, of_group in _grouped(ranked, _MODELS)]
+        return _bars(f"Cost by model, {next(iter(days))}", shown, "USD")
+    figure = _figure("Cost by model and day")
+    axes = figure.add_subplot()
+    places: list[Any] = [date.fromisoformat(day) for day in days]
+    bottoms = [Decimal(0)] * len(days)
+    groups = _grouped(ranked, len(_COLOURS) - 1)  # the last colour is that of all others
+    for (name, of_group), colour in zip(groups, _COLOURS, strict=False):
+        costs = [_sum([of_day], of_group) for of_day in days.values()]
+        axes.bar(places, [*map(float, costs)], bottom=[*map(float, bottoms)], color=colour, label=name)
+        bottoms = [bottom + cost for bottom, cost in zip(bottoms, costs, strict=True)]
+    axes.set_ylabel("USD")
+    if len(ranked) > 1:
+        axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1), reverse=True)
+    _dates(axes)
+    return figure
 
 
 def _kept(models: Mapping[str, tuple[int, Decimal]]) -> Figure:
@@ -183,23 +191,6 @@ def _bars(title: str, shown: list[tuple[str, Decimal]], unit: str) -> Figure:
     return figure
 
 
-def _costs_by_day(days: Mapping[str, Mapping[str, Decimal]], ranked: list[str]) -> Figure:
-    figure = _figure("Cost by model and day")
-    axes = figure.add_subplot()
-    places: list[Any] = [date.fromisoformat(day) for day in days]
-    bottoms = [Decimal(0)] * len(days)
-    groups = _grouped(ranked, len(_COLOURS) - 1)  # the last colour is that of all others
-    for (name, models), colour in zip(groups, _COLOURS, strict=False):
-        costs = [_sum(of_day, models) for of_day in days.values()]
-        axes.bar(places, [*map(float, costs)], bottom=[*map(float, bottoms)], color=colour, label=name)
-        bottoms = [bottom + cost for bottom, cost in zip(bottoms, costs, strict=True)]
-    axes.set_ylabel("USD")
-    if len(ranked) > 1:
-        axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1), reverse=True)
-    _dates(axes)
-    return figure
-
-
 def _grouped(models: list[str], most: int) -> list[tuple[str, list[str]]]:
     """The first models, each with its name, and all others together."""
     groups = [(_name(model), [model]) for model in models[:most]]
@@ -207,8 +198,8 @@ def _grouped(models: list[str], most: int) -> list[tuple[str, list[str]]]:
     return [*groups, (counted(len(others), "other model"), others)] if others else groups
 
 
-def _sum(costs: Mapping[str, Decimal], models: list[str]) -> Decimal:
-    return sum((costs.get(model, Decimal(0)) for model in models), Decimal(0))
+def _sum(days: Iterable[Mapping[str, Decimal]], models: list[str]) -> Decimal:
+    return sum((costs.get(model, Decimal(0)) for costs in days for model in models), Decimal(0))
 
 
 def _dates(axes: Axes) -> None:
@@ -229,7 +220,3 @@ def _name(model: str) -> str:
     name = printable(model)
     half = _LONGEST_NAME // 2
     return name if len(name) <= _LONGEST_NAME else f"{name[: half - 1]}…{name[-half:]}"
-
-
-def _length(minutes: int) -> str:
-    return f"{minutes} minutes" if minutes % 60 else counted(minutes // 60, "hour")
