@@ -158,8 +158,8 @@ def test_the_request_lines_of_another_provider_are_read_by_dotted_names(batch):
 @pytest.mark.parametrize(
     ("document", "message"),
     [
-        ('[{"prompt": "a"}\n {"prompt": "b"}]', "line 2: is not JSON: Expecting ,"),
-        ('[{"prompt": "a"}', "line 2: is not JSON: Expecting ,"),
+        ('[{"prompt": "a"}\n {"prompt": "b"}]', "line 2: is not JSON: Expecting ',' delimiter"),
+        ('[{"prompt": "a"}', "line 2: is not JSON: Expecting ',' delimiter"),
         ('[{"prompt": "a"}] x', "line 1: is not JSON: Extra data"),
         ('{"prompts": [{"prompt": "a"}]}', "has no rows"),
         ('{a: "b"}', "line 1: is not JSON"),
