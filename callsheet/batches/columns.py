@@ -13,8 +13,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from callsheet.batches.formats import template_columns
-from callsheet.batches.prompt_lists import is_a_prompt, prompt_name
+from callsheet.batches.formats import is_a_prompt, prompt_name, template_columns
 from callsheet.config.settings import COLUMNS, Input
 from callsheet.errors import InputError
 
