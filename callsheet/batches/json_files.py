@@ -38,10 +38,7 @@ _DECODER = json.JSONDecoder(parse_constant=_no_number)
 def read_lines(text: bytes, name: str, column: str) -> Table:
     """A file with a row on each line (`.jsonl`, `.ndjson`). A line that is no row is rejected by its number.
 
-    Args:
-        text: the file, as UTF-8 with `\\n` at the end of every line.
-        name: the file's name in messages.
-        column: the column of a row that is a text.
+    A row that is a text is put into `column`. The text has `\\n` at the end of every line.
     """
     entries: list[_Entry] = []
     broken: list[tuple[int, str, str]] = []
@@ -57,13 +54,7 @@ def read_lines(text: bytes, name: str, column: str) -> Table:
 
 
 def read_document(text: bytes, name: str, column: str, ids: str) -> Table:
-    """A file with one value (`.json`): a list of rows, or an object of rows whose keys are their ids.
-
-    Args:
-        text: the file, as UTF-8 with `\\n` at the end of every line.
-        name: the file's name in messages.
-        column: the column of a row that is a text.
-        ids: the column of the keys of an object.
+    """A file with one value (`.json`): a list of rows, or an object of rows whose keys are put into `ids`.
 
     Raises:
         InputError: it is no JSON, or no list or object of rows.

@@ -15,17 +15,9 @@ import polars as pl
 
 from callsheet.batches import columns
 from callsheet.batches.columns import Columns
-from callsheet.batches.formats import FileTable, read_tables
+from callsheet.batches.formats import FileTable, read_tables, template_columns
 from callsheet.batches.identities import nfc, repeated_ids, row_ids
-from callsheet.cells import (
-    WRONG,
-    as_text,
-    check,
-    fixed_values,
-    json_value,
-    rejects,
-    wrong_cells,
-)
+from callsheet.cells import WRONG, as_text, check, fixed_values, json_value, rejects, wrong_cells
 from callsheet.config.settings import Input, Settings
 from callsheet.errors import InputError
 
@@ -41,15 +33,13 @@ class Batch:
 
     Attributes:
         rows: the correct rows, in the files' order; matrix and samples are not multiplied out yet. Columns:
-            `line` (Int64); `file` (where the batch has several, otherwise null); `row_id`; as text, null
-            where empty, `model`, `prompt`, `aspect_ratio`, `resolution`, `output_format`, `images`,
-            `first_frame`, `last_frame`, `reference_image`; `duration` and `samples` (Int64), `sound`
-            (Boolean); and, if there are any, all other columns as a struct `carried` (see
-            `rows.json_value`). Defaults are applied, except those of UNTIL_PRICED; a matrix's column has its
-            first value.
+            `line` (Int64); `file` (where the batch has several, otherwise null); `row_id`; our columns, as
+            text, null where empty, but `duration` and `samples` (Int64) and `sound` (Boolean); and, if there
+            are any, all other columns as a struct `carried` (see `cells.json_value`). Defaults are applied,
+            except those of UNTIL_PRICED; a matrix's column has its first value.
         others: the rows with a wrong cell or a repeated id, without their wrong cells, so that what is wrong
             with the other cells can be said at the same time.
-        rejects: the wrong cells (see `rows.rejects`), sorted by line. A row with two wrong cells has two.
+        rejects: the wrong cells (see `cells.rejects`), sorted by line. A row with two wrong cells has two.
         total: the number of rows, rejected ones included.
         names: the file's name of each of our columns, for messages.
         columns: how the files' columns are used.
@@ -171,11 +161,11 @@ def _wanted(source: FileTable, config: Input) -> FileTable:
 def _our_columns(
     source: FileTable, names: Mapping[str, str | None], config: Input
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """A file's rows, with a prompt and an id where templates make them, and what is wrong by the file alone.
+    """A file's rows, with a prompt and an id where templates make them: `line`, `file`, our columns as text,
+    and the file's other columns as `carried.*`.
 
-    Returns:
-        `line`, `file`, our columns as text, and the file's other columns as `carried.*`; and wrong cells, by
-        the file's name of the column: lines with a wrong number of cells, and what a template lacks.
+    And what is wrong by the file alone, by the file's name of the column: lines with a wrong number of cells,
+    and what a template lacks.
 
     Raises:
         InputError: a column has a type that cannot be text.
@@ -197,9 +187,11 @@ def _our_columns(
     )
     ragged = [(line, source.shown, "", text, reason) for line, text, reason in source.table.ragged]
     wrong = [pl.DataFrame(ragged, schema=WRONG, orient="row")]
-    templates = {"prompt": ("input.template", config.template), "id": ("input.id", config.id)}
     incomplete = pl.repeat(False, rows.height, eager=True)
-    for column, (setting, template) in templates.items():
+    for column, setting, template in (
+        ("prompt", "input.template", config.template),
+        ("id", "input.id", config.id),
+    ):
         if template is not None:
             rows, empty, lacking = _filled(rows, source, column, setting, template)
             wrong.append(empty)
@@ -208,13 +200,8 @@ def _our_columns(
 
 
 def _as_text(types: Mapping[str, pl.DataType], column: str, name: str | None, file: str) -> pl.Expr:
-    """One of our columns as text without surrounding space (a prompt with it); null where it is empty.
-
-    Args:
-        types: the file's columns.
-        column: our column.
-        name: the file's name of it; None: it is not used.
-        file: for messages.
+    """One of our columns as text without surrounding space (a prompt with it); null where it is empty, or the
+    file's column has no name.
     """
     if name is None or name not in types:
         return pl.lit(None, pl.String).alias(column)
@@ -246,28 +233,25 @@ def _cast_to_text(types: Mapping[str, pl.DataType], purpose: str, name: str, fil
 def _filled(
     rows: pl.DataFrame, source: FileTable, column: str, setting: str, template: str
 ) -> tuple[pl.DataFrame, pl.DataFrame, pl.Series]:
-    """Fills a column of ours by a template.
-
-    Returns:
-        The rows; the empty cells that the template needs; and which rows have such cells.
+    """Fills a column of ours by a template: the rows, the empty cells that the template needs, and which rows
+    have such cells.
     """
     cells = source.table.cells
-    parts: list[pl.Expr] = []
+    text = {
+        name: _cast_to_text(cells.schema, setting, name, source.file) for name in template_columns(template)
+    }
     wrong, lacking = [pl.DataFrame(schema=WRONG)], pl.repeat(False, rows.height, eager=True)
-    names: set[str] = set()
-    for literal, name, _, _ in string.Formatter().parse(template):
-        parts.append(pl.lit(literal))
-        if name is None:
-            continue
-        parts.append(_cast_to_text(cells.schema, setting, name, source.file))
-        if name not in names:
-            names.add(name)
-            empty = cells[name].cast(pl.String).fill_null("").str.strip_chars() == ""
-            empty_cells = rows.filter(empty).with_columns(pl.lit("").alias(name))
-            wrong.append(wrong_cells(empty_cells, name, f"is empty, and {setting} needs it"))
-            lacking |= empty
-    made = cells.with_columns(pl.concat_str(parts).alias(column))[column]
-    return rows.with_columns(made), pl.concat(wrong), lacking
+    for name in text:
+        empty = cells[name].cast(pl.String).fill_null("").str.strip_chars() == ""
+        empty_cells = rows.filter(empty).with_columns(pl.lit("").alias(name))
+        wrong.append(wrong_cells(empty_cells, name, f"is empty, and {setting} needs it"))
+        lacking |= empty
+    parts = [
+        part
+        for literal, name, _, _ in string.Formatter().parse(template)
+        for part in (pl.lit(literal), pl.lit("") if name is None else text[name])
+    ]
+    return rows.with_columns(cells.select(pl.concat_str(parts).alias(column))), pl.concat(wrong), lacking
 
 
 # ---- all files

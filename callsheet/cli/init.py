@@ -123,7 +123,7 @@ def _init_file(path: Path, config: Path, json: bool) -> None:
     check_free(config, hint=f"Name another config: callsheet init {shlex.quote(str(path))} NAME.yaml")
     catalogue = asyncio.run(_catalogue())
     from callsheet.cli.init_file import config_text, show_guess
-    from callsheet.pricing.guesses import guess
+    from callsheet.pricing.compare import guess
 
     guessed = guess(str(path), catalogue)
     batch = _batch_name(config, config)

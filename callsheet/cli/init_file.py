@@ -13,7 +13,7 @@ from callsheet.plain_text import counted, printable
 from callsheet.records import dollars
 
 if TYPE_CHECKING:
-    from callsheet.pricing.guesses import Guess
+    from callsheet.pricing.compare import Guess
 
 _CONFIG = """\
 # A batch for Callsheet, made for {path}. Look at the first request of the quote before you buy.

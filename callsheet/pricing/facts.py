@@ -145,11 +145,9 @@ def costliest(quote: Quote) -> list[dict[str, str]]:
 
 
 def submission_time(to_buy: Mapping[str, int], rpm: Mapping[str, int]) -> str:
-    """The time that the submissions take, in words.
+    """The time that the submissions take, in words; by model type, jobs to buy and submissions a minute.
 
-    Args:
-        to_buy: jobs to buy by model type. Images and videos are submitted at the same time.
-        rpm: submissions a minute by model type; a type whose limit is not known is absent.
+    Images and videos are submitted at the same time. A type whose limit is not known has no `rpm`.
     """
     jobs = {model_type: count for model_type, count in to_buy.items() if count}
     if not jobs:

@@ -28,9 +28,7 @@ _NAMED = 12  # columns
 def requests(plan: Plan, show: str = "1") -> list[tuple[str, dict[str, Any]]]:
     """Requests as they would be sent, each with its row's name; images that are inlined later as their hash.
 
-    Args:
-        plan: the plan.
-        show: how many of the first; or a row's id, for those of that row.
+    `show` says how many of the first, or which row's.
 
     Raises:
         InputError: the plan has no such row.

@@ -55,18 +55,14 @@ class Plan:
     """A plan, as it is on disk.
 
     Attributes:
-        path: `plan.parquet`.
-        batch: the batch's name.
         rows: rows of the batch file, rejected ones too.
         rejected_rows: rows with at least one reject. With a matrix, a row may be rejected in part.
         unpriced: prompt rows for which the catalogue has no price (bought or not).
         made_at: when the catalogue was read.
-        catalogue: the models and rates from which the prices come.
         notes: what a person should know of how the rows were read and became jobs, in sentences.
-        columns: how the columns of the batch file are used.
         left_out: how many rows `input.where` leaves out; they are none of `rows`.
         table: what can be bought: the rows of `plan.parquet`.
-        rejects: what is wrong with the rejected rows (`rows.rejects`), sorted by line; rows without a price
+        rejects: what is wrong with the rejected rows (`cells.rejects`), sorted by line; rows without a price
             too, unless the config allows them.
     """
 
@@ -97,11 +93,8 @@ class Plan:
     def jobs_in_order(
         self, of_type: ModelType | None = None, among: pl.Series | None = None
     ) -> Iterator[Job]:
-        """The jobs that can be bought, in the file's order.
-
-        Args:
-            of_type: only those of this type.
-            among: only those for which it is true: a Boolean for every job.
+        """The jobs that can be bought, in the file's order; with `among`, a Boolean for every job, only those
+        for which it is true.
         """
         rows = self.table if among is None else self.table.filter(among)
         return _jobs(rows.filter(type=of_type.value) if of_type else rows)
@@ -164,9 +157,6 @@ def make_plan(
     """Prices a batch and freezes it. Reads local and S3 reference images; call it in a thread.
 
     Args:
-        batch: the rows.
-        catalogue: the live models, as they were at `now`.
-        settings: the config.
         path: where the plan is written, in one step; an older one is replaced.
         now: when the catalogue was read.
         known: what the ledger has of the batch (`queries.requests`); None where it has nothing.

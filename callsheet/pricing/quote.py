@@ -43,12 +43,10 @@ class Quote:
     """What buying the rest of a plan would cost, known before anything is spent. Money is in US dollars.
 
     Attributes:
-        plan: the frozen plan.
-        table: its jobs next to the ledger (`standing.with_standing`); nothing is to buy that is not chosen.
-        budget: the config's budget.
-        balance: the workspace's balance.
+        table: the plan's jobs next to the ledger (`standing.with_standing`); nothing is to buy that is not
+            chosen.
         totals: the batch so far, by the ledger.
-        used_today: what counts against `budget.per_day` already (`leases.used_today`).
+        used_today: what counts against `budget.per_day` already.
         rpm: submissions a minute by model type, where config or ledger know them.
         rejects: the path or URL of rejects.csv.
         known_rates: the catalogue's entries, by model, at which the batch last bought or was approved.
@@ -57,12 +55,10 @@ class Quote:
             approved that; otherwise none.
         accepted: what jobs were charged at most before somebody approved, where it was more than quoted.
         tries: how often a job may be bought, where doubts are bought again (`on_doubt: retry`).
-        choice: which jobs of the batch it is about.
         chosen: whether a job is chosen, for every job in the plan's order; None where all are.
         left_out: how many jobs are to buy that are not chosen.
         pilot_jobs: whether a job is one of the pilot, which is bought before the rest, for every job in the
             plan's order; None without a pilot, and where it is all that there is to buy.
-        is_approved: a person has said yes to it.
         is_pilot: it is the part of a quote that is the pilot (`pilot`).
         warnings: what a person should look at before anything is bought, in words.
     """

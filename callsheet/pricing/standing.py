@@ -17,13 +17,10 @@ _MOST_EXPENSIVE = 5
 def with_standing(
     jobs: pl.DataFrame, known: pl.DataFrame, stored: pl.DataFrame | None = None
 ) -> pl.DataFrame:
-    """The jobs of a plan with what the ledger says about each.
+    """The jobs of a plan with what the ledger has of the batch (`queries.known_jobs`); all others are to buy.
 
-    Args:
-        jobs: the plan's table.
-        known: what the ledger has of the batch (`queries.known_jobs`); all other jobs are to buy.
-        stored: what other batches have stored, where a job takes that as `Ledger.reserve` will decide
-            (`queries.reusable_requests`).
+    Where a job takes what other batches have stored, as `Ledger.reserve` will decide, `stored` has that
+    (`queries.reusable_requests`).
 
     Returns:
         The same rows with three Booleans: `to_buy` (a run buys it), `bought` (it is accepted, stored or lost,

@@ -34,12 +34,8 @@ _PROMPTS = {
 
 @dataclass(frozen=True, slots=True)
 class Starter:
-    """A first batch.
-
-    Attributes:
-        rows: values of `COLUMNS`; the cheapest first. At least one.
-        quoted: what it costs, in dollars.
-        without: the types of models of which the catalogue has none with a price.
+    """A first batch: values of `COLUMNS`, at least one row, the cheapest first; what it costs, in dollars; and
+    the types of models of which the catalogue has none with a price.
     """
 
     rows: list[dict[str, str]]
@@ -81,10 +77,8 @@ def starter(catalogue: Catalogue) -> Starter:
             ratios = [*filter(_is_cell, catalogue[cells["model"]].supported_aspect_ratios)]
             ratio = {"aspect_ratio": ratios[number % len(ratios)]} if ratios else {}
             priced.append((price, {"id": row_id, "prompt": prompt, **cells, **ratio}))
-    priced.sort(key=itemgetter(0))
-    if priced:
-        rows = [row for _, row in priced]
-    else:
+    rows = [row for _, row in sorted(priced, key=itemgetter(0))]
+    if not rows:
         row_id, prompt = _PROMPTS[ModelType.IMAGE][0]
         named = (model.id for model in catalogue.values() if model.type in _PROMPTS and _is_cell(model.id))
         rows = [{"id": row_id, "prompt": prompt, "model": next(named, "")}]
