@@ -192,7 +192,7 @@ def _parse_plain(
     cells.write_csv(
         written, include_header=False, separator=delimiter, quote_char=quote or '"', quote_style=style
     )
-    if written.getbuffer() != rows:
+    if written.getvalue() != rows:
         return None
     lines = pl.int_range(lines_above + 1, lines_above + 1 + cells.height, eager=True)
     if rows.count(b"\n") > cells.height:

@@ -71,8 +71,9 @@ def read_text(path: Path, name: str, declared: str | None) -> Text:
     except UnicodeError as error:
         raise _wrong_encoding(name, encoding, content, error) from None
     note = "" if marked or not declared else _doubt(name, declared, content)
-    text = text.replace("\r\n", "\n").replace("\r", "\n")
-    return Text((text if not text or text.endswith("\n") else f"{text}\n").encode(), note)
+    if encoding != "utf-8" or b"\r" in content:  # the rest of a large file is not copied
+        content = text.replace("\r\n", "\n").replace("\r", "\n").encode()
+    return Text(content if not content or content.endswith(b"\n") else content + b"\n", note)
 
 
 def _wrong_encoding(name: str, encoding: str, content: bytes, error: UnicodeError) -> InputError:

@@ -255,18 +255,17 @@ def _with_json(rows: pl.DataFrame) -> pl.DataFrame:
     """Adds `request`, as it is sent; and makes `asked` that of the row, in NFC, in which texts that look the
     same are the same.
     """
-    # Polars has the same escapes as `canonical`, and writes a whole column: {"prompt":"..."}
-    prompt = pl.struct("prompt").struct.json_encode().str.slice(1).str.head(-1)
 
     def filled(template: str, images: str) -> pl.Expr:
         with_images = pl.when(pl.col(images).is_not_null()).then(
             pl.col(template).str.replace(_NO_IMAGES, pl.format('"images":{}', images), literal=True)
         )
-        return with_images.otherwise(template).str.replace(_NO_PROMPT, prompt, literal=True)
+        return with_images.otherwise(template).str.replace(_NO_PROMPT, pl.col("prompt_json"), literal=True)
 
     return rows.with_columns(
-        request=filled("sent", "sent_images"), asked=nfc(filled("asked", "asked_images"))
-    )
+        # Polars has the same escapes as `canonical`, and writes a whole column: {"prompt":"..."}
+        prompt_json=pl.struct("prompt").struct.json_encode().str.slice(1).str.head(-1)
+    ).with_columns(request=filled("sent", "sent_images"), asked=nfc(filled("asked", "asked_images")))
 
 
 def _per_sample(rows: pl.DataFrame) -> pl.DataFrame:

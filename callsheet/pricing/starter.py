@@ -34,8 +34,8 @@ _PROMPTS = {
 
 @dataclass(frozen=True, slots=True)
 class Starter:
-    """A first batch: values of `COLUMNS`, at least one row, the cheapest first; what it costs, in dollars; and
-    the types of models of which the catalogue has none with a price.
+    """A first batch: values of `COLUMNS`, at least one row, the cheapest first; what it costs, in dollars;
+    and the types of models of which the catalogue has none with a price.
     """
 
     rows: list[dict[str, str]]
