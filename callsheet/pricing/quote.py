@@ -223,9 +223,11 @@ class Quote:
         """The rates that are not those at which the batch last bought or was approved, a line each."""
         return changed_rates(self.known_rates, self.plan.catalogue, self.models)
 
-    def as_json(self) -> dict[str, Any]:
-        """What `quote --json` prints (docs/commands.md, "JSON"); null without a limit or a pilot."""
-        figures = {
+    def figures(self) -> dict[str, Any]:
+        """What `quote --json` prints (docs/commands.md, "JSON"), money as Decimal; None without a limit or
+        a pilot.
+        """
+        return {
             "batch": self.plan.batch,
             "rows": self.plan.rows,
             "rejected_rows": self.plan.rejected_rows,
@@ -249,6 +251,10 @@ class Quote:
             "warnings": list(self.warnings),
             **first_look.as_json(self.plan),
         }
+
+    def as_json(self) -> dict[str, Any]:
+        """The same as JSON has it: money is text."""
+        figures = self.figures()
         return {name: dollars(each) if isinstance(each, Decimal) else each for name, each in figures.items()}
 
 
