@@ -38,12 +38,18 @@ class Table:
     Attributes:
         header: where the header is, for messages: the file and the line.
         ragged: lines with more or fewer cells than the header: the line's number, its text and the reason.
+        file: where it is from.
+        shown: the file's name where the batch has several.
+        note: what a person should know of how it was read; empty where there is nothing.
     """
 
     cells: pl.DataFrame
     lines: pl.Series
     header: str
     ragged: tuple[tuple[int, str, str], ...] = ()
+    file: str = ""
+    shown: str | None = None
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)

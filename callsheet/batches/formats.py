@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import string
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path, PurePath
 
 import polars as pl
@@ -26,22 +26,7 @@ _FIRST_ROWS = 20  # of a sheet, among which the header is
 _WORDS = 4  # of a line that is a prompt and not a column's name
 
 
-@dataclass(frozen=True, slots=True)
-class FileTable:
-    """A table and the file that it is from.
-
-    Attributes:
-        shown: the file's name where the batch has several.
-        note: what a person should know of how it was read; empty where there is nothing.
-    """
-
-    table: Table
-    file: str
-    shown: str | None
-    note: str = ""
-
-
-def read_tables(config: Input, endpoint_url: str | None) -> Iterator[FileTable]:
+def read_tables(config: Input, endpoint_url: str | None) -> Iterator[Table]:
     """The tables of the batch's files, in order.
 
     Raises:
@@ -52,10 +37,10 @@ def read_tables(config: Input, endpoint_url: str | None) -> Iterator[FileTable]:
     several = len(files) > 1 or sources.is_glob(config.path)
     for file in files:
         with sources.local_copy(file, endpoint_url) as path:
-            table, note = _read_file(path, file, config, several=several)
+            table = _read_file(path, file, config, several=several)
         if table.cells.is_empty() and not table.ragged:
             raise InputError(f"{file}: has no rows")
-        yield FileTable(table, file, file if len(files) > 1 else None, note)
+        yield replace(table, file=file, shown=file if len(files) > 1 else None)
 
 
 def is_batch_file(name: str) -> bool:
@@ -88,13 +73,13 @@ def _ending(name: str) -> str:
     return PurePath(text if text.endswith(_TEXT) else lower).suffix
 
 
-def _read_file(path: Path, name: str, config: Input, *, several: bool) -> tuple[Table, str]:
+def _read_file(path: Path, name: str, config: Input, *, several: bool) -> Table:
     ending = _ending(name)
     needed = template_columns(config.template) or [prompt_name(config.columns)]
     if ending in _PARQUET:
-        return _read_parquet(path, name), ""
+        return _read_parquet(path, name)
     if ending in _EXCEL:
-        return _read_sheet(path, name, config.sheet, needed), ""
+        return _read_sheet(path, name, config.sheet, needed)
     if ending not in _TEXT:
         raise InputError(
             f"{name}: is not of a known type; expected {', '.join([*_TEXT, *_PARQUET, *_EXCEL])}, or text as "
@@ -105,7 +90,7 @@ def _read_file(path: Path, name: str, config: Input, *, several: bool) -> tuple[
         )
     text = read_text(path, name, config.encoding)
     table = _read_text(text.content, name, ending, config, needed, several=several)
-    return _without_comments(table, config), text.note
+    return replace(_without_comments(table, config), note=text.note)
 
 
 def _read_text(

@@ -15,7 +15,8 @@ import polars as pl
 
 from callsheet.batches import columns
 from callsheet.batches.columns import Columns
-from callsheet.batches.formats import FileTable, read_tables, template_columns
+from callsheet.batches.delimited import Table
+from callsheet.batches.formats import read_tables, template_columns
 from callsheet.batches.identities import nfc, repeated_ids, row_ids
 from callsheet.cells import WRONG, as_text, check, fixed_values, json_value, rejects, wrong_cells
 from callsheet.config.settings import Input, Settings
@@ -66,19 +67,19 @@ def read_batch(settings: Settings) -> Batch:
         StorageError: the temporary copy of a file on S3 cannot be written.
     """
     config = settings.input
-    sources: list[FileTable] = []
+    sources: list[Table] = []
     names: list[dict[str, str | None]] = []
     tables: list[pl.DataFrame] = []
     rejected: list[pl.DataFrame] = []
     total = left_out = 0
     for source in read_tables(config, settings.storage.endpoint_url):
-        ours = columns.names_of(config, source.table.cells.columns)
-        columns.check(source.table.header, source.table.cells, ours, config)
+        ours = columns.names_of(config, source.cells.columns)
+        columns.check(source.header, source.cells, ours, config)
         sources.append(source)
         names.append(ours)
         wanted = _wanted(source, config)
-        left_out += source.table.cells.height - wanted.table.cells.height
-        total += wanted.table.cells.height + len(wanted.table.ragged)
+        left_out += source.cells.height - wanted.cells.height
+        total += wanted.cells.height + len(wanted.ragged)
         cells, wrong = _our_columns(wanted, ours, config)
         tables.append(cells)
         rejected.append(rejects(wrong, {}))
@@ -99,12 +100,12 @@ def read_batch(settings: Settings) -> Batch:
         rejects=pl.concat(rejected).sort("line", maintain_order=True),
         total=total,
         names=shown,
-        columns=columns.used_and_carried([source.table.cells for source in sources], names, config),
+        columns=columns.used_and_carried([source.cells for source in sources], names, config),
         left_out=left_out,
         notes=tuple(
             note
             for source, ours in zip(sources, names, strict=True)
-            for note in (source.note, columns.note(source.table.cells, ours))
+            for note in (source.note, columns.note(source.cells, ours))
             if note
         ),
     )
@@ -131,7 +132,7 @@ def original_rows(settings: Settings, wanted: Collection[str]) -> pl.DataFrame:
     found = []
     for source in read_tables(settings.input, settings.storage.endpoint_url):
         lines = rows.filter(pl.col("file").eq_missing(source.shown))["line"]
-        cells = source.table.cells.filter(source.table.lines.is_in(lines.implode()))
+        cells = source.cells.filter(source.lines.is_in(lines.implode()))
         found.append(cells.with_columns(_as_json(column) for column in cells if column.dtype.is_nested()))
     return pl.concat(found, how="diagonal_relaxed")
 
@@ -144,9 +145,9 @@ def _as_json(column: pl.Series) -> pl.Series:
 # ---- one file: its columns and the templates
 
 
-def _wanted(source: FileTable, config: Input) -> FileTable:
+def _wanted(source: Table, config: Input) -> Table:
     """The rows that `input.where` keeps."""
-    cells = source.table.cells
+    cells = source.cells
     keep = pl.repeat(True, cells.height, eager=True)
     for name, values in config.where.items():
         texts = [as_text(value) or "" for value in (values if isinstance(values, list) else [values])]
@@ -154,12 +155,11 @@ def _wanted(source: FileTable, config: Input) -> FileTable:
         keep &= cells.select(text.is_in(texts)).to_series()
     if keep.all():
         return source
-    table = replace(source.table, cells=cells.filter(keep), lines=source.table.lines.filter(keep))
-    return replace(source, table=table)
+    return replace(source, cells=cells.filter(keep), lines=source.lines.filter(keep))
 
 
 def _our_columns(
-    source: FileTable, names: Mapping[str, str | None], config: Input
+    source: Table, names: Mapping[str, str | None], config: Input
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """A file's rows, with a prompt and an id where templates make them: `line`, `file`, our columns as text,
     and the file's other columns as `carried.*`.
@@ -170,9 +170,9 @@ def _our_columns(
     Raises:
         InputError: a column has a type that cannot be text.
     """
-    types = source.table.cells.schema
-    rows = source.table.cells.select(
-        source.table.lines.cast(pl.Int64).alias("line"),
+    types = source.cells.schema
+    rows = source.cells.select(
+        source.lines.cast(pl.Int64).alias("line"),
         pl.lit(source.shown, pl.String).alias("file"),
         *[_as_text(types, column, name, source.file) for column, name in names.items()],
         *[
@@ -185,7 +185,7 @@ def _our_columns(
         pl.col(column).replace({old: None if new is None else as_text(new) for old, new in meant.items()})
         for column, meant in config.values.items()
     )
-    ragged = [(line, source.shown, "", text, reason) for line, text, reason in source.table.ragged]
+    ragged = [(line, source.shown, "", text, reason) for line, text, reason in source.ragged]
     wrong = [pl.DataFrame(ragged, schema=WRONG, orient="row")]
     incomplete = pl.repeat(False, rows.height, eager=True)
     for column, setting, template in (
@@ -231,12 +231,12 @@ def _cast_to_text(types: Mapping[str, pl.DataType], purpose: str, name: str, fil
 
 
 def _filled(
-    rows: pl.DataFrame, source: FileTable, column: str, setting: str, template: str
+    rows: pl.DataFrame, source: Table, column: str, setting: str, template: str
 ) -> tuple[pl.DataFrame, pl.DataFrame, pl.Series]:
     """Fills a column of ours by a template: the rows, the empty cells that the template needs, and which rows
     have such cells.
     """
-    cells = source.table.cells
+    cells = source.cells
     text = {
         name: _cast_to_text(cells.schema, setting, name, source.file) for name in template_columns(template)
     }
@@ -251,7 +251,8 @@ def _filled(
         for literal, name, _, _ in string.Formatter().parse(template)
         for part in (pl.lit(literal), pl.lit("") if name is None else text[name])
     ]
-    return rows.with_columns(cells.select(pl.concat_str(parts).alias(column))), pl.concat(wrong), lacking
+    made = cells.with_columns(pl.concat_str(parts).alias(column))[column]
+    return rows.with_columns(made), pl.concat(wrong), lacking
 
 
 # ---- all files

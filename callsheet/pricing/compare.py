@@ -124,7 +124,7 @@ def guess(path: str, catalogue: Catalogue) -> Guess:
     Raises:
         InputError: it cannot be read, or has no column that can be the prompts.
     """
-    table = next(iter(read_tables(Input(path=path), None))).table.cells
+    table = next(iter(read_tables(Input(path=path), None))).cells
     chosen, likely = _needed(table), _likely(table)
     not_used: dict[str, str] = {}
     while True:
