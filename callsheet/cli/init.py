@@ -131,7 +131,7 @@ def _init_file(path: Path, config: Path, json: bool) -> None:
     if json:
         columns = {
             "columns": dict(guessed.columns),
-            "model": guessed.model,
+            "model": guessed.taken and guessed.taken.model,
             "not_used": dict(guessed.not_used),
         }
         print_json({"config": str(config), "batch": batch, "rows": guessed.rows} | columns)

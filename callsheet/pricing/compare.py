@@ -8,7 +8,7 @@ is said.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
@@ -105,17 +105,15 @@ class Guess:
 
     Attributes:
         columns: `input.columns`: the file's name of a column of ours; None for one that is released.
-        model: the cheapest model that takes most rows; None where the file names models.
-        taken: what the rows cost on it; None where the file names models.
+        taken: the cheapest model that takes most rows, what they cost; None where the file names models.
         rows: how many rows the file has.
         not_used: columns that look like a setting and are not used, each with the reason.
     """
 
     columns: Mapping[str, str | None]
-    model: str | None
     taken: Comparison | None
     rows: int
-    not_used: Mapping[str, str] = field(default_factory=dict)
+    not_used: Mapping[str, str]
 
 
 def guess(path: str, catalogue: Catalogue) -> Guess:
@@ -139,11 +137,11 @@ def guess(path: str, catalogue: Catalogue) -> Guess:
         if not refused:
             break
         not_used |= {likely.pop(ours): f"looks like {ours}: {reason}" for ours, reason in refused.items()}
-    unused = batch.columns.unused.items()
-    others = {name: f"looks like {like}" for name, like in unused if like in COLUMNS}
-    others |= {name: "is no setting of the service" for name, like in unused if like not in COLUMNS}
-    model = best.model if best and best.rows else None
-    return Guess(chosen | likely, model, best if model else None, batch.total, others | not_used)
+    others = {
+        name: f"looks like {like}" if like in COLUMNS else "is no setting of the service"
+        for name, like in batch.columns.unused.items()
+    }
+    return Guess(chosen | likely, best if best and best.rows else None, batch.total, others | not_used)
 
 
 def _likely(table: pl.DataFrame) -> dict[str, str]:

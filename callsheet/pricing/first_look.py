@@ -90,11 +90,11 @@ def facts(plan: Plan) -> Iterator[tuple[str, str]]:
             ", ".join(used) + (f"; carried: {_listed(columns.carried)}" if columns.carried else ""),
         )
     if columns.unused:
-        ours = [f"{name!r}" for name, like in columns.unused.items() if like in COLUMNS]
-        others = [f"{name!r}" for name, like in columns.unused.items() if like not in COLUMNS]
-        uses = [f"{like}: {name}" for name, like in columns.unused.items() if like in COLUMNS]
+        ours = {repr(name): f"{like}: {name}" for name, like in columns.unused.items() if like in COLUMNS}
+        others = [repr(name) for name, like in columns.unused.items() if like not in COLUMNS]
         if ours:
-            yield "Not used", f"{_listed(ours)}; to use one, name it: input.columns {{{uses[0]}}}"
+            use = next(iter(ours.values()))
+            yield "Not used", f"{_listed(ours)}; to use one, name it: input.columns {{{use}}}"
         if others:
             yield "Not used", f"{_listed(others)}: the service has no such setting"
     rows, price = repeated(plan)
