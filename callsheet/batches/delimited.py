@@ -93,7 +93,17 @@ def read_table(
         InputError: empty, wrongly quoted, or two columns have one name.
     """
     csv.field_size_limit(_LARGEST_CELL)
-    dialect = _detect(text, name, delimiter, quote, needed=needed, expected=expected, comments=comments)
+    lines = ((at, line) for at, line in enumerate(map(bytes.decode, io.BytesIO(text))) if line.strip())
+    others = ((at, line) for at, line in lines if comments is None or not line.startswith(comments))
+    first = list(islice(others, _MOST_ABOVE + 1)) or [(0, "")]
+    sep_line = _SEP_LINE.fullmatch(first[0][1].rstrip("\n"))
+    if sep_line:
+        first = first[1:] or [(first[0][0] + 1, "")]
+        delimiter = delimiter or sep_line[1]
+    choices = [_delimiter_and_quote(line, name, expected, delimiter, quote) for _, line in first]
+    cells = [_cells(line, *choice) for (_, line), choice in zip(first, choices, strict=True)]
+    header = header_of(cells, needed)
+    dialect = _Dialect(name, *choices[header], first[header][0])
     if dialect.delimiter == "\t" and quote is None:
         return _read_tabs(text, dialect)
     return _read(text, dialect)
@@ -237,34 +247,6 @@ def _records(lines: Iterable[bytes], lines_above: int, dialect: _Dialect) -> Ite
 
 
 # ---- how the file is written
-
-
-def _detect(
-    text: bytes,
-    name: str,
-    delimiter: str | None,
-    quote: str | None,
-    *,
-    needed: Collection[str],
-    expected: Collection[str],
-    comments: str | None,
-) -> _Dialect:
-    """Finds the header, and what is None by it."""
-    lines = enumerate(map(bytes.decode, io.BytesIO(text)))
-    others = (
-        (at, line)
-        for at, line in lines
-        if line.strip() and not (comments is not None and line.startswith(comments))
-    )
-    first = list(islice(others, _MOST_ABOVE + 1)) or [(0, "")]
-    sep_line = _SEP_LINE.fullmatch(first[0][1].rstrip("\n"))
-    if sep_line:
-        first = first[1:] or [(first[0][0] + 1, "")]
-        delimiter = delimiter or sep_line[1]
-    choices = [_delimiter_and_quote(line, name, expected, delimiter, quote) for _, line in first]
-    cells = [_cells(line, *choice) for (_, line), choice in zip(first, choices, strict=True)]
-    header = header_of(cells, needed)
-    return _Dialect(name, *choices[header], first[header][0])
 
 
 def header_of(rows: Sequence[Sequence[str]], needed: Collection[str]) -> int:

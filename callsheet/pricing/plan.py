@@ -25,7 +25,7 @@ from callsheet.batches.columns import Columns
 from callsheet.batches.read import Batch
 from callsheet.cells import rejects
 from callsheet.config.settings import BatchSettings, Settings
-from callsheet.errors import InputError, StorageError
+from callsheet.errors import StorageError
 from callsheet.files import PartialFile
 from callsheet.ledger import marks, queries
 from callsheet.ledger.ledger import Ledger
@@ -47,7 +47,6 @@ QUOTE = "quote.parquet"
 _COUNTS = ("rows", "rejected_rows", "unpriced", "left_out")
 _SLICE = 16_384  # jobs whose hashes are made at once
 _REJECTS = ".rejects.parquet"
-_UNREADABLE = (KeyError, ValueError, OSError, pl.exceptions.PolarsError)
 
 
 @dataclass(frozen=True)
@@ -195,20 +194,14 @@ def make_plan(
     return plan
 
 
-def open_plan(path: Path) -> Plan:
-    """Reads `plan.parquet` back.
-
-    Raises:
-        InputError: there is no plan, or it cannot be read.
-    """
-    try:
+def open_plan(path: Path) -> Plan | None:
+    """Reads `plan.parquet` back; None where there is none that can be read."""
+    with suppress(KeyError, ValueError, OSError, pl.exceptions.PolarsError):
         content = path.read_bytes()  # once: another run may replace the file
         metadata = pl.read_parquet_metadata(content)
         about = json.loads(metadata["callsheet.plan"])
         models = [Model.model_validate(model) for model in json.loads(metadata["callsheet.catalogue"])]
         table = pl.read_parquet(content)
-        if missing := {*COLUMNS} - {*table.columns}:
-            raise ValueError(f"it has no column {', '.join(sorted(missing))}")
         return Plan(
             path=path,
             **{name: about[name] for name in _COUNTS},
@@ -217,11 +210,10 @@ def open_plan(path: Path) -> Plan:
             catalogue={model.id: model for model in models},
             notes=tuple(about["notes"]),
             columns=Columns(**about["columns"]),
-            table=table,
+            table=table.select(COLUMNS),
             rejects=pl.read_parquet(path.with_suffix(_REJECTS), glob=False),
         )
-    except _UNREADABLE as error:
-        raise InputError(f"{path}: is not a plan that can be read: {error}") from None
+    return None
 
 
 def _write(plan: Plan) -> None:
@@ -306,10 +298,8 @@ def last_plan(settings: BatchSettings, name: str = PLAN) -> Plan | None:
     """The batch's plan in the work folder, or with `QUOTE` what was priced last; None if there is none that
     can be read.
     """
-    with suppress(InputError):
-        if (plan := open_plan(work_folder(settings) / name)).batch == settings.batch:
-            return plan
-    return None
+    plan = open_plan(work_folder(settings) / name)
+    return plan if plan and plan.batch == settings.batch else None
 
 
 def lines_of_last_plan(settings: BatchSettings, keys: Collection[str]) -> dict[str, int]:

@@ -5,12 +5,12 @@ Pure: no files, no network. Only values are used that a file's cell can have.
 
 from __future__ import annotations
 
-import csv
-import io
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Decimal
 from itertools import product
 from operator import itemgetter
+
+import polars as pl
 
 from callsheet.pricing.rates import Combination, Offer, offer
 from callsheet.records import ModelType
@@ -50,11 +50,8 @@ class Starter:
     def as_csv(self) -> str:
         """The rows as a batch file, without the columns that no row uses."""
         used = [name for name in COLUMNS if name == "model" or any(row.get(name) for row in self.rows)]
-        text = io.StringIO(newline="")
-        writer = csv.DictWriter(text, used, restval="", extrasaction="ignore", lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(self.rows)
-        return text.getvalue()
+        rows = [{name: row.get(name) or None for name in used} for row in self.rows]
+        return pl.DataFrame(rows, dict.fromkeys(used, pl.String)).write_csv()
 
 
 def starter(catalogue: Catalogue) -> Starter:

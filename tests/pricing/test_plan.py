@@ -14,7 +14,7 @@ import pytest
 from pyarrow import parquet
 
 from callsheet.config.settings import Settings
-from callsheet.errors import InputError, StorageError
+from callsheet.errors import StorageError
 from callsheet.pricing.plan import PLAN, last_plan, open_plan, work_folder
 from tests.pricing.plans import CATALOGUE, MIXED, jobs
 
@@ -45,12 +45,11 @@ def test_a_plan_replaces_the_last_one_and_leaves_no_other_files(plan, tmp_path):
     assert names == ["plan.parquet", "plan.rejects.parquet", "shots.csv"]
 
 
-def test_a_file_that_is_not_a_plan_is_an_error(plan, tmp_path):
+def test_a_file_that_is_not_a_plan_is_none_and_a_plan_that_cannot_be_written_an_error(plan, tmp_path):
     for name, content in (("none.parquet", None), ("text.parquet", b"text")):
         if content:
             (tmp_path / name).write_bytes(content)
-        with pytest.raises(InputError, match="is not a plan that can be read"):
-            open_plan(tmp_path / name)
+        assert open_plan(tmp_path / name) is None
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match="cannot be written"):
         plan(MIXED, to="file/plan.parquet")
