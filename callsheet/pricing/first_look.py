@@ -100,7 +100,7 @@ def facts(plan: Plan) -> Iterator[tuple[str, str]]:
     rows, price = repeated(plan)
     if rows:
         what = f"{counted(rows, 'row')} {'asks' if rows == 1 else 'ask'} for what another row asks for"
-        yield "Repeated", f"{what}: {dollars(price)} {plan.currency}"
+        yield "Repeated", f"{what}: {dollars(price)} USD"
     odd = ((_FLAG, "with flags such as --ar 16:9", ""), (_REMARK, "with # or // first", _LEAVE_OUT))
     for pattern, what, to_do in odd:
         lines = plan.table.filter(pl.col("request").str.contains(pattern))["line"].unique(maintain_order=True)

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import polars as pl
 import sqlalchemy as sa
@@ -77,7 +77,6 @@ class Plan:
     left_out: int
     table: pl.DataFrame = field(repr=False, compare=False)
     rejects: pl.DataFrame = field(repr=False, compare=False)
-    currency: Literal["USD"] = "USD"
 
     @property
     def jobs(self) -> int:
@@ -86,7 +85,7 @@ class Plan:
 
     @property
     def quoted(self) -> Decimal:
-        """The sum of all prices, in `currency`."""
+        """The sum of all prices, in US dollars."""
         return Decimal(self.table["price"].sum() or 0)
 
     def jobs_in_order(

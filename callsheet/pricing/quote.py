@@ -170,7 +170,7 @@ class Quote:
     def price(self) -> str:
         """What is to pay, in a few words, with the most that it can come to where that is more."""
         most = f", at most {dollars(self.at_most)}" if self.at_most > self.quoted else ""
-        return f"{dollars(self.quoted)} {self.plan.currency}{most}"
+        return f"{dollars(self.quoted)} USD{most}"
 
     @property
     def budget_left(self) -> Decimal | None:
@@ -245,7 +245,7 @@ class Quote:
             "pilot_to_buy": self.pilot.to_buy if self.pilot else None,
             "pilot_quoted": self.pilot.quoted if self.pilot else None,
             "balance": self.balance,
-            "currency": self.plan.currency,
+            "currency": "USD",
             "plan": str(self.plan.path),
             "rejects": self.rejects,
             "warnings": list(self.warnings),
