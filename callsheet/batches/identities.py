@@ -20,8 +20,7 @@ def sha256(text: pl.Expr) -> pl.Expr:
 
 
 def _digests(contents: pl.Series) -> pl.Series:
-    texts = contents.to_list()  # a tenth of all that reading a large batch takes is saved by this list
-    digests = [None if text is None else hashlib.sha256(text).hexdigest() for text in texts]
+    digests = [None if content is None else hashlib.sha256(content).hexdigest() for content in contents]
     return pl.Series(digests, dtype=pl.String)
 
 
@@ -39,13 +38,10 @@ def repeated_ids(rows: pl.DataFrame) -> pl.DataFrame:
     """The ids of rows (`file`, `line` and `id`) for which an earlier row has the same: wrong cells, with the
     schema `cells.WRONG`.
     """
-    several = rows.select("file", "line", "id").filter(
-        pl.col("id").is_duplicated(), pl.col("id").is_not_null()
-    )
-    is_first = pl.col("id").is_first_distinct()
-    both = several.filter(~is_first).join(
-        several.filter(is_first), on="id", suffix="_first", maintain_order="left"
-    )
+    rows = rows.select("file", "line", "id")
+    repeated = rows.filter(pl.col("id").is_not_null() & ~pl.col("id").is_first_distinct())
+    first = rows.join(repeated, on="id", how="semi", maintain_order="left").unique("id", keep="first")
+    both = repeated.join(first, on="id", suffix="_first", maintain_order="left")
     same_file = pl.col("file").eq_missing(pl.col("file_first"))
     in_this_file = pl.format("line {} has", "line_first")
     in_another = pl.format("line {} of {} has", "line_first", "file_first")
