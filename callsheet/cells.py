@@ -38,17 +38,6 @@ _BOOLEANS = dict.fromkeys(["true", "yes", "y", "on", "1", "1.0"], True) | dict.f
 )
 
 
-def _integers(column: str) -> pl.Expr:
-    """Text as whole numbers, also as spreadsheets write them (`5.0`); null where it is not one."""
-    return pl.col(column).str.extract(_INTEGER).cast(pl.Int64, strict=False)
-
-
-def _booleans(column: str) -> pl.Expr:
-    """Text as booleans, also as spreadsheets write them (`TRUE`, `yes`, `1`); null where it is not one."""
-    text = pl.col(column).str.to_lowercase()
-    return text.replace_strict(_BOOLEANS, default=None, return_dtype=pl.Boolean)
-
-
 def json_value(column: pl.Expr, dtype: pl.DataType | DataTypeClass) -> pl.Expr:
     """A column of any type as values that JSON, and so the ledger, can store; also inside lists and structs.
 
@@ -73,13 +62,15 @@ def json_value(column: pl.Expr, dtype: pl.DataType | DataTypeClass) -> pl.Expr:
     return column.cast(pl.String) if dtype.is_decimal() else column
 
 
-_TYPED = {"duration": _integers("duration"), "samples": _integers("samples"), "sound": _booleans("sound")}
-"""The columns that are not text."""
-
-
-def _with_nul(column: str) -> pl.Expr:
-    """Where text contains a NUL character, which PostgreSQL, and so the ledger, cannot store."""
-    return pl.col(column).str.contains("\0", literal=True)
+_TYPED = {
+    "duration": pl.col("duration").str.extract(_INTEGER).cast(pl.Int64, strict=False),
+    "samples": pl.col("samples").str.extract(_INTEGER).cast(pl.Int64, strict=False),
+    "sound": pl.col("sound")
+    .str.to_lowercase()
+    .replace_strict(_BOOLEANS, default=None, return_dtype=pl.Boolean),
+}
+"""The columns that are not text, also as spreadsheets write them (`5.0`, `TRUE`, `yes`); null where a cell is
+none of that."""
 
 
 def _unreadable(column: str) -> pl.Expr:
@@ -107,8 +98,9 @@ _CHECKS: tuple[tuple[str, pl.Expr, str | pl.Expr], ...] = (
             f"has {{}} characters; at most {LONGEST_PROMPT} are allowed", pl.col("prompt").str.len_chars()
         ),
     ),
-    ("prompt", _with_nul("prompt"), "contains a NUL character"),
-    ("id", _with_nul("id"), "contains a NUL character"),
+    # which PostgreSQL, and so the ledger, cannot store
+    ("prompt", pl.col("prompt").str.contains("\0", literal=True), "contains a NUL character"),
+    ("id", pl.col("id").str.contains("\0", literal=True), "contains a NUL character"),
     ("model", pl.col("model").is_null(), "no model is named, and input.defaults has none"),
     ("duration", _unreadable("duration"), _no_seconds()),
     ("sound", _unreadable("sound"), "is not a boolean; expected true, false, yes, no, 1 or 0"),
@@ -149,9 +141,7 @@ def check(cells: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame
 def separate(rows: pl.DataFrame, wrong: pl.Expr | pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """The rows for which `wrong` is not true, and the others. Where it is true for none, nothing is copied.
 
-    Args:
-        rows: some or none.
-        wrong: never null; a table has it as its only column.
+    `wrong` is never null; a table has it as its only column.
     """
     mask = (rows.select(wrong) if isinstance(wrong, pl.Expr) else wrong).to_series()
     return (rows.filter(~mask), rows.filter(mask)) if mask.any() else (rows, rows.clear())
@@ -184,15 +174,8 @@ def as_text(value: object) -> str | None:
 
 
 def wrong_cells(rows: pl.DataFrame, column: str, reason: str | pl.Expr) -> pl.DataFrame:
-    """The cells of a column, all of them wrong for the same reason.
-
-    Args:
-        rows: rows with `line`, `file` and the column.
-        column: the wrong column, by our name.
-        reason: why they are wrong, or an expression that says so of each.
-
-    Returns:
-        A row per cell, with the schema `WRONG`.
+    """The cells of a column (by our name) of rows with `line` and `file`, all of them wrong: a row for each,
+    with the schema `WRONG`. The reason may be an expression that says it of each.
     """
     return rows.select(
         pl.col("line").cast(pl.Int64),
@@ -204,16 +187,12 @@ def wrong_cells(rows: pl.DataFrame, column: str, reason: str | pl.Expr) -> pl.Da
 
 
 def rejects(wrong: pl.DataFrame, file_columns: Mapping[str, str]) -> pl.DataFrame:
-    """Wrong cells as people see them.
-
-    Args:
-        wrong: wrong cells, with the schema `WRONG`.
-        file_columns: the file's name of each of our columns.
+    """Wrong cells, with the schema `WRONG`, as people see them.
 
     Returns:
         A reject per cell: `line` (the line of the file on which the row begins, from 1; in Parquet the row's
-        number), `column` (as the file names it), `value` (on one line, at most 80 characters) and `reason`,
-        which names the file where the batch has several.
+        number), `column` (as the file names it: `file_columns`), `value` (on one line, at most 80 characters)
+        and `reason`, which names the file where the batch has several.
     """
     if not wrong.height:
         return pl.DataFrame(schema=REJECTS)

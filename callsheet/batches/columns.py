@@ -12,9 +12,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import polars as pl
+import yaml
 
-from callsheet.batches.formats import template_columns
-from callsheet.batches.prompt_lists import is_a_prompt, prompt_name
+from callsheet.batches.formats import is_a_prompt, prompt_name, template_columns
 from callsheet.config.settings import COLUMNS, Input
 from callsheet.errors import InputError
 
@@ -99,14 +99,15 @@ def check(header: str, cells: pl.DataFrame, names: Mapping[str, str | None], con
     missing = next((name for name in needed if name not in cells.columns), None)
     if missing is None:
         return
-    of_prompt = missing == names["prompt"]
-    if of_prompt and _is_no_header(cells.columns):
+    if missing == names["prompt"] and any(map(_is_a_cell, cells.columns)):
         first = ",".join(_guessed_header(cells))
         raise InputError(
             f"{header}: is no header: its cells are not the names of columns",
             hint=f"Write a line with the names of the columns above it, perhaps: {first}",
         )
-    named = [_cut(name) for name in cells.columns]
+    named = [
+        name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…" for name in cells.columns
+    ]
     raise InputError(
         f"{header}: there is no column {missing!r}; the columns are {', '.join(named)}",
         hint=_hint(missing, names, cells),
@@ -148,7 +149,8 @@ def _scores(cells: pl.DataFrame) -> dict[str, float]:
     scores = {}
     for column in cells.head(_ROWS).select(pl.col(pl.String)):
         texts, name = column.drop_nulls(), column.name.lower()
-        if not is_a_name(column.name) or not texts.len() or texts.str.contains(_ADDRESS).all():
+        is_named = 0 < len(name) <= _LONGEST_NAME and not _is_a_cell(name)
+        if not is_named or not texts.len() or texts.str.contains(_ADDRESS).all():
             continue
         named = "negative" not in name and any(word in name for word in _PROMPT_NAMES)
         length = float(texts.str.len_chars().sum()) / texts.len() + (_NAMED if named else 0)
@@ -156,15 +158,9 @@ def _scores(cells: pl.DataFrame) -> dict[str, float]:
     return scores
 
 
-def is_a_name(text: str) -> bool:
-    """Whether a text can be the name of a column, and is not a cell of a row."""
-    return (
-        bool(text) and len(text) <= _LONGEST_NAME and not is_a_prompt(text) and not _NO_NAME.fullmatch(text)
-    )
-
-
-def _is_no_header(names: Sequence[str]) -> bool:
-    return any(is_a_prompt(name) or _NO_NAME.fullmatch(name) for name in names)
+def _is_a_cell(text: str) -> bool:
+    """Whether a text is a cell of a row, and no column's name."""
+    return is_a_prompt(text) or _NO_NAME.fullmatch(text) is not None
 
 
 def _guessed_header(cells: pl.DataFrame) -> list[str]:
@@ -207,17 +203,5 @@ def used_and_carried(
 
 def in_yaml(text: str) -> str:
     """A text as a value of YAML on one line."""
-    plain = re.fullmatch(r"[^\W\d][\w .-]*\w", text) and text.lower() not in (
-        "null",
-        "true",
-        "false",
-        "yes",
-        "no",
-        "on",
-        "off",
-    )
-    return text if plain else json.dumps(text, ensure_ascii=False)
-
-
-def _cut(name: str) -> str:
-    return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…"
+    is_plain = re.fullmatch(r"[^\W\d][\w .-]*\w", text) and yaml.safe_load(text) == text
+    return text if is_plain else json.dumps(text, ensure_ascii=False)

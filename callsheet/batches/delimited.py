@@ -33,36 +33,35 @@ _LARGEST_CELL = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows of a file.
+    """Rows of a file: their cells, and the line on which each row begins.
 
     Attributes:
-        cells: the cells, in the file's columns.
-        lines: the line on which each row begins.
         header: where the header is, for messages: the file and the line.
         ragged: lines with more or fewer cells than the header: the line's number, its text and the reason.
+        file: where it is from.
+        shown: the file's name where the batch has several.
+        note: what a person should know of how it was read; empty where there is nothing.
     """
 
     cells: pl.DataFrame
     lines: pl.Series
     header: str
     ragged: tuple[tuple[int, str, str], ...] = ()
+    file: str = ""
+    shown: str | None = None
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class _Dialect:
-    """How a file is written.
-
-    Attributes:
-        name: the file's name in messages.
-        delimiter: what separates cells.
-        quote: what encloses a cell; None where nothing does.
-        lines_above: lines above the header.
+    """How a file is written: what separates cells, what encloses one (None: nothing does), and how many lines
+    stand above the header.
     """
 
     name: str
     delimiter: str
     quote: str | None
-    lines_above: int = 0
+    lines_above: int
 
 
 def read_table(
@@ -94,31 +93,58 @@ def read_table(
         InputError: empty, wrongly quoted, or two columns have one name.
     """
     csv.field_size_limit(_LARGEST_CELL)
-    dialect = _detect(text, name, delimiter, quote, needed=needed, expected=expected, comments=comments)
-    if dialect.delimiter == "\t" and quote is None and _quotes_are_text(text, dialect):
-        dialect = replace(dialect, quote=None)
+    lines = ((at, line) for at, line in enumerate(map(bytes.decode, io.BytesIO(text))) if line.strip())
+    others = ((at, line) for at, line in lines if comments is None or not line.startswith(comments))
+    first = list(islice(others, _MOST_ABOVE + 1)) or [(0, "")]
+    sep_line = _SEP_LINE.fullmatch(first[0][1].rstrip("\n"))
+    if sep_line:
+        first = first[1:] or [(first[0][0] + 1, "")]
+        delimiter = delimiter or sep_line[1]
+    choices = [_delimiter_and_quote(line, name, expected, delimiter, quote) for _, line in first]
+    cells = [_cells(line, *choice) for (_, line), choice in zip(first, choices, strict=True)]
+    header = header_of(cells, needed)
+    dialect = _Dialect(name, *choices[header], first[header][0])
+    if dialect.delimiter == "\t" and quote is None:
+        return _read_tabs(text, dialect)
+    return _read(text, dialect)
+
+
+def _read_tabs(text: bytes, dialect: _Dialect) -> Table:
+    """A tab-separated file, in which quotes may be ordinary characters, because no spreadsheet wrote them.
+
+    They are when every line has the right number of cells without quoting, but with quoting the file would
+    be broken or several lines would become one row.
+    """
+    unquoted = _read(text, replace(dialect, quote=None))
+    try:
+        table = _read(text, dialect)
+    except InputError:
+        if unquoted.ragged:
+            raise
+        return unquoted
+    merges = table.ragged or table.cells.height != unquoted.cells.height
+    return unquoted if merges and not unquoted.ragged and table.cells.width > 1 else table
+
+
+def _read(text: bytes, dialect: _Dialect) -> Table:
     file = io.BytesIO(text)
     deque(islice(file, dialect.lines_above), maxlen=0)
     first_record = next(_records(file, dialect.lines_above, dialect), None)
     if first_record is None:
-        raise InputError(f"{name}: is empty")
-    line, last_line, cells = first_record
-    header = f"{name}, line {line}"
-    columns, rows = column_names(cells, header), text[file.tell() :]
-    plain = _parse_plain(rows, last_line, columns, dialect)
+        raise InputError(f"{dialect.name}: is empty")
+    header = f"{dialect.name}, line {first_record[0]}"
+    columns, rows = column_names(first_record[1], header), text[file.tell() :]
+    lines_above = text.count(b"\n", 0, file.tell())
+    plain = _parse_plain(rows, lines_above, columns, dialect)
     if plain is not None:
         return Table(*plain, header)
-    records = _records(io.BytesIO(rows), last_line, dialect)
-    return table_of(((line, cells) for line, _, cells in records), columns, header)
+    return table_of(_records(io.BytesIO(rows), lines_above, dialect), columns, header)
 
 
 def table_of(records: Iterable[tuple[int, Sequence[str]]], columns: Sequence[str], header: str) -> Table:
-    """A table of records that were read one at a time. Those without any content are left out.
+    """A table of records that were read one at a time: the line on which each begins, and its cells.
 
-    Args:
-        records: the line on which each begins, and its cells.
-        columns: the columns' names; one without a name is left out.
-        header: where the header is, for messages.
+    Records without any content are left out, and so is a column without a name.
     """
     lines: list[int] = []
     rows: list[Sequence[str]] = []
@@ -146,15 +172,7 @@ def _ragged(cells: int, columns: int) -> str:
 
 
 def column_names(cells: Sequence[str], header: str) -> list[str]:
-    """The header's cells as names.
-
-    Args:
-        cells: the header.
-        header: where it is, for messages.
-
-    Raises:
-        InputError: two columns have the same name.
-    """
+    """The header's cells as names; InputError where two are the same. `header` says where it is."""
     names = [cell.strip() for cell in cells]
     seen: set[str] = set()
     for name in names:
@@ -170,20 +188,12 @@ def column_names(cells: Sequence[str], header: str) -> list[str]:
 def _parse_plain(
     rows: bytes, lines_above: int, columns: Sequence[str], dialect: _Dialect
 ) -> tuple[pl.DataFrame, pl.Series] | None:
-    """Parses rows with polars, and makes sure that the cells are those that `csv` would find.
+    """Parses the lines below the header with polars: cells, and the line on which each row begins; None where
+    `csv` has to parse them.
 
-    They are where polars, when it writes them, gives the same bytes: each of the two reads what the other
-    writes. Polars reads an empty cell as null and `""` as text, so both are written as they were, and a line
-    that is too short would be written longer.
-
-    Args:
-        rows: the lines below the header.
-        lines_above: how many lines of the file come before.
-        columns: the header.
-        dialect: the file's.
-
-    Returns:
-        The cells, and the line on which each row begins; None where `csv` has to parse the rows.
+    The cells are those that `csv` would find where polars, when it writes them, gives the same bytes: each of
+    the two reads what the other writes. Polars reads an empty cell as null and `""` as text, so both are
+    written as they were, and a line that is too short would be written longer.
     """
     delimiter, quote = dialect.delimiter, dialect.quote
     if not f"{delimiter}{quote or ''}".isascii():  # polars takes a single byte for each
@@ -198,7 +208,7 @@ def _parse_plain(
     cells.write_csv(
         written, include_header=False, separator=delimiter, quote_char=quote or '"', quote_style=style
     )
-    if written.getbuffer() != rows:
+    if written.getvalue() != rows:
         return None
     lines = pl.int_range(lines_above + 1, lines_above + 1 + cells.height, eager=True)
     if rows.count(b"\n") > cells.height:
@@ -211,15 +221,8 @@ def _parse_plain(
     return cells.filter(is_row).select(named), lines.filter(is_row)
 
 
-def _records(
-    lines: Iterable[bytes], lines_above: int, dialect: _Dialect
-) -> Iterator[tuple[int, int, list[str]]]:
-    """Each record's first line, last line and cells. Blank lines are left out.
-
-    Args:
-        lines: no more of them are taken than a record needs.
-        lines_above: how many lines of the file come before.
-        dialect: the file's.
+def _records(lines: Iterable[bytes], lines_above: int, dialect: _Dialect) -> Iterator[tuple[int, list[str]]]:
+    """Each record's first line in the file, and its cells. No more lines are taken than a record needs.
 
     Raises:
         InputError: a quoted cell has no end, or goes on behind it.
@@ -232,10 +235,9 @@ def _records(
     first_line = lines_above + 1
     try:
         for cells in reader:
-            last_line = lines_above + reader.line_num
             if len(cells) > 1 or (cells and cells[0].strip()):
-                yield first_line, last_line, cells
-            first_line = last_line + 1
+                yield first_line, cells
+            first_line = lines_above + reader.line_num + 1
     except csv.Error as error:
         quote = dialect.quote
         raise InputError(
@@ -245,35 +247,6 @@ def _records(
 
 
 # ---- how the file is written
-
-
-def _detect(
-    text: bytes,
-    name: str,
-    delimiter: str | None,
-    quote: str | None,
-    *,
-    needed: Collection[str],
-    expected: Collection[str],
-    comments: str | None,
-) -> _Dialect:
-    """Finds the header, and what is None by it."""
-    lines = enumerate(map(bytes.decode, io.BytesIO(text)))
-    others = ((at, line) for at, line in lines if line.strip() and not is_comment(line, comments))
-    first = list(islice(others, _MOST_ABOVE + 1)) or [(0, "")]
-    sep_line = _SEP_LINE.fullmatch(first[0][1].rstrip("\n"))
-    if sep_line:
-        first = first[1:] or [(first[0][0] + 1, "")]
-        delimiter = delimiter or sep_line[1]
-    choices = [_delimiter_and_quote(line, name, expected, delimiter, quote) for _, line in first]
-    cells = [_cells(line, *choice) for (_, line), choice in zip(first, choices, strict=True)]
-    header = header_of(cells, needed)
-    return _Dialect(name, *choices[header], first[header][0])
-
-
-def is_comment(line: str, comments: str | None) -> bool:
-    """Whether a line begins as comments do; None: there are none."""
-    return comments is not None and line.startswith(comments)
 
 
 def header_of(rows: Sequence[Sequence[str]], needed: Collection[str]) -> int:
@@ -309,34 +282,3 @@ def _delimiter_and_quote(
         return len(set(expected) & {cell.strip() for cell in cells}), len(cells)
 
     return max([(delimiter, quote) for quote in quotes for delimiter in delimiters], key=columns)
-
-
-def _quotes_are_text(text: bytes, dialect: _Dialect) -> bool:
-    """Whether quotes in a tab-separated file are ordinary characters, because no spreadsheet wrote them.
-
-    They are when every line has the right number of cells without quoting, but with quoting the file would
-    be broken or several lines would become one row.
-    """
-    quote = str(dialect.quote).encode()
-    if b"\n" + quote not in b"\n" + text and b"\t" + quote not in text:
-        return True  # no cell begins with one
-    columns, rows, ragged = _count_records(text, replace(dialect, quote=None))
-    if ragged:
-        return False
-    try:
-        _, rows_with_quoting, ragged = _count_records(text, dialect)
-    except InputError:
-        return True
-    return columns > 1 and (rows_with_quoting != rows or ragged > 0)
-
-
-def _count_records(text: bytes, dialect: _Dialect) -> tuple[int, int, int]:
-    """The header's cells, the rows with as many cells that are not blank, and the ragged lines."""
-    rows = ragged = 0
-    lines = islice(io.BytesIO(text), dialect.lines_above, None)
-    records = (cells for _, _, cells in _records(lines, 0, dialect))
-    columns = len(next(records, []))
-    for cells in records:
-        rows += len(cells) == columns and any(cells)
-        ragged += len(cells) != columns
-    return columns, rows, ragged

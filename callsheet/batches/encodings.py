@@ -12,7 +12,6 @@ import sys
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, cast
 
 from callsheet.errors import InputError
 from callsheet.plain_text import printable
@@ -47,19 +46,16 @@ class Text:
 
 
 def read_text(path: Path, name: str, declared: str | None) -> Text:
-    """The whole of a text file.
+    """The whole of a text file. Its `name`, which messages have, says whether it is compressed.
 
-    Args:
-        path: the local file.
-        name: the file's name in messages; its extension says whether the file is compressed.
-        declared: its encoding where it has no byte order mark; None: UTF-8.
+    `declared` is its encoding where it has no byte order mark; None: UTF-8.
 
     Raises:
         InputError: it cannot be read, decompressed or decoded.
     """
+    unpack = {".gz": gzip.decompress, ".zst": zstd.decompress}.get(Path(name.lower()).suffix, bytes)
     try:
-        with _open(path, name) as file:
-            content = file.read()
+        content = unpack(path.read_bytes())
     except FileNotFoundError:
         raise InputError(f"{name}: there is no such file") from None
     except (EOFError, gzip.BadGzipFile, zlib.error, zstd.ZstdError) as error:
@@ -75,15 +71,9 @@ def read_text(path: Path, name: str, declared: str | None) -> Text:
     except UnicodeError as error:
         raise _wrong_encoding(name, encoding, content, error) from None
     note = "" if marked or not declared else _doubt(name, declared, content)
-    text = text.replace("\r\n", "\n").replace("\r", "\n")
-    return Text((text if not text or text.endswith("\n") else f"{text}\n").encode(), note)
-
-
-def _open(path: Path, name: str) -> BinaryIO:
-    extension = Path(name.lower()).suffix
-    if extension == ".gz":
-        return cast(BinaryIO, gzip.open(path))
-    return cast(BinaryIO, zstd.open(path)) if extension == ".zst" else path.open("rb")
+    if encoding != "utf-8" or b"\r" in content:  # the rest of a large file is not copied
+        content = text.replace("\r\n", "\n").replace("\r", "\n").encode()
+    return Text(content if not content or content.endswith(b"\n") else content + b"\n", note)
 
 
 def _wrong_encoding(name: str, encoding: str, content: bytes, error: UnicodeError) -> InputError:

@@ -6,17 +6,16 @@ A new kind of file is one more function here that makes a `Table`. Does not know
 from __future__ import annotations
 
 import string
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path, PurePath
 
 import polars as pl
 
-from callsheet.batches import delimited, json_files, prompt_lists, sources
+from callsheet.batches import delimited, json_files, sources
 from callsheet.batches.delimited import Table, column_names, header_of
 from callsheet.batches.encodings import read_text
-from callsheet.batches.prompt_lists import prompt_name
-from callsheet.config.settings import COLUMNS, Input
+from callsheet.config.settings import COLUMNS, FileColumn, Input
 from callsheet.errors import InputError
 
 _TEXT = (".csv", ".tsv", ".txt", ".jsonl", ".ndjson", ".json")
@@ -24,24 +23,10 @@ _PARQUET = (".parquet", ".pq")
 _EXCEL = (".xlsx",)
 _ROW = "\0row"  # cannot be the name of a column in a workbook
 _FIRST_ROWS = 20  # of a sheet, among which the header is
+_WORDS = 4  # of a line that is a prompt and not a column's name
 
 
-@dataclass(frozen=True, slots=True)
-class FileTable:
-    """A table and the file that it is from.
-
-    Attributes:
-        shown: the file's name where the batch has several.
-        note: what a person should know of how it was read; empty where there is nothing.
-    """
-
-    table: Table
-    file: str
-    shown: str | None
-    note: str = ""
-
-
-def read_tables(config: Input, endpoint_url: str | None) -> Iterator[FileTable]:
+def read_tables(config: Input, endpoint_url: str | None) -> Iterator[Table]:
     """The tables of the batch's files, in order.
 
     Raises:
@@ -52,10 +37,10 @@ def read_tables(config: Input, endpoint_url: str | None) -> Iterator[FileTable]:
     several = len(files) > 1 or sources.is_glob(config.path)
     for file in files:
         with sources.local_copy(file, endpoint_url) as path:
-            table, note = _read_file(path, file, config, several=several)
+            table = _read_file(path, file, config, several=several)
         if table.cells.is_empty() and not table.ragged:
             raise InputError(f"{file}: has no rows")
-        yield FileTable(table, file, file if len(files) > 1 else None, note)
+        yield replace(table, file=file, shown=file if len(files) > 1 else None)
 
 
 def is_batch_file(name: str) -> bool:
@@ -70,9 +55,15 @@ def template_columns(template: str | None) -> list[str]:
     return [name for _, name, _, _ in string.Formatter().parse(template) if name is not None]
 
 
-def prompt_columns(config: Input) -> list[str]:
-    """The file's columns that make its prompts."""
-    return template_columns(config.template) or [prompt_name(config.columns)]
+def prompt_name(columns: Mapping[FileColumn, str | None]) -> str:
+    """The name of the column with the prompts, by the config's columns; never a prompt itself."""
+    name = columns.get("prompt")
+    return "prompt" if name is None or is_a_prompt(name) else name
+
+
+def is_a_prompt(name: str) -> bool:
+    """Whether a text is a prompt rather than a column's name."""
+    return len(name.split()) >= _WORDS and "prompt" not in name.lower()
 
 
 def _ending(name: str) -> str:
@@ -82,12 +73,13 @@ def _ending(name: str) -> str:
     return PurePath(text if text.endswith(_TEXT) else lower).suffix
 
 
-def _read_file(path: Path, name: str, config: Input, *, several: bool) -> tuple[Table, str]:
+def _read_file(path: Path, name: str, config: Input, *, several: bool) -> Table:
     ending = _ending(name)
+    needed = template_columns(config.template) or [prompt_name(config.columns)]
     if ending in _PARQUET:
-        return _read_parquet(path, name), ""
+        return _read_parquet(path, name)
     if ending in _EXCEL:
-        return _read_sheet(path, name, config.sheet, prompt_columns(config)), ""
+        return _read_sheet(path, name, config.sheet, needed)
     if ending not in _TEXT:
         raise InputError(
             f"{name}: is not of a known type; expected {', '.join([*_TEXT, *_PARQUET, *_EXCEL])}, or text as "
@@ -97,29 +89,63 @@ def _read_file(path: Path, name: str, config: Input, *, several: bool) -> tuple[
             "takes the file's place: callsheet.quote(CONFIG, rows=DATAFRAME).",
         )
     text = read_text(path, name, config.encoding)
-    return _without_comments(_read_text(text.content, name, ending, config, several), config), text.note
+    table = _read_text(text.content, name, ending, config, needed, several=several)
+    return replace(_without_comments(table, config), note=text.note)
 
 
-def _read_text(text: bytes, name: str, ending: str, config: Input, several: bool) -> Table:
+def _read_text(
+    text: bytes, name: str, ending: str, config: Input, needed: list[str], *, several: bool
+) -> Table:
     prompt, ids = prompt_name(config.columns), config.columns.get("id") or "id"
     if ending in (".jsonl", ".ndjson"):
         return json_files.read_lines(text, name, prompt)
     if ending == ".json":
         return json_files.read_document(text, name, prompt, ids)
     named = [name for name in config.columns.values() if name] + template_columns(config.template)
-    if ending == ".txt" and config.delimiter is None and not prompt_lists.has_header(text, named):
-        if several:
-            return prompt_lists.by_file(text, name, prompt, ids)
-        return prompt_lists.by_line(text, name, prompt)
+    if ending == ".txt" and config.delimiter is None and not _has_header(text, named):
+        return _prompts(text, name, prompt, ids if several else None)
     return delimited.read_table(
         text,
         name,
-        needed=prompt_columns(config),
+        needed=needed,
         expected={*named, *COLUMNS},
         delimiter=config.delimiter,
         quote=config.quote,
         comments=config.comments,
     )
+
+
+def _has_header(text: bytes, names: Collection[str]) -> bool:
+    """Whether the first line of a text names a column, `prompt` or one of these, and is no prompt itself."""
+    first = next((line for line in text.decode().split("\n") if line.strip()), "")
+    cells = {cell.strip().strip("\"'") for mark in ("\0", ",", ";", "\t", "|") for cell in first.split(mark)}
+    return "prompt" in {cell.lower() for cell in cells} or any(
+        name in cells for name in names if not is_a_prompt(name)
+    )
+
+
+def _prompts(text: bytes, name: str, column: str, ids: str | None) -> Table:
+    """A text without a header: each line that is not blank is a prompt, whole.
+
+    With `ids`, the column of the ids, it is one of several files: its prompt is one row, whose id is the
+    file's name.
+
+    Raises:
+        InputError: one of several files has several lines, so it may be several prompts.
+    """
+    lines = [(number, line) for number, line in enumerate(text.decode().split("\n"), 1) if line.strip()]
+    cells = {column: [line for _, line in lines]}
+    if ids is not None:
+        if len(lines) > 1:
+            raise InputError(
+                f"{name}: has {len(lines)} lines; of several .txt files without a header, each is one prompt",
+                hint="Put a prompt of several lines on one line; or join lists of prompts into one file.",
+            )
+        lines = lines or [(1, "")]  # which is rejected
+        stem = PurePath(name.removesuffix(".gz").removesuffix(".zst")).stem
+        cells = {column: [lines[0][1]], ids: [stem]}
+    numbers = pl.Series([number for number, _ in lines], dtype=pl.Int64)
+    return Table(pl.DataFrame(cells, schema=dict.fromkeys(cells, pl.String)), numbers, name)
 
 
 def _without_comments(table: Table, config: Input) -> Table:

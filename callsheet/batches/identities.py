@@ -7,7 +7,7 @@ from collections.abc import Collection
 
 import polars as pl
 
-from callsheet.cells import WRONG
+from callsheet.cells import wrong_cells
 from callsheet.config.settings import COLUMNS
 
 THIS_ID = " this id already; input.id makes one of several columns, and input.columns {id: null} does without"
@@ -35,30 +35,18 @@ def _normalized(texts: pl.Series) -> pl.Series:
 
 
 def repeated_ids(rows: pl.DataFrame) -> pl.DataFrame:
-    """The ids of rows for which an earlier row has the same.
-
-    Args:
-        rows: `file`, `line` and `id`, null where a row has no id.
-
-    Returns:
-        Wrong cells, with the schema `rows.WRONG`.
+    """The ids of rows (`file`, `line` and `id`) for which an earlier row has the same: wrong cells, with the
+    schema `cells.WRONG`.
     """
-    with_id = rows.select("file", "line", "id").filter(pl.col("id").is_not_null())
-    is_first = pl.col("id").is_first_distinct()
-    repeated = with_id.filter(~is_first)
-    if repeated.is_empty():
-        return pl.DataFrame(schema=WRONG)
-    both = repeated.join(with_id.filter(is_first), on="id", suffix="_first", maintain_order="left")
+    rows = rows.select("file", "line", "id")
+    repeated = rows.filter(pl.col("id").is_not_null() & ~pl.col("id").is_first_distinct())
+    first = rows.join(repeated, on="id", how="semi", maintain_order="left").unique("id", keep="first")
+    both = repeated.join(first, on="id", suffix="_first", maintain_order="left")
     same_file = pl.col("file").eq_missing(pl.col("file_first"))
     in_this_file = pl.format("line {} has", "line_first")
     in_another = pl.format("line {} of {} has", "line_first", "file_first")
-    return both.select(
-        "line",
-        "file",
-        pl.lit("id").alias("column"),
-        pl.col("id").alias("value"),
-        (pl.when(same_file).then(in_this_file).otherwise(in_another) + THIS_ID).alias("reason"),
-    )
+    reason = pl.when(same_file).then(in_this_file).otherwise(in_another) + THIS_ID
+    return wrong_cells(both, "id", reason)
 
 
 def row_ids(rows: pl.DataFrame, matrix: Collection[str]) -> pl.Series:

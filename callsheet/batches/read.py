@@ -15,17 +15,10 @@ import polars as pl
 
 from callsheet.batches import columns
 from callsheet.batches.columns import Columns
-from callsheet.batches.formats import FileTable, read_tables
+from callsheet.batches.delimited import Table
+from callsheet.batches.formats import read_tables, template_columns
 from callsheet.batches.identities import nfc, repeated_ids, row_ids
-from callsheet.cells import (
-    WRONG,
-    as_text,
-    check,
-    fixed_values,
-    json_value,
-    rejects,
-    wrong_cells,
-)
+from callsheet.cells import WRONG, as_text, check, fixed_values, json_value, rejects, wrong_cells
 from callsheet.config.settings import Input, Settings
 from callsheet.errors import InputError
 
@@ -41,15 +34,13 @@ class Batch:
 
     Attributes:
         rows: the correct rows, in the files' order; matrix and samples are not multiplied out yet. Columns:
-            `line` (Int64); `file` (where the batch has several, otherwise null); `row_id`; as text, null
-            where empty, `model`, `prompt`, `aspect_ratio`, `resolution`, `output_format`, `images`,
-            `first_frame`, `last_frame`, `reference_image`; `duration` and `samples` (Int64), `sound`
-            (Boolean); and, if there are any, all other columns as a struct `carried` (see
-            `rows.json_value`). Defaults are applied, except those of UNTIL_PRICED; a matrix's column has its
-            first value.
+            `line` (Int64); `file` (where the batch has several, otherwise null); `row_id`; our columns, as
+            text, null where empty, but `duration` and `samples` (Int64) and `sound` (Boolean); and, if there
+            are any, all other columns as a struct `carried` (see `cells.json_value`). Defaults are applied,
+            except those of UNTIL_PRICED; a matrix's column has its first value.
         others: the rows with a wrong cell or a repeated id, without their wrong cells, so that what is wrong
             with the other cells can be said at the same time.
-        rejects: the wrong cells (see `rows.rejects`), sorted by line. A row with two wrong cells has two.
+        rejects: the wrong cells (see `cells.rejects`), sorted by line. A row with two wrong cells has two.
         total: the number of rows, rejected ones included.
         names: the file's name of each of our columns, for messages.
         columns: how the files' columns are used.
@@ -76,19 +67,19 @@ def read_batch(settings: Settings) -> Batch:
         StorageError: the temporary copy of a file on S3 cannot be written.
     """
     config = settings.input
-    sources: list[FileTable] = []
+    sources: list[Table] = []
     names: list[dict[str, str | None]] = []
     tables: list[pl.DataFrame] = []
     rejected: list[pl.DataFrame] = []
     total = left_out = 0
     for source in read_tables(config, settings.storage.endpoint_url):
-        ours = columns.names_of(config, source.table.cells.columns)
-        columns.check(source.table.header, source.table.cells, ours, config)
+        ours = columns.names_of(config, source.cells.columns)
+        columns.check(source.header, source.cells, ours, config)
         sources.append(source)
         names.append(ours)
         wanted = _wanted(source, config)
-        left_out += source.table.cells.height - wanted.table.cells.height
-        total += wanted.table.cells.height + len(wanted.table.ragged)
+        left_out += source.cells.height - wanted.cells.height
+        total += wanted.cells.height + len(wanted.ragged)
         cells, wrong = _our_columns(wanted, ours, config)
         tables.append(cells)
         rejected.append(rejects(wrong, {}))
@@ -109,12 +100,12 @@ def read_batch(settings: Settings) -> Batch:
         rejects=pl.concat(rejected).sort("line", maintain_order=True),
         total=total,
         names=shown,
-        columns=columns.used_and_carried([source.table.cells for source in sources], names, config),
+        columns=columns.used_and_carried([source.cells for source in sources], names, config),
         left_out=left_out,
         notes=tuple(
             note
             for source, ours in zip(sources, names, strict=True)
-            for note in (source.note, columns.note(source.table.cells, ours))
+            for note in (source.note, columns.note(source.cells, ours))
             if note
         ),
     )
@@ -141,7 +132,7 @@ def original_rows(settings: Settings, wanted: Collection[str]) -> pl.DataFrame:
     found = []
     for source in read_tables(settings.input, settings.storage.endpoint_url):
         lines = rows.filter(pl.col("file").eq_missing(source.shown))["line"]
-        cells = source.table.cells.filter(source.table.lines.is_in(lines.implode()))
+        cells = source.cells.filter(source.lines.is_in(lines.implode()))
         found.append(cells.with_columns(_as_json(column) for column in cells if column.dtype.is_nested()))
     return pl.concat(found, how="diagonal_relaxed")
 
@@ -154,9 +145,9 @@ def _as_json(column: pl.Series) -> pl.Series:
 # ---- one file: its columns and the templates
 
 
-def _wanted(source: FileTable, config: Input) -> FileTable:
+def _wanted(source: Table, config: Input) -> Table:
     """The rows that `input.where` keeps."""
-    cells = source.table.cells
+    cells = source.cells
     keep = pl.repeat(True, cells.height, eager=True)
     for name, values in config.where.items():
         texts = [as_text(value) or "" for value in (values if isinstance(values, list) else [values])]
@@ -164,25 +155,24 @@ def _wanted(source: FileTable, config: Input) -> FileTable:
         keep &= cells.select(text.is_in(texts)).to_series()
     if keep.all():
         return source
-    table = replace(source.table, cells=cells.filter(keep), lines=source.table.lines.filter(keep))
-    return replace(source, table=table)
+    return replace(source, cells=cells.filter(keep), lines=source.lines.filter(keep))
 
 
 def _our_columns(
-    source: FileTable, names: Mapping[str, str | None], config: Input
+    source: Table, names: Mapping[str, str | None], config: Input
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """A file's rows, with a prompt and an id where templates make them, and what is wrong by the file alone.
+    """A file's rows, with a prompt and an id where templates make them: `line`, `file`, our columns as text,
+    and the file's other columns as `carried.*`.
 
-    Returns:
-        `line`, `file`, our columns as text, and the file's other columns as `carried.*`; and wrong cells, by
-        the file's name of the column: lines with a wrong number of cells, and what a template lacks.
+    And what is wrong by the file alone, by the file's name of the column: lines with a wrong number of cells,
+    and what a template lacks.
 
     Raises:
         InputError: a column has a type that cannot be text.
     """
-    types = source.table.cells.schema
-    rows = source.table.cells.select(
-        source.table.lines.cast(pl.Int64).alias("line"),
+    types = source.cells.schema
+    rows = source.cells.select(
+        source.lines.cast(pl.Int64).alias("line"),
         pl.lit(source.shown, pl.String).alias("file"),
         *[_as_text(types, column, name, source.file) for column, name in names.items()],
         *[
@@ -195,11 +185,13 @@ def _our_columns(
         pl.col(column).replace({old: None if new is None else as_text(new) for old, new in meant.items()})
         for column, meant in config.values.items()
     )
-    ragged = [(line, source.shown, "", text, reason) for line, text, reason in source.table.ragged]
+    ragged = [(line, source.shown, "", text, reason) for line, text, reason in source.ragged]
     wrong = [pl.DataFrame(ragged, schema=WRONG, orient="row")]
-    templates = {"prompt": ("input.template", config.template), "id": ("input.id", config.id)}
     incomplete = pl.repeat(False, rows.height, eager=True)
-    for column, (setting, template) in templates.items():
+    for column, setting, template in (
+        ("prompt", "input.template", config.template),
+        ("id", "input.id", config.id),
+    ):
         if template is not None:
             rows, empty, lacking = _filled(rows, source, column, setting, template)
             wrong.append(empty)
@@ -208,13 +200,8 @@ def _our_columns(
 
 
 def _as_text(types: Mapping[str, pl.DataType], column: str, name: str | None, file: str) -> pl.Expr:
-    """One of our columns as text without surrounding space (a prompt with it); null where it is empty.
-
-    Args:
-        types: the file's columns.
-        column: our column.
-        name: the file's name of it; None: it is not used.
-        file: for messages.
+    """One of our columns as text without surrounding space (a prompt with it); null where it is empty, or the
+    file's column has no name.
     """
     if name is None or name not in types:
         return pl.lit(None, pl.String).alias(column)
@@ -244,28 +231,26 @@ def _cast_to_text(types: Mapping[str, pl.DataType], purpose: str, name: str, fil
 
 
 def _filled(
-    rows: pl.DataFrame, source: FileTable, column: str, setting: str, template: str
+    rows: pl.DataFrame, source: Table, column: str, setting: str, template: str
 ) -> tuple[pl.DataFrame, pl.DataFrame, pl.Series]:
-    """Fills a column of ours by a template.
-
-    Returns:
-        The rows; the empty cells that the template needs; and which rows have such cells.
+    """Fills a column of ours by a template: the rows, the empty cells that the template needs, and which rows
+    have such cells.
     """
-    cells = source.table.cells
-    parts: list[pl.Expr] = []
+    cells = source.cells
+    text = {
+        name: _cast_to_text(cells.schema, setting, name, source.file) for name in template_columns(template)
+    }
     wrong, lacking = [pl.DataFrame(schema=WRONG)], pl.repeat(False, rows.height, eager=True)
-    names: set[str] = set()
-    for literal, name, _, _ in string.Formatter().parse(template):
-        parts.append(pl.lit(literal))
-        if name is None:
-            continue
-        parts.append(_cast_to_text(cells.schema, setting, name, source.file))
-        if name not in names:
-            names.add(name)
-            empty = cells[name].cast(pl.String).fill_null("").str.strip_chars() == ""
-            empty_cells = rows.filter(empty).with_columns(pl.lit("").alias(name))
-            wrong.append(wrong_cells(empty_cells, name, f"is empty, and {setting} needs it"))
-            lacking |= empty
+    for name in text:
+        empty = cells[name].cast(pl.String).fill_null("").str.strip_chars() == ""
+        empty_cells = rows.filter(empty).with_columns(pl.lit("").alias(name))
+        wrong.append(wrong_cells(empty_cells, name, f"is empty, and {setting} needs it"))
+        lacking |= empty
+    parts = [
+        part
+        for literal, name, _, _ in string.Formatter().parse(template)
+        for part in (pl.lit(literal), pl.lit("") if name is None else text[name])
+    ]
     made = cells.with_columns(pl.concat_str(parts).alias(column))[column]
     return rows.with_columns(made), pl.concat(wrong), lacking
 

@@ -29,11 +29,7 @@ _WILDCARD = re.compile(r"[*?\[]")
 
 
 def find_files(path: str, endpoint_url: str | None = None) -> list[str]:
-    """The files that a path, a glob or an `s3://` URL names, sorted by name.
-
-    Args:
-        path: as in `input.path`.
-        endpoint_url: the address of an S3 server other than Amazon's.
+    """The files that `input.path` names (a path, a glob or an `s3://` URL), sorted by name.
 
     Raises:
         InputError: there are none, the path is a folder, or the disk or S3 cannot be read.
@@ -112,15 +108,11 @@ def local_copy(name: str, endpoint_url: str | None = None) -> Iterator[Path]:
 
 
 def read_file(name: str, limit: int, endpoint_url: str | None = None) -> bytes:
-    """A file's bytes.
-
-    Args:
-        name: a local path, where `~` is the home folder, or an `s3://` URL.
-        limit: the largest number of bytes.
-        endpoint_url: the address of an S3 server other than Amazon's.
+    """A file's bytes: that of a local path, where `~` is the home folder, or of an `s3://` URL.
 
     Raises:
-        InputError: it cannot be read or is larger. For a local file the message does not repeat the name.
+        InputError: it cannot be read, or has more than `limit` bytes. For a local file the message does not
+            repeat the name.
     """
     if name.startswith("s3://"):
         with s3.errors_as(InputError, name):
@@ -139,21 +131,14 @@ def read_file(name: str, limit: int, endpoint_url: str | None = None) -> bytes:
 
 
 def _read_to_limit(file: BufferedReader | StreamingBody, declared: int, limit: int) -> bytes:
-    """A file's bytes.
+    """A file's bytes; InputError where there are more than the limit, whatever size was declared.
 
-    Args:
-        file: open for reading.
-        declared: the size that the disk or the server gives; 0 if it gives none.
-        limit: the largest size.
-
-    Raises:
-        InputError: it is larger than the limit, whatever size was declared.
+    `declared` is the size that the disk or the server gives, and 0 if it gives none.
     """
-    if declared > limit:
-        raise InputError(f"has {declared:,} bytes; at most {limit:,} are allowed")
-    content = file.read(limit + 1)
-    if len(content) > limit:
-        raise InputError(f"has more than {limit:,} bytes; at most {limit:,} are allowed")
+    content = file.read(limit + 1) if declared <= limit else b""
+    if declared > limit or len(content) > limit:
+        size = f"{declared:,}" if declared > limit else f"more than {limit:,}"
+        raise InputError(f"has {size} bytes; at most {limit:,} are allowed")
     return content
 
 

@@ -24,7 +24,7 @@ from callsheet.plain_text import counted, printable
 from callsheet.records import dollars
 
 if TYPE_CHECKING:
-    from callsheet.pricing.guesses import Guess
+    from callsheet.pricing.compare import Guess
     from callsheet.pricing.starter import Starter
     from callsheet.service.models import Catalogue
 
@@ -127,17 +127,16 @@ def _init_file(path: Path, config: Path, json: bool) -> None:
     """Writes the config for a batch file."""
     check_free(config, hint=f"Name another config: callsheet init {shlex.quote(str(path))} NAME.yaml")
     catalogue = asyncio.run(_catalogue())
-    from callsheet.pricing.guesses import guess
+    from callsheet.pricing.compare import guess
 
     guessed = guess(str(path), catalogue)
     batch = _batch_name(config.stem)
     price = guessed.taken.price if guessed.taken else Decimal(0)
     _write({config: _config_text(config, batch, path, _guessed(guessed), price)})
     if json:
-        print_json(
-            {"config": str(config), "batch": batch, "rows": guessed.rows}
-            | {"columns": dict(guessed.columns), "model": guessed.model, "not_used": dict(guessed.not_used)}
-        )
+        columns = {"columns": dict(guessed.columns), "model": guessed.taken and guessed.taken.model}
+        used = columns | {"not_used": dict(guessed.not_used)}
+        print_json({"config": str(config), "batch": batch, "rows": guessed.rows} | used)
     else:
         _show_guess(config, guessed)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +38,7 @@ def changed_values(
             hint=f"Change the config for the next run. These can be changed: {', '.join(CHANGEABLE)}.",
         )
     plain = settings.model_dump(mode="json")
-    return settings, {name: _at(plain, name) for name in names}
+    return settings, {name: reduce(getitem, name.split("."), plain) for name in names}
 
 
 def with_value(settings: Settings, name: str, value: Any) -> Settings:
@@ -47,9 +49,3 @@ def with_value(settings: Settings, name: str, value: Any) -> Settings:
     old: Section = getattr(settings, section)
     new = type(old).model_validate(old.model_dump() | {key: value})
     return settings.model_copy(update={section: new})
-
-
-def _at(plain: Any, name: str) -> Any:
-    for key in name.split("."):
-        plain = plain[key]
-    return plain

@@ -36,11 +36,10 @@ def load(
     values_from: str = "settings",
     reads_batch: bool = True,
 ) -> Settings:
-    """Reads a config file and checks all of it.
+    """Reads a config file (see `yaml_lines.parse`) and checks all of it.
 
     Args:
-        path: the YAML file. `${NAME}` and `${NAME:-default}` in a value read the environment (the default
-            also where the variable is empty); `$${` is a literal `${`.
+        path: the YAML file.
         overrides: `a.b=value` each, from `--set`. The value is YAML, and for a setting that is text it is the
             text itself.
         values: settings from Python by their dotted names, each a plain value.
@@ -103,12 +102,11 @@ def _read(
         with suppress(OSError):
             hint = f"It was looked for in {Path(with_home(str(path))).absolute().parent}."
         raise ConfigError(f"{path}: there is no such config file", hint=hint) from None
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise ConfigError(f"{path}: is not UTF-8 text") from None
-    except ValueError as error:
-        raise ConfigError(f"{path}: {error}") from None
+    except (OSError, ValueError) as error:
+        reason = f"cannot be read: {error.strerror}" if isinstance(error, OSError) else error
+        raise ConfigError(f"{path}: {reason}") from None
     texts = [split_override(override) for override in overrides]
     plain = {_named(name, values_from): value for name, value in values.items()}
     places: dict[KeyPath, str] = {}

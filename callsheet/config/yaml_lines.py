@@ -26,9 +26,10 @@ def parse(
 ) -> Any:
     """Reads YAML text as dicts, lists, text, numbers, booleans and None.
 
+    `${NAME}` and `${NAME:-default}` in a value read the environment (the default also where the variable is
+    empty); `$${` is a literal `${`.
+
     Args:
-        text: one YAML document. `${NAME}` and `${NAME:-default}` in a value read the environment (the default
-            also where the variable is empty); `$${` is a literal `${`.
         where: names the text for a person: a file, or the override of one setting.
         places: receives the name of each value: of a file with its line, `run.yaml, line 7`.
         place: the setting of which the text is the value; empty for a file.

@@ -78,16 +78,10 @@ def _reason(quote: Quote, above: Decimal) -> str:
 
 
 def next_part(quote: Quote, answers: Iterable[Approval], *, piloted: bool) -> tuple[Quote, Question | None]:
-    """What may be bought next, and what is asked about it: first the pilot, then the rest.
+    """What may be bought next, a part of the quote or all of it, and what is asked about it: first the pilot,
+    then the rest. There is no question where a person has said yes already to the rest of this very plan.
 
-    Args:
-        quote: what the whole batch costs.
-        answers: what persons have said about it.
-        piloted: this run has tried every job of the pilot.
-
-    Returns:
-        A part of the quote, or all of it; and the question, or None where a person has said yes already to
-        the rest of this very plan.
+    `piloted` says that this run has tried every job of the pilot.
     """
     if quote.pilot is None:
         return quote, Question.QUOTE

@@ -17,11 +17,8 @@ _KIND = ["model", "type", "resolution", "duration", "sound", "price"]  # what se
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The jobs that a person names; without any, all jobs.
-
-    Attributes:
-        first: only so many of the jobs that are not bought, the first in the file's order.
-        only: only the jobs of the rows with these ids.
+    """The jobs that a person names: only those of the rows with these ids, and of those only so many that are
+    not bought, the `first` in the file's order. Without any, all jobs.
     """
 
     first: int | None = None

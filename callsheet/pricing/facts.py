@@ -56,11 +56,11 @@ def as_facts(quote: Quote) -> list[tuple[str, str]]:
         ("Jobs", f"{plan.jobs:,}: {quote.to_buy:,} to buy, {quote.already_bought:,} already bought{held}"),
         ("Chosen", f"{quote.choice.line()}; {others}" if quote.choice else ""),
         ("Pilot", _pilot(quote)),
-        ("To pay", f"{dollars(quote.quoted)} {plan.currency}"),
+        ("To pay", f"{dollars(quote.quoted)} USD"),
         ("At most", _at_most(quote)),
         ("Budget", _budget(quote)),
         ("Today", _today(quote)),
-        ("Balance", f"{dollars(quote.balance)} {plan.currency}, {enough}"),
+        ("Balance", f"{dollars(quote.balance)} USD, {enough}"),
         ("Fits", _fits(quote)),
         ("Time", submission_time(dict(types.iter_rows()), quote.rpm)),
         *(("Note", note) for note in plan.notes),
@@ -96,7 +96,7 @@ def _at_most(quote: Quote) -> str:
         return ""
     again = f"; a job in doubt may be bought {quote.tries} times in all" if quote.tries > 1 else ""
     dearer = f"; {charges_in_words(quote.dearer)}" if quote.dearer else ""
-    return f"{dollars(quote.at_most)} {quote.plan.currency}{again}{dearer}"
+    return f"{dollars(quote.at_most)} USD{again}{dearer}"
 
 
 def _budget(quote: Quote) -> str:
@@ -145,11 +145,9 @@ def costliest(quote: Quote) -> list[dict[str, str]]:
 
 
 def submission_time(to_buy: Mapping[str, int], rpm: Mapping[str, int]) -> str:
-    """The time that the submissions take, in words.
+    """The time that the submissions take, in words; by model type, jobs to buy and submissions a minute.
 
-    Args:
-        to_buy: jobs to buy by model type. Images and videos are submitted at the same time.
-        rpm: submissions a minute by model type; a type whose limit is not known is absent.
+    Images and videos are submitted at the same time. A type whose limit is not known has no `rpm`.
     """
     jobs = {model_type: count for model_type, count in to_buy.items() if count}
     if not jobs:

@@ -28,9 +28,7 @@ _NAMED = 12  # columns
 def requests(plan: Plan, show: str = "1") -> list[tuple[str, dict[str, Any]]]:
     """Requests as they would be sent, each with its row's name; images that are inlined later as their hash.
 
-    Args:
-        plan: the plan.
-        show: how many of the first; or a row's id, for those of that row.
+    `show` says how many of the first, or which row's.
 
     Raises:
         InputError: the plan has no such row.
@@ -92,17 +90,17 @@ def facts(plan: Plan) -> Iterator[tuple[str, str]]:
             ", ".join(used) + (f"; carried: {_listed(columns.carried)}" if columns.carried else ""),
         )
     if columns.unused:
-        ours = [f"{name!r}" for name, like in columns.unused.items() if like in COLUMNS]
-        others = [f"{name!r}" for name, like in columns.unused.items() if like not in COLUMNS]
-        uses = [f"{like}: {name}" for name, like in columns.unused.items() if like in COLUMNS]
+        ours = {repr(name): f"{like}: {name}" for name, like in columns.unused.items() if like in COLUMNS}
+        others = [repr(name) for name, like in columns.unused.items() if like not in COLUMNS]
         if ours:
-            yield "Not used", f"{_listed(ours)}; to use one, name it: input.columns {{{uses[0]}}}"
+            use = next(iter(ours.values()))
+            yield "Not used", f"{_listed(ours)}; to use one, name it: input.columns {{{use}}}"
         if others:
             yield "Not used", f"{_listed(others)}: the service has no such setting"
     rows, price = repeated(plan)
     if rows:
         what = f"{counted(rows, 'row')} {'asks' if rows == 1 else 'ask'} for what another row asks for"
-        yield "Repeated", f"{what}: {dollars(price)} {plan.currency}"
+        yield "Repeated", f"{what}: {dollars(price)} USD"
     odd = ((_FLAG, "with flags such as --ar 16:9", ""), (_REMARK, "with # or // first", _LEAVE_OUT))
     for pattern, what, to_do in odd:
         lines = plan.table.filter(pl.col("request").str.contains(pattern))["line"].unique(maintain_order=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -19,7 +19,7 @@ import polars as pl
 
 from callsheet.batches.identities import nfc, sha256
 from callsheet.batches.read import UNTIL_PRICED
-from callsheet.cells import IMAGE_COLUMNS, WRONG, as_text, fixed_values, separate
+from callsheet.cells import IMAGE_COLUMNS, as_text, fixed_values, separate
 from callsheet.config.settings import Settings
 from callsheet.pricing import references
 from callsheet.pricing.rates import REFERENCE, Combination, Reject, offer, rejects_of
@@ -36,23 +36,24 @@ _MONEY = pl.Decimal(18, 6)
 _READERS = max(4, os.cpu_count() or 1)  # of images, at most 10 MiB each; S3 answers slowly, so never only one
 _PARAMETERS = ("model", "aspect_ratio", "resolution", "output_format", "duration", "sound")
 _SENT = ("model", "resolution", "duration", "sound")
-_INLINED = pl.List(pl.Struct({"sha256": pl.String, "source": pl.String}))
-_WRONG_IN_ROW = {"row": pl.UInt32} | WRONG
-_IMAGES = dict.fromkeys(["sent_images", "asked_images", "roles", "column", "value", "reason"], pl.String) | {
-    "inlined": _INLINED,
+_REJECT = pl.Struct(dict.fromkeys(["column", "value", "reason"], pl.String))
+_IMAGES = {
+    "wrong_image": _REJECT,
+    **dict.fromkeys(["sent_images", "asked_images", "roles"], pl.String),
+    "inlined": pl.List(pl.Struct({"sha256": pl.String, "source": pl.String})),
     "inlined_bytes": pl.Int64,
 }
 _OFFERED = {
-    **dict.fromkeys(["column", "value", "reason", "unpriced", "head", "middle", "tail"], pl.String),
-    **dict.fromkeys(["asked_head", "asked_middle", "asked_tail", "type", "sent_model"], pl.String),
-    **dict.fromkeys(["sent_resolution", "billable_unit", "currency"], pl.String),
-    "more": pl.List(pl.Struct(dict.fromkeys(["column", "value", "reason"], pl.String))),
+    "wrong": pl.List(_REJECT),
+    **dict.fromkeys(["sent", "asked", "type", "sent_model", "sent_resolution", "unpriced"], pl.String),
+    **dict.fromkeys(["billable_unit", "currency"], pl.String),
     "sent_duration": pl.Int64,
     "sent_sound": pl.Boolean,
     "quantity": pl.Int64,
     "unit_price": _MONEY,
     "price": _MONEY,
 }
+_PLACE = ("row", "line", "file")
 _Cells = dict[str, Any]
 """Values of one row by column."""
 
@@ -83,46 +84,43 @@ def make_jobs(rows: pl.DataFrame, catalogue: Catalogue, settings: Settings) -> J
     """
     defaults = settings.input.defaults
     late: _Cells = fixed_values({column: defaults[column] for column in UNTIL_PRICED if column in defaults})
-    combinations = _combinations(settings)
-    is_wrong = pl.col("reason").is_not_null()
-    rows = _multiplied(rows, combinations)
     images = partial(_images, path=settings.input.path, endpoint_url=settings.storage.endpoint_url)
-    rows, bad_images = separate(_resolved(rows, [*IMAGE_COLUMNS, "file"], images, _IMAGES), is_wrong)
     offers = partial(_offers, catalogue=catalogue, late=late)
-    rows, besides = (
-        _resolved(
-            each.drop(*IMAGE_COLUMNS, "column", "value", "reason"), [*_PARAMETERS, "roles"], offers, _OFFERED
-        )
-        for each in (rows, bad_images)
-    )
-    rows = _with_json(rows)
-    rows, not_offered = separate(rows, is_wrong)
-    with_price, unpriced = separate(rows, pl.col("price").is_null())
-    wrong = [bad_images, not_offered]
-    if not settings.budget.allow_unpriced:
-        wrong.append(unpriced.with_columns(column=pl.lit("model"), value="model", reason="unpriced"))
-        rows = with_price
-    rows, too_large = _not_too_large(rows)
-    wrong.append(too_large)
-    if combinations is not None:
-        rows, repeated = _each_request_once(rows)
-        wrong.append(repeated)
-    refused = pl.concat(table.select("row_id", "samples", "line", "asked") for table in wrong[1:])
-    besides = besides.filter(is_wrong)
-    more = [_more(not_offered), besides, _more(besides)]
-    wrong_cells = pl.concat(table.select(*_WRONG_IN_ROW) for table in (*wrong, *more))
+    rows = _multiplied(rows, settings)
+    rows = _resolved(rows, [*IMAGE_COLUMNS, "file"], images, _IMAGES).drop(IMAGE_COLUMNS)
+    rows = _with_json(_resolved(rows, [*_PARAMETERS, "roles"], offers, _OFFERED))
+    bad_image = pl.col("wrong_image").is_not_null()
+    rows, wrong = separate(rows, bad_image | pl.col("wrong").is_not_null())
+    cells = [wrong.filter(bad_image).select(*_PLACE, "wrong_image").unnest("wrong_image")]
+    cells += [wrong.select(*_PLACE, "wrong").explode("wrong").drop_nulls("wrong").unnest("wrong")]
+    refused = [wrong.filter(~bad_image)]
+    unpriced = rows.filter(pl.col("price").is_null())["row"].n_unique()
+    for column, is_wrong, value, reason in _refusals(settings):
+        rows, wrong = separate(rows, is_wrong)
+        refused.append(wrong)
+        cells.append(wrong.select(*_PLACE, column=pl.lit(column), value=value, reason=reason))
+    not_offered = pl.concat(table.select("row_id", "samples", "line", "asked") for table in refused)
+    wrong_cells = pl.concat(cells)
     return JobTable(
         jobs=_columns_of_plan(_per_sample(rows)),
-        not_offered=_per_sample(refused).select("row_id", "sample", "line", "asked"),
+        not_offered=_per_sample(not_offered).select("row_id", "sample", "line", "asked"),
         wrong=wrong_cells.drop("row"),
         rejected=wrong_cells["row"].n_unique(),
-        unpriced=unpriced["row"].n_unique(),
+        unpriced=unpriced,
     )
 
 
-def _more(rows: pl.DataFrame) -> pl.DataFrame:
-    """The wrong cells of rows besides the first of each."""
-    return rows.select("row", "line", "file", "more").explode("more").drop_nulls("more").unnest("more")
+def _refusals(settings: Settings) -> Iterator[tuple[str, pl.Expr, pl.Expr, pl.Expr]]:
+    """Why requests that the catalogue offers are not bought: the column, where it is so, value and reason."""
+    if not settings.budget.allow_unpriced:
+        yield "model", pl.col("price").is_null(), pl.col("model"), pl.col("unpriced")
+    limit = references.LARGEST_REQUEST
+    size = pl.col("request").str.len_bytes() + pl.col("inlined_bytes")
+    reason = pl.format(f"the request has {{}} bytes with its images; at most {limit:,} are allowed", size)
+    yield "images", size > limit, pl.lit(""), reason
+    if settings.input.matrix:
+        repeated = ~pl.struct("row", "request").is_first_distinct()
+        yield "model", repeated, pl.col("model"), pl.lit("input.matrix asks for the same request twice")
 
 
 def _resolved(
@@ -146,23 +144,14 @@ def _resolved(
     return rows.join(new, on=used, how="left", nulls_equal=True, maintain_order="left")
 
 
-def _combinations(settings: Settings) -> pl.DataFrame | None:
-    """Every combination of the matrix, a row each; None where there is no matrix."""
-    matrix = settings.input.matrix
-    if not matrix:
-        return None
-    combinations = [
-        fixed_values(dict(zip(matrix, values, strict=True))) for values in product(*matrix.values())
-    ]
-    types: dict[str, Any] = {"duration": pl.Int64, "sound": pl.Boolean}
-    return pl.DataFrame(combinations, schema={column: types.get(column, pl.String) for column in matrix})
-
-
-def _multiplied(rows: pl.DataFrame, combinations: pl.DataFrame | None) -> pl.DataFrame:
+def _multiplied(rows: pl.DataFrame, settings: Settings) -> pl.DataFrame:
     """Every row with every combination of the matrix, in the file's order; `row` counts the file's rows."""
-    rows = rows.with_row_index("row")
-    if combinations is None:
+    rows, matrix = rows.with_row_index("row"), settings.input.matrix
+    if not matrix:
         return rows
+    cells = [fixed_values(dict(zip(matrix, values, strict=True))) for values in product(*matrix.values())]
+    types: dict[str, Any] = {"duration": pl.Int64, "sound": pl.Boolean}
+    combinations = pl.DataFrame(cells, {column: types.get(column, pl.String) for column in matrix})
     return (
         rows.drop(combinations.columns)
         .join(combinations.with_row_index("combination"), how="cross")
@@ -183,7 +172,7 @@ def _images(combinations: list[_Cells], path: str, endpoint_url: str | None) -> 
         found = readers.map(lambda place: references.examine(place[0], place[1], endpoint_url), places)
         examined = dict(zip(places, found, strict=True))
     return [
-        asdict(each) if isinstance(each, Reject) else _image_set(each, file, examined)
+        {"wrong_image": asdict(each)} if isinstance(each, Reject) else _image_set(each, file, examined)
         for file, each in parsed
     ]
 
@@ -191,14 +180,14 @@ def _images(combinations: list[_Cells], path: str, endpoint_url: str | None) -> 
 def _image_set(
     listed: list[Reference], file: str, examined: Mapping[tuple[str, str], RequestImage | str]
 ) -> _Cells:
-    """The images of one row: their JSON in the request and in what the row asks for, and role and column of
-    each, as JSON.
+    """The images of one row: their JSON in the request and in what the row asks for, where they are a text;
+    and role and column of each, as JSON.
     """
     images, inlined, inlined_bytes = [], {}, 0
     for reference in listed:
         image = examined[reference.source, file]
         if isinstance(image, str):
-            return {"column": reference.column, "value": reference.source, "reason": image}
+            return {"wrong_image": asdict(Reject(reference.column, reference.source, image))}
         # Only for an image model may the role be left out (see rates), and there is only this one.
         images.append({"role": reference.role or REFERENCE, "url": image.url})
         inlined_bytes += image.added_bytes
@@ -207,8 +196,8 @@ def _image_set(
     listed_json = canonical(images)
     roles = [(reference.role, reference.column) for reference in listed]
     return {
-        "sent_images": f'"images":{listed_json},' if images else "",
-        "asked_images": f'"images":{canonical(listed_json)},' if images else "",
+        "sent_images": listed_json if images else None,
+        "asked_images": canonical(listed_json) if images else None,
         "roles": json.dumps(roles) if roles else None,
         "inlined": [{"sha256": sha256, "source": source} for sha256, source in inlined.items()] or None,
         "inlined_bytes": inlined_bytes,
@@ -216,83 +205,67 @@ def _image_set(
 
 
 def _offers(combinations: list[_Cells], catalogue: Catalogue, late: _Cells) -> list[_Cells]:
-    """What the catalogue offers for rows, with or without a price, or why they cannot be bought.
+    """What rows ask for and what the catalogue offers for that, with or without a price, or why they cannot
+    be bought.
 
-    `late` are the config's defaults that are applied by the type of the model.
+    What a row asks for is in texts, without what nobody has set. The catalogue has no part in it: its
+    defaults and prices may change, and the job stays the same job. `late` are the config's defaults that are
+    applied by the type of the model.
     """
-    return [_asked(cells, late) | _offered(cells, catalogue, late) for cells in combinations]
+    found = []
+    for cells in combinations:
+        given = {name: late.get(name) if cells[name] is None else cells[name] for name in _PARAMETERS}
+        texts = {name: as_text(value) for name, value in given.items() if value is not None}
+        images = tuple((role, column) for role, column in json.loads(cells["roles"] or "[]"))
+        wanted = Combination(**{column: cells[column] for column in _PARAMETERS}, images=images)
+        asked = _template(texts, has_images=bool(images))
+        found.append({"asked": asked} | _offered(wanted, catalogue, late))
+    return found
 
 
-def _asked(cells: _Cells, late: _Cells) -> _Cells:
-    """What a row asks for, in texts, as JSON in three parts; what nobody has set is left out.
-
-    The catalogue has no part in it: its defaults and prices may change, and the job stays the same job.
-    """
-    given = {name: late.get(name) if cells[name] is None else cells[name] for name in _PARAMETERS}
-    texts = {name: as_text(value) for name, value in given.items() if value is not None}
-    return {f"asked_{part}": text for part, text in _json_parts(texts).items()}
-
-
-def _offered(cells: _Cells, catalogue: Catalogue, late: _Cells) -> _Cells:
-    """An offer as cells of `_OFFERED`; the request is JSON in three parts."""
-    images = tuple((role, column) for role, column in json.loads(cells["roles"] or "[]"))
-    wanted = Combination(**{column: cells[column] for column in _PARAMETERS}, images=images)
+def _offered(wanted: Combination, catalogue: Catalogue, late: _Cells) -> _Cells:
+    """An offer as cells of `_OFFERED`."""
     offered = offer(wanted, catalogue, late)
     if isinstance(offered, Reject):
-        return asdict(offered) | {"more": [asdict(each) for each in rejects_of(wanted, catalogue, late)[1:]]}
-    found = _json_parts(offered.parameters) | {
+        return {"wrong": [asdict(each) for each in rejects_of(wanted, catalogue, late)]}
+    price = offered.price
+    return {
+        "sent": _template(offered.parameters, has_images=bool(wanted.images)),
         "type": offered.type.value,
         **{f"sent_{name}": offered.parameters.get(name) for name in _SENT},
         "unpriced": offered.unpriced,
-    }
-    price = offered.price
-    if price is None:
-        return found
-    return found | {
-        "billable_unit": price.billable_unit,
-        "currency": price.currency,
-        "quantity": price.quantity,
-        "unit_price": f"{price.unit_price:f}",
-        "price": f"{price.total:f}",
+        "billable_unit": price and price.billable_unit,
+        "currency": price and price.currency,
+        "quantity": price and price.quantity,
+        "unit_price": price and f"{price.unit_price:f}",
+        "price": price and f"{price.total:f}",
     }
 
 
-def _json_parts(values: Mapping[str, object]) -> dict[str, str]:
-    """Canonical JSON of an object, cut where each row's own `images` and `prompt` belong."""
-    pairs = {name: f'"{name}":{canonical(value)}' for name, value in sorted(values.items())}
-    return {
-        "head": "{" + "".join(f"{pairs[name]}," for name in pairs if name < "images"),
-        "middle": "".join(f"{pairs[name]}," for name in pairs if "images" < name < "prompt"),
-        "tail": "".join(f",{pairs[name]}" for name in pairs if name > "prompt") + "}",
-    }
+_NO_IMAGES, _NO_PROMPT = '"images":null', '"prompt":null'
+"""In a template, where each row has its own. No text in JSON reads like this: its quotes are escaped."""
+
+
+def _template(values: Mapping[str, object], *, has_images: bool) -> str:
+    """Canonical JSON of a request without its images and its prompt."""
+    return canonical({**values, "prompt": None} | ({"images": None} if has_images else {}))
 
 
 def _with_json(rows: pl.DataFrame) -> pl.DataFrame:
-    """Adds `request`, as it is sent; and `asked`, in NFC, in which texts that look the same are the same."""
-    rows = rows.with_columns(
+    """Adds `request`, as it is sent; and makes `asked` that of the row, in NFC, in which texts that look the
+    same are the same.
+    """
+
+    def filled(template: str, images: str) -> pl.Expr:
+        with_images = pl.when(pl.col(images).is_not_null()).then(
+            pl.col(template).str.replace(_NO_IMAGES, pl.format('"images":{}', images), literal=True)
+        )
+        return with_images.otherwise(template).str.replace(_NO_PROMPT, pl.col("prompt_json"), literal=True)
+
+    return rows.with_columns(
         # Polars has the same escapes as `canonical`, and writes a whole column: {"prompt":"..."}
         prompt_json=pl.struct("prompt").struct.json_encode().str.slice(1).str.head(-1)
-    )
-    return rows.with_columns(
-        request=pl.concat_str("head", "sent_images", "middle", "prompt_json", "tail"),
-        asked=nfc(pl.concat_str("asked_head", "asked_images", "asked_middle", "prompt_json", "asked_tail")),
-    )
-
-
-def _not_too_large(rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The rows whose request is not too large, and the others."""
-    limit = references.LARGEST_REQUEST
-    size = pl.col("request").str.len_bytes() + pl.col("inlined_bytes")
-    good, too_large = separate(rows, size > limit)
-    reason = pl.format(f"the request has {{}} bytes with its images; at most {limit:,} are allowed", size)
-    return good, too_large.with_columns(column=pl.lit("images"), value=pl.lit(""), reason=reason)
-
-
-def _each_request_once(rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The rows without those that a matrix makes twice, and these."""
-    good, repeated = separate(rows, ~pl.struct("row", "request").is_first_distinct())
-    reason = pl.lit("input.matrix asks for the same request twice")
-    return good, repeated.with_columns(column=pl.lit("model"), value="model", reason=reason)
+    ).with_columns(request=filled("sent", "sent_images"), asked=nfc(filled("asked", "asked_images")))
 
 
 def _per_sample(rows: pl.DataFrame) -> pl.DataFrame:

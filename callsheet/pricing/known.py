@@ -3,8 +3,9 @@
 A job is the same as long as its row asks for the same (`jobs.keyed`). Besides, it is the same where its row
 and sample have bought the very request that would be sent now: a row may write out what was the default. Rows
 without ids that are equal are told apart by their carried columns, then by their order. A row has all of its
-samples that were bought, also where it asks for fewer (`again.py`). And a row that was bought stays in the
-plan where the catalogue no longer offers what it asks for.
+samples that were bought, also where it asks for fewer. What is asked for again has the next number of its
+request, and so a key of its own. And a row that was bought stays in the plan where the catalogue no longer
+offers what it asks for.
 
 Pure: it reads tables that are given to it.
 """
@@ -20,13 +21,14 @@ import polars as pl
 
 from callsheet.ledger.policy import MAY_COST
 from callsheet.plain_text import counted
-from callsheet.pricing import again
 from callsheet.pricing.jobs import COLUMNS, keyed, request_key
 from callsheet.records import State
 
 _MADE_ID = r"^[0-9a-f]{16}-\d+$"
 _NTH = pl.int_range(pl.len()).over("request_key")
 _NAME = ["request_key", "made", "name"]
+_REQUEST = ["row_id", "asked"]
+_OPEN = (State.SUBMITTING, State.PENDING, State.GENERATED, State.IN_DOUBT)
 
 
 def match(
@@ -44,7 +46,6 @@ def match(
         jobs: all jobs that the catalogue offers (`JobTable.jobs`).
         not_offered: the others (`JobTable.not_offered`).
         known: what the ledger has of the batch (`queries.requests`).
-        batch: the batch's name.
         rejected: the rows of which every stored file is rejected (`marks.rejected_rows`), where these are to
             be bought again.
         samples: up to which number (`review.samples`).
@@ -70,7 +71,7 @@ def match(
     notes += _changed_defaults(jobs, known) + _bought_for_other_rows(jobs, known)
     kept = _kept(not_offered.with_columns(as_known), jobs, known, batch)
     if rejected is not None:
-        more, said = again.next_samples(jobs, known, rejected, samples)
+        more, said = _next_samples(jobs, known, rejected, samples)
         jobs = _placed(jobs, keyed(more, batch))
         notes += said
     return pl.concat([jobs, kept], how="diagonal_relaxed").select(COLUMNS), notes
@@ -197,7 +198,7 @@ def _bought_for_other_rows(jobs: pl.DataFrame, known: pl.DataFrame) -> list[str]
 
 def _with_more_samples(jobs: pl.DataFrame, known: pl.DataFrame, batch: str) -> pl.DataFrame:
     """The jobs, and after those of each row its other samples that were ever sent."""
-    more = keyed(again.higher_samples(jobs, known), batch).with_columns(request_key())
+    more = keyed(_higher_samples(jobs, known), batch).with_columns(request_key())
     if more.is_empty():
         return jobs
     # Also these may have been bought under another key.
@@ -211,13 +212,63 @@ def _placed(jobs: pl.DataFrame, more: pl.DataFrame) -> pl.DataFrame:
     return pl.concat([jobs, more]).sort("place", maintain_order=True)
 
 
+def _higher_samples(jobs: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
+    """Each request again, with every number after its last sample up to the highest that the ledger has of
+    the row; the ledger need not have all of them.
+    """
+    highest = known.group_by("row_id").agg(highest=pl.col("sample").max()).filter(pl.col("highest") > 1)
+    rows = _last(jobs.join(highest, on="row_id", maintain_order="left"))
+    rows = rows.filter(pl.col("sample") < pl.col("highest"))
+    numbers = pl.int_ranges(pl.col("sample") + 1, pl.col("highest") + 1)
+    return rows.with_columns(sample=numbers).explode("sample").select(jobs.columns)
+
+
+def _next_samples(
+    jobs: pl.DataFrame, known: pl.DataFrame, rejected: pl.Series, most: int
+) -> tuple[pl.DataFrame, list[str]]:
+    """One more sample of each request of the rows of which everything is rejected.
+
+    A row of which anything is under way or in doubt, or to be bought anyway, waits for that. `rejected` are
+    the ids of these rows, and `most` is the highest number (`review.samples`).
+
+    Returns:
+        Rows like the last of each request, with the next number; and what a person should know, in sentences.
+    """
+    in_flight = known.filter(pl.col("state").is_in(_OPEN))["row_id"]
+    not_to_buy = known.filter(~pl.col("to_buy"))["job_key"]
+    to_buy = jobs.filter(~pl.col("key").is_in(not_to_buy.implode()))["row_id"]
+    waits = pl.col("row_id").is_in(pl.concat([in_flight, to_buy]).implode())
+    ends = _last(jobs.filter(pl.col("row_id").is_in(rejected.implode()) & ~waits))
+    more = ends.with_columns(pl.col("sample") + 1).filter(pl.col("sample") <= most)
+    used_up = ends.join(more, on="row_id", how="anti")["row_id"].n_unique()
+    notes = []
+    if more.height:
+        numbers = more["sample"].unique().sort().to_list()
+        samples = f"sample{'s' if len(numbers) > 1 else ''} {' and '.join(map(str, numbers))}"
+        rows = _rows_have(more["row_id"].n_unique())
+        notes.append(f"{rows} only rejected files: bought again, {samples} of {most}")
+    if used_up:
+        limit = f"at most {most} of a row are bought (review.samples)"
+        notes.append(f"{_rows_have(used_up)} only rejected files and no sample left: {limit}")
+    return more, notes
+
+
+def _rows_have(count: int) -> str:
+    return f"{counted(count, 'row')} {'has' if count == 1 else 'have'}"
+
+
+def _last(jobs: pl.DataFrame) -> pl.DataFrame:
+    """The last sample of each request."""
+    return jobs.sort("sample", maintain_order=True).unique(_REQUEST, keep="last", maintain_order=True)
+
+
 # ---- what is bought, and not offered any more
 
 
 def _kept(not_offered: pl.DataFrame, jobs: pl.DataFrame, known: pl.DataFrame, batch: str) -> pl.DataFrame:
     """Rows of the plan for jobs that are bought and could not be bought now; the price is what was quoted."""
     not_offered = not_offered.with_row_index("place")
-    not_offered = _placed(not_offered, again.higher_samples(not_offered, known)).drop("place")
+    not_offered = _placed(not_offered, _higher_samples(not_offered, known)).drop("place")
     bought = known.filter(pl.col("state").is_in(MAY_COST)).select("job_key", "type", "model", "quoted")
     found = keyed(not_offered, batch).join(bought, left_on="key", right_on="job_key", maintain_order="left")
     found = found.filter(~pl.col("key").is_in(jobs["key"].implode()))

@@ -88,10 +88,8 @@ async def _unknown_to(ledger: Ledger, settings: BatchSettings) -> str:
 
 
 async def taken_names(jobs: pl.DataFrame, settings: Settings, ledger: Ledger) -> str:
-    """How many of the first names to buy, of jobs with `to_buy`, are those of files that the ledger does not
-    know; empty if none.
-
-    Nothing is said where names have the generation's id, or where the storage does not say what it has.
+    """How many of the first names to buy are those of files that the ledger does not know; empty if none, if
+    names have the generation's id, and if the storage does not say what it has.
     """
     if "{generation_id" in settings.storage.key:
         return ""

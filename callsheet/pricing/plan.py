@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import polars as pl
 import sqlalchemy as sa
@@ -25,7 +25,7 @@ from callsheet.batches.columns import Columns
 from callsheet.batches.read import Batch
 from callsheet.cells import rejects
 from callsheet.config.settings import BatchSettings, Settings
-from callsheet.errors import InputError, StorageError
+from callsheet.errors import StorageError
 from callsheet.files import PartialFile
 from callsheet.ledger import marks, queries
 from callsheet.ledger.ledger import Ledger
@@ -47,7 +47,6 @@ QUOTE = "quote.parquet"
 _COUNTS = ("rows", "rejected_rows", "unpriced", "left_out")
 _SLICE = 16_384  # jobs whose hashes are made at once
 _REJECTS = ".rejects.parquet"
-_UNREADABLE = (KeyError, ValueError, OSError, pl.exceptions.PolarsError)
 
 
 @dataclass(frozen=True)
@@ -55,18 +54,14 @@ class Plan:
     """A plan, as it is on disk.
 
     Attributes:
-        path: `plan.parquet`.
-        batch: the batch's name.
         rows: rows of the batch file, rejected ones too.
         rejected_rows: rows with at least one reject. With a matrix, a row may be rejected in part.
         unpriced: prompt rows for which the catalogue has no price (bought or not).
         made_at: when the catalogue was read.
-        catalogue: the models and rates from which the prices come.
         notes: what a person should know of how the rows were read and became jobs, in sentences.
-        columns: how the columns of the batch file are used.
         left_out: how many rows `input.where` leaves out; they are none of `rows`.
         table: what can be bought: the rows of `plan.parquet`.
-        rejects: what is wrong with the rejected rows (`rows.rejects`), sorted by line; rows without a price
+        rejects: what is wrong with the rejected rows (`cells.rejects`), sorted by line; rows without a price
             too, unless the config allows them.
     """
 
@@ -82,7 +77,6 @@ class Plan:
     left_out: int
     table: pl.DataFrame = field(repr=False, compare=False)
     rejects: pl.DataFrame = field(repr=False, compare=False)
-    currency: Literal["USD"] = "USD"
 
     @property
     def jobs(self) -> int:
@@ -91,17 +85,14 @@ class Plan:
 
     @property
     def quoted(self) -> Decimal:
-        """The sum of all prices, in `currency`."""
+        """The sum of all prices, in US dollars."""
         return Decimal(self.table["price"].sum() or 0)
 
     def jobs_in_order(
         self, of_type: ModelType | None = None, among: pl.Series | None = None
     ) -> Iterator[Job]:
-        """The jobs that can be bought, in the file's order.
-
-        Args:
-            of_type: only those of this type.
-            among: only those for which it is true: a Boolean for every job.
+        """The jobs that can be bought, in the file's order; with `among`, a Boolean for every job, only those
+        for which it is true.
         """
         rows = self.table if among is None else self.table.filter(among)
         return _jobs(rows.filter(type=of_type.value) if of_type else rows)
@@ -164,9 +155,6 @@ def make_plan(
     """Prices a batch and freezes it. Reads local and S3 reference images; call it in a thread.
 
     Args:
-        batch: the rows.
-        catalogue: the live models, as they were at `now`.
-        settings: the config.
         path: where the plan is written, in one step; an older one is replaced.
         now: when the catalogue was read.
         known: what the ledger has of the batch (`queries.requests`); None where it has nothing.
@@ -205,20 +193,14 @@ def make_plan(
     return plan
 
 
-def open_plan(path: Path) -> Plan:
-    """Reads `plan.parquet` back.
-
-    Raises:
-        InputError: there is no plan, or it cannot be read.
-    """
-    try:
+def open_plan(path: Path) -> Plan | None:
+    """Reads `plan.parquet` back; None where there is none that can be read."""
+    with suppress(KeyError, ValueError, OSError, pl.exceptions.PolarsError):
         content = path.read_bytes()  # once: another run may replace the file
         metadata = pl.read_parquet_metadata(content)
         about = json.loads(metadata["callsheet.plan"])
         models = [Model.model_validate(model) for model in json.loads(metadata["callsheet.catalogue"])]
         table = pl.read_parquet(content)
-        if missing := {*COLUMNS} - {*table.columns}:
-            raise ValueError(f"it has no column {', '.join(sorted(missing))}")
         return Plan(
             path=path,
             **{name: about[name] for name in _COUNTS},
@@ -227,11 +209,10 @@ def open_plan(path: Path) -> Plan:
             catalogue={model.id: model for model in models},
             notes=tuple(about["notes"]),
             columns=Columns(**about["columns"]),
-            table=table,
+            table=table.select(COLUMNS),
             rejects=pl.read_parquet(path.with_suffix(_REJECTS), glob=False),
         )
-    except _UNREADABLE as error:
-        raise InputError(f"{path}: is not a plan that can be read: {error}") from None
+    return None
 
 
 def _write(plan: Plan) -> None:
@@ -316,10 +297,8 @@ def last_plan(settings: BatchSettings, name: str = PLAN) -> Plan | None:
     """The batch's plan in the work folder, or with `QUOTE` what was priced last; None if there is none that
     can be read.
     """
-    with suppress(InputError):
-        if (plan := open_plan(work_folder(settings) / name)).batch == settings.batch:
-            return plan
-    return None
+    plan = open_plan(work_folder(settings) / name)
+    return plan if plan and plan.batch == settings.batch else None
 
 
 def lines_of_last_plan(settings: BatchSettings, keys: Collection[str]) -> dict[str, int]:

@@ -43,12 +43,10 @@ class Quote:
     """What buying the rest of a plan would cost, known before anything is spent. Money is in US dollars.
 
     Attributes:
-        plan: the frozen plan.
-        table: its jobs next to the ledger (`standing.with_standing`); nothing is to buy that is not chosen.
-        budget: the config's budget.
-        balance: the workspace's balance.
+        table: the plan's jobs next to the ledger (`standing.with_standing`); nothing is to buy that is not
+            chosen.
         totals: the batch so far, by the ledger.
-        used_today: what counts against `budget.per_day` already (`leases.used_today`).
+        used_today: what counts against `budget.per_day` already.
         rpm: submissions a minute by model type, where config or ledger know them.
         rejects: the path or URL of rejects.csv.
         known_rates: the catalogue's entries, by model, at which the batch last bought or was approved.
@@ -57,12 +55,10 @@ class Quote:
             approved that; otherwise none.
         accepted: what jobs were charged at most before somebody approved, where it was more than quoted.
         tries: how often a job may be bought, where doubts are bought again (`on_doubt: retry`).
-        choice: which jobs of the batch it is about.
         chosen: whether a job is chosen, for every job in the plan's order; None where all are.
         left_out: how many jobs are to buy that are not chosen.
         pilot_jobs: whether a job is one of the pilot, which is bought before the rest, for every job in the
             plan's order; None without a pilot, and where it is all that there is to buy.
-        is_approved: a person has said yes to it.
         is_pilot: it is the part of a quote that is the pilot (`pilot`).
         warnings: what a person should look at before anything is bought, in words.
     """
@@ -174,7 +170,7 @@ class Quote:
     def price(self) -> str:
         """What is to pay, in a few words, with the most that it can come to where that is more."""
         most = f", at most {dollars(self.at_most)}" if self.at_most > self.quoted else ""
-        return f"{dollars(self.quoted)} {self.plan.currency}{most}"
+        return f"{dollars(self.quoted)} USD{most}"
 
     @property
     def budget_left(self) -> Decimal | None:
@@ -227,9 +223,11 @@ class Quote:
         """The rates that are not those at which the batch last bought or was approved, a line each."""
         return changed_rates(self.known_rates, self.plan.catalogue, self.models)
 
-    def as_json(self) -> dict[str, Any]:
-        """What `quote --json` prints (docs/commands.md, "JSON"); null without a limit or a pilot."""
-        figures = {
+    def figures(self) -> dict[str, Any]:
+        """What `quote --json` prints (docs/commands.md, "JSON"), money as Decimal; None without a limit or
+        a pilot.
+        """
+        return {
             "batch": self.plan.batch,
             "rows": self.plan.rows,
             "rejected_rows": self.plan.rejected_rows,
@@ -247,12 +245,16 @@ class Quote:
             "pilot_to_buy": self.pilot.to_buy if self.pilot else None,
             "pilot_quoted": self.pilot.quoted if self.pilot else None,
             "balance": self.balance,
-            "currency": self.plan.currency,
+            "currency": "USD",
             "plan": str(self.plan.path),
             "rejects": self.rejects,
             "warnings": list(self.warnings),
             **first_look.as_json(self.plan),
         }
+
+    def as_json(self) -> dict[str, Any]:
+        """The same as JSON has it: money is text."""
+        figures = self.figures()
         return {name: dollars(each) if isinstance(each, Decimal) else each for name, each in figures.items()}
 
 

@@ -7,14 +7,14 @@ Money is `Decimal`, from the catalogue's text on; nothing is guessed, and nothin
 from __future__ import annotations
 
 import difflib
+import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from types import MappingProxyType
 from typing import Any
 
-from callsheet.pricing.nearest import nearest, ratio_of_pixels
 from callsheet.records import ModelType, Price
 from callsheet.service.models import Catalogue, Model
 
@@ -25,6 +25,17 @@ REFERENCE = "reference_image"
 ROLES = ("first_frame", "last_frame", REFERENCE)
 MOST_IMAGES = 20
 """INTERFACE 8: images in a request."""
+
+_PIXELS = re.compile(r"\s*(\d{2,5})\s*[x*\u00d7]\s*(\d{2,5})\s*", re.IGNORECASE)
+_RATIO = re.compile(r"\s*(\d+(?:\.\d+)?)\s*[:x/*\u00d7-]\s*(\d+(?:\.\d+)?)\s*", re.IGNORECASE)
+CLOSE = 1.03
+"""How many times a ratio may be another one and still be taken for it: the pixels of a ratio are rounded."""
+
+_WORDS = {
+    **dict.fromkeys(("landscape", "horizontal", "wide", "widescreen"), "16:9"),
+    **dict.fromkeys(("portrait", "vertical", "tall"), "9:16"),
+    "square": "1:1",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +67,7 @@ class Reject:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What will be sent, with all defaults filled in, and its price.
-
-    Attributes:
-        parameters: `model`, and those of `aspect_ratio`, `duration`, `output_format`, `resolution` and
-            `sound` that the request has.
-        price: None if the catalogue has no price.
-        unpriced: why there is no price; empty if there is one.
-    """
+    """What will be sent, with all defaults filled in, and its price; or why the catalogue has none."""
 
     type: ModelType
     parameters: Mapping[str, str | int | bool]
@@ -86,11 +90,8 @@ def offer(
 ) -> Offer | Reject:
     """Resolves and prices one combination.
 
-    Args:
-        wanted: what the row asks for.
-        catalogue: the live models.
-        defaults: the config's for `output_format`, `duration` and `sound`, which only one type of model
-            takes; the other type ignores them.
+    `defaults` are the config's for `output_format`, `duration` and `sound`, which only one type of model
+    takes; the other type ignores them.
     """
     try:
         return _offered(wanted, _model(wanted.model, catalogue), defaults)
@@ -158,13 +159,46 @@ def _chosen(column: str, value: Any, offered: tuple[Any, ...], model: Model) -> 
     if value is None:
         return offered[0] if offered else None
     if value not in offered:
-        if column == "aspect_ratio" and (ratio := ratio_of_pixels(value, offered)):
+        if column == "aspect_ratio" and (ratio := _ratio_of_pixels(value, offered)):
             return ratio
         offers = f"it offers {_listed(offered)}" if offered else f"it takes no {column}"
-        meant = nearest(column, value, offered)
+        meant = _nearest(column, value, offered)
         guess = f"; did you mean {meant}?" if meant is not None and len(offered) > 1 else ""
         raise _Rejected(column, value, f"{column} {value} is not offered by {model.id}; {offers}{guess}")
     return value
+
+
+def _ratio_of_pixels(text: str, offered: Sequence[str]) -> str | None:
+    """The offered aspect ratio of a size in pixels (`1820x1024`), within 3 %; None where there is none."""
+    match = _PIXELS.fullmatch(text)
+    if not match or min(int(match[1]), int(match[2])) < 64:
+        return None
+    return next(iter(_by_distance(int(match[1]) / int(match[2]), offered, CLOSE)), None)
+
+
+def _nearest(column: str, value: Any, offered: Sequence[Any]) -> Any:
+    """The offered value that a wrong one may mean; None where none is near."""
+    if column == "duration":
+        return min(offered, key=lambda each: (abs(each - value), each), default=None)
+    text = str(value).strip().lower()
+    if column == "aspect_ratio":
+        match = _RATIO.fullmatch(_WORDS.get(text, text))
+        if match and float(match[1]) and float(match[2]):
+            return next(iter(_by_distance(float(match[1]) / float(match[2]), offered, 2)), None)
+    names = {str(each).lower(): each for each in offered}
+    begins = [name for name in names if name.startswith(text) or text.startswith(name)]
+    close = begins or difflib.get_close_matches(text, names, n=1)
+    return names[close[0]] if close else None
+
+
+def _by_distance(ratio: float, offered: Sequence[str], most: float) -> list[str]:
+    """The offered ratios that differ by less than so many times, the nearest first."""
+    distances = {}
+    for each in offered:
+        if (match := _RATIO.fullmatch(each)) and float(match[1]) and float(match[2]):
+            other = float(match[1]) / float(match[2])
+            distances[each] = max(ratio / other, other / ratio)
+    return sorted((each for each in distances if distances[each] <= most), key=distances.__getitem__)
 
 
 def _check_images(wanted: Combination, model: Model) -> None:

@@ -59,13 +59,10 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class RequestImage:
-    """An image as the plan's request has it.
+    """An image as the plan's request has it: a URL that the service fetches, a data URL, or `sha256:<hex>`.
 
-    Attributes:
-        url: a URL that the service fetches, a data URL, or `sha256:<hex>` for an image that is inlined later.
-        sha256: in hex, for an image that is inlined later.
-        added_bytes: by how many bytes the request grows when the image is inlined.
-        place: where an image that is inlined later is read: a path or an `s3://` URL.
+    That last one is inlined later, by which the request grows by so many bytes; it is read at `place`, a path
+    or an `s3://` URL.
     """
 
     url: str
@@ -75,24 +72,18 @@ class RequestImage:
 
 
 def parse_references(cells: Mapping[str, str | None]) -> list[Reference] | Reject:
-    """The images that a row's four cells name, in the order of the request.
-
-    Args:
-        cells: `images` (a JSON list of {url, role} or of addresses), then `first_frame`, `last_frame`,
-            `reference_image` (one or more, separated by '|').
+    """The images that a row's four cells name, in the order of the request: `images` (a JSON list of
+    {url, role} or of addresses), then `first_frame`, `last_frame`, `reference_image` (one or more, separated
+    by '|').
     """
     text = cells["images"] or "[]"
     try:
-        listed = [
-            Reference(item, None, "images")
-            if isinstance(item, str)
-            else Reference(item.url, item.role, "images")
-            for item in _LIST.validate_json(text)
-        ]
+        items = [_Listed(url=item) if isinstance(item, str) else item for item in _LIST.validate_json(text)]
     except ValidationError as error:
         reason = error.errors(include_url=False)[0]["msg"]
         expected = 'expected [{"url": "...", "role": "..."}], or a list of addresses'
         return Reject("images", text, f"is not a JSON list of images ({reason}); {expected}")
+    listed = [Reference(item.url, item.role, "images") for item in items]
     for role in ROLES:
         sources_of_role = (source.strip() for source in (cells[role] or "").split("|"))
         listed += [Reference(source, role, role) for source in sources_of_role if source]
@@ -102,11 +93,8 @@ def parse_references(cells: Mapping[str, str | None]) -> list[Reference] | Rejec
 def examine(source: str, file: str = "", endpoint_url: str | None = None) -> RequestImage | str:
     """An image source as the request has it, or why it cannot be sent. Reads local and S3 files.
 
-    Args:
-        source: a path, or an `https://`, `s3://` or `data:` URL. A relative path is looked for beside `file`,
-            then in the working directory.
-        file: the path or `s3://` URL of the batch file that names it.
-        endpoint_url: `storage.endpoint_url`, for images on S3.
+    It is a path, or an `https://`, `s3://` or `data:` URL. A relative path is looked for beside `file`, the
+    batch file that names it, then in the working directory.
     """
     if source.startswith("https://"):
         is_address = _ADDRESS.fullmatch(source)
@@ -157,10 +145,6 @@ def _data_url_problem(url: str) -> str | None:
 async def fill(job: Job, *, endpoint_url: str | None = None) -> dict[str, Any]:
     """The request's body exactly as it is sent: each `sha256:<hex>` is replaced by the image as a data URL.
 
-    Args:
-        job: a job of the plan.
-        endpoint_url: `storage.endpoint_url`.
-
     Raises:
         InputError: an image cannot be read, or is not the one that was priced.
     """
@@ -174,13 +158,12 @@ def _filled_images(job: Job, endpoint_url: str | None) -> list[dict[str, Any]]:
     images = []
     for image in job.request["images"]:
         sha256 = image["url"].removeprefix(_PLACEHOLDER)
-        if source := job.inlined.get(sha256):
-            try:
-                image = image | {"url": _data_url(source, sha256, endpoint_url)}  # noqa: PLW2901
-            except InputError as error:
-                message = f"row {job.row_id}: the image {source}{error.message}"
-                raise InputError(message, hint=error.hint) from None
-        images.append(image)
+        source = job.inlined.get(sha256)
+        try:
+            images.append(image | {"url": _data_url(source, sha256, endpoint_url)} if source else image)
+        except InputError as error:
+            message = f"row {job.row_id}: the image {source}{error.message}"
+            raise InputError(message, hint=error.hint) from None
     return images
 
 

@@ -20,13 +20,12 @@ _ENDED = (*DELIVERED, State.FAILED)
 def with_standing(
     jobs: pl.DataFrame, known: pl.DataFrame, stored: pl.DataFrame | None = None
 ) -> pl.DataFrame:
-    """The jobs of a plan with what the ledger says about each.
+    """The jobs of a plan with what the ledger has of the batch; all others are to buy.
 
-    Args:
-        jobs: the plan's table.
-        known: `job_key`, `state` and `to_buy` of what the ledger has of the batch; all other jobs are to buy.
-        stored: what other batches have stored, where a job takes that as `Ledger.reserve` will decide
-            (`queries.reusable_requests`).
+    `known` has the `job_key`, `state` and `to_buy` of these.
+
+    Where a job takes what other batches have stored, as `Ledger.reserve` will decide, `stored` has that
+    (`queries.reusable_requests`).
 
     Returns:
         The same rows with three Booleans: `to_buy` (a run buys it), `bought` (it is accepted, stored or lost,

@@ -5,12 +5,12 @@ Pure: no files, no network. Only values are used that a file's cell can have.
 
 from __future__ import annotations
 
-import csv
-import io
 from dataclasses import dataclass
 from decimal import Decimal
 from itertools import product
 from operator import itemgetter
+
+import polars as pl
 
 from callsheet.pricing.rates import Combination, Offer, offer
 from callsheet.records import ModelType
@@ -34,12 +34,8 @@ _PROMPTS = {
 
 @dataclass(frozen=True, slots=True)
 class Starter:
-    """A first batch.
-
-    Attributes:
-        rows: values of `COLUMNS`; the cheapest first. At least one.
-        quoted: what it costs, in dollars.
-        without: the types of models of which the catalogue has none with a price.
+    """A first batch: values of `COLUMNS`, at least one row, the cheapest first; what it costs, in dollars;
+    and the types of models of which the catalogue has none with a price.
     """
 
     rows: list[dict[str, str]]
@@ -49,11 +45,8 @@ class Starter:
     def as_csv(self) -> str:
         """The rows as a batch file, without the columns that no row uses."""
         used = [name for name in COLUMNS if name == "model" or any(row.get(name) for row in self.rows)]
-        text = io.StringIO(newline="")
-        writer = csv.DictWriter(text, used, restval="", extrasaction="ignore", lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(self.rows)
-        return text.getvalue()
+        rows = [{name: row.get(name) or None for name in used} for row in self.rows]
+        return pl.DataFrame(rows, dict.fromkeys(used, pl.String)).write_csv()
 
 
 def starter(catalogue: Catalogue) -> Starter:
@@ -76,10 +69,8 @@ def starter(catalogue: Catalogue) -> Starter:
             ratios = [*filter(_is_cell, catalogue[cells["model"]].supported_aspect_ratios)]
             ratio = {"aspect_ratio": ratios[number % len(ratios)]} if ratios else {}
             priced.append((price, {"id": row_id, "prompt": prompt, **cells, **ratio}))
-    priced.sort(key=itemgetter(0))
-    if priced:
-        rows = [row for _, row in priced]
-    else:
+    rows = [row for _, row in sorted(priced, key=itemgetter(0))]
+    if not rows:
         row_id, prompt = _PROMPTS[ModelType.IMAGE][0]
         named = (model.id for model in catalogue.values() if model.type in _PROMPTS and _is_cell(model.id))
         rows = [{"id": row_id, "prompt": prompt, "model": next(named, "")}]

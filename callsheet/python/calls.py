@@ -74,17 +74,7 @@ class QuotedBatch(Record):
     @classmethod
     def of(cls, quote: Quote) -> Self:
         """The quote without what it was made from."""
-        money = {
-            "quoted": quote.quoted,
-            "at_most": quote.at_most,
-            "budget_limit": quote.budget.limit,
-            "budget_left": quote.budget_left,
-            "budget_per_day": quote.budget.per_day,
-            "budget_left_today": quote.day_left,
-            "pilot_quoted": quote.pilot.quoted if quote.pilot else None,
-            "balance": quote.balance,
-        }
-        return cls(**quote.as_json() | money)
+        return cls(**quote.figures())
 
 
 async def quote(config: Config, rows: Rows | None, settings: Values | None) -> QuotedBatch:

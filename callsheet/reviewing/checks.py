@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 
 from callsheet.config.settings import Checks
-from callsheet.pricing.nearest import CLOSE
+from callsheet.pricing.rates import CLOSE
 from callsheet.report.contact_sheet.thumbnails import Seen
 
 _NEAR = 4  # of 64 bits: of the same image saved anew at most 3 differ, of unlike ones rarely fewer than 10

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from zipfile import ZipFile
 
 import pytest
 from hypothesis import given
@@ -18,41 +17,6 @@ from tests.batches.conftest import places, prompts, settings
 TEXT = st.text(
     st.characters(exclude_categories=["Cs", "Cc"]) | st.sampled_from("\n\t"), min_size=1, max_size=30
 )
-
-
-def workbook(path: Path, sheet: str, rows: list[list[str]]) -> None:
-    """An Excel workbook of one sheet, as small as one can be."""
-    cells = "".join(
-        f'<row r="{number}">'
-        + "".join(
-            f'<c r="{column}{number}" t="inlineStr"><is><t>{cell}</t></is></c>'
-            for column, cell in zip("AB", row, strict=False)
-        )
-        + "</row>"
-        for number, row in enumerate(rows, 1)
-    )
-    ns, of = (
-        "http://schemas.openxmlformats.org",
-        "application/vnd.openxmlformats-officedocument.spreadsheetml",
-    )
-    office, links = f"{ns}/officeDocument/2006/relationships", f"{ns}/package/2006/relationships"
-    parts = {
-        "[Content_Types].xml": f'<Types xmlns="{ns}/package/2006/content-types">'
-        '<Default Extension="rels" ContentType="application/vnd.openxmlformats-package.relationships+xml"/>'
-        f'<Override PartName="/xl/workbook.xml" ContentType="{of}.sheet.main+xml"/>'
-        f'<Override PartName="/xl/worksheets/sheet1.xml" ContentType="{of}.worksheet+xml"/></Types>',
-        "_rels/.rels": f'<Relationships xmlns="{links}"><Relationship Id="r" Type="{office}/officeDocument" '
-        'Target="xl/workbook.xml"/></Relationships>',
-        "xl/workbook.xml": f'<workbook xmlns="{ns}/spreadsheetml/2006/main" xmlns:r="{office}"><sheets>'
-        f'<sheet name="{sheet}" sheetId="1" r:id="s"/></sheets></workbook>',
-        "xl/_rels/workbook.xml.rels": f'<Relationships xmlns="{links}"><Relationship Id="s" Type="{office}'
-        '/worksheet" Target="worksheets/sheet1.xml"/></Relationships>',
-        "xl/worksheets/sheet1.xml": f'<worksheet xmlns="{ns}/spreadsheetml/2006/main"><sheetData>{cells}'
-        "</sheetData></worksheet>",
-    }
-    with ZipFile(path, "w") as file:
-        for name, content in parts.items():
-            file.writestr(name, content)
 
 
 # ---- prompt lists
@@ -101,12 +65,8 @@ def test_a_glob_of_texts_is_a_row_for_each_file_with_the_file_s_name_as_its_id(t
         ("harbour", "A harbour at dusk, the lamps lit", 1),
         ("owl", "An owl", 2),
     ]
-
-
-def test_of_several_texts_one_with_several_lines_is_refused(tmp_path):
-    (tmp_path / "a.txt").write_text("A harbour\nat dusk\n")
-    (tmp_path / "b.txt").write_text("An owl\n")
-    with pytest.raises(InputError, match=r"a\.txt: has 2 lines"):
+    (tmp_path / "owl.txt").write_text("An owl\non a fence post\n")
+    with pytest.raises(InputError, match=r"owl\.txt: has 2 lines"):
         read_batch(settings(tmp_path / "*.txt"))
 
 
@@ -116,7 +76,7 @@ def test_of_several_texts_one_with_several_lines_is_refused(tmp_path):
 def test_json_lines_are_rows_and_a_broken_one_is_rejected_with_its_line(batch):
     read = batch(
         '{"prompt": "a bench", "include": [{"class": "bench", "count": 1}]}\n\n{"prompt": \n'
-        '{"prompt": "a cat", "late": true, "id": 12345678901234567890}\n7\n"an owl"\n',
+        '{"prompt": "a cat", "late": true, "id": 12345678901234567890}\n7\n"an owl"\n{"prompt": "\\ud83d"}\n',
         "x.jsonl",
     )
     assert prompts(read) == [(1, "a bench"), (4, "a cat"), (6, "an owl")]
@@ -128,6 +88,7 @@ def test_json_lines_are_rows_and_a_broken_one_is_rejected_with_its_line(batch):
     assert [(line, reason) for line, _, reason in places(read)] == [
         (3, "is not JSON: Expecting value at character 12"),
         (5, "is neither an object nor a text"),
+        (7, "has half a character: a \\ud... without its other half"),
     ]
 
 
@@ -139,11 +100,8 @@ def test_json_lines_are_rows_and_a_broken_one_is_rejected_with_its_line(batch):
         ('{\n"k1": {"prompt": "a"},\n"k2": "b"}', [(2, "a"), (3, "b")]),
     ],
 )
-def test_a_json_file_is_a_list_or_an_object_of_rows(batch, document, rows):
+def test_a_json_file_is_a_list_or_an_object_of_rows_whose_keys_are_their_ids(batch, document, rows):
     assert prompts(batch(document, "x.json")) == rows
-
-
-def test_the_keys_of_an_object_are_the_ids(batch):
     read = batch('{"k1": {"prompt": "a"}, "k2": {"prompt": "b", "id": "own"}}', "x.json")
     assert read.rows["row_id"].to_list() == ["k1", "own"]
 
@@ -158,8 +116,8 @@ def test_the_request_lines_of_another_provider_are_read_by_dotted_names(batch):
 @pytest.mark.parametrize(
     ("document", "message"),
     [
-        ('[{"prompt": "a"}\n {"prompt": "b"}]', "line 2: is not JSON: Expecting ,"),
-        ('[{"prompt": "a"}', "line 2: is not JSON: Expecting ,"),
+        ('[{"prompt": "a"}\n {"prompt": "b"}]', "line 2: is not JSON: Expecting ',' delimiter"),
+        ('[{"prompt": "a"}', "line 2: is not JSON: Expecting ',' delimiter"),
         ('[{"prompt": "a"}] x', "line 1: is not JSON: Extra data"),
         ('{"prompts": [{"prompt": "a"}]}', "has no rows"),
         ('{a: "b"}', "line 1: is not JSON"),
@@ -173,10 +131,6 @@ def test_the_request_lines_of_another_provider_are_read_by_dotted_names(batch):
 )
 def test_what_is_no_rows_is_refused_with_its_place(error_of, document, message):
     assert message in error_of(document, "x.json")
-
-
-def test_half_a_character_is_rejected_with_its_line(batch):
-    assert places(batch('{"prompt": "\\ud83d"}\n{"prompt": "x"}', "x.jsonl"))[0][0] == 1
 
 
 @quick(max_examples=20, deadline=None)
@@ -200,32 +154,28 @@ def test_each_prompt_of_a_json_file_or_a_list_is_sent_whole_or_refused(tmp_path_
 # ---- headers and hints
 
 
-def test_a_header_is_found_below_a_title(batch, tmp_path):
+def test_a_header_is_found_below_a_title(batch):
     text = "Spring campaign - shot list,,\n,,\n\nid,prompt,aspect_ratio\n1,A lighthouse at dawn,16:9\n"
     assert batch(text).rows.select("line", "row_id", "prompt").rows() == [(5, "1", "A lighthouse at dawn")]
-    workbook(tmp_path / "x.xlsx", "Plan B", [["Shots", ""], [], ["id", "prompt"], ["1", "A lighthouse"]])
-    read = read_batch(settings(tmp_path / "x.xlsx", sheet="Plan B"))
+    titled = Path(__file__).parents[1] / "data" / "titled.xlsx"  # its title is on line 1, and line 2 is blank
+    read = read_batch(settings(titled, sheet="Plan B"))
     assert read.rows.select("line", "row_id", "prompt").rows() == [(4, "1", "A lighthouse")]
     with pytest.raises(InputError, match="there is no sheet 'Plan A'; the sheets are Plan B"):
-        read_batch(settings(tmp_path / "x.xlsx", sheet="Plan A"))
+        read_batch(settings(titled, sheet="Plan A"))
 
 
-HINTS = {
-    "Anime,A nun on a white background\nAnime,A girl under an umbrella\n": (
-        "category,prompt_en",
-        "prompt_en",
-    ),
-    "1,A nun on a white background\n2,A girl under an umbrella\n": ("n°,Bild", "Bild"),
-    "a,blurry text everywhere and more of it,b\n": ("k,negative_prompt,caption", "caption"),
-    "https://example.com/a/very/long/address/of/a/picture,a cat\n": ("url,words", "words"),
-    "x,따뜻한 아침\n": ("번호,문구: 하나", '"문구: 하나"'),
-}
-
-
-@pytest.mark.parametrize("rows", HINTS)
-def test_the_hint_names_the_column_that_has_the_prompts(tmp_path, rows):
-    header, name = HINTS[rows]
-    (tmp_path / "x.csv").write_text(f"{header}\n{rows}")
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("category,prompt_en\nAnime,A nun on a white background\nAnime,A girl at sea\n", "prompt_en"),
+        ("n°,Bild\n1,A nun on a white background\n2,A girl at sea\n", "Bild"),
+        ("k,negative_prompt,caption\na,blurry text everywhere and more of it,b\n", "caption"),
+        ("url,words\nhttps://example.com/a/very/long/address/of/a/picture,a cat\n", "words"),
+        ("번호,문구: 하나\nx,따뜻한 아침\n", '"문구: 하나"'),
+    ],
+)
+def test_the_hint_names_the_column_that_has_the_prompts(tmp_path, text, name):
+    (tmp_path / "x.csv").write_text(text)
     with pytest.raises(InputError) as caught:
         read_batch(settings(tmp_path / "x.csv"))
     assert caught.value.hint == f"Name the file's column in input.columns, for example {{prompt: {name}}}."
@@ -241,11 +191,8 @@ def test_a_file_without_a_header_is_said_with_the_line_that_it_lacks(tmp_path):
 def test_a_ragged_line_of_a_file_with_one_column_says_what_to_do(batch):
     read = batch("prompt\nA dragon\nIn a forest, a dragon woke up.\n")
     ((line, _, reason),) = places(read)
-    assert (line, "stands in quotes" in reason, ".txt: then each line is a prompt" in reason) == (
-        3,
-        True,
-        True,
-    )
+    assert (line, reason[-45:]) == (3, "name ends in .txt: then each line is a prompt")
+    assert "stands in quotes" in reason
 
 
 def test_a_prompt_column_in_other_capitals_is_taken_and_said(batch):
@@ -264,11 +211,6 @@ def test_a_column_is_released_and_an_id_is_made_of_columns(batch):
     assert read.rows["row_id"].to_list() == ["anime-000", "portrait-000"]
     assert read.rows["carried"].to_list()[0] == {"category": "anime", "id": "000"}
     assert places(read) == [(4, "category", "is empty, and input.id needs it")]
-
-
-def test_a_repeated_id_says_how_to_have_another(batch):
-    ((_, _, reason),) = places(batch("category,id,prompt\nanime,000,A nun\nportrait,000,A sailor\n"))
-    assert reason.startswith("line 2 has this id already; input.id makes one")
 
 
 def test_values_of_cells_are_replaced_and_rows_are_chosen(batch):

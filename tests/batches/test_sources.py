@@ -133,12 +133,9 @@ def not_a_file(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return str(path)
 
 
-def test_an_image_that_is_not_a_regular_file_is_an_error(not_a_file):
+def test_an_image_or_a_batch_that_is_not_a_regular_file_is_an_error(not_a_file):
     with pytest.raises(InputError, match="cannot be read: it is not a regular file"):
         sources.read_file(not_a_file, 100)
-
-
-def test_a_batch_that_is_not_a_regular_file_is_an_error(not_a_file):
     with pytest.raises(InputError, match=r"is not a regular file|is a folder") as caught:
         read_batch(settings(not_a_file))
     assert not_a_file in caught.value.message

@@ -37,14 +37,9 @@ def test_a_field_and_an_override_of_the_same_setting_are_an_error(write, overrid
     assert "Leave the field empty" in caught.value.hint
 
 
-def test_a_wrong_override_is_said_to_be_one(write):
-    with pytest.raises(ConfigError, match=r"--set limit: must look like a\.b=value"):
-        load_form(str(write(CONFIG)), ["limit"], budget=BudgetForm(limit="2"))
-
-
 @pytest.mark.parametrize("wrong", ["abc", "-1", "NaN", "Infinity", 0.1, True, "1.0000001", ""])
 def test_money_is_exact_dollars(wrong):
-    with pytest.raises(ValidationError, match="limit"):
+    with pytest.raises(ValidationError, match="binary float" if isinstance(wrong, float) else "limit"):
         BudgetForm(limit=wrong)
 
 

@@ -6,10 +6,8 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from pydantic import ValidationError
 
 from callsheet.config.load import load, load_ledger
-from callsheet.config.settings import Settings
 from callsheet.errors import ConfigError
 from tests.config.conftest import SMALL, error_message
 
@@ -69,12 +67,6 @@ def test_money_is_exact_however_it_is_written(write, monkeypatch, written):
     assert limit == Decimal("1234567890.123456")
 
 
-def test_money_may_not_be_a_float():
-    sections = {"service": {"base_url": "http://h"}, "input": {"path": "p"}, "budget": {"limit": 0.1}}
-    with pytest.raises(ValidationError, match="binary float"):
-        Settings.model_validate({"batch": "b", **sections})
-
-
 @pytest.mark.parametrize("value", ["null", "{a: b}", "[a]", "[{url: 1}]"])
 def test_a_default_of_a_wrong_type_has_one_error_on_one_line(write, value):
     message = error_message(write(SMALL), f"input.defaults.model={value}")
@@ -98,16 +90,13 @@ def test_values_keep_their_types_and_a_ratio_is_text(write):
         ("limits: {image_rpm: many}", "line 4: `limits.image_rpm` should be a valid integer"),
         ("poll: {interval: 0.01}", "line 4: `poll.interval` should be greater than or equal to 0.1"),
         ("budget: {limit: plenty}", "`budget.limit` should be a valid decimal (it is 'plenty')"),
-        ("budget: {limit: -1}", "`budget.limit` should be greater than or equal to 0"),
         ("budget: {limit: NaN}", "`budget.limit`"),
-        ("budget: {on_exceed: panic}", "`budget.on_exceed` should be 'stop', 'skip' or 'refuse'"),
         ("budget: 25", "`budget` should be"),
         ("on_doubt: maybe", "`on_doubt` should be 'hold' or 'retry'"),
         ("retry_failed: perhaps", "`retry_failed` should be False, True, 'server_error', 'gateway' or"),
         ("attempts: yes", "`attempts` should be a number"),
         ('storage: {key: "{index:03}"}', "is not the name of a column in braces"),
         ('report: {url: "out/{row_id}"}', "`report.url` {row_id} is not a placeholder; expected {batch}"),
-        ("storage: {url: 7}", "line 4: `storage.url` should be a valid string"),
         ('storage: {url: "gs://b/c"}', "line 4: `storage.url` begins with gs://, which is not supported"),
         ('storage: {url: "s3:/b/c"}', "line 4: `storage.url` begins with s3: in place of s3://"),
         ('report: {url: "s3:///c"}', "line 4: `report.url` has no bucket"),
@@ -124,7 +113,6 @@ def test_a_wrong_value_is_named_with_key_and_line(write, line, expected):
     ("key", "value", "expected"),
     [
         ("batch", "a/b", "A-Z, a-z, 0-9, '-', '_' and '.'"),
-        ("batch", "''", "must be 1 to 100"),
         ("service.base_url", "ftp://h", "must begin with http:// or https://"),
         ("batch", "null", "the key `batch` is missing"),
         ("service.base_url", "http://127.0.0.1:65536", "is not a valid address"),
@@ -133,8 +121,6 @@ def test_a_wrong_value_is_named_with_key_and_line(write, line, expected):
         ("input.matrix.samples", "[1, 2]", "cannot set samples: use a column or a default"),
         ("input.matrix.model", "[]", "at least 1 item"),
         ("input.matrix.model", "[a, b, a]", "lists a value of model twice"),
-        ("input.matrix.model", "a", "should be a valid list"),
-        ("input.delimiter", "'||'", "at most 1 character"),
         ("input.template", "a {}", "{} is not the name of a column in braces"),
         ("input.template", "'a {b!r}'", "{b} is not the name of a column in braces"),
         ("input.encoding", "base64", "no text encoding named 'base64'"),

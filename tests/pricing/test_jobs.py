@@ -20,7 +20,7 @@ from callsheet.records import ModelType, canonical
 from tests.pricing.plans import MIXED, NOW, PNG, Maker, jobs
 
 
-def test_every_job_is_priced_in_the_file_s_order(plan):
+def test_every_job_is_priced_in_the_file_s_order_and_what_cannot_be_bought_is_a_reject(plan):
     planned = plan(MIXED)
     assert [(each.row_id, each.sample, each.type, each.quoted) for each in jobs(planned)] == [
         ("a", 1, ModelType.IMAGE, Decimal("0.0833")),
@@ -30,6 +30,12 @@ def test_every_job_is_priced_in_the_file_s_order(plan):
     ]
     assert (planned.rows, planned.rejected_rows, planned.jobs, planned.unpriced) == (6, 3, 4, 1)
     assert (planned.batch, planned.quoted, planned.made_at) == ("shots", Decimal("0.9783"), NOW)
+    listed = planned.rejects.select("line", "column", "value", "reason").rows()
+    assert listed == [
+        (4, "duration", "7", "duration is for videos, and still-1 makes images"),
+        (5, "model", "proof-1", "proof-1 has no rates in the catalogue, which does not mean that it is free"),
+        (6, "model", "reel-9", "the service has no model reel-9; did you mean reel-1?"),
+    ]
 
 
 def test_a_request_has_every_default_filled_in(plan):
@@ -50,15 +56,6 @@ def test_a_request_has_every_default_filled_in(plan):
         "sound": True,
     }
     assert first.carried == {"note": "first"}
-
-
-def test_a_row_that_cannot_be_bought_is_a_reject_with_its_line(plan):
-    listed = plan(MIXED).rejects.select("line", "column", "value", "reason").rows()
-    assert listed == [
-        (4, "duration", "7", "duration is for videos, and still-1 makes images"),
-        (5, "model", "proof-1", "proof-1 has no rates in the catalogue, which does not mean that it is free"),
-        (6, "model", "reel-9", "the service has no model reel-9; did you mean reel-1?"),
-    ]
 
 
 def test_a_rejected_row_is_counted_once_in_each_file(plan, tmp_path):
@@ -94,6 +91,8 @@ def test_a_key_is_the_hash_of_batch_row_sample_and_what_the_row_asks_for(plan):
         "f": {"model": "still-1", "prompt": "a bird"},
     }
     planned = jobs(plan(MIXED))
+    more = jobs(plan(MIXED.replace("png,2,first", "png,3,first")))
+    assert [each.key for each in more if each not in planned] == [more[2].key], "the others keep their keys"
     for each in planned:
         identity = {"asked": asked[each.row_id], "batch": "shots", "row_id": each.row_id}
         identity |= {"sample": each.sample}
@@ -115,13 +114,6 @@ def test_a_request_has_any_prompt_unchanged(tmp_path_factory, prompt):
     assert only.request["prompt"] == prompt
     pair = canonical([only.request, only.sample])
     assert only.request_key == hashlib.sha256(pair.encode()).hexdigest()
-
-
-def test_one_more_sample_keeps_the_keys_of_the_others(plan):
-    one = [each.key for each in jobs(plan("prompt,samples\nx,1\n"))]
-    three = [each.key for each in jobs(plan("prompt,samples\nx,3\n"))]
-    assert three[:1] == one
-    assert len(set(three)) == 3
 
 
 def test_the_matrix_buys_each_row_once_for_every_combination(plan):

@@ -17,7 +17,7 @@ from callsheet.ledger import queries
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.policy import Policy
 from callsheet.pricing.approval import objection
-from callsheet.pricing.facts import as_facts, as_table
+from callsheet.pricing.facts import as_facts, as_table, submission_time
 from callsheet.pricing.plan import Plan, make_plan
 from callsheet.pricing.quote import Quote, make
 from callsheet.records import Generation, Media, ModelType, StoredFile, Usage
@@ -210,9 +210,7 @@ def test_the_budget_is_shown_as_limit_spent_in_flight_and_left(quote):
     [
         ("stop", "1.0190", 5, None),
         ("stop", "0.9782", 3, "3 of 5 jobs; then the budget stops the buying"),
-        ("stop", "0.2000", 2, "2 of 5 jobs; then the budget stops the buying"),
         ("stop", "0.0000", 0, "0 of 5 jobs; then the budget stops the buying"),
-        ("skip", "0.2480", 4, "4 of 5 jobs; the others are left out"),
         ("skip", "0.2479", 3, "3 of 5 jobs; the others are left out"),
         ("refuse", "1.0189", 0, "0 of 5 jobs; nothing is bought, because budget.on_exceed is 'refuse'"),
     ],
@@ -281,18 +279,20 @@ def test_what_is_in_flight_or_in_doubt_leaves_less_for_the_rest(quote):
     assert (lowered.fits, lowered.budget_left) == (0, Decimal(0))
 
 
-def test_the_time_is_a_range_while_the_account_s_limits_are_not_known(quote):
-    many = "prompt,samples\nx,1201\n"
-    assert facts(quote())["Time"] == "about 1 min"
-    assert facts(quote(many))["Time"] == (
-        "2 to 120 min; the account's limit of images a minute is not known yet, 10 to 600 is assumed"
-    )
-    mixed = "prompt,samples,model\nx,201,still-1\ny,31,reel-1\n"
-    assert facts(quote(mixed, limits={"image_rpm": 20}))["Time"] == "at least 10 min, by the limits a minute"
-    assert facts(quote(mixed, limits={"image_rpm": 200}))["Time"] == (
-        "1 to 3 min; the account's limit of videos a minute is not known yet, 10 to 600 is assumed"
-    )
-    assert facts(quote(many, limits={"image_rpm": 120}))["Time"].startswith("at least 10 min")
-    assert facts(quote(many, learned={"image": 240}))["Time"].startswith("at least 5 min")
-    assert facts(quote(many, limits={"image_rpm": 5000}))["Time"] == "about 1 min"
-    assert facts(quote("id,prompt\n1,x\n", states={"1": "bought"}))["Time"] == "0 min: nothing to buy"
+def test_the_time_is_a_range_while_the_account_s_limits_are_not_known():
+    """Limits are assumed to be 10 to 600 a minute; images and videos are submitted at the same time."""
+    many, mixed = {"image": 1201, "video": 0}, {"image": 201, "video": 31}
+    unknown = "min; the account's limit of {}s a minute is not known yet, 10 to 600 is assumed"
+    assert submission_time({"image": 5}, {}) == "about 1 min"
+    assert submission_time(many, {}) == f"2 to 120 {unknown.format('image')}"
+    assert submission_time(mixed, {"image": 20}) == "at least 10 min, by the limits a minute"
+    assert submission_time(mixed, {"image": 200}) == f"1 to 3 {unknown.format('video')}"
+    assert submission_time(many, {"image": 120}).startswith("at least 10 min")
+    assert submission_time(many, {"image": 5000}) == "about 1 min"
+    assert submission_time({"image": 0}, {}) == "0 min: nothing to buy"
+
+
+def test_the_limits_are_the_config_s_and_otherwise_what_a_run_has_learned(quote):
+    made = quote(learned={"image": 240, "video": 30}, limits={"image_rpm": 1})
+    assert made.rpm == {"image": 1, "video": 30}
+    assert facts(made)["Time"] == "at least 3 min, by the limits a minute"
