@@ -102,24 +102,21 @@ def test_everything_may_be_in_the_home_folder(project: Make, monkeypatch: pytest
     assert made.run(*same).submissions == 0
 
 
-def test_a_refused_prompt_is_not_sent_again_with_what_the_service_could_not_make(project: Make) -> None:
+def test_what_failed_is_sent_again_where_a_setting_says_so_and_a_stop_before_it_is_a_stop(
+    project: Make,
+) -> None:
+    """A refused prompt is not sent again with what the service could not make."""
     refused = {"id": "no", "prompt": "a forbidden-test-word", **IMAGE}
     error = {"endpoint": "images", "prompt": "image 0", "nth": [1, 2], "do": "error", "status": 500}
-    made = project([*images(2), refused], faults={"rules": [error]})
+    made = project([refused, *images(2)], faults={"rules": [error]})
     made.set(attempts=2)
-    assert made.run().failed == 2
+    assert (made.run().failed, made.run().exit_code) == (2, 3)
     assert made.run("retry_failed=gateway").submissions == 0
     again = made.run("retry_failed=server_error")
     assert (again.submissions, again.stored, again.failed, again.exit_code) == (1, 2, 1, 3)
-
-
-def test_a_stop_before_failed_jobs_are_sent_again_is_a_stop(project: Make) -> None:
-    """They were to be bought, and are not: that is exit code 4, also where nothing else is left."""
-    made = project([{"id": "no", "prompt": "a forbidden-test-word", **IMAGE}, *images(1)])
-    assert made.run().exit_code == 3
-    stopped = made.run("retry_failed=true", "budget.limit=0.0015")
+    stopped = made.run("retry_failed=true", "budget.limit=0.0030", "attempts=4")
     assert (stopped.outcome, stopped.stop_reason, stopped.exit_code) == ("stopped", "budget", 4)
-    assert made.run("retry_failed=true").exit_code == 3
+    assert made.run("retry_failed=true", "attempts=4").exit_code == 3
 
 
 @pytest.mark.parametrize("limit, bought", [("0.0059", 3), ("0.0060", 4)])
@@ -178,21 +175,19 @@ def test_a_video_past_the_runs_patience_stays_pending_and_collect_takes_it_up(pr
     assert (collected.stored, collected.exit_code, collected.submissions) == (1, 0, 0)
 
 
-def test_a_carried_column_never_takes_a_name_of_the_manifests_own(project: Make) -> None:
-    made = project([{"id": "a", "prompt": "one", **IMAGE, "cost": "mine", "input_cost": "too"}])
-    assert made.run().stored == 1
-    manifest = made.manifest()
-    assert manifest["cost"].to_list() == [Decimal("0.0015")]
-    assert manifest.select("input_cost", "input_input_cost").rows() == [("too", "mine")]
-
-
-def test_row_ids_may_be_anything(project: Make) -> None:
+def test_row_ids_may_be_anything_and_a_carried_column_never_takes_a_name_of_the_manifests(
+    project: Make,
+) -> None:
     ids = ["../up", "a/b", "a b", "ü", ".hidden", "x" * 300, "CON", "a%2Fb"]
-    made = project([{"id": name, "prompt": f"row {name[:9]}", **IMAGE} for name in ids])
+    carried = {"cost": "mine", "input_cost": "too"}
+    made = project([{"id": name, "prompt": f"row {name[:9]}", **IMAGE, **carried} for name in ids])
     assert made.run().stored == len(ids)
-    urls = made.manifest()["url"].to_list()
+    manifest = made.manifest()
+    urls = manifest["url"].to_list()
     assert len(set(urls)) == len(ids)
     assert all(Path(url).resolve().is_relative_to(made.folder / "out/media") for url in urls)
+    [its_own] = {*manifest.select("cost", "input_cost", "input_input_cost").iter_rows()}
+    assert its_own == (Decimal("0.0015"), "too", "mine")
 
 
 def test_everything_may_live_in_s3(project: Make, s3: Server, monkeypatch: pytest.MonkeyPatch) -> None:
