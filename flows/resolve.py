@@ -102,12 +102,11 @@ async def _in_markdown(settings: Settings, ledger: Ledger, doubts: Sequence[Doub
         for one in doubts[:_SHOWN]
     ]
     more = len(doubts) - len(rows)
-    parts = [
+    return artifacts.page(
         f"**Were {counted(len(doubts), 'job')} of {artifacts.text(settings.batch)} paid for?** "
         "They were sent, and no answer says whether they were accepted.",
         "\n".join(f"- **{name}**: {artifacts.text(fact)}" for name, fact in evidence.facts()),
         artifacts.table(["row", "model", "sent (UTC)", "USD"], rows),
         f"and {more:,} more: callsheet resolve lists all" if more > 0 else "",
         "Other buyers in this workspace, and late costs, make these figures less certain.",
-    ]
-    return "\n\n".join(filter(None, parts)) + "\n"
+    )

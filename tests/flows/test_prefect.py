@@ -119,8 +119,8 @@ def test_the_final_state_says_how_the_batch_stands(
 
 def test_the_costs_link_to_the_contact_sheet_where_it_is_served() -> None:
     address = "http://127.0.0.1:5000/"
-    assert f"mark them]({address})" in artifacts._markdown(summary(), "batch.yaml", address)
-    assert "mark them" not in artifacts._markdown(summary(), "batch.yaml", None)
+    assert f"mark them]({address})" in artifacts._costs(summary(), "batch.yaml", address)
+    assert "mark them" not in artifacts._costs(summary(), "batch.yaml", None)
 
 
 # ---- reconcile-costs
