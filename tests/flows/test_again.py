@@ -10,8 +10,6 @@ from decimal import Decimal
 from typing import Any
 
 import pandas as pd
-import pytest
-from prefect import tags
 
 from callsheet.config.load import load
 from callsheet.ledger import marks
@@ -25,14 +23,11 @@ from callsheet.service.client import Client
 from callsheet.session import Run
 from callsheet.steps import batch
 from callsheet.watch import WATCHER, Asked, LogWatcher
-from flows.generate import generate_batch
-from flows.steps import STEPS
 from tests.cli.test_commands import callsheet as command
 from tests.conftest import Project
 from tests.report.contact_sheets import with_sheet
 from tests.report.test_contact_sheet import cards
 from tests.report.test_contact_sheet import summary as sheet_summary
-from tests.servers.prefect import PrefectServer
 
 Make = Callable[..., Project]
 IMAGE = {"model": "sketch-1", "aspect_ratio": "1:1"}
@@ -402,21 +397,6 @@ def test_a_batch_file_that_is_changed_meanwhile_is_not_read_by_a_round(project: 
 
     done, _ = checked(made, rejects=rejects)
     assert (done.submissions, samples(made)) == (2, [("a", 1), ("a", 2)])
-
-
-def test_a_flow_run_has_rounds_too_with_its_tasks(
-    project: Make, prefect: PrefectServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made = project(images("a", "b"))
-    monkeypatch.setattr("flows.generate.STEPS", with_check(STEPS, lambda row_id, n: row_id == "b" and n < 3))
-    with tags(made.folder.name):
-        state = asyncio.run(generate_batch(str(made.config), overrides=[AGAIN], return_state=True))
-    assert state.name == "Complete", state.message
-    assert samples(made) == [("a", 1), ("b", 1), ("b", 2), ("b", 3)]
-    assert len(made.sold) == 4
-    [run] = prefect.ask("flow_runs", flow_runs={"tags": {"all_": [made.folder.name]}})
-    names = [one["name"] for one in prefect.ask("task_runs", flow_runs={"id": {"any_": [run["id"]]}})]
-    assert (names.count("read"), names.count("submit"), names.count("record")) == (1, 3, 3)
 
 
 def test_a_round_that_nobody_approves_is_not_bought_and_the_rounds_before_are_reported(project: Make) -> None:
