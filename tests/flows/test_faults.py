@@ -176,7 +176,8 @@ def test_the_key_of_another_project_is_named_and_with_the_right_one_its_videos_a
     made = project([VIDEO | {"id": f"v{n}"} for n in range(3)], video_seconds=3600)
     other = WorkspaceSettings(balance=Decimal(100), projects={"other": ("sk_other",)})
     made.backlot.service.add_workspace("other", other)
-    assert made.run("poll.timeout=0.5").pending == 3
+    first = made.run("poll.timeout=0.5")
+    assert (first.pending, first.exit_code, first.submissions) == (3, 3, 3)
     finish_videos(made.backlot.service)
     quoted = made.costs()["quoted"].sum()
     monkeypatch.setenv("CALLSHEET_API_KEY", "sk_other")
@@ -190,7 +191,7 @@ def test_the_key_of_another_project_is_named_and_with_the_right_one_its_videos_a
     assert made.collect().in_doubt == 3, "they are asked for again, and stay as they are"
     monkeypatch.setenv("CALLSHEET_API_KEY", made.backlot.api_key)
     summary = made.collect("on_doubt=retry")
-    assert (summary.stored, summary.in_doubt, summary.exit_code) == (3, 0, 0)
+    assert (summary.stored, summary.in_doubt, summary.exit_code, summary.submissions) == (3, 0, 0, 0)
     assert made.costs()["error_code"].to_list() == [None] * 3
     again = made.run("on_doubt=retry")
     assert (again.submissions, again.spent) == (0, quoted)

@@ -28,7 +28,6 @@ from callsheet.steps import batch
 from callsheet.watch import Asked, LogWatcher
 from tests.conftest import Project
 from tests.flows.test_asking import dearer
-from tests.servers.backlots import finish_videos
 from tests.servers.s3 import Server
 
 IMAGE = {"model": "sketch-1", "aspect_ratio": "1:1"}
@@ -163,16 +162,6 @@ def test_a_rate_that_changes_while_somebody_makes_up_his_mind_is_quoted_again(
     if len(priced) > 1:
         rate = "sketch-1 0.25K not_applicable image: 0.0030, was 0.0015"
         assert any(told.startswith(rate) for _, told in as_facts(watcher.quotes[-1]))
-
-
-def test_a_video_past_the_runs_patience_stays_pending_and_collect_takes_it_up(project: Make) -> None:
-    made = project([{"id": "video", "prompt": "a video", **VIDEO}], video_seconds=3600)
-    made.set(poll={"timeout": 0.3})
-    first = made.run()
-    finish_videos(made.backlot.service)
-    assert (first.pending, first.exit_code, first.submissions) == (1, 3, 1)
-    collected = made.collect("poll.timeout=60")
-    assert (collected.stored, collected.exit_code, collected.submissions) == (1, 0, 0)
 
 
 def test_row_ids_may_be_anything_and_a_carried_column_never_takes_a_name_of_the_manifests(

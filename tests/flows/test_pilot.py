@@ -116,11 +116,11 @@ def test_a_pilot_whose_jobs_fail_is_tried_once_and_then_asked_about(project: Mak
 
 def test_the_price_of_the_pilot_alone_is_held_against_approve_above(project: Make) -> None:
     made = project(ROWS)
-    made.set(budget={"approve_above": "10.00"})
-    assert len(run(made, says=None)[1].asked) == 1
-    other = project(ROWS)
-    other.set(batch="other", budget={"approve_above": "0.0010"})
-    summary, person = run(other, says=None)
+    made.set(budget={"approve_above": "0.0110"})
+    summary, person = run(made, says=None)
+    assert [asked.question for asked in person.asked] == ["pilot"]
+    assert summary.submissions == 3
+    summary, person = run(made, "batch=other", "budget.approve_above=0.0109", says=None)
     assert [asked.question for asked in person.asked] == ["quote"]
     assert (person.asked[0].quote.to_buy, summary.submissions) == (3, 0)
 
