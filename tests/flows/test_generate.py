@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import io
 import json
@@ -18,14 +17,12 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from callsheet.cli.main import app
-from callsheet.config.load import load
 from callsheet.errors import StorageError
 from callsheet.pricing.facts import as_facts
 from callsheet.pricing.quote import Quote
-from callsheet.report.summary import Summary
-from callsheet.service.client import Client
-from callsheet.steps import batch
-from callsheet.watch import Asked, LogWatcher
+from callsheet.records import State
+from callsheet.watch import Asked, Change, LogWatcher
+from tests.cli.test_reconcile import spend
 from tests.conftest import Project
 from tests.flows.test_asking import dearer
 from tests.servers.s3 import Server
@@ -225,21 +222,23 @@ def test_unpriced_rows_are_bought_where_the_config_allows_it_and_cost_what_usage
     assert summary.spent == made.charged
 
 
+class Spending(LogWatcher):
+    """Somebody else, who buys something dear as soon as the first image is stored."""
+
+    def __init__(self, made: Project) -> None:
+        self.made: Project | None = made
+
+    def changed(self, change: Change) -> None:
+        if self.made and change.state is State.STORED:
+            spend(self.made, self.made.backlot.api_key)
+            self.made = None
+
+
 def test_a_run_whose_balance_is_spent_by_others_stops_and_keeps_what_it_has(project: Make) -> None:
     """402 in the middle: no more submissions, and no job fails for it."""
-    made = project(images(30), image_seconds=0.3, concurrency=2, balance=Decimal("0.0450"))
+    made = project(images(30), image_seconds=0.1, balance=Decimal("0.0450"))
     made.set(limits={"concurrency": 1})
-
-    async def spend() -> None:
-        while not list(made.folder.glob("out/media/**/*.jpeg")):  # noqa: ASYNC110 - a file rings no bell
-            await asyncio.sleep(0.05)
-        async with Client(made.backlot.base_url, made.backlot.api_key) as client:
-            await client.create_image({"model": "still-1", "prompt": "somebody else's"})
-
-    async def both() -> tuple[Summary, None]:
-        return await asyncio.gather(batch.generate(load(made.config), approved=False), spend())
-
-    summary, _ = asyncio.run(both())
+    summary = made.run(watcher=Spending(made))
     assert (summary.stop_reason, summary.exit_code, summary.failed) == ("balance", 4, 0)
     assert summary.spent + Decimal("0.0400") == made.charged <= Decimal("0.0450")
     assert summary.stored == summary.spent / Decimal("0.0015") < 30
