@@ -66,7 +66,8 @@ async def show_quote(quote: Quote) -> None:
     """The quote as a table, with the facts beside it as its description; and as the run's name."""
     batch = quote.plan.batch
     await name_run(batch, f"{counted(quote.to_buy, 'job')}, {dollars(quote.quoted)} USD")
-    await acreate_table_artifact(as_table(quote), key=_key("quote", batch), description=_facts(quote))
+    table = acreate_table_artifact(as_table(quote), key=_key("quote", batch), description=_facts(quote))
+    await _answered(table)
 
 
 def question_in_markdown(asked: Asked) -> str:
@@ -147,8 +148,7 @@ async def show_pilot(asked: Asked) -> None:
         _marked(asked.pilot),
         _pictures(asked.pilot, _ON_A_PAGE),
     )
-    about = f"Pilot of {batch}"
-    await _answered(acreate_markdown_artifact(content, key=_key("pilot", batch), description=about))
+    await _show_page("pilot", batch, content)
 
 
 def _facts(quote: Quote) -> str:
@@ -191,8 +191,7 @@ async def _update(artifact: UUID, progress: Progress) -> bool:
 
 async def show_costs(summary: Summary, settings: Settings) -> None:
     """The cost summary as a page of its own."""
-    content, about = _costs(summary, _config(), served_sheet(settings)), f"Costs of {summary.batch}"
-    await _answered(acreate_markdown_artifact(content, key=_key("costs", summary.batch), description=about))
+    await _show_page("costs", summary.batch, _costs(summary, _config(), served_sheet(settings)))
 
 
 def served_sheet(settings: Settings) -> str | None:
@@ -211,7 +210,12 @@ async def show_books(result: Reconciliation, config: str) -> None:
     doubts = "\n".join(["```", *lines, "```"]) if lines else ""
     description = "\n".join([result.line(), "", *facts, "", doubts])
     table, key = result.table()[-_ROWS:], _key("reconcile", result.batch)
-    await acreate_table_artifact(table, key=key, description=description)
+    await _answered(acreate_table_artifact(table, key=key, description=description))
+
+
+async def _show_page(what: str, batch: str, content: str) -> None:
+    about = f"{what.capitalize()} of {batch}"
+    await _answered(acreate_markdown_artifact(content, key=_key(what, batch), description=about))
 
 
 def _key(what: str, batch: str) -> str:

@@ -12,11 +12,11 @@ from contextlib import suppress
 from callsheet.config.load import load
 from callsheet.report.summary import Summary
 from callsheet.steps import batch
-from callsheet.watch import Asked, LogWatcher
 from tasks.artifacts import question_in_markdown
 from tests.cli.test_commands import callsheet
 from tests.cli.test_rows import printed
 from tests.conftest import Project
+from tests.flows.test_again import Person
 from tests.servers.forks import forks
 
 Make = Callable[..., Project]
@@ -25,22 +25,6 @@ ROWS = [
     *({"id": f"v{n}", "prompt": f"video {n}", "model": "dailies-1", "duration": 1} for n in range(2)),
 ]
 PILOT = ("budget.pilot=3",)
-
-
-class Person(LogWatcher):
-    """Somebody at the terminal, who answers so; None is nobody."""
-
-    def __init__(self, *, says: bool | None) -> None:
-        self.says = says
-        self.asked: list[Asked] = []
-        self.finished_with: list[Summary] = []
-
-    async def approves(self, asked: Asked) -> bool | None:
-        self.asked.append(asked)
-        return self.says
-
-    def finished(self, summary: Summary) -> None:
-        self.finished_with.append(summary)
 
 
 def run(made: Project, *overrides: str, says: bool | None) -> tuple[Summary, Person]:

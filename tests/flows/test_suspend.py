@@ -157,7 +157,7 @@ def test_a_run_that_a_command_has_started_is_cancelled_by_either_button(
     """No worker sends it a signal, and no deployment could resume it."""
     made = project(ROWS, **SLOW)
     made.set(limits={"concurrency": LANES})
-    monkeypatch.setattr("flows.generate.Events", lambda batch: Presses(state, at_once=at_once))
+    monkeypatch.setattr("flows.names.Events", lambda batch: Presses(state, at_once=at_once))
     ended = asyncio.run(generate_batch(str(made.config), return_state=True))
     assert ended.is_cancelled()
     stored = len(made.sold)
