@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from prefect import tags
 from prefect.client.schemas.objects import StateType
+from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from callsheet.report.details import Details
 from callsheet.report.summary import Summary
@@ -26,6 +27,7 @@ from tests.cli.test_reconcile import CUT_OFF, STUDIO, doubtful, rows, spend
 from tests.conftest import Project
 from tests.flows.test_again import samples, with_check
 from tests.servers.prefect import PrefectServer
+from tests.servers.reverse_proxy import Failure, reverse_proxy
 
 Make = Callable[..., Project]
 
@@ -73,6 +75,18 @@ def test_a_run_buys_a_batch_in_rounds_and_shows_it(
     assert "| sketch-1 | 4 | 4 | 0.0060 | 0.0060 |" in artifacts["costs-test"]
     assert "| video | dailies-1 | " in artifacts["costs-test"]
     assert "dailies-1" in artifacts["quote-test"]
+
+
+def test_a_server_that_takes_no_artifacts_ends_no_run(prefect: PrefectServer, project: Make) -> None:
+    made = project([{"id": "a", "prompt": "an image", "model": "sketch-1"}])
+    with (
+        reverse_proxy(prefect.api.removesuffix("/api")) as proxy,
+        temporary_settings({PREFECT_API_URL: f"{proxy.base_url}/api"}),
+    ):
+        proxy.fail(Failure("POST", "/api/artifacts/", status=404, reaches_service=False))
+        state: Any = asyncio.run(generate_batch(str(made.config), return_state=True))
+        assert proxy.count("POST", "/api/artifacts/") == 3, "the quote, the progress, the costs"
+    assert (state.name, len(made.sold)) == ("Complete", 1)
 
 
 # ---- what a run ends as
