@@ -4,19 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from prefect import flow
-
 from callsheet.config.form import ConfigFile, Overrides, PollForm, ServiceForm, load_form
-from callsheet.errors import CallsheetError
 from callsheet.steps import batch
-from callsheet.watch import WATCHER
-from flows.names import ended, failed, final_state, main, run_name
+from flows.names import batch_flow, begin, final_state, main
 from flows.steps import STEPS
-from tasks import artifacts
-from tasks.events import Events
 
 
-@flow(name="collect-media", flow_run_name=run_name, persist_result=False)
+@batch_flow("collect-media")
 async def collect_media(
     config: ConfigFile,
     overrides: Overrides = (),
@@ -30,13 +24,9 @@ async def collect_media(
         config: The config file, from the working directory. A field below that is empty leaves what it says.
         overrides: Other settings to change, each as `poll.interval=10`.
     """
-    try:
-        settings = load_form(config, overrides, poll=poll, service=service)
-        WATCHER.set(Events(settings.batch))
-        await artifacts.name_run(settings.batch)
-        return await ended(final_state(await batch.collect(settings, steps=STEPS)))
-    except CallsheetError as error:
-        return await ended(failed(error))
+    settings = load_form(config, overrides, poll=poll, service=service)
+    await begin(settings)
+    return final_state(await batch.collect(settings, steps=STEPS))
 
 
 if __name__ == "__main__":

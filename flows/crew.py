@@ -44,14 +44,11 @@ _PATIENCE = 20.0  # seconds that the server has to end the others
 async def generate(settings: Settings, size: int, choice: Choice, *, approved: bool) -> Summary:
     """Buys beside the other runs of a crew, waits for them, and buys what one that died has left.
 
-    Args:
-        settings: the config.
-        size: how many runs the crew has at most; never more than have a job to buy.
-        choice: nothing; each of the runs would choose the first jobs anew.
-        approved: somebody has said yes already.
+    A crew has `size` runs at most, and never more than have a job to buy.
 
     Raises:
-        ConfigError: some jobs are chosen, or no deployment has started this run.
+        ConfigError: some jobs are chosen, which each run would choose anew; or no deployment has started
+            this run.
         CallsheetError: as `steps.batch.generate`.
     """
     this = flow_run()
@@ -63,15 +60,12 @@ async def generate(settings: Settings, size: int, choice: Choice, *, approved: b
     if this is None or this.deployment_id is None:
         raise ConfigError("only a run of a deployment has a crew", hint="Start it in the Prefect UI.")
     others: list[UUID] = []
-    plan = None
 
     @asynccontextmanager
     async def beside(run: Run) -> AsyncIterator[None]:
-        nonlocal plan
         async with STEPS.beside(run):
             if run.quote and run.quote.to_buy and not run.stop and not run.quote.is_pilot:
-                plan = await asyncio.to_thread(run.quote.plan.sha256)
-                await _start(others, this, run.quote, plan, size)
+                await _start(others, this, run.quote, size)
             ending = asyncio.create_task(_end_when_pressed(others))
             try:
                 yield
@@ -82,14 +76,10 @@ async def generate(settings: Settings, size: int, choice: Choice, *, approved: b
     plain = settings.model_copy(update={"review": review})
     try:
         first = await batch.generate(plain, approved=approved, steps=replace(STEPS, beside=beside))
-        buys_again = settings.review.buy_again and not first.stop_message
-        if first.stop_reason or not (others or buys_again):
+        if first.stop_reason or not (others or settings.review.buy_again):
             return first
         await _ended(others)
-        if buys_again:
-            last = await batch.generate(settings, approved=approved, steps=STEPS)
-        else:
-            last = await batch.generate(settings, approved=True, plan=plan, steps=STEPS)
+        last = await batch.generate(settings, approved=approved, steps=STEPS)
         return replace(
             last,
             submissions=first.submissions + last.submissions,
@@ -101,7 +91,8 @@ async def generate(settings: Settings, size: int, choice: Choice, *, approved: b
                 await _end(run)
 
 
-async def _start(others: list[UUID], this: FlowRun, quote: Quote, plan: str, size: int) -> None:
+async def _start(others: list[UUID], this: FlowRun, quote: Quote, size: int) -> None:
+    plan = await asyncio.to_thread(quote.plan.sha256)
     parameters = _parameters(this.parameters, quote) | {"plan": plan}
     with suppress(httpx.HTTPError, PrefectException):  # then fewer buy
         for number in range(1, min(size, quote.to_buy)):

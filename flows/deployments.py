@@ -40,21 +40,18 @@ def in_this_folder() -> tuple[list[str], str]:
     try:
         content = yaml.safe_load(FILE.read_text("utf-8"))
         names = [str(each["name"]) for each in content["deployments"]]
-        pools = {str(each["work_pool"]["name"]) for each in content["deployments"]}
+        [pool] = {str(each["work_pool"]["name"]) for each in content["deployments"]}
     except OSError as error:
         raise ConfigError(
             f"{FILE}: cannot be read: {error.strerror}",
             hint="Go to the folder of your project, or make one: callsheet init --project FOLDER",
         ) from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{FILE}: {error}") from None
-    except (KeyError, TypeError):
-        pools = set()
-    if len(pools) != 1:
+    except (yaml.YAMLError, KeyError, TypeError, ValueError) as error:
         raise ConfigError(
-            f"{FILE}: there is no list of `deployments`, each with a `name` and all in one `work_pool`"
-        )
-    return names, pools.pop()
+            f"{FILE}: there is no list of `deployments`, each with a `name` and all in one `work_pool`",
+            hint=str(error),
+        ) from None
+    return names, pool
 
 
 async def make_pool(name: str) -> None:

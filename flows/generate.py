@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from prefect import flow
-
 from callsheet.config.checks import Count
 from callsheet.config.form import (
     BudgetForm,
@@ -18,19 +16,15 @@ from callsheet.config.form import (
     ServiceForm,
     load_form,
 )
-from callsheet.errors import CallsheetError
 from callsheet.pricing.choice import Choice
 from callsheet.steps import batch
-from callsheet.watch import WATCHER
 from flows import crew as crews
-from flows.names import ended, failed, final_state, main, run_name
+from flows.names import batch_flow, begin, final_state, main
 from flows.steps import STEPS
-from tasks import artifacts
 from tasks.approve import ask_to_go_on
-from tasks.events import Events
 
 
-@flow(name="generate-batch", flow_run_name=run_name, persist_result=False)
+@batch_flow("generate-batch")
 async def generate_batch(
     config: ConfigFile,
     *,
@@ -58,21 +52,17 @@ async def generate_batch(
         plan: Only for runs that another one starts: the hash of the plan that was approved.
         overrides: Any other settings, each as `storage.sidecar=true`.
     """
-    try:
-        settings = load_form(config, overrides, input=input, budget=budget, limits=limits, service=service)
-        WATCHER.set(Events(settings.batch))
-        await artifacts.name_run(settings.batch)  # a run that fails has its batch's tag, too
-        choice = Choice(first, tuple(only))
-        if crew and crew > 1:
-            summary = await crews.generate(settings, crew, choice, approved=approved)
-        else:
-            summary = await batch.generate(
-                settings, approved=approved or plan is not None, choice=choice, plan=plan, steps=STEPS
-            )
-        await ask_to_go_on(settings, choice, summary)
-        return await ended(final_state(summary))
-    except CallsheetError as error:
-        return await ended(failed(error))
+    settings = load_form(config, overrides, input=input, budget=budget, limits=limits, service=service)
+    await begin(settings)
+    choice = Choice(first, tuple(only))
+    if crew and crew > 1:
+        summary = await crews.generate(settings, crew, choice, approved=approved)
+    else:
+        summary = await batch.generate(
+            settings, approved=approved or plan is not None, choice=choice, plan=plan, steps=STEPS
+        )
+    await ask_to_go_on(settings, choice, summary)
+    return final_state(summary)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from prefect import flow
 from prefect.deployments.flow_runs import arun_deployment
 from prefect.states import Completed
 
@@ -19,20 +18,18 @@ from callsheet.config.checks import Text
 from callsheet.config.form import ConfigFile, Overrides
 from callsheet.config.load import load, load_without_service
 from callsheet.config.settings import Settings
-from callsheet.errors import CallsheetError
 from callsheet.plain_text import counted
 from callsheet.pricing.choice import ALL
 from callsheet.steps import batch
 from callsheet.watch import WATCHER
-from flows.names import ended, failed, final_state, run_name
+from flows.names import batch_flow, begin, final_state
 from flows.steps import STEPS
 from tasks.approve import ask_to_go_on
-from tasks.events import Events
 
 BUY_FILE = "buy-file/inbox-file"
 
 
-@flow(name="watch-inbox", flow_run_name=run_name, persist_result=False)
+@batch_flow("watch-inbox")
 async def watch_inbox(config: ConfigFile, inbox: Text = "inbox", overrides: Overrides = ()) -> Any:
     """Starts a run of `buy-file` for each batch file in an inbox, once for each version of the file.
 
@@ -41,11 +38,8 @@ async def watch_inbox(config: ConfigFile, inbox: Text = "inbox", overrides: Over
         inbox: A folder, or `s3://bucket/prefix`.
         overrides: Settings to change, each as `budget.limit=5.00`.
     """
-    try:
-        settings = load_without_service(Path(config), overrides)
-        files = inboxes.waiting(inbox, settings.storage.endpoint_url)
-    except CallsheetError as error:
-        return failed(error)
+    settings = load_without_service(Path(config), overrides)
+    files = inboxes.waiting(inbox, settings.storage.endpoint_url)
     for file in files:
         await arun_deployment(
             BUY_FILE,
@@ -57,7 +51,7 @@ async def watch_inbox(config: ConfigFile, inbox: Text = "inbox", overrides: Over
     return Completed(message=f"{counted(len(files), 'file')} in {inbox}")
 
 
-@flow(name="buy-file", flow_run_name=run_name, persist_result=False)
+@batch_flow("buy-file")
 async def buy_file(config: ConfigFile, file: Text, overrides: Overrides = ()) -> Any:
     """Buys a batch file of an inbox as a batch of its own, once a person approves, and moves it to `done/`.
 
@@ -66,18 +60,15 @@ async def buy_file(config: ConfigFile, file: Text, overrides: Overrides = ()) ->
         file: The batch file: a path, or an `s3://` URL.
         overrides: Settings to change, each as `budget.limit=5.00`.
     """
-    try:
-        settings = _of_file(Path(config), file, overrides)
-        waiting = inboxes.waiting_file(file, settings.storage.endpoint_url)
-        WATCHER.set(Events(settings.batch))
-        summary = await batch.generate(settings, approved=False, steps=STEPS)
-        await ask_to_go_on(settings, ALL, summary)
-        if summary.outcome != "stopped" and not summary.pending and not summary.in_doubt:
-            place = inboxes.move_to_done(waiting, settings.storage.endpoint_url)
-            WATCHER.get().note(f"moved to {place}" if place else f"{file} was written anew, and stays")
-        return await ended(final_state(summary))
-    except CallsheetError as error:
-        return await ended(failed(error))
+    settings = _of_file(Path(config), file, overrides)
+    waiting = inboxes.waiting_file(file, settings.storage.endpoint_url)
+    await begin(settings)
+    summary = await batch.generate(settings, approved=False, steps=STEPS)
+    await ask_to_go_on(settings, ALL, summary)
+    if summary.outcome != "stopped" and not summary.pending and not summary.in_doubt:
+        place = inboxes.move_to_done(waiting, settings.storage.endpoint_url)
+        WATCHER.get().note(f"moved to {place}" if place else f"{file} was written anew, and stays")
+    return final_state(summary)
 
 
 def _of_file(config: Path, file: str, overrides: Sequence[str]) -> Settings:

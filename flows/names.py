@@ -1,23 +1,57 @@
-"""What flow runs are called and end as, in the list of runs and on the command line."""
+"""What makes a flow: what its runs are called and end as, in the list of runs and on the command line."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import functools
+import inspect
 import sys
+from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec
 
-from prefect import tags
+from prefect import Flow, flow, tags
 from prefect.client.schemas.objects import State
 from prefect.exceptions import Pause
 from prefect.runtime import flow_run
 from prefect.states import Cancelled, Completed, Failed
 
+from callsheet.config.settings import BatchSettings
 from callsheet.errors import CallsheetError, Stop
 from callsheet.report.summary import Summary
-from tasks import suspend
+from callsheet.watch import WATCHER
+from tasks import artifacts, suspend
+from tasks.events import Events
 from tasks.pressed import Pressed, pressed
+
+P = ParamSpec("P")
+Work = Callable[P, Coroutine[Any, Any, State[Any]]]
+
+
+def batch_flow(name: str) -> Callable[[Work[P]], Flow[P, Coroutine[Any, Any, State[Any]]]]:
+    """Makes a flow of what returns the state to end in; a CallsheetError is that state, too."""
+
+    def make(work: Work[P]) -> Flow[P, Coroutine[Any, Any, State[Any]]]:
+        @functools.wraps(work)
+        async def ended(*args: P.args, **kwargs: P.kwargs) -> State[Any]:
+            try:
+                state = await work(*args, **kwargs)
+            except CallsheetError as error:
+                state = _failed(error)
+            return await _unless_pressed(state)
+
+        signed: Any = ended  # Prefect would look for the names of the types in this module
+        signed.__signature__ = inspect.signature(work, eval_str=True)
+        return flow(name=name, flow_run_name=run_name, persist_result=False)(ended)
+
+    return make
+
+
+async def begin(settings: BatchSettings) -> None:
+    """What happens goes to the run's log and to the server's events, and the run has its batch's tag."""
+    WATCHER.set(Events(settings.batch))
+    await artifacts.name_run(settings.batch)
 
 
 def run_name() -> str:
@@ -45,7 +79,7 @@ def final_state(summary: Summary) -> State[Any]:
     return _trouble(name, message, error)
 
 
-def failed(error: CallsheetError) -> State[Any]:
+def _failed(error: CallsheetError) -> State[Any]:
     """The state of a flow run that an error has ended: its own words, and no stack trace."""
     message = f"{error.message.rstrip('.')}. {error.hint}" if error.hint else error.message
     name = _STOPPED.get(error.reason, "Stopped") if isinstance(error, Stop) else "Failed"
@@ -58,10 +92,8 @@ def _trouble(name: str, message: str, error: CallsheetError) -> State[Any]:
     return Failed(name=name, message=message, data=error)
 
 
-async def ended(state: State[Any]) -> State[Any]:
-    """The state that a flow run ends in: `state`, unless a person has suspended or cancelled the run.
-
-    Then it is that, with the message of `state`.
+async def _unless_pressed(state: State[Any]) -> State[Any]:
+    """`state`; of a run that a person has suspended or cancelled that instead, with the message of `state`.
 
     Raises:
         Pause: (Prefect's) the run stays Suspended, or another process goes on with it.
@@ -76,17 +108,17 @@ async def ended(state: State[Any]) -> State[Any]:
     return state
 
 
-def main(flow: Any) -> None:
+def main(work: Any) -> None:
     """`python -m flows.generate CONFIG`: a flow run on Prefect's configured server.
 
     Prints how it ended, and ends with the exit code of `callsheet run`.
     """
-    parser = argparse.ArgumentParser(description=flow.description)
+    parser = argparse.ArgumentParser(description=work.description)
     parser.add_argument("config", help="the config file")
     parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="a.b=value")
     given = parser.parse_args()
     with tags("callsheet"):  # as the deployments' runs have it: docs/automations match it
-        state = asyncio.run(flow(given.config, overrides=given.overrides, return_state=True))
+        state = asyncio.run(work(given.config, overrides=given.overrides, return_state=True))
     print(state.name, state.message or "", sep=": ", file=sys.stderr)  # noqa: T201 - a program
     outcome = asyncio.run(state.aresult(raise_on_failure=False))
     sys.exit(outcome.exit_code if isinstance(outcome, Summary | CallsheetError) else 1)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from prefect import flow
 from prefect.states import Completed
 
 from callsheet.config.checks import Count
@@ -17,18 +16,15 @@ from callsheet.config.form import (
     ServiceForm,
     load_form,
 )
-from callsheet.errors import CallsheetError
 from callsheet.pricing.choice import Choice
-from callsheet.watch import WATCHER
-from flows.names import failed, run_name
+from flows.names import batch_flow, begin
 from tasks.approve import show
-from tasks.events import Events
 from tasks.price import price
 from tasks.read import read
 from tasks.service_block import connect
 
 
-@flow(name="quote-batch", flow_run_name=run_name, persist_result=False)
+@batch_flow("quote-batch")
 async def quote_batch(
     config: ConfigFile,
     *,
@@ -47,13 +43,10 @@ async def quote_batch(
         only: Only the rows with these ids, for example `lamp-2`.
         overrides: Any other settings, each as `input.strict=true`.
     """
-    try:
-        settings = load_form(config, overrides, input=input, budget=budget, service=service)
-        WATCHER.set(Events(settings.batch))
-        async with await connect(settings) as client:
-            rows = await read(settings)
-            plan = await price(rows, settings, client)
-            quote = await show(plan, settings, client, Choice(first, tuple(only)))
-        return Completed(message=quote.line(), data=quote)
-    except CallsheetError as error:
-        return failed(error)
+    settings = load_form(config, overrides, input=input, budget=budget, service=service)
+    await begin(settings)
+    async with await connect(settings) as client:
+        rows = await read(settings)
+        plan = await price(rows, settings, client)
+        quote = await show(plan, settings, client, Choice(first, tuple(only)))
+    return Completed(message=quote.line(), data=quote)

@@ -8,18 +8,16 @@ from __future__ import annotations
 from datetime import date
 from typing import Any
 
-from prefect import flow
 from prefect.states import Completed, Failed
 
 from callsheet.config.form import ConfigFile, Overrides, ReconcileForm, ServiceForm, load_form
-from callsheet.errors import CallsheetError
 from callsheet.report.reconcile import reconcile as compare
-from flows.names import failed, run_name
+from flows.names import batch_flow
 from tasks import artifacts
 from tasks.service_block import connect
 
 
-@flow(name="reconcile-costs", flow_run_name=run_name, persist_result=False)
+@batch_flow("reconcile-costs")
 async def reconcile_costs(
     config: ConfigFile,
     overrides: Overrides = (),
@@ -39,11 +37,8 @@ async def reconcile_costs(
         start: The first UTC day; without it, the first day in the ledger.
         end: The last UTC day; without it, today.
     """
-    try:
-        settings = load_form(config, overrides, reconcile=reconcile, service=service)
-        async with await connect(settings) as client:
-            result = await compare(settings, client, start, end)
-        await artifacts.show_books(result, config)
-        return Failed(message=result.line()) if result.is_over else Completed(message=result.line())
-    except CallsheetError as error:
-        return failed(error)
+    settings = load_form(config, overrides, reconcile=reconcile, service=service)
+    async with await connect(settings) as client:
+        result = await compare(settings, client, start, end)
+    await artifacts.show_books(result, config)
+    return Failed(message=result.line()) if result.is_over else Completed(message=result.line())

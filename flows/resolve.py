@@ -9,7 +9,6 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from prefect import flow
 from prefect.flow_runs import asuspend_flow_run
 from prefect.input import RunInput
 from prefect.states import Completed
@@ -17,14 +16,14 @@ from pydantic import Field
 
 from callsheet.config.form import ConfigFile, Overrides, ServiceForm, load_form
 from callsheet.config.settings import Settings
-from callsheet.errors import CallsheetError, ConfigError
+from callsheet.errors import ConfigError
 from callsheet.ledger import queries
 from callsheet.ledger.doubts import settle
 from callsheet.ledger.ledger import Ledger
 from callsheet.plain_text import counted, row_name
 from callsheet.records import Doubt, dollars
 from callsheet.report import balance_evidence
-from flows.names import failed, run_name
+from flows.names import batch_flow, begin
 from tasks import artifacts, suspend
 from tasks.pressed import flow_run
 from tasks.service_block import connect
@@ -45,7 +44,7 @@ class ResolveForm(RunInput):
     why: str = Field("", title="Why", description="Kept in the ledger.", max_length=1_000)
 
 
-@flow(name="resolve-doubts", flow_run_name=run_name, persist_result=False)
+@batch_flow("resolve-doubts")
 async def resolve_doubts(
     config: ConfigFile, *, service: ServiceForm = ServiceForm(), overrides: Overrides = ()
 ) -> Any:
@@ -55,15 +54,12 @@ async def resolve_doubts(
         config: The config file, from the working directory.
         overrides: Settings to change, each as `ledger.url=...`.
     """
-    try:
-        settings = load_form(config, overrides, service=service)
-        await artifacts.name_run(settings.batch)
-        async with await Ledger.open(settings.ledger.url, settings.batch) as ledger:
-            became = await _resolved(settings, ledger, config)
-        await artifacts.name_run(settings.batch, became)
-        return Completed(message=f"{settings.batch}: {became}", data=None)
-    except CallsheetError as error:
-        return failed(error)
+    settings = load_form(config, overrides, service=service)
+    await begin(settings)
+    async with await Ledger.open(settings.ledger.url, settings.batch) as ledger:
+        became = await _resolved(settings, ledger, config)
+    await artifacts.name_run(settings.batch, became)
+    return Completed(message=f"{settings.batch}: {became}", data=None)
 
 
 async def _resolved(settings: Settings, ledger: Ledger, config: str) -> str:
@@ -104,12 +100,11 @@ async def _in_markdown(settings: Settings, ledger: Ledger, doubts: Sequence[Doub
         for one in doubts[:_SHOWN]
     ]
     more = len(doubts) - len(rows)
-    parts = [
+    return artifacts.page(
         f"**Were {counted(len(doubts), 'job')} of {artifacts.text(settings.batch)} paid for?** "
         "They were sent, and no answer says whether they were accepted.",
         "\n".join(f"- **{name}**: {artifacts.text(fact)}" for name, fact in evidence.facts()),
         artifacts.table(["row", "model", "sent (UTC)", "USD"], rows),
         f"and {more:,} more: callsheet resolve lists all" if more > 0 else "",
         "Other buyers in this workspace, and late costs, make these figures less certain.",
-    ]
-    return "\n\n".join(filter(None, parts)) + "\n"
+    )

@@ -2,15 +2,17 @@
 
 Each has a pipe as stdin, whose end tells it that this process is gone, in whichever way; and a session of its
 own, because a terminal sends Ctrl-C to every process of a command, and the worker must end before the server.
-Nothing is printed here.
+Nothing is printed here. `python -m flows.servers PORT` is the server.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import socket
 import sys
+import threading
 from asyncio.subprocess import PIPE, STDOUT, Process
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -81,7 +83,7 @@ async def server(api: str, environment: Mapping[str, str], folder: Path) -> Asyn
     ui = {"PREFECT_UI_STATIC_DIRECTORY": str(Path(PREFECT_HOME.value()) / "callsheet/ui")}
     addresses = {"PREFECT_API_URL": api, "PREFECT_SERVER_UI_API_URL": api}
     own = _SERVER | ui | dict(environment) | addresses
-    async with _child(["flows.own_server", str(_free_port(api))], own, folder / SERVER_LOG) as process:
+    async with _child(["flows.servers", str(_free_port(api))], own, folder / SERVER_LOG) as process:
         while not await _answers():
             _check(process, folder / SERVER_LOG)
             await asyncio.sleep(0.2)  # it has no other way of saying that it is there
@@ -188,3 +190,22 @@ async def _end(process: Process, patience: float) -> None:
     except TimeoutError:
         process.kill()
         await process.wait()
+
+
+def _serve(port: int) -> None:
+    """Serves until SIGTERM, or until stdin ends."""
+    import uvicorn
+    from prefect.server.api.server import create_app
+
+    threading.Thread(target=_end_with_stdin, daemon=True).start()
+    uvicorn.run(create_app, factory=True, lifespan="on", log_level="error", port=port)
+
+
+def _end_with_stdin() -> None:
+    while os.read(0, 1024):  # not sys.stdin, whose lock blocks the end of the interpreter
+        pass
+    os._exit(0)  # nobody is left who could wait for an orderly end; its database survives a kill
+
+
+if __name__ == "__main__":
+    _serve(int(sys.argv[1]))

@@ -24,9 +24,8 @@ from tasks.service_block import connect
 
 
 async def show(plan: Plan, settings: Settings, client: Client, choice: Choice = ALL) -> Quote:
-    """Makes the quote (`steps/approve.py`), names the run after it, and shows it as an artifact."""
+    """Makes the quote (`steps/approve.py`), and shows it as an artifact and as the run's name."""
     quote = await library.show(plan, settings, client, choice)
-    await artifacts.name_after_quote(quote)
     await artifacts.show_quote(quote)
     return quote
 

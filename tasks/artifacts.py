@@ -62,22 +62,12 @@ async def name_run(batch: str, about: str = "") -> None:
             await _answered(client.update_flow_run(run.id, name=name, tags={*run.tags, f"batch:{batch}"}))
 
 
-async def name_after_quote(quote: Quote) -> None:
-    """The run's name says what is to be bought, and for how much."""
-    await name_run(quote.plan.batch, f"{counted(quote.to_buy, 'job')}, {dollars(quote.quoted)} USD")
-
-
-async def name_after_outcome(outcome: Summary) -> None:
-    """The run's name says what became of the batch."""
-    in_doubt = f", {outcome.in_doubt:,} in doubt" if outcome.in_doubt else ""
-    stored = f"{outcome.stored:,} of {outcome.jobs:,} stored"
-    await name_run(outcome.batch, f"{stored}{in_doubt}, {dollars(outcome.spent)} USD")
-
-
 async def show_quote(quote: Quote) -> None:
-    """The quote as a table, with the facts beside it as its description."""
-    key = _key("quote", quote.plan.batch)
-    await acreate_table_artifact(as_table(quote), key=key, description=_facts(quote))
+    """The quote as a table, with the facts beside it as its description; and as the run's name."""
+    batch = quote.plan.batch
+    await name_run(batch, f"{counted(quote.to_buy, 'job')}, {dollars(quote.quoted)} USD")
+    table = acreate_table_artifact(as_table(quote), key=_key("quote", batch), description=_facts(quote))
+    await _answered(table)
 
 
 def question_in_markdown(asked: Asked) -> str:
@@ -94,26 +84,18 @@ def question_in_markdown(asked: Asked) -> str:
     ]
     more = len(lines) - len(rows)
     other = "the other " if asked.question is Question.PILOT else ""
-    parts = [
+    rejects = rejects_in_words(quote.plan.rejects)[:1]  # of the first reason; the others are among the facts
+    return page(
         f"**Buy {other}{counted(quote.to_buy, 'job')} of {text(quote.plan.batch)} for {quote.price()}?** "
-        f"You are asked because {text(asked.reason)}.{_rejected(quote)}",
+        f"You are asked because {text(asked.reason)}.",
+        *(f"{counted(quote.plan.rejected_rows, 'row')} rejected: {text(reason)}." for reason in rejects),
         _marked(asked.pilot),
         _pictures(asked.pilot, _IN_A_DIALOG),
         _sheet(asked.contact_sheet),
         table(["model", "to buy", "each", "USD"], rows),
         f"and {counted(more, 'line')} more, in the artifact" if more > 0 else "",
         _facts(quote),
-    ]
-    return "\n\n".join(filter(None, parts)) + "\n"
-
-
-def _rejected(quote: Quote) -> str:
-    """How many rows are rejected, and why the first is; empty where none is."""
-    count = quote.plan.rejected_rows
-    if not count:
-        return ""
-    are = "is" if count == 1 else "are"
-    return f" {counted(count, 'row')} {are} rejected: {text(rejects_in_words(quote.plan.rejects)[0])}."
+    )
 
 
 def _marked(pilot: Sequence[PilotJob]) -> str:
@@ -160,14 +142,13 @@ def _about(job: PilotJob) -> str:
 async def show_pilot(asked: Asked) -> None:
     """The pilot, where the question is about the rest: all its pictures, as a page of its own."""
     batch = asked.quote.plan.batch
-    parts = [
+    content = page(
         f"# {text(batch)}: the pilot",
         _sheet(asked.contact_sheet),
         _marked(asked.pilot),
         _pictures(asked.pilot, _ON_A_PAGE),
-    ]
-    content, key = "\n\n".join(filter(None, parts)) + "\n", _key("pilot", batch)
-    await _answered(acreate_markdown_artifact(content, key=key, description=f"Pilot of {batch}"))
+    )
+    await _show_page("pilot", batch, content)
 
 
 def _facts(quote: Quote) -> str:
@@ -210,9 +191,7 @@ async def _update(artifact: UUID, progress: Progress) -> bool:
 
 async def show_costs(summary: Summary, settings: Settings) -> None:
     """The cost summary as a page of its own."""
-    title, key = f"Costs of {summary.batch}", _key("costs", summary.batch)
-    content = _markdown(summary, _config(), served_sheet(settings))
-    await _answered(acreate_markdown_artifact(content, key=key, description=title))
+    await _show_page("costs", summary.batch, _costs(summary, _config(), served_sheet(settings)))
 
 
 def served_sheet(settings: Settings) -> str | None:
@@ -231,7 +210,12 @@ async def show_books(result: Reconciliation, config: str) -> None:
     doubts = "\n".join(["```", *lines, "```"]) if lines else ""
     description = "\n".join([result.line(), "", *facts, "", doubts])
     table, key = result.table()[-_ROWS:], _key("reconcile", result.batch)
-    await acreate_table_artifact(table, key=key, description=description)
+    await _answered(acreate_table_artifact(table, key=key, description=description))
+
+
+async def _show_page(what: str, batch: str, content: str) -> None:
+    about = f"{what.capitalize()} of {batch}"
+    await _answered(acreate_markdown_artifact(content, key=_key(what, batch), description=about))
 
 
 def _key(what: str, batch: str) -> str:
@@ -249,22 +233,15 @@ async def _answered(request: Awaitable[T]) -> T | None:
         return None
 
 
-def _markdown(summary: Summary, config: str, sheet: str | None) -> str:
+def _costs(summary: Summary, config: str, sheet: str | None) -> str:
     """What is wrong and what to do about it, then the figures; where the files are comes last."""
     currency, details = summary.currency, summary.details
-    rows = [
-        ("Jobs", f"{summary.jobs:,}: {summary.counts()}"),
+    doubt = f"at most {dollars(summary.in_doubt_exposure)} {currency} more" if summary.in_doubt else ""
+    facts = [
+        ("Jobs", f"{summary.jobs:,}: {summary.counts()}"),  # the head: an empty one would be an empty line
         ("Quoted", f"{dollars(summary.quoted)} {currency}"),
         ("Spent", f"{dollars(summary.spent)} {currency}"),
-        *(
-            [("In doubt", f"at most {dollars(summary.in_doubt_exposure)} {currency} more")]
-            * bool(summary.in_doubt)
-        ),
-        *(("Reviewed", text) for text in [summary.reviewed()] if text),
-    ]
-    places = [
-        *(("Contact sheet", place) for place in [details.contact_sheet] if place),
-        *(("Manifest", summary.manifest), ("Costs", summary.costs), ("Report", summary.report)),
+        *((name, fact) for name, fact in (("In doubt", doubt), ("Reviewed", summary.reviewed())) if fact),
     ]
     models = [
         [
@@ -277,50 +254,58 @@ def _markdown(summary: Summary, config: str, sheet: str | None) -> str:
     ]
     differ = len({cost for *_, cost in details.dearest}) > 1
     dearest = [[text(row), text(model), dollars(cost)] for row, model, cost in details.dearest if differ]
-    approvals = [f"- {text(one.line())}" for one in summary.approvals[-_APPROVALS:]]
-    look = [f"- {_sheet(sheet)}"] if sheet else []
-    steps = [*look, *(f"- {text(step)}" for step in summary.next_steps(config))]
-    parts = [
+    places = {
+        "Contact sheet": details.contact_sheet,
+        "Manifest": summary.manifest,
+        "Costs": summary.costs,
+        "Report": summary.report,
+    }
+    return page(
         f"# {text(summary.batch)}: {summary.outcome}",
         *_wrong(summary),
-        "\n".join(["## What to do next\n", *steps]) if steps else "",
+        _list(
+            "What to do next", [*([_sheet(sheet)] if sheet else []), *map(text, summary.next_steps(config))]
+        ),
         "## The batch",
-        table(rows[0], rows[1:]),  # an empty head would be shown as an empty line
+        table(facts[0], facts[1:]),
         table(_MODELS, models) if models else "",
-        "\n".join(["## Approvals\n", *approvals]) if approvals else "",
+        _list("Approvals", [text(one.line()) for one in summary.approvals[-_APPROVALS:]]),
         "## The dearest jobs\n\n" + table(["row", "model", "USD"], dearest) if dearest else "",
-        "\n".join(["## Files\n", *(f"- {name}: {_place(place)}" for name, place in places)]),
-    ]
-    return "\n\n".join(filter(None, parts)) + "\n"
+        _list("Files", [f"{name}: {_place(place)}" for name, place in places.items() if place]),
+    )
 
 
 def _wrong(summary: Summary) -> Iterator[str]:
     """What went wrong, a heading for each kind."""
     details = summary.details
     if summary.stop_message:
-        missing = (
-            f"{summary.not_bought:,} of {counted(summary.jobs, 'job')} not bought. "
-            if summary.not_bought
-            else ""
-        )
-        hint = f"\n\n{text(details.stop_hint)}" if details.stop_hint else ""
-        title = "Stopped early" if summary.stop_reason else "Problem"
-        yield f"## {title}\n\n{missing}{text(summary.stop_message)}{hint}"
+        yield "## Stopped early" if summary.stop_reason else "## Problem"
+        missing = f"{summary.not_bought:,} of {counted(summary.jobs, 'job')} not bought. "
+        yield (missing if summary.not_bought else "") + text(summary.stop_message)
+        yield text(details.stop_hint)
     for state in (State.IN_DOUBT, State.LOST, State.FAILED, State.PENDING):
-        lines = [f"- {text(problem.line())}" for problem in details.problems if problem.state is state]
+        lines = [text(problem.line()) for problem in details.problems if problem.state is state]
+        yield _list(state.replace("_", " ").capitalize(), lines)
         if state is State.IN_DOUBT and lines:
-            lines.append(
-                "\nA run of the deployment `resolve` shows the evidence, and asks you to settle them."
-            )
-        if lines:
-            yield "\n".join([f"## {state.replace('_', ' ').capitalize()}\n", *lines])
+            yield "A run of the deployment `resolve` shows the evidence, and asks you to settle them."
     if details.other_problems:
         yield f"{counted(details.other_problems, 'job')} with other reasons: see the costs file."
     if summary.rejected_rows:
-        rejects = [f"- {text(line)}" for line in details.rejected[:_REJECTS]]
-        where = f"All are in {_place(details.rejects)}." if details.rejects else ""
-        title = f"## {counted(summary.rejected_rows, 'row')} rejected\n"
-        yield "\n".join([title, *rejects, "", where])
+        yield _list(
+            f"{counted(summary.rejected_rows, 'row')} rejected", map(text, details.rejected[:_REJECTS])
+        )
+        yield f"All are in {_place(details.rejects)}." if details.rejects else ""
+
+
+def page(*parts: str) -> str:
+    """A page in markdown of the parts that are not empty."""
+    return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def _list(title: str, lines: Iterable[str]) -> str:
+    """Lines below a title, in markdown; empty without one."""
+    points = [f"- {line}" for line in lines]
+    return "\n".join([f"## {title}\n", *points]) if points else ""
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

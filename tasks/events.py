@@ -24,11 +24,7 @@ _REJECTED = 1_000  # files of a run; a check may reject every file of a batch
 
 
 class Events(LogWatcher):
-    """The watcher of a flow run: what happens goes to its log, and what others may act on is an event.
-
-    Args:
-        batch: the run's batch.
-    """
+    """The watcher of a batch's flow run: its log has what happens, and what others may act on is an event."""
 
     def __init__(self, batch: str) -> None:
         self._batch = batch
@@ -49,10 +45,9 @@ class Events(LogWatcher):
 
     def changed(self, change: Change) -> None:
         """`callsheet.job.in_doubt` and `callsheet.media.lost`; nothing else, for there may be a million."""
-        if change.state in _OF_JOBS:
+        if event := _OF_JOBS.get(change.state):
             attempt = change.attempt
-            told = {"model": attempt.model, "reason": _short(change.detail)}
-            self._of_job(_OF_JOBS[change.state], attempt, **told)
+            self._of_job(event, attempt, model=attempt.model, reason=_short(change.detail))
 
     def rejected(self, file: RejectedFile) -> None:
         """`callsheet.media.rejected`, for the first thousand files of a run."""
@@ -88,7 +83,7 @@ class Events(LogWatcher):
             event,
             resource=_resource(f"job.{of.job_key}", of.row_id),
             payload={"batch": self._batch, "row_id": of.row_id, "sample": of.sample, **payload},
-            related=[_resource_of(self._batch) | {"prefect.resource.role": "batch"}],
+            related=[_batch(self._batch) | {"prefect.resource.role": "batch"}],
         )
 
 
@@ -109,11 +104,11 @@ def approved(batch: str, approval: Approval) -> None:
 
 
 def _of_batch(what: str, batch: str, **payload: Any) -> None:
-    emit_event(f"callsheet.batch.{what}", resource=_resource_of(batch), payload=payload)
+    emit_event(f"callsheet.batch.{what}", resource=_batch(batch), payload=payload)
 
 
-def _resource_of(batch: str) -> dict[str, str]:
-    return _resource(f"batch.{batch}", batch)
+def _batch(name: str) -> dict[str, str]:
+    return _resource(f"batch.{name}", name)
 
 
 def _resource(what: str, name: str) -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from callsheet.records import dollars
 from callsheet.report.summary import Summary
 from callsheet.session import Run
 from callsheet.steps import record as library
@@ -19,7 +20,9 @@ async def record(run: Run) -> Summary:
     summary = await library.record(run, _shown(run))
     await artifacts.show_costs(summary, run.settings)
     if not run.is_pilot:
-        await artifacts.name_after_outcome(summary)
+        in_doubt = f", {summary.in_doubt:,} in doubt" if summary.in_doubt else ""
+        stored = f"{summary.stored:,} of {summary.jobs:,} stored"
+        await artifacts.name_run(summary.batch, f"{stored}{in_doubt}, {dollars(summary.spent)} USD")
     return summary
 
 

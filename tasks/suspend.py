@@ -94,13 +94,10 @@ class UI:
         )
 
     async def ask(self, asked: Asked, question: Approval, within: float) -> None:
-        """Suspends the run until a person has answered, and ends this process; a run without a deployment
-        cannot begin again, so nobody is asked.
+        """Suspends the run until a person has answered, and ends this process.
 
-        Args:
-            asked: what the person sees above the fields.
-            question: in the ledger; its id is the key of the suspension.
-            within: seconds after which the run is cancelled.
+        A run without a deployment cannot begin again, so nobody is asked. After `within` seconds the server
+        cancels the run.
         """
         if self.run.deployment_id:
             if asked.pilot:
@@ -123,18 +120,15 @@ async def answer_of(run: FlowRun, key: str) -> FlowRunInput | None:
 
 
 async def stay(message: str, asked: Approval | None = None, description: str = "") -> NoReturn:
-    """Ends this process of a run that a person has suspended; the run stays so.
+    """Ends this process of a run that a person has suspended; the run stays so, with this message.
 
-    Args:
-        message: of the state.
-        asked: what Resume asks, with fields for the answer; None where it goes on without a question.
-        description: what the person sees above the fields, in markdown.
+    Resume asks what is `asked`, below its description in markdown; without it the run goes on unasked.
     """
     run = flow_run()
     assert run is not None  # noqa: S101 - only a flow run is suspended
     details: dict[str, Any] = {}
     if asked:
-        keys = keyset_from_base_key(_key(asked))
+        keys = keyset_from_base_key(f"suspended-{asked.id}")  # as Prefect calls those of a suspension
         await ApprovalForm.with_initial_data(description=description).asave(keys, run.id)
         details = {"pause_key": asked.id, "run_input_keyset": keys}
     async with get_client() as client:
@@ -146,11 +140,6 @@ async def stay(message: str, asked: Approval | None = None, description: str = "
         state.state_details = state.state_details.model_copy(update=details)
         await client.set_flow_run_state(run.id, state, force=True)  # from Suspended to Suspended
     raise Pause(state=state)
-
-
-def _key(asked: Approval) -> str:
-    """What Prefect calls the fields of the suspension with this key."""
-    return f"suspended-{asked.id}"
 
 
 async def _cancel_after(seconds: float, run: FlowRun) -> None:

@@ -10,8 +10,6 @@ from decimal import Decimal
 from typing import Any
 
 import pandas as pd
-import pytest
-from prefect import tags
 
 from callsheet.config.load import load
 from callsheet.ledger import marks
@@ -25,14 +23,11 @@ from callsheet.service.client import Client
 from callsheet.session import Run
 from callsheet.steps import batch
 from callsheet.watch import WATCHER, Asked, LogWatcher
-from flows.generate import generate_batch
-from flows.steps import STEPS
 from tests.cli.test_commands import callsheet as command
 from tests.conftest import Project
 from tests.report.contact_sheets import with_sheet
 from tests.report.test_contact_sheet import cards
 from tests.report.test_contact_sheet import summary as sheet_summary
-from tests.servers.prefect import PrefectServer
 
 Make = Callable[..., Project]
 IMAGE = {"model": "sketch-1", "aspect_ratio": "1:1"}
@@ -73,22 +68,25 @@ def samples(made: Project) -> list[tuple[str, int]]:
 # ---- one more sample
 
 
-def test_a_rejected_row_buys_one_more_sample_and_no_other_row_does(project: Make) -> None:
-    made = project(images("bad", "good", "unseen"))
-    assert made.run().stored == 3
-    decide(made, "rejected", ("bad", 1))
-    decide(made, "kept", ("good", 1))
+def test_a_row_with_only_rejected_files_buys_one_more_sample_and_no_other_row_does(project: Make) -> None:
+    made = project([*images("bad", "good", "unseen"), *images("mixed", "half", samples="2")])
+    assert made.run().stored == 7
+    decide(made, "rejected", ("bad", 1), ("mixed", 1), ("half", 2))
+    decide(made, "kept", ("good", 1), ("mixed", 2))
     quoted = quote(made, AGAIN)
-    assert (quoted.to_buy, quoted.quoted, quoted.plan.jobs, quoted.already_bought) == (1, PRICE, 4, 3)
+    assert (quoted.to_buy, quoted.quoted, quoted.plan.jobs, quoted.already_bought) == (1, PRICE, 8, 7)
     assert "1 row has only rejected files: bought again, sample 2 of 3" in quoted.plan.notes
     assert quote(made).to_buy == 0
     done = made.run(AGAIN)
-    assert (done.submissions, done.jobs, done.stored, done.outcome) == (1, 4, 4, "complete")
-    assert samples(made) == [("bad", 1), ("bad", 2), ("good", 1), ("unseen", 1)]
+    assert (done.submissions, done.jobs, done.stored, done.outcome) == (1, 8, 8, "complete")
+    assert samples(made)[:4] == [("bad", 1), ("bad", 2), ("good", 1), ("unseen", 1)]
     assert made.manifest()["current"].all()
     first, second, *_ = made.manifest()["url"]
     assert first != second
-    assert made.charged == done.spent == 4 * PRICE
+    assert made.charged == done.spent == 8 * PRICE
+    decide(made, "rejected", ("bad", 2))
+    decide(made, "", ("bad", 1))
+    assert made.run(AGAIN).submissions == 0, "the mark is taken back"
 
 
 def test_a_sample_that_nobody_has_looked_at_buys_nothing_and_the_samples_have_an_end(project: Make) -> None:
@@ -108,17 +106,6 @@ def test_a_sample_that_nobody_has_looked_at_buys_nothing_and_the_samples_have_an
     assert (len(made.sold), made.charged) == (3, 3 * PRICE)
 
 
-def test_a_row_with_one_file_that_is_not_rejected_buys_nothing(project: Make) -> None:
-    made = project(images("kept", "unseen", "bad", samples="2"))
-    made.run()
-    decide(made, "rejected", ("kept", 1), ("unseen", 2), ("bad", 1), ("bad", 2))
-    decide(made, "kept", ("kept", 2))
-    assert made.run(AGAIN).submissions == 1
-    assert samples(made)[-3:] == [("bad", 1), ("bad", 2), ("bad", 3)]
-    decide(made, "", ("bad", 1))
-    assert made.run(AGAIN).submissions == 0, "the mark is taken back"
-
-
 def test_the_command_says_again(project: Make) -> None:
     made = project(images("bad", "good"))
     made.run()
@@ -133,32 +120,22 @@ def test_the_command_says_again(project: Make) -> None:
     assert (done.returncode, answer["jobs"], answer["stored"], answer["submissions"]) == (0, 3, 3, 1)
 
 
-def test_a_sample_that_failed_has_used_its_number(project: Make) -> None:
+def test_a_sample_that_failed_has_used_its_number_and_a_row_in_doubt_waits(project: Make) -> None:
     refused = {"prompt": "an image of bad", "endpoint": "images", "nth": 2, "do": "error", "status": 500}
-    made = project(images("bad"), faults={"rules": [refused]})
+    cut = {"prompt": "an image of lost", "endpoint": "images", "nth": 1, "do": "drop"}
+    made = project(
+        [*images("bad"), *images("lost", samples="2")],
+        faults={"rules": [refused, cut | {"when": "after_charging"}]},
+    )
     made.set(attempts=1)
-    made.run()
-    decide(made, "rejected", ("bad", 1))
+    assert (made.run().in_doubt, made.manifest().height) == (1, 2)
+    reject_all(made)
     failed = made.run(AGAIN, "review.samples=2")
-    assert (failed.failed, failed.jobs, failed.exit_code) == (1, 2, 3)
+    assert (failed.submissions, failed.failed, failed.jobs, failed.exit_code) == (1, 1, 4, 3)
     assert made.run(AGAIN, "review.samples=2").submissions == 0
     done = made.run(AGAIN)
-    assert (done.submissions, done.jobs, done.stored, done.failed) == (1, 3, 2, 1)
-    assert samples(made) == [("bad", 1), ("bad", 3)]
-
-
-def test_a_row_of_which_anything_is_in_doubt_waits(project: Make) -> None:
-    cut = {
-        "prompt": "an image of bad",
-        "endpoint": "images",
-        "nth": 1,
-        "do": "drop",
-        "when": "after_charging",
-    }
-    made = project(images("bad", samples="2"), faults={"rules": [cut]})
-    assert made.run().in_doubt == 1
-    reject_all(made)
-    assert (made.run(AGAIN).submissions, len(made.sold)) == (0, 2)
+    assert (done.submissions, done.jobs, done.stored, done.failed, done.in_doubt) == (1, 5, 3, 1, 1)
+    assert samples(made)[:2] == [("bad", 1), ("bad", 3)]
 
 
 # ---- what a row is
@@ -220,24 +197,19 @@ def test_rows_without_ids_too_also_equal_ones_and_in_another_order(project: Make
     assert (done.submissions, done.jobs, done.stored, done.details.others) == (0, 4, 4, 0)
 
 
-def test_all_samples_are_current_where_the_model_is_gone(project: Make) -> None:
-    made = project([*images("a"), {"id": "b", "prompt": "another", "model": "still-1"}])
+def test_all_samples_are_current_where_the_model_is_gone_or_the_row_asks_for_fewer(project: Make) -> None:
+    others = [{"id": "b", "prompt": "another", "model": "still-1"}]
+    made = project([*images("a"), *others, *images("c", samples="3")])
     made.run()
     decide(made, "rejected", ("a", 1), ("b", 1))
-    assert made.run(AGAIN).submissions == 2
+    made.rows(*images("a"), *others, *images("c"))
+    done = made.run(AGAIN)
+    assert (done.submissions, done.jobs, done.stored, done.details.others) == (2, 7, 7, 0)
     del made.backlot.service.models["sketch-1"]
     reject_all(made)
     done = made.run(AGAIN)
-    assert (done.submissions, done.jobs, done.stored, done.details.others) == (1, 5, 5, 0)
+    assert (done.submissions, done.jobs, done.stored, done.details.others) == (1, 8, 8, 0)
     assert made.manifest()["current"].all()
-
-
-def test_samples_that_the_row_no_longer_asks_for_are_current_too(project: Make) -> None:
-    made = project(images("a", samples="3"))
-    made.run()
-    made.rows(*images("a"))
-    done = made.run()
-    assert (done.submissions, done.jobs, done.stored, done.details.others) == (0, 3, 3, 0)
 
 
 def test_a_csv_of_some_rows_hides_nothing_and_buys_nothing_twice(project: Make) -> None:
@@ -269,18 +241,6 @@ def test_a_csv_of_some_rows_hides_nothing_and_buys_nothing_twice(project: Make) 
 
 
 # ---- money
-
-
-def test_a_person_is_asked_about_what_is_bought_again_as_about_anything_else(project: Make) -> None:
-    made = project(images("bad", "worse"))
-    made.run()
-    reject_all(made)
-    above = "budget.approve_above=0.0020"
-    refused = made.run(AGAIN, above)
-    assert (refused.stop_reason, refused.submissions) == ("approval", 0)
-    assert made.run(AGAIN, "budget.limit=0.0030").stop_reason == "budget"
-    assert len(made.sold) == 2
-    assert made.run(AGAIN, above, approved=True).submissions == 2
 
 
 def test_two_runs_at_once_buy_the_sample_once(project: Make) -> None:
@@ -378,10 +338,12 @@ def test_a_run_goes_on_until_each_row_has_a_file_that_is_not_rejected_or_no_samp
     assert checked(made, rejects=lambda *_: False)[0].submissions == 0
 
 
-def test_the_rounds_end_at_the_budget(project: Make) -> None:
+def test_there_are_no_rounds_without_the_setting_nor_beyond_the_budget(project: Make) -> None:
     made = project(images("a", "b"))
+    done, person = checked(made, "review.buy_again=false", rejects=lambda *_: True)
+    assert (done.submissions, person.notes) == (2, [])
     done, person = checked(made, "budget.limit=0.0045", rejects=lambda *_: True)
-    assert [each.to_buy for each in person.quotes] == [2, 2], "and no other round"
+    assert [each.to_buy for each in person.quotes] == [2], "and no other round"
     assert (done.stop_reason, done.exit_code, done.stored, made.charged) == ("budget", 4, 3, 3 * PRICE)
 
 
@@ -405,19 +367,15 @@ def test_what_a_person_changes_while_a_round_is_at_work_counts_for_the_next(proj
     assert (held.stored, len(made.sold)) == (4, 4), "one round, and no other while the buying is held"
 
 
-def test_each_round_above_the_threshold_is_asked_about_for_its_own_jobs(project: Make) -> None:
-    made = project(images("a", "b"))
-    threshold = "budget.approve_above=0.0010"
-    done, person = checked(made, threshold, rejects=lambda row_id, _: row_id == "a", says=True)
-    assert [asked.quote.quoted for asked in person.asked] == [2 * PRICE, PRICE, PRICE]
-    assert (done.stored, [one.jobs for one in done.approvals]) == (4, [2, 1, 1])
-
-
-def test_after_a_pilot_a_round_is_asked_about_too(project: Make) -> None:
+def test_each_round_above_the_threshold_is_asked_about_for_its_own_jobs_after_a_pilot_too(
+    project: Make,
+) -> None:
     made = project(images("a", "b", "c"))
-    done, person = checked(made, "budget.pilot=1", rejects=lambda row_id, _: row_id == "c", says=True)
-    assert [asked.quote.to_buy for asked in person.asked] == [2, 1, 1]
+    overrides = ("budget.approve_above=0.0010", "budget.pilot=1")
+    done, person = checked(made, *overrides, rejects=lambda row_id, _: row_id == "c", says=True)
+    assert [asked.quote.quoted for asked in person.asked] == [PRICE, 2 * PRICE, PRICE, PRICE]
     assert (done.stored, done.submissions) == (5, 5)
+    assert [one.jobs for one in done.approvals] == [1, 2, 1, 1]
 
 
 def test_chosen_rows_have_rounds_and_the_first_jobs_have_none(project: Make) -> None:
@@ -439,27 +397,6 @@ def test_a_batch_file_that_is_changed_meanwhile_is_not_read_by_a_round(project: 
 
     done, _ = checked(made, rejects=rejects)
     assert (done.submissions, samples(made)) == (2, [("a", 1), ("a", 2)])
-
-
-def test_a_flow_run_has_rounds_too_with_its_tasks(
-    project: Make, prefect: PrefectServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made = project(images("a", "b"))
-    monkeypatch.setattr("flows.generate.STEPS", with_check(STEPS, lambda row_id, n: row_id == "b" and n < 3))
-    with tags(made.folder.name):
-        state = asyncio.run(generate_batch(str(made.config), overrides=[AGAIN], return_state=True))
-    assert state.name == "Complete", state.message
-    assert samples(made) == [("a", 1), ("b", 1), ("b", 2), ("b", 3)]
-    assert len(made.sold) == 4
-    [run] = prefect.ask("flow_runs", flow_runs={"tags": {"all_": [made.folder.name]}})
-    names = [one["name"] for one in prefect.ask("task_runs", flow_runs={"id": {"any_": [run["id"]]}})]
-    assert (names.count("read"), names.count("submit"), names.count("record")) == (1, 3, 3)
-
-
-def test_without_the_setting_nothing_is_bought_again(project: Make) -> None:
-    made = project(images("a"))
-    done, person = checked(made, "review.buy_again=false", rejects=lambda *_: True)
-    assert (done.submissions, person.notes) == (1, [])
 
 
 def test_a_round_that_nobody_approves_is_not_bought_and_the_rounds_before_are_reported(project: Make) -> None:

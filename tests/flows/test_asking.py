@@ -50,7 +50,7 @@ def test_every_question_is_kept_with_its_answer(project: Make) -> None:
 
 
 def test_changed_rates_must_be_approved_whatever_the_price(project: Make) -> None:
-    """Whoever has looked at them before: in a quote, in a run that ended after pricing, at the question."""
+    """Whoever has looked at them before, in a quote, a run or the question, or has said no."""
     made = project(images(2))
     made.set(budget={"approve_above": "1.00"})
     assert made.run().stored == 2
@@ -61,10 +61,13 @@ def test_changed_rates_must_be_approved_whatever_the_price(project: Make) -> Non
         made.run(choice=Choice(only=("no such row",)))
     with pytest.raises(Interrupted):
         made.run(watcher=Interrupting())
+    refused = [made.run(watcher=Refusing()).stop_reason for _ in range(2)]
+    assert refused == ["approval", "approval"]
     stopped = made.run()
     assert (stopped.stop_reason, stopped.stored) == ("approval", 2)
     assert "a rate has changed: sketch-1" in str(stopped.stop_message)
-    assert [one.decision for one in stopped.approvals] == [None, None], (
+    decisions = [None, "refused", "refused", None]
+    assert [one.decision for one in stopped.approvals] == decisions, (
         "questions are kept before they are asked"
     )
     assert made.run(approved=True).stored == 3
@@ -84,17 +87,6 @@ class Refusing(LogWatcher):
 
     async def approves(self, asked: Asked) -> bool:
         return False
-
-
-def test_rates_that_were_refused_are_asked_about_again(project: Make) -> None:
-    made = project(images(1))
-    made.set(budget={"approve_above": "1.00"})
-    made.run()
-    made.rows(*images(2))
-    dearer(made)
-    assert [made.run(watcher=Refusing()).stop_reason for _ in range(2)] == ["approval", "approval"]
-    assert [one["decision"] for one in made.report()["approvals"]] == ["refused", "refused"]
-    assert made.run().stop_reason == "approval"
 
 
 def test_the_rates_of_a_model_that_came_later_must_be_approved_too(project: Make) -> None:
@@ -174,40 +166,29 @@ def test_the_budget_is_passed_by_what_is_on_the_wire_at_most(dear: Make, no_brak
     assert made.charged == 12 * 10 * PRICE
 
 
-def test_three_dear_charges_one_after_another_stop_the_buying_and_both_prices_are_said(dear: Make) -> None:
-    made = dear(images(30))
-    summary = made.run()
-    assert (summary.outcome, summary.stop_reason, summary.exit_code) == ("stopped", "price", 4)
-    assert 3 <= summary.stored <= 3 + LANES
-    message = summary.details.stop_message
-    assert message is not None
+def test_three_dear_charges_one_after_another_stop_the_buying_until_somebody_approves_the_price(
+    dear: Make,
+) -> None:
+    made = dear(images(40))
+    first = made.run()
+    assert (first.outcome, first.stop_reason, first.exit_code) == ("stopped", "price", 4)
+    assert 3 <= first.stored <= 3 + LANES
+    message = str(first.details.stop_message)
     assert "3 times one after another: row s" in message
     assert "0.0150 USD, quoted 0.0015" in message
     assert "the catalogue is the same" in message
-
-
-def test_after_dear_charges_a_run_buys_only_what_somebody_approves(dear: Make) -> None:
-    made = dear(images(12))
-    first = made.run()
     again = made.run()
     assert (again.stop_reason, again.submissions) == ("price", 0)
     quote = callsheet.quote(made.config)
     assert quote.at_most == 10 * quote.quoted
-    done = made.run(approved=True)
-    assert (done.outcome, done.stored) == ("complete", 12)
-    assert done.spent == 12 * 10 * PRICE
-    assert first.stored < 12
-    made.rows(*images(14))
-    assert made.run().stored == 14, "what was approved once is not asked again"
-
-
-def test_a_charge_that_is_dearer_than_what_was_approved_stops_the_buying_again(dear: Make) -> None:
-    made = dear(images(40))
-    assert made.run().stop_reason == "price"
     made.backlot.service.faults = faults(amount="0.0300")
-    stopped = made.run(approved=True)
-    assert stopped.stop_reason == "price"
-    assert "0.0315 USD, quoted 0.0015" in str(stopped.details.stop_message)
+    dearer_again = made.run(approved=True)
+    assert dearer_again.stop_reason == "price", "it is dearer than what was approved"
+    assert "0.0315 USD, quoted 0.0015" in str(dearer_again.details.stop_message)
+    done = made.run(approved=True)
+    assert (done.outcome, done.stored, done.spent) == ("complete", 40, made.charged)
+    made.rows(*images(42))
+    assert made.run().stored == 42, "what was approved once is not asked again"
 
 
 @pytest.mark.parametrize("budget, approved", [({}, False), ({"limit": "10.00", "approve_above": "0"}, True)])

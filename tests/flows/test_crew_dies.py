@@ -118,11 +118,10 @@ def mixed(images: int) -> list[dict[str, Any]]:
     """Rows of so many images, with `VIDEOS` videos among them."""
     rows: list[dict[str, Any]]
     rows = [{"id": f"i{n}", "prompt": f"image {n}", "model": "sketch-1"} for n in range(images)]
-    videos: list[dict[str, Any]]
-    videos = [
-        {"id": f"v{n}", "prompt": f"video {n}", "model": "dailies-1", "duration": 1} for n in range(VIDEOS)
-    ]
-    return [row for n in range(VIDEOS) for row in (*rows[n::VIDEOS], videos[n])]
+    for n in range(VIDEOS):
+        video = {"id": f"v{n}", "prompt": f"video {n}", "model": "dailies-1", "duration": 1}
+        rows.insert(n * (images // VIDEOS + 1), video)
+    return rows
 
 
 @pytest.fixture

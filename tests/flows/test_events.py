@@ -14,13 +14,13 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
-import polars as pl
 import pytest
 from prefect.blocks.webhook import Webhook
 
 from tests.cli.test_commands import CALLSHEET
 from tests.conftest import Project
 from tests.flows.test_forms import bought
+from tests.flows.test_stopping import make_quick
 from tests.servers.prefect import ROOT, PrefectServer
 from tests.waiting import wait_until
 
@@ -93,41 +93,32 @@ def test_a_night_that_stops_in_doubt_is_red_says_why_and_tells_automations(
     assert stopped["in_doubt_exposure"] == "0.0015"
 
 
-def test_what_a_killed_run_left_in_doubt_is_told_by_the_next_run(
+def test_doubts_that_a_killed_run_left_and_files_that_a_check_rejects_are_told_by_the_next_run(
     prefect: PrefectServer, project: Callable[..., Project]
 ) -> None:
-    made = project([{"id": name, "prompt": name, "model": "sketch-1"} for name in "ab"], image_seconds=20)
+    rows = [{"id": name, "prompt": name, "model": "sketch-1"} for name in ("a", "b", "nothing")]
+    made = project(rows, image_seconds=20, faults={"rules": [{"prompt": "nothing", "nth": 1, "do": "blank"}]})
+    made.set(checks={"blank": "reject"}, limits={"concurrency": 2})
     [workspace] = made.backlot.service.workspaces.values()
     with subprocess.Popen([*CALLSHEET, "run", str(made.config)], stderr=subprocess.DEVNULL) as process:
         wait_until(lambda: workspace.busy == 2, "not both are on the wire")
         process.kill()
+    make_quick(made)
     ended = bought(made)
     assert ended.name == "InDoubt"
     assert asyncio.run(ended.aresult(raise_on_failure=False)).exit_code == 3, "as callsheet run"
     run = str(ended.state_details.flow_run_id)
-    wait_until(lambda: len(events(prefect, run)) == 4, "not all events come", 0.2)
+    wait_until(lambda: len(events(prefect, run)) == 5, "not all events come", 0.2)
     doubts = [one for one in events(prefect, run) if one["event"] == "callsheet.job.in_doubt"]
     assert {one["payload"]["row_id"] for one in doubts} == {"a", "b"}
     assert {one["payload"]["reason"] for one in doubts} == {"the run ended before the answer came"}
-
-
-def test_a_file_that_a_check_rejects_is_told(prefect: PrefectServer, project: Callable[..., Project]) -> None:
-    rows = [{"id": name, "prompt": name, "model": "sketch-1"} for name in ("nothing", "something")]
-    made = project(rows, faults={"rules": [{"prompt": "nothing", "nth": 1, "do": "blank"}]})
-    made.set(checks={"blank": "reject"})
-    run = str(bought(made).state_details.flow_run_id)
-    wait_until(lambda: len(events(prefect, run)) == 3, "not all events come", 0.2)
     [told] = [one for one in events(prefect, run) if one["event"] == "callsheet.media.rejected"]
-    [(key, url, row_id)] = (
-        made.manifest()
-        .filter(pl.col("decision") == "rejected")
-        .select("job_key", "url", "row_id")
-        .iter_rows()
-    )
+    [(key, url, decision)] = made.manifest().select("job_key", "url", "decision").iter_rows()
+    assert decision == "rejected"
     assert told["resource"]["prefect.resource.id"] == f"callsheet.job.{key}"
     assert told["payload"] == {
         "batch": "test",
-        "row_id": row_id,
+        "row_id": "nothing",
         "sample": 1,
         "index": 0,
         "url": url,

@@ -48,7 +48,6 @@ class Cell:
     Attributes:
         nth: which of a job's requests it strikes; None for every one.
         then: the state after another run, with the fault gone.
-        jobs: how many jobs it is tried on.
     """
 
     type: str
@@ -59,12 +58,11 @@ class Cell:
     state: str
     charged: bool = True
     then: str = ""
-    jobs: int = 1
 
     @property
-    def ids(self) -> list[str]:
-        often = "first" if self.nth == 1 else "repeated"
-        return [f"{self.type}.{self.endpoint}.{self.name}.{often}.{n}" for n in range(self.jobs)]
+    def id(self) -> str:
+        """The id of its job's row."""
+        return f"{self.type}.{self.endpoint}.{self.name}.{'first' if self.nth == 1 else 'repeated'}"
 
     @property
     def cost(self) -> Decimal:
@@ -72,10 +70,9 @@ class Cell:
         extra = EXTRA if self.fault == SURCHARGE else Decimal(0)
         return PRICE[self.type] + extra if self.charged else Decimal(0)
 
-    def rules(self) -> Iterator[dict[str, Any]]:
-        for name in self.ids:
-            counted = {} if self.nth is None else {"nth": self.nth}
-            yield {"endpoint": self.endpoint, "prompt": f"{name}.", **counted, **self.fault}
+    def rule(self) -> dict[str, Any]:
+        counted = {} if self.nth is None else {"nth": self.nth}
+        return {"endpoint": self.endpoint, "prompt": f"{self.id}.", **counted, **self.fault}
 
 
 def submissions(kind: str) -> Iterator[Cell]:
@@ -152,7 +149,7 @@ def rows() -> list[dict[str, Any]]:
     """
 
     def of(*cells: Cell) -> list[dict[str, Any]]:
-        return [{"id": name, "prompt": f"{name}.", **ROWS[cell.type]} for cell in cells for name in cell.ids]
+        return [{"id": cell.id, "prompt": f"{cell.id}.", **ROWS[cell.type]} for cell in cells]
 
     lanes = [cell for cell in CELLS if cell.name == "lanes" and cell.state == "stored"]
     stuck = [cell for cell in CELLS if cell.state == "pending"]
@@ -164,7 +161,7 @@ def rows() -> list[dict[str, Any]]:
 def test_the_matrix_has_every_fault_of_the_backlot() -> None:
     kinds = {kind.model_fields["do"].annotation.__args__[0] for kind in AnyRule.__origin__.__args__}
     assert {cell.fault["do"] for cell in CELLS} == kinds
-    assert len({name for cell in CELLS for name in cell.ids}) == sum(cell.jobs for cell in CELLS)
+    assert len({cell.id for cell in CELLS}) == len(CELLS)
 
 
 def test_every_fault_has_its_one_end_and_the_books_agree_to_the_cent(
@@ -173,7 +170,7 @@ def test_every_fault_has_its_one_end_and_the_books_agree_to_the_cent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     faults = tmp_path_factory.mktemp("faults") / "faults.yaml"
-    faults.write_text(yaml.safe_dump({"rules": [rule for cell in CELLS for rule in cell.rules()]}))
+    faults.write_text(yaml.safe_dump({"rules": [cell.rule() for cell in CELLS]}))
     made = project(
         rows(),
         faults=faults,
@@ -188,7 +185,7 @@ def test_every_fault_has_its_one_end_and_the_books_agree_to_the_cent(
     monkeypatch.setattr(charges, "IN_A_ROW", len(CELLS))
     made.set(poll={"timeout": 4}, stop_after=len(CELLS), budget={"limit": "100"})
     first = made.run()
-    ends = {name: cell.state for cell in CELLS for name in cell.ids} | dict.fromkeys(PLAIN, "stored")
+    ends = {cell.id: cell.state for cell in CELLS} | dict.fromkeys(PLAIN, "stored")
     assert states(made) == ends
     assert first.jobs == len(ends)
     compare(made)
@@ -196,7 +193,7 @@ def test_every_fault_has_its_one_end_and_the_books_agree_to_the_cent(
     made.backlot.service.faults = Faults()  # the service is well again
     second = made.run()
     assert second.submissions == 0, "nothing is bought again"
-    then = {name: cell.then for cell in CELLS for name in cell.ids if cell.then}
+    then = {cell.id: cell.then for cell in CELLS if cell.then}
     assert states(made) == ends | then
     compare(made)
 
@@ -210,7 +207,7 @@ def compare(made: Project) -> None:
     service = made.backlot.service
     charges = {each.recipe.prompt: each for each in service.store.select("workspace = ?", "default")}
     assert len(charges) == sum(1 for _ in service.store.select("1"))
-    expected = {f"{name}.": cell.cost for cell in CELLS for name in cell.ids}
+    expected = {f"{cell.id}.": cell.cost for cell in CELLS}
     expected |= dict.fromkeys(PLAIN, PRICE["image"])
     charged = {prompt: each.cost for prompt, each in charges.items() if each.state == "completed"}
     assert charged == {prompt: cost for prompt, cost in expected.items() if cost}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import io
 import json
@@ -18,17 +17,14 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from callsheet.cli.main import app
-from callsheet.config.load import load
 from callsheet.errors import StorageError
 from callsheet.pricing.facts import as_facts
 from callsheet.pricing.quote import Quote
-from callsheet.report.summary import Summary
-from callsheet.service.client import Client
-from callsheet.steps import batch
-from callsheet.watch import Asked, LogWatcher
+from callsheet.records import State
+from callsheet.watch import Asked, Change, LogWatcher
+from tests.cli.test_reconcile import spend
 from tests.conftest import Project
 from tests.flows.test_asking import dearer
-from tests.servers.backlots import finish_videos
 from tests.servers.s3 import Server
 
 IMAGE = {"model": "sketch-1", "aspect_ratio": "1:1"}
@@ -102,24 +98,21 @@ def test_everything_may_be_in_the_home_folder(project: Make, monkeypatch: pytest
     assert made.run(*same).submissions == 0
 
 
-def test_a_refused_prompt_is_not_sent_again_with_what_the_service_could_not_make(project: Make) -> None:
+def test_what_failed_is_sent_again_where_a_setting_says_so_and_a_stop_before_it_is_a_stop(
+    project: Make,
+) -> None:
+    """A refused prompt is not sent again with what the service could not make."""
     refused = {"id": "no", "prompt": "a forbidden-test-word", **IMAGE}
     error = {"endpoint": "images", "prompt": "image 0", "nth": [1, 2], "do": "error", "status": 500}
-    made = project([*images(2), refused], faults={"rules": [error]})
+    made = project([refused, *images(2)], faults={"rules": [error]})
     made.set(attempts=2)
-    assert made.run().failed == 2
+    assert (made.run().failed, made.run().exit_code) == (2, 3)
     assert made.run("retry_failed=gateway").submissions == 0
     again = made.run("retry_failed=server_error")
     assert (again.submissions, again.stored, again.failed, again.exit_code) == (1, 2, 1, 3)
-
-
-def test_a_stop_before_failed_jobs_are_sent_again_is_a_stop(project: Make) -> None:
-    """They were to be bought, and are not: that is exit code 4, also where nothing else is left."""
-    made = project([{"id": "no", "prompt": "a forbidden-test-word", **IMAGE}, *images(1)])
-    assert made.run().exit_code == 3
-    stopped = made.run("retry_failed=true", "budget.limit=0.0015")
+    stopped = made.run("retry_failed=true", "budget.limit=0.0030", "attempts=4")
     assert (stopped.outcome, stopped.stop_reason, stopped.exit_code) == ("stopped", "budget", 4)
-    assert made.run("retry_failed=true").exit_code == 3
+    assert made.run("retry_failed=true", "attempts=4").exit_code == 3
 
 
 @pytest.mark.parametrize("limit, bought", [("0.0059", 3), ("0.0060", 4)])
@@ -168,31 +161,19 @@ def test_a_rate_that_changes_while_somebody_makes_up_his_mind_is_quoted_again(
         assert any(told.startswith(rate) for _, told in as_facts(watcher.quotes[-1]))
 
 
-def test_a_video_past_the_runs_patience_stays_pending_and_collect_takes_it_up(project: Make) -> None:
-    made = project([{"id": "video", "prompt": "a video", **VIDEO}], video_seconds=3600)
-    made.set(poll={"timeout": 0.3})
-    first = made.run()
-    finish_videos(made.backlot.service)
-    assert (first.pending, first.exit_code, first.submissions) == (1, 3, 1)
-    collected = made.collect("poll.timeout=60")
-    assert (collected.stored, collected.exit_code, collected.submissions) == (1, 0, 0)
-
-
-def test_a_carried_column_never_takes_a_name_of_the_manifests_own(project: Make) -> None:
-    made = project([{"id": "a", "prompt": "one", **IMAGE, "cost": "mine", "input_cost": "too"}])
-    assert made.run().stored == 1
-    manifest = made.manifest()
-    assert manifest["cost"].to_list() == [Decimal("0.0015")]
-    assert manifest.select("input_cost", "input_input_cost").rows() == [("too", "mine")]
-
-
-def test_row_ids_may_be_anything(project: Make) -> None:
+def test_row_ids_may_be_anything_and_a_carried_column_never_takes_a_name_of_the_manifests(
+    project: Make,
+) -> None:
     ids = ["../up", "a/b", "a b", "ü", ".hidden", "x" * 300, "CON", "a%2Fb"]
-    made = project([{"id": name, "prompt": f"row {name[:9]}", **IMAGE} for name in ids])
+    carried = {"cost": "mine", "input_cost": "too"}
+    made = project([{"id": name, "prompt": f"row {name[:9]}", **IMAGE, **carried} for name in ids])
     assert made.run().stored == len(ids)
-    urls = made.manifest()["url"].to_list()
+    manifest = made.manifest()
+    urls = manifest["url"].to_list()
     assert len(set(urls)) == len(ids)
     assert all(Path(url).resolve().is_relative_to(made.folder / "out/media") for url in urls)
+    [its_own] = {*manifest.select("cost", "input_cost", "input_input_cost").iter_rows()}
+    assert its_own == (Decimal("0.0015"), "too", "mine")
 
 
 def test_everything_may_live_in_s3(project: Make, s3: Server, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -241,21 +222,23 @@ def test_unpriced_rows_are_bought_where_the_config_allows_it_and_cost_what_usage
     assert summary.spent == made.charged
 
 
+class Spending(LogWatcher):
+    """Somebody else, who buys something dear as soon as the first image is stored."""
+
+    def __init__(self, made: Project) -> None:
+        self.made: Project | None = made
+
+    def changed(self, change: Change) -> None:
+        if self.made and change.state is State.STORED:
+            spend(self.made, self.made.backlot.api_key)
+            self.made = None
+
+
 def test_a_run_whose_balance_is_spent_by_others_stops_and_keeps_what_it_has(project: Make) -> None:
     """402 in the middle: no more submissions, and no job fails for it."""
-    made = project(images(30), image_seconds=0.3, concurrency=2, balance=Decimal("0.0450"))
+    made = project(images(30), image_seconds=0.1, balance=Decimal("0.0450"))
     made.set(limits={"concurrency": 1})
-
-    async def spend() -> None:
-        while not list(made.folder.glob("out/media/**/*.jpeg")):  # noqa: ASYNC110 - a file rings no bell
-            await asyncio.sleep(0.05)
-        async with Client(made.backlot.base_url, made.backlot.api_key) as client:
-            await client.create_image({"model": "still-1", "prompt": "somebody else's"})
-
-    async def both() -> tuple[Summary, None]:
-        return await asyncio.gather(batch.generate(load(made.config), approved=False), spend())
-
-    summary, _ = asyncio.run(both())
+    summary = made.run(watcher=Spending(made))
     assert (summary.stop_reason, summary.exit_code, summary.failed) == ("balance", 4, 0)
     assert summary.spent + Decimal("0.0400") == made.charged <= Decimal("0.0450")
     assert summary.stored == summary.spent / Decimal("0.0015") < 30

@@ -12,11 +12,11 @@ from contextlib import suppress
 from callsheet.config.load import load
 from callsheet.report.summary import Summary
 from callsheet.steps import batch
-from callsheet.watch import Asked, LogWatcher
 from tasks.artifacts import question_in_markdown
 from tests.cli.test_commands import callsheet
 from tests.cli.test_rows import printed
 from tests.conftest import Project
+from tests.flows.test_again import Person
 from tests.servers.forks import forks
 
 Make = Callable[..., Project]
@@ -25,22 +25,6 @@ ROWS = [
     *({"id": f"v{n}", "prompt": f"video {n}", "model": "dailies-1", "duration": 1} for n in range(2)),
 ]
 PILOT = ("budget.pilot=3",)
-
-
-class Person(LogWatcher):
-    """Somebody at the terminal, who answers so; None is nobody."""
-
-    def __init__(self, *, says: bool | None) -> None:
-        self.says = says
-        self.asked: list[Asked] = []
-        self.finished_with: list[Summary] = []
-
-    async def approves(self, asked: Asked) -> bool | None:
-        self.asked.append(asked)
-        return self.says
-
-    def finished(self, summary: Summary) -> None:
-        self.finished_with.append(summary)
 
 
 def run(made: Project, *overrides: str, says: bool | None) -> tuple[Summary, Person]:
@@ -116,11 +100,11 @@ def test_a_pilot_whose_jobs_fail_is_tried_once_and_then_asked_about(project: Mak
 
 def test_the_price_of_the_pilot_alone_is_held_against_approve_above(project: Make) -> None:
     made = project(ROWS)
-    made.set(budget={"approve_above": "10.00"})
-    assert len(run(made, says=None)[1].asked) == 1
-    other = project(ROWS)
-    other.set(batch="other", budget={"approve_above": "0.0010"})
-    summary, person = run(other, says=None)
+    made.set(budget={"approve_above": "0.0110"})
+    summary, person = run(made, says=None)
+    assert [asked.question for asked in person.asked] == ["pilot"]
+    assert summary.submissions == 3
+    summary, person = run(made, "batch=other", "budget.approve_above=0.0109", says=None)
     assert [asked.question for asked in person.asked] == ["quote"]
     assert (person.asked[0].quote.to_buy, summary.submissions) == (3, 0)
 
@@ -176,20 +160,21 @@ def test_the_first_jobs_are_bought_then_the_next(project: Make) -> None:
 
 
 def test_only_the_named_rows_are_bought_and_an_unknown_one_buys_nothing(project: Make) -> None:
-    made = project(ROWS)
+    refused = {"endpoint": "images", "prompt": "image 1", "do": "error", "status": 500}
+    made = project(ROWS, faults={"rules": [refused]})
+    made.set(attempts=1)
+
+    def only(*names: str) -> int:
+        words = [word for name in names for word in ("--only", name)]
+        return callsheet("run", str(made.config), *words).returncode
+
     unknown = callsheet("run", str(made.config), "--only", "s3", "--only", "s33")
     assert unknown.returncode == 2
     assert "'s33'" in unknown.stderr
     assert made.charged == 0
-    assert callsheet("run", str(made.config), "--only", "s3", "--only", "v1").returncode == 0
+    assert only("s3", "v1") == 0
     assert rows(made) == {"s3", "v1"}
-    assert callsheet("run", str(made.config), "--only", "s3").returncode == 0, "there is nothing to do"
+    assert only("s3") == 0, "there is nothing to do"
     assert len(made.costs()) == 2
+    assert only("s0", "s1") == 3, "a chosen job that fails is not a success"
     assert callsheet("run", str(made.config), "--only", "s3", "--pilot", "1").returncode == 2
-
-
-def test_a_chosen_job_that_fails_is_not_a_success(project: Make) -> None:
-    refused = {"endpoint": "images", "prompt": "image 1", "do": "error", "status": 500}
-    made = project(ROWS, faults={"rules": [refused]})
-    made.set(attempts=1)
-    assert callsheet("run", str(made.config), "--only", "s0", "--only", "s1").returncode == 3

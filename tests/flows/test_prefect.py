@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 from prefect import tags
 from prefect.client.schemas.objects import StateType
+from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from callsheet.report.details import Details
 from callsheet.report.summary import Summary
@@ -19,10 +21,13 @@ from flows.change import change_batch
 from flows.generate import generate_batch
 from flows.names import final_state
 from flows.reconcile import reconcile_costs
+from flows.steps import STEPS
 from tasks import artifacts
 from tests.cli.test_reconcile import CUT_OFF, STUDIO, doubtful, rows, spend
 from tests.conftest import Project
+from tests.flows.test_again import samples, with_check
 from tests.servers.prefect import PrefectServer
+from tests.servers.reverse_proxy import Failure, reverse_proxy
 
 Make = Callable[..., Project]
 
@@ -47,25 +52,41 @@ def test_what_buys_has_no_limit_and_what_buys_nothing_is_limited_to_one_run(crew
     assert not any(each["active"] for each_of in schedules.values() for each in each_of), "until switched on"
 
 
-def test_a_run_buys_a_batch_and_shows_it(prefect: PrefectServer, project: Make) -> None:
+def test_a_run_buys_a_batch_in_rounds_and_shows_it(
+    prefect: PrefectServer, project: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What a worker does with a deployment is in test_events.py, test_crew.py and test_suspend.py."""
-    images = [{"id": f"s{n}", "prompt": f"image {n}", "model": "sketch-1"} for n in range(3)]
+    images = [{"id": f"s{n}", "prompt": f"image {n}", "model": "sketch-1"} for n in range(2)]
     made = project([*images, {"id": "video", "prompt": "a video", "model": "dailies-1", "duration": 1}])
+    monkeypatch.setattr("flows.generate.STEPS", with_check(STEPS, lambda row_id, n: row_id == "s1" and n < 3))
     with tags(made.folder.name):
-        asyncio.run(generate_batch(str(made.config)))
+        asyncio.run(generate_batch(str(made.config), overrides=["review.buy_again=true"]))
     run = prefect.run(made.folder.name)
     assert (run["state"]["type"], run["state"]["name"]) == ("COMPLETED", "Complete"), run["state"]["message"]
-    assert run["name"] == f"test: 4 of 4 stored, {made.costs()['quoted'].sum():.4f} USD"
+    assert run["name"] == f"test: 5 of 5 stored, {made.costs()['quoted'].sum():.4f} USD"
     assert "batch:test" in run["tags"]
-    assert made.manifest().height == 4
-    tasks = prefect.ask("task_runs", flow_runs={"id": {"any_": [run["id"]]}})
-    assert sorted(one["name"] for one in tasks) == ["download", "poll", "price", "read", "record", "submit"]
+    assert samples(made) == [("s0", 1), ("s1", 1), ("s1", 2), ("s1", 3), ("video", 1)]
+    names = Counter(one["name"] for one in prefect.ask("task_runs", flow_runs={"id": {"any_": [run["id"]]}}))
+    rounds = dict.fromkeys(("submit", "poll", "download", "record"), 3)
+    assert names == rounds | {"read": 1, "price": 4}, "the last time it finds nothing to buy again"
     artifacts = prefect.artifacts(run)
     assert artifacts["progress-test"] == 100.0
     assert "test: complete" in artifacts["costs-test"]
-    assert "| sketch-1 | 3 | 3 | 0.0045 | 0.0045 |" in artifacts["costs-test"]
+    assert "| sketch-1 | 4 | 4 | 0.0060 | 0.0060 |" in artifacts["costs-test"]
     assert "| video | dailies-1 | " in artifacts["costs-test"]
     assert "dailies-1" in artifacts["quote-test"]
+
+
+def test_a_server_that_takes_no_artifacts_ends_no_run(prefect: PrefectServer, project: Make) -> None:
+    made = project([{"id": "a", "prompt": "an image", "model": "sketch-1"}])
+    with (
+        reverse_proxy(prefect.api.removesuffix("/api")) as proxy,
+        temporary_settings({PREFECT_API_URL: f"{proxy.base_url}/api"}),
+    ):
+        proxy.fail(Failure("POST", "/api/artifacts/", status=404, reaches_service=False))
+        state: Any = asyncio.run(generate_batch(str(made.config), return_state=True))
+        assert proxy.count("POST", "/api/artifacts/") == 3, "the quote, the progress, the costs"
+    assert (state.name, len(made.sold)) == ("Complete", 1)
 
 
 # ---- what a run ends as
@@ -98,10 +119,7 @@ def summary(**values: Any) -> Summary:
         ({"outcome": "partial", "lost": 1}, "Lost", StateType.FAILED),
         ({"outcome": "partial", "lost": 1, "in_doubt": 1}, "InDoubt", StateType.FAILED),
         ({"outcome": "stopped", "stop_reason": "budget", "in_doubt": 1}, "InDoubt", StateType.FAILED),
-        *(
-            ({"outcome": "stopped", "stop_reason": reason}, "Stopped", StateType.FAILED)
-            for reason in ("key", "balance", "service", "storage", "lanes")
-        ),
+        ({"outcome": "stopped", "stop_reason": "balance"}, "Stopped", StateType.FAILED),
         ({"outcome": "stopped", "stop_reason": "doubt", "in_doubt": 10}, "InDoubt", StateType.FAILED),
         ({"outcome": "stopped", "stop_reason": "interrupted"}, "BrokenOff", StateType.FAILED),
         ({"outcome": "stopped", "stop_reason": "approval"}, "Cancelled", StateType.CANCELLED),
@@ -119,8 +137,8 @@ def test_the_final_state_says_how_the_batch_stands(
 
 def test_the_costs_link_to_the_contact_sheet_where_it_is_served() -> None:
     address = "http://127.0.0.1:5000/"
-    assert f"mark them]({address})" in artifacts._markdown(summary(), "batch.yaml", address)
-    assert "mark them" not in artifacts._markdown(summary(), "batch.yaml", None)
+    assert f"mark them]({address})" in artifacts._costs(summary(), "batch.yaml", address)
+    assert "mark them" not in artifacts._costs(summary(), "batch.yaml", None)
 
 
 # ---- reconcile-costs
@@ -134,24 +152,7 @@ def reconciled(server: PrefectServer, made: Project, **parameters: Any) -> tuple
     return run, next(iter(server.ask("artifacts", flow_runs=of_run)), None)
 
 
-def test_books_that_agree_complete_the_run_with_their_table(prefect: PrefectServer, project: Make) -> None:
-    made = project(rows("a"))
-    made.run()
-    ended, shown = reconciled(prefect, made)
-    assert ended["state"]["type"] == "COMPLETED"
-    assert "0.0000 USD unexplained" in ended["state"]["message"]
-    assert ended["name"] == "batch"
-    assert (shown["key"], shown["type"]) == ("reconcile-test", "table")
-    day, total = json.loads(shown["data"])
-    assert (day["quoted"], day["usage"], day["billed"], day["difference"]) == ("0.0015",) * 3 + ("0.0000",)
-    assert total["date"] == "total"
-    assert "100.0000 USD on" in shown["description"]
-    before = datetime.now(UTC).date() - timedelta(days=2)
-    earlier, _ = reconciled(prefect, made, start=before, end=before.isoformat())
-    assert earlier["state"]["message"].startswith(f"{before} to {before}: 0.0000 USD")
-
-
-def test_over_the_threshold_the_run_is_failed_with_the_table_in_its_artifact(
+def test_books_that_agree_complete_the_run_with_their_table_and_over_the_threshold_it_is_failed(
     prefect: PrefectServer, project: Make
 ) -> None:
     made = project(
@@ -161,14 +162,20 @@ def test_over_the_threshold_the_run_is_failed_with_the_table_in_its_artifact(
     made.run()
     charged, shown = reconciled(prefect, made)
     assert charged["state"]["type"] == "COMPLETED", "a doubt that was charged is explained"
-    assert json.loads(shown["data"])[0]["reason"] == "doubts that were charged 0.0015"
-    assert f"callsheet resolve {made.config}" in shown["description"]
-    assert "row b" in shown["description"]
+    assert "0.0000 USD unexplained" in charged["state"]["message"]
+    assert (shown["key"], shown["type"]) == ("reconcile-shots-of-may", "table")
+    day, total = json.loads(shown["data"])
+    assert (day["quoted"], day["usage"], day["billed"]) == ("0.0030", "0.0015", "0.0030")
+    assert (day["reason"], total["date"]) == ("doubts that were charged 0.0015", "total")
+    for words in ("100.0000 USD on", f"callsheet resolve {made.config}", "row b"):
+        assert words in shown["description"]
+    before = datetime.now(UTC).date() - timedelta(days=2)
+    earlier, _ = reconciled(prefect, made, start=before, end=before.isoformat())
+    assert earlier["state"]["message"].startswith(f"{before} to {before}: 0.0000 USD")
     spend(made, "sk_second")
     failed, shown = reconciled(prefect, made)
-    assert (failed["state"]["type"], failed["state"]["name"]) == ("FAILED", "Failed")
+    assert (failed["state"]["type"], failed["state"]["name"], failed["name"]) == ("FAILED", "Failed", "batch")
     assert "0.0400 USD unexplained, above reconcile.threshold 0.0000" in failed["state"]["message"]
-    assert shown["key"] == "reconcile-shots-of-may"
     assert "unexplained 0.0400" in json.loads(shown["data"])[0]["reason"]
     assert (made.folder / "out/report/reconcile.parquet").exists()
     accepted, _ = reconciled(prefect, made, overrides=["reconcile.threshold=0.05"])

@@ -39,9 +39,9 @@ def test_a_signal_stops_buying_and_leaves_nothing_in_doubt(project: Make, number
     images = [{"id": f"s{n}", "prompt": "x", "model": "sketch-1"} for n in range(60)]
     made = project(
         [{"id": "video", "prompt": "a video", "model": "dailies-1", "duration": 1}, *images],
-        image_seconds=0.5,
-        video_seconds=60,
-        concurrency=6,
+        image_seconds=1,  # twenty seconds for all
+        video_seconds=600,
+        concurrency=4,
     )
     answer, log = made.folder / "answer.json", made.folder / "run.log"
     words = ("-m", "callsheet", "run", str(made.config), "--json")
@@ -164,8 +164,8 @@ def test_a_second_signal_ends_a_run_that_waits_for_its_ledger_and_every_answer_i
     project: Make, busy: float
 ) -> None:
     """However long the lease still lives, and however long a write waits for another process's write."""
-    rows = [{"id": f"s{n}", "prompt": f"{n}", "model": "sketch-1"} for n in range(40)]
-    made = project(rows, image_seconds=0.5)
+    rows = [{"id": f"s{n}", "prompt": f"{n}", "model": "sketch-1"} for n in range(60)]
+    made = project(rows, image_seconds=1)
     made.set(limits={"concurrency": 4})
     with running(made, busy=busy) as process:
         wait_until(lambda: attempts(made, "stored") >= 4, "nothing is stored")
@@ -178,7 +178,7 @@ def test_a_second_signal_ends_a_run_that_waits_for_its_ledger_and_every_answer_i
             assert_ends(process, made)
     make_quick(made)
     summary = made.run()
-    assert (summary.stored, summary.in_doubt) == (40, 0)
+    assert (summary.stored, summary.in_doubt) == (60, 0)
 
 
 @pytest.mark.parametrize("share", [2, None])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -72,57 +73,56 @@ def is_done_with(crew: PrefectServer, run: dict[str, Any]) -> bool:
     return run["id"] in str(crew.post("events/filter", {"filter": cancelled}))
 
 
-def test_suspend_stops_the_buying_writes_the_report_and_resume_goes_on_up_to_another_limit(
-    crew: PrefectServer, buying: tuple[Project, dict[str, Any]]
+def test_suspend_stops_the_buying_resume_goes_on_up_to_another_limit_and_cancel_ends_it(
+    crew: PrefectServer, the_up: Any, buying: tuple[Project, dict[str, Any]]
 ) -> None:
+    """No more is sent, a report is written, and nothing that a person does is an error."""
     made, run = buying
     assert suspend(crew, run) == "ACCEPT"
     shown = suspended(crew, made)
     sent = len(made.sold)
-    summary = made.report()
-    assert (summary["outcome"], summary["stop_reason"]) == ("stopped", "interrupted")
-    assert (summary["stored"], summary["in_doubt"], summary["pending"]) == (sent, 0, 0)
+    stopped = made.report()
+    assert (stopped["outcome"], stopped["stop_reason"]) == ("stopped", "interrupted")
+    assert (stopped["stored"], stopped["in_doubt"], stopped["pending"]) == (sent, 0, 0)
     assert shown["state"]["type"] == "PAUSED"
     assert shown["state"]["message"].startswith(f"700 jobs: {sent} stored; ")
     assert shown["state"]["message"].endswith("stopped: suspended in the Prefect UI")
     assert f"Buy {len(ROWS) - sent} jobs of" in shown["description"]
-    assert errors(crew, run) == []
-    limit = f"{(sent + 20) * PRICE:.4f}"
+    assert 'data-row-id="s0"' in sheet(crew, run)
+
+    limit = f"{(sent + 600) * PRICE:.4f}"
     assert answer(crew, shown, decision="approve", limit=limit, note="as far as this") == "ACCEPT"
-    make_quick(made)
+    wait_until(lambda: len(made.sold) >= sent + LANES, "it does not go on", 0.3)
+    crew.post(f"flow_runs/{run['id']}/set_state", {"state": {"type": "CANCELLING", "name": "Cancelling"}})
     ended = crew.ended(made.folder.name)
     assert ended["id"] == run["id"]
-    assert ended["state"]["name"] == "StoppedAtBudget"
-    assert len(made.sold) == sent + 20
-    [approval] = made.report()["approvals"]
-    assert (approval["jobs"], approval["budget_limit"]) == (len(ROWS) - sent, limit)
-    assert (approval["decided_by"], approval["note"]) == ("Ada", "as far as this")
-    assert goes_on(made) == len(made.sold) == sent + 40, "nothing is bought twice"
-
-
-def goes_on(made: Project) -> int:
-    """How many jobs are stored when a run has bought 20 more."""
-    return made.run(f"budget.limit={(len(made.sold) + 20) * PRICE}").stored
-
-
-def test_cancel_stops_the_buying_and_says_what_there_is_without_an_error(
-    crew: PrefectServer, the_up: Any, buying: tuple[Project, dict[str, Any]]
-) -> None:
-    made, run = buying
-    crew.post(f"flow_runs/{run['id']}/set_state", {"state": {"type": "CANCELLING", "name": "Cancelling"}})
-    crew.ended(made.folder.name)
-    sent = len(made.sold)
+    bought = len(made.sold)
     wait_until(lambda: is_done_with(crew, run), "the worker is never done with it", 0.3)
     ended = crew.run(made.folder.name)
     assert (ended["state"]["type"], ended["state"]["name"]) == ("CANCELLED", "Cancelled")
-    assert ended["state"]["message"].startswith(f"700 jobs: {sent} stored; ")
+    assert ended["state"]["message"].startswith(f"700 jobs: {bought} stored; ")
     assert ended["state"]["message"].endswith("stopped: cancelled in the Prefect UI")
-    assert made.report()["stored"] == len(made.sold) == sent
-    assert made.report()["in_doubt"] == 0
+    report = made.report()
+    assert (report["stored"], report["in_doubt"], len(made.sold)) == (bought, 0, bought)
+    [approval] = report["approvals"]
+    assert (approval["jobs"], approval["budget_limit"]) == (len(ROWS) - sent, limit)
+    assert (approval["decided_by"], approval["note"]) == ("Ada", "as far as this")
+    shown_of_progress = crew.ask("artifacts", flow_runs={"id": {"any_": [run["id"]]}})
+    assert any(f" of {limit} USD spent" in one["description"] for one in shown_of_progress), "its budget"
     assert errors(crew, run) == []
     assert ended["name"] not in the_up.text, "the terminal shows errors alone"
     make_quick(made)
-    assert goes_on(made) == len(made.sold) == sent + 20
+    goes_on = made.run(f"budget.limit={(bought + 20) * PRICE}")
+    assert goes_on.stored == len(made.sold) == bought + 20, "nothing is bought twice"
+
+
+def sheet(crew: PrefectServer, run: dict[str, Any]) -> str:
+    """The contact sheet to which the costs of a run of `callsheet up` have a link."""
+    [costs] = [text for key, text in crew.artifacts(run).items() if key.startswith("costs-")]
+    [link] = re.findall(r"^- \[Look at .*\]\((.*)\)$", costs, re.MULTILINE)
+    with http.Client() as client:
+        client.get(link).raise_for_status()
+        return str(client.get(link.partition("?")[0]).text)
 
 
 class Presses(LogWatcher):
@@ -157,7 +157,7 @@ def test_a_run_that_a_command_has_started_is_cancelled_by_either_button(
     """No worker sends it a signal, and no deployment could resume it."""
     made = project(ROWS, **SLOW)
     made.set(limits={"concurrency": LANES})
-    monkeypatch.setattr("flows.generate.Events", lambda batch: Presses(state, at_once=at_once))
+    monkeypatch.setattr("flows.names.Events", lambda batch: Presses(state, at_once=at_once))
     ended = asyncio.run(generate_batch(str(made.config), return_state=True))
     assert ended.is_cancelled()
     stored = len(made.sold)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import socket
@@ -10,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -69,6 +70,27 @@ class PrefectServer:
         run = {"parameters": parameters, "tags": [tag]}
         self.post(f"deployments/{found['id']}/create_flow_run", run)
 
+    def begin(self, flow: Any, deployment: str, *, tag: str, **parameters: Any) -> dict[str, Any]:
+        """A run of a deployment that this process carries out, until it ends or waits for a person.
+
+        It is in no work pool, so no worker takes it.
+        """
+        found = http.get(f"{self.api}/deployments/name/{deployment}").raise_for_status().json()
+        of = {"flow_id": found["flow_id"], "deployment_id": found["id"]}
+        self.post("flow_runs/", of | {"parameters": parameters, "tags": [tag]})
+        return self.go_on(flow, tag)
+
+    def go_on(self, flow: Any, tag: str) -> dict[str, Any]:
+        """The run with this tag, when this process has carried it on."""
+        from prefect.client.schemas.objects import FlowRun
+        from prefect.exceptions import Pause
+        from prefect.flow_engine import run_flow
+
+        run = FlowRun.model_validate(self.run(tag))
+        with suppress(Pause):
+            asyncio.run(run_flow(flow, flow_run=run, parameters=run.parameters, return_type="state"))
+        return self.run(tag)
+
     def run(self, tag: str) -> dict[str, Any]:
         """The one flow run with this tag."""
         [run] = self.ask("flow_runs", flow_runs={"tags": {"all_": [tag]}})
@@ -81,9 +103,9 @@ class PrefectServer:
         return self.run(tag)
 
     def artifacts(self, run: dict[str, Any]) -> dict[str, Any]:
-        """What a run's artifacts show, by their keys."""
-        of_run = {"id": {"any_": [run["id"]]}}
-        return {one["key"]: one["data"] for one in self.ask("artifacts", flow_runs=of_run)}
+        """What a run's artifacts show, by their keys; of several with one key, the newest."""
+        newest_first = self.ask("artifacts", flow_runs={"id": {"any_": [run["id"]]}}, sort="CREATED_DESC")
+        return {one["key"]: one["data"] for one in reversed(newest_first)}
 
     def log(self, run: dict[str, Any], until: str) -> str:
         """What the library has logged in a run, once it has this text: Prefect sends it a little later."""

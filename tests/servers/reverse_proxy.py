@@ -148,7 +148,7 @@ class _Handler(BaseHTTPRequestHandler):
         if not answer or (self.command != "HEAD" and len(content) != int(length[1] if length else 0)):
             self.close_connection = True  # it was cut off
 
-    do_GET = do_HEAD = do_POST = _serve  # noqa: N815 - http.server's names
+    do_GET = do_HEAD = do_POST = do_PATCH = _serve  # noqa: N815 - http.server's names
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - http.server's name
         """Silent."""
