@@ -203,11 +203,6 @@ class Store:
         where = "workspace = ? AND recorded < ? ORDER BY recorded DESC LIMIT ?"
         return list(self.select(where, workspace, before or self.last + 1, limit))
 
-    def recorded_after(self, workspace: str, moment: int) -> int:
-        """How many generations of a workspace were recorded after a moment."""
-        query = "SELECT COUNT(*) FROM generations WHERE workspace = ? AND recorded > ?"
-        return self.number(query, workspace, moment)
-
     def number(self, query: str, *values: str | int) -> int:
         """The single number that a query finds."""
         found: int = self.db.execute(query, values).fetchone()[0]

@@ -5,9 +5,7 @@ What they show is taken from the service: nothing is counted or remembered here.
 
 from __future__ import annotations
 
-from collections import Counter
 from datetime import UTC, datetime, timedelta
-from decimal import Decimal
 from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 from urllib.parse import urlencode
 
@@ -15,7 +13,7 @@ from fastapi import Request, Response
 from fastapi.responses import RedirectResponse
 from pydantic import Field, StringConstraints
 
-from backlot.accounts import SECONDS, Outcome, Workspace
+from backlot.accounts import Workspace
 from backlot.dashboard import rendering
 from backlot.dashboard.sign_in import unknown
 from backlot.faults import RULE, AnyRule, Rule
@@ -26,12 +24,6 @@ DAYS = (7, 30, 90, 180)
 Fields = dict[str, str]  # of a form, as they were sent
 Count = Annotated[int, Field(ge=0, le=1_000_000)]
 LIST, LATEST = 50, 12  # generations of a list, and of the overview
-SERIES: dict[str, tuple[Outcome, ...]] = {
-    "accepted": ("accepted",),
-    "window": ("window",),
-    "lanes": ("lanes",),
-    "refused": ("refused", "failed"),
-}
 KINDS: dict[str, type[Rule]] = {
     get_args(rule.model_fields["do"].annotation)[0]: rule for rule in get_args(get_args(AnyRule)[0])
 }
@@ -88,15 +80,8 @@ def live_values(request: Request, service: Service) -> dict[str, Any]:
     """What the live part of the overview shows; among it the last refusals, those without a key too."""
     traffic = workspace_of(request, service).traffic
     refusals = [*traffic.refusals, *service.keyless.refusals]
-    now, counts, bars = int(service.clock()), dict(traffic.seconds), []
-    for second in range(now - SECONDS + 1, now + 1):
-        count = counts.get(second, Counter())
-        values = {name: Decimal(sum(count[each] for each in outcomes)) for name, outcomes in SERIES.items()}
-        name = f"{datetime.fromtimestamp(second, UTC):%H:%M:%S}"
-        words = ", ".join(f"{value} {outcome}" for outcome, value in values.items() if value)
-        bars.append((name, f"{name}: {words or 'none'}", values))
     return {
-        "chart": rendering.chart(bars, least=Decimal(10), every=20),
+        "chart": rendering.chart(traffic, int(service.clock())),
         "refusals": sorted(refusals, key=lambda each: each.at, reverse=True)[:LATEST],
         "keyless": service.keyless,
     }
@@ -127,25 +112,14 @@ async def generations(request: Request, service: Service) -> Response:
     workspace = workspace_of(request, service)
     rows = service.store.newest(workspace.name, LIST + 1, number(request, "before"))
     older = rows[LIST - 1].recorded if len(rows) > LIST else None
-    part = "hx-request" in request.headers
-    template = "rows.html" if part else "generations.html"
-    return show(template, request, service, rows=rows[:LIST], older=older, part=part)
-
-
-async def newer(request: Request, service: Service) -> Response:
-    """How many generations there are that an open list does not have; 204 where it says so already."""
-    after = number(request, "after") or 0
-    count = service.store.recorded_after(workspace_of(request, service).name, after)
-    if count == number(request, "said"):
-        return Response(status_code=204)
-    return show("newer.html", request, service, count=count, after=after)
+    return show("generations.html", request, service, rows=rows[:LIST], older=older)
 
 
 async def generation(request: Request, service: Service) -> Response:
     """One row of the list. Raises `HTTPException`: 404 when there is no such generation."""
     if (found := service.store.get(request.path_params["id"])) is None:
         raise unknown()
-    return show("row.html", request, service, each=found, takes_focus=False)
+    return show("row.html", request, service, each=found)
 
 
 async def costs(request: Request, service: Service) -> Response:
@@ -156,12 +130,7 @@ async def costs(request: Request, service: Service) -> Response:
     end = datetime.fromtimestamp(service.clock(), UTC)
     start = end - timedelta(days=(days if days in DAYS else DAYS[1]) - 1)
     answer = service.costs(workspace, project, start.replace(hour=0, minute=0, second=0, microsecond=0), end)
-    bars = [
-        (day["date"][5:], f"{day['date']}: {day['cost']:.4f} USD", {"cost": day["cost"]})
-        for day in answer["data"]
-    ]
-    chart = rendering.chart(bars, least=Decimal("0.01"), every=max(len(bars) // 8, 1))
-    values = {"projects": projects, "project": project, "answer": answer, "choices": DAYS, "chart": chart}
+    values = {"projects": projects, "project": project, "answer": answer, "choices": DAYS}
     return show("costs.html", request, service, **values)
 
 

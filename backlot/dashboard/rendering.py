@@ -1,19 +1,20 @@
 """Templates to answers, with every value escaped and headers that let a page load nothing from elsewhere.
 
-And bar charts as numbers for an SVG; the page has every value in words or in a table, too.
+And a bar chart of what is asked, as numbers for an SVG.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
 from datetime import UTC, datetime
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 from fastapi import Response
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
+
+from backlot.accounts import SECONDS, Outcome, Traffic
 
 FOLDER = Path(__file__).parent
 
@@ -28,8 +29,15 @@ HEADERS = {
     "Referrer-Policy": "same-origin",  # without a referrer, a form would have no origin either
     "X-Content-Type-Options": "nosniff",
 }
-WIDTH, HEIGHT = 960, 190  # of a chart, in pixels
+WIDTH, HEIGHT = 960, 190  # of the chart, in pixels
 LEFT, BASE, TOP = 64, 166, 10  # where its bars begin, stand, and end
+LABELLED = 20  # each so many bars, the time is written below
+SERIES: dict[str, tuple[Outcome, ...]] = {
+    "accepted": ("accepted",),
+    "window": ("window",),
+    "lanes": ("lanes",),
+    "refused": ("refused", "failed"),
+}
 
 
 def moment(seconds: float) -> Markup:
@@ -62,32 +70,30 @@ def page(template: str, status: int = 200, **values: Any) -> Response:
     return Response(html, status, HEADERS, "text/html")
 
 
-def chart(
-    bars: Sequence[tuple[str, str, Mapping[str, Decimal]]], *, least: Decimal, every: int
-) -> dict[str, Any]:
-    """A chart of stacked bars, as chart.html draws it.
-
-    Args:
-        bars: the name of each, what it says when it is pointed at, and its values by series, from below.
-        least: the smallest value that the top may stand for.
-        every: which names are written below: the first, and each so many bars after it.
-    """
-    top = round_up(max([least, *(sum(values.values(), Decimal(0)) for _, _, values in bars)]))
-    room, step = BASE - TOP, (WIDTH - LEFT) / len(bars)
-    drawn = []
-    for n, (name, title, values) in enumerate(bars):
-        y, parts = float(BASE), []
+def chart(traffic: Traffic, now: int) -> dict[str, Any]:
+    """The generation requests of each of the last seconds as stacked bars, as live.html draws them."""
+    counts = dict(traffic.seconds)
+    columns = []
+    for second in range(now - SECONDS + 1, now + 1):
+        count = counts.get(second, Counter())
+        columns.append((second, {name: sum(count[each] for each in SERIES[name]) for name in SERIES}))
+    top = round_up(max(10, *(sum(values.values()) for _, values in columns)))
+    scale, step = (BASE - TOP) / top, (WIDTH - LEFT) / SECONDS
+    bars = []
+    for n, (second, values) in enumerate(columns):
+        time, y, parts = f"{datetime.fromtimestamp(second, UTC):%H:%M:%S}", float(BASE), []
         for series, value in values.items():
-            height = float(value / top) * room
-            y -= height
-            parts.append({"series": series, "y": round(y, 2), "height": round(height, 2)})
-        x, label = round(LEFT + step * n, 2), "" if n % every else name
-        drawn.append({"x": x, "width": round(step * 0.8, 2), "parts": parts, "title": title, "label": label})
-    ticks = [(BASE - room * n / 2, top * n / 2) for n in range(3)]
-    return {"bars": drawn, "ticks": ticks, "width": WIDTH, "height": HEIGHT, "left": LEFT, "base": BASE}
+            y -= value * scale
+            parts.append({"series": series, "y": round(y, 2), "height": round(value * scale, 2)})
+        words = ", ".join(f"{value} {series}" for series, value in values.items() if value)
+        label = "" if n % LABELLED else time
+        title = f"{time}: {words or 'none'}"
+        bars.append({"x": round(LEFT + step * n, 2), "parts": parts, "title": title, "label": label})
+    ticks = [(BASE - top * part * scale, top * part) for part in (0, 0.5, 1)]
+    return {"bars": bars, "ticks": ticks, "bar": round(step * 0.8, 2), "width": WIDTH, "height": HEIGHT}
 
 
-def round_up(value: Decimal) -> Decimal:
+def round_up(value: int) -> int:
     """The next larger number of the form 1, 2 or 5 times a power of ten."""
-    power = Decimal(10) ** value.adjusted()
+    power: int = 10 ** (len(str(value)) - 1)
     return next(power * factor for factor in (1, 2, 5, 10) if power * factor >= value)

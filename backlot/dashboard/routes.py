@@ -14,7 +14,7 @@ from starlette.staticfiles import StaticFiles
 from backlot.dashboard import pages, rendering, sign_in
 from backlot.dashboard.sign_in import SignIn
 from backlot.files import File
-from backlot.media.files import make, make_thumbnail
+from backlot.media import make, make_thumbnail
 from backlot.media.recipe import Recipe
 from backlot.service import Service
 from backlot.settings import problems
@@ -50,7 +50,6 @@ PAGES: dict[str, Page] = {
     "/latest": pages.latest,
     "/generations": pages.generations,
     "/generations/{id}": pages.generation,
-    "/newer": pages.newer,
     "/costs": pages.costs,
     "/keys": pages.keys,
     "/models": pages.models,
@@ -122,7 +121,7 @@ def add_dashboard(app: FastAPI, service: Service, known: SignIn) -> None:
 
     @app.exception_handler(sign_in.Problem)
     async def problem(request: Request, error: sign_in.Problem) -> Response:
-        return rendering.page("problem.html", error.status, title=error.title, text=error.text)
+        return rendering.page("problem.html", 403, title=error.title, text=error.text)
 
     async def docs(request: Request) -> Response:
         """Without a session: it is about the interface, and shows nothing of an account."""

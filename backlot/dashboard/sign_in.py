@@ -19,11 +19,10 @@ LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 class Problem(Exception):
-    """A page that says what is wrong, instead of the one that was asked for."""
+    """A page with status 403 that says what is wrong, instead of the one that was asked for."""
 
-    def __init__(self, status: int, title: str, text: str) -> None:
+    def __init__(self, title: str, text: str) -> None:
         super().__init__(title)
-        self.status = status
         self.title = title
         self.text = text
 
@@ -59,11 +58,10 @@ class SignIn:
         """A new session for a token, which cannot be used again.
 
         Raises:
-            Problem: 403 for a token that is wrong or used.
+            Problem: the token is wrong or used.
         """
         if token not in self.tokens:
             raise Problem(
-                403,
                 "This link does not work",
                 "Each link works once, and until the server ends. A signed-in browser can make another one.",
             )
@@ -90,7 +88,7 @@ class SignIn:
         `SameSite` alone does not do for that: to browsers, every port of this machine is the same site.
 
         Raises:
-            Problem: 403, for a browser that opens a page without a session, and for a form of elsewhere.
+            Problem: for a browser that opens a page without a session, and for a form of elsewhere.
             HTTPException: 404, as for an unknown path, for everyone else.
         """
         self.check_name(request)
@@ -98,21 +96,14 @@ class SignIn:
             if "text/html" not in request.headers.get("accept", ""):
                 raise unknown()
             raise Problem(
-                403,
                 "You are not signed in",
                 "Open the link that the server printed when it started; each link works once. "
                 "A signed-in browser can make another one.",
             )
         if request.method in {"GET", "HEAD"}:
             return
-        origin = request.headers.get("origin")
-        if origin is None:
-            own = request.headers.get("sec-fetch-site") == "same-origin"
-        else:
-            own = urlsplit(origin).netloc == request.headers.get("host")
-        if not own:
-            text = "Open the dashboard and try again."
-            raise Problem(403, "This form was not sent from the dashboard", text)
+        if urlsplit(request.headers.get("origin", "")).netloc != request.headers.get("host"):
+            raise Problem("This form was not sent from the dashboard", "Open the dashboard and try again.")
 
 
 def is_loopback(host: str) -> bool:

@@ -65,7 +65,7 @@ def test_a_link_signs_in_once_until_it_is_signed_out_and_makes_a_link_for_anothe
 
 def test_without_a_session_a_browser_is_told_and_a_program_finds_nothing(start_backlot: Start) -> None:
     lot = start_backlot()
-    for path in (*PAGES, "/live", "/latest", "/newer", "/generations/x", "/media/x", "/media/x/small"):
+    for path in (*PAGES, "/live", "/latest", "/generations/x", "/media/x", "/media/x/small"):
         told = get(lot.base_url + path, headers=HTML)
         assert (told.status_code, "You are not signed in" in told.text) == (403, True)
         for method in ("GET", "POST", "HEAD", "DELETE", "OPTIONS"):
@@ -73,24 +73,14 @@ def test_without_a_session_a_browser_is_told_and_a_program_finds_nothing(start_b
         refused(client(lot.base_url).get(path), 404, "not_found")
 
 
-@pytest.mark.parametrize(
-    "headers",
-    [
-        {},
-        {"Origin": "null"},
-        {"Origin": "http://evil.example"},
-        {"Origin": "http://127.0.0.1:1"},
-        {"Sec-Fetch-Site": "same-site"},
-        {"Sec-Fetch-Site": "cross-site"},
-    ],
-    ids=lambda headers: "-".join(headers.values()) or "none",
-)
-def test_a_form_of_another_page_changes_nothing(start_backlot: Start, headers: dict[str, str]) -> None:
+def test_a_form_of_another_page_changes_nothing(start_backlot: Start) -> None:
     lot = start_backlot()
     reader = Reader(lot)
     form = {"amount": "5", "project": "x", "do": "truncate"}
     for path in ("/top-up", "/keys", "/keys/revoke", "/limits", "/faults", "/faults/off", "/sign-out"):
-        assert reader.post(path, data=form, headers=headers).status_code == 403, path
+        for origin in (None, "null", "http://evil.example", "http://127.0.0.1:1"):
+            headers = {"Origin": origin} if origin else {}
+            assert reader.post(path, data=form, headers=headers).status_code == 403, (path, origin)
     assert (balance(client(lot.base_url)), lot.service.faults.active) == ("100.0000", [])
     assert reader.get("/").status_code == 200
 
@@ -289,15 +279,11 @@ def test_generations_are_listed_newest_first_by_parts_and_say_what_became_of_the
     first = reader.get("/generations").text
     assert re.findall(r'<tr id="(req-\w+)"', first) == ids[:10:-1]
     older = (re.search(r'href="(/generations\?before=\d+)"', first) or [""])[1]
-    rest = reader.get(older, headers={"HX-Request": "true"}).text
+    rest = reader.get(older).text
     assert re.findall(r'<tr id="(req-\w+)"', rest) == ids[10::-1]
     assert "Older" not in rest
-    assert "<html" not in rest
     assert "never" not in first
     assert f'hx-get="/generations/{ids[-1]}"' in first
-    newest = lot.service.store.last
-    assert reader.get(f"/newer?after={newest}&said=0").status_code == 204
-    assert "61 newer" in reader.read("/newer?after=0&said=0")
     picture = reader.get(f"/media/{ids[0]}/small")
     assert (picture.headers["content-type"], picture.content[:2]) == ("image/jpeg", b"\xff\xd8")
     link = api.post("/v2/images/generations", json={"model": "still-1", "prompt": "a fox", "images": []})
