@@ -24,7 +24,7 @@ from backlot.dashboard.sign_in import SignIn
 from backlot.errors import Refused, invalid
 from backlot.faults import HTML, Dropped, Endpoint, Page, Truncate, WrongType
 from backlot.files import Disconnect, File
-from backlot.media.files import make
+from backlot.media import make
 from backlot.service import Service
 
 MAX_BODY_BYTES = 25 * 2**20
@@ -200,8 +200,7 @@ def check_query(request: Request, known: Container[str]) -> None:
 
 def as_refused(error: RequestValidationError) -> Refused:
     """The 400 of a request that is not as its schema says; `param` names the first wrong field."""
-    # Unknown fields last: a problem with a known field is more helpful.
-    problem = min(error.errors(), key=lambda each: each["type"] == "extra_forbidden")
+    problem = error.errors()[0]
     _, *parts = problem["loc"]  # after "body", "query" or "path"
     param = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts).removeprefix(".")
     match problem["type"]:
@@ -211,10 +210,8 @@ def as_refused(error: RequestValidationError) -> Refused:
             return invalid("The body must be a JSON object, with the content type application/json.")
         case "missing":
             return Refused("parameter_missing", f"Missing required parameter: '{param}'.", param)
-        case "extra_forbidden":
-            return invalid(f"Unknown parameter: '{param}'.", param)
         case _:
-            return invalid(f"Invalid value for '{param}': {problem['msg']}.", param)
+            return invalid(f"'{param}': {problem['msg']}.", param)
 
 
 def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
