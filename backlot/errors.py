@@ -31,15 +31,7 @@ CODES: dict[str, int] = {
 
 
 class Refused(HTTPException):
-    """An error answer.
-
-    Args:
-        code: one of `CODES`.
-        message: for people.
-        param: the parameter at fault, or None.
-        status: the HTTP status; without one, the code's usual status.
-        headers: more headers of the answer, such as `Retry-After`.
-    """
+    """An error answer. Without a `status`, it has the code's usual one; `param` is the parameter at fault."""
 
     headers: dict[str, str]
 

@@ -222,13 +222,9 @@ class FaultsFile(Shape):
 
 @dataclass(slots=True)
 class Active:
-    """A rule at work.
+    """A rule at work: how many requests had every value that it names, and to how many of them it applied.
 
-    Attributes:
-        number: tells it from other rules of this server.
-        random: draws whether it applies.
-        matched: requests that had every value that the rule names.
-        applied: those of them to which something happened.
+    `number` tells it from other rules of this server; `random` draws whether it applies.
     """
 
     number: int
