@@ -44,9 +44,14 @@ class Refused(HTTPException):
         status: int | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        super().__init__(status or CODES[code], message, dict(headers or {}))
+        super().__init__(status or CODES[code], sendable(message), dict(headers or {}))
         self.code = code
-        self.param = param
+        self.param = param and sendable(param)
+
+
+def sendable(text: str) -> str:
+    """A text without lone surrogates, which JSON can have in its escapes, and no answer can carry back."""
+    return text.encode(errors="replace").decode()
 
 
 def invalid(message: str, param: str | None = None) -> Refused:

@@ -71,40 +71,22 @@ def show(template: str, request: Request, service: Service, **values: Any) -> Re
 
 
 async def overview(request: Request, service: Service, link: str | None = None) -> Response:
-    """Balance, what is asked now, and the newest generations; `link` is a new one for another browser."""
-    values = live_values(request, service) | latest_values(request, service)
-    return show("overview.html", request, service, link=link, part=False, **values)
+    """Balance, what is asked now, and the newest generations; `link` is a new one for another browser.
 
-
-def live_values(request: Request, service: Service) -> dict[str, Any]:
-    """What the live part of the overview shows; among it the last refusals, those without a key too."""
-    traffic = workspace_of(request, service).traffic
-    refusals = [*traffic.refusals, *service.keyless.refusals]
-    return {
-        "chart": rendering.chart(traffic, int(service.clock())),
-        "refusals": sorted(refusals, key=lambda each: each.at, reverse=True)[:LATEST],
-        "keyless": service.keyless,
-    }
-
-
-async def live(request: Request, service: Service) -> Response:
-    """The live part of the overview."""
-    return show("live_parts.html", request, service, part=True, **live_values(request, service))
-
-
-def latest_values(request: Request, service: Service) -> dict[str, Any]:
-    """The newest generations, and a mark that changes when they do."""
-    rows = service.store.newest(workspace_of(request, service).name, LATEST)
-    pending = sum(each.state == "pending" for each in rows)
-    return {"latest": rows, "seen": f"{rows[0].recorded if rows else 0}-{pending}"}
-
-
-async def latest(request: Request, service: Service) -> Response:
-    """The newest generations, or 204 where the browser has seen them."""
-    values = latest_values(request, service)
-    if request.query_params.get("seen") == values["seen"]:
-        return Response(status_code=204)
-    return show("latest.html", request, service, **values)
+    Among the last refusals are those without a key. While it is open, it fetches its live parts from itself.
+    """
+    workspace = workspace_of(request, service)
+    refusals = [*workspace.traffic.refusals, *service.keyless.refusals]
+    return show(
+        "overview.html",
+        request,
+        service,
+        link=link,
+        chart=rendering.chart(workspace.traffic, int(service.clock())),
+        refusals=sorted(refusals, key=lambda each: each.at, reverse=True)[:LATEST],
+        keyless=service.keyless,
+        latest=service.store.newest(workspace.name, LATEST),
+    )
 
 
 async def generations(request: Request, service: Service) -> Response:

@@ -46,8 +46,6 @@ def recipe_of(request: Request, service: Service) -> Recipe:
 Page = Callable[[Request, Service], Awaitable[Response]]
 PAGES: dict[str, Page] = {
     "/": pages.overview,
-    "/live": pages.live,
-    "/latest": pages.latest,
     "/generations": pages.generations,
     "/generations/{id}": pages.generation,
     "/costs": pages.costs,
