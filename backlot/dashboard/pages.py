@@ -5,6 +5,7 @@ What they show is taken from the service: nothing is counted or remembered here.
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 from urllib.parse import urlencode
@@ -20,7 +21,7 @@ from backlot.faults import RULE, AnyRule, Rule
 from backlot.service import Service
 from backlot.settings import Money, Shape
 
-DAYS = (7, 30, 90, 180)
+DAYS = 30  # of costs, today included
 Fields = dict[str, str]  # of a form, as they were sent
 Count = Annotated[int, Field(ge=0, le=1_000_000)]
 LIST, LATEST = 50, 12  # generations of a list, and of the overview
@@ -92,7 +93,8 @@ async def overview(request: Request, service: Service, link: str | None = None) 
 async def generations(request: Request, service: Service) -> Response:
     """The generations, newest first; `before` continues the list."""
     workspace = workspace_of(request, service)
-    rows = service.store.newest(workspace.name, LIST + 1, number(request, "before"))
+    before = re.fullmatch(r"[0-9]{1,18}", request.query_params.get("before", ""))
+    rows = service.store.newest(workspace.name, LIST + 1, int(before[0]) if before else None)
     older = rows[LIST - 1].recorded if len(rows) > LIST else None
     return show("generations.html", request, service, rows=rows[:LIST], older=older)
 
@@ -105,15 +107,14 @@ async def generation(request: Request, service: Service) -> Response:
 
 
 async def costs(request: Request, service: Service) -> Response:
-    """A project's costs by day: the interface's answer for the last days, today included."""
-    workspace, days = workspace_of(request, service), number(request, "days")
+    """A project's costs by day: the interface's answer for the last days."""
+    workspace = workspace_of(request, service)
     projects = list(service.projects(workspace))
     project = request.query_params.get("project", projects[0] if projects else "")
     end = datetime.fromtimestamp(service.clock(), UTC)
-    start = end - timedelta(days=(days if days in DAYS else DAYS[1]) - 1)
-    answer = service.costs(workspace, project, start.replace(hour=0, minute=0, second=0, microsecond=0), end)
-    values = {"projects": projects, "project": project, "answer": answer, "choices": DAYS}
-    return show("costs.html", request, service, **values)
+    start = end.replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=DAYS - 1)
+    answer = service.costs(workspace, project, start, end)
+    return show("costs.html", request, service, projects=projects, project=project, answer=answer)
 
 
 async def keys(request: Request, service: Service, created: str | None = None) -> Response:
@@ -135,8 +136,10 @@ async def limits(request: Request, service: Service) -> Response:
 async def faults(request: Request, service: Service) -> Response:
     """The rules at work, and a form for each kind of fault."""
     active = [(each, rule_text(each.rule)) for each in service.faults.active]
-    about = {do: (rule.__doc__ or "").splitlines()[0].replace("`", "") for do, rule in KINDS.items()}
-    kinds = [{"do": do, "about": about[do], "fields": fields_of(rule)} for do, rule in KINDS.items()]
+    kinds = [
+        {"do": do, "about": (rule.__doc__ or "").splitlines()[0].replace("`", ""), "fields": fields_of(rule)}
+        for do, rule in KINDS.items()
+    ]
     return show("faults.html", request, service, active=active, kinds=kinds)
 
 
@@ -167,14 +170,7 @@ def fields_of(rule: type[Rule]) -> list[FormField]:
 def rule_text(rule: Rule) -> str:
     """A rule as the faults file has it."""
     said = rule.model_dump(mode="json", exclude_unset=True)
-    ordered = {name: said[name] for name in (*Rule.model_fields, "do", *said) if name in said}
-    return ", ".join(f"{name}: {value}" for name, value in ordered.items())
-
-
-def number(request: Request, name: str) -> int | None:
-    """A whole number of the query; None for anything else."""
-    text = request.query_params.get(name, "")
-    return int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else None
+    return ", ".join(f"{name}: {value}" for name, value in said.items())
 
 
 # What forms change. The same types as those of the settings check them: where a field is wrong, that is a

@@ -13,6 +13,7 @@ from contextlib import closing
 from decimal import Decimal
 from pathlib import Path
 
+import psutil
 import pytest
 from typer.testing import CliRunner
 
@@ -21,7 +22,7 @@ from backlot.errors import SettingsError
 from backlot.server import serve
 from backlot.settings import Settings, read_settings
 from tests.servers import http
-from tests.waiting import wait_until
+from tests.waiting import runs, wait_until
 
 from .conftest import balance, client, make_image
 
@@ -29,14 +30,6 @@ FLAGS = (
     "--host --port --state --api-key --image-rpm --video-rpm --concurrency --window --balance "
     "--image-seconds --video-seconds --media-ttl --seed --faults --config"
 )
-
-
-def running(pid: int) -> bool:
-    """Whether a process runs and is not a zombie (Linux)."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 def test_help_explains_every_option_with_its_default() -> None:
@@ -145,18 +138,17 @@ with spawn() as (address, process):
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_a_spawned_server_ends_with_its_parent_and_not_before(how: signal.Signals) -> None:
     """A terminal sends Ctrl-C to the whole process group; the parent may still need the server then."""
     command = [sys.executable, "-c", PARENT]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as parent:
         assert parent.stdout
-        server = int(parent.stdout.readline())
+        server = psutil.Process(int(parent.stdout.readline()))
         os.killpg(parent.pid, how)
         output = parent.stdout.read()
     assert output == ("200\n" if how == signal.SIGINT else "")
-    wait_until(lambda: not running(server), "the server has not ended")
+    wait_until(lambda: not runs(server), "the server has not ended")
 
 
 def test_a_port_that_is_in_use_is_an_error_in_one_line() -> None:
