@@ -90,10 +90,16 @@ def answer(body: Any, status: int = 200, headers: Mapping[str, str] | None = Non
     return Response(wire.to_json(body), status, headers, "application/json")
 
 
+def service_of(request: Request) -> Service:
+    """The service of the application that was asked."""
+    service: Service = request.app.state.service
+    return service
+
+
 def counted(request: Request, response: Response, error: Refused | None = None) -> Response:
     """Counts an answer of the interface in the traffic of the workspace that asked."""
     if request.url.path.startswith("/v2/"):
-        service: Service = request.app.state.service
+        service = service_of(request)
         caller: ApiKey | None = getattr(request.state, "caller", None)
         traffic = caller.workspace.traffic if caller else service.keyless
         traffic.count(service.clock(), request.method, request.url.path, response.status_code, error)
@@ -105,7 +111,7 @@ def add_error_handlers(app: FastAPI) -> None:
 
     def refusal(request: Request, error: Refused) -> Response:
         window: Window | None = getattr(request.state, "window", None)
-        rates = window.headers(request.app.state.service.clock()) if window else {}
+        rates = window.headers(service_of(request).clock()) if window else {}
         body = {
             "message": error.detail,
             "type": "invalid_request_error",
@@ -156,7 +162,7 @@ class Keyed(APIRoute):
         parameters = {field.alias for field in self.dependant.query_params}
 
         async def keyed(request: Request) -> Response:
-            service: Service = request.app.state.service
+            service = service_of(request)
             caller = request.state.caller = service.caller(request.headers.get("authorization"))
             window = caller.workspace.windows[makes] if makes else caller.workspace.reads
             request.state.window = window
@@ -217,12 +223,6 @@ def as_refused(error: RequestValidationError) -> Refused:
 def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """What the OpenAPI document says of errors with these statuses."""
     return {status: {"model": wire.Error, "description": ERRORS[status]} for status in statuses}
-
-
-def service_of(request: Request) -> Service:
-    """The service of the application that was asked."""
-    service: Service = request.app.state.service
-    return service
 
 
 # Made once for all applications of a process: FastAPI takes 40 ms for it.
