@@ -209,7 +209,6 @@ AnyRule = Annotated[
     Field(discriminator="do"),
 ]
 RULE: TypeAdapter[Rule] = TypeAdapter(AnyRule)
-RULES = TypeAdapter(tuple[AnyRule, ...])
 R = TypeVar("R", bound=Rule)
 
 

@@ -17,7 +17,7 @@ from PIL import Image
 from backlot.errors import SettingsError
 from backlot.faults import read_faults
 from backlot.settings import Settings
-from tests.servers.backlots import backlots
+from tests.servers import backlots
 
 from .conftest import Clock, client, make_image, make_video, poll
 
@@ -33,7 +33,7 @@ def faulty(tmp_path: Path, clock: Clock) -> Iterator[Faulty]:
             path = tmp_path / "faults.yaml"
             path.write_text("rules:\n" + "".join(f"  - {rule}\n" for rule in rules))
             settings = Settings(port=0, image_seconds=0, video_seconds=10, faults=path)
-            address = stack.enter_context(backlots().serve(settings, clock)).base_url
+            address = stack.enter_context(backlots.serve(settings, clock)).base_url
             return client(address)
 
         yield start

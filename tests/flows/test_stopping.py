@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from backlot.faults import RULES, Faults, Matched
+from backlot.faults import RULE, Faults, Matched
 from callsheet.channels import Downloads
 from callsheet.pricing.quote import Quote
 from callsheet.records import Attempt, File, ModelType
@@ -235,7 +235,7 @@ class Observed(Faults):
     """Faults of the service, and the prompts whose files were asked for."""
 
     def __init__(self, *rules: dict[str, Any]) -> None:
-        super().__init__(RULES.validate_python(rules))
+        super().__init__(map(RULE.validate_python, rules))
         self.downloads: list[str] = []
 
     def match(self, endpoint: Any, model: str = "", prompt: str = "") -> Matched:

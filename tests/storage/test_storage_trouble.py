@@ -15,7 +15,7 @@ import polars as pl
 import pytest
 from botocore.retries.standard import ExponentialBackoff
 
-from backlot.faults import RULES, Faults, Matched
+from backlot.faults import RULE, Faults, Matched
 from callsheet.watch import WATCHER, LogWatcher
 from tests.cli.test_commands import callsheet
 from tests.conftest import Project
@@ -32,7 +32,7 @@ class Asked(Faults):
     """Counts the prompts for which each endpoint was called; makes only the faults that are given."""
 
     def __init__(self, *rules: dict[str, Any]) -> None:
-        super().__init__(RULES.validate_python(rules))
+        super().__init__(map(RULE.validate_python, rules))
         self.prompts: dict[str, list[str]] = {"images": [], "downloads": []}
 
     def match(self, endpoint: Any, model: str = "", prompt: str = "") -> Matched:
