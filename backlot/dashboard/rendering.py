@@ -71,7 +71,7 @@ def page(template: str, status: int = 200, **values: Any) -> Response:
 
 
 def chart(traffic: Traffic, now: int) -> dict[str, Any]:
-    """The generation requests of each of the last seconds as stacked bars, as live.html draws them."""
+    """The generation requests of each of the last seconds as stacked bars, as chart.html draws them."""
     counts = dict(traffic.seconds)
     columns = []
     for second in range(now - SECONDS + 1, now + 1):
