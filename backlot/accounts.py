@@ -82,12 +82,9 @@ class Refusal(NamedTuple):
 
 @dataclass(slots=True)
 class Traffic:
-    """The answers to the keys of one workspace, or to requests without a key.
+    """The answers to the keys of one workspace, or to requests without a key, since the server began.
 
-    Attributes:
-        totals: answers by outcome, since the server began.
-        seconds: the same, for each of the last seconds that had any; by Unix second.
-        refusals: the last requests that were not carried out.
+    `seconds` counts them for each of the last Unix seconds that had any.
     """
 
     totals: Counter[Outcome] = field(default_factory=Counter)
@@ -114,14 +111,10 @@ class Traffic:
 
 @dataclass(slots=True)
 class Workspace:
-    """A workspace's money and limits.
+    """A workspace's money, in dollars, and limits.
 
-    Attributes:
-        opening: the balance in dollars before any charge, with all top-ups.
-        spent: the sum of all charges.
-        reserved: what the accepted generations in progress will cost.
-        busy: accepted generations in progress, images and videos together.
-        traffic: what was asked with the workspace's keys since the server began, and how it was answered.
+    `opening` is the balance before any charge, with all top-ups; `reserved` is what the `busy` accepted
+    generations in progress will cost.
     """
 
     name: str
@@ -168,13 +161,9 @@ class Workspace:
 
 @dataclass(slots=True)
 class ApiKey:
-    """A key of a project. The key itself is not kept: it is shown once, when it is created.
+    """A key of a project. Of the key itself only its SHA-256 is kept, in hex, and a hint to tell keys apart.
 
-    Attributes:
-        digest: its SHA-256, in hex.
-        hint: its beginning and its last characters, to tell keys apart.
-        created_at: Unix milliseconds; None for a key of the settings.
-        revoked_at: Unix milliseconds; None while it is valid.
+    Times are Unix milliseconds; a key of the settings has no `created_at`, a valid one no `revoked_at`.
     """
 
     digest: str

@@ -12,7 +12,6 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
-from urllib.parse import urlsplit
 
 from backlot import wire
 from backlot.catalogue import Model
@@ -23,6 +22,7 @@ from backlot.settings import Safety
 
 MAX_INLINE_BYTES = 10 * 2**20
 DATA_URL = re.compile(r"data:(image/(?:png|jpeg|webp));base64,", re.IGNORECASE)
+HTTPS_URL = re.compile(r"https://[^\s/?#]\S*", re.IGNORECASE)
 
 V = TypeVar("V", str, int)
 
@@ -85,7 +85,7 @@ async def read_images(images: Sequence[wire.ImageReference]) -> list[tuple[str, 
             except ValueError as error:
                 raise invalid(f"Not a usable inline image: {error}.", param) from None
             reference = Reference(image.role, "", data)
-        elif is_https(image.url):
+        elif HTTPS_URL.fullmatch(image.url):
             digest = hashlib.sha256(image.url.encode()).hexdigest()
             reference = Reference(image.role, image.url, b"")
         else:
@@ -105,38 +105,21 @@ def decode(encoded: str, mime_type: str) -> tuple[str, bytes]:
     return hashlib.sha256(data).hexdigest(), reduce(data, mime_type)
 
 
-def is_https(url: str) -> bool:
-    """Whether the text is an absolute https URL."""
-    try:
-        parts = urlsplit(url)
-        return parts.scheme == "https" and bool(parts.hostname) and not re.search(r"\s", url)
-    except ValueError:
-        return False
+def check_safety(rules: Safety, prompt: str, image_hashes: Iterable[str]) -> None:
+    """Refuses a prompt or reference image that fails the safety check.
+
+    Raises:
+        Refused: 422 `content_policy_violation`; `param` is `prompt` or `images[n].url`.
+    """
+    if has_word(prompt, rules.words):
+        raise Refused("content_policy_violation", "The prompt does not pass the safety check.", "prompt")
+    for position, digest in enumerate(image_hashes):
+        if digest in rules.images:
+            message = "A reference image does not pass the safety check."
+            raise Refused("content_policy_violation", message, f"images[{position}].url")
 
 
-class SafetyCheck:
-    """The safety check of one server (INTERFACE 7: 422)."""
-
-    def __init__(self, rules: Safety) -> None:
-        self.words = pattern(rules.words)
-        self.video_words = pattern(rules.video_words)
-        self.images = frozenset(rules.images)
-
-    def request(self, prompt: str, image_hashes: Iterable[str]) -> None:
-        """Refuses a prompt or reference image that fails the check.
-
-        Raises:
-            Refused: 422 `content_policy_violation`; `param` is `prompt` or `images[n].url`.
-        """
-        if self.words.search(prompt):
-            raise Refused("content_policy_violation", "The prompt does not pass the safety check.", "prompt")
-        for position, digest in enumerate(image_hashes):
-            if digest in self.images:
-                message = "A reference image does not pass the safety check."
-                raise Refused("content_policy_violation", message, f"images[{position}].url")
-
-
-def pattern(words: Iterable[str]) -> re.Pattern[str]:
-    """Matches any of the words as a whole word, in any case; without words, nothing."""
-    choice = "|".join(re.escape(word) for word in words)
-    return re.compile(rf"(?<!\w)(?:{choice})(?!\w)" if choice else r"(?!)", re.IGNORECASE)
+def has_word(prompt: str, words: Iterable[str]) -> bool:
+    """Whether a prompt has one of the words: as a whole word, in any case."""
+    found = (re.search(rf"(?<!\w){re.escape(word)}(?!\w)", prompt, re.IGNORECASE) for word in words)
+    return any(found)

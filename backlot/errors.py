@@ -31,15 +31,7 @@ CODES: dict[str, int] = {
 
 
 class Refused(HTTPException):
-    """An error answer.
-
-    Args:
-        code: one of `CODES`.
-        message: for people.
-        param: the parameter at fault, or None.
-        status: the HTTP status; without one, the code's usual status.
-        headers: more headers of the answer, such as `Retry-After`.
-    """
+    """An error answer. Without a `status`, it has the code's usual one; `param` is the parameter at fault."""
 
     headers: dict[str, str]
 
@@ -52,9 +44,14 @@ class Refused(HTTPException):
         status: int | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        super().__init__(status or CODES[code], message, dict(headers or {}))
+        super().__init__(status or CODES[code], sendable(message), dict(headers or {}))
         self.code = code
-        self.param = param
+        self.param = param and sendable(param)
+
+
+def sendable(text: str) -> str:
+    """A text without lone surrogates, which JSON can have in its escapes, and no answer can carry back."""
+    return text.encode(errors="replace").decode()
 
 
 def invalid(message: str, param: str | None = None) -> Refused:

@@ -209,7 +209,6 @@ AnyRule = Annotated[
     Field(discriminator="do"),
 ]
 RULE: TypeAdapter[Rule] = TypeAdapter(AnyRule)
-RULES = TypeAdapter(tuple[AnyRule, ...])
 R = TypeVar("R", bound=Rule)
 
 
@@ -222,13 +221,9 @@ class FaultsFile(Shape):
 
 @dataclass(slots=True)
 class Active:
-    """A rule at work.
+    """A rule at work: how many requests had every value that it names, and to how many of them it applied.
 
-    Attributes:
-        number: tells it from other rules of this server.
-        random: draws whether it applies.
-        matched: requests that had every value that the rule names.
-        applied: those of them to which something happened.
+    `number` tells it from other rules of this server; `random` draws whether it applies.
     """
 
     number: int

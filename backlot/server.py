@@ -41,11 +41,7 @@ class Connection(H11Protocol):
 
 
 def listen(settings: Settings) -> socket.socket:
-    """The listening socket.
-
-    Raises:
-        SettingsError: the address cannot be used.
-    """
+    """The listening socket. Raises `SettingsError` where the address cannot be used."""
     try:
         return socket.create_server((settings.host, settings.port), backlog=4096)
     except OSError as error:
@@ -79,7 +75,7 @@ def opened(
     """A backlot that is ready, the server that has not begun, and the socket that it is to serve.
 
     Raises:
-        SettingsError: see `Service` and `listen`.
+        SettingsError: the settings, a file that they name, the state folder or the address cannot be used.
     """
     service, sign_in = Service(settings, clock), SignIn(settings)
     with listen(settings) as listener:
@@ -103,9 +99,7 @@ def run(settings: Settings, announce: Callable[[str, str | None], None], *, unti
     """Serves until Ctrl-C or SIGTERM, or with `until_eof` until stdin ends.
 
     Calls `announce` as soon as it listens, with the base URL and a link that signs in to the dashboard once.
-
-    Raises:
-        SettingsError: see `Service` and `listen`.
+    Raises `SettingsError` as `opened` does.
     """
     # uvicorn ends by sending itself the signal that it received: handle SIGTERM like Ctrl-C.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -128,8 +122,7 @@ def end_with_stdin(server: uvicorn.Server) -> None:
 def serve(settings: Settings | None = None, clock: Callable[[], float] = time.time) -> Iterator[Backlot]:
     """Serves from a thread of this process, by default on a free port of 127.0.0.1.
 
-    Raises:
-        SettingsError: see `Service` and `listen`.
+    Raises `SettingsError` as `opened` does.
     """
     with opened(settings or Settings(port=0), clock) as (lot, server, listener), closing(lot.service.store):
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)

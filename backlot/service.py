@@ -33,7 +33,6 @@ from backlot.store import Generation, Store
 
 Answer = dict[str, Any]  # of the shapes in `wire`
 EPOCH, MILLISECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(milliseconds=1)
-ENDPOINTS: dict[ModelType, Endpoint] = {"image": "images", "video": "videos"}
 UNSAFE_VIDEO = ("content_policy_violation", "The finished video does not pass the safety check.")
 
 
@@ -49,7 +48,6 @@ class Service:
         self.clock = clock
         self.models = read_catalogue(settings.catalogue)
         self.faults = read_faults(settings.faults)
-        self.safety = checks.SafetyCheck(settings.safety)
         self.store = Store(settings.state)
         self.workspaces: dict[str, Workspace] = {}
         self.keys: dict[str, ApiKey] = {}  # by their digest; revoked ones too
@@ -151,9 +149,10 @@ class Service:
             raise invalid(message, "model")
         recipe, resolution = checks.check(model, request, self.settings.seed)
         images = await checks.read_images(request.images)
-        self.safety.request(request.prompt, (sha256 for sha256, _ in images))
+        checks.check_safety(self.settings.safety, request.prompt, (sha256 for sha256, _ in images))
         workspace = caller.workspace
-        faults = self.faults.match(ENDPOINTS[model_type], model.id, request.prompt)
+        endpoint: Endpoint = "images" if model_type == "image" else "videos"
+        faults = self.faults.match(endpoint, model.id, request.prompt)
         await faults.before(workspace.windows[model_type], workspace.concurrency, self.clock())
         self.finish_due(self.clock())
         price, quantity = model.unit_price(resolution, sound=recipe.sound), recipe.duration or 1
@@ -197,7 +196,7 @@ class Service:
             video.due_at = int((now + self.settings.video_seconds) * 1000)
         if fault := faults.find(FailVideo):
             video.error_code, video.error_message = fault.code, fault.message
-        elif self.safety.video_words.search(request.prompt):
+        elif checks.has_word(request.prompt, self.settings.safety.video_words):
             video.error_code, video.error_message = UNSAFE_VIDEO
         caller.workspace.admit("video", video.cost, now)
         video.recorded = int(now * 1_000_000)
@@ -250,7 +249,7 @@ class Service:
 
     # Money and media
 
-    def costs(self, workspace: Workspace, project: str, start: datetime, end: datetime) -> wire.Costs:
+    def costs(self, workspace: Workspace, project: str, start: datetime, end: datetime) -> Answer:
         """A project's costs by UTC date; `start` and `end` are inclusive (INTERFACE 4.7)."""
         first, last = -((EPOCH - start) // MILLISECOND), (end - EPOCH) // MILLISECOND  # up, and down
         known = int((self.clock() - self.settings.costs_lag) * 1000)

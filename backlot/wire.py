@@ -1,27 +1,25 @@
 """The shapes of requests and answers (INTERFACE 2).
 
 Requests are strict: no value is converted (a duration of `"5"` or `true` is an error), and an unknown field
-is an error. Answers are plain dictionaries. Money in them is `Decimal`, written as a JSON number with its
-own digits.
+is an error. The shapes of answers describe them in the OpenAPI document; answers are plain dictionaries, and
+money in them is `Decimal`, written as a JSON number with its own digits.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Annotated, Any, Literal, NotRequired
 
 import orjson
-from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
 from typing_extensions import TypedDict
 
 from backlot.errors import Code
 
 Role = Literal["first_frame", "last_frame", "reference_image"]
-Number = Annotated[Decimal, WithJsonSchema({"type": "number"})]
-Timestamp = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
 Price = Annotated[str, Field(pattern=r"^\d+\.\d{4}$")]
 
 DATE_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)", re.IGNORECASE | re.ASCII)
@@ -113,10 +111,10 @@ class Error(TypedDict):
 class Usage(TypedDict):
     """What a generation cost (INTERFACE 2.5)."""
 
-    total_cost: Number
+    total_cost: float
     billable_unit: Literal["image", "video_second"]
-    unit_price: Number
-    quantity: Number
+    unit_price: float
+    quantity: float
 
 
 class ImageData(TypedDict):
@@ -126,14 +124,14 @@ class ImageData(TypedDict):
     width: int | None
     height: int | None
     mime_type: str
-    deletes_at: Timestamp
+    deletes_at: datetime
 
 
 class VideoData(ImageData):
     """One video (INTERFACE 2.7)."""
 
-    duration: Number
-    fps: Number
+    duration: float
+    fps: float
     has_sound: bool
 
 
@@ -200,7 +198,7 @@ class Model(TypedDict):
     supports_sound: bool
     supported_references: Mapping[Role, int]
     pricing: Pricing
-    created_at: Timestamp
+    created_at: datetime
 
 
 class Balance(TypedDict):
@@ -213,8 +211,8 @@ class Balance(TypedDict):
 class Bucket(TypedDict):
     """The cost of one UTC date (INTERFACE 2.12)."""
 
-    date: Annotated[str, Field(json_schema_extra={"format": "date"})]
-    cost: Number
+    date: date
+    cost: float
 
 
 class Costs(TypedDict):
@@ -222,9 +220,9 @@ class Costs(TypedDict):
 
     currency: Literal["USD"]
     data: list[Bucket]
-    total_cost: Number
-    start: Timestamp
-    end: Timestamp
+    total_cost: float
+    start: datetime
+    end: datetime
 
 
 def as_number(value: Any) -> orjson.Fragment:

@@ -34,9 +34,9 @@ from callsheet.service.verdicts import Backoff
 from callsheet.session import Bounds
 from callsheet.steps import batch
 from callsheet.watch import WATCHER, LogWatcher
+from tests.servers import backlots
 from tests.servers import browser as browsers
 from tests.servers import s3 as s3_server
-from tests.servers.backlots import backlots
 from tests.servers.installed import build_wheel, installed
 from tests.servers.postgres import postgres
 from tests.servers.prefect import BEHIND_A_PROXY, READY, PrefectServer, Up, free_port, prefect_environment, up
@@ -198,7 +198,7 @@ def start_backlot(tmp_path: Path) -> Iterator[Callable[..., Backlot]]:
             if isinstance(rules := settings.get("faults"), dict):
                 quick["faults"] = tmp_path / "faults.yaml"
                 quick["faults"].write_text(yaml.safe_dump(rules))
-            return stack.enter_context(backlots().serve(BacklotSettings(**quick)))
+            return stack.enter_context(backlots.serve(BacklotSettings(**quick)))
 
         yield start
 

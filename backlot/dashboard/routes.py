@@ -14,7 +14,7 @@ from starlette.staticfiles import StaticFiles
 from backlot.dashboard import pages, rendering, sign_in
 from backlot.dashboard.sign_in import SignIn
 from backlot.files import File
-from backlot.media.files import make, make_thumbnail
+from backlot.media import make, make_thumbnail
 from backlot.media.recipe import Recipe
 from backlot.service import Service
 from backlot.settings import problems

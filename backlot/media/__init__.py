@@ -1,5 +1,30 @@
-"""Images and videos: pure functions of a recipe. No HTTP, no money.
+"""Images and videos, drawn from a recipe: made when first asked for; the last ones are kept in memory."""
 
-`recipe` has what decides the content; `pictures` draws an image and `videos` lets it move. A file is made
-when it is first fetched, so only the recipe has to be stored.
-"""
+from __future__ import annotations
+
+import functools
+
+from backlot.media import pictures
+from backlot.media.recipe import Recipe
+
+FILES = 100  # that are kept, of each kind
+THUMBNAIL = 360  # pixels of the longer side
+
+
+@functools.lru_cache(FILES)
+def make(recipe: Recipe) -> bytes:
+    """The file of a recipe: an image, or a video. The last ones are kept in memory."""
+    if recipe.format == "mp4":
+        from backlot.media.videos import make_video  # the codecs take a while to load
+
+        return make_video(recipe)
+    return pictures.encode(pictures.draw(recipe, recipe.width, recipe.height), recipe.format)
+
+
+@functools.lru_cache(FILES)
+def make_thumbnail(recipe: Recipe) -> bytes:
+    """A small JPEG of an image or of a video's first frame."""
+    factor = min(THUMBNAIL / max(recipe.width, recipe.height), 1)
+    small = (max(round(recipe.width * factor), 16), max(round(recipe.height * factor), 16))
+    first = pictures.frame(recipe, "first_frame", small)
+    return pictures.encode(first or pictures.draw(recipe, *small), "jpeg")

@@ -16,7 +16,6 @@ from backlot.media.recipe import FPS, Recipe
 
 RATE = 44100
 HOLD = 2  # frames that show the same image; each image costs more than its frames
-FADE = 6  # images between a given frame and the moving image
 X264 = {"preset": "ultrafast", "crf": "24", "threads": "1"}
 
 
@@ -40,7 +39,7 @@ def make_video(recipe: Recipe) -> bytes:
 
 
 def images(recipe: Recipe) -> Iterator[Image.Image]:
-    """What the frames show. A given first or last frame is shown exactly, and fades into the moving image."""
+    """What the frames show: first and last what was given for them, otherwise the moving image."""
     size, count = (recipe.width, recipe.height), FPS * recipe.duration // HOLD
     picture = pictures.draw(recipe, *size)
     pattern = picture.crop((0, 0, recipe.width, pictures.pattern_height(recipe.height)))
@@ -48,12 +47,12 @@ def images(recipe: Recipe) -> Iterator[Image.Image]:
     first, last = (pictures.frame(recipe, role, size) for role in ("first_frame", "last_frame"))
     for n in range(count):
         picture.paste(ImageChops.offset(pattern, -n * step, 0))
-        image = picture
-        if first and n < FADE:
-            image = Image.blend(first, picture, n / FADE)
-        if last and n >= count - FADE:
-            image = Image.blend(last, picture, (count - 1 - n) / FADE)
-        yield image
+        if first and n == 0:
+            yield first
+        elif last and n == count - 1:
+            yield last
+        else:
+            yield picture
 
 
 def chord(recipe: Recipe) -> Iterator[av.AudioFrame]:

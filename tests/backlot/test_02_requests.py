@@ -15,18 +15,13 @@ HTTPS = "https://example.com/a.png"
 Send = Callable[..., httpx.Response]
 
 
-def test_2_2_an_https_url_is_a_reference(api: httpx.Client) -> None:
-    assert make_image(api, images=[{"url": HTTPS, "role": "reference_image"}]).status_code == 200
+def test_2_2_a_reference_is_an_https_url_or_an_inline_png_jpeg_or_webp(api: httpx.Client) -> None:
+    for url in (HTTPS, *(data_url(mime=mime) for mime in ("png", "jpeg", "webp"))):
+        assert make_image(api, images=[{"url": url, "role": "reference_image"}]).status_code == 200
 
 
-@pytest.mark.parametrize("mime", ["png", "jpeg", "webp"])
-def test_2_2_inline_formats_are_png_jpeg_and_webp(api: httpx.Client, mime: str) -> None:
-    assert make_image(api, images=[{"url": data_url(mime=mime)}]).status_code == 200
-
-
-@pytest.mark.parametrize(
-    "url",
-    [
+def test_2_2_any_other_url_is_refused(api: httpx.Client) -> None:
+    for url in (
         "http://example.com/a.png",
         "ftp://example.com/a.png",
         "https://",
@@ -40,11 +35,8 @@ def test_2_2_inline_formats_are_png_jpeg_and_webp(api: httpx.Client, mime: str) 
         "data:image/png;base64," + base64.b64encode(b"not an image").decode(),
         data_url(mime="jpeg").replace("jpeg", "png"),
         data_url()[:-40],
-    ],
-    ids=lambda url: url[:30],
-)
-def test_2_2_any_other_url_is_refused(api: httpx.Client, url: str) -> None:
-    refused(make_image(api, images=[{"url": url}]), 400, "invalid_parameter", "images[0].url")
+    ):
+        refused(make_image(api, images=[{"url": url}]), 400, "invalid_parameter", "images[0].url")
 
 
 def test_2_2_an_inline_image_has_at_most_10_mib_after_decoding(api: httpx.Client) -> None:
@@ -67,17 +59,16 @@ def test_2_2_a_url_is_required_and_unknown_fields_are_refused(api: httpx.Client)
 
 
 @pytest.mark.parametrize("media", ["images", "videos"])
-@pytest.mark.parametrize(("sent", "missing"), [({"model": "x"}, "prompt"), ({"prompt": "x"}, "model")])
-def test_2_3_2_4_model_and_prompt_are_required(
-    api: httpx.Client, media: str, sent: dict[str, str], missing: str
-) -> None:
-    refused(api.post(f"/v2/{media}/generations", json=sent), 400, "parameter_missing", missing)
+def test_2_3_2_4_model_and_prompt_are_required(api: httpx.Client, media: str) -> None:
+    for sent, missing in (("model", "prompt"), ("prompt", "model")):
+        answer = api.post(f"/v2/{media}/generations", json={sent: "x"})
+        refused(answer, 400, "parameter_missing", missing)
 
 
-@pytest.mark.parametrize("character", ["a", "é", "水", "🎬"])
-def test_2_3_a_prompt_has_1_to_4096_characters_not_bytes(api: httpx.Client, character: str) -> None:
-    assert make_image(api, prompt=character * 4096).status_code == 200
-    refused(make_image(api, prompt=character * 4097), 400, "invalid_parameter", "prompt")
+def test_2_3_a_prompt_has_1_to_4096_characters_not_bytes(api: httpx.Client) -> None:
+    for character in ("a", "水", "🎬"):
+        assert make_image(api, prompt=character * 4096).status_code == 200
+        refused(make_image(api, prompt=character * 4097), 400, "invalid_parameter", "prompt")
     refused(make_image(api, prompt=""), 400, "invalid_parameter", "prompt")
 
 
@@ -100,19 +91,15 @@ WRONG_IN_VIDEOS: dict[str, list[object]] = {
     "output_format": ["png"],
     "fps": [24],
 }
-WRONG = [
-    (send, field, value)
-    for send, values in ((make_image, WRONG_IN_IMAGES), (make_video, WRONG_IN_VIDEOS))
-    for field, each in values.items()
-    for value in each
-]
 
 
-@pytest.mark.parametrize(("send", "field", "value"), WRONG)
+@pytest.mark.parametrize(("send", "wrong"), [(make_image, WRONG_IN_IMAGES), (make_video, WRONG_IN_VIDEOS)])
 def test_2_3_2_4_no_value_is_converted_and_unknown_fields_are_refused(
-    api: httpx.Client, send: Send, field: str, value: object
+    api: httpx.Client, send: Send, wrong: dict[str, list[object]]
 ) -> None:
-    refused(send(api, **{field: value}), 400, "invalid_parameter", field)
+    for field, values in wrong.items():
+        for value in values:
+            refused(send(api, **{field: value}), 400, "invalid_parameter", field)
     assert balance(api) == "100.0000"
 
 
@@ -150,20 +137,16 @@ def roles(*names: str) -> list[dict[str, str]]:
     return [{"url": HTTPS, "role": name} for name in names]
 
 
-@pytest.mark.parametrize(
-    "images",
-    [
+def test_2_4_roles_that_are_allowed(api: httpx.Client) -> None:
+    for images in (
         [],
         roles("first_frame"),
         roles("first_frame", "last_frame"),
         roles("last_frame", "first_frame"),
         roles("reference_image", "reference_image", "reference_image"),
         [{"url": HTTPS}],
-    ],
-    ids=str,
-)
-def test_2_4_roles_that_are_allowed(api: httpx.Client, images: list[dict[str, str]]) -> None:
-    assert make_video(api, images=images).status_code == 202
+    ):
+        assert make_video(api, images=images).status_code == 202, images
 
 
 @pytest.mark.parametrize(
@@ -192,33 +175,16 @@ def test_2_4_sound_is_refused_where_the_model_has_none(api: httpx.Client) -> Non
     assert make_video(api, model="silent-1", sound=False).status_code == 202
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        b"",
-        b"{",
-        b"[]",
-        b"null",
-        b'"text"',
-        b"\xff\xfe",
-        b'{"model": NaN}',
-        b'{"prompt": "\\ud800"}',
-        b"[" * 100_000,
-    ],
-    ids=lambda body: repr(body[:20]),
-)
-def test_2_a_body_that_is_not_a_json_object_is_refused(api: httpx.Client, body: bytes) -> None:
-    answer = api.post("/v2/images/generations", content=body, headers={"Content-Type": "application/json"})
-    assert answer.status_code == 400
-    assert answer.json()["error"]["code"] in {"invalid_parameter", "parameter_missing"}
+def test_2_a_body_that_is_not_a_json_object_or_of_another_content_type_is_refused(api: httpx.Client) -> None:
+    def send(body: bytes, content_type: str | None) -> httpx.Response:
+        headers = {"Content-Type": content_type} if content_type else {}
+        return api.post("/v2/images/generations", content=body, headers=headers)
 
-
-@pytest.mark.parametrize(
-    "content_type", [None, "text/plain", "application/x-www-form-urlencoded", "text/json"]
-)
-def test_2_a_body_of_another_content_type_is_refused(api: httpx.Client, content_type: str | None) -> None:
-    body = json.dumps({"model": "still-1", "prompt": "a fox"}).encode()
-    headers = {"Content-Type": content_type} if content_type else {}
-    refused(api.post("/v2/images/generations", content=body, headers=headers), 400, "invalid_parameter")
-    headers = {"Content-Type": "application/json; charset=utf-8"}
-    assert api.post("/v2/images/generations", content=body, headers=headers).status_code == 200
+    for wrong in (b"", b"{", b"[]", b"null", b'"text"', b"\xff\xfe", b"[" * 100_000):
+        refused(send(wrong, "application/json"), 400, "invalid_parameter")
+    for wrong in (b'{"model": NaN, "prompt": "x"}', b'{"model": "\\ud800", "prompt": "x"}'):
+        refused(send(wrong, "application/json"), 400, "invalid_parameter", "model")
+    right = json.dumps({"model": "still-1", "prompt": "a fox"}).encode()
+    for other in (None, "text/plain", "application/x-www-form-urlencoded", "text/json"):
+        refused(send(right, other), 400, "invalid_parameter")
+    assert send(right, "application/json; charset=utf-8").status_code == 200

@@ -9,7 +9,6 @@ import socket
 from urllib.parse import urlsplit
 
 import httpx
-import pytest
 
 from backlot.server import serve
 from backlot.settings import TEST_WORD, Safety, Settings
@@ -17,28 +16,20 @@ from backlot.settings import TEST_WORD, Safety, Settings
 from .conftest import Account, balance, client, data_url, make_image, make_video, refused
 
 
-@pytest.mark.parametrize(
-    "path", ["/", "/v2", "/v2/", "/v1/models", "/v2/models/", "/v2/images", "/v2/models/a/b"]
-)
-def test_7_an_unknown_path_is_not_found(api: httpx.Client, path: str) -> None:
-    refused(api.get(path), 404, "not_found")
-
-
-@pytest.mark.parametrize(
-    ("method", "path"),
-    [
+def test_7_an_unknown_path_and_a_wrong_method_have_the_error_body(api: httpx.Client) -> None:
+    for path in ("/", "/v2", "/v2/", "/v1/models", "/v2/models/", "/v2/images", "/v2/models/a/b"):
+        refused(api.get(path), 404, "not_found")
+    for method, path in (
         ("GET", "/v2/images/generations"),
         ("PUT", "/v2/videos/generations"),
         ("POST", "/v2/models"),
         ("DELETE", "/v2/billing/balance"),
         ("OPTIONS", "/v2/models"),
         ("POST", "/v2/downloads/req-0/0"),
-    ],
-)
-def test_7_a_wrong_method_has_the_error_body(api: httpx.Client, method: str, path: str) -> None:
-    answer = api.request(method, path)
-    refused(answer, 405, "invalid_parameter")
-    assert answer.headers["Allow"]
+    ):
+        answer = api.request(method, path)
+        refused(answer, 405, "invalid_parameter")
+        assert answer.headers["Allow"]
 
 
 def test_7_402_when_the_balance_does_not_cover_the_price(account: Account) -> None:
@@ -53,16 +44,13 @@ def test_7_402_when_the_balance_does_not_cover_the_price(account: Account) -> No
     assert balance(api) == "0.0000"
 
 
-@pytest.mark.parametrize("send", [make_image, make_video])
-@pytest.mark.parametrize("prompt", [TEST_WORD, f"A {TEST_WORD.upper()}!", "some gore, please"])
-def test_7_422_for_a_prompt_with_a_word_of_the_list(api: httpx.Client, send: object, prompt: str) -> None:
-    refused(send(api, prompt=prompt), 422, "content_policy_violation", "prompt")  # type: ignore[operator]
+def test_7_422_for_a_prompt_with_a_whole_word_of_the_list(api: httpx.Client) -> None:
+    for prompt in (TEST_WORD, f"A {TEST_WORD.upper()}!", "some gore, please"):
+        for send in (make_image, make_video):
+            refused(send(api, prompt=prompt), 422, "content_policy_violation", "prompt")
     assert balance(api) == "100.0000"
-
-
-@pytest.mark.parametrize("prompt", ["the Gorecki symphony", "a nudibranch", f"un{TEST_WORD}"])
-def test_7_only_whole_words_are_refused(api: httpx.Client, prompt: str) -> None:
-    assert make_image(api, prompt=prompt).status_code == 200
+    for prompt in ("the Gorecki symphony", "a nudibranch", f"un{TEST_WORD}"):
+        assert make_image(api, prompt=prompt).status_code == 200
 
 
 def test_7_422_for_a_reference_image_by_its_hash() -> None:
@@ -105,15 +93,12 @@ def test_7_a_body_over_25_mib_is_refused_unread(api: httpx.Client) -> None:
     assert json.loads(received.partition(b"\r\n\r\n")[2])["error"]["code"] == "invalid_parameter"
 
 
-def test_7_a_body_over_25_mib_is_refused_also_without_a_content_length(api: httpx.Client) -> None:
-    body = (b" " * 2**20 for _ in range(26))
-    headers = {"Content-Type": "application/json"}
-    answer = api.post("/v2/images/generations", content=body, headers=headers)
-    assert "25 MiB" in refused(answer, 400, "invalid_parameter")["message"]
-
-
-def test_7_a_body_of_25_mib_is_read(api: httpx.Client) -> None:
+def test_7_a_body_of_25_mib_is_read_and_a_larger_one_refused_also_without_a_content_length(
+    api: httpx.Client,
+) -> None:
     body = json.dumps({"model": "still-1", "prompt": "a fox"}).encode()
     whole = body + b" " * (25 * 2**20 - len(body))
     headers = {"Content-Type": "application/json"}
     assert api.post("/v2/images/generations", content=whole, headers=headers).status_code == 200
+    answer = api.post("/v2/images/generations", content=iter([whole, b" "]), headers=headers)
+    assert "25 MiB" in refused(answer, 400, "invalid_parameter")["message"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-import time
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -49,17 +49,19 @@ def test_8_images_and_videos_have_separate_windows(account: Account) -> None:
     refused(make_video(api), 429, "rate_limit")
 
 
-@pytest.mark.parametrize("seconds", [1, 2, 7, 60])
 @pytest.mark.parametrize("start", [0.0, 0.001, 12.5, 59.999, 1773144000.75])
-def test_8_a_client_that_waits_as_the_headers_say_is_never_early(seconds: int, start: float) -> None:
-    for wait in ("Retry-After", "X-RateLimit-Reset"):
+def test_8_a_client_that_waits_as_the_headers_say_is_never_early(start: float) -> None:
+    for seconds in (1, 2, 7, 60):
         window = Window(limit=1, seconds=seconds)
         window.check(start)
         window.used = 1
         with pytest.raises(Refused) as full:
             window.check(start)
-        seconds_or_moment = int((full.value.headers | window.headers(start))[wait])
-        window.check(seconds_or_moment if wait == "X-RateLimit-Reset" else start + seconds_or_moment)
+        for opens in (
+            start + int(full.value.headers["Retry-After"]),
+            int(window.headers(start)["X-RateLimit-Reset"]),
+        ):
+            replace(window).check(opens)
 
 
 def test_8_the_concurrency_limit_gives_429_without_retry_after(account: Account, clock: Clock) -> None:
@@ -103,13 +105,11 @@ def test_8_parallel_requests_exceed_no_limit(limits: dict[str, Any], expected: l
 
 
 def test_8_reads_do_not_count_as_generations_and_have_a_generous_limit() -> None:
-    with serve(Settings(port=0, read_rpm=5, image_seconds=0)) as running:
+    with serve(Settings(port=0, read_rpm=5, image_seconds=0), Clock()) as running:
         api = client(running.base_url)
-        while time.time() % 60 > 58:  # do not straddle two windows
-            time.sleep(0.1)
         before = rate(make_image(api))[1]
         answers = [api.get("/v2/billing/balance") for _ in range(8)]
         assert [answer.status_code for answer in answers] == [200] * 5 + [429] * 3
         refused(answers[-1], 429, "rate_limit")
-        assert 0 < int(answers[-1].headers["Retry-After"]) <= 60
+        assert answers[-1].headers["Retry-After"] == "60"
         assert rate(make_image(api))[1] == before - 1

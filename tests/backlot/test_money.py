@@ -22,7 +22,7 @@ from hypothesis.stateful import (
 )
 
 from backlot.settings import SPOILED_WORD, TEST_WORD, Settings
-from tests.servers.backlots import backlots
+from tests.servers import backlots
 
 from .conftest import Clock, client
 
@@ -58,7 +58,7 @@ class Account(RuleBasedStateMachine):
             media_ttl=60,
             concurrency=4,
         )
-        running = self.stack.enter_context(backlots().serve(opened, self.clock))
+        running = self.stack.enter_context(backlots.serve(opened, self.clock))
         self.stack.callback(running.service.store.close)  # the next one opens what this one has written
         self.api = self.stack.enter_context(client(running.base_url))
 

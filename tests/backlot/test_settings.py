@@ -13,6 +13,7 @@ from contextlib import closing
 from decimal import Decimal
 from pathlib import Path
 
+import psutil
 import pytest
 from typer.testing import CliRunner
 
@@ -21,7 +22,7 @@ from backlot.errors import SettingsError
 from backlot.server import serve
 from backlot.settings import Settings, read_settings
 from tests.servers import http
-from tests.waiting import wait_until
+from tests.waiting import runs, wait_until
 
 from .conftest import balance, client, make_image
 
@@ -29,14 +30,6 @@ FLAGS = (
     "--host --port --state --api-key --image-rpm --video-rpm --concurrency --window --balance "
     "--image-seconds --video-seconds --media-ttl --seed --faults --config"
 )
-
-
-def running(pid: int) -> bool:
-    """Whether a process runs and is not a zombie (Linux)."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 def test_help_explains_every_option_with_its_default() -> None:
@@ -47,16 +40,13 @@ def test_help_explains_every_option_with_its_default() -> None:
 
 
 def test_a_flag_wins_over_a_variable_and_a_variable_over_the_file(tmp_path: Path) -> None:
+    """An empty variable is not set: an empty state folder would otherwise be the current folder."""
     config = tmp_path / "backlot.yaml"
     config.write_text('balance: "1.5000"\nseed: 1\nwindow: 1\nsafety: {words: [teapot]}\n')
     environ = {"BACKLOT_SEED": "2", "BACKLOT_WINDOW": "2", "BACKLOT_CONFIG": str(config), "OTHER": "x"}
     settings = read_settings(None, {"window": 3}, environ)
     assert (settings.balance, settings.seed, settings.window) == (Decimal("1.5000"), 2, 3)
     assert settings.safety.words == ("teapot",)
-
-
-def test_an_empty_variable_is_not_set() -> None:
-    """An empty state folder would otherwise be the current folder."""
     empty = {"BACKLOT_STATE": "", "BACKLOT_CONFIG": "", "BACKLOT_SEED": ""}
     assert read_settings(None, {}, empty) == Settings()
 
@@ -148,18 +138,17 @@ with spawn() as (address, process):
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_a_spawned_server_ends_with_its_parent_and_not_before(how: signal.Signals) -> None:
     """A terminal sends Ctrl-C to the whole process group; the parent may still need the server then."""
     command = [sys.executable, "-c", PARENT]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as parent:
         assert parent.stdout
-        server = int(parent.stdout.readline())
+        server = psutil.Process(int(parent.stdout.readline()))
         os.killpg(parent.pid, how)
         output = parent.stdout.read()
     assert output == ("200\n" if how == signal.SIGINT else "")
-    wait_until(lambda: not running(server), "the server has not ended")
+    wait_until(lambda: not runs(server), "the server has not ended")
 
 
 def test_a_port_that_is_in_use_is_an_error_in_one_line() -> None:
@@ -170,19 +159,18 @@ def test_a_port_that_is_in_use_is_an_error_in_one_line() -> None:
     assert f"cannot listen on 127.0.0.1 port {port}" in result.output
 
 
-@pytest.mark.parametrize("where", ["file", "file/inside", "folder"])
-def test_a_state_folder_that_cannot_be_used_is_an_error_in_one_line(tmp_path: Path, where: str) -> None:
-    """It is a file, or inside one; or its database is a folder."""
+def test_a_state_folder_that_cannot_be_used_is_an_error_in_one_line(tmp_path: Path) -> None:
+    """It is a file, or inside one; its database is a folder, or of another version."""
     (tmp_path / "file").touch()
     (tmp_path / "folder/backlot.db").mkdir(parents=True)
-    result = CliRunner().invoke(app, ["--port", "0", "--state", str(tmp_path / where)])
-    assert result.exit_code == 2
-    assert f"the state folder {tmp_path / where} cannot be used" in result.output
-
-
-def test_a_state_folder_of_another_version_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
-    with closing(sqlite3.connect(tmp_path / "backlot.db")) as db:
+    (tmp_path / "old").mkdir()
+    with closing(sqlite3.connect(tmp_path / "old/backlot.db")) as db:
         db.execute("CREATE TABLE generations (id)")
-    result = CliRunner().invoke(app, ["--port", "0", "--state", str(tmp_path)])
-    assert result.exit_code == 2
-    assert "another version of the backlot; take an empty folder" in result.output
+    for where, complaint in (
+        *((name, f"the state folder {tmp_path / name} cannot be used") for name in ("file", "folder")),
+        ("file/inside", "cannot be used"),
+        ("old", "another version of the backlot; take an empty folder"),
+    ):
+        result = CliRunner().invoke(app, ["--port", "0", "--state", str(tmp_path / where)])
+        assert result.exit_code == 2
+        assert complaint in result.output

@@ -12,7 +12,7 @@ import pytest
 
 from tests.cli.test_rows import printed
 from tests.conftest import Project
-from tests.servers.reverse_proxy import Failure, ReverseProxy, reverse_proxy
+from tests.servers.proxies import Failure, ReverseProxy
 
 Make = Callable[..., Project]
 IMAGES, VIDEOS = "/v2/images/generations", "/v2/videos/generations"
@@ -28,8 +28,8 @@ def batch(project: Make) -> Iterator[tuple[Project, ReverseProxy]]:
     rows = [{"id": "video", "prompt": "video", **VIDEO}]
     rows += [{"id": f"image-{n}", "prompt": f"image-{n}", **IMAGE} for n in range(40)]
     made = project(rows, video_seconds=0.5)
-    with reverse_proxy(made.backlot.base_url) as gateway:
-        made.set(service={"base_url": gateway.base_url}, limits={"concurrency": LANES}, stop_after=STOP_AFTER)
+    with ReverseProxy(made.backlot.base_url) as gateway:
+        made.set(service={"base_url": gateway.url}, limits={"concurrency": LANES}, stop_after=STOP_AFTER)
         yield made, gateway
 
 

@@ -15,7 +15,7 @@ from backlot.faults import Faults, Matched
 from backlot.settings import WorkspaceSettings
 from tests.conftest import Project
 from tests.servers.backlots import finish_videos
-from tests.servers.reverse_proxy import Failure, ReverseProxy, http_answer, reverse_proxy
+from tests.servers.proxies import Failure, ReverseProxy, http_answer
 
 Make = Callable[..., Project]
 IMAGE = {"id": "job", "prompt": "an image", "model": "sketch-1", "aspect_ratio": "1:1"}
@@ -217,8 +217,8 @@ def says_no(status: bytes, *headers: bytes) -> bytes:
 def batch(project: Make) -> Iterator[tuple[Project, ReverseProxy]]:
     """A batch of images whose config names a gateway as the service."""
     made = project(ROWS)
-    with reverse_proxy(made.backlot.base_url) as gateway:
-        made.set(service={"base_url": gateway.base_url})
+    with ReverseProxy(made.backlot.base_url) as gateway:
+        made.set(service={"base_url": gateway.url})
         yield made, gateway
 
 
@@ -274,8 +274,8 @@ def test_a_full_window_uses_up_none_of_a_job_s_tries(project: Make) -> None:
     made = project(ROWS[:1])
     made.set(attempts=2)
     full = http_answer(b"429 Too Many Requests", b"{}", b"Retry-After: 0")
-    with reverse_proxy(made.backlot.base_url) as gateway:
-        made.set(service={"base_url": gateway.base_url})
+    with ReverseProxy(made.backlot.base_url) as gateway:
+        made.set(service={"base_url": gateway.url})
         gateway.fail(
             Failure("POST", IMAGES, answer=full, reaches_service=False, times=2),
             Failure("POST", IMAGES, answer=says_no(b"500 X"), reaches_service=False, times=1),

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from callsheet.cli.main import app
 from tests.conftest import Project
-from tests.servers.reverse_proxy import Failure, ReverseProxy, http_answer, reverse_proxy
+from tests.servers.proxies import Failure, ReverseProxy, http_answer
 
 Make = Callable[..., Project]
 Behind = Callable[..., tuple[Project, ReverseProxy]]
@@ -36,8 +36,8 @@ def behind(project: Make) -> Iterator[Behind]:
 
         def make(*rows: dict[str, Any], **service: Any) -> tuple[Project, ReverseProxy]:
             made = project(rows, **service)
-            proxy = stack.enter_context(reverse_proxy(made.backlot.base_url))
-            made.set(service={"base_url": proxy.base_url})
+            proxy = stack.enter_context(ReverseProxy(made.backlot.base_url))
+            made.set(service={"base_url": proxy.url})
             return made, proxy
 
         yield make

@@ -27,7 +27,7 @@ from tests.cli.test_reconcile import CUT_OFF, STUDIO, doubtful, rows, spend
 from tests.conftest import Project
 from tests.flows.test_again import samples, with_check
 from tests.servers.prefect import PrefectServer
-from tests.servers.reverse_proxy import Failure, reverse_proxy
+from tests.servers.proxies import Failure, ReverseProxy
 
 Make = Callable[..., Project]
 
@@ -80,8 +80,8 @@ def test_a_run_buys_a_batch_in_rounds_and_shows_it(
 def test_a_server_that_takes_no_artifacts_ends_no_run(prefect: PrefectServer, project: Make) -> None:
     made = project([{"id": "a", "prompt": "an image", "model": "sketch-1"}])
     with (
-        reverse_proxy(prefect.api.removesuffix("/api")) as proxy,
-        temporary_settings({PREFECT_API_URL: f"{proxy.base_url}/api"}),
+        ReverseProxy(prefect.api.removesuffix("/api")) as proxy,
+        temporary_settings({PREFECT_API_URL: f"{proxy.url}/api"}),
     ):
         proxy.fail(Failure("POST", "/api/artifacts/", status=404, reaches_service=False))
         state: Any = asyncio.run(generate_batch(str(made.config), return_state=True))

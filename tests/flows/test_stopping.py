@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from backlot.faults import RULES, Faults, Matched
+from backlot.faults import RULE, Faults, Matched
 from callsheet.channels import Downloads
 from callsheet.pricing.quote import Quote
 from callsheet.records import Attempt, File, ModelType
@@ -27,7 +27,7 @@ from tests.conftest import Project
 from tests.ledger.buying import generation
 from tests.long_form import mostly_soak
 from tests.servers.forks import Process, forks
-from tests.servers.reverse_proxy import reverse_proxy
+from tests.servers.proxies import ReverseProxy
 from tests.waiting import wait_until
 
 Make = Callable[..., Project]
@@ -211,7 +211,7 @@ def test_a_service_that_goes_down_is_reported_once_and_ends_the_run_with_4(proje
     made = project([{"id": f"s{n}", "prompt": "x", "model": "sketch-1"} for n in range(20)])
     notes: list[str] = []
     with ExitStack() as gateway:
-        proxy = gateway.enter_context(reverse_proxy(made.backlot.base_url))
+        proxy = gateway.enter_context(ReverseProxy(made.backlot.base_url))
 
         class Closing(LogWatcher):
             def quoted(self, quote: Quote) -> None:
@@ -220,7 +220,7 @@ def test_a_service_that_goes_down_is_reported_once_and_ends_the_run_with_4(proje
             def note(self, text: str) -> None:
                 notes.append(text)
 
-        made.set(service={"base_url": proxy.base_url})
+        made.set(service={"base_url": proxy.url})
         summary = made.run(watcher=Closing())
     assert (summary.stop_reason, summary.exit_code, summary.stored) == ("service", 4, 0)
     assert summary.submissions <= 1, "on the connection that the catalogue came by"
@@ -235,7 +235,7 @@ class Observed(Faults):
     """Faults of the service, and the prompts whose files were asked for."""
 
     def __init__(self, *rules: dict[str, Any]) -> None:
-        super().__init__(RULES.validate_python(rules))
+        super().__init__(map(RULE.validate_python, rules))
         self.downloads: list[str] = []
 
     def match(self, endpoint: Any, model: str = "", prompt: str = "") -> Matched:

@@ -20,31 +20,25 @@ from backlot.service import Service
 from backlot.settings import Settings
 
 
-class Backlots:
-    """The thread and its event loop, which end with this process."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        threading.Thread(target=self._loop.run_forever, daemon=True).start()
-
-    @contextmanager
-    def serve(self, settings: Settings, clock: Callable[[], float] = time.time) -> Iterator[Backlot]:
-        """Serves as `backlot.server.serve`."""
-        with opened(settings, clock) as (lot, server, listener):
-            serving = asyncio.run_coroutine_threadsafe(server.serve([listener]), self._loop)
-            while not server.started:
-                assert not serving.done(), serving
-                time.sleep(0.001)
-            try:
-                yield lot
-            finally:
-                asyncio.run_coroutine_threadsafe(_close(server), self._loop).result()
-
-
 @functools.cache
-def backlots() -> Backlots:
-    """Those of all tests of this process."""
-    return Backlots()
+def _loop() -> asyncio.AbstractEventLoop:
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, daemon=True).start()
+    return loop
+
+
+@contextmanager
+def serve(settings: Settings, clock: Callable[[], float] = time.time) -> Iterator[Backlot]:
+    """Serves as `backlot.server.serve`."""
+    with opened(settings, clock) as (lot, server, listener):
+        serving = asyncio.run_coroutine_threadsafe(server.serve([listener]), _loop())
+        while not server.started:
+            assert not serving.done(), serving
+            time.sleep(0.001)
+        try:
+            yield lot
+        finally:
+            asyncio.run_coroutine_threadsafe(_close(server), _loop()).result()
 
 
 def finish_videos(service: Service) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -14,6 +13,8 @@ from typing import Any
 import psutil
 import psycopg
 import sqlalchemy as sa
+
+from tests.waiting import runs, wait_until
 
 
 @dataclass
@@ -38,8 +39,7 @@ class PostgresServer:
         for process in processes:
             with suppress(psutil.NoSuchProcess):  # some end by themselves when the postmaster is gone
                 process.kill()
-        while any(_runs(process) for process in processes):
-            time.sleep(0.01)
+        wait_until(lambda: not any(map(runs, processes)), "PostgreSQL has not ended", 0.01)
 
     def restart(self) -> None:
         """Starts the killed server again on what it had made durable."""
@@ -47,14 +47,6 @@ class PostgresServer:
         for lock in ("postmaster.pid", ".s.PGSQL.5432.lock"):
             (self.server.pgdata / lock).unlink(missing_ok=True)
         self.server.ensure_postgres_running()
-
-
-def _runs(process: psutil.Process) -> bool:
-    """Whether a process still runs. One that has ended stays a zombie where nobody waits for it."""
-    try:
-        return bool(process.status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return False
 
 
 @contextmanager

@@ -10,6 +10,8 @@ from contextlib import closing, contextmanager, suppress
 
 import sqlalchemy as sa
 
+from tests.servers.sockets import listening
+
 
 class PostgresProxy:
     """Passes everything on to the server of a database's URL.
@@ -20,11 +22,8 @@ class PostgresProxy:
     """
 
     def __init__(self, url: str) -> None:
-        address = sa.make_url(url)
-        self._server = f"{address.query['host']}/.s.PGSQL.5432"
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        port = self._listener.getsockname()[1]
-        self.url = address.set(host="127.0.0.1", port=port, query={}).render_as_string(hide_password=False)
+        self.url = url
+        self._server = f"{sa.make_url(url).query['host']}/.s.PGSQL.5432"
         self.lost = 0
         self._every = 0
         self._before: Callable[[], object] | None = None
@@ -48,23 +47,11 @@ class PostgresProxy:
         """
         self._every, self._commits, self._before = every, itertools.count(), before
 
-    def serve(self) -> None:
-        """Serves until it is closed."""
-        with suppress(OSError):
-            while True:
-                client, _ = self._listener.accept()
-                if self._is_cut:
-                    client.close()
-                    continue
-                self._open.append(client)
-                threading.Thread(target=self._serve_one, args=[client], daemon=True).start()
-
-    def close(self) -> None:
-        """Accepts no more connections."""
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-
-    def _serve_one(self, client: socket.socket) -> None:
+    def talk(self, client: socket.socket) -> None:
+        """Serves one connection."""
+        if self._is_cut:
+            return
+        self._open.append(client)
         server = socket.socket(socket.AF_UNIX)
         losing = threading.Event()
 
@@ -79,7 +66,7 @@ class PostgresProxy:
                 with suppress(OSError):
                     end.shutdown(socket.SHUT_RDWR)
 
-        with closing(client), closing(server), suppress(OSError):
+        with closing(server), suppress(OSError):
             server.connect(self._server)
             threading.Thread(target=answers, daemon=True).start()
             in_use = False  # its first commit is of its settings
@@ -98,8 +85,7 @@ class PostgresProxy:
 def postgres_proxy(url: str) -> Iterator[PostgresProxy]:
     """A proxy before the database with this URL."""
     proxy = PostgresProxy(url)
-    threading.Thread(target=proxy.serve, daemon=True).start()
-    try:
+    with listening(proxy.talk) as port:
+        address = sa.make_url(url).set(host="127.0.0.1", port=port, query={})
+        proxy.url = address.render_as_string(hide_password=False)
         yield proxy
-    finally:
-        proxy.close()

@@ -97,9 +97,12 @@ class PrefectServer:
         return run
 
     def ended(self, tag: str, *states: str) -> dict[str, Any]:
-        """Waits until the run with this tag is in one of these types of state, by default a final one."""
+        """Waits until the run with this tag is in one of these types of state, by default a final one.
+
+        It asks once a second only: each answer takes CPU from the runs.
+        """
         wanted = states or ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
-        wait_until(lambda: self.run(tag)["state"]["type"] in wanted, f"the run of {tag} does not end", 0.3)
+        wait_until(lambda: self.run(tag)["state"]["type"] in wanted, f"the run of {tag} does not end", 1)
         return self.run(tag)
 
     def artifacts(self, run: dict[str, Any]) -> dict[str, Any]:

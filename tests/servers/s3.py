@@ -50,7 +50,7 @@ class Server:
         }
 
     def sign(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> dict[str, str]:
-        """A request's headers with a new signature, as the account `writer`; see `s3_proxy.Signer`."""
+        """A request's headers with a new signature, as the account `writer`; see `proxies.Signer`."""
         key, secret, _ = _ACCOUNTS["writer"]
         request = AWSRequest(method, url, dict(headers), body)
         S3SigV4Auth(Credentials(key, secret), "s3", "us-east-1").add_auth(request)

@@ -7,6 +7,7 @@ the whole request was read, and says whether the connection stays open.
 from __future__ import annotations
 
 import json
+import re
 import select
 import socket
 import ssl
@@ -93,6 +94,36 @@ def silence(connection: socket.socket) -> bool:
     return False
 
 
+@contextmanager
+def listening(talk: Callable[[socket.socket], object]) -> Iterator[int]:
+    """A port of 127.0.0.1: `talk` gets each connection, in a thread of its own; in the end all are closed."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    opened: list[socket.socket] = []
+
+    def answer(connection: socket.socket) -> None:
+        with suppress(OSError), connection:
+            talk(connection)
+
+    def accept() -> None:
+        with suppress(OSError):
+            while True:
+                connection, _ = listener.accept()
+                opened.append(connection)
+                threading.Thread(target=answer, args=[connection], daemon=True).start()
+
+    thread = threading.Thread(target=accept, daemon=True)
+    thread.start()
+    try:
+        yield listener.getsockname()[1]
+    finally:
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+        for connection in opened:
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+        thread.join()
+
+
 @dataclass
 class Server:
     """What a test may look at: the whole requests (head and body), how many connections there were, and how
@@ -101,7 +132,7 @@ class Server:
     `arrived` is set when the first request is here.
     """
 
-    url: str
+    url: str = ""
     requests: list[bytes] = field(default_factory=list)
     connections: int = 0
     closed: int = 0
@@ -120,12 +151,11 @@ def serve(*behaviours: Behaviour, tls: Path | None = None) -> Iterator[Server]:
     if tls:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(tls)
-    listener = socket.create_server(("127.0.0.1", 0))
-    server = Server(f"{'https' if tls else 'http'}://127.0.0.1:{listener.getsockname()[1]}")
-    lock = threading.Lock()
-    opened: list[socket.socket] = []
+    server, lock = Server(), threading.Lock()
 
     def talk(connection: socket.socket) -> None:
+        with lock:
+            server.connections += 1
         with (
             suppress(OSError),
             connection,
@@ -141,25 +171,9 @@ def serve(*behaviours: Behaviour, tls: Path | None = None) -> Iterator[Server]:
         with lock:
             server.closed += 1
 
-    def accept() -> None:
-        with suppress(OSError):
-            while True:
-                connection, _ = listener.accept()
-                server.connections += 1
-                opened.append(connection)
-                threading.Thread(target=talk, args=[connection], daemon=True).start()
-
-    thread = threading.Thread(target=accept, daemon=True)
-    thread.start()
-    try:
+    with listening(talk) as port:
+        server.url = f"{'https' if tls else 'http'}://127.0.0.1:{port}"
         yield server
-    finally:
-        listener.shutdown(socket.SHUT_RDWR)
-        listener.close()
-        for connection in opened:
-            with suppress(OSError):
-                connection.shutdown(socket.SHUT_RDWR)
-        thread.join()
 
 
 def _request(connection: socket.socket) -> bytes:
@@ -173,15 +187,8 @@ def _request(connection: socket.socket) -> bytes:
     head, _, body = data.partition(b"\r\n\r\n")
     if b"100-continue" in head:
         connection.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
-    length = next(
-        (
-            int(line.split(b":")[1])
-            for line in head.split(b"\r\n")
-            if line.lower().startswith(b"content-length:")
-        ),
-        0,
-    )
-    while len(body) < length:
+    length = re.search(rb"(?i)\r\ncontent-length: *(\d+)", head)
+    while len(body) < int(length[1] if length else 0):
         body += connection.recv(65536)
     return head + b"\r\n\r\n" + body
 
@@ -274,30 +281,17 @@ def socks5(port: int, *answers: bytes) -> Iterator[tuple[str, list[bytes]]]:
         answers: what to say to each message of a client: the first ones before it connects. When there are no
             more, the connection is closed; it is passed on where the last one is a success.
     """
-    listener = socket.create_server(("127.0.0.1", 0))
     asked: list[bytes] = []
 
     def talk(near: socket.socket) -> None:
-        with suppress(OSError), near:
-            for answer in answers:
-                asked.append(near.recv(4096))
-                near.sendall(answer)
-            if answers and answers[-1] == SOCKS_CONNECTED:
-                _pass_on(near, port)
+        for answer in answers:
+            asked.append(near.recv(4096))
+            near.sendall(answer)
+        if answers and answers[-1] == SOCKS_CONNECTED:
+            _pass_on(near, port)
 
-    def accept() -> None:
-        with suppress(OSError):
-            while True:
-                threading.Thread(target=talk, args=[listener.accept()[0]], daemon=True).start()
-
-    thread = threading.Thread(target=accept, daemon=True)
-    thread.start()
-    try:
-        yield f"127.0.0.1:{listener.getsockname()[1]}", asked
-    finally:
-        listener.shutdown(socket.SHUT_RDWR)
-        listener.close()
-        thread.join()
+    with listening(talk) as own:
+        yield f"127.0.0.1:{own}", asked
 
 
 SOCKS_NO_PASSWORD, SOCKS_PASSWORD, SOCKS_WELCOME = b"\5\0", b"\5\2", b"\1\0"

@@ -14,7 +14,7 @@ import pytest
 from callsheet.errors import StorageConflict, StorageError
 from callsheet.storage.store import Store
 from tests.servers import s3 as servers
-from tests.servers.s3_proxy import ANY_CHECKSUM, s3_proxy
+from tests.servers.proxies import ANY_CHECKSUM, S3Proxy
 from tests.servers.sockets import reply, serve, unused_port
 from tests.storage.conftest import put, spooled
 
@@ -182,7 +182,7 @@ def test_a_server_that_refuses_headers_is_used_without_them(
     """Nothing is overwritten, each file is compared, and the server is not asked again and again."""
     folder = f"{tmp_path.name}/refusing"
     s3.client().put_object(Bucket=s3.bucket, Key=f"{folder}/taken.png", Body=b"not ours")
-    with s3_proxy(s3.endpoint_url, "/") as proxy:
+    with S3Proxy(s3.endpoint_url, "/") as proxy:
         proxy.refuses, proxy.refusal = refuses, refusal
         sign_in(monkeypatch, replace(s3, endpoint_url=proxy.url))
         store = Store(f"s3://{s3.bucket}/{folder}")
@@ -203,7 +203,7 @@ def test_a_report_is_written_to_a_server_that_refuses_checksums(
 ) -> None:
     content = random.Random(1).randbytes(9 << 20)
     path, _ = spooled(tmp_path, content)
-    with s3_proxy(s3.endpoint_url, "/") as proxy:
+    with S3Proxy(s3.endpoint_url, "/") as proxy:
         proxy.refuses = ANY_CHECKSUM
         sign_in(monkeypatch, replace(s3, endpoint_url=proxy.url))
         store = Store(f"s3://{s3.bucket}/{tmp_path.name}")
@@ -217,7 +217,7 @@ def test_no_checksums_are_sent_where_the_aws_settings_say_so(
     s3: servers.Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each file is compared afterwards."""
-    with s3_proxy(s3.endpoint_url, f"/{s3.bucket}/unsent/damaged") as proxy:
+    with S3Proxy(s3.endpoint_url, f"/{s3.bucket}/unsent/damaged") as proxy:
         proxy.refuses = ANY_CHECKSUM
         sign_in(monkeypatch, replace(s3, endpoint_url=proxy.url))
         monkeypatch.setenv("AWS_REQUEST_CHECKSUM_CALCULATION", "when_required")
@@ -234,7 +234,7 @@ def test_no_checksums_are_sent_where_the_aws_settings_say_so(
 def test_a_refusal_that_is_not_for_a_header_is_an_error(
     s3: servers.Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with s3_proxy(s3.endpoint_url, "/") as proxy:
+    with S3Proxy(s3.endpoint_url, "/") as proxy:
         proxy.refuses, proxy.refusal = ("host",), (400, "ExpiredToken")
         sign_in(monkeypatch, replace(s3, endpoint_url=proxy.url))
         store = Store(f"s3://{s3.bucket}/expired")

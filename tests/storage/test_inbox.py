@@ -11,7 +11,7 @@ import pytest
 from callsheet.errors import ConfigError, InputError
 from callsheet.inbox import batch_name, move_to_done, waiting, waiting_file
 from tests.servers import s3 as s3_server
-from tests.servers.s3_proxy import s3_proxy
+from tests.servers.proxies import S3Proxy
 
 
 class Inbox:
@@ -100,7 +100,7 @@ def test_only_the_version_that_was_copied_is_deleted(
     for name, value in s3.environment().items():
         monkeypatch.setenv(name, value)
     inbox.put("a.csv", "prompt\nfirst\n")
-    with s3_proxy(s3.endpoint_url, "/") as proxy:
+    with S3Proxy(s3.endpoint_url, "/") as proxy:
         proxy.refuses = refuses
         [file] = waiting(inbox.url)
         heads = 0

@@ -15,12 +15,12 @@ import polars as pl
 import pytest
 from botocore.retries.standard import ExponentialBackoff
 
-from backlot.faults import RULES, Faults, Matched
+from backlot.faults import RULE, Faults, Matched
 from callsheet.watch import WATCHER, LogWatcher
 from tests.cli.test_commands import callsheet
 from tests.conftest import Project
+from tests.servers.proxies import CHECKSUMS, CONDITIONS, S3Proxy, Trouble, refuse
 from tests.servers.s3 import Server
-from tests.servers.s3_proxy import CHECKSUMS, CONDITIONS, Answer, Proxy, Trouble, refuse, s3_proxy
 
 ROWS = 20
 PRICE = Decimal("0.0015")
@@ -32,7 +32,7 @@ class Asked(Faults):
     """Counts the prompts for which each endpoint was called; makes only the faults that are given."""
 
     def __init__(self, *rules: dict[str, Any]) -> None:
-        super().__init__(RULES.validate_python(rules))
+        super().__init__(map(RULE.validate_python, rules))
         self.prompts: dict[str, list[str]] = {"images": [], "downloads": []}
 
     def match(self, endpoint: Any, model: str = "", prompt: str = "") -> Matched:
@@ -46,7 +46,7 @@ class Shop(LogWatcher):
 
     project: Project
     url: str
-    proxy: Proxy
+    proxy: S3Proxy
     server: Server
     asked: Asked = field(default_factory=Asked)
     bought_when_shown: int = 0
@@ -93,7 +93,7 @@ def shop(
     scale = ExponentialBackoff._DEFAULT_BACKOFF_CONFIG
     for name, seconds in scale.items():
         monkeypatch.setitem(scale, name, seconds / 100)  # as the fixture `impatient` does for our own
-    with s3_proxy(s3.endpoint_url, f"{url.removeprefix('s3:/')}/media/test/") as proxy:
+    with S3Proxy(s3.endpoint_url, f"{url.removeprefix('s3:/')}/media/test/") as proxy:
         for name, value in replace(s3, endpoint_url=proxy.url).environment().items():
             monkeypatch.setenv(name, value)
         opened = Shop(made, url, proxy, s3)
@@ -108,12 +108,12 @@ def refusing(status: int, code: str) -> Callable[[Shop], Trouble]:
 
 
 def unreachable(shop: Shop) -> Trouble:
-    def trouble(number: int, forward: Callable[[], Answer]) -> Answer | None:
+    def trouble(number: int, forward: Callable[[], bytes]) -> bytes:
         if number <= AFTER:
             return forward()
         if number == AFTER + 1:
             shop.proxy.stop()
-        return None
+        return b""
 
     return trouble
 
@@ -170,9 +170,9 @@ def test_a_store_that_is_too_busy_for_a_while_is_tried_again(shop: Shop) -> None
 def test_a_file_whose_storing_was_not_confirmed_is_recognised(shop: Shop) -> None:
     """The store has kept the file, but its answer is cut off: no conflict, and no second copy."""
 
-    def trouble(number: int, forward: Callable[[], Answer]) -> Answer | None:
+    def trouble(number: int, forward: Callable[[], bytes]) -> bytes:
         answer = forward()
-        return None if number % 4 == 0 else answer
+        return b"" if number % 4 == 0 else answer
 
     shop.proxy.trouble = trouble
     assert shop.project.run().exit_code == 0
