@@ -135,9 +135,8 @@ async def _is_approved(asked: Asked, settings: Settings, approved: bool, ui: InT
     watcher = WATCHER.get()
     question = approval.question_about(asked.quote, asked.question, ui.flow_run if ui else None)
     async with await Ledger.open(settings.ledger.url, settings.batch) as ledger:
-        await ledger.write(
-            approvals.ask, question
-        )  # before it is asked: who is interrupted at it has not answered
+        # Before it is asked: who is interrupted at it has not answered.
+        await ledger.write(approvals.ask, question)
         if ui and not approved:
             await ui.ask(asked, question, settings.budget.approve_within)
         says, place = (True, watcher.yes) if approved else (await watcher.approves(asked), Place.TERMINAL)
