@@ -284,8 +284,8 @@ def _columns_of_plan(jobs: pl.DataFrame) -> pl.DataFrame:
 
 
 def request_key() -> pl.Expr:
-    """The column `request_key` of jobs: the sha256 of [request, sample] as canonical JSON, in hex."""
-    pair = pl.concat_str(pl.lit("["), "request", pl.lit(","), "sample", pl.lit("]"))
+    """The column `request_key` of jobs: the sha256 of [request, sample] as canonical JSON in NFC, in hex."""
+    pair = pl.concat_str(pl.lit("["), nfc(pl.col("request")), pl.lit(","), "sample", pl.lit("]"))
     return sha256(pair).alias("request_key")
 
 
