@@ -64,7 +64,7 @@ def read_document(text: bytes, name: str, column: str, ids: str) -> Table:
     except json.JSONDecodeError as error:
         raise InputError(f"{name}, line {error.lineno}: is not JSON: {error.msg}") from None
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{name}: is not JSON: {error}") from None
+        raise InputError(f"{name}: is not JSON with rows: {error}", hint=_EXPECTED) from None
     if entries and all(not isinstance(entry.value, dict | str) for entry in entries):
         lists = [entry.key for entry in entries if entry.key is not None and isinstance(entry.value, list)]
         hint = f"{_EXPECTED} Save what is under {json.dumps(lists[0])} as a file." if lists else _EXPECTED
