@@ -6,6 +6,7 @@ Begin with `check_files`. Which files are left the ledger says, so a killed run 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -28,6 +29,7 @@ from callsheet.reviewing.command import PATIENCE, Judge, Judged
 
 _PART = 16  # files that are looked at side by side; their checks are what a kill may undo
 _PAUSE = 3.0  # seconds between two looks for new files
+_SHARE = 20  # looking for them takes at most one part in so many of the time, in a batch of any size
 
 
 async def check_files(
@@ -90,10 +92,11 @@ class _Checking:
     pictures: Pictures = field(default_factory=Pictures)  # those that are not rejected
     later: set[FileKey] = field(default_factory=set)  # files that could not be checked now
     rejected: Counter[str] = field(default_factory=Counter)  # how many files, by check
+    pause: float = _PAUSE
 
     async def keep(self, over: asyncio.Event | None, may_leave: Callable[[int], bool]) -> None:
         while over and not over.is_set():
-            with anyio.move_on_after(_PAUSE):
+            with anyio.move_on_after(self.pause):
                 await over.wait()
             if not over.is_set():
                 others = [run.run_id for run in await self.ledger.others()]  # which check what they store
@@ -103,7 +106,9 @@ class _Checking:
 
     async def _look(self, may_leave: Callable[[int], bool], but_of: Sequence[str] = ()) -> int:
         """Checks what is not checked yet, but of these runs; returns how many files `may_leave` has left."""
+        began = time.monotonic()
         files = await self.ledger.read(marks.unchecked)
+        self.pause = max(_PAUSE, _SHARE * (time.monotonic() - began))
         files = files.filter(~pl.col("run_id").fill_null("").is_in(but_of))
         if files.height <= len(self.later):
             return 0
