@@ -8,6 +8,7 @@ const compare = (() => {
   const { element, ofUser } = cards;
   let tiles = []; // {job, file}
   let chosen = 0;
+  let from; // what had the focus before
 
   function filesOf(rowId) {
     return callsheet.jobs.filter((job) => job.row_id === rowId).flatMap((job) => job.files.map((file) => ({ job, file })));
@@ -77,7 +78,10 @@ const compare = (() => {
 
   function open(job, file) {
     if (!filesOf(job.row_id).length) return;
-    if (!dialog.open) dialog.showModal();
+    if (!dialog.open) {
+      from = document.activeElement;
+      dialog.showModal();
+    }
     show(job.row_id, file);
   }
 
@@ -115,7 +119,9 @@ const compare = (() => {
   });
   dialog.addEventListener("close", () => {
     place.replaceChildren();
-    if (tiles.length && !viewer.isOpen) grid.focusOn(tiles[chosen].job);
+    // The browser has given the focus back; keys that came before this event may have moved it on.
+    const moved = ![from, document.body].includes(document.activeElement);
+    if (tiles.length && !viewer.isOpen && !moved) grid.focusOn(tiles[chosen].job);
   });
   at("compare-close").addEventListener("click", () => dialog.close());
   addEventListener("resize", () => dialog.open && place.style.setProperty("--columns", columns()));

@@ -30,7 +30,8 @@ const keys = (() => {
     const text = at("note");
     text.value = files.find((file) => file.note)?.note ?? "";
     noting.save = () => marks.set(job, files, { note: text.value.trim() || null });
-    noting.addEventListener("close", () => (before?.isConnected ? before.focus() : grid.focusOn(job)), { once: true });
+    // The browser gives the focus back at once; this event may come after the next keys.
+    noting.addEventListener("close", () => before?.isConnected || grid.focusOn(job), { once: true });
     noting.showModal();
     text.select();
   }
