@@ -49,8 +49,8 @@ class SpendingLimit:
 class Room:
     """What is left within each wall at a moment, in dollars; until the transaction ends, this stays true.
 
-    `reserved`: what is reserved counts too, in the day by runs at work. A job that is about to be sent is
-    looked at without the other reservations: each of them is looked at in its turn.
+    `reserved`: reservations count too; in the wall of a day, those of runs at work alone. A job that is about
+    to be sent is looked at without the other reservations: each of them is looked at in its turn.
     """
 
     def __init__(
@@ -97,8 +97,8 @@ def reserve(
 ) -> Reservation:
     """Reserves jobs in their order for a run, as far as the budget allows (`Ledger.reserve`).
 
-    What the run has reserved already counts in the budget already: the commit of an earlier try may have been
-    made, and not confirmed.
+    The run gets again what it has reserved before, which the budget counts: the commit of an earlier try may
+    have been made without being confirmed.
     """
     room = Room(connection, budget, datetime.now(UTC), reserved=True)
     newest = _newest(connection, jobs, policy)

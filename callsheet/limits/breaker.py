@@ -32,9 +32,10 @@ answered, and not the service. `unsent`: it could not leave this machine.
 
 
 _PAUSES: dict[Trouble, int] = {"doubt": 1, "loss": 1, "gateway": 3, "failure": 6}
-"""How many pauses are made, each longer than the one before and with one paid probe, before the buying ends.
+"""How many pauses are made before the buying ends, each longer than the one before.
 
-Those of a gateway outlast its restart: up to half a minute together.
+After each, one job is sent. The pauses for a gateway take up to half a minute together, in which one that
+restarts comes back.
 """
 
 
