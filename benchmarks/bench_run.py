@@ -9,10 +9,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from statistics import median
 
 from benchmarks import sink
+from benchmarks.bare_loop import IN_FLIGHT
 from benchmarks.measuring import CONFIG, HERE, Cost, Figure, measured, project, run
 
 FEW = 10  # rows of the run that is subtracted
@@ -27,40 +29,47 @@ def measure(*, quick: bool) -> Iterator[Figure]:
         yield from in_a_large_batch(base_url, 2_000 if quick else 100_000)
 
 
-def bare_loop(folder: Path, base_url: str, _: int) -> Cost:
+def bare_loop(clients: int, folder: Path, base_url: str, _: int) -> Cost:
     """The batch without any promise."""
-    return measured(
-        [sys.executable, str(HERE / "bare_loop.py"), base_url, "rows.csv", "files"], folder, base_url
-    )
+    loop = [str(HERE / "bare_loop.py"), base_url, "rows.csv", "files", str(clients)]
+    return measured([sys.executable, *loop], folder, base_url)
 
 
 def next_to_a_bare_loop(base_url: str, rows: int, times: int) -> Iterator[Figure]:
     """A row's CPU is the slope between a run of ten rows and one of many, so that no start is in it.
 
-    Both ways take turns, so that what else the machine does is the same for both; the ratio is the median of
-    the ratios of each turn.
+    All ways take turns, so that what else the machine does is the same for all; a ratio is the median of the
+    ratios of each turn.
     """
+    ways = {"bare": partial(bare_loop, IN_FLIGHT), "one client": partial(bare_loop, 1), "ours": run}
     turns: list[dict[str, tuple[Cost, Cost]]] = []
     # All files stay until the end: where many were removed, ext4 makes new ones at twice the CPU for minutes.
     with ExitStack() as kept:
         for _ in range(times):
             turns.append({})
-            for name, buy in (("bare", bare_loop), ("ours", run)):
+            for name, buy in ways.items():
                 few, many = (buy(kept.enter_context(project(size)), base_url, size) for size in (FEW, rows))
                 turns[-1][name] = few, many
 
     def of_a_row(name: str) -> list[float]:
         return [1000 * (many.cpu - few.cpu) / (rows - FEW) for few, many in (turn[name] for turn in turns)]
 
-    bare, ours = of_a_row("bare"), of_a_row("ours")
-    ratio = median(mine / other for mine, other in zip(ours, bare, strict=True))
+    ours, bare, one = of_a_row("ours"), of_a_row("bare"), of_a_row("one client")
+
+    def ratio(others: list[float]) -> str:
+        return f"{median(mine / other for mine, other in zip(ours, others, strict=True)):.2f} times"
+
     speed = median(
         (rows - FEW) / (many.seconds - few.seconds) for few, many in (turn["ours"] for turn in turns)
     )
-    yield Figure("CPU of an image row, next to a bare loop on httpx", f"{ratio:.2f} times", "at most 2 times")
     yield Figure(
-        "CPU of an image row, and of one of the bare loop", f"{median(ours):.2f}, {median(bare):.2f} ms"
+        "CPU of an image row, next to a loop with an httpx client for each request in flight",
+        ratio(bare),
+        "at most 2 times",
     )
+    yield Figure("the same, next to a loop with one httpx client", ratio(one))
+    each = ", ".join(f"{median(found):.2f}" for found in (ours, bare, one))
+    yield Figure("CPU of an image row, and of one of each loop", f"{each} ms")
     yield Figure("rows a second of one run, from a service without limits", f"{speed:,.0f}")
 
 
