@@ -76,7 +76,8 @@ class Process:
     def send_signal(self, number: int) -> None:
         """Sends a signal, if it still runs."""
         if self.poll() is None:
-            os.kill(self.pid, number)
+            with suppress(ProcessLookupError):  # it has ended since, and its exit code is on its way
+                os.kill(self.pid, number)
 
     def kill(self) -> None:
         """Kills it, if it still runs."""
