@@ -29,6 +29,7 @@ from callsheet.errors import ConfigError, InvalidApiKey, MaybeSent, MediaError, 
 from callsheet.records import Generation
 from callsheet.service.answers import (
     WINDOW,
+    goes_through,
     header_number,
     rate_headers,
     read_answer,
@@ -52,7 +53,7 @@ from callsheet.service.models import (
     Pending,
     VideoAnswer,
 )
-from callsheet.service.transport import Connections, Unsent
+from callsheet.service.transport import Connections, Unsent, proxy_of
 from callsheet.service.verdicts import Backoff
 
 READ_TRIES = 4
@@ -282,7 +283,8 @@ class Client:
             async with self._connections.send(request, connect=self._connect, within=seconds) as response:
                 await response.aread()
         if not response.is_success:
-            error = refusal(name, response, api_key=self._key, hint=self._hint)
+            hint = f"{goes_through(proxy_of(request.url))}{self._hint}"
+            error = refusal(name, response, api_key=self._key, hint=hint)
             if isinstance(error, InvalidApiKey):
                 error.hint = f"Check the API key in {self._key_place}. {self._hint}"
             raise error
