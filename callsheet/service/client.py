@@ -218,12 +218,13 @@ class Client:
     async def download(self, url: str) -> AsyncIterator[Download]:
         """Fetches a signed URL as given (INTERFACE 4.8), without the key. Redirects are followed.
 
-        A data URI is a file, too; a relative address is relative to the service's.
+        A data URI is a file, too; a relative address is relative to the service's. Blanks around it are none.
         Every error answer is a plain `Refusal`, whatever its status: the interface defines none here.
 
         Raises:
             MediaError: a data URI cannot be read.
         """
+        url = url.strip()
         if url[:5].lower() == "data:":
             yield _in_data_uri(url)
             return
@@ -243,8 +244,11 @@ class Client:
                 plain = Refusal(refused.message, status=refused.status, code=refused.code)
                 plain.retry_after, plain.date = refused.retry_after, refused.date
                 raise plain
-            packed = "content-encoding" in response.headers  # then Content-Length is not the file's
-            length = None if packed else header_number(response.headers, "content-length")
+            if packed := response.headers.get("content-encoding"):
+                response.headers["content-encoding"] = packed.lower().replace("x-gzip", "gzip")
+            # Of a packed file, or of a part that nobody asked for, Content-Length is not the file's.
+            is_files = packed is None and response.status_code != httpx.codes.PARTIAL_CONTENT
+            length = header_number(response.headers, "content-length") if is_files else None
             mime_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
             yield Download(_chunks(name, response), length, mime_type)
 
