@@ -47,7 +47,7 @@ _GATEWAY = frozenset({502, 504})  # a gateway sends these, and it may have passe
 _BY_STATUS: dict[int, type[Refusal]] = {401: InvalidApiKey, 402: QuotaExceeded, 429: RateLimit}
 _OTHER_CERTIFICATE = frozenset({9, 10, 62, 64})  # OpenSSL: not yet valid, expired, another name or address
 _NO_BALANCE = "Top up the workspace's balance; the same command goes on from here."
-_objects = TypeAdapter(tuple[dict[str, Any], ...])
+_objects = TypeAdapter(list[dict[str, Any]])
 
 
 # ---- what was asked for
@@ -91,7 +91,7 @@ def read_catalogue(response: httpx.Response) -> Catalogue:
     return catalogue
 
 
-def _entries(content: Any) -> tuple[dict[str, Any], ...]:
+def _entries(content: Any) -> list[dict[str, Any]]:
     models = [entry for entry in content if entry is not None] if isinstance(content, list) else content
     return _objects.validate_python(models)
 
