@@ -17,9 +17,11 @@ from prefect.exceptions import Pause
 from prefect.runtime import flow_run
 from prefect.states import Cancelled, Completed, Failed
 
+from callsheet.cli.show import show_error
 from callsheet.config.settings import BatchSettings
 from callsheet.errors import CallsheetError, Stop
 from callsheet.report.summary import Summary
+from callsheet.service.transport import tls_context
 from callsheet.watch import WATCHER
 from tasks import artifacts, suspend
 from tasks.events import Events
@@ -117,6 +119,11 @@ def main(work: Any) -> None:
     parser.add_argument("config", help="the config file")
     parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="a.b=value")
     given = parser.parse_args()
+    try:
+        tls_context()  # Prefect fails on authorities that are not there, and does not name them
+    except CallsheetError as error:
+        show_error(error)
+        sys.exit(error.exit_code)
     with tags("callsheet"):  # as the deployments' runs have it: docs/automations match it
         state = asyncio.run(work(given.config, overrides=given.overrides, return_state=True))
     print(state.name, state.message or "", sep=": ", file=sys.stderr)  # noqa: T201 - a program

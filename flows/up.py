@@ -21,6 +21,7 @@ from callsheet import signals
 from callsheet.cli.output import err, out, print_facts, print_line, safe
 from callsheet.cli.show import show_error
 from callsheet.errors import CallsheetError, ConfigError, Interrupted
+from callsheet.service.transport import tls_context
 
 STATE = "out/backlot"  # of the backlot: pending videos and its account outlive it
 
@@ -51,6 +52,7 @@ async def _up(port: int | None, environment: dict[str, str], *, with_backlot: bo
     from callsheet.reviewing import sheets
     from flows import deployments, servers
 
+    tls_context()  # Prefect fails on authorities that are not there, and does not name them
     names, pool = deployments.in_this_folder()
     api = servers.api_address(port)
     folder = Path(PREFECT_HOME.value()) / "callsheet" / str(os.getpid())

@@ -225,7 +225,7 @@ def _show_settled(
         out.print(f"[bold]{safe(batch)}[/]: nothing is in doubt about money, so nothing was settled.")
     if given_up := [doubt.generation_id for doubt in doubts if doubt.generation_id]:
         twice = "" if charged else ". The service may charge for them: then they are paid for twice"
-        given = f"{counted(len(given_up), _ACCEPTED)}, {safe(_some(given_up))}"
+        given = f"{counted(len(given_up), 'accepted generation')}, {safe(_some(given_up))}"
         print_line(out, f"  [yellow]Given up: {given}{twice}.[/]")
     if ids := [doubt.generation_id for doubt in left_out if doubt.generation_id]:
         asked = "a run with the key that bought them asks for them again"

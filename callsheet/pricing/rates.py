@@ -118,7 +118,9 @@ def _model(name: str, catalogue: Catalogue) -> Model:
     model = catalogue.get(name)
     if model is None:
         similar = difflib.get_close_matches(name, catalogue, n=3)
-        guess = f"did you mean {' or '.join(similar)}?" if similar else f"it has {_listed(catalogue)}"
+        guess = (
+            f"did you mean {' or '.join(similar)}?" if similar else f"it has {_listed(catalogue) or 'none'}"
+        )
         raise _Rejected("model", name, f"the service has no model {name}; {guess}")
     if model.unreadable:
         raise _Rejected("model", name, f"the service's entry for {name} cannot be read: {model.unreadable}")
@@ -239,7 +241,7 @@ def _price(model: Model, parameters: Mapping[str, Any], sound: str) -> tuple[Pri
     if not pricing.rates:
         return None, f"{model.id} has no rates in the catalogue, which does not mean that it is free"
     if pricing.currency != "USD":
-        return None, f"{model.id} is priced in {pricing.currency}, and a budget is in USD"
+        return None, f"{model.id} is priced in {pricing.currency or 'no currency'}, and a budget is in USD"
     at_resolution = [rate for rate in pricing.rates if rate.resolution == resolution]
     for rate_sound in dict.fromkeys((sound, "not_applicable")):
         rates = [rate for rate in at_resolution if rate.sound == rate_sound]
@@ -248,7 +250,8 @@ def _price(model: Model, parameters: Mapping[str, Any], sound: str) -> tuple[Pri
             return None, f"{model.id} has several rates for resolution {resolution} and sound {rate_sound}"
         if matching:
             return _quantified(model, parameters, *matching.pop())
-    return None, f"{model.id} has no rate for resolution {resolution} and sound {sound}"
+    of = f"resolution {resolution}" if resolution else "no resolution (the catalogue lists none)"
+    return None, f"{model.id} has no rate for {of} and sound {sound}"
 
 
 def _quantified(
@@ -258,7 +261,8 @@ def _quantified(
     if model.type == ModelType.VIDEO:
         known, quantity = "video_second", parameters.get("duration", -1)
     if unit != known or quantity < 0:
-        return None, f"{model.id} is billed by {unit}, and the number of them in {model.type}s is not known"
+        billed = f"{model.id} is billed by {unit or 'no unit'}"
+        return None, f"{billed}, and the number of them in {model.type}s is not known"
     is_amount = unit_price.is_finite() and 0 <= unit_price < _TOO_EXPENSIVE
     if not is_amount or unit_price != round(unit_price, 6):
         expected = "an amount of at least 0 with at most six decimals"

@@ -45,8 +45,9 @@ _VISIBLE = "".join(map(chr, range(0x21, 0x7F)))
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _GATEWAY = frozenset({502, 504})  # a gateway sends these, and it may have passed the request on
 _BY_STATUS: dict[int, type[Refusal]] = {401: InvalidApiKey, 402: QuotaExceeded, 429: RateLimit}
+_OTHER_CERTIFICATE = frozenset({9, 10, 62, 64})  # OpenSSL: not yet valid, expired, another name or address
 _NO_BALANCE = "Top up the workspace's balance; the same command goes on from here."
-_objects = TypeAdapter(tuple[dict[str, Any], ...])
+_objects = TypeAdapter(list[dict[str, Any]])
 
 
 # ---- what was asked for
@@ -90,7 +91,7 @@ def read_catalogue(response: httpx.Response) -> Catalogue:
     return catalogue
 
 
-def _entries(content: Any) -> tuple[dict[str, Any], ...]:
+def _entries(content: Any) -> list[dict[str, Any]]:
     models = [entry for entry in content if entry is not None] if isinstance(content, list) else content
     return _objects.validate_python(models)
 
@@ -217,19 +218,27 @@ def _root(error: BaseException) -> Exception:
 def _not_connected(why: Exception, proxy: str | None) -> str:
     """The part of a hint that says why no connection could be made; empty where the address may be wrong."""
     if isinstance(why, ssl.SSLCertVerificationError):
-        return (
-            f"The server's certificate is not trusted: {why.verify_message or why}. Where a company has an "
-            "authority of its own, name the file with its certificate in SSL_CERT_FILE. "
-        )
-    through = ""
-    if proxy:
-        through = (
-            f"The request goes through the proxy {without_secrets(proxy)}, which the environment names; "
-            "NO_PROXY takes a host out. "
-        )
+        advice = ""
+        if why.verify_code not in _OTHER_CERTIFICATE:
+            advice = (
+                "Where a company has an authority of its own, name the file with its certificate in "
+                "SSL_CERT_FILE. "
+            )
+        reason = (why.verify_message or str(why)).rstrip(".")
+        return f"The server's certificate is not trusted: {reason}. {advice}{goes_through(proxy)}"
     if isinstance(why, ssl.SSLError):
-        return f"{through}What answers there does not speak TLS as https:// needs it. "
-    return through
+        return f"{goes_through(proxy)}What answers there does not speak TLS as https:// needs it. "
+    return goes_through(proxy)
+
+
+def goes_through(proxy: str | None) -> str:
+    """The part of a hint that names the proxy of a request; empty without one."""
+    if not proxy:
+        return ""
+    return (
+        f"The request goes through the proxy {without_secrets(proxy)}, which the environment names; "
+        "NO_PROXY takes a host out. "
+    )
 
 
 # ---- headers, and what messages show

@@ -29,6 +29,7 @@ from callsheet.errors import ConfigError, InvalidApiKey, MaybeSent, MediaError, 
 from callsheet.records import Generation
 from callsheet.service.answers import (
     WINDOW,
+    goes_through,
     header_number,
     rate_headers,
     read_answer,
@@ -52,7 +53,7 @@ from callsheet.service.models import (
     Pending,
     VideoAnswer,
 )
-from callsheet.service.transport import Connections, Unsent
+from callsheet.service.transport import Connections, Unsent, proxy_of
 from callsheet.service.verdicts import Backoff
 
 READ_TRIES = 4
@@ -217,12 +218,13 @@ class Client:
     async def download(self, url: str) -> AsyncIterator[Download]:
         """Fetches a signed URL as given (INTERFACE 4.8), without the key. Redirects are followed.
 
-        A data URI is a file, too; a relative address is relative to the service's.
+        A data URI is a file, too; a relative address is relative to the service's. Blanks around it are none.
         Every error answer is a plain `Refusal`, whatever its status: the interface defines none here.
 
         Raises:
             MediaError: a data URI cannot be read.
         """
+        url = url.strip()
         if url[:5].lower() == "data:":
             yield _in_data_uri(url)
             return
@@ -242,8 +244,11 @@ class Client:
                 plain = Refusal(refused.message, status=refused.status, code=refused.code)
                 plain.retry_after, plain.date = refused.retry_after, refused.date
                 raise plain
-            packed = "content-encoding" in response.headers  # then Content-Length is not the file's
-            length = None if packed else header_number(response.headers, "content-length")
+            if packed := response.headers.get("content-encoding"):
+                response.headers["content-encoding"] = packed.lower().replace("x-gzip", "gzip")
+            # Of a packed file, or of a part that nobody asked for, Content-Length is not the file's.
+            is_files = packed is None and response.status_code != httpx.codes.PARTIAL_CONTENT
+            length = header_number(response.headers, "content-length") if is_files else None
             mime_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
             yield Download(_chunks(name, response), length, mime_type)
 
@@ -282,7 +287,8 @@ class Client:
             async with self._connections.send(request, connect=self._connect, within=seconds) as response:
                 await response.aread()
         if not response.is_success:
-            error = refusal(name, response, api_key=self._key, hint=self._hint)
+            hint = f"{goes_through(proxy_of(request.url))}{self._hint}"
+            error = refusal(name, response, api_key=self._key, hint=hint)
             if isinstance(error, InvalidApiKey):
                 error.hint = f"Check the API key in {self._key_place}. {self._hint}"
             raise error

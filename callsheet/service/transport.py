@@ -109,7 +109,7 @@ class Connections:
                     f"no connection within {connect:g} s" if unsent else f"no answer within {within:g} s",
                 )
             if unsent:
-                raise Unsent(proxy_for(*origin)) from error
+                raise Unsent(proxy_of(request.url)) from error
             raise
         if _ended_cleanly(transport):
             free.append(transport)
@@ -199,6 +199,11 @@ def _ended_cleanly(transport: httpx.AsyncHTTPTransport) -> bool:
 
 def _origin(url: httpx.URL) -> Origin:
     return url.scheme, url.raw_host.decode(), url.port or _PORTS.get(url.scheme, 0)
+
+
+def proxy_of(url: httpx.URL) -> str | None:
+    """The URL of the proxy through which requests to an address go, or None."""
+    return proxy_for(*_origin(url))
 
 
 def tls_context() -> ssl.SSLContext:

@@ -52,7 +52,7 @@ def client_of(url: str, variable: str, *, timeout: float = 300.0) -> Client:
     Raises:
         ConfigError: the variable is not set, or it has no key.
     """
-    key, place = os.environ.get(variable, ""), f"the environment variable {variable}"
-    if not key.strip():
+    key, place = os.environ.get(variable), f"the environment variable {variable}"
+    if key is None:
         raise ConfigError(f"the API key is missing: {place} is not set", hint=f"export {variable}=sk_...")
     return Client(url, key, key_place=place, generation_timeout=timeout)

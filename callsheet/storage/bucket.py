@@ -72,12 +72,14 @@ class Bucket:
         checksums = "" if self._checksums else "is not sent"
         with s3.errors_as(StorageError, self.url_of(name)):
             first = self._upload_somehow(name, io.BytesIO(data), sha256, "text/plain")
-            conditions = self._use_of(412, name, data, sha256, IfNoneMatch="*")
-            if self._checksums:
-                checksums = self._use_of(400, name, data, another)
-            elif not checksums:
-                checksums = "refuses"
-            self._client.delete_object(Bucket=self._bucket, Key=self._prefix + name)
+            try:
+                conditions = self._use_of(412, name, data, sha256, IfNoneMatch="*")
+                if self._checksums:
+                    checksums = self._use_of(400, name, data, another)
+                elif not checksums:
+                    checksums = "refuses"
+            finally:
+                self._client.delete_object(Bucket=self._bucket, Key=self._prefix + name)
         self._server = _Server(conditions, checksums, _etag(first) == _md5(io.BytesIO(data)))
         if not (wrong := self._server.does_not_obey()):
             return ""

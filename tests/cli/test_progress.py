@@ -32,7 +32,8 @@ def events(done: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
 
 def test_a_program_gets_every_event_as_a_line_of_json(project: Make) -> None:
     made = project(ROWS)
-    made.set(limits={"image_rpm": 100})  # counted over a minute; the service's own window may end at any moment
+    # Counted over a minute; the service's own window may end at any moment.
+    made.set(limits={"image_rpm": 100})
     done = callsheet("run", str(made.config), "--progress", "jsonl", "--verbose", "--json")
     found = events(done)
     assert done.returncode == 3

@@ -218,6 +218,16 @@ def test_a_completed_video_without_a_file_is_shown_and_settled_by_a_person(behin
     assert made.collect().stored == 1, "the file has come after all"
 
 
+def test_an_image_that_came_with_an_id_and_no_file_is_settled_as_no_video(behind: Behind) -> None:
+    made, gateway = behind(IMAGE)
+    gateway.rewrite = changed(IMAGES, nulls("data"))
+    assert made.run().in_doubt == 1
+    assert "no file came with it" in " ".join(command(made, "resolve").split())
+    settled = command(made, "resolve", "a", "--not-charged")
+    assert "1 accepted generation, req-" in settled
+    assert "paid for twice" in settled
+
+
 def test_a_status_that_is_not_known_is_left_for_later_and_shown_and_can_be_given_up(behind: Behind) -> None:
     made, gateway = behind(VIDEO, VIDEO | {"id": "b", "prompt": "another"}, video_seconds=0)
     made.set(poll={"timeout": 1.5})

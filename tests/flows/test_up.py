@@ -26,6 +26,7 @@ from flows import servers
 from flows.deployments import in_this_folder
 from tests.cli.test_commands import callsheet, refused
 from tests.servers import http
+from tests.servers.forks import forks
 from tests.servers.prefect import READY, ROOT, PrefectServer, Up, free_port, up
 from tests.waiting import wait_until
 
@@ -182,6 +183,16 @@ def test_a_worker_that_dies_is_reported_with_the_errors_of_its_log(tmp_path: Pat
 
 def test_outside_of_a_project_it_says_where_to_go_or_how_to_make_one(tmp_path: Path) -> None:
     refused(callsheet("up", cwd=tmp_path), "no folder of a Callsheet project", "callsheet init --project")
+
+
+def test_authorities_that_are_not_there_are_named_before_prefect_fails_on_them(tmp_path: Path) -> None:
+    missing = {"SSL_CERT_FILE": str(tmp_path / "ca.pem")}
+    said = f"SSL_CERT_FILE names {tmp_path / 'ca.pem'}, which is not there"
+    folder = a_project(tmp_path / "project")
+    refused(callsheet("up", "--port", str(free_port()), cwd=folder, **missing), said)
+    by_hand = forks().run("-m", "flows.generate", "batch.yaml", cwd=folder, env=os.environ | missing)
+    assert by_hand.returncode == 2
+    assert said in by_hand.stderr
 
 
 def test_a_project_is_not_written_over_another(tmp_path: Path) -> None:

@@ -64,6 +64,9 @@ ONE = rate("4K", "not_applicable", "image", "1")
     [
         ([], "USD", "has no rates in the catalogue, which does not mean that it is free"),
         ([ONE], "EUR", "is priced in EUR"),
+        ([ONE], "", "is priced in no currency, and"),
+        ([rate("", "not_applicable", "image", "1")], "USD", "no rate for resolution 4K and sound"),
+        ([ONE | {"billable_unit": ""}], "USD", "is billed by no unit, and"),
         ([ONE | {"sound": "sound_off"}], "USD", "no rate for resolution 4K and sound not_applicable"),
         ([ONE | {"billable_unit": "megapixel"}], "USD", "is billed by megapixel"),
         ([ONE | {"unit_price": "1.0000001"}], "USD", "at least 0 with at most six decimals"),
@@ -77,6 +80,22 @@ def test_a_request_without_a_certain_price_is_unpriced_with_a_reason(rates, curr
     assert isinstance(offered, Offer)
     assert offered.price is None
     assert expected in offered.unpriced
+
+
+def test_a_model_without_resolutions_says_so_where_it_has_no_rate():
+    odd = model("odd", "image", ONE)
+    offered = offer(Combination("odd"), {"odd": odd})
+    assert isinstance(offered, Offer)
+    assert (
+        offered.unpriced
+        == "odd has no rate for no resolution (the catalogue lists none) and sound not_applicable"
+    )
+
+
+def test_a_catalogue_without_models_is_said_to_have_none():
+    offered = offer(Combination("still-1"), {})
+    assert isinstance(offered, Reject)
+    assert offered.reason == "the service has no model still-1; it has none"
 
 
 def test_the_same_rate_twice_is_one_rate_and_a_negative_number_of_seconds_has_no_price():

@@ -129,18 +129,25 @@ def test_redirects_without_end_are_an_error() -> None:
 
 
 def test_a_file_that_is_compressed_unasked_is_unpacked() -> None:
-    """Content-Length is not the file's length, then."""
+    """Content-Length is not the file's length, then. `x-gzip` is an old name of the same."""
     content = bytes(range(256)) * 1000
     packed = gzip.compress(content)
-    head = b"HTTP/1.1 200 OK\r\nContent-Type: image/jpeg\r\nContent-Encoding: gzip\r\n"
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: image/jpeg\r\nContent-Encoding: "
     for framed in (
-        b"Content-Length: %d\r\n\r\n%b" % (len(packed), packed),
-        b"Transfer-Encoding: chunked\r\n\r\n%x\r\n%b\r\n0\r\n\r\n" % (len(packed), packed),
-        b"\r\n" + packed,
+        b"gzip\r\nContent-Length: %d\r\n\r\n%b" % (len(packed), packed),
+        b"gzip\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%b\r\n0\r\n\r\n" % (len(packed), packed),
+        b"gzip\r\n\r\n" + packed,
+        b"X-GZip\r\n\r\n" + packed,
     ):
         with serve(raw(head + framed)) as server:
             downloaded = fetched(server.url)
         assert downloaded == (content, None, "image/jpeg")
+
+
+def test_the_length_of_a_part_is_not_the_files() -> None:
+    """A part that nobody asked for (206) is then whole only where it ends as its format ends."""
+    with serve(reply(206, b"begun", {"Content-Range": "bytes 0-4/500"})) as server:
+        assert fetched(server.url) == (b"begun", None, "application/json")
 
 
 def test_a_data_uri_is_a_file() -> None:
@@ -150,7 +157,7 @@ def test_a_data_uri_is_a_file() -> None:
         ("data:image/png;base64,AP8%3D", (b"\0\xff", 2, "image/png")),
         ("data:image/png;base64,AP\n8", (b"\0\xff", 2, "image/png")),
         ("data:image/png,%00%ff", (b"\0\xff", 2, "image/png")),
-        ("data:,a", (b"a", 1, "")),
+        (" data:,a", (b"a", 1, "")),
     ):
         assert fetched(uri) == file
 
@@ -169,6 +176,7 @@ def test_an_address_that_is_not_whole_is_relative_to_the_services() -> None:
         ("//{host}/v2/downloads/1/0?exp=1", "/v2/downloads/1/0?exp=1"),
         ("v2/downloads/1/0", "/base/v2/downloads/1/0"),
         ("caf\u00e9/a b", "/base/caf%C3%A9/a%20b"),
+        (" http://{host}/v2/downloads/1/0\n", "/v2/downloads/1/0"),
     ):
         with serve(reply(200, b"file")) as server:
             whole = url.replace("{host}", server.url.partition("//")[2])

@@ -321,3 +321,24 @@ def test_a_hint_names_the_proxy_that_stands_in_the_way(monkeypatch: pytest.Monke
     assert caught.value.hint.startswith(f"The request goes through the proxy {shown}, which the environment")
     assert "service.base_url" in caught.value.hint.partition("NO_PROXY")[2], "only then the address"
     assert "hidden" not in caught.value.message + caught.value.hint
+
+
+def test_a_hint_names_the_proxy_that_answers_in_place_of_the_service(monkeypatch: pytest.MonkeyPatch) -> None:
+    with serve(page(403)) as proxy, pytest.raises(GatewayAnswer) as caught:
+        monkeypatch.setenv("http_proxy", proxy.url)
+        ask("http://service.test", lambda service: service.balance())
+    assert caught.value.hint.startswith(f"The request goes through the proxy {proxy.url}, which the environm")
+    assert "service.base_url" in caught.value.hint.partition("NO_PROXY")[2], "only then the address"
+
+
+def test_a_certificate_for_another_name_needs_no_authority(
+    trusted: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serve(OK, tls=trusted) as server, serve(tunnel(int(server.url.rpartition(":")[2]))) as proxy:
+        monkeypatch.setenv("https_proxy", proxy.url)
+        with pytest.raises(NotSent) as caught:
+            ask("https://other.test", lambda service: service.balance())
+    said, _, rest = caught.value.hint.partition(". ")
+    assert said.startswith("The server's certificate is not trusted: Hostname mismatch")
+    assert said.endswith("'other.test'")
+    assert rest.startswith(f"The request goes through the proxy {proxy.url}")

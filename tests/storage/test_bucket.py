@@ -198,6 +198,17 @@ def test_a_server_that_refuses_headers_is_used_without_them(
     assert objects(s3, folder) == {"taken.png": b"not ours", "free.png": b"media"}
 
 
+def test_a_probe_that_fails_leaves_nothing_behind(
+    s3: servers.Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with S3Proxy(s3.endpoint_url, "/") as proxy:
+        proxy.refuses, proxy.refusal = ("if-none-match",), (405, "MethodNotAllowed")
+        sign_in(monkeypatch, replace(s3, endpoint_url=proxy.url))
+        with pytest.raises(StorageError, match="MethodNotAllowed"):
+            asyncio.run(Store(f"s3://{s3.bucket}/{tmp_path.name}").probe())
+    assert objects(s3, tmp_path.name) == {}
+
+
 def test_a_report_is_written_to_a_server_that_refuses_checksums(
     s3: servers.Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
