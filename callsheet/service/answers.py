@@ -30,7 +30,15 @@ from callsheet.errors import (
     Refusal,
     ServerError,
 )
-from callsheet.service.models import Catalogue, ErrorBody, Model, RateHeaders, VideoAnswer, parse
+from callsheet.service.models import (
+    Catalogue,
+    ErrorBody,
+    Model,
+    RateHeaders,
+    VideoAnswer,
+    parse,
+    with_address,
+)
 from callsheet.service.transport import Unsent
 
 T = TypeVar("T")
@@ -46,6 +54,7 @@ _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _GATEWAY = frozenset({502, 504})  # a gateway sends these, and it may have passed the request on
 _BY_STATUS: dict[int, type[Refusal]] = {401: InvalidApiKey, 402: QuotaExceeded, 429: RateLimit}
 _OTHER_CERTIFICATE = frozenset({9, 10, 62, 64})  # OpenSSL: not yet valid, expired, another name or address
+_LONGEST_ADDRESS = 2_000  # characters; a data URI is longer
 _NO_BALANCE = "Top up the workspace's balance; the same command goes on from here."
 _objects = TypeAdapter(list[dict[str, Any]])
 
@@ -57,8 +66,8 @@ def read_answer(response: httpx.Response, validate: Callable[[Any], T]) -> T:
     """The body of a 2xx answer that is read; `validate` turns the parsed JSON into the wanted type.
 
     Raises:
-        MaybeSent: the body is not JSON, or not of the wanted type. The message has the generation's id where
-            the body has one.
+        MaybeSent: the body is not JSON, or not of the wanted type. The message has the generation's id and
+            the addresses of its files, where the body has any: a person may need them.
     """
     content: Any = None
     try:
@@ -68,9 +77,12 @@ def read_answer(response: httpx.Response, validate: Callable[[Any], T]) -> T:
         answer = content if isinstance(content, dict) else {}
         generation_id = str(answer.get("id") or "")
         words = f"; it says {VideoAnswer.model_validate(answer).said()}" if answer.get("error") else ""
+        words += f"; it is about {generation_id}" if generation_id else ""
+        for file in with_address(answer.get("data")):
+            words += f"; a file is at {file['url']}" if len(file["url"]) <= _LONGEST_ADDRESS else ""
         unreadable = MaybeSent(
             f"{request_name(response.request)}: answered {response.status_code}, but the answer cannot be "
-            f"read: {_describe(error)}{words}" + (f"; it is about {generation_id}" if generation_id else ""),
+            f"read: {_describe(error)}{words}",
             hint="Is this the service of the interface's version 2?",
         )
         unreadable.generation_id = generation_id or None

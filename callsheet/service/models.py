@@ -157,7 +157,7 @@ def _or_empty(value: Any) -> Any:
     return value if isinstance(value, dict) else {}
 
 
-def _with_address(data: Any) -> list[Any]:
+def with_address(data: Any) -> list[Any]:
     """The items of `data` that are files: those with an address."""
     items = data if isinstance(data, list) else [data]
     return [
@@ -171,7 +171,7 @@ def _some(files: tuple[Media, ...]) -> tuple[Media, ...]:
     return files
 
 
-Files = Annotated[tuple[Media, ...], BeforeValidator(_with_address)]
+Files = Annotated[tuple[Media, ...], BeforeValidator(with_address)]
 UsageOrNone = Annotated[Cost, BeforeValidator(_or_empty)]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -18,6 +19,7 @@ from typer.testing import CliRunner
 
 from callsheet.cli.main import app
 from tests.conftest import Project
+from tests.servers import http
 from tests.servers.proxies import Failure, ReverseProxy, http_answer
 
 Make = Callable[..., Project]
@@ -226,6 +228,15 @@ def test_an_image_that_came_with_an_id_and_no_file_is_settled_as_no_video(behind
     settled = command(made, "resolve", "a", "--not-charged")
     assert "1 accepted generation, req-" in settled
     assert "paid for twice" in settled
+
+
+def test_the_address_of_a_file_that_came_without_an_id_is_kept_for_a_person(behind: Behind) -> None:
+    made, gateway = behind(IMAGE)
+    gateway.rewrite = changed(IMAGES, nulls("id"))
+    assert made.run().in_doubt == 1
+    for words in (["show", "a"], ["resolve"]):
+        [address] = re.findall(r"a file is at (http\S+)", " ".join(command(made, *words).split()))
+        assert http.get(address).headers["content-type"] == "image/jpeg"
 
 
 def test_a_status_that_is_not_known_is_left_for_later_and_shown_and_can_be_given_up(behind: Behind) -> None:
