@@ -250,9 +250,8 @@ def _price(model: Model, parameters: Mapping[str, Any], sound: str) -> tuple[Pri
             return None, f"{model.id} has several rates for resolution {resolution} and sound {rate_sound}"
         if matching:
             return _quantified(model, parameters, *matching.pop())
-    if not resolution:
-        return None, f"{model.id} has no resolutions in the catalogue, and no rate without one"
-    return None, f"{model.id} has no rate for resolution {resolution} and sound {sound}"
+    wanted = f"resolution {resolution}" if resolution else "a request without a resolution"
+    return None, f"{model.id} has no rate for {wanted} and sound {sound}"
 
 
 def _quantified(

@@ -86,7 +86,7 @@ def test_a_model_without_resolutions_says_so_where_it_has_no_rate():
     odd = model("odd", "image", ONE)
     offered = offer(Combination("odd"), {"odd": odd})
     assert isinstance(offered, Offer)
-    assert offered.unpriced == "odd has no resolutions in the catalogue, and no rate without one"
+    assert offered.unpriced == "odd has no rate for a request without a resolution and sound not_applicable"
 
 
 def test_a_catalogue_without_models_is_said_to_have_none():
