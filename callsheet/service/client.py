@@ -247,8 +247,8 @@ class Client:
             if packed := response.headers.get("content-encoding"):
                 response.headers["content-encoding"] = packed.lower().replace("x-gzip", "gzip")
             # Of a packed file, or of a part that nobody asked for, Content-Length is not the file's.
-            is_files = packed is None and response.status_code != httpx.codes.PARTIAL_CONTENT
-            length = header_number(response.headers, "content-length") if is_files else None
+            is_whole = not packed and response.status_code != httpx.codes.PARTIAL_CONTENT
+            length = header_number(response.headers, "content-length") if is_whole else None
             mime_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
             yield Download(_chunks(name, response), length, mime_type)
 
