@@ -225,9 +225,10 @@ class Ledger:
         """
 
         def reserve(connection: sa.Connection) -> Reservation:
-            result = claims.reserve(connection, self.run_id, jobs, policy, budget, skip=skip)
-            if result.reserved and self._owner.service:
-                services.bind(connection, self.batch, self._owner.service, self.run_id)
+            service = self._owner.service
+            result = claims.reserve(connection, self.run_id, jobs, policy, budget, service=service, skip=skip)
+            if result.reserved and service:
+                services.bind(connection, self.batch, service, self.run_id)
             return result
 
         return await self._commits.write_one("reserve", reserve)

@@ -21,7 +21,7 @@ from callsheet.batches.read import read_batch
 from callsheet.cells import write_rejects
 from callsheet.config.settings import Budget, Settings
 from callsheet.errors import BalanceTooLow, BudgetReached, InputError, Stop
-from callsheet.ledger import approvals, leases, queries, running_totals
+from callsheet.ledger import approvals, leases, queries, running_totals, services
 from callsheet.ledger.approvals import Approval
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.policy import policy_of
@@ -316,7 +316,10 @@ async def make(
 
     def read(connection: sa.Connection, batch: str) -> dict[str, Any]:
         known = queries.jobs(connection, batch, ["job_key", "state"], policy=policy)
-        stored = queries.reusable_requests(connection, batch) if policy.reuse else None
+        stored = None
+        if policy.reuse:
+            others = services.elsewhere(connection, service)
+            stored = queries.reusable_requests(connection, batch, without=others)
         return {
             "table": with_standing(plan.table, known, stored),
             "totals": running_totals.of_batch(connection, batch),
