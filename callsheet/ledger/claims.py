@@ -37,8 +37,8 @@ class SpendingLimit:
 
     Attributes:
         limit: what the batch may spend: spent, reserved, in flight and in doubt.
-        per_day: what all batches of the ledger together may spend in a UTC day. A job counts for the day on
-            which it is sent; until then it counts for today.
+        per_day: what all batches of the ledger together may spend in a UTC day, by the database's clock
+            (`leases.time_by_database`). A job counts for the day on which it is sent; until then for today.
     """
 
     batch: str
@@ -101,7 +101,7 @@ def reserve(
     The run gets again what it has reserved before, which the budget counts: the commit of an earlier try may
     have been made without being confirmed.
     """
-    room = Room(connection, budget, datetime.now(UTC), reserved=True)
+    room = Room(connection, budget, leases.time_by_database(connection), reserved=True)
     newest = _newest(connection, jobs, policy)
     stored: dict[str, list[Any]] = {}
     if policy.reuse:

@@ -85,6 +85,7 @@ class Ledger:
         self.batch = owner.batch
         self.run_id = owner.run_id
         self.lease = owner.lease
+        self._behind = timedelta()  # this machine's clock behind the database's, since the run began
 
     @classmethod
     async def open(
@@ -139,6 +140,8 @@ class Ledger:
         Raises:
             UnknownAnswers: the run would buy again what a journal has an answer for.
         """
+        by_database = await self.read(lambda connection, _: leases.time_by_database(connection))
+        self._behind = by_database - datetime.now(UTC)
         lease_until = datetime.now(UTC) + timedelta(seconds=self.lease)
         journals = await asyncio.to_thread(journal.left_in, self._journal.folder)
         keys = {answer.attempt.job_key for left in journals for answer in left.answers}
@@ -242,7 +245,7 @@ class Ledger:
         Returns:
             None where it may leave. Otherwise the wall that it does not fit, and it is no longer reserved.
         """
-        intent = Intent(attempt, budget, rates, datetime.now(UTC))
+        intent = Intent(attempt, budget, rates, datetime.now(UTC) + self._behind)
         wall = await self._commits.write(State.SUBMITTING, transitions.intend, intent)
         if wall:
             await self._commits.write("free", leases.free, attempt)

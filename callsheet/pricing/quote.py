@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from decimal import Decimal
 from functools import cached_property, partial
 from typing import Any
@@ -355,7 +354,7 @@ def _history(connection: sa.Connection, batch: str) -> dict[str, Any]:
     last = [Charge(row.row_id, row.sample, row.model, row.quoted, row.cost) for row in rows]
     rates = approvals.known_rates(connection, batch)
     return {
-        "used_today": leases.used_today(connection, datetime.now(UTC), but_of=batch),
+        "used_today": leases.used_today(connection, leases.time_by_database(connection), but_of=batch),
         "approvals": asked,
         "known_rates": {name: Model.model_validate(entry) for name, entry in rates.items()},
         "accepted": accepted,
