@@ -50,6 +50,7 @@ class Bounds:
 
     Attributes:
         grace: that an interrupted run has to store what was answered; Prefect kills after 30.
+        closing: that it has after those, to write its report.
         lanes: at the least, for the lanes that others hold.
         plots: that a run must have taken before its plots, which take a second or two, are worth drawing.
         thumbnails: some ten seconds' worth; where more are missing at its end, a run does not wait for them.
@@ -59,6 +60,7 @@ class Bounds:
     """
 
     grace: float = 25.0
+    closing: float = 3.5
     lanes: float = 20.0
     plots: float = 10.0
     thumbnails: int = 500
@@ -371,9 +373,10 @@ async def _watch_lanes(run: Run) -> None:
 
 @contextmanager
 def _listening(run: Run) -> Iterator[None]:
-    """The first signal ends the run politely; a second one, or the end of its grace, at once.
+    """The first signal ends the run politely; at the end of its grace it waits for no answer any more.
 
-    At once means (`Run.end`): a request whose answer has not come is in doubt for the next run.
+    What is not answered then is in doubt (`Run.end`), and the report says so. A second signal, or a report
+    that takes too long, ends it as it is.
     """
     timers: list[asyncio.TimerHandle] = []  # of the first signal; what is pressed in the Prefect UI is none
 
@@ -386,7 +389,8 @@ def _listening(run: Run) -> Iterator[None]:
             end(number)
         else:
             run.interrupt(f"stopped by {number.name}")
-            timers.append(asyncio.get_running_loop().call_later(run.bounds.grace, end, number))
+            later, grace = asyncio.get_running_loop().call_later, run.bounds.grace
+            timers.extend((later(grace, run.end), later(grace + run.bounds.closing, end, number)))
 
     try:
         with signals.listening(hear) as cancel:

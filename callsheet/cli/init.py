@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from callsheet.cli.options import Json, client_of_environment
+from callsheet.cli.options import Json, client_of_environment, path_at_home
 from callsheet.cli.output import out, print_facts, print_json, safe
 from callsheet.cli.project import check_free, make_project
 from callsheet.errors import ConfigError
@@ -66,6 +66,7 @@ def init(
         Path,
         typer.Argument(
             metavar="[FOLDER, CONFIG or BATCH FILE]",
+            parser=path_at_home,
             help="Where to write: a folder (without it, the one here) or the name of the config (.yaml). "
             "Or a batch file that is there: a config is made for it.",
             show_default=False,
@@ -75,6 +76,7 @@ def init(
         Path | None,
         typer.Argument(
             metavar="[CONFIG]",
+            parser=path_at_home,
             help="For a batch file: the name of the config. Without it: the file's name with .yaml.",
             show_default=False,
         ),
@@ -84,6 +86,7 @@ def init(
         typer.Option(
             "--project",
             metavar="FOLDER",
+            parser=path_at_home,
             help="Write a Prefect project instead: flows/, tasks/, configs/, prefect.yaml, yours to change.",
             show_default=False,
         ),

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from callsheet.cli.options import Config, Json, Sets, load_batch, load_settings, open_ledger
+from callsheet.cli.options import (
+    Config,
+    Json,
+    Sets,
+    at_home,
+    load_batch,
+    load_settings,
+    open_ledger,
+    path_at_home,
+)
 from callsheet.cli.output import print_json
 from callsheet.plain_text import printable
 
@@ -26,7 +35,10 @@ app = typer.Typer(
 def backup(
     config: Config,
     to: Annotated[
-        Path, typer.Option(metavar="FILE", help="The copy: a new SQLite file.", show_default=False)
+        Path,
+        typer.Option(
+            metavar="FILE", parser=path_at_home, help="The copy: a new SQLite file.", show_default=False
+        ),
     ],
     set_: Sets = None,
     json: Json = False,
@@ -51,6 +63,7 @@ def move(
         str,
         typer.Option(
             metavar="URL",
+            parser=at_home,
             help="An empty database: postgresql+psycopg://user:password@host/name, or sqlite:///new.db.",
             show_default=False,
         ),

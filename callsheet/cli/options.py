@@ -12,11 +12,29 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from callsheet.errors import ConfigError
+from callsheet.files import with_home
 
 if TYPE_CHECKING:
     from callsheet.config.settings import BatchSettings, Settings
     from callsheet.ledger.ledger import Ledger
     from callsheet.service.client import Client
+
+
+def at_home(url: str) -> str:
+    """A path or URL of the command line, where `~` is the home folder: no shell sees it in `--to=~/copy.db`.
+
+    Raises:
+        typer.BadParameter: no such home folder is known.
+    """
+    try:
+        return with_home(url)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+def path_at_home(path: str | Path) -> Path:
+    """The same of a path; Typer gives a default as it is."""
+    return Path(at_home(str(path)))
 
 
 Config = Annotated[Path, typer.Argument(metavar="CONFIG", help="The config file (YAML).", show_default=False)]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from callsheet.cli.options import Config, Json, Sets, load_batch
+from callsheet.cli.options import Config, Json, Sets, load_batch, path_at_home
 from callsheet.cli.output import err, out, print_facts, print_json, print_steps, safe
 from callsheet.errors import ConfigError
 from callsheet.plain_text import counted
@@ -39,7 +39,10 @@ def review(
     from_: Annotated[
         Path | None,
         typer.Option(
-            "--from", metavar="MARKS.CSV", help="Take the marks of a file: row_id,sample,index,decision,note."
+            "--from",
+            metavar="MARKS.CSV",
+            parser=path_at_home,
+            help="Take the marks of a file: row_id,sample,index,decision,note.",
         ),
     ] = None,
     port: Annotated[

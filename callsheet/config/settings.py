@@ -365,7 +365,7 @@ class BatchSettings(Section):
     Neither sends a request again that the service has refused; `all` or `true` does."""
 
     reuse: Literal["batch", "ledger"] = "batch"
-    """`ledger` uses what another batch of the ledger has stored for the same request.
+    """`ledger` uses what another batch of the ledger and of the same service has stored for the same request.
     Nothing is paid for it again."""
 
     attempts: Count = 4

@@ -14,7 +14,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from callsheet.ledger import leases, queries, running_totals, writing
+from callsheet.ledger import leases, queries, running_totals, services, writing
 from callsheet.ledger.policy import NOT_CHARGED, Policy, to_buy
 from callsheet.ledger.tables import attempts
 from callsheet.ledger.writing import Values
@@ -37,8 +37,8 @@ class SpendingLimit:
 
     Attributes:
         limit: what the batch may spend: spent, reserved, in flight and in doubt.
-        per_day: what all batches of the ledger together may spend in a UTC day. A job counts for the day on
-            which it is sent; until then it counts for today.
+        per_day: what all batches of the ledger together may spend in a UTC day, by the database's clock
+            (`leases.time_by_database`). A job counts for the day on which it is sent; until then for today.
     """
 
     batch: str
@@ -93,16 +93,20 @@ def reserve(
     policy: Policy,
     budget: SpendingLimit,
     *,
+    service: str,
     skip: bool,
 ) -> Reservation:
-    """Reserves jobs in their order for a run, as far as the budget allows (`Ledger.reserve`).
+    """Reserves jobs in their order for a run at `service`, as far as the budget allows (`Ledger.reserve`).
 
     The run gets again what it has reserved before, which the budget counts: the commit of an earlier try may
     have been made without being confirmed.
     """
-    room = Room(connection, budget, datetime.now(UTC), reserved=True)
+    room = Room(connection, budget, leases.time_by_database(connection), reserved=True)
     newest = _newest(connection, jobs, policy)
-    stored = queries.reusable(connection, budget.batch, jobs) if policy.reuse else {}
+    stored: dict[str, list[Any]] = {}
+    if policy.reuse:
+        others = services.elsewhere(connection, service)
+        stored = queries.reusable(connection, budget.batch, jobs, without=others)
     entries = _Entries(budget.batch, run_id)
     result = Reservation()
     for position, job in enumerate(jobs):

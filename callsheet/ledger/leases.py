@@ -53,7 +53,7 @@ def enter(
     `balance`: what the workspace had just before, in dollars; None where that is not known.
     `spent`: what the ledger has spent at the run's service, in dollars.
     """
-    now = _now(connection)
+    now = time_by_database(connection)
     _open_here.add(run_id)
     run = runs.insert().values(
         id=run_id,
@@ -78,7 +78,7 @@ def known(connection: sa.Connection, batch: str, run_ids: Collection[str]) -> se
 
 def alive(connection: sa.Connection, batch: str | None = None) -> list[Any]:
     """The rows of `runs` that are alive, of one batch or of all, the oldest first."""
-    now = _now(connection)
+    now = time_by_database(connection)
     query = sa.select(runs).where(runs.c.ended_at.is_(None)).order_by(runs.c.started_at)
     if batch is not None:
         query = query.where(runs.c.batch == batch)
@@ -90,7 +90,7 @@ def take_over(connection: sa.Connection, run_id: str, batch: str) -> list[Attemp
 
     What they had reserved is free, and what they had accepted belongs to `run_id`.
     """
-    now, living = _now(connection), [run.id for run in alive(connection, batch)]
+    now, living = time_by_database(connection), [run.id for run in alive(connection, batch)]
     theirs = sa.and_(attempts.c.batch == batch, _is_of_none(living))
     _free(connection, theirs)
     doubts = writing.which(connection, theirs, attempts.c.state == State.SUBMITTING)
@@ -116,7 +116,7 @@ def renew(connection: sa.Connection, run_id: str, lease: float) -> None:
         LedgerError: one has.
     """
     ours = sa.and_(runs.c.id == run_id, runs.c.ended_at.is_(None))
-    until = _now(connection) + timedelta(seconds=lease)
+    until = time_by_database(connection) + timedelta(seconds=lease)
     if connection.execute(runs.update().where(ours).values(lease_until=until)).rowcount != 1:
         raise LedgerError(
             f"this run was suspended for over {lease:g} s, and another run has taken its jobs over",
@@ -128,7 +128,7 @@ def leave(connection: sa.Connection, run_id: str, batch: str) -> None:
     """Ends a run of the batch: what it had reserved is free again."""
     _free(connection, sa.and_(attempts.c.batch == batch, attempts.c.run_id == run_id))
     ours = sa.and_(runs.c.id == run_id, runs.c.ended_at.is_(None))
-    connection.execute(runs.update().where(ours).values(ended_at=_now(connection)))
+    connection.execute(runs.update().where(ours).values(ended_at=time_by_database(connection)))
 
 
 def last_run(connection: sa.Connection, batch: str) -> datetime | None:
@@ -216,7 +216,7 @@ def _free(connection: sa.Connection, whose: sa.ColumnElement[bool]) -> None:
     writing.change(connection, first + [(row, {"superseded": False}) for row in before])
 
 
-def _now(connection: sa.Connection) -> datetime:
+def time_by_database(connection: sa.Connection) -> datetime:
     """The time by the database's clock, in UTC; SQLite has none, and all who use it are on one machine.
 
     Machines may disagree about the time by minutes, which is longer than a lease.

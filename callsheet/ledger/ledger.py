@@ -85,6 +85,7 @@ class Ledger:
         self.batch = owner.batch
         self.run_id = owner.run_id
         self.lease = owner.lease
+        self._behind = timedelta()  # this machine's clock behind the database's, since the run began
 
     @classmethod
     async def open(
@@ -139,6 +140,8 @@ class Ledger:
         Raises:
             UnknownAnswers: the run would buy again what a journal has an answer for.
         """
+        by_database = await self.read(lambda connection, _: leases.time_by_database(connection))
+        self._behind = by_database - datetime.now(UTC)
         lease_until = datetime.now(UTC) + timedelta(seconds=self.lease)
         journals = await asyncio.to_thread(journal.left_in, self._journal.folder)
         keys = {answer.attempt.job_key for left in journals for answer in left.answers}
@@ -225,9 +228,10 @@ class Ledger:
         """
 
         def reserve(connection: sa.Connection) -> Reservation:
-            result = claims.reserve(connection, self.run_id, jobs, policy, budget, skip=skip)
-            if result.reserved and self._owner.service:
-                services.bind(connection, self.batch, self._owner.service, self.run_id)
+            service = self._owner.service
+            result = claims.reserve(connection, self.run_id, jobs, policy, budget, service=service, skip=skip)
+            if result.reserved and service:
+                services.bind(connection, self.batch, service, self.run_id)
             return result
 
         return await self._commits.write_one("reserve", reserve)
@@ -241,7 +245,7 @@ class Ledger:
         Returns:
             None where it may leave. Otherwise the wall that it does not fit, and it is no longer reserved.
         """
-        intent = Intent(attempt, budget, rates, datetime.now(UTC))
+        intent = Intent(attempt, budget, rates, datetime.now(UTC) + self._behind)
         wall = await self._commits.write(State.SUBMITTING, transitions.intend, intent)
         if wall:
             await self._commits.write("free", leases.free, attempt)

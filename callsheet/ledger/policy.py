@@ -43,7 +43,7 @@ class Policy:
         retry_doubt: buy jobs in doubt again; their exposure stays.
         attempts: how many attempts a job may have, over all runs, before its failure or its doubt is left to
             a person. Only attempts that were sent count.
-        reuse: take what another batch of the ledger has stored for the same request, and do not buy it.
+        reuse: take what another batch of the same service has stored for the same request, and do not buy it.
     """
 
     retry_failed: RetryFailed = False

@@ -78,31 +78,34 @@ def requests(connection: sa.Connection, batch: str, policy: Policy) -> pl.DataFr
     return jobs(connection, batch, names.split(), policy=policy)
 
 
-def reusable(connection: sa.Connection, batch: str, wanted: Sequence[Job]) -> dict[str, list[Any]]:
+def reusable(
+    connection: sa.Connection, batch: str, wanted: Sequence[Job], *, without: Collection[str]
+) -> dict[str, list[Any]]:
     """What other batches have stored for the requests of jobs and this one has not reused yet.
 
-    Each may be used for one job of this batch: two equal rows are two images.
+    Each may be used for one job of this batch: two equal rows are two images. The batches of another service
+    are to be left out: `without`.
 
     Returns:
         By request key the `job_key`, `attempt` and `generation_id` of each, the oldest first.
     """
     names = ("request_key", "job_key", "attempt", "generation_id")
     these = attempts.c.request_key.in_([job.request_key for job in wanted])
-    query = sa.select(*(attempts.c[name] for name in names)).where(_is_reusable(batch), these)
+    query = sa.select(*(attempts.c[name] for name in names)).where(_is_reusable(batch, without), these)
     found = defaultdict(list)
     for row in connection.execute(query.order_by(attempts.c.finished_at, attempts.c.job_key)):
         found[row.request_key].append(row)
     return found
 
 
-def reusable_requests(connection: sa.Connection, batch: str) -> pl.DataFrame:
+def reusable_requests(connection: sa.Connection, batch: str, *, without: Collection[str]) -> pl.DataFrame:
     """The `request_key` of all that `reusable` finds, and in `stored` how often."""
     key = attempts.c.request_key
-    query = sa.select(key, sa.func.count().label("stored")).where(_is_reusable(batch)).group_by(key)
-    return frames.read(connection, query)
+    query = sa.select(key, sa.func.count().label("stored")).where(_is_reusable(batch, without))
+    return frames.read(connection, query.group_by(key))
 
 
-def _is_reusable(batch: str) -> sa.ColumnElement[bool]:
+def _is_reusable(batch: str, without: Collection[str]) -> sa.ColumnElement[bool]:
     reused = attempts.alias("reused")
     taken = sa.exists().where(
         reused.c.batch == batch,
@@ -110,7 +113,7 @@ def _is_reusable(batch: str) -> sa.ColumnElement[bool]:
         reused.c.reused_key == attempts.c.job_key,
         reused.c.reused_attempt == attempts.c.attempt,
     )
-    stored = sa.and_(attempts.c.batch != batch, attempts.c.state == State.STORED)
+    stored = sa.and_(attempts.c.batch.not_in([batch, *without]), attempts.c.state == State.STORED)
     return sa.and_(stored, attempts.c.reused_key.is_(None), ~taken)
 
 

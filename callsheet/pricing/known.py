@@ -28,6 +28,7 @@ _MADE_ID = r"^[0-9a-f]{16}-\d+$"
 _NTH = pl.int_range(pl.len()).over("request_key")
 _NAME = ["request_key", "made", "name"]
 _REQUEST = ["row_id", "asked"]
+_NAMED = 5  # changed defaults, those of the most jobs
 _OPEN = (State.SUBMITTING, State.PENDING, State.GENERATED, State.IN_DOUBT)
 
 
@@ -172,11 +173,15 @@ def _changed_defaults(jobs: pl.DataFrame, known: pl.DataFrame) -> list[str]:
         for name in sorted({*now, *then} - {"prompt"}):  # it may be in another form of Unicode
             if now.get(name) != then.get(name):
                 changes[model, name, str(then.get(name)), str(now.get(name))] += 1
-    return [
+    said = [
         f"the default {name} of {model} was {then} and is {now} now; {counted(count, 'job')} bought with it "
         f"{'stays' if count == 1 else 'stay'} as bought"
-        for (model, name, then, now), count in changes.most_common(5)
+        for (model, name, then, now), count in changes.most_common(_NAMED)
     ]
+    if more := len(changes) - len(said):
+        have = "default has" if more == 1 else "defaults have"
+        said.append(f"{more} other {have} changed that bought jobs relied on; these stay as bought")
+    return said
 
 
 def _bought_for_other_rows(jobs: pl.DataFrame, known: pl.DataFrame) -> list[str]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from decimal import Decimal
 from functools import cached_property, partial
 from typing import Any
@@ -21,7 +20,7 @@ from callsheet.batches.read import read_batch
 from callsheet.cells import write_rejects
 from callsheet.config.settings import Budget, Settings
 from callsheet.errors import BalanceTooLow, BudgetReached, InputError, Stop
-from callsheet.ledger import approvals, leases, queries, running_totals
+from callsheet.ledger import approvals, leases, queries, running_totals, services
 from callsheet.ledger.approvals import Approval
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.policy import policy_of
@@ -316,7 +315,10 @@ async def make(
 
     def read(connection: sa.Connection, batch: str) -> dict[str, Any]:
         known = queries.jobs(connection, batch, ["job_key", "state"], policy=policy)
-        stored = queries.reusable_requests(connection, batch) if policy.reuse else None
+        stored = None
+        if policy.reuse:
+            others = services.elsewhere(connection, service)
+            stored = queries.reusable_requests(connection, batch, without=others)
         return {
             "table": with_standing(plan.table, known, stored),
             "totals": running_totals.of_batch(connection, batch),
@@ -352,7 +354,7 @@ def _history(connection: sa.Connection, batch: str) -> dict[str, Any]:
     last = [Charge(row.row_id, row.sample, row.model, row.quoted, row.cost) for row in rows]
     rates = approvals.known_rates(connection, batch)
     return {
-        "used_today": leases.used_today(connection, datetime.now(UTC), but_of=batch),
+        "used_today": leases.used_today(connection, leases.time_by_database(connection), but_of=batch),
         "approvals": asked,
         "known_rates": {name: Model.model_validate(entry) for name, entry in rates.items()},
         "accepted": accepted,

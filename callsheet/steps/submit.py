@@ -11,6 +11,7 @@ import asyncio
 import itertools
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from enum import Enum, auto
 from functools import partial
@@ -23,6 +24,7 @@ from callsheet.errors import (
     BudgetReached,
     CallsheetError,
     InputError,
+    LedgerError,
     PriceChanged,
     Refusal,
     ServiceError,
@@ -268,7 +270,10 @@ class _Buyer:
                     answered = await run.client.create_image(body)
         except ServiceError as error:
             return await self._not_accepted(attempt, error, turn, tries)
-        if request.cancelled_caught:  # in doubt: it stays as it was, and the next run says so
+        if request.cancelled_caught:
+            with suppress(LedgerError):  # it stays as it was, and the next run says that it is in doubt
+                await run.ledger.doubt(attempt, leases.NO_ANSWER)
+                run.tell(attempt, State.IN_DOUBT, leases.NO_ANSWER)
             return _End.LEFT
         failpoints.passed("after submit")
         run.breaker.accepted()

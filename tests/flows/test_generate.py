@@ -98,6 +98,34 @@ def test_everything_may_be_in_the_home_folder(project: Make, monkeypatch: pytest
     assert made.run(*same).submissions == 0
 
 
+def test_a_path_of_the_command_line_may_be_in_the_home_folder(
+    project: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A shell leaves the `~` of `--to=~/copy.db` and of `sqlite:///~/l.db` to the program."""
+    made = project(images(1))
+    home = made.folder / "home"
+    home.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    made.run()
+    (home / "marks.csv").write_text("row_id,sample,decision\ns0,1,kept\n")
+    config = str(made.config)
+    for words in (
+        ["review", config, "--from=~/marks.csv"],
+        ["ledger", "backup", config, "--to=~/copy.db"],
+        ["ledger", "move", config, "--to=sqlite:///~/moved.db"],
+        ["init", "--project=~/project"],
+    ):
+        done = CliRunner().invoke(app, words)
+        assert done.exit_code == 0, done.output
+    names = {path.name for path in home.iterdir()}
+    assert {"copy.db", "moved.db", "project"} <= names
+    assert not (made.folder / "~").exists()
+    assert made.run("ledger.url=sqlite:///~/moved.db").submissions == 0
+    wrong = CliRunner().invoke(app, ["ledger", "backup", config, "--to=~nobody-here/copy.db"])
+    assert wrong.exit_code == 2
+    assert "no such home folder is known" in " ".join(wrong.output.replace("│", " ").split())
+
+
 def test_what_failed_is_sent_again_where_a_setting_says_so_and_a_stop_before_it_is_a_stop(
     project: Make,
 ) -> None:

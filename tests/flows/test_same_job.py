@@ -63,6 +63,21 @@ def test_a_catalogue_in_another_order_or_without_a_model_buys_nothing_again(proj
     assert any("bought again if what it asks for changes" in step for step in done.next_steps())
 
 
+def test_no_changed_default_goes_unsaid(project: Make) -> None:
+    names = ("sketch-1", "still-1", "poster-1")
+    made = project([IMAGE | {"id": name, "model": name} for name in names])
+    assert made.run().stored == 3
+    models = made.backlot.service.models
+    for name in names:
+        model = models[name]
+        ratios, sizes = model.supported_aspect_ratios[::-1], model.supported_resolutions[::-1]
+        update = {"supported_aspect_ratios": ratios, "supported_resolutions": sizes}
+        models[name] = model.model_copy(update=update)
+    said = notes(made)
+    assert said.count("the default") == 5
+    assert "1 other default has changed that bought jobs relied on" in said
+
+
 # ---- how a row is written
 
 

@@ -88,7 +88,9 @@ set_waits(lease=3000, busy=float(busy))
 failpoints.observer = recorder(Path("points.log"))
 steps = Steps(bounds=Bounds(grace=float(grace)))
 try:
-    run_watched(generate(load(Path(config)), approved=False, steps=steps), Terminal())
+    summary = run_watched(generate(load(Path(config)), approved=False, steps=steps), Terminal())
+    print(summary.stop_message, file=sys.stderr)
+    sys.exit(summary.exit_code)
 except CallsheetError as error:
     print(error, file=sys.stderr)
     sys.exit(error.exit_code)
@@ -126,11 +128,11 @@ def attempts(made: Project, *states: str) -> int:
     return 0
 
 
-def assert_ends(process: Process, made: Project) -> None:
-    """Waits for a run that is ended at once."""
+def assert_ends(process: Process, made: Project, code: int = 130) -> None:
+    """Waits for a run that is ended."""
     wait_until(lambda: process.poll() is not None, "the run goes on")
     said = (made.folder / "run.log").read_text()
-    assert process.returncode == 130, said
+    assert process.returncode == code, said
     assert "Traceback" not in said
     assert "stopped by SIG" in said
 
@@ -152,8 +154,11 @@ def test_a_run_that_is_ended_waits_for_no_answer_and_loses_nothing(project: Make
         process.send_signal(signal.SIGINT)
         if by == "a second signal":  # of another type, because the system counts equal ones as one
             process.send_signal(signal.SIGTERM)
-        assert_ends(process, made)
-    assert (attempts(made, "submitting"), attempts(made, "planned")) == (4, 8), "not answered, so not decided"
+        assert_ends(process, made, 130 if by == "a second signal" else 4)
+    assert (attempts(made, "in_doubt"), attempts(made, "planned")) == (4, 8), "not answered, so not decided"
+    if by == "the end of the grace":
+        report = made.report()
+        assert (report["stop_reason"], report["in_doubt"]) == ("interrupted", 4), "the report says it"
     made.backlot.service.faults = Faults([])
     summary = made.run()
     assert (summary.stored, summary.in_doubt) == (8, 4)

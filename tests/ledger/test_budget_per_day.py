@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -94,6 +95,15 @@ async def test_a_job_counts_for_the_day_on_which_it_is_sent(url: str, ledger: Le
     for _, attempt in reserved:
         await intend(ledger, attempt)
     assert (await reserve(ledger, "c")).wall is Wall.DAY
+
+
+@pytest.mark.skipif(shutil.which("faketime") is None, reason="faketime is not installed")
+@pytest.mark.parametrize("url", ["postgresql"], indirect=True)
+async def test_the_day_is_the_database_s_also_for_a_machine_whose_clock_is_wrong(url: str) -> None:
+    async with buyer(url) as ledger:
+        with other_run(url, "theirs", clock="-1d") as wrong:
+            wrong.do("reserve x", "intend x")
+            assert (await reserve(ledger, "a", per_day="0.04")).wall is Wall.DAY
 
 
 async def test_the_wall_that_a_job_meets_is_named(ledger: Ledger) -> None:
