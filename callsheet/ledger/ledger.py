@@ -140,8 +140,9 @@ class Ledger:
         Raises:
             UnknownAnswers: the run would buy again what a journal has an answer for.
         """
-        by_database = await self.read(lambda connection, _: leases.time_by_database(connection))
-        self._behind = by_database - datetime.now(UTC)
+        self._behind = await self.read(
+            lambda connection, _: leases.time_by_database(connection) - datetime.now(UTC)
+        )
         lease_until = datetime.now(UTC) + timedelta(seconds=self.lease)
         journals = await asyncio.to_thread(journal.left_in, self._journal.folder)
         keys = {answer.attempt.job_key for left in journals for answer in left.answers}
