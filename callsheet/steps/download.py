@@ -157,7 +157,7 @@ async def _store(run: Run, file: File, spooled: Spooled) -> bool:
     It is stored when its sidecar is there too: what comes between them is done again by the next run.
     """
     file = await _under_its_type(run, file, spooled)
-    tries, renamed = 0, False
+    tries = 0
     while True:
         try:
             stored = await run.store.put(spooled, file.name, file.media.mime_type)
@@ -166,11 +166,11 @@ async def _store(run: Run, file: File, spooled: Spooled) -> bool:
                 taken = f"its sidecar is not written, because something else is named {stored.url}.json"
                 WATCHER.get().note(f"row {file.attempt.row_id}: {taken}")
         except StorageConflict as error:
-            if renamed:  # the other name has the job's key in it: a server says so of every name
+            other = other_name(file.name, file.attempt, file.index)
+            if other == file.name:  # no other file can have it: a server says so of every name
                 _refused(run, file, error)
                 return False
-            other = other_name(file.name, file.attempt, file.index)
-            file, renamed = replace(file, name=await run.ledger.renamed(file, other)), True
+            file = replace(file, name=await run.ledger.renamed(file, other))
         except StorageError as error:
             tries += 1
             if tries >= STORE_TRIES or not spooled.sha256:  # without it, it is not even in the spool

@@ -223,10 +223,13 @@ def test_a_file_gets_one_other_name_and_not_one_after_another(shop: Shop) -> Non
     assert len(shop.spool) == first.pending > 0
     assert shop.proxy.puts <= AFTER + 2 * first.pending
     assert [note for note in shop.notes if "row s" in note and "another object has this name" in note]
+    assert shop.project.collect().pending == first.pending
 
     shop.proxy.trouble = None
     assert (shop.project.run().exit_code, shop.bought) == (0, ROWS)
     everything_is_in_its_place(shop)
+    names = shop.project.manifest().select("url", "job_key").iter_rows()
+    assert max(url.count(job_key[:12]) for url, job_key in names) == 1, "nor run after run"
 
 
 def test_a_report_that_cannot_be_written_is_an_error_and_the_next_run_writes_it(shop: Shop) -> None:
