@@ -6,7 +6,6 @@ is made a second time changes nothing, and returns the same (`writing.move`).
 
 from __future__ import annotations
 
-import hashlib
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import replace
@@ -31,15 +30,15 @@ _FILE = media.update().where(
 
 
 def other_name(name: str, attempt: Attempt, index: int) -> str:
-    """The name for a file where `name` is taken; `name` itself where it is that already.
+    """The name for a file where `name` is taken.
 
-    It adds what identifies the file, in this ledger and in others: the job's key, a hash of the generation's
-    id, and the index of a file after the first.
+    It adds what identifies the file: the job's key, the number of an attempt after the first, and the index
+    of a file after the first.
     """
     path = Path(name)
-    generation = hashlib.sha256((attempt.generation_id or "").encode()).hexdigest()
-    own = f"-{attempt.job_key[:12]}-{generation[:8]}" + (f"_{index}" if index else "")
-    return name if path.stem.endswith(own) else str(path.with_name(f"{path.stem}{own}{path.suffix}"))
+    identity = attempt.job_key[:12] + (f"-{attempt.number}" if attempt.number > 1 else "")
+    identity += f"_{index}" if index else ""
+    return str(path.with_name(f"{path.stem}-{identity}{path.suffix}"))
 
 
 def taken_names(connection: sa.Connection, storage: str, names: Collection[str]) -> set[str]:

@@ -11,13 +11,13 @@ import asyncio
 import hashlib
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import anyio
 
 from callsheet.channels import Waiting
 from callsheet.errors import KeyRefused, MediaError, Refusal, ServiceError, StorageConflict, StorageError
 from callsheet.ledger import queries
-from callsheet.ledger.media import other_name
 from callsheet.media_types import with_extension
 from callsheet.records import File, Generation, ModelType, State
 from callsheet.report.sidecars import write_sidecar
@@ -166,8 +166,8 @@ async def _store(run: Run, file: File, spooled: Spooled) -> bool:
                 taken = f"its sidecar is not written, because something else is named {stored.url}.json"
                 WATCHER.get().note(f"row {file.attempt.row_id}: {taken}")
         except StorageConflict as error:
-            other = other_name(file.name, file.attempt, file.index)
-            if other == file.name:  # no other file can have it: a server says so of every name
+            other = _own_name(file)
+            if other == file.name:  # a server says so of every name
                 _refused(run, file, error)
                 return False
             file = replace(file, name=await run.ledger.renamed(file, other))
@@ -207,10 +207,21 @@ def _refused(run: Run, file: File, error: StorageError) -> None:
     run.halt(error)
 
 
+def _own_name(file: File) -> str:
+    """The name in storage for a file whose name is taken there: no file of another purchase can have it."""
+    path, own = Path(file.name), f"-{_purchase(file)}"
+    return file.name if path.stem.endswith(own) else str(path.with_name(f"{path.stem}{own}{path.suffix}"))
+
+
 def _spool_name(file: File) -> str:
-    """A file's name in the spool: of this purchase alone, for another ledger may have bought the same job.
+    """A file's name in the spool: of this purchase alone, for another ledger may have bought the same job."""
+    return f"{file.attempt.job_key}-{_purchase(file)}"
+
+
+def _purchase(file: File) -> str:
+    """What tells a file from those of other purchases, as a part of a name.
 
     A hash stands for the service's id, which is text of any length with any characters.
     """
     generation = hashlib.sha256((file.attempt.generation_id or "").encode()).hexdigest()[:16]
-    return f"{file.attempt.job_key}-{generation}-{file.index}"
+    return f"{generation}-{file.index}"

@@ -16,7 +16,6 @@ from callsheet.ledger import journal, queries, running_totals
 from callsheet.ledger.doubts import settle
 from callsheet.ledger.journal import Journal
 from callsheet.ledger.ledger import Ledger
-from callsheet.ledger.media import other_name
 from callsheet.records import Attempt, ModelType, State
 from tests.ledger import reading
 from tests.ledger.buying import STORED, buyer, generation, job, state_of, submitting
@@ -222,7 +221,7 @@ async def test_both_answers_count_where_a_job_was_bought_again_before_the_first_
         assert await state_of(third, IMAGE) is State.STORED
         assert (await third.read(running_totals.of_batch)).spent == Decimal("0.08")
         [file] = (await third.adopted())[1]
-        assert (file.attempt.number, file.name) == (1, other_name("image.png", file.attempt, 0))
+        assert (file.attempt.number, file.name) == (1, f"image-{IMAGE.key[:12]}.png")
 
 
 async def test_an_answer_that_the_ledger_cannot_store_stays_in_the_journal_and_stops_no_run(
