@@ -19,7 +19,7 @@ import typer
 from callsheet.cli.options import Json, client_of_environment, path_at_home
 from callsheet.cli.output import out, print_facts, print_json, safe
 from callsheet.cli.project import check_free, make_project
-from callsheet.errors import ConfigError
+from callsheet.errors import ConfigError, InputError
 from callsheet.plain_text import counted, printable
 from callsheet.records import dollars
 
@@ -104,9 +104,13 @@ def init(
         typer.echo(f"A Prefect project is in {project}. Next:")
         typer.echo(f"  cd {shlex.quote(str(project))} && callsheet up --backlot")
         return
-    if path.suffix.lower() not in ("", ".yaml", ".yml") and path.is_file():
+    no_config = path.suffix.lower() not in ("", ".yaml", ".yml")
+    if no_config and path.is_file():
         _init_file(path, config or path.with_suffix(".yaml"), json)
         return
+    if config is not None or (no_config and not path.is_dir() and _is_batch_file(path)):
+        hint = f"It was looked for in {path.absolute().parent}."
+        raise InputError(f"{path}: there is no such batch file", hint=hint)
     config, prompts = _names(path)
     check_free(config, prompts, hint=_ANOTHER)
     catalogue = asyncio.run(_catalogue())
@@ -142,6 +146,12 @@ def _init_file(path: Path, config: Path, json: bool) -> None:
         print_json({"config": str(config), "batch": batch, "rows": guessed.rows} | used)
     else:
         _show_guess(config, guessed)
+
+
+def _is_batch_file(path: Path) -> bool:
+    from callsheet.batches.formats import is_batch_file
+
+    return is_batch_file(path.name)
 
 
 def _names(path: Path) -> tuple[Path, Path]:

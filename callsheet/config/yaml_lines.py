@@ -85,7 +85,7 @@ def _plain(node: Any, name_of_line: Callable[[int], str], places: dict[KeyPath, 
             if key in values:
                 raise ConfigError(f"{where_key}: the key {dotted((*place, key))} is given twice")
             places[*place, key] = where_key
-            if node.flow_style and value_node.value == "" and value_node.style is None:
+            if (place or node.flow_style) and value_node.value == "" and value_node.style is None:
                 raise _empty_value(where_key, (*place, key))
             values[key] = _plain(value_node, name_of_line, places, (*place, key))
         return values
@@ -103,7 +103,7 @@ def _plain(node: Any, name_of_line: Callable[[int], str], places: dict[KeyPath, 
 def _empty_value(where: str, place: KeyPath) -> ConfigError:
     """An empty value is an error, because an empty `budget.limit` must not mean that there is no limit.
 
-    A key on a line of its own with nothing after it is not empty in this sense: in YAML it is null.
+    A whole section on a line of its own with nothing in it is as if it were left out: it may be in comments.
     """
     hint = "Write null for none, or give a variable a default: ${NAME:-...}."
     return ConfigError(f"{where}: {dotted(place)} is empty", hint=hint)

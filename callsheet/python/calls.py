@@ -118,6 +118,10 @@ def carry_out(work: Coroutine[Any, Any, T]) -> T:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
+        in_a_loop = False
+    else:
+        in_a_loop = True
+    if not in_a_loop:  # outside of the handler: an error's first cause would be that there is no loop
         return asyncio.run(work)
     with signals.passed_on(), ThreadPoolExecutor(1, "callsheet") as thread:
         future = thread.submit(contextvars.copy_context().run, asyncio.run, work)

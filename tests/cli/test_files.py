@@ -143,6 +143,15 @@ def test_init_makes_the_config_for_a_batch_file_that_is_there(project: Make) -> 
         assert (told["rejected_rows"], told["jobs"]) == (0, told["rows"])
 
 
+def test_a_batch_file_that_is_not_there_is_an_error_and_no_folder_of_that_name(project: Make) -> None:
+    made = project()
+    for words in (("shotz.csv",), ("shotz.jsonl.gz",), ("shotz.xlsx", "y.yaml"), ("shotz", "y.yaml")):
+        error = refusal("init", *words)
+        assert error.message == f"{words[0]}: there is no such batch file"
+        assert str(made.folder) in error.hint
+        assert not Path(words[0]).exists()
+
+
 def test_what_init_does_not_use_is_a_comment_with_the_reason(project: Make) -> None:
     made = project()
     (made.folder / "x.csv").write_text("prompt,seed,image,model\na cat,7,cup.png,sketch-1\n")

@@ -103,6 +103,8 @@ def test_an_empty_variable_is_an_error_and_not_null(write, monkeypatch):
         "budget:\n  limit: ${EMPTY}",
         "budget:\n  limit: ${EMPTY:-}",
         "budget: {limit: }",
+        "budget:\n  limit:",
+        "budget:\n  limit:  # to be filled in\n  per_day: 5",
     ):
         path = write(SMALL + line + "\n")
         assert error_message(path).endswith(": `budget.limit` is empty")
@@ -117,6 +119,11 @@ def test_an_empty_variable_is_an_error_and_not_null(write, monkeypatch):
     for null in ("null", "~", "${NONE}", "${EMPTY:-null}"):
         assert load(write(SMALL + f"budget:\n  limit: {null}\n")).budget.limit is None
         assert load(write(SMALL + "budget: {limit: 5}\n"), [f"budget.limit={null}"]).budget.limit is None
+
+
+def test_a_section_with_nothing_in_it_is_as_if_left_out(write):
+    empty = load(write(SMALL + "budget:\n  # limit: 5\nreport:\n"))
+    assert empty.model_dump() == load(write(SMALL)).model_dump()
 
 
 def test_a_key_given_twice_is_named_with_its_line(write):

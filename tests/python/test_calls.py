@@ -160,6 +160,13 @@ def test_a_wrong_setting_is_named_and_costs_nothing(project: Make) -> None:
     assert spent(made) == 0
 
 
+def test_why_a_service_cannot_be_reached_is_said_as_the_network_said_it(project: Make) -> None:
+    made = unnamed(project())
+    nobody = {"service.base_url": "http://127.0.0.1:1"}
+    with pytest.raises(CallsheetError, match="not sent: ConnectionRefusedError"):
+        callsheet.quote(made.config, pa.table(ROWS), nobody)
+
+
 def test_what_is_not_there_yet_is_named(project: Make) -> None:
     made = unnamed(project())
     with pytest.raises(ConfigError, match=r"the key `input\.path` is missing"):
