@@ -10,7 +10,7 @@ import contextvars
 import os
 from collections.abc import Coroutine, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -115,13 +115,11 @@ def carry_out(work: Coroutine[Any, Any, T]) -> T:
     Where this thread has an event loop already, as in a notebook, the coroutine gets another one in a thread
     of its own, and Ctrl-C (the notebook's stop button) still reaches it.
     """
-    try:
+    in_a_loop = False
+    with suppress(RuntimeError):
         asyncio.get_running_loop()
-    except RuntimeError:
-        in_a_loop = False
-    else:
         in_a_loop = True
-    if not in_a_loop:  # outside of the handler: an error's first cause would be that there is no loop
+    if not in_a_loop:  # not in a handler of that error: it would be the first cause of every other one
         return asyncio.run(work)
     with signals.passed_on(), ThreadPoolExecutor(1, "callsheet") as thread:
         future = thread.submit(contextvars.copy_context().run, asyncio.run, work)
