@@ -33,7 +33,13 @@ def at_home(url: str) -> str:
 
 
 def path_at_home(path: str | Path) -> Path:
-    """The same of a path; Typer gives a default as it is."""
+    """The same of a path; Typer gives a default as it is.
+
+    Raises:
+        typer.BadParameter: it is empty, or an address: `Path` makes a folder `s3:` of that.
+    """
+    if not str(path) or "://" in str(path):
+        raise typer.BadParameter(f"'{path}' is not a file of this machine")
     return Path(at_home(str(path)))
 
 

@@ -144,6 +144,19 @@ def test_an_export_of_another_ledger_is_left_alone(project: Make) -> None:
     assert callsheet(made, "export", *words, "--set", "ledger.url=sqlite:///copy.db").returncode == 0
 
 
+def test_a_backup_goes_to_a_file_of_this_machine_and_to_no_address(project: Make) -> None:
+    """`--to s3://bucket/copy.db` made a folder `s3:` here, and said that the ledger was backed up."""
+    made = project([row("vase")])
+    assert callsheet(made, "run").returncode == 0
+    before = sorted(made.folder.iterdir())
+    for place in ("s3://bucket/copy.db", "sqlite:///copy.db", ""):
+        refused = callsheet(made, "ledger", "backup", "--to", place)
+        assert refused.returncode == 2
+        assert "--to" in refused.stderr
+        assert "is not a file of this machine" in refused.stderr
+    assert sorted(made.folder.iterdir()) == before
+
+
 def spent_at(made: Project) -> Decimal:
     return made.backlot.service.workspaces["default"].spent
 
