@@ -19,6 +19,7 @@ from callsheet.cli.options import (
     path_at_home,
 )
 from callsheet.cli.output import print_json
+from callsheet.errors import CallsheetError
 from callsheet.plain_text import printable
 
 if TYPE_CHECKING:
@@ -101,10 +102,19 @@ def service_moved(config: Config, set_: Sets = None, json: Json = False) -> None
 
 
 async def rebind(settings: Settings) -> tuple[str, list[str]]:
-    """The service of the config's batch is the config's: its address, and all its batches in the ledger."""
+    """The service of the config's batch is the config's: its address, and all its batches in the ledger.
+
+    Raises:
+        CallsheetError: the ledger knows of no service of the batch.
+    """
     from callsheet.ledger import services
     from callsheet.steps.connect import address
 
     service = address(settings)
     async with open_ledger(settings.ledger.url, settings.batch) as ledger:
+        if await ledger.read(services.of_batch) is None:
+            raise CallsheetError(
+                f"the ledger knows of no service of the batch {settings.batch}: nothing was sent yet",
+                hint="Check batch and ledger.url. callsheet status CONFIG --json says what the ledger has.",
+            )
         return service, await ledger.write(services.rebind, service)

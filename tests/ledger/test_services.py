@@ -95,7 +95,10 @@ def test_a_batch_is_not_bought_at_a_second_service_until_a_person_says_that_it_h
     quote = CliRunner().invoke(app, ["quote", str(made.config)])
     assert isinstance(quote.exception, OtherService)
     assert second.service.workspaces["default"].spent == 0
-    moved = CliRunner().invoke(app, ["ledger", "service-moved", str(made.config), "--json"])
+    move = ["ledger", "service-moved", str(made.config), "--json"]
+    wrong = CliRunner().invoke(app, [*move, "--set", "ledger.url=sqlite:///out/other.db"])
+    assert "knows of no service of the batch test" in str(wrong.exception)
+    moved = CliRunner().invoke(app, move)
     assert json.loads(moved.stdout) == {"batch": "test", "service": second.base_url, "batches": ["test"]}
     summary = made.run()
     assert (summary.stored, summary.submissions) == (2, 1)
