@@ -180,7 +180,7 @@ async def _store(run: Run, file: File, spooled: Spooled) -> bool:
         else:
             await run.ledger.stored(file, stored)
             run.tell(file.attempt, State.STORED, stored.url)
-            await asyncio.to_thread(run.spool.forget, spooled)
+            run.spool.forget(spooled)
             run.breaker.stored()
             return True
 
