@@ -95,6 +95,11 @@ def service_moved(config: Config, set_: Sets = None, json: Json = False) -> None
     """
     settings = load_settings(config, set_)
     service, batches = asyncio.run(rebind(settings))
+    if not batches:
+        raise CallsheetError(
+            f"the ledger knows of no service of the batch {settings.batch}: nothing was sent yet",
+            hint="Check batch and ledger.url. callsheet status CONFIG says what the ledger has.",
+        )
     if json:
         print_json({"batch": settings.batch, "service": service, "batches": batches})
     else:
@@ -104,17 +109,12 @@ def service_moved(config: Config, set_: Sets = None, json: Json = False) -> None
 async def rebind(settings: Settings) -> tuple[str, list[str]]:
     """The service of the config's batch is the config's: its address, and all its batches in the ledger.
 
-    Raises:
-        CallsheetError: the ledger knows of no service of the batch.
+    There are none where nothing of the batch was sent yet: then it belongs to no service.
     """
     from callsheet.ledger import services
     from callsheet.steps.connect import address
 
     service = address(settings)
     async with open_ledger(settings.ledger.url, settings.batch) as ledger:
-        if await ledger.read(services.of_batch) is None:
-            raise CallsheetError(
-                f"the ledger knows of no service of the batch {settings.batch}: nothing was sent yet",
-                hint="Check batch and ledger.url. callsheet status CONFIG --json says what the ledger has.",
-            )
-        return service, await ledger.write(services.rebind, service)
+        is_bound = await ledger.read(services.of_batch) is not None
+        return service, await ledger.write(services.rebind, service) if is_bound else []
