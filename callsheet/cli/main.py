@@ -26,7 +26,7 @@ from callsheet.cli import (
     steer,
 )
 from callsheet.cli.demo import demo
-from callsheet.errors import CallsheetError, OutputError, as_stop, known_error
+from callsheet.errors import CallsheetError, ConfigError, OutputError, as_stop, known_error
 from callsheet.service.proxies import put_in_order
 
 
@@ -90,14 +90,22 @@ def main() -> None:
     put_in_order()
     try:
         try:
-            app()
+            code = app(standalone_mode=False)
         finally:
             output.flush()
+    except typer.TyperException as error:
+        if not (message := error.format_message()):  # nothing was asked for, and the help is printed
+            sys.exit(error.exit_code)
+        context = getattr(error, "ctx", None)
+        command = context.command_path if context else app.info.name
+        _fail(ConfigError(message, hint=f"{command} --help says what there is."))
     except (CallsheetError, BaseExceptionGroup) as error:
         known = known_error(error)
         if known is None:
             raise
         _fail(known)
+    else:
+        sys.exit(code)
 
 
 def _fail(error: CallsheetError) -> None:

@@ -101,6 +101,22 @@ def test_what_is_wrong_with_a_key_is_said_before_anything_is_asked(project: Make
     assert callsheet("balance", CALLSHEET_API_KEY=f" {made.backlot.api_key} ").returncode == 0
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["run", "batch.yaml", "--first", "0"], ["'--first'", "greater than or equal to 1", "run --help"]),
+        (["run", "batch.yaml", "--frist", "1"], ["--frist", "--first", "callsheet run --help"]),
+        (["quote"], ["CONFIG", "callsheet quote --help"]),
+        (["rnu"], ["rnu", "'run'", "callsheet --help"]),
+    ],
+)
+def test_a_wrong_command_line_is_an_error_as_any_other(words: list[str], said: list[str]) -> None:
+    """Programs get it as JSON, people in two lines."""
+    refused(callsheet(*words), *said)
+    answer = json.loads(callsheet(*words, "--json").stdout)
+    assert all(text in answer["error"] + answer["hint"] for text in said)
+
+
 def test_models_and_balance_need_no_config(project: Make) -> None:
     project()
     listed = callsheet("models")
