@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from callsheet.errors import LedgerError, LedgerUnavailable
-from callsheet.ledger import journal, queries, running_totals
+from callsheet.ledger import journal, queries, running_totals, stories
 from callsheet.ledger.doubts import settle
 from callsheet.ledger.journal import Journal
 from callsheet.ledger.ledger import Ledger
@@ -203,6 +203,28 @@ async def test_an_answer_counts_more_than_a_doubt_and_a_persons_decision_about_i
         totals = await third.read(running_totals.of_batch)
         assert (totals.spent, totals.in_doubt_exposure) == (Decimal("0.04"), 0)
         assert files_in(spool) == []
+
+
+@pytest.mark.parametrize("charged", [True, False])
+async def test_a_video_whose_answer_came_after_it_was_settled_may_be_settled_again(
+    url: str, spool: Path, charged: bool
+) -> None:
+    """The answer says that it was accepted; later the service does not know it."""
+    with other_run(url, "b", str(spool), "30") as sleeper:
+        sleeper.do("reserve video", "intend video")
+        change(url, host="elsewhere", lease_until=LONG_AGO)
+        async with buyer(url) as second:
+            await second.write(settle, await second.read(queries.doubts), charged=False, by="ada", why=None)
+            await second.end_run()
+        assert "refuses the step" in sleeper.ask("pending video")
+    async with buyer(url, journal=spool) as third:
+        [video], _ = await third.adopted()
+        await third.doubt(video, "not found")
+        await third.end_run()
+        await third.write(settle, await third.read(queries.doubts), charged=charged, by="bob", why=None)
+        assert await state_of(third, VIDEO) is (State.LOST if charged else State.FAILED)
+        [story] = await third.read(lambda *batch: stories.stories(*batch, "video"))
+        assert story.decision and (story.decision.charged, story.decision.settled_by) == (charged, "bob")
 
 
 async def test_both_answers_count_where_a_job_was_bought_again_before_the_first_one_was_read(
