@@ -195,11 +195,11 @@ class Run:
         Returns:
             Whether it is paid for; if not, its id is another job's, and this one is in doubt.
         """
-        key, carried = self.settings.storage.key, {}
+        key, carried = self.settings.storage.key, dict[str, Any]()
         if carried_columns(key):
-            carried = await self.ledger.read(
-                lambda connection, _: queries.carried(connection, attempt.job_key)
-            )
+            keys = [attempt.job_key]
+            asked = await self.ledger.read(lambda connection, _: queries.asked_for(connection, keys))
+            _, carried = asked[attempt.job_key]
         names = [
             name_in_store(
                 key,

@@ -5,6 +5,7 @@ Run them with `Ledger.read`. Nothing here writes.
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -178,10 +179,11 @@ def _is_charged(batch: str) -> sa.ColumnElement[bool]:
     return sa.and_(attempts.c.batch == batch, by_service, known)
 
 
-def carried(connection: sa.Connection, job_key: str) -> dict[str, Any]:
-    """The carried cells of a job's row."""
-    query = sa.select(attempts.c.carried).where(attempts.c.job_key == job_key).limit(1)
-    return connection.scalar(query) or {}
+def asked_for(connection: sa.Connection, keys: Sequence[str]) -> dict[str, tuple[dict[str, Any], Any]]:
+    """By job: the request as it was sent, and the carried columns; of some thousand jobs at the most."""
+    query = sa.select(attempts.c.job_key, attempts.c.request, attempts.c.carried)
+    rows = connection.execute(query.where(attempts.c.job_key.in_(keys)).order_by(attempts.c.attempt))
+    return {key: (json.loads(request), carried) for key, request, carried in rows}
 
 
 def unfinished(connection: sa.Connection, batch: str, run_id: str) -> tuple[list[Attempt], list[File]]:
