@@ -20,7 +20,7 @@ from tests.waiting import LONGEST, wait_until
 
 
 def rows(count: int, image: dict[str, str] = IMAGE) -> dict[str, tuple[dict[str, str], str]]:
-    return {f"image-{n}": ({"prompt": f"image-{n}", **image}, "stored") for n in range(count)}
+    return {f"image-{n}": ({"prompt": f"image-{n}", "shelf": "7", **image}, "stored") for n in range(count)}
 
 
 ROWS = rows(60)
@@ -102,7 +102,8 @@ def assert_only_known_jobs_are_bought(made: KilledBatch) -> None:
 def test_a_ledger_that_is_taken_away_ends_the_run_and_when_it_is_back_the_next_one_finishes(
     new_batch: MakeBatch, files: list[str]
 ) -> None:
-    made = new_batch(ROWS)
+    """What was on the wire is answered, and kept: also where a file's name needs what only the ledger has."""
+    made = new_batch(ROWS, storage={"key": "{shelf}/{row_id}-{sample}-{index}.{ext}"})
     out, elsewhere = made.sqlite.parent, made.folder / "elsewhere"
     elsewhere.mkdir()
     away = {"files": [str(out / name) for name in files], "to": str(elsewhere)}
@@ -112,6 +113,8 @@ def test_a_ledger_that_is_taken_away_ends_the_run_and_when_it_is_back_the_next_o
     if "ledger.db" in files:
         for name in files:
             (elsewhere / name).replace(out / name)
+    known = made.known()
+    assert {known[each.prompt]["state"] for each in made.service.bought()} <= {"generated", "stored"}
     finish(made)
 
 
