@@ -15,7 +15,7 @@ import pytest
 import sqlalchemy as sa
 
 from callsheet.errors import LedgerError
-from callsheet.ledger import approvals, frames, queries, running_totals
+from callsheet.ledger import approvals, frames, queries, running_totals, stories
 from callsheet.ledger.approvals import Approval, Decision, Place, Question
 from callsheet.ledger.doubts import settle
 from callsheet.ledger.journal import Journal
@@ -145,6 +145,8 @@ async def test_what_the_ledger_cannot_hold_leaves_the_others_in_its_commit_alone
     assert [type(end) for end in ends] == [type(None), LedgerError, type(None)]
     states = [await state_of(ledger, job(name)) for name in "abc"]
     assert states == [State.FAILED, State.SUBMITTING, State.FAILED]
+    with pytest.raises(LedgerError, match="no ledger can have"):
+        await ledger.read(lambda *of: stories.stories(*of, "typed as Latin-1: \udcff"))
 
 
 async def test_nobody_can_say_what_an_unpriced_job_has_cost(ledger: Ledger) -> None:
