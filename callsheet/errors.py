@@ -29,7 +29,7 @@ The whole tree:
     └── ServiceError              a request to the service did not succeed
         ├── NotSent               the request never left: nothing happened, try again
         ├── MaybeSent             the request left, and no readable answer came: it may have been carried out
-        └── Refusal               the service answered with an error (status, code, param)
+        └── Refusal               the service answered with an error (status, code)
             ├── InvalidApiKey         401
             ├── QuotaExceeded         402
             ├── NotFound              404 not_found
@@ -54,11 +54,9 @@ class CallsheetError(Exception):
     Attributes:
         exit_code: the exit code of the command that the error ends. From an open run, which may have bought
             something, an error with 2 leaves with 3 instead (`session.open_run`).
-        reason: the `stop_reason` of `run --json`; only a `Stop` has one that the contract lists.
     """
 
     exit_code = 2
-    reason = "error"
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message)
@@ -79,9 +77,13 @@ class InputError(CallsheetError):
 
 
 class Stop(CallsheetError):
-    """An orderly early end. Nothing is lost: the same command goes on later."""
+    """An orderly early end. Nothing is lost: the same command goes on later.
+
+    `reason` is the `stop_reason` of `run --json`.
+    """
 
     exit_code = 4
+    reason: str
 
 
 class BudgetReached(Stop):
@@ -236,19 +238,15 @@ class Refusal(ServiceError):
     Attributes:
         status: the HTTP status.
         code: the service's code; `http_<status>` where the answer had none.
-        param: the offending parameter, where the service names one.
         date: the service's clock when it answered (`Date`), in Unix seconds; None where missing.
     """
 
     date: float | None = None
 
-    def __init__(
-        self, message: str, *, status: int, code: str = "", param: str | None = None, hint: str = ""
-    ) -> None:
+    def __init__(self, message: str, *, status: int, code: str = "", hint: str = "") -> None:
         super().__init__(message, hint=hint)
         self.status = status
         self.code = code or f"http_{status}"
-        self.param = param
         self.exit_code = 4 if status in (401, 402, 429) or status >= 500 else 2
 
 

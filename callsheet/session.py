@@ -9,7 +9,7 @@ import asyncio
 import signal
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from decimal import Decimal
@@ -189,21 +189,26 @@ class Run:
         for file in files:
             self.files.put(file)
 
-    async def keep(self, attempt: Attempt, generation: Generation) -> bool:
+    async def keep(
+        self, attempt: Attempt, generation: Generation, carried: Mapping[str, Any] | None = None
+    ) -> bool:
         """Writes a paid generation into the ledger, and gives its files, each under a name in storage, on.
+
+        `carried` are the job's carried columns, which a name may need. Without them the ledger is read, and
+        where that fails, the answer is lost: so only a video is without, which can be asked for again.
 
         Returns:
             Whether it is paid for; if not, its id is another job's, and this one is in doubt.
         """
-        key, carried = self.settings.storage.key, {}
-        if carried_columns(key):
-            carried = await self.ledger.read(
-                lambda connection, _: queries.carried(connection, attempt.job_key)
-            )
+        key = self.settings.storage.key
+        if carried is None and carried_columns(key):
+            keys = [attempt.job_key]
+            asked = await self.ledger.read(lambda connection, _: queries.asked_for(connection, keys))
+            _, carried = asked[attempt.job_key]
         names = [
             name_in_store(
                 key,
-                carried,
+                carried or {},
                 batch=self.settings.batch,
                 row_id=attempt.row_id,
                 sample=attempt.sample,
@@ -287,13 +292,20 @@ async def open_run(
         try:
             for other in await ledger.others():
                 note(f"another run of this batch is at work: {other.line()}")
+            learned = await ledger.learned(client.base_url)
+            limits = AccountLimits(
+                image_rpm=settings.limits.image_rpm,
+                video_rpm=settings.limits.video_rpm,
+                concurrency=settings.limits.concurrency,
+                remembered=Learned(**learned) if learned else None,
+            )
             run = Run(
                 settings,
                 bounds,
                 client,
                 ledger,
                 store,
-                await _limits(settings, ledger, client.base_url),
+                limits,
                 Spool(spool),
                 Breaker(settings.stop_after, client.balance, note, client.backoff),
                 Downloads(bounds.downloads),
@@ -330,16 +342,6 @@ def may_have_bought(error: BaseException) -> None:
             may_have_bought(each)
     elif isinstance(error, CallsheetError) and error.exit_code == 2:
         error.exit_code = 3
-
-
-async def _limits(settings: Settings, ledger: Ledger, service: str) -> AccountLimits:
-    known = await ledger.learned(service)
-    return AccountLimits(
-        image_rpm=settings.limits.image_rpm,
-        video_rpm=settings.limits.video_rpm,
-        concurrency=settings.limits.concurrency,
-        remembered=Learned(**known) if known else None,
-    )
 
 
 async def _keep_lease(ledger: Ledger) -> None:

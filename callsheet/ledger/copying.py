@@ -34,14 +34,14 @@ def back_up(url: str, to: Path) -> dict[str, int]:
     partial = to.with_name(f".{to.name}.partial")
     _remove(partial)
     try:
-        counts = copy(url, f"sqlite:///{partial}")
+        counts = copy(url, sa.URL.create("sqlite", database=str(partial)))
         partial.rename(to)
     finally:
         _remove(partial)
     return counts
 
 
-def copy(url: str, to: str) -> dict[str, int]:
+def copy(url: str, to: str | sa.URL) -> dict[str, int]:
     """Copies a ledger as it is at this moment into an empty database, and compares them; both are URLs.
 
     Returns:
@@ -77,7 +77,7 @@ def move(url: str, to: str) -> dict[str, int]:
 
 
 @contextmanager
-def _opened(url: str, to: str) -> Iterator[tuple[sa.Engine, sa.Engine]]:
+def _opened(url: str, to: str | sa.URL) -> Iterator[tuple[sa.Engine, sa.Engine]]:
     """A ledger, and the empty database for its copy."""
     check_exists(url)
     original, other = open_engine(url), open_engine(to)

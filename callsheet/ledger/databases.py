@@ -42,7 +42,7 @@ _TO_CHECK = {
 }
 
 
-def open_engine(url: str, busy: float = BUSY) -> sa.Engine:
+def open_engine(url: str | sa.URL, busy: float = BUSY) -> sa.Engine:
     """Opens the ledger's database; creates the tables in a new one.
 
     A transaction that only reads is begun on a connection with the execution option `reading=True`. A write
@@ -133,7 +133,7 @@ def _reason(error: BaseException) -> str:
     return next(iter(str(error.__cause__ or error).splitlines()), type(error).__name__)
 
 
-def _address(url: str) -> sa.URL:
+def _address(url: str | sa.URL) -> sa.URL:
     """The parsed URL. Messages do not repeat it, because it may have a password."""
     try:
         address = sa.make_url(url)

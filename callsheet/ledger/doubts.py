@@ -109,8 +109,10 @@ def settle(
         decision["error_message"] = f"{doubt.what.rstrip('.')}; settled as {verb} by {by}"
         decision["finished_at"] = row["finished_at"] or now
         writing.change(connection, [(row, decision)])
-        settled = record | {"job_key": doubt.job_key, "attempt": doubt.attempt}
-        connection.execute(settlements.insert(), settled)
+        # It may be settled a second time, where an answer came after the first and is in doubt in its turn.
+        settled = {"job_key": doubt.job_key, "attempt": doubt.attempt}
+        connection.execute(settlements.delete().filter_by(**settled))
+        connection.execute(settlements.insert(), settled | record)
 
 
 def login() -> str:

@@ -216,20 +216,20 @@ def _passed(when: str, groups: Sequence[_Group]) -> None:
 
 @contextmanager
 def explain_values() -> Iterator[None]:
-    """For changes in a transaction or a savepoint: an error that their values caused, in words.
+    """For work in a transaction or a savepoint: an error that its values caused, in words.
 
     Raises:
-        LedgerError: the values cannot be stored.
+        LedgerError: the values can be in no ledger.
     """
     try:
         yield
     except Exception as error:
         if isinstance(error, CallsheetError) or not _is_about_values(error):
             raise
-        raise LedgerError(f"the ledger cannot store this: {error.__cause__ or error}") from error
+        raise LedgerError(f"this is a value that no ledger can have: {error.__cause__ or error}") from error
 
 
 def _is_about_values(error: Exception) -> bool:
     if isinstance(error, sa.exc.DBAPIError):
         return isinstance(error, sa.exc.IntegrityError | sa.exc.DataError)
-    return isinstance(error, sa.exc.StatementError | ValueError | ArithmeticError)
+    return isinstance(error, sa.exc.StatementError | UnicodeError | OverflowError)

@@ -70,10 +70,9 @@ def enter(
     connection.execute(run)
 
 
-def known(connection: sa.Connection, batch: str, run_ids: Collection[str]) -> set[str]:
-    """Those of the runs that are the batch's in this ledger, alive or not."""
-    query = sa.select(runs.c.id).where(runs.c.batch == batch, runs.c.id.in_(run_ids))
-    return set(connection.scalars(query))
+def known(connection: sa.Connection, batch: str) -> set[str]:
+    """Every run of the batch in this ledger, alive or not."""
+    return set(connection.scalars(sa.select(runs.c.id).where(runs.c.batch == batch)))
 
 
 def alive(connection: sa.Connection, batch: str | None = None) -> list[Any]:

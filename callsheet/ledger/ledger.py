@@ -34,7 +34,7 @@ from callsheet.ledger import (
 )
 from callsheet.ledger.claims import Reservation, SpendingLimit, Wall
 from callsheet.ledger.databases import BUSY, explained, open_engine
-from callsheet.ledger.group_commit import GroupCommit
+from callsheet.ledger.group_commit import GroupCommit, explain_values
 from callsheet.ledger.journal import Journal, PaidAnswer
 from callsheet.ledger.media import FileEnd
 from callsheet.ledger.policy import Policy
@@ -366,7 +366,7 @@ class Ledger:
 
     async def _looked(self, query: Callable[[sa.Connection, str], T], *, reading: bool) -> T:
         def work() -> T:
-            with explained(), self._engine.connect() as connection:
+            with explained(), explain_values(), self._engine.connect() as connection:
                 return query(connection.execution_options(reading=reading), self.batch)
 
         return await self._commits.tried(work)

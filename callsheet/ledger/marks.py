@@ -6,7 +6,6 @@ A file is one of an attempt of this batch, also where another batch's file stand
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -23,9 +22,6 @@ from callsheet.records import six_decimals
 
 FILE = ["job_key", "attempt", "index"]
 """The columns that say which file it is."""
-
-CHECK = "check:"
-"""What the name of a check that decides begins with."""
 
 
 class MediaDecision(StrEnum):
@@ -128,7 +124,7 @@ def found(connection: sa.Connection, batch: str, findings: Sequence[Finding]) ->
     for check in sorted({one.rejected_by for one in rejected}):
         of_it = [one for one in rejected if one.rejected_by == check]
         said = [Mark(one.file, MediaDecision.REJECTED, "; ".join(one.flags) or None) for one in of_it]
-        mark(connection, batch, said, CHECK + check)
+        mark(connection, batch, said, f"check:{check}")
     return rejected
 
 
@@ -158,13 +154,6 @@ def unchecked(connection: sa.Connection, batch: str) -> pl.DataFrame:
     )
     names = (*FILE, "run_id", "row_id", "sample", "model", "url", "mime_type", "sha256")
     return queries.stored_files(connection, batch, names, ~sa.exists().where(seen))
-
-
-def requests(connection: sa.Connection, keys: Sequence[str]) -> dict[str, tuple[dict[str, Any], Any]]:
-    """By job: the request as it was sent, and the carried columns; of some thousand jobs at the most."""
-    query = sa.select(attempts.c.job_key, attempts.c.request, attempts.c.carried)
-    rows = connection.execute(query.where(attempts.c.job_key.in_(keys)).order_by(attempts.c.attempt))
-    return {key: (json.loads(request), carried) for key, request, carried in rows}
 
 
 def hashes(connection: sa.Connection, batch: str) -> list[tuple[str, str]]:

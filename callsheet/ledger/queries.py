@@ -5,6 +5,7 @@ Run them with `Ledger.read`. Nothing here writes.
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -32,12 +33,12 @@ no file of. Of an image in doubt there is nothing to ask, even where it has an i
 IS_ESTIMATED = attempts.c.cost_source.in_((CostSource.COMPUTED, CostSource.QUOTED))
 """Attempts of which the cost is not the service's word."""
 
-_OF_ONE_JOB = sa.and_(attempts.c.job_key == media.c.job_key, attempts.c.attempt == media.c.attempt)
 _HAS_ENDED = sa.or_(media.c.stored_at.is_not(None), media.c.lost_at.is_not(None))
 FILES_OF = sa.and_(
     sa.func.coalesce(attempts.c.reused_key, attempts.c.job_key) == media.c.job_key,
     sa.func.coalesce(attempts.c.reused_attempt, attempts.c.attempt) == media.c.attempt,
 )
+"""Joins attempts with their files; where another batch's files stand for an attempt's own, with those."""
 
 
 def of_jobs(keys: Sequence[str]) -> Iterator[sa.ColumnElement[bool]]:
@@ -178,10 +179,11 @@ def _is_charged(batch: str) -> sa.ColumnElement[bool]:
     return sa.and_(attempts.c.batch == batch, by_service, known)
 
 
-def carried(connection: sa.Connection, job_key: str) -> dict[str, Any]:
-    """The carried cells of a job's row."""
-    query = sa.select(attempts.c.carried).where(attempts.c.job_key == job_key).limit(1)
-    return connection.scalar(query) or {}
+def asked_for(connection: sa.Connection, keys: Sequence[str]) -> dict[str, tuple[dict[str, Any], Any]]:
+    """By job: the request as it was sent, and the carried columns; of some thousand jobs at the most."""
+    query = sa.select(attempts.c.job_key, attempts.c.request, attempts.c.carried)
+    rows = connection.execute(query.where(attempts.c.job_key.in_(keys)).order_by(attempts.c.attempt))
+    return {key: (json.loads(request), carried) for key, request, carried in rows}
 
 
 def unfinished(connection: sa.Connection, batch: str, run_id: str) -> tuple[list[Attempt], list[File]]:
@@ -263,5 +265,5 @@ def file_of(row: Mapping[Any, Any], attempt: Attempt) -> File:
 
 def _files(connection: sa.Connection, *which: sa.ColumnElement[bool]) -> list[File]:
     others = [column for column in attempts.c if column.name not in media.c]
-    query = sa.select(media, *others).join(attempts, _OF_ONE_JOB).where(*which)
+    query = sa.select(media, *others).join(attempts, FILES_OF).where(*which)
     return [file_of(row, attempt_of(row)) for row in connection.execute(query).mappings()]

@@ -13,10 +13,9 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from callsheet.ledger.tables import Money, attempts, totals
+from callsheet.ledger.tables import AMOUNTS, Money, attempts, totals
 from callsheet.records import State, Totals
 
-_AMOUNTS = ("quoted", "reserved", "in_flight", "in_doubt", "spent")
 _SENT = totals.c.in_flight + totals.c.in_doubt + totals.c.spent
 
 
@@ -24,7 +23,7 @@ def of_batch(connection: sa.Connection, batch: str) -> Totals:
     """The batch so far: jobs by state, and money."""
     newest = sa.and_(attempts.c.batch == batch, ~attempts.c.superseded)
     counts = sa.select(attempts.c.state, sa.func.count()).where(newest).group_by(attempts.c.state)
-    sums = (total(totals.c[name]).label(name) for name in _AMOUNTS)
+    sums = (total(totals.c[name]).label(name) for name in AMOUNTS)
     money = connection.execute(sa.select(*sums).where(totals.c.batch == batch)).one()
     return Totals(
         states={State(state): count for state, count in connection.execute(counts)},

@@ -20,7 +20,6 @@ from callsheet.ledger.tables import attempts, media, settlements
 from callsheet.records import State, dollars
 
 _KEY = re.compile("[0-9a-f]{8,64}")
-_AT_ONCE = 500  # stories that are read in one statement
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,15 +123,10 @@ def of_jobs(connection: sa.Connection, keys: Sequence[str]) -> list[Story]:
 
 
 def failures(connection: sa.Connection, batch: str, most: int | None = None) -> Iterator[Story]:
-    """The newest attempt of every job that has failed, or of the first so many, in order of submission.
-
-    The keys of all are in memory at once, and the stories of some hundreds.
-    """
+    """The newest attempt of every job that has failed, or of the first so many, in order of submission."""
     order = (attempts.c.submitted_at, attempts.c.job_key)
     failed = sa.select(attempts.c.job_key).where(_has_failed(batch)).order_by(*order).limit(most)
-    keys = connection.scalars(failed).all()
-    for start in range(0, len(keys), _AT_ONCE):
-        these = attempts.c.job_key.in_(keys[start : start + _AT_ONCE])
+    for these in queries.of_jobs(connection.scalars(failed).all()):
         yield from _told(connection, sa.and_(these, ~attempts.c.superseded), *order)
 
 

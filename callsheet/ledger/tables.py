@@ -156,18 +156,18 @@ media = sa.Table(
     sa.Index("media_by_folded_name", "storage", "folded_name", unique=True),
 )
 
-# What the attempts of a batch come to that were sent on one day (`writing.py` keeps it). Of those that are
-# reserved, in flight or in doubt the quotes count, of the others the costs.
+AMOUNTS = ("quoted", "reserved", "in_flight", "in_doubt", "spent")
+"""What a row of `totals` adds up: the quotes of all jobs, whatever became of them; the quotes of the attempts
+that are reserved, in flight or in doubt; and the costs of the others.
+"""
+
+# What the attempts of a batch come to that were sent on one day (`writing.py` keeps it).
 totals = sa.Table(
     "totals",
     metadata,
     sa.Column("batch", sa.Text, primary_key=True),
     sa.Column("day", sa.String(10), primary_key=True),  # the UTC day of submission; empty before it
-    sa.Column("quoted", Money, nullable=False),  # of all jobs, whatever became of them
-    sa.Column("reserved", Money, nullable=False),
-    sa.Column("in_flight", Money, nullable=False),
-    sa.Column("in_doubt", Money, nullable=False),
-    sa.Column("spent", Money, nullable=False),
+    *(sa.Column(name, Money, nullable=False) for name in AMOUNTS),
 )
 
 # The service that a batch belongs to, and the catalogue's entries of the models that it bought last, by id.

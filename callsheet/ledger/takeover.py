@@ -10,7 +10,7 @@ cannot be, nothing is bought before a person has said what to do.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any, NamedTuple
@@ -112,7 +112,7 @@ def take_over(
     the tries before have `taken`: all of that is returned, as far as it is the run's.
     """
     before = _keys(*queries.unfinished(connection, owner.batch, owner.run_id))
-    known = leases.known(connection, owner.batch, [journal.run_id for journal in journals])
+    known = leases.known(connection, owner.batch)
     recovered = _take_over(connection, owner, [one for one in journals if one.run_id in known])
     videos, files = queries.unfinished(connection, owner.batch, owner.run_id)
     taken.keys |= _keys(videos, files) - before
@@ -129,7 +129,7 @@ def _keys(videos: Sequence[Attempt], files: Sequence[File]) -> set[Key]:
 
 
 def _take_over(connection: sa.Connection, owner: Owner, journals: Sequence[Left]) -> Recovered:
-    reader = _Reader(connection, owner, [journal.run_id for journal in journals])
+    reader = _Reader(connection, owner)
     recovered: list[Left] = []
     notes: list[str] = []
     unknown: list[str] = []
@@ -152,11 +152,11 @@ def _of_unknown_run(journal: Left, reasons: Sequence[str]) -> str:
 
 
 class _Reader:
-    """Reads the journals of some runs into the ledger."""
+    """Reads journals into the ledger."""
 
-    def __init__(self, connection: sa.Connection, owner: Owner, run_ids: Collection[str]) -> None:
+    def __init__(self, connection: sa.Connection, owner: Owner) -> None:
         self._connection, self._owner = connection, owner
-        self._known = leases.known(connection, owner.batch, run_ids)
+        self._known = leases.known(connection, owner.batch)
         self._alive = {run.id for run in leases.alive(connection, owner.batch)} - {owner.run_id}
 
     def is_left(self, journal: Left) -> bool:

@@ -19,7 +19,7 @@ import sqlalchemy as sa
 from callsheet.ledger import approvals, media, services, writing
 from callsheet.ledger.claims import Room, SpendingLimit, Wall
 from callsheet.ledger.journal import PaidAnswer
-from callsheet.ledger.policy import UNKNOWN_STATUS
+from callsheet.ledger.policy import CHARGED, NOT_CHARGED, UNKNOWN_STATUS
 from callsheet.ledger.tables import attempts
 from callsheet.ledger.writing import Values, is_made, key_of, move
 from callsheet.records import Attempt, File, State
@@ -113,8 +113,9 @@ def recover(connection: sa.Connection, run_id: str, answer: PaidAnswer, submitte
     row = writing.found(connection, [answer.attempt.job_key])[key_of(answer.attempt)]
     taken_over: Values = {"run_id": run_id, "submitted_at": submitted_at}
     if same := _same_ids(connection, [answer]):
-        in_doubt = {"state": State.IN_DOUBT} | _of_end(_of_same_id(answer, same[0]))
-        writing.change(connection, [(row, taken_over | in_doubt)])
+        if row["error_code"] not in (CHARGED, NOT_CHARGED):  # it says nothing against what a person settled
+            in_doubt = {"state": State.IN_DOUBT} | _of_end(_of_same_id(answer, same[0]))
+            writing.change(connection, [(row, taken_over | in_doubt)])
         return
     state = State.GENERATED if answer.usage else State.PENDING
     writing.change(connection, [(row, taken_over | {"state": state} | _of_answer(answer))])

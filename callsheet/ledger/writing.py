@@ -20,7 +20,7 @@ import sqlalchemy as sa
 
 from callsheet.errors import LedgerError
 from callsheet.ledger import queries
-from callsheet.ledger.tables import attempts, totals
+from callsheet.ledger.tables import AMOUNTS, attempts, totals
 from callsheet.records import Attempt, State
 
 Values = dict[str, Any]
@@ -46,12 +46,11 @@ _THE_ATTEMPT = sa.and_(
 )
 _UPDATE = attempts.update().where(_THE_ATTEMPT)
 _DELETE = attempts.delete().where(_THE_ATTEMPT)
-_AMOUNTS = ("quoted", "reserved", "in_flight", "in_doubt", "spent")
 _ADD = (
     totals.update()
     .where(totals.c.batch == sa.bindparam("the_batch"), totals.c.day == sa.bindparam("the_day"))
     .values(
-        {name: totals.c[name] + sa.bindparam(f"more_{name}", type_=totals.c[name].type) for name in _AMOUNTS}
+        {name: totals.c[name] + sa.bindparam(f"more_{name}", type_=totals.c[name].type) for name in AMOUNTS}
     )
 )
 
@@ -178,7 +177,7 @@ def _by_columns(rows: Sequence[Values]) -> Iterable[list[Values]]:
 def _count(connection: sa.Connection, changes: Iterable[tuple[Values, Values]]) -> None:
     """Adds to the totals by how much attempts count more than before; one that is not there is empty."""
     differences: defaultdict[tuple[str, str], dict[str, Decimal]] = defaultdict(
-        lambda: dict.fromkeys(_AMOUNTS, Decimal(0))
+        lambda: dict.fromkeys(AMOUNTS, Decimal(0))
     )
     for before, after in changes:
         for attempt, sign in ((before, -1), (after, 1)):

@@ -51,7 +51,7 @@ def in_words(dearer: Sequence[Charge]) -> str:
 
 
 class Charges:
-    """Those of one run. `stop` says why the buying must end; None while it may go on.
+    """The charges of one run. `stop` says why the buying must end; None while it may go on.
 
     Args:
         most: what the run may spend in all, roundings apart; None where a limit of the budget says that.

@@ -88,11 +88,11 @@ class Turn:
         self._limits.lanes.refused(self._limits.now())
 
     def keep(self) -> None:
-        """Reports an accepted video: its lane stays taken after this turn, until `Limits.release`."""
+        """Reports an accepted video: its lane stays taken after this turn, until `AccountLimits.release`."""
         self.kept = True
 
     def end(self) -> None:
-        """Ends the turn; called once, by `Limits.turn`."""
+        """Ends the turn; called once, by `AccountLimits.turn`."""
         lanes = self._limits.lanes
         self._pace.end(self._sent_at, counts=self.counts)
         if self.counts:
@@ -162,7 +162,7 @@ class AccountLimits:
         finally:
             turn.end()
 
-    def adopt(self, n: int = 1) -> None:
+    def adopt(self, n: int) -> None:
         """Counts `n` lanes as taken: videos that an earlier run submitted and that are still pending."""
         self.lanes.in_use += n
         self.lanes.size = max(self.lanes.size, self.lanes.in_use)  # the service has accepted that many
@@ -170,8 +170,6 @@ class AccountLimits:
 
     def release(self) -> None:
         """Frees a kept or adopted lane: its video is finished."""
-        if not self.lanes.in_use:
-            raise ValueError("release() without a kept or adopted lane")
         self.lanes.in_use -= 1
         self.look()
 

@@ -18,7 +18,7 @@ import polars as pl
 
 from callsheet.config.settings import BatchSettings
 from callsheet.errors import LedgerError
-from callsheet.ledger import marks
+from callsheet.ledger import marks, queries
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.marks import FileKey, Finding
 from callsheet.plain_text import counted
@@ -126,7 +126,7 @@ class _Checking:
     async def _check(self, files: Sequence[dict[str, Any]]) -> None:
         """Checks some files, rows of `marks.unchecked`, and enters what is found."""
         keys = [file["job_key"] for file in files]
-        requests = await self.ledger.read(lambda connection, _: marks.requests(connection, keys))
+        requests = await self.ledger.read(lambda connection, _: queries.asked_for(connection, keys))
         looks = [self.thumbnails.look_at(file["sha256"], file["url"], file["mime_type"]) for file in files]
         found: list[tuple[dict[str, Any], Finding]] = []
         for file, look in zip(files, looks, strict=True):

@@ -144,7 +144,6 @@ def refusal(name: str, response: httpx.Response, *, api_key: str, hint: str = ""
             f"{name}: {text} ({status} {body.code}{param})",
             status=status,
             code=body.code,
-            param=body.param,
             hint=_NO_BALANCE if error_type is QuotaExceeded else "",
         )
     error.retry_after, error.date = _retry_after(headers), _unix(headers.get("date", ""))

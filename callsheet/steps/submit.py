@@ -248,13 +248,13 @@ class _Buyer:
             try:
                 body = await references.fill(job, endpoint_url=run.settings.storage.endpoint_url)
                 with anyio.CancelScope(shield=True):  # an answer is recorded, whatever happens meanwhile
-                    outcome = await self._send(attempt, body, turn, tries)
+                    outcome = await self._send(job, attempt, body, turn, tries)
             except InputError as error:  # of an image
                 run.halt(error)
         return outcome
 
     async def _send(
-        self, attempt: Attempt, body: Mapping[str, Any], turn: Turn, tries: Counter[Verdict]
+        self, job: Job, attempt: Attempt, body: Mapping[str, Any], turn: Turn, tries: Counter[Verdict]
     ) -> _End | float:
         """Sends one POST, and makes its answer durable."""
         run = self._run
@@ -279,7 +279,8 @@ class _Buyer:
         run.breaker.accepted()
         if attempt.type is ModelType.IMAGE:
             turn.answered(answered.rate)
-            return _End.BOUGHT if await run.keep(attempt, answered.value) else _End.IN_DOUBT
+            is_own = await run.keep(attempt, answered.value, job.carried)
+            return _End.BOUGHT if is_own else _End.IN_DOUBT
         turn.answered(accepted.rate)
         if same := await run.ledger.pending(attempt, accepted.value.id):
             run.doubts(attempt, same.what)

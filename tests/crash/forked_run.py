@@ -36,22 +36,7 @@ from callsheet.steps.batch import generate
 from tests.ledger.waits import set_waits
 
 
-def killer(point: str, nth: int) -> Callable[[str], None]:
-    """An observer that ends this process at the nth passing of a point."""
-    return at(point, nth, lambda: os.kill(os.getpid(), signal.SIGKILL))
-
-
-def mover(point: str, nth: int, files: list[str], to: str) -> Callable[[str], None]:
-    """An observer that moves files to another folder at the nth passing of a point."""
-
-    def move() -> None:
-        for file in map(Path, files):
-            file.rename(Path(to) / file.name)
-
-    return at(point, nth, move)
-
-
-def at(point: str, nth: int, do: Callable[[], None]) -> Callable[[str], None]:
+def at(point: str, nth: int, do: Callable[[], object]) -> Callable[[str], None]:
     """An observer that does something at the nth passing of a point."""
     passings = itertools.count(1)
 
@@ -62,25 +47,21 @@ def at(point: str, nth: int, do: Callable[[], None]) -> Callable[[str], None]:
     return observe
 
 
-def recorder(path: Path) -> Callable[[str], None]:
-    """An observer that writes down every point that is passed."""
-
-    def observe(passed: str) -> None:
-        with path.open("a") as file:
-            file.write(f"{passed}\n")
-
-    return observe
-
-
 def main(folder: str, kill: Any = None, move: Any = None, record: str = "", **more: Any) -> int:
     """Carries out the request; returns the exit code if it is let live."""
     os.chdir(folder)
     if kill:
-        failpoints.observer = killer(**kill)
+        failpoints.observer = at(**kill, do=lambda: os.kill(os.getpid(), signal.SIGKILL))
     elif move:
-        failpoints.observer = mover(**move)
+        files, to = map(Path, move.pop("files")), Path(move.pop("to"))
+        failpoints.observer = at(**move, do=lambda: [file.rename(to / file.name) for file in files])
     elif record:
-        failpoints.observer = recorder(Path(record))
+
+        def write(passed: str) -> None:
+            with Path(record).open("a") as file:
+                file.write(f"{passed}\n")
+
+        failpoints.observer = write
     if size := more.get("file_size"):
         resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
     backoff = Backoff(first=more.get("backoff", 0.01))

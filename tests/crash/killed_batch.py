@@ -124,22 +124,8 @@ class KilledBatch:
         return self.folder / "out/ledger.db"
 
     def run(self, *, kill_after: float | None = None, **request: Any) -> int:
-        """Runs the batch in a forked process (`forked_run`); its exit code, -9 where it was killed.
-
-        Args:
-            kill_after: it is killed from outside after so many seconds.
-            request: what happens to it.
-        """
-        words = ("-m", "tests.crash.forked_run", json.dumps({"folder": str(self.folder), **request}))
-        streams = {"env": os.environ | self.environment, "cwd": ROOT}
-        with (
-            (self.folder / "run.log").open("a") as log,
-            forks().start(*words, stdout=log, stderr=log, **streams) as process,
-        ):
-            if kill_after is not None:
-                time.sleep(kill_after)
-                process.kill()
-            code = process.wait()
+        """Runs the batch in a forked process; its exit code."""
+        code = forked_run(self.folder, request, os.environ | self.environment, kill_after)
         if code == -9:
             if self.postgresql:
                 wait_for_backends(self.postgresql)
@@ -234,6 +220,26 @@ class KilledBatch:
         spent = sum((row["cost"] or 0 for row in ledger.values()), Decimal(0))
         total = sum((each.cost for each in bought if each.state == "completed"), Decimal(0))
         assert spent + doubted == total
+
+
+def forked_run(
+    folder: Path, request: dict[str, Any], environment: dict[str, str], kill_after: float | None = None
+) -> int:
+    """Runs a batch in a forked process (`forked_run.py`); its exit code, -9 where it was killed.
+
+    Args:
+        request: what happens to it.
+        kill_after: it is killed from outside after so many seconds.
+    """
+    words = ("-m", "tests.crash.forked_run", json.dumps({"folder": str(folder), **request}))
+    with (
+        (folder / "run.log").open("a") as log,
+        forks().start(*words, stdout=log, stderr=log, env=environment, cwd=ROOT) as process,
+    ):
+        if kill_after is not None:
+            time.sleep(kill_after)
+            process.kill()
+        return process.wait()
 
 
 def read_sqlite(path: Path) -> list[dict[str, Any]]:

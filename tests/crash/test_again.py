@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.conftest import Project
+from tests.crash.killed_batch import forked_run
 from tests.flows.test_again import images, reject_all, samples
 from tests.long_form import mostly_soak
-from tests.servers.forks import ROOT, forks
 
 Make = Callable[..., Project]
 UNSENT = ("before ledger.reserve", "after ledger.reserve", "before ledger.submitting")
@@ -33,14 +31,8 @@ def rejected(project: Make) -> Project:
 
 def killed(made: Project, point: str) -> None:
     """The first purchase of a run comes to this point, where the run is killed."""
-    request: dict[str, Any] = {"folder": str(made.folder), "kill": {"point": point, "nth": 1}}
-    log = made.folder / "run.log"
-    words = ("-m", "tests.crash.forked_run", json.dumps(request))
-    with (
-        log.open("a") as file,
-        forks().start(*words, stdout=file, stderr=file, env=dict(os.environ), cwd=ROOT) as run,
-    ):
-        assert run.wait() == -9, log.read_text()
+    code = forked_run(made.folder, {"kill": {"point": point, "nth": 1}}, dict(os.environ))
+    assert code == -9, (made.folder / "run.log").read_text()
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.anyio
 NAMES = ("a", "ä", "z_1")
 
 
-def content(url: str) -> dict[str, list[str]]:
+def content(url: str | sa.URL) -> dict[str, list[str]]:
     """All rows of all tables, as text in no order."""
     engine = open_engine(url)
     with engine.connect() as connection:
@@ -115,10 +115,9 @@ def test_a_ledger_is_not_moved_while_a_run_is_at_work(url: str, empty: str) -> N
 
 def test_a_backup_is_one_whole_file(url: str, tmp_path: Path) -> None:
     asyncio.run(bought(url, "b"))
-    folder = tmp_path / "backups"
-    folder.mkdir()
-    back_up(url, folder / "monday.db")
-    assert [file.name for file in folder.iterdir()] == ["monday.db"]
-    assert content(f"sqlite:///{folder}/monday.db") == content(url)
+    file = tmp_path / "backups" / "what? 100%20 #1.db"  # any name, also one that reads otherwise in a URL
+    back_up(url, file)
+    assert [*file.parent.iterdir()] == [file]
+    assert content(sa.URL.create("sqlite", database=str(file))) == content(url)
     with pytest.raises(LedgerError, match="exists already"):
-        back_up(url, folder / "monday.db")
+        back_up(url, file)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from callsheet.errors import LedgerError, LedgerUnavailable
-from callsheet.ledger import journal, queries, running_totals
+from callsheet.ledger import journal, queries, running_totals, stories
 from callsheet.ledger.doubts import settle
 from callsheet.ledger.journal import Journal
 from callsheet.ledger.ledger import Ledger
@@ -94,20 +94,6 @@ async def dead_run(url: str, spool: Path) -> AsyncIterator[tuple[Attempt, Journa
         own = Journal(spool, ledger.run_id)
         yield image, own
         own.close()
-
-
-@pytest.mark.parametrize("cut", [1, 20, 200])
-async def test_a_last_line_that_was_cut_off_is_ignored(url: str, spool: Path, cut: int) -> None:
-    async with dead_run(url, spool) as (image, own):
-        own.append(answer(image))
-        own.append(answer(replace(image, job_key=VIDEO.key), "video"))
-    [path] = files_in(spool)
-    path.write_bytes(path.read_bytes()[:-cut])
-    async with buyer(url, journal=spool) as heir:
-        assert await state_of(heir, IMAGE) is State.GENERATED
-        whole = State.GENERATED if cut == 1 else State.IN_DOUBT
-        assert await state_of(heir, VIDEO) is whole
-        assert files_in(spool) == []
 
 
 async def test_a_line_that_is_damaged_keeps_the_file_and_is_reported(url: str, spool: Path) -> None:
@@ -205,6 +191,28 @@ async def test_an_answer_counts_more_than_a_doubt_and_a_persons_decision_about_i
         assert files_in(spool) == []
 
 
+@pytest.mark.parametrize("charged", [True, False])
+async def test_a_video_whose_answer_came_after_it_was_settled_may_be_settled_again(
+    url: str, spool: Path, charged: bool
+) -> None:
+    """The answer says that it was accepted; later the service does not know it."""
+    with other_run(url, "b", str(spool), "30") as sleeper:
+        sleeper.do("reserve video", "intend video")
+        change(url, host="elsewhere", lease_until=LONG_AGO)
+        async with buyer(url) as second:
+            await second.write(settle, await second.read(queries.doubts), charged=False, by="ada", why=None)
+            await second.end_run()
+        assert "refuses the step" in sleeper.ask("pending video")
+    async with buyer(url, journal=spool) as third:
+        [video], _ = await third.adopted()
+        await third.doubt(video, "not found")
+        await third.end_run()
+        await third.write(settle, await third.read(queries.doubts), charged=charged, by="bob", why=None)
+        assert await state_of(third, VIDEO) is (State.LOST if charged else State.FAILED)
+        [story] = await third.read(lambda *batch: stories.stories(*batch, "video"))
+        assert story.decision and (story.decision.charged, story.decision.settled_by) == (charged, "bob")
+
+
 async def test_both_answers_count_where_a_job_was_bought_again_before_the_first_one_was_read(
     url: str, spool: Path
 ) -> None:
@@ -269,6 +277,17 @@ def test_an_answer_reads_as_it_was_written(spool: Path) -> None:
         own.append(each)
     [left] = journal.left_in(spool)
     assert (left.run_id, list(left.answers), left.unreadable) == ("run", written, 0)
+
+
+@pytest.mark.parametrize(("cut", "rows"), [(1, ["a", "b"]), (20, ["a"]), (200, ["a"])])
+def test_a_last_line_that_was_cut_off_is_ignored(spool: Path, cut: int, rows: list[str]) -> None:
+    own = Journal(spool, "run")
+    for row in "ab":
+        own.append(answer(replace(ATTEMPT, row_id=row)))
+    [path] = files_in(spool)
+    path.write_bytes(path.read_bytes()[:-cut])
+    [left] = journal.left_in(spool)
+    assert (kept(spool), left.unreadable) == (rows, 0)
 
 
 def test_a_journal_that_grew_since_it_was_read_is_not_removed(spool: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 import sqlalchemy as sa
 
 from callsheet.errors import LedgerError
-from callsheet.ledger import approvals, frames, queries, running_totals
+from callsheet.ledger import approvals, frames, queries, running_totals, stories
 from callsheet.ledger.approvals import Approval, Decision, Place, Question
 from callsheet.ledger.doubts import settle
 from callsheet.ledger.journal import Journal
@@ -145,6 +145,8 @@ async def test_what_the_ledger_cannot_hold_leaves_the_others_in_its_commit_alone
     assert [type(end) for end in ends] == [type(None), LedgerError, type(None)]
     states = [await state_of(ledger, job(name)) for name in "abc"]
     assert states == [State.FAILED, State.SUBMITTING, State.FAILED]
+    with pytest.raises(LedgerError, match="no ledger can have"):
+        await ledger.read(lambda *of: stories.stories(*of, "typed as Latin-1: \udcff"))
 
 
 async def test_nobody_can_say_what_an_unpriced_job_has_cost(ledger: Ledger) -> None:
@@ -278,7 +280,10 @@ async def test_the_id_may_be_of_another_batch_of_the_service_and_not_of_another_
         assert doubt == SameGeneration(what)
 
 
-async def test_a_journal_with_the_id_of_another_row_leaves_its_job_in_doubt(url: str, spool: Path) -> None:
+@pytest.mark.parametrize("settled", [False, True])
+async def test_a_journal_with_the_id_of_another_row_leaves_its_job_in_doubt_or_as_it_was_settled(
+    url: str, spool: Path, settled: bool
+) -> None:
     async with buyer(url, service=HERE) as killed:
         first, second = await submitting(killed, job("a"), job("b"))
         await killed.generated(first, generation("x"), ["a.png"], "out")
@@ -286,8 +291,14 @@ async def test_a_journal_with_the_id_of_another_row_leaves_its_job_in_doubt(url:
         lines.append(answer(second, "x", service=HERE, ledger_id=killed.id))
         lines.close()
         await killed.end_run()
+    if settled:
+        async with buyer(url, service=HERE) as ledger:
+            doubts = await ledger.read(queries.doubts)
+            await ledger.write(settle, doubts, charged=True, by="ada", why=None)
     async with buyer(url, service=HERE, journal=spool) as ledger:
         [row] = [row for row in await ledger.read(reading.attempts) if row["row_id"] == "b"]
-        assert (row["state"], row["generation_id"]) == ("in_doubt", None)
-        assert "which row a has already" in row["error_message"]
+        assert (row["state"], row["generation_id"]) == ("lost" if settled else "in_doubt", None)
+        assert ("settled as charged" if settled else "which row a has already") in row["error_message"]
+        totals = await ledger.read(running_totals.of_batch)
+        assert (totals.spent, totals.exposure) == (Decimal("0.08" if settled else "0.04"), Decimal("0.08"))
         assert not files_in(spool)

@@ -5,7 +5,7 @@ That is a ledger that was restored from a backup, or lost, or shares the folder 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from decimal import Decimal
@@ -64,49 +64,39 @@ def answer(one: Job = PLAN, name: str = "image", **changes: Any) -> PaidAnswer:
     return journals.answer(attempt, name, **{"service": SERVICE} | changes)
 
 
-async def left_reserved(ledger: Ledger) -> None:
-    await reserve(ledger, IMAGE)
+async def die_after(ledger: Ledger, steps: str) -> None:
+    [(_, attempt)], _ = await reserve(ledger, IMAGE)
+    for step in steps.split():
+        match step:
+            case "sent":
+                await intend(ledger, attempt)
+            case "refused":
+                await ledger.failed(attempt, "server_error", "no")
+            case "doubtful":
+                await ledger.doubt(attempt, "cut off")
+            case "ended":
+                await ledger.end_run()
 
 
-async def free(ledger: Ledger) -> None:
-    await reserve(ledger, IMAGE)
-    await ledger.end_run()
-
-
-async def sent(ledger: Ledger) -> None:
-    await submitting(ledger, IMAGE)
-
-
-async def refused(ledger: Ledger) -> None:
-    [attempt] = await submitting(ledger, IMAGE)
-    await ledger.failed(attempt, "server_error", "no")
-
-
-async def doubtful(ledger: Ledger) -> None:
-    [attempt] = await submitting(ledger, IMAGE)
-    await ledger.doubt(attempt, "cut off")
-
-
-BEFORE: dict[str, tuple[Callable[[Ledger], Any] | None, int, str]] = {
-    "unknown": (None, 1, "0"),
-    "reserved by a dead run": (left_reserved, 1, "0"),
-    "free": (free, 1, "0"),
-    # Another request than the one that was answered: it may have been paid for, too.
-    "sent by a dead run": (sent, 2, "0.04"),
-    "refused": (refused, 2, "0"),
-    "in doubt": (doubtful, 2, "0.04"),
-}
-
-
-@pytest.mark.parametrize("before", BEFORE)
+@pytest.mark.parametrize(
+    ("before", "attempts", "in_doubt"),
+    [
+        (None, 1, "0"),
+        ("reserved", 1, "0"),
+        ("reserved ended", 1, "0"),
+        # Another request than the one that was answered: it may have been paid for, too.
+        ("reserved sent", 2, "0.04"),
+        ("reserved sent refused", 2, "0"),
+        ("reserved sent doubtful", 2, "0.04"),
+    ],
+)
 async def test_an_answer_is_taken_up_where_batch_row_and_request_match(
-    url: str, spool: Path, before: str
+    url: str, spool: Path, before: str | None, attempts: int, in_doubt: str
 ) -> None:
     """Whatever the ledger knows of the job. Its cost counts, its file is fetched, nobody buys it again."""
-    earlier, attempts, in_doubt = BEFORE[before]
-    if earlier:
+    if before:
         async with begun(url, None) as dead:
-            await earlier(dead)
+            await die_after(dead, before)
     await write_journal(url, spool, answer())
     notes: list[str] = []
     async with begun(url, spool, PLAN, job("other"), notes=notes) as ledger:
