@@ -132,6 +132,18 @@ def test_rows_that_are_no_batch_are_refused_in_words_and_cost_nothing(project: M
     assert spent(made) == 0
 
 
+def test_marks_that_are_none_are_refused_in_words(project: Make) -> None:
+    made = unnamed(project())
+    for marks, words in (
+        (["a"], r"marks: list is not a table"),
+        (pd.DataFrame({"row_id": ["a", 1], "decision": ["kept"] * 2}), "marks: cannot be read: .*row_id"),
+        (pa.table([["a"], ["b"]], names=["row_id"] * 2), "marks: there are two columns named 'row_id'"),
+        (pl.DataFrame({"row_id": ["a"], "decision": [["kept"]]}), "marks: a cell of decision has several"),
+    ):
+        with pytest.raises(InputError, match=words):
+            callsheet.review(made.config, marks)
+
+
 def test_a_wrong_row_is_a_reject_with_its_number(project: Make) -> None:
     made = unnamed(project())
     rows = pl.DataFrame({"prompt": ["x", "y"], "model": ["sketch-1", "no-such-model"]})
