@@ -70,3 +70,8 @@ def counted_states(states: Mapping[State, int], others: pl.DataFrame) -> Counter
     counted = Counter(states)
     counted.subtract(map(State, others.filter(~pl.col("state").is_in(MAY_COST))["state"]))
     return +counted
+
+
+def is_complete(states: Mapping[State, int], jobs: int, plan: Plan | None) -> bool:
+    """Whether all jobs that count are stored; a plan of which every row is rejected is not complete."""
+    return states.get(State.STORED, 0) >= jobs and not (plan and plan.rejected_rows and not plan.jobs)

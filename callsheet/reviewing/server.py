@@ -12,7 +12,6 @@ import socket
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, nullcontext
-from http import HTTPStatus
 from typing import Annotated, Any, NamedTuple
 
 import polars as pl
@@ -36,12 +35,12 @@ from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.marks import FileKey, Mark, MediaDecision
 from callsheet.ledger.policy import MAY_COST
 from callsheet.pricing.plan import PLAN, Plan, last_plan, work_folder
-from callsheet.records import State, Totals
+from callsheet.records import Totals
 from callsheet.report.contact_sheet import page
 from callsheet.report.contact_sheet.links import FOLDER, ServedLinks, local_path
 from callsheet.report.contact_sheet.sheet import ContactSheet
 from callsheet.report.contact_sheet.thumbnails import Thumbnails, thumbnail_name
-from callsheet.report.counts import counted_states, other_jobs
+from callsheet.report.counts import counted_states, is_complete, other_jobs
 from callsheet.report.sidecars import update_sidecars
 from callsheet.report.summary import ReviewResult, read_review
 from callsheet.reviewing.guard import Guard
@@ -75,19 +74,6 @@ class _Marks(BaseModel):
     marks: Annotated[list[_OneMark], Field(min_length=1, max_length=1_000)]
 
 
-class _Memory:
-    """The page's files, as a contact sheet writes them."""
-
-    def __init__(self) -> None:
-        self.files: dict[str, tuple[bytes, str]] = {}
-
-    async def write(self, name: str, data: bytes, mime_type: str, /) -> None:
-        self.files[name] = data, mime_type
-
-    def url_of(self, name: str, /) -> str:
-        return f"/{name}"
-
-
 class _Pages:
     """The page of a batch, made anew when the ledger, the plan or the thumbnails have changed."""
 
@@ -95,7 +81,7 @@ class _Pages:
         self._ledger = ledger
         self._settings = _with_cards(settings)
         self._thumbnails = Thumbnails(self._settings)
-        self._memory = _Memory()
+        self._files: dict[str, tuple[bytes, str]] = {}  # of the page: content and type
         self._one = asyncio.Lock()
         self._seen: object = None
         self._began = self._took = float("-inf")
@@ -105,10 +91,13 @@ class _Pages:
 
     async def file(self, name: str) -> tuple[bytes, str] | None:
         """One of the page's files, and its type; None where there is no such file."""
-        if name in (page.INDEX, page.SUMMARY) or not self._memory.files:
+        if name in (page.INDEX, page.SUMMARY) or not self._files:
             async with self._one:
                 await self._refresh()
-        return self._memory.files.get(name)
+        return self._files.get(name)
+
+    async def _put(self, name: str, content: bytes, mime_type: str) -> None:
+        self._files[name] = content, mime_type
 
     async def _refresh(self) -> None:
         if time.monotonic() - self._began < _SHARE * self._took:
@@ -121,7 +110,7 @@ class _Pages:
         plan = await asyncio.to_thread(last_plan, self._settings)
         sheet = ContactSheet(
             *(self._ledger, self._settings, plan, self._thumbnails),
-            store=self._memory,
+            put=self._put,
             links=ServedLinks(self._settings),
             interval=_INTERVAL,
         )
@@ -133,7 +122,7 @@ class _Pages:
         states = counted_states(now.totals.states, others)
         more = others.filter(pl.col("state").is_in(MAY_COST)).height
         jobs = plan.jobs + more if plan else states.total()
-        outcome = "complete" if states[State.STORED] == jobs else "partial"
+        outcome = "complete" if is_complete(states, jobs, plan) else "partial"
         return page.Header(
             outcome=None if now.at_work else outcome,
             jobs=jobs,
@@ -292,7 +281,7 @@ def _app(ledger: Ledger, settings: BatchSettings, pages: _Pages) -> Starlette:
             Route("/marks", newer),
             Route("/marks", mark, methods=["POST"]),
         ],
-        exception_handlers={HTTPException: _refused, CallsheetError: _failed},
+        exception_handlers={CallsheetError: _failed},
     )
 
 
@@ -346,12 +335,6 @@ def _made_at(settings: BatchSettings) -> int | None:
     """When the plan was written, for comparing; None where there is none."""
     path = work_folder(settings) / PLAN
     return path.stat().st_mtime_ns if path.exists() else None
-
-
-async def _refused(_: Request, error: Any) -> Response:
-    """Says why, in plain text: the error is an HTTPException."""
-    text = error.detail or HTTPStatus(error.status_code).phrase
-    return Response(text, error.status_code, media_type="text/plain")
 
 
 async def _failed(_: Request, error: Any) -> Response:

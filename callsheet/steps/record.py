@@ -26,7 +26,7 @@ from callsheet.ledger.policy import MAY_COST, Policy, policy_of
 from callsheet.pricing.not_in_ledger import check_report
 from callsheet.pricing.plan import last_plan
 from callsheet.records import ModelType, State
-from callsheet.report.contact_sheet.page import Header
+from callsheet.report.contact_sheet.page import INDEX, Header
 from callsheet.report.contact_sheet.sheet import ContactSheet, open_sheet
 from callsheet.report.counts import counted_states, left_to_buy, other_jobs, refreshed
 from callsheet.report.plots.plots import write_plots
@@ -58,7 +58,7 @@ async def record(run: Run, shown: AbstractAsyncContextManager[None] | None = Non
         )
         checking = background.create_task(_check(run, page))
         if page:
-            WATCHER.get().sheet(page.url)
+            WATCHER.get().sheet(store.url_of(INDEX))
         async with shown or nullcontext():
             await _show_progress(run)
         while not (checking.done() or run.interrupted):
@@ -72,7 +72,8 @@ async def record(run: Run, shown: AbstractAsyncContextManager[None] | None = Non
             header = Header.of(summary, run.plan, plots)
             wait_for = 0 if run.interrupted else run.bounds.thumbnails
             if await _is_written(page.finish(header, note, wait_for=wait_for)):
-                summary = replace(summary, details=replace(summary.details, contact_sheet=page.url))
+                details = replace(summary.details, contact_sheet=store.url_of(INDEX))
+                summary = replace(summary, details=details)
         summary = replace(summary, seconds=round(time.monotonic() - run.began, 3))
         with _nothing_lost():
             await write_summary(store, summary)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
+import httpx
 import pytest
 
+from callsheet.config.load import load
 from callsheet.report.summary import Summary
+from callsheet.reviewing.server import opened
 from callsheet.watch import WATCHER, LogWatcher, Progress
 from tests.conftest import Project
 from tests.servers.backlots import finish_videos
@@ -142,6 +146,15 @@ def test_a_batch_file_with_only_rejected_rows_is_not_complete_whatever_was_bough
     assert (summary.jobs, summary.rejected_rows, summary.outcome, summary.exit_code) == (0, 1, "partial", 3)
     assert summary.details.rejects.endswith("rejects.csv")
     assert "1 row rejected" in summary.line()
+
+    async def served() -> str:
+        async with (
+            opened(load(made.config)) as (app, _),
+            httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://review") as client,
+        ):
+            return (await client.get("/contact-sheet/data/summary.js")).text
+
+    assert '"outcome":"partial"' in asyncio.run(served()), "the served page says the same"
     made.rows(*images("a"))
     made.run()
     made.rows({"id": "a", "prompt": "x", "model": "no-such-model"})
