@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from enum import StrEnum
 
 import polars as pl
@@ -83,9 +83,9 @@ async def export(
     plan = await asyncio.to_thread(last_plan, settings)
     jobs = jobs_of(plan) if plan else None
     async with await Ledger.open(settings.ledger.url, settings.batch) as ledger:
-        with _named_as_option():
+        try:
             store = Store(to, endpoint_url=endpoint_url)
-            present = await mark(store, to, batch=settings.batch, kind=kind, ledger_id=ledger.id)
+            present = await _mark(store, to, batch=settings.batch, kind=kind, ledger_id=ledger.id)
             files = await ledger.read(
                 lambda connection, batch: _stored(connection, batch, jobs, kind, kept=kept)
             )
@@ -95,19 +95,17 @@ async def export(
             if kind is Kind.IMAGEFOLDER:
                 return await image_folder.write(files, store, present, endpoint_url, progress)
             return await webdataset.write(files, store, present, endpoint_url, progress, batch=settings.batch)
+        except StorageError as error:  # its hint names the settings of a store's URL
+            error.hint = error.hint.replace("storage.url or report.url", "--to")
+            raise
 
 
-async def mark(store: Store, url: str, *, batch: str, kind: Kind, ledger_id: str) -> pl.DataFrame:
+async def _mark(store: Store, url: str, *, batch: str, kind: Kind, ledger_id: str) -> pl.DataFrame:
     """Marks an empty place as that of an export, and refuses one that has something else.
 
     An export of another ledger than that of `ledger_id` is not brought up to date.
 
-    Returns:
-        `name` and `size` in bytes of each file that an earlier export has written.
-
-    Raises:
-        InputError: something else is there.
-        StorageError: it cannot be read or written.
+    Returns `name` and `size` in bytes of each file that an earlier export has written.
     """
     marker = {"callsheet_export": _FORMAT, "batch": batch, "as": kind.value, "ledger_id": ledger_id}
     content = await store.read(MARKER)
@@ -178,13 +176,3 @@ def _as_json(column: pl.Series) -> pl.Series:
         for cell in column.to_list()
     )
     return pl.Series(column.name, [*cells], pl.String)
-
-
-@contextmanager
-def _named_as_option() -> Iterator[None]:
-    """A store's hint names the settings of its URL; here it comes from the command line."""
-    try:
-        yield
-    except StorageError as error:
-        error.hint = error.hint.replace("storage.url or report.url", "--to")
-        raise

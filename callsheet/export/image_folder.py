@@ -30,7 +30,8 @@ async def write(
 ) -> Exported:
     """Copies the images that are not there yet, removes those that the batch no longer has, describes them.
 
-    `files` is from `stored.named`, `present` from `export.mark`; the rest is as for `export.export`.
+    `files` is from `stored.named`; `present` has `name` and `size` of each file that is there. The rest is as
+    for `export.export`.
 
     Raises:
         InputError: there is no image, or a stored file was removed or changed.

@@ -44,8 +44,8 @@ async def write(
 ) -> Exported:
     """Writes the shards that are not there yet or have changed, and removes those that are no longer needed.
 
-    `files` is from `stored.named`, in order of storage, `present` from `export.mark`; the rest is as for
-    `export.export`, but that `progress` is called in a thread. The shards are named after the batch.
+    The parameters are those of `image_folder.write`, but that `files` is in order of storage, and `progress`
+    is called in a thread. The shards are named after the batch.
 
     Raises:
         InputError: nothing is stored, or a stored file was removed or changed.
