@@ -37,16 +37,6 @@ async def other_jobs(ledger: Ledger, plan: Plan | None) -> pl.DataFrame:
     return known.join(plan.table, left_on="job_key", right_on="key", how="anti")
 
 
-async def refreshed(ledger: Ledger, jobs: pl.DataFrame) -> pl.DataFrame:
-    """The same jobs with their states as they are now. Reads only those that had not ended."""
-    ended = pl.col("state").is_in(ENDED)
-    keys = jobs.filter(~ended)["job_key"].to_list()
-    if not keys:
-        return jobs
-    now = await ledger.read(lambda connection, batch: queries.jobs(connection, batch, _JOB, keys=keys))
-    return pl.concat([jobs.filter(ended), now])
-
-
 async def left_to_buy(ledger: Ledger, plan: Plan, policy: Policy, wanted: pl.Series | None) -> int:
     """How many jobs the run of an open ledger would still have to send.
 

@@ -28,7 +28,7 @@ from callsheet.pricing.plan import last_plan
 from callsheet.records import ModelType, State
 from callsheet.report.contact_sheet.page import INDEX, Header
 from callsheet.report.contact_sheet.sheet import ContactSheet, open_sheet
-from callsheet.report.counts import counted_states, left_to_buy, other_jobs, refreshed
+from callsheet.report.counts import counted_states, left_to_buy, other_jobs
 from callsheet.report.plots.plots import write_plots
 from callsheet.report.report import OfRun, write_report, write_summary
 from callsheet.report.sidecars import update_sidecars
@@ -188,15 +188,15 @@ def _nothing_lost() -> Iterator[None]:
 async def _show_progress(run: Run) -> None:
     """Shows it until everything of this run is collected."""
     others = await other_jobs(run.ledger, run.plan)
+    counting = others.filter(pl.col("state").is_in(MAY_COST))
     over = False
     while not over:
         with anyio.move_on_after(TICK):
             await run.collected.wait()
         over = run.collected.is_set()
-        others = await refreshed(run.ledger, others)  # this run may poll and store them
         totals = await run.ledger.read(running_totals.of_batch)
         states = counted_states(totals.states, others)
-        progress = _progress(run, states, others.filter(pl.col("state").is_in(MAY_COST)), totals.spent)
+        progress = _progress(run, states, counting, totals.spent)
         WATCHER.get().progress(progress)
         run.progress = progress
 
