@@ -15,6 +15,7 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 from PIL import Image
 
@@ -157,6 +158,7 @@ def test_a_new_row_adds_its_thumbnail_and_the_config_limits_how_many_jobs_are_sh
 
 
 def test_a_file_that_is_damaged_or_gone_has_a_card_without_a_picture_until_it_is_back(project: Make) -> None:
+    """To the checks, a damaged file is unreadable, and none of them rejects it."""
     damage = {"empty": b"", "beginning": b"\xff\xd8\xff\xe0 no image", "zeros": b"\x00" * 100_000}
     made = project([*images(*damage, "whole", "gone"), {"id": "zeros-video", "prompt": "a video", **VIDEO}])
     made.run("report.contact_sheet=0")
@@ -165,9 +167,13 @@ def test_a_file_that_is_damaged_or_gone_has_a_card_without_a_picture_until_it_is
             gone = Path(row["url"]).rename("kept"), row["url"]
         elif row["row_id"] != "whole":
             Path(row["url"]).write_bytes(damage[row["row_id"].removesuffix("-video")])
+    made.set(checks={"blank": "reject", "size": "reject", "duplicate": "reject"})
     assert made.run().outcome == "complete"
     assert [row for row, pictured in have_pictures().items() if pictured] == ["whole"]
     assert len(have_pictures()) == 6
+    flagged = made.manifest().filter(pl.col("flags") == ["unreadable"])
+    assert {*flagged["row_id"]} == {*damage, "zeros-video"}
+    assert made.manifest()["decision"].null_count() == 6
     gone[0].rename(gone[1])
     made.run()
     assert [row for row, pictured in have_pictures().items() if pictured] == ["whole", "gone"]
