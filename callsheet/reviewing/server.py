@@ -80,21 +80,19 @@ class _Pages:
     def __init__(self, ledger: Ledger, settings: BatchSettings) -> None:
         self._ledger = ledger
         self._settings = _with_cards(settings)
-        self._thumbnails = Thumbnails(self._settings)
+        self.thumbnails = Thumbnails(self._settings)
         self._files: dict[str, tuple[bytes, str]] = {}  # of the page: content and type
         self._one = asyncio.Lock()
         self._seen: object = None
         self._began = self._took = float("-inf")
 
-    async def aclose(self) -> None:
-        await self._thumbnails.close()
-
-    async def file(self, name: str) -> tuple[bytes, str] | None:
-        """One of the page's files, and its type; None where there is no such file."""
+    async def file(self, name: str) -> Response:
+        """One of the page's files."""
         if name in (page.INDEX, page.SUMMARY) or not self._files:
             async with self._one:
                 await self._refresh()
-        return self._files.get(name)
+        content, mime_type = self._files.get(name) or (None, "")
+        return _answer(content, mime_type, _NEVER_KEEP)
 
     async def _put(self, name: str, content: bytes, mime_type: str) -> None:
         self._files[name] = content, mime_type
@@ -103,13 +101,13 @@ class _Pages:
         if time.monotonic() - self._began < _SHARE * self._took:
             return
         now = await self._ledger.read(_now)
-        seen = (now, _made_at(self._settings), len(self._thumbnails.made))
+        seen = (now, _made_at(self._settings), len(self.thumbnails.made))
         if seen == self._seen:
             return
         self._began = time.monotonic()
         plan = await asyncio.to_thread(last_plan, self._settings)
         sheet = ContactSheet(
-            *(self._ledger, self._settings, plan, self._thumbnails),
+            *(self._ledger, self._settings, plan, self.thumbnails),
             put=self._put,
             links=ServedLinks(self._settings),
             interval=_INTERVAL,
@@ -171,7 +169,7 @@ async def opened(settings: BatchSettings) -> AsyncIterator[tuple[ASGIApp, Ledger
         try:
             yield _app(ledger, settings, pages), ledger
         finally:
-            await pages.aclose()
+            await pages.thumbnails.close()
         await update_sidecars(settings, ledger)
 
 
@@ -220,16 +218,17 @@ def _app(ledger: Ledger, settings: BatchSettings, pages: _Pages) -> Starlette:
     by = login()
 
     async def index(_: Request) -> Response:
-        return await _file(pages, page.INDEX)
+        return await pages.file(page.INDEX)
 
     async def own(request: Request) -> Response:
-        return await _file(pages, f"{FOLDER}/{request.path_params['name']}")
+        return await pages.file(f"{FOLDER}/{request.path_params['name']}")
 
     async def thumbnail(request: Request) -> Response:
-        return await _of_report(report, thumbnail_name(request.path_params["sha256"]), "image/jpeg", _KEEP)
+        content = await report.read(thumbnail_name(request.path_params["sha256"]))
+        return _answer(content, "image/jpeg", _KEEP | _FILE_ONLY)
 
     async def rejects(_: Request) -> Response:
-        return await _of_report(report, "rejects.csv", "text/csv", _NEVER_KEEP)
+        return _answer(await report.read("rejects.csv"), "text/csv", _NEVER_KEEP | _FILE_ONLY)
 
     async def media(request: Request) -> Response:
         name = request.path_params
@@ -285,18 +284,11 @@ def _app(ledger: Ledger, settings: BatchSettings, pages: _Pages) -> Starlette:
     )
 
 
-async def _file(pages: _Pages, name: str) -> Response:
-    found = await pages.file(name)
-    if found is None:
-        raise HTTPException(404)
-    return Response(found[0], media_type=found[1], headers=_NEVER_KEEP)
-
-
-async def _of_report(report: Store, name: str, mime_type: str, headers: dict[str, str]) -> Response:
-    content = await report.read(name)
+def _answer(content: bytes | None, mime_type: str, headers: dict[str, str]) -> Response:
+    """A file; without content there is none."""
     if content is None:
         raise HTTPException(404)
-    return Response(content, media_type=mime_type, headers=headers | _FILE_ONLY)
+    return Response(content, media_type=mime_type, headers=headers)
 
 
 async def _body(request: Request) -> bytes:
