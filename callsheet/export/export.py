@@ -58,7 +58,6 @@ async def export(
     """Exports a batch. What an earlier export has written there already is not written again.
 
     Args:
-        settings: the config.
         to: a folder, where `~` is the home folder, or `s3://bucket/prefix`: new, empty, or with an earlier
             export of the batch.
         kind: what it is exported as.

@@ -88,7 +88,6 @@ class Reconciliation:
     Money is in dollars.
 
     Attributes:
-        batch: the batch of the config.
         days: every UTC day of the range, in order.
         doubts: what was sent on these days, and nobody knows whether it was accepted, with verdicts.
         accepted: what was sent on these days and accepted, and is in doubt because the service did not know

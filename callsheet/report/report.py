@@ -68,7 +68,6 @@ async def write_report(ledger: Ledger, store: Store, plan: Plan | None, of_run: 
     """Writes the report and returns the summary, which `write_summary` writes at the end.
 
     Args:
-        ledger: the ledger, opened for the batch.
         store: that of `report.url`.
         plan: None where `collect` finds none, and knows the batch only from the ledger.
         of_run: the run; one that did nothing where there was none.
