@@ -8,7 +8,6 @@ from decimal import Decimal
 from typing import Any
 
 import httpx
-import pytest
 
 from callsheet.config.load import load
 from callsheet.report.summary import Summary
@@ -50,27 +49,21 @@ def images(*names: str, **more: Any) -> list[dict[str, Any]]:
     return [{"id": name, "prompt": f"an image of {name}", **IMAGE, **more} for name in names]
 
 
-@pytest.fixture
-def changed(project: Make) -> Project:
-    """A batch of which one row was removed, one changed and one added since its first run."""
+def test_what_is_bought_counts_whichever_file_asked_for_it_and_the_manifest_is_in_the_file_s_order(
+    project: Make,
+) -> None:
+    """Rows that the batch file does not have any more come last, and are not current."""
     made = project(images("removed", "kept", "changed"))
     assert made.run().exit_code == 0
     made.rows(*images("added", "changed", prompt="another image"), *images("kept"))
-    return made
-
-
-def test_what_is_bought_counts_whichever_file_asked_for_it_and_the_manifest_is_in_the_file_s_order(
-    changed: Project,
-) -> None:
-    """Rows that the batch file does not have any more come last, and are not current."""
-    summary, recorder = watched(changed)
+    summary, recorder = watched(made)
     assert (summary.jobs, summary.stored, summary.outcome, summary.exit_code) == (5, 5, "complete", 0)
     assert (summary.spent, summary.quoted, summary.details.others) == (5 * PRICE, 5 * PRICE, 2)
     [line] = summary.details.models
     assert (line.jobs, line.states["stored"], line.spent) == (5, 5, 5 * PRICE)
     assert all(progress.done <= progress.jobs == 5 for progress in recorder.progresses)
     assert (recorder.progresses[-1].done, recorder.progresses[-1].quoted) == (5, 5 * PRICE)
-    manifest = changed.manifest()
+    manifest = made.manifest()
     rows = list(manifest.select("row_id", "prompt", "current").iter_rows())
     assert rows[:3] == [
         ("added", "another image", True),
