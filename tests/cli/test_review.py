@@ -107,6 +107,7 @@ def test_marks_of_a_file_are_taken_all_or_none(bought: Project) -> None:
     for line, message in wrong.items():
         assert message in refused("review", config, "--from", str(csv(bought, "mug,1,0,,", line)))
     assert decided(bought)[0][2] == "rejected"
+    assert "0 files marked" in printed("review", config, "--from", str(csv(bought))), "a file without marks"
     as_excel = csv(bought, "mug;1;", header="row_id;sample;decision")
     printed("review", config, "--from", str(as_excel))
     assert decided(bought)[0][2] is None
