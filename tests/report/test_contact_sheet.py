@@ -20,7 +20,6 @@ import pytest
 from PIL import Image
 
 from callsheet.records import State, dollars
-from callsheet.report.contact_sheet.decoder import look
 from callsheet.report.contact_sheet.thumbnails import Decoder, Seen
 from callsheet.report.summary import mending
 from callsheet.session import Bounds
@@ -232,14 +231,17 @@ def test_the_page_fills_while_the_run_goes_on(project: Make) -> None:
 
 
 def test_a_decoder_gives_whole_thumbnails_and_one_that_dies_is_started_again(tmp_path: Path) -> None:
-    """Also one that a pipe does not hold at once."""
+    """Also one that a pipe does not hold at once. Transparent parts are white."""
     noise = bytes(random.Random(1).choices((0, 255), k=320 * 320 * 3))
     Image.frombytes("RGB", (320, 320), noise).save(tmp_path / "noise.png")
     Image.new("RGB", (900, 600), "red").save(tmp_path / "red.png")
+    Image.new("RGBA", (10, 10), (0, 0, 0, 0)).save(tmp_path / "clear.png")
 
     async def make() -> None:
         async with aclosing(Decoder(None)) as decoder:
-            red, large = (str(tmp_path / name) for name in ("red.png", "noise.png"))
+            red, large, clear = (str(tmp_path / f"{name}.png") for name in ("red", "noise", "clear"))
+            _, white = await decoder.look(clear, "image/png")
+            assert Image.open(io.BytesIO(white)).getpixel((5, 5)) == (255, 255, 255)
             looks = await asyncio.gather(*(decoder.look(file, "image/png") for file in [large, red] * 2))
             assert len(looks[0][1]) > 1 << 16
             assert all(jpeg.endswith(b"\xff\xd9") for _, jpeg in looks)
@@ -253,12 +255,6 @@ def test_a_decoder_gives_whole_thumbnails_and_one_that_dies_is_started_again(tmp
             assert decoder.works
 
     asyncio.run(make())
-
-
-def test_transparent_parts_of_an_image_are_white(tmp_path: Path) -> None:
-    Image.new("RGBA", (10, 10), (0, 0, 0, 0)).save(tmp_path / "clear.png")
-    _, jpeg = look(str(tmp_path / "clear.png"), "image/png", hashed=False)
-    assert Image.open(io.BytesIO(jpeg)).getpixel((5, 5)) == (255, 255, 255)
 
 
 # ---- the command
