@@ -65,8 +65,8 @@ async def export(
         kept: only the files that somebody has marked as kept.
 
     Raises:
-        InputError: something else is at the destination, or its home folder is not known; or a stored file
-            was removed or changed.
+        InputError: something else is at the destination, or its home folder is not known; or there is nothing
+            to export, or a stored file was removed or changed.
         StorageError: the destination cannot be written.
         LedgerError: the ledger cannot be read, or there is none.
     """
@@ -90,6 +90,8 @@ async def export(
             )
             if kind is Kind.CSV:
                 return await _write_tables(files, ledger, store)
+            if files.is_empty():
+                raise _nothing(kept=kept)
             files = named(files)
             if kind is Kind.IMAGEFOLDER:
                 return await image_folder.write(files, store, present, endpoint_url, progress)
@@ -97,6 +99,15 @@ async def export(
         except StorageError as error:  # its hint names the settings of a store's URL
             error.hint = error.hint.replace("storage.url or report.url", "--to")
             raise
+
+
+def _nothing(*, kept: bool) -> InputError:
+    """Why there is nothing to export, and where a person sees it."""
+    if kept:
+        return InputError("no stored file is marked as kept", hint="callsheet review CONFIG marks files.")
+    return InputError(
+        "the batch has no stored file to export", hint="callsheet status CONFIG counts its jobs."
+    )
 
 
 async def _mark(store: Store, url: str, *, batch: str, kind: Kind, ledger_id: str) -> pl.DataFrame:

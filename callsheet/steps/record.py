@@ -102,6 +102,8 @@ async def report_anew(settings: BatchSettings, note: Callable[[str], None]) -> S
             plots = await write_plots(settings, summary.details.figures, learned, note)
             if page:
                 await page.finish(Header.of(summary, plan, plots), note, wait_for=None)
+                details = replace(summary.details, contact_sheet=store.url_of(INDEX))
+                summary = replace(summary, details=details)
         await update_sidecars(settings, ledger)
         await write_summary(store, summary)
         return summary

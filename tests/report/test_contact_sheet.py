@@ -85,7 +85,8 @@ def test_a_run_does_not_wait_for_very_many_thumbnails_and_report_makes_them(
     made.run()
     assert have_pictures() == {"one": False, "two": False}
     assert "callsheet report CONFIG makes them" in caplog.text
-    assert callsheet("report", "batch.yaml", folder=made.folder).returncode == 0
+    done = callsheet("report", "batch.yaml", folder=made.folder)
+    assert (done.returncode, (made.folder / SHEET / "index.html").as_uri() in done.stdout) == (0, True)
     assert have_pictures() == {"one": True, "two": True}
     assert summary()["states"] == {"stored": 2}
 
