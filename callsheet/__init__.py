@@ -57,7 +57,6 @@ def quote(config: Config, rows: Rows | None = None, settings: Values | None = No
     """Prices a batch exactly, and says which rows are wrong. Buys nothing.
 
     Args:
-        config: the config file.
         rows: the batch, in place of `input.path`: a pandas or polars DataFrame, a pyarrow Table, or anything
             else with `__arrow_c_stream__`. Its columns are those of a batch file (docs/batches.md), and the
             `line` of a reject is the number of its row, from 1.
@@ -95,9 +94,7 @@ def run(
     that stops by itself, at the budget for instance, returns its result with a `stop_reason`.
 
     Args:
-        config: the config file.
-        rows: as in `quote`.
-        settings: as in `quote`.
+        rows, settings: as in `quote`.
         yes: approve what a person must approve (`budget.approve_above`, `budget.pilot`).
 
     Returns:
@@ -166,10 +163,8 @@ def review(config: Config, marks: Rows, settings: Values | None = None) -> Revie
     """Marks stored files as kept or rejected; all of the marks are taken, or none. Buys nothing.
 
     Args:
-        config: the config file.
         marks: a DataFrame with the columns of `marks.csv`: `row_id` and `decision` (`kept`, `rejected`, or
             empty to take a mark back); `sample`, `index` and `note` may be missing.
-        settings: single settings to change.
 
     Returns:
         The fields of `review --json`: how many files are kept, rejected and to review.
@@ -205,14 +200,11 @@ def manifest(
 ) -> pd.DataFrame | pa.Table:
     """`manifest.parquet`: a row for each stored file, in the batch's order. docs/commands.md has the columns.
 
-    Args:
-        config: the config file. Its `service` section is not read.
-        settings: as in `quote`.
-        as_arrow: a pyarrow Table instead of a DataFrame.
+    The config's `service` section is not read.
 
     Returns:
-        A pandas DataFrame whose columns have Arrow types (`pd.ArrowDtype`); `cost` is `decimal128(18, 6)`, in
-        US dollars.
+        A pandas DataFrame whose columns have Arrow types (`pd.ArrowDtype`), or a pyarrow Table if `as_arrow`;
+        `cost` is `decimal128(18, 6)`, in US dollars.
 
     Raises:
         InputError: no run has written the file yet, or it cannot be read.

@@ -34,7 +34,7 @@ def export(
     """Hand on what is stored: as CSV files, an image folder with metadata, or WebDataset shards.
 
     The same command again goes on after any stop, and brings an earlier export up to date: it copies nothing
-    twice, and removes what the batch no longer has.
+    twice, and removes what is not part of it any more.
     """
     from callsheet.cli.output import err, out, print_facts, safe
     from callsheet.export.export import Kind, export
@@ -60,7 +60,8 @@ def export(
     out.print(f"[bold]{safe(settings.batch)}[/]: exported as {as_} to {safe(to)}")
     facts = [("Files", f"{made.files:,}: {made.copied:,} copied by this export, {made.bytes:,} bytes")]
     if made.removed:
-        facts.append(("Removed", f"{counted(made.removed, 'file')} that the batch no longer has"))
+        are = "is" if made.removed == 1 else "are"
+        facts.append(("Removed", f"{counted(made.removed, 'file')} that {are} not part of it any more"))
     if made.left_out:
         facts.append(("Left out", f"{counted(made.left_out, 'video')}: --as webdataset takes them"))
     print_facts(out, facts)

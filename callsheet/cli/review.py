@@ -61,9 +61,10 @@ def review(
     """
     settings = load_batch(config, set_)
     said = _said(keep, reject, clear, note, from_)
-    if port and (said or json):
+    is_served = not (said or from_ or json)
+    if port and not is_served:
         raise ConfigError("--port is for the page, which is served without marks and without --json")
-    if not said and not json:
+    if is_served:
         counts = _served(settings, port)
     else:
         from callsheet.reviewing.marks import enter

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from enum import StrEnum
 
 import polars as pl
@@ -58,7 +58,6 @@ async def export(
     """Exports a batch. What an earlier export has written there already is not written again.
 
     Args:
-        settings: the config.
         to: a folder, where `~` is the home folder, or `s3://bucket/prefix`: new, empty, or with an earlier
             export of the batch.
         kind: what it is exported as.
@@ -66,8 +65,8 @@ async def export(
         kept: only the files that somebody has marked as kept.
 
     Raises:
-        InputError: something else is at the destination, or its home folder is not known; or a stored file
-            was removed or changed.
+        InputError: something else is at the destination, or its home folder is not known; or there is nothing
+            to export, or a stored file was removed or changed.
         StorageError: the destination cannot be written.
         LedgerError: the ledger cannot be read, or there is none.
     """
@@ -83,31 +82,40 @@ async def export(
     plan = await asyncio.to_thread(last_plan, settings)
     jobs = jobs_of(plan) if plan else None
     async with await Ledger.open(settings.ledger.url, settings.batch) as ledger:
-        with _named_as_option():
+        try:
             store = Store(to, endpoint_url=endpoint_url)
-            present = await mark(store, to, batch=settings.batch, kind=kind, ledger_id=ledger.id)
+            present = await _mark(store, to, batch=settings.batch, kind=kind, ledger_id=ledger.id)
             files = await ledger.read(
                 lambda connection, batch: _stored(connection, batch, jobs, kind, kept=kept)
             )
             if kind is Kind.CSV:
                 return await _write_tables(files, ledger, store)
+            if files.is_empty():
+                raise _nothing(kept=kept)
             files = named(files)
             if kind is Kind.IMAGEFOLDER:
                 return await image_folder.write(files, store, present, endpoint_url, progress)
             return await webdataset.write(files, store, present, endpoint_url, progress, batch=settings.batch)
+        except StorageError as error:  # its hint names the settings of a store's URL
+            error.hint = error.hint.replace("storage.url or report.url", "--to")
+            raise
 
 
-async def mark(store: Store, url: str, *, batch: str, kind: Kind, ledger_id: str) -> pl.DataFrame:
+def _nothing(*, kept: bool) -> InputError:
+    """Why there is nothing to export, and where a person sees it."""
+    if kept:
+        return InputError("no stored file is marked as kept", hint="callsheet review CONFIG marks files.")
+    return InputError(
+        "the batch has no stored file to export", hint="callsheet status CONFIG counts its jobs."
+    )
+
+
+async def _mark(store: Store, url: str, *, batch: str, kind: Kind, ledger_id: str) -> pl.DataFrame:
     """Marks an empty place as that of an export, and refuses one that has something else.
 
     An export of another ledger than that of `ledger_id` is not brought up to date.
 
-    Returns:
-        `name` and `size` in bytes of each file that an earlier export has written.
-
-    Raises:
-        InputError: something else is there.
-        StorageError: it cannot be read or written.
+    Returns `name` and `size` in bytes of each file that an earlier export has written.
     """
     marker = {"callsheet_export": _FORMAT, "batch": batch, "as": kind.value, "ledger_id": ledger_id}
     content = await store.read(MARKER)
@@ -178,13 +186,3 @@ def _as_json(column: pl.Series) -> pl.Series:
         for cell in column.to_list()
     )
     return pl.Series(column.name, [*cells], pl.String)
-
-
-@contextmanager
-def _named_as_option() -> Iterator[None]:
-    """A store's hint names the settings of its URL; here it comes from the command line."""
-    try:
-        yield
-    except StorageError as error:
-        error.hint = error.hint.replace("storage.url or report.url", "--to")
-        raise

@@ -28,9 +28,10 @@ async def write(
     endpoint_url: str | None,
     progress: Callable[[int], None],
 ) -> Exported:
-    """Copies the images that are not there yet, removes those that the batch no longer has, describes them.
+    """Copies the images that are not there yet, removes those that are no longer exported, describes them.
 
-    `files` is from `stored.named`, `present` from `export.mark`; the rest is as for `export.export`.
+    `files` is from `stored.named`; `present` has `name` and `size` of each file that is there. The rest is as
+    for `export.export`.
 
     Raises:
         InputError: there is no image, or a stored file was removed or changed.
@@ -39,9 +40,9 @@ async def write(
     images = files.filter(pl.col("mime_type").str.starts_with("image/"))
     left_out = files.height - images.height
     if images.is_empty():
-        videos = " (an image folder has no videos: --as webdataset takes them)" if left_out else ""
         raise InputError(
-            f"the batch has no image to export{videos}", hint="callsheet status CONFIG counts its jobs."
+            "there is no image to export, and an image folder has no videos",
+            hint="--as webdataset takes them.",
         )
     missing = images.join(
         present, left_on=[_PLACE, "bytes"], right_on=["name", "size"], how="anti", maintain_order="left"

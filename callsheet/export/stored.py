@@ -43,7 +43,7 @@ class Exported:
     files: int  # what the destination has now, without the marker
     copied: int  # how many of these this export has written
     bytes: int  # the size of what was written
-    removed: int = 0  # those of earlier exports that the batch no longer has
+    removed: int = 0  # those of earlier exports that are not part of it any more
     left_out: int = 0  # those that are not of a type that is exported
 
 

@@ -22,7 +22,6 @@ from typing import IO, Any
 
 import polars as pl
 
-from callsheet.errors import InputError
 from callsheet.export.stored import AT_ONCE, NAME, Exported, Row, described, local_file
 from callsheet.files import temporary_file_errors
 from callsheet.storage.store import Store
@@ -44,17 +43,13 @@ async def write(
 ) -> Exported:
     """Writes the shards that are not there yet or have changed, and removes those that are no longer needed.
 
-    `files` is from `stored.named`, in order of storage, `present` from `export.mark`; the rest is as for
-    `export.export`, but that `progress` is called in a thread. The shards are named after the batch.
+    The parameters are those of `image_folder.write`, but that `files` is in order of storage, and `progress`
+    is called in a thread. The shards are named after the batch.
 
     Raises:
-        InputError: nothing is stored, or a stored file was removed or changed.
+        InputError: a stored file was removed or changed.
         StorageError: the destination cannot be written.
     """
-    if files.is_empty():
-        raise InputError(
-            "the batch has no stored file to export", hint="callsheet status CONFIG counts its jobs."
-        )
     known = _known(await store.read(INDEX))
     ours = present.filter(pl.col("name").str.contains(rf"^{re.escape(batch)}-\d{{6}}\.tar$"))
     sizes = dict(ours.iter_rows())

@@ -51,26 +51,19 @@ def of_jobs(keys: Sequence[str]) -> Iterator[sa.ColumnElement[bool]]:
 
 
 def jobs(
-    connection: sa.Connection,
-    batch: str,
-    names: Collection[str],
-    *,
-    policy: Policy | None = None,
-    keys: Sequence[str] | None = None,
+    connection: sa.Connection, batch: str, names: Collection[str], *, policy: Policy | None = None
 ) -> pl.DataFrame:
     """Some columns of the newest attempt at every job of the batch that the ledger knows.
 
     Args:
         names: the columns.
         policy: adds the column `to_buy`: whether a run with this policy buys the job.
-        keys: only these jobs.
     """
     columns: list[sa.ColumnElement[Any]] = [attempts.c[name] for name in names]
     if policy is not None:
         columns.append(to_buy(policy).label("to_buy"))
-    query = sa.select(*columns).where(~attempts.c.superseded)
-    which = [attempts.c.batch == batch] if keys is None else of_jobs(keys)
-    return pl.concat(frames.read(connection, query.where(these)) for these in which)
+    query = sa.select(*columns).where(attempts.c.batch == batch, ~attempts.c.superseded)
+    return frames.read(connection, query)
 
 
 def requests(connection: sa.Connection, batch: str, policy: Policy) -> pl.DataFrame:

@@ -40,7 +40,7 @@ async def batch_file(rows: Rows | None) -> AsyncIterator[Mapping[str, object]]:
     if rows is None:
         yield {}
         return
-    table = await asyncio.to_thread(_table, rows)
+    table = await asyncio.to_thread(in_memory, rows, _NAME)
     with temporary_file_errors():
         folder = TemporaryDirectory(prefix="callsheet-")
     with folder:
@@ -55,15 +55,21 @@ async def batch_file(rows: Rows | None) -> AsyncIterator[Mapping[str, object]]:
             raise
 
 
-def _table(rows: Any) -> pl.DataFrame:
+def in_memory(rows: Any, name: str) -> pl.DataFrame:
+    """The table that a caller has given, with `name` for messages; only an index with a name is a column.
+
+    Raises:
+        InputError: it is no table, or a column cannot be read.
+    """
     if not hasattr(rows, "__arrow_c_stream__"):
         hint = "Give a pandas or polars DataFrame, a pyarrow Table, or anything with __arrow_c_stream__"
-        example = "; pandas.DataFrame(rows) makes one." if isinstance(rows, list | dict) else "."
-        raise InputError(f"{_NAME}: {type(rows).__name__} is not a table", hint=hint + example)
+        example = f"; pandas.DataFrame({name}) makes one." if isinstance(rows, list | dict) else "."
+        raise InputError(f"{name}: {type(rows).__name__} is not a table", hint=hint + example)
     try:
         arrow = pa.table(rows)  # of pandas with its index, which may be a column of the batch
-        if twice := sorted({name for name in arrow.column_names if arrow.column_names.count(name) > 1}):
-            raise InputError(f"{_NAME}: there are two columns named {twice[0]!r}", hint="Rename one of them.")
+        names = arrow.column_names
+        if twice := sorted({each for each in names if names.count(each) > 1}):
+            raise InputError(f"{name}: there are two columns named {twice[0]!r}", hint="Rename one of them.")
         table = pl.DataFrame(arrow).select(pl.exclude(_INDEX))
         return table.cast({pl.Categorical: pl.String, pl.Enum: pl.String})
     except (
@@ -75,4 +81,4 @@ def _table(rows: Any) -> pl.DataFrame:
     ) as error:
         reason = ": ".join(str(part).strip() for part in error.args) or type(error).__name__
         hint = "Give each column one type: text, numbers, booleans, dates, or lists and structs of these."
-        raise InputError(f"{_NAME}: cannot be read: {reason}", hint=hint) from None
+        raise InputError(f"{name}: cannot be read: {reason}", hint=hint) from None

@@ -14,13 +14,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 from callsheet import signals
 from callsheet.config.load import load, load_without_service
 from callsheet.errors import ApprovalNeeded, ConfigError, Interrupted, known_error
 from callsheet.ledger.ledger import Ledger
-from callsheet.pricing.quote import Quote, quote_batch
+from callsheet.pricing.quote import quote_batch
 from callsheet.python.batch_file import Rows, batch_file
 from callsheet.python.notebook import Notebook, in_notebook
 from callsheet.records import Record
@@ -71,11 +71,6 @@ class QuotedBatch(Record):
     first_request: dict[str, Any] | None
     repeated: int
 
-    @classmethod
-    def of(cls, quote: Quote) -> Self:
-        """The quote without what it was made from."""
-        return cls(**quote.figures())
-
 
 async def quote(config: Config, rows: Rows | None, settings: Values | None) -> QuotedBatch:
     """See `callsheet.quote`."""
@@ -83,7 +78,7 @@ async def quote(config: Config, rows: Rows | None, settings: Values | None) -> Q
         async with batch_file(rows) as given:
             checked = load(Path(config), values=_together(settings, given))
             async with await connect(checked) as client:
-                return QuotedBatch.of(await quote_batch(checked, client))
+                return QuotedBatch(**(await quote_batch(checked, client)).figures())
 
 
 async def run(config: Config, rows: Rows | None, settings: Values | None, *, yes: bool) -> Summary:

@@ -8,7 +8,6 @@ from typing import Any
 import pandas as pd
 import polars as pl
 import pyarrow as pa
-import sqlalchemy as sa
 from pyarrow import parquet
 
 from callsheet.batches.sources import local_copy
@@ -17,6 +16,7 @@ from callsheet.errors import InputError
 from callsheet.ledger.databases import check_exists
 from callsheet.ledger.ledger import Ledger
 from callsheet.pricing.plan import QUOTE, work_folder
+from callsheet.python.batch_file import in_memory
 from callsheet.python.calls import Config, Values, carry_out
 from callsheet.report.contact_sheet.links import local_path
 from callsheet.report.parquet_tables import stored_files
@@ -47,13 +47,8 @@ def read(name: str, config: Config, settings: Values | None, *, as_arrow: bool) 
 def review(config: Config, said: Any, settings: Values | None) -> ReviewResult:
     """See `callsheet.review`."""
     checked = load_without_service(Path(config), values=settings or {})
-    if not hasattr(said, "__arrow_c_stream__"):
-        raise InputError(
-            f"marks: {type(said).__name__} is not a table", hint="pandas.DataFrame(marks) makes one."
-        )
-    table = pl.DataFrame(said)
+    table = in_memory(said, "marks")
     parsed = from_table(table, [f"marks, row {number}" for number in range(1, table.height + 1)], "marks")
-
     return carry_out(enter(checked, parsed))[1]
 
 
@@ -61,15 +56,12 @@ def reviews(config: Config, settings: Values | None, *, as_arrow: bool) -> pd.Da
     """See `callsheet.reviews`."""
     checked = load_without_service(Path(config), values=settings or {})
 
-    def select(connection: sa.Connection, batch: str) -> pl.DataFrame:
-        return stored_files(connection, batch).select(_REVIEWS)
-
     async def work() -> pl.DataFrame:
         check_exists(checked.ledger.url)
         async with await Ledger.open(checked.ledger.url, checked.batch) as ledger:
-            return await ledger.read(select)
+            return await ledger.read(stored_files)
 
-    return _given(carry_out(work()).to_arrow(), as_arrow)
+    return _given(carry_out(work()).select(_REVIEWS).to_arrow(), as_arrow)
 
 
 def _given(table: pa.Table, as_arrow: bool) -> pd.DataFrame | pa.Table:

@@ -37,16 +37,6 @@ async def other_jobs(ledger: Ledger, plan: Plan | None) -> pl.DataFrame:
     return known.join(plan.table, left_on="job_key", right_on="key", how="anti")
 
 
-async def refreshed(ledger: Ledger, jobs: pl.DataFrame) -> pl.DataFrame:
-    """The same jobs with their states as they are now. Reads only those that had not ended."""
-    ended = pl.col("state").is_in(ENDED)
-    keys = jobs.filter(~ended)["job_key"].to_list()
-    if not keys:
-        return jobs
-    now = await ledger.read(lambda connection, batch: queries.jobs(connection, batch, _JOB, keys=keys))
-    return pl.concat([jobs.filter(ended), now])
-
-
 async def left_to_buy(ledger: Ledger, plan: Plan, policy: Policy, wanted: pl.Series | None) -> int:
     """How many jobs the run of an open ledger would still have to send.
 
@@ -70,3 +60,8 @@ def counted_states(states: Mapping[State, int], others: pl.DataFrame) -> Counter
     counted = Counter(states)
     counted.subtract(map(State, others.filter(~pl.col("state").is_in(MAY_COST))["state"]))
     return +counted
+
+
+def is_complete(states: Mapping[State, int], jobs: int, plan: Plan | None) -> bool:
+    """Whether all jobs that count are stored; a plan of which every row is rejected is not complete."""
+    return states.get(State.STORED, 0) >= jobs and not (plan and plan.rejected_rows and not plan.jobs)

@@ -88,7 +88,6 @@ class Reconciliation:
     Money is in dollars.
 
     Attributes:
-        batch: the batch of the config.
         days: every UTC day of the range, in order.
         doubts: what was sent on these days, and nobody knows whether it was accepted, with verdicts.
         accepted: what was sent on these days and accepted, and is in doubt because the service did not know
@@ -156,7 +155,9 @@ class Reconciliation:
         ]
         yield "Balance", "; ".join(both)
         spent = f"{dollars(known.usage)} by the answers, {dollars(known.billed)} billed"
-        yield "Gone", f"{dollars(known.gone)} USD; in that time: {spent}"
+        more = f"nothing: there are {dollars(-known.gone)} USD more, so money was paid in"
+        gone = more if known.gone < 0 else f"{dollars(known.gone)} USD"
+        yield "Gone", f"{gone}; in that time: {spent}"
 
     def doubt_lines(self) -> list[str]:
         """How many doubts there are of each verdict, then the first of them, a line each."""

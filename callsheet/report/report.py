@@ -26,7 +26,7 @@ from callsheet.ledger.policy import MAY_COST
 from callsheet.pricing.facts import rejects_in_words
 from callsheet.pricing.plan import Plan
 from callsheet.records import State
-from callsheet.report.counts import ENDED, OPEN
+from callsheet.report.counts import ENDED, OPEN, is_complete
 from callsheet.report.details import Details, model_lines, most_expensive, problems_of, surcharge_of
 from callsheet.report.parquet_tables import (
     COSTS,
@@ -68,7 +68,6 @@ async def write_report(ledger: Ledger, store: Store, plan: Plan | None, of_run: 
     """Writes the report and returns the summary, which `write_summary` writes at the end.
 
     Args:
-        ledger: the ledger, opened for the batch.
         store: that of `report.url`.
         plan: None where `collect` finds none, and knows the batch only from the ledger.
         of_run: the run; one that did nothing where there was none.
@@ -133,17 +132,16 @@ async def _summary(
         )
     )
     jobs = plan.jobs + others.height if plan else states.total()
-    rejected_rows = plan.rejected_rows if plan else 0
     stop = of_run.stop
     ended = sum(states[state] for state in ENDED) >= jobs
     stopped = stop and (of_run.left_to_buy or (isinstance(stop, Interrupted) and not ended))
-    left = states[State.STORED] < jobs or (plan is not None and rejected_rows and not plan.jobs)
+    complete = is_complete(states, jobs, plan)
     return Summary(
         batch=ledger.batch,
         ledger_id=ledger.id,
         paid_jobs=totals.paid_jobs,
         written_at=datetime.now(UTC),
-        outcome="stopped" if stopped else "partial" if left else "complete",
+        outcome="stopped" if stopped else "complete" if complete else "partial",
         stop_reason=stop.reason if stop and stopped else None,
         jobs=jobs,
         stored=states[State.STORED],
@@ -151,7 +149,7 @@ async def _summary(
         in_doubt=states[State.IN_DOUBT],
         lost=states[State.LOST],
         pending=sum(states[state] for state in OPEN),
-        rejected_rows=rejected_rows,
+        rejected_rows=plan.rejected_rows if plan else 0,
         quoted=plan.quoted + Decimal(others["quoted"].sum() or 0) if plan else totals.quoted,
         spent=totals.spent,
         in_doubt_exposure=totals.in_doubt_exposure,

@@ -153,10 +153,9 @@ class Summary(Reviewed):
             changed = "a row that was bought already is bought again if what it asks for changes."
             twice = changed if bought else "nothing is bought twice."
             yield f"Correct the rejected rows and run the batch again; {twice}"
-        if self.in_doubt:
-            yield from mending(State.IN_DOUBT, config=config)
-        if self.lost:
-            yield from mending(State.LOST, config=config)
+        for state in (State.IN_DOUBT, State.LOST):
+            if self[state.value]:
+                yield from mending(state, config=config)
         for other in self.other_runs:
             where = f"{other.host}, pid {other.pid}"
             yield f"Another run is at work ({where}): it finishes its jobs; wait for it, or run again later."
@@ -231,10 +230,9 @@ class Status(Reviewed):
 
     def next_steps(self, config: str) -> Iterator[str]:
         """What a person can do next, a sentence each; `config` as it is typed in a command."""
-        if self.in_doubt:
-            yield from mending(State.IN_DOUBT, config=config)
-        if self.lost:
-            yield from mending(State.LOST, config=config)
+        for state in (State.IN_DOUBT, State.LOST):
+            if self[state.value]:
+                yield from mending(state, config=config)
         if (self.pending or self.generated) and not self.other_runs:
             yield from mending(State.PENDING, config=config)
         if self.failed:

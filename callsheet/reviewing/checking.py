@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import anyio
-import polars as pl
 
 from callsheet.config.settings import BatchSettings
 from callsheet.errors import LedgerError
@@ -107,20 +106,16 @@ class _Checking:
     async def _look(self, may_leave: Callable[[int], bool], but_of: Sequence[str] = ()) -> int:
         """Checks what is not checked yet, but of these runs; returns how many files `may_leave` has left."""
         began = time.monotonic()
-        files = await self.ledger.read(marks.unchecked)
+        unchecked = (await self.ledger.read(marks.unchecked)).iter_rows(named=True)
+        files = [row for row in unchecked if row["run_id"] not in but_of and _key(row) not in self.later]
         self.pause = max(_PAUSE, _SHARE * (time.monotonic() - began))
-        files = files.filter(~pl.col("run_id").fill_null("").is_in(but_of))
-        if files.height <= len(self.later):
-            return 0
-        if self.settings.checks.duplicate != "off":
+        if files and self.settings.checks.duplicate != "off":
             self.pictures = Pictures(await self.ledger.read(marks.hashes))
         part = 1 if self.judge else _PART  # what a program says may have taken long, and have cost something
-        for start in range(0, files.height, part):
-            left = files.height - start - len(self.later)
-            if may_leave(left):
-                return left
-            rows = files.slice(start, part).iter_rows(named=True)
-            await self._check([row for row in rows if _key(row) not in self.later])
+        for start in range(0, len(files), part):
+            if may_leave(len(files) - start):
+                return len(files) - start
+            await self._check(files[start : start + part])
         return 0
 
     async def _check(self, files: Sequence[dict[str, Any]]) -> None:
@@ -136,7 +131,8 @@ class _Checking:
                 found.append((file, finding))
             else:
                 self.later.add(_key(file))
-        await self._write(found)
+        if found:
+            self._say(found, await self.ledger.write(marks.found, [finding for _, finding in found]))
 
     async def _finding(
         self, file: dict[str, Any], seen: Seen, request: dict[str, Any], carried: dict[str, Any]
@@ -144,7 +140,7 @@ class _Checking:
         """What is found in a file; None where nothing is, and the user's program has not judged it."""
         checks, row_id = self.settings.checks, file["row_id"]
         found = wrong(checks, seen, row_id, request, self.pictures)
-        answer = await self._judged(file, request, carried) if self.judge else Judged()
+        answer = await self._judged(file, request, carried)
         if answer is None and not found:
             return None
         answer = answer or Judged()
@@ -158,7 +154,8 @@ class _Checking:
         self, file: dict[str, Any], request: dict[str, Any], carried: dict[str, Any]
     ) -> Judged | None:
         """What the user's program says of a file; None where it fails, or the file cannot be read now."""
-        assert self.judge  # noqa: S101 - it is asked for
+        if self.judge is None:
+            return Judged()
         with ExitStack() as copies:
             endpoint_url = self.settings.storage.endpoint_url
             path = await asyncio.to_thread(local_file, file["url"], endpoint_url, copies)
@@ -168,22 +165,13 @@ class _Checking:
             about |= {name: file[name] for name in ("sample", "index", "model")}
             return await self.judge.judge(about | {"carried": carried})
 
-    async def _write(self, found: Sequence[tuple[dict[str, Any], Finding]]) -> None:
-        """Enters what is found, and tells who watches what is rejected by it."""
-        if not found:
-            return
-        entered = await self.ledger.write(marks.found, [each for _, each in found])
-        rejected = {each.file for each in entered}
+    def _say(self, found: Sequence[tuple[dict[str, Any], Finding]], rejected: Sequence[Finding]) -> None:
+        """Tells who watches which of the files are rejected."""
         for file, finding in found:
-            if finding.file not in rejected:
-                continue
-            self.rejected[finding.rejected_by] += 1
-            names = ("job_key", "row_id", "sample", "index", "url")
-            self.tell(
-                RejectedFile(
-                    **{name: file[name] for name in names}, check=finding.rejected_by, flags=finding.flags
-                )
-            )
+            if finding in rejected:
+                self.rejected[finding.rejected_by] += 1
+                which = {name: file[name] for name in ("job_key", "row_id", "sample", "index", "url")}
+                self.tell(RejectedFile(**which, check=finding.rejected_by, flags=finding.flags))
 
 
 def _key(file: dict[str, Any]) -> FileKey:

@@ -80,6 +80,8 @@ def from_table(table: pl.DataFrame, places: Sequence[str], name: str) -> list[Sa
     if missing := [column for column in _NEEDED if column not in table.columns]:
         raise InputError(f"{name}: has no column {missing[0]}", hint=f"The columns are {','.join(COLUMNS)}.")
     wanted = [column for column in (*COLUMNS, "job_key") if column in table.columns]
+    if nested := [column for column in wanted if table.schema[column].is_nested()]:
+        raise InputError(f"{name}: a cell of {nested[0]} has several values; one is expected")
     rows = table.select(pl.col(wanted).cast(pl.String)).iter_rows(named=True)
     return [_said(row, place) for row, place in zip(rows, places, strict=True)]
 

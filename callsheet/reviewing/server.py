@@ -12,7 +12,6 @@ import socket
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, nullcontext
-from http import HTTPStatus
 from typing import Annotated, Any, NamedTuple
 
 import polars as pl
@@ -36,12 +35,12 @@ from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.marks import FileKey, Mark, MediaDecision
 from callsheet.ledger.policy import MAY_COST
 from callsheet.pricing.plan import PLAN, Plan, last_plan, work_folder
-from callsheet.records import State, Totals
+from callsheet.records import Totals
 from callsheet.report.contact_sheet import page
 from callsheet.report.contact_sheet.links import FOLDER, ServedLinks, local_path
 from callsheet.report.contact_sheet.sheet import ContactSheet
 from callsheet.report.contact_sheet.thumbnails import Thumbnails, thumbnail_name
-from callsheet.report.counts import counted_states, other_jobs
+from callsheet.report.counts import counted_states, is_complete, other_jobs
 from callsheet.report.sidecars import update_sidecars
 from callsheet.report.summary import ReviewResult, read_review
 from callsheet.reviewing.guard import Guard
@@ -75,53 +74,41 @@ class _Marks(BaseModel):
     marks: Annotated[list[_OneMark], Field(min_length=1, max_length=1_000)]
 
 
-class _Memory:
-    """The page's files, as a contact sheet writes them."""
-
-    def __init__(self) -> None:
-        self.files: dict[str, tuple[bytes, str]] = {}
-
-    async def write(self, name: str, data: bytes, mime_type: str, /) -> None:
-        self.files[name] = data, mime_type
-
-    def url_of(self, name: str, /) -> str:
-        return f"/{name}"
-
-
 class _Pages:
     """The page of a batch, made anew when the ledger, the plan or the thumbnails have changed."""
 
     def __init__(self, ledger: Ledger, settings: BatchSettings) -> None:
         self._ledger = ledger
         self._settings = _with_cards(settings)
-        self._thumbnails = Thumbnails(self._settings)
-        self._memory = _Memory()
+        self.thumbnails = Thumbnails(self._settings)
+        self._files: dict[str, tuple[bytes, str]] = {}  # of the page: content and type
         self._one = asyncio.Lock()
         self._seen: object = None
         self._began = self._took = float("-inf")
 
-    async def aclose(self) -> None:
-        await self._thumbnails.close()
-
-    async def file(self, name: str) -> tuple[bytes, str] | None:
-        """One of the page's files, and its type; None where there is no such file."""
-        if name in (page.INDEX, page.SUMMARY) or not self._memory.files:
+    async def file(self, name: str) -> Response:
+        """One of the page's files."""
+        if name in (page.INDEX, page.SUMMARY) or not self._files:
             async with self._one:
                 await self._refresh()
-        return self._memory.files.get(name)
+        content, mime_type = self._files.get(name) or (None, "")
+        return _answer(content, mime_type, _NEVER_KEEP)
+
+    async def _put(self, name: str, content: bytes, mime_type: str) -> None:
+        self._files[name] = content, mime_type
 
     async def _refresh(self) -> None:
         if time.monotonic() - self._began < _SHARE * self._took:
             return
         now = await self._ledger.read(_now)
-        seen = (now, _made_at(self._settings), len(self._thumbnails.made))
+        seen = (now, _made_at(self._settings), len(self.thumbnails.made))
         if seen == self._seen:
             return
         self._began = time.monotonic()
         plan = await asyncio.to_thread(last_plan, self._settings)
         sheet = ContactSheet(
-            *(self._ledger, self._settings, plan, self._thumbnails),
-            store=self._memory,
+            *(self._ledger, self._settings, plan, self.thumbnails),
+            put=self._put,
             links=ServedLinks(self._settings),
             interval=_INTERVAL,
         )
@@ -133,7 +120,7 @@ class _Pages:
         states = counted_states(now.totals.states, others)
         more = others.filter(pl.col("state").is_in(MAY_COST)).height
         jobs = plan.jobs + more if plan else states.total()
-        outcome = "complete" if states[State.STORED] == jobs else "partial"
+        outcome = "complete" if is_complete(states, jobs, plan) else "partial"
         return page.Header(
             outcome=None if now.at_work else outcome,
             jobs=jobs,
@@ -182,7 +169,7 @@ async def opened(settings: BatchSettings) -> AsyncIterator[tuple[ASGIApp, Ledger
         try:
             yield _app(ledger, settings, pages), ledger
         finally:
-            await pages.aclose()
+            await pages.thumbnails.close()
         await update_sidecars(settings, ledger)
 
 
@@ -231,16 +218,17 @@ def _app(ledger: Ledger, settings: BatchSettings, pages: _Pages) -> Starlette:
     by = login()
 
     async def index(_: Request) -> Response:
-        return await _file(pages, page.INDEX)
+        return await pages.file(page.INDEX)
 
     async def own(request: Request) -> Response:
-        return await _file(pages, f"{FOLDER}/{request.path_params['name']}")
+        return await pages.file(f"{FOLDER}/{request.path_params['name']}")
 
     async def thumbnail(request: Request) -> Response:
-        return await _of_report(report, thumbnail_name(request.path_params["sha256"]), "image/jpeg", _KEEP)
+        content = await report.read(thumbnail_name(request.path_params["sha256"]))
+        return _answer(content, "image/jpeg", _KEEP | _FILE_ONLY)
 
     async def rejects(_: Request) -> Response:
-        return await _of_report(report, "rejects.csv", "text/csv", _NEVER_KEEP)
+        return _answer(await report.read("rejects.csv"), "text/csv", _NEVER_KEEP | _FILE_ONLY)
 
     async def media(request: Request) -> Response:
         name = request.path_params
@@ -292,22 +280,15 @@ def _app(ledger: Ledger, settings: BatchSettings, pages: _Pages) -> Starlette:
             Route("/marks", newer),
             Route("/marks", mark, methods=["POST"]),
         ],
-        exception_handlers={HTTPException: _refused, CallsheetError: _failed},
+        exception_handlers={CallsheetError: _failed},
     )
 
 
-async def _file(pages: _Pages, name: str) -> Response:
-    found = await pages.file(name)
-    if found is None:
-        raise HTTPException(404)
-    return Response(found[0], media_type=found[1], headers=_NEVER_KEEP)
-
-
-async def _of_report(report: Store, name: str, mime_type: str, headers: dict[str, str]) -> Response:
-    content = await report.read(name)
+def _answer(content: bytes | None, mime_type: str, headers: dict[str, str]) -> Response:
+    """A file; without content there is none."""
     if content is None:
         raise HTTPException(404)
-    return Response(content, media_type=mime_type, headers=headers | _FILE_ONLY)
+    return Response(content, media_type=mime_type, headers=headers)
 
 
 async def _body(request: Request) -> bytes:
@@ -346,12 +327,6 @@ def _made_at(settings: BatchSettings) -> int | None:
     """When the plan was written, for comparing; None where there is none."""
     path = work_folder(settings) / PLAN
     return path.stat().st_mtime_ns if path.exists() else None
-
-
-async def _refused(_: Request, error: Any) -> Response:
-    """Says why, in plain text: the error is an HTTPException."""
-    text = error.detail or HTTPStatus(error.status_code).phrase
-    return Response(text, error.status_code, media_type="text/plain")
 
 
 async def _failed(_: Request, error: Any) -> Response:

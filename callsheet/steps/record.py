@@ -26,9 +26,9 @@ from callsheet.ledger.policy import MAY_COST, Policy, policy_of
 from callsheet.pricing.not_in_ledger import check_report
 from callsheet.pricing.plan import last_plan
 from callsheet.records import ModelType, State
-from callsheet.report.contact_sheet.page import Header
+from callsheet.report.contact_sheet.page import INDEX, Header
 from callsheet.report.contact_sheet.sheet import ContactSheet, open_sheet
-from callsheet.report.counts import counted_states, left_to_buy, other_jobs, refreshed
+from callsheet.report.counts import counted_states, left_to_buy, other_jobs
 from callsheet.report.plots.plots import write_plots
 from callsheet.report.report import OfRun, write_report, write_summary
 from callsheet.report.sidecars import update_sidecars
@@ -58,7 +58,7 @@ async def record(run: Run, shown: AbstractAsyncContextManager[None] | None = Non
         )
         checking = background.create_task(_check(run, page))
         if page:
-            WATCHER.get().sheet(page.url)
+            WATCHER.get().sheet(store.url_of(INDEX))
         async with shown or nullcontext():
             await _show_progress(run)
         while not (checking.done() or run.interrupted):
@@ -72,7 +72,8 @@ async def record(run: Run, shown: AbstractAsyncContextManager[None] | None = Non
             header = Header.of(summary, run.plan, plots)
             wait_for = 0 if run.interrupted else run.bounds.thumbnails
             if await _is_written(page.finish(header, note, wait_for=wait_for)):
-                summary = replace(summary, details=replace(summary.details, contact_sheet=page.url))
+                details = replace(summary.details, contact_sheet=store.url_of(INDEX))
+                summary = replace(summary, details=details)
         summary = replace(summary, seconds=round(time.monotonic() - run.began, 3))
         with _nothing_lost():
             await write_summary(store, summary)
@@ -101,6 +102,8 @@ async def report_anew(settings: BatchSettings, note: Callable[[str], None]) -> S
             plots = await write_plots(settings, summary.details.figures, learned, note)
             if page:
                 await page.finish(Header.of(summary, plan, plots), note, wait_for=None)
+                details = replace(summary.details, contact_sheet=store.url_of(INDEX))
+                summary = replace(summary, details=details)
         await update_sidecars(settings, ledger)
         await write_summary(store, summary)
         return summary
@@ -187,15 +190,15 @@ def _nothing_lost() -> Iterator[None]:
 async def _show_progress(run: Run) -> None:
     """Shows it until everything of this run is collected."""
     others = await other_jobs(run.ledger, run.plan)
+    counting = others.filter(pl.col("state").is_in(MAY_COST))
     over = False
     while not over:
         with anyio.move_on_after(TICK):
             await run.collected.wait()
         over = run.collected.is_set()
-        others = await refreshed(run.ledger, others)  # this run may poll and store them
         totals = await run.ledger.read(running_totals.of_batch)
         states = counted_states(totals.states, others)
-        progress = _progress(run, states, others.filter(pl.col("state").is_in(MAY_COST)), totals.spent)
+        progress = _progress(run, states, counting, totals.spent)
         WATCHER.get().progress(progress)
         run.progress = progress
 

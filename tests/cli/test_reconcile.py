@@ -243,6 +243,10 @@ def test_the_balances_are_those_before_and_after_the_range(project: Make) -> Non
     assert old["before_at"][:10] == day
     whole = reconcile(made)["balance"]
     assert (whole["before"], whole["after"], whole["usage"]) == ("100.0000", "99.9940", "0.0060")
+    [workspace] = made.backlot.service.workspaces.values()
+    made.backlot.service.top_up(workspace, Decimal(5))
+    shown = callsheet("reconcile", str(made.config)).stdout
+    assert "nothing: there are 4.9940 USD more, so money was paid in;" in shown
 
 
 def test_a_wrong_range_is_an_error_before_anything_is_asked(project: Make) -> None:

@@ -107,6 +107,7 @@ def test_marks_of_a_file_are_taken_all_or_none(bought: Project) -> None:
     for line, message in wrong.items():
         assert message in refused("review", config, "--from", str(csv(bought, "mug,1,0,,", line)))
     assert decided(bought)[0][2] == "rejected"
+    assert "0 files marked" in printed("review", config, "--from", str(csv(bought))), "a file without marks"
     as_excel = csv(bought, "mug;1;", header="row_id;sample;decision")
     printed("review", config, "--from", str(as_excel))
     assert decided(bought)[0][2] is None
@@ -179,8 +180,14 @@ def test_only_what_is_kept_is_exported(bought: Project) -> None:
     assert len([*out.glob("imagefolder/train/mug-2-*")]) == 1
     assert [*out.glob("webdataset/*.tar")]
     printed("review", config, "--clear", "mug/2", "--keep", "lamp")
+    again = printed("export", config, "--to", "out/kept/imagefolder", "--as", "imagefolder", "--kept")
+    assert "Removed    1 file that is not part of it any more" in again
     export()
     assert [path.name.split("-")[0] for path in out.glob("imagefolder/train/*.jp*g")] == ["lamp"]
+    printed("review", config, "--clear", "lamp")
+    for kind in ("imagefolder", "webdataset"):
+        said = refused("export", config, "--to", f"out/kept/{kind}", "--as", kind, "--kept")
+        assert "no stored file is marked as kept" in said
 
 
 def test_the_table_of_a_reviewed_batch_names_its_models_at_80_columns(project: Make) -> None:

@@ -19,7 +19,6 @@ import callsheet
 from callsheet.errors import ApprovalNeeded, CallsheetError, ConfigError, InputError
 from tests.conftest import Project
 
-Make = Callable[..., Project]
 ROWS = {"id": ["a", "b", "c"], "prompt": ["one", "two", "three"], "shelf": [7, 8, 9]}
 
 
@@ -33,8 +32,10 @@ class Stream:
         return next(self._batches).__arrow_c_stream__(requested_schema)
 
 
-def unnamed(made: Project) -> Project:
-    """The project, with a config that names no batch file."""
+@pytest.fixture
+def made(project: Callable[..., Project]) -> Project:
+    """A project whose config names no batch file."""
+    made = project()
     made.settings["input"] = {"defaults": {"model": "sketch-1"}}
     made.set()
     return made
@@ -47,10 +48,9 @@ def spent(made: Project) -> Decimal:
 
 
 def test_a_table_in_memory_takes_the_place_of_the_batch_file_and_what_is_read_has_exact_decimals(
-    project: Make,
+    made: Project,
 ) -> None:
     """From pandas, polars, pyarrow and a bare stream the jobs are the same; to pandas and to Arrow."""
-    made = unnamed(project())
     done = callsheet.run(made.config, Stream(pa.table(ROWS)))
     assert (done.outcome, done.stored, done.spent) == ("complete", 3, Decimal("0.0045"))
     assert spent(made) == done.spent
@@ -76,8 +76,7 @@ def test_a_table_in_memory_takes_the_place_of_the_batch_file_and_what_is_read_ha
     assert callsheet.manifest(made.config, as_arrow=True).schema.field("cost").type == pa.decimal128(18, 6)
 
 
-def test_a_result_has_the_fields_of_json_with_money_as_decimal(project: Make) -> None:
-    made = unnamed(project())
+def test_a_result_has_the_fields_of_json_with_money_as_decimal(made: Project) -> None:
     quote = callsheet.quote(str(made.config), pd.DataFrame(ROWS), {"budget.limit": "0.0030"})
     assert (quote.to_buy, quote.fits, quote["quoted"]) == (3, 2, Decimal("0.0045"))
     assert dict(quote)["budget_left"] == Decimal("0.0030")
@@ -98,8 +97,7 @@ def test_a_result_has_the_fields_of_json_with_money_as_decimal(project: Make) ->
             result["details"]
 
 
-def test_labels_of_pandas_rows_are_no_column_and_a_named_index_is_one(project: Make) -> None:
-    made = unnamed(project())
+def test_labels_of_pandas_rows_are_no_column_and_a_named_index_is_one(made: Project) -> None:
     frame = pd.DataFrame(ROWS)
     assert callsheet.quote(made.config, frame[frame["shelf"] > 7]).jobs == 2
     carried = callsheet.plan(made.config, as_arrow=True).schema.field("carried").type
@@ -111,8 +109,7 @@ def test_labels_of_pandas_rows_are_no_column_and_a_named_index_is_one(project: M
 # ---- wrong input
 
 
-def test_rows_that_are_no_batch_are_refused_in_words_and_cost_nothing(project: Make) -> None:
-    made = unnamed(project())
+def test_rows_that_are_no_batch_are_refused_in_words_and_cost_nothing(made: Project) -> None:
     no_batch: list[tuple[Any, tuple[str, ...]]] = [
         ([{"prompt": "x"}], ("rows: list is not a table", "pandas.DataFrame(rows)")),
         ("prompts.csv", ("rows: str is not a table", "__arrow_c_stream__")),
@@ -132,8 +129,18 @@ def test_rows_that_are_no_batch_are_refused_in_words_and_cost_nothing(project: M
     assert spent(made) == 0
 
 
-def test_a_wrong_row_is_a_reject_with_its_number(project: Make) -> None:
-    made = unnamed(project())
+def test_marks_that_are_none_are_refused_in_words(made: Project) -> None:
+    for marks, words in (
+        (["a"], r"marks: list is not a table"),
+        (pd.DataFrame({"row_id": ["a", 1], "decision": ["kept"] * 2}), "marks: cannot be read: .*row_id"),
+        (pa.table([["a"], ["b"]], names=["row_id"] * 2), "marks: there are two columns named 'row_id'"),
+        (pl.DataFrame({"row_id": ["a"], "decision": [["kept"]]}), "marks: a cell of decision has several"),
+    ):
+        with pytest.raises(InputError, match=words):
+            callsheet.review(made.config, marks)
+
+
+def test_a_wrong_row_is_a_reject_with_its_number(made: Project) -> None:
     rows = pl.DataFrame({"prompt": ["x", "y"], "model": ["sketch-1", "no-such-model"]})
     assert callsheet.quote(made.config, rows).rejected_rows == 1
     [reject] = made.rejects()
@@ -143,8 +150,7 @@ def test_a_wrong_row_is_a_reject_with_its_number(project: Make) -> None:
     assert spent(made) == 0
 
 
-def test_a_wrong_setting_is_named_and_costs_nothing(project: Make) -> None:
-    made = unnamed(project())
+def test_a_wrong_setting_is_named_and_costs_nothing(made: Project) -> None:
     for name, value, words in (
         ("bugdet.limit", 1, "did you mean budget"),
         ("budget.limit", 0.1, "not a binary float"),
@@ -160,15 +166,13 @@ def test_a_wrong_setting_is_named_and_costs_nothing(project: Make) -> None:
     assert spent(made) == 0
 
 
-def test_why_a_service_cannot_be_reached_is_said_as_the_network_said_it(project: Make) -> None:
-    made = unnamed(project())
+def test_why_a_service_cannot_be_reached_is_said_as_the_network_said_it(made: Project) -> None:
     nobody = {"service.base_url": "http://127.0.0.1:1"}
     with pytest.raises(CallsheetError, match="not sent: ConnectionRefusedError"):
         callsheet.quote(made.config, pa.table(ROWS), nobody)
 
 
-def test_what_is_not_there_yet_is_named(project: Make) -> None:
-    made = unnamed(project())
+def test_what_is_not_there_yet_is_named(made: Project) -> None:
     with pytest.raises(ConfigError, match=r"the key `input\.path` is missing"):
         callsheet.run(made.config)
     for read, name in ((callsheet.manifest, "manifest"), (callsheet.plan, "quote")):
@@ -182,9 +186,8 @@ def test_what_is_not_there_yet_is_named(project: Make) -> None:
 
 
 def test_above_the_approval_and_with_a_wrong_key_a_run_raises_and_with_a_yes_it_buys(
-    project: Make, monkeypatch: pytest.MonkeyPatch
+    made: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = unnamed(project())
     made.set(budget={"approve_above": "0.0010"})
     with pytest.raises(ApprovalNeeded) as needed:
         callsheet.run(made.config, pl.DataFrame(ROWS))
@@ -198,9 +201,8 @@ def test_above_the_approval_and_with_a_wrong_key_a_run_raises_and_with_a_yes_it_
 
 
 def test_plain_calls_work_where_an_event_loop_is_running_and_their_coroutines_side_by_side(
-    project: Make,
+    made: Project,
 ) -> None:
-    made = unnamed(project())
     table = pl.DataFrame(ROWS)
 
     async def cell() -> list[int]:

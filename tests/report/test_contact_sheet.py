@@ -15,11 +15,11 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 from PIL import Image
 
 from callsheet.records import State, dollars
-from callsheet.report.contact_sheet.decoder import look
 from callsheet.report.contact_sheet.thumbnails import Decoder, Seen
 from callsheet.report.summary import mending
 from callsheet.session import Bounds
@@ -85,7 +85,8 @@ def test_a_run_does_not_wait_for_very_many_thumbnails_and_report_makes_them(
     made.run()
     assert have_pictures() == {"one": False, "two": False}
     assert "callsheet report CONFIG makes them" in caplog.text
-    assert callsheet("report", "batch.yaml", folder=made.folder).returncode == 0
+    done = callsheet("report", "batch.yaml", folder=made.folder)
+    assert (done.returncode, (made.folder / SHEET / "index.html").as_uri() in done.stdout) == (0, True)
     assert have_pictures() == {"one": True, "two": True}
     assert summary()["states"] == {"stored": 2}
 
@@ -157,6 +158,7 @@ def test_a_new_row_adds_its_thumbnail_and_the_config_limits_how_many_jobs_are_sh
 
 
 def test_a_file_that_is_damaged_or_gone_has_a_card_without_a_picture_until_it_is_back(project: Make) -> None:
+    """To the checks, a damaged file is unreadable, and none of them rejects it."""
     damage = {"empty": b"", "beginning": b"\xff\xd8\xff\xe0 no image", "zeros": b"\x00" * 100_000}
     made = project([*images(*damage, "whole", "gone"), {"id": "zeros-video", "prompt": "a video", **VIDEO}])
     made.run("report.contact_sheet=0")
@@ -165,9 +167,13 @@ def test_a_file_that_is_damaged_or_gone_has_a_card_without_a_picture_until_it_is
             gone = Path(row["url"]).rename("kept"), row["url"]
         elif row["row_id"] != "whole":
             Path(row["url"]).write_bytes(damage[row["row_id"].removesuffix("-video")])
+    made.set(checks={"blank": "reject", "size": "reject", "duplicate": "reject"})
     assert made.run().outcome == "complete"
     assert [row for row, pictured in have_pictures().items() if pictured] == ["whole"]
     assert len(have_pictures()) == 6
+    flagged = made.manifest().filter(pl.col("flags") == ["unreadable"])
+    assert {*flagged["row_id"]} == {*damage, "zeros-video"}
+    assert made.manifest()["decision"].null_count() == 6
     gone[0].rename(gone[1])
     made.run()
     assert [row for row, pictured in have_pictures().items() if pictured] == ["whole", "gone"]
@@ -226,14 +232,17 @@ def test_the_page_fills_while_the_run_goes_on(project: Make) -> None:
 
 
 def test_a_decoder_gives_whole_thumbnails_and_one_that_dies_is_started_again(tmp_path: Path) -> None:
-    """Also one that a pipe does not hold at once."""
+    """Also one that a pipe does not hold at once. Transparent parts are white."""
     noise = bytes(random.Random(1).choices((0, 255), k=320 * 320 * 3))
     Image.frombytes("RGB", (320, 320), noise).save(tmp_path / "noise.png")
     Image.new("RGB", (900, 600), "red").save(tmp_path / "red.png")
+    Image.new("RGBA", (10, 10), (0, 0, 0, 0)).save(tmp_path / "clear.png")
 
     async def make() -> None:
         async with aclosing(Decoder(None)) as decoder:
-            red, large = (str(tmp_path / name) for name in ("red.png", "noise.png"))
+            red, large, clear = (str(tmp_path / f"{name}.png") for name in ("red", "noise", "clear"))
+            _, white = await decoder.look(clear, "image/png")
+            assert Image.open(io.BytesIO(white)).getpixel((5, 5)) == (255, 255, 255)
             looks = await asyncio.gather(*(decoder.look(file, "image/png") for file in [large, red] * 2))
             assert len(looks[0][1]) > 1 << 16
             assert all(jpeg.endswith(b"\xff\xd9") for _, jpeg in looks)
@@ -247,12 +256,6 @@ def test_a_decoder_gives_whole_thumbnails_and_one_that_dies_is_started_again(tmp
             assert decoder.works
 
     asyncio.run(make())
-
-
-def test_transparent_parts_of_an_image_are_white(tmp_path: Path) -> None:
-    Image.new("RGBA", (10, 10), (0, 0, 0, 0)).save(tmp_path / "clear.png")
-    _, jpeg = look(str(tmp_path / "clear.png"), "image/png", hashed=False)
-    assert Image.open(io.BytesIO(jpeg)).getpixel((5, 5)) == (255, 255, 255)
 
 
 # ---- the command

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
-import pytest
+import httpx
 
+from callsheet.config.load import load
 from callsheet.report.summary import Summary
+from callsheet.reviewing.server import opened
 from callsheet.watch import WATCHER, LogWatcher, Progress
 from tests.conftest import Project
 from tests.servers.backlots import finish_videos
@@ -46,27 +49,21 @@ def images(*names: str, **more: Any) -> list[dict[str, Any]]:
     return [{"id": name, "prompt": f"an image of {name}", **IMAGE, **more} for name in names]
 
 
-@pytest.fixture
-def changed(project: Make) -> Project:
-    """A batch of which one row was removed, one changed and one added since its first run."""
+def test_what_is_bought_counts_whichever_file_asked_for_it_and_the_manifest_is_in_the_file_s_order(
+    project: Make,
+) -> None:
+    """Rows that the batch file does not have any more come last, and are not current."""
     made = project(images("removed", "kept", "changed"))
     assert made.run().exit_code == 0
     made.rows(*images("added", "changed", prompt="another image"), *images("kept"))
-    return made
-
-
-def test_what_is_bought_counts_whichever_file_asked_for_it_and_the_manifest_is_in_the_file_s_order(
-    changed: Project,
-) -> None:
-    """Rows that the batch file does not have any more come last, and are not current."""
-    summary, recorder = watched(changed)
+    summary, recorder = watched(made)
     assert (summary.jobs, summary.stored, summary.outcome, summary.exit_code) == (5, 5, "complete", 0)
     assert (summary.spent, summary.quoted, summary.details.others) == (5 * PRICE, 5 * PRICE, 2)
     [line] = summary.details.models
     assert (line.jobs, line.states["stored"], line.spent) == (5, 5, 5 * PRICE)
     assert all(progress.done <= progress.jobs == 5 for progress in recorder.progresses)
     assert (recorder.progresses[-1].done, recorder.progresses[-1].quoted) == (5, 5 * PRICE)
-    manifest = changed.manifest()
+    manifest = made.manifest()
     rows = list(manifest.select("row_id", "prompt", "current").iter_rows())
     assert rows[:3] == [
         ("added", "another image", True),
@@ -81,34 +78,23 @@ def test_what_is_bought_counts_whichever_file_asked_for_it_and_the_manifest_is_i
     assert manifest.columns[-7:] == ["stored_at", "current", *review]
 
 
-def test_of_rows_that_the_batch_file_does_not_have_what_cost_nothing_does_not_count(project: Make) -> None:
-    made = project([{"id": "refused", "prompt": "a forbidden-test-word", **IMAGE}, *images("a", "b")])
-    assert made.run("budget.limit=0.0020").failed == 1
+def test_of_rows_that_the_batch_file_does_not_have_only_what_may_have_cost_money_counts(
+    project: Make,
+) -> None:
+    """A row in doubt keeps the batch from being complete, and a video that is still made is followed."""
+    fault = {"endpoint": "images", "prompt": "an image of doubtful", "do": "drop", "when": "after_charging"}
+    refused = {"id": "refused", "prompt": "a forbidden-test-word", **IMAGE}
+    video = {"id": "v", "prompt": "a video", **VIDEO}
+    made = project([refused, *images("doubtful", "a"), video], faults={"rules": [fault]}, video_seconds=3600)
+    first = made.run("poll.timeout=0.2")
+    assert (first.failed, first.in_doubt, first.pending, first.stored) == (1, 1, 1, 1)
+    finish_videos(made.backlot.service)
     made.rows(*images("b"))
     summary, recorder = watched(made)
-    assert (summary.jobs, summary.stored, summary.failed, summary.exit_code) == (2, 2, 0, 0)
-    assert all(progress.done <= progress.jobs == 2 for progress in recorder.progresses)
-
-
-def test_a_removed_row_in_doubt_keeps_the_batch_from_being_complete(project: Make) -> None:
-    fault = {"endpoint": "images", "prompt": "an image of doubtful", "do": "drop", "when": "after_charging"}
-    made = project(images("doubtful", "fine"), faults={"rules": [fault]})
-    assert made.run().in_doubt == 1
-    made.rows(*images("fine"))
-    summary = made.run()
-    assert (summary.jobs, summary.stored, summary.in_doubt, summary.exit_code) == (2, 1, 1, 3)
-    assert (summary.details.others, summary.in_doubt_exposure) == (1, PRICE)
+    assert (summary.jobs, summary.stored, summary.failed, summary.in_doubt) == (4, 3, 0, 1)
+    assert (summary.exit_code, summary.details.others, summary.in_doubt_exposure) == (3, 3, PRICE)
     assert any("resolve" in step for step in summary.next_steps())
-
-
-def test_progress_follows_a_removed_video_that_is_still_made(project: Make) -> None:
-    made = project([{"id": "v", "prompt": "a video", **VIDEO}], video_seconds=3600)
-    assert made.run("poll.timeout=0.2").pending == 1
-    finish_videos(made.backlot.service)
-    made.rows(*images("a", "b"))
-    summary, recorder = watched(made)
-    assert (summary.jobs, summary.stored, summary.details.others, summary.exit_code) == (3, 3, 1, 0)
-    assert all(progress.done <= progress.jobs == 3 for progress in recorder.progresses)
+    assert all(progress.done <= progress.jobs == 4 for progress in recorder.progresses)
 
 
 def test_samples_are_in_order_and_a_batch_without_a_plan_is_reported_from_the_ledger(project: Make) -> None:
@@ -142,6 +128,15 @@ def test_a_batch_file_with_only_rejected_rows_is_not_complete_whatever_was_bough
     assert (summary.jobs, summary.rejected_rows, summary.outcome, summary.exit_code) == (0, 1, "partial", 3)
     assert summary.details.rejects.endswith("rejects.csv")
     assert "1 row rejected" in summary.line()
+
+    async def served() -> str:
+        async with (
+            opened(load(made.config)) as (app, _),
+            httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://review") as client,
+        ):
+            return (await client.get("/contact-sheet/data/summary.js")).text
+
+    assert '"outcome":"partial"' in asyncio.run(served()), "the served page says the same"
     made.rows(*images("a"))
     made.run()
     made.rows({"id": "a", "prompt": "x", "model": "no-such-model"})

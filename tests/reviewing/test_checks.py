@@ -161,17 +161,6 @@ def test_hashes_that_differ_in_few_bits_are_those_of_nearly_equal_images() -> No
     assert Pictures().like("a", "0000000000000000") is None
 
 
-def test_a_damaged_file_is_unreadable_and_no_check_rejects_it(project: Make) -> None:
-    damage = {"empty": b"", "beginning": b"\xff\xd8\xff\xe0 no image", "video": b"\x00" * 100_000}
-    made = project([*images("empty", "beginning", "whole"), {"id": "video", "prompt": "a video", **VIDEO}])
-    run(made)
-    for row in made.manifest().iter_rows(named=True):
-        if row["row_id"] != "whole":
-            Path(row["url"]).write_bytes(damage[row["row_id"]])
-    run(made, blank="reject", size="reject", duplicate="reject")
-    assert found(made) == dict.fromkeys(damage, (["unreadable"], None)) | {"whole": ([], None)}
-
-
 # ---- each file once
 
 

@@ -48,22 +48,22 @@ def sheets() -> Iterator[str]:
 
 
 @pytest.fixture
-def bought(project: Callable[..., Project], monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A project's folder, the working directory: a batch of two rows is bought, and a config is broken."""
+def made(project: Callable[..., Project], monkeypatch: pytest.MonkeyPatch) -> Project:
+    """A batch of two rows, with its folder as working directory; beside its config is a broken one."""
     rows = [{"id": name, "prompt": f"a {name}", "model": "sketch-1"} for name in ("mug", "lamp")]
     made = project(rows)
-    made.run()
     monkeypatch.chdir(made.folder)
     (made.folder / "configs").mkdir()
     shutil.copy("batch.yaml", CONFIG)
     (made.folder / "configs/broken.yaml").write_text("batch: other\nbudget: {limit: <b>many</b>}\n")
-    return made.folder
+    return made
 
 
 def test_who_follows_a_runs_link_sees_and_marks_what_it_bought(
-    browser: Browser, bought: Path, monkeypatch: pytest.MonkeyPatch
+    browser: Browser, made: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also in a browser that has seen nothing of it before, from a page of another site."""
+    made.run()
     settings = load_without_service(Path(CONFIG))
     with sheets() as link, browser.page() as page:
         monkeypatch.setenv(ENVIRONMENT, link)
@@ -81,7 +81,7 @@ def test_who_follows_a_runs_link_sees_and_marks_what_it_bought(
         expect(page.locator("#viewer img.media")).not_to_have_js_property("naturalWidth", 0)
         page.keyboard.press("x")
         said = {"mug/1": ("kept", None), "lamp/1": ("rejected", None)}
-        wait_until(lambda: marks(bought) == said, "the ledger has other marks")
+        wait_until(lambda: marks(made.folder) == said, "the ledger has other marks")
         page.goto(link)
         expect(page.locator("li").nth(1)).to_contain_text("configs/broken.yaml, line 2")
         page.get_by_role("link", name="test").click()
@@ -93,9 +93,8 @@ def test_who_follows_a_runs_link_sees_and_marks_what_it_bought(
         ]
 
 
-def test_the_link_stays_the_same_while_its_port_is_free(
-    bought: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("made")
+def test_the_link_stays_the_same_while_its_port_is_free() -> None:
     with sheets() as first, sheets() as beside:
         assert beside == first  # two of one folder share it
         assert LINK.stat().st_mode & 0o777 == 0o600
@@ -112,12 +111,12 @@ def test_the_link_stays_the_same_while_its_port_is_free(
     assert LINK.read_text().strip() == third
 
 
-def test_a_run_has_a_link_only_to_what_is_served(bought: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_has_a_link_only_to_what_is_served(made: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     """Settings of its own for the ledger or the report are not in the config that is served."""
     monkeypatch.delenv(ENVIRONMENT, raising=False)
     assert link_to(load_without_service(Path(CONFIG)), CONFIG) is None
     monkeypatch.setenv(ENVIRONMENT, "http://127.0.0.1:4/?token=t")
-    absolute = bought.parent / "elsewhere.yaml"
+    absolute = made.folder.parent / "elsewhere.yaml"
     shutil.copy(CONFIG, absolute)
     assert (
         link_to(load_without_service(absolute), str(absolute))

@@ -8,10 +8,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import anyio
 import polars as pl
@@ -44,43 +43,28 @@ async def open_sheet(
     links = Links(settings)
     interval = _IN_A_FOLDER if links.on_disk else _IN_A_BUCKET
     try:
-        yield ContactSheet(ledger, settings, plan, thumbnails, store, links, interval)
+        yield ContactSheet(ledger, settings, plan, thumbnails, store.write, links, interval)
     finally:
         await thumbnails.close()
-
-
-class Writes(Protocol):
-    """What takes the page's files: a store, or the memory of a server."""
-
-    async def write(self, name: str, data: bytes, mime_type: str, /) -> object:
-        """Takes a file, in place of an older one of its name."""
-
-    def url_of(self, name: str, /) -> str:
-        """Where it is."""
 
 
 @dataclass
 class ContactSheet:
     """The page of a batch. For a page that is written to `report.url`, use `open_sheet`.
 
-    `store` takes the page's files, and `links` says how it reaches them. A page may look again after
-    `interval` seconds while a run is under way.
+    `put` takes a file of the page (name, content, type) in place of an older one, and `links` says how the
+    page reaches it. A page may look again after `interval` seconds while a run is under way.
     """
 
     ledger: Ledger
     settings: BatchSettings
     plan: Plan | None
     thumbnails: Thumbnails
-    store: Writes
+    put: Callable[[str, bytes, str], Awaitable[object]]
     links: Links
     interval: float
     _jobs: pl.DataFrame | None = None
     _versions: list[str] = field(default_factory=list)  # of the scripts with cards; empty: not written yet
-
-    @property
-    def url(self) -> str:
-        """The page's."""
-        return self.store.url_of(INDEX)
 
     async def keep(self, header: Callable[[], Header], over: asyncio.Event) -> None:
         """Updates the page now and then until `over` is set, with what `header` says of the batch then.
@@ -135,7 +119,7 @@ class ContactSheet:
             parts=self._versions,
             links=self.links,
         )
-        await self.store.write(page.SUMMARY, summary, "text/javascript")
+        await self.put(page.SUMMARY, summary, "text/javascript")
 
     async def _begin(self) -> pl.DataFrame:
         """Writes the page's own files. Returns the jobs that are shown."""
@@ -144,7 +128,7 @@ class ContactSheet:
         jobs = await self.ledger.read(lambda connection, batch: shown_jobs(connection, batch, plan, most))
         for name in page.ASSETS:
             mime_type = "text/css" if name.endswith(".css") else "text/javascript"
-            await self.store.write(f"{FOLDER}/{name}", page.asset(name), mime_type)
+            await self.put(f"{FOLDER}/{name}", page.asset(name), mime_type)
         self._versions = [""] * max(1, -(-jobs.height // PER_PART))
         return jobs
 
@@ -158,8 +142,8 @@ class ContactSheet:
         version = hashlib.sha256(content).hexdigest()[:12]
         if version == self._versions[number]:
             return
-        await self.store.write(page.part_name(number), content, "text/javascript")
+        await self.put(page.part_name(number), content, "text/javascript")
         self._versions[number] = version
         if number == 0:
             html = await asyncio.to_thread(page.index, self.settings, read, self.links)
-            await self.store.write(INDEX, html, "text/html")
+            await self.put(INDEX, html, "text/html")

@@ -51,7 +51,6 @@ def drawn(figures: Figures, limit: Decimal | None, limits: Mapping[str, int]) ->
     """A PNG for each plot that has anything to show, by its name. Call it in a thread.
 
     Args:
-        figures: the numbers.
         limit: the budget's, in dollars, or None.
         limits: submissions a minute by model type, as far as they are known.
     """

@@ -35,7 +35,6 @@ async def write_plots(
     """Draws and stores the plots, unless the config asks for none, or those of the same numbers are there.
 
     Args:
-        settings: the config.
         figures: what to show; None where nothing was submitted.
         learned: what is known of the account's limits (`limits.limits.Learned` as a dict).
         note: called with the reason where they cannot be drawn or stored.
