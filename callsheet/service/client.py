@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import itertools
 import json
 import math
 from collections.abc import AsyncIterator, Mapping
@@ -136,11 +135,11 @@ class Client:
         image = read_answer(response, ImageAnswer.model_validate)
         return Answer(Generation(image.id, image.data, image.usage), rate_headers(response.headers))
 
-    async def create_video(self, body: Mapping[str, Any]) -> Answer[Pending]:
-        """Submits a video (INTERFACE 4.4). Every 2xx answer with an id is an accepted video."""
+    async def create_video(self, body: Mapping[str, Any]) -> Answer[str]:
+        """Submits a video (INTERFACE 4.4); its id. Every 2xx answer with one is an accepted video."""
         response = await self._post("/v2/videos/generations", body)
         accepted = read_answer(response, Accepted.model_validate)
-        return Answer(Pending(accepted.id), rate_headers(response.headers))
+        return Answer(accepted.id, rate_headers(response.headers))
 
     async def models(self) -> Catalogue:
         """The models with their prices, by id (INTERFACE 4.2).
@@ -169,15 +168,15 @@ class Client:
             raise MaybeSent(f"GET {path}: the answer is about another generation: {video.id}")
         match (video.status or "").strip().casefold():
             case "pending":
-                return Pending(generation_id)
+                return Pending()
             case "failed":
                 error = video.error
-                return Failed(generation_id, error.code or "unknown", error.message or "no reason was given")
+                return Failed(error.code or "unknown", error.message or "no reason was given")
             case _ if video.data:
                 return Generation(generation_id, video.data[:1], video.usage)
             case "completed":
-                return NoFile(generation_id, video.said())
-        return Pending(generation_id, video.said())
+                return NoFile(video.said())
+        return Pending(video.said())
 
     async def balance(self) -> Decimal:
         """The workspace's balance in dollars (INTERFACE 4.6). It is free and never cached: also a probe."""
@@ -256,16 +255,16 @@ class Client:
 
     async def _repeated(self, path: str, query: Mapping[str, str] | None = None) -> httpx.Response:
         """A GET that is repeated a few times after a 429 or a 5xx: it is free."""
-        for tries in itertools.count(1):
+        for tries in range(1, READ_TRIES):
             try:
                 return await self._get(path, query)
             except Refusal as error:
                 may_pass = error.status == 429 or error.status >= 500
                 retry_after = error.retry_after or 0.0
-                if not may_pass or tries == READ_TRIES or retry_after > WINDOW:
+                if not may_pass or retry_after > WINDOW:
                     raise
             await asyncio.sleep(max(retry_after, self.backoff(tries)))
-        raise AssertionError("unreachable")
+        return await self._get(path, query)
 
     async def _get(
         self, path: str, query: Mapping[str, str] | None = None, *, within: float = math.inf

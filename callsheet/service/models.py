@@ -105,7 +105,6 @@ Catalogue = Mapping[str, Model]
 class Pending:
     """A video that is not finished yet (INTERFACE 3)."""
 
-    id: str
     said: str = ""  # the service's words where its status is none that the interface has
 
 
@@ -113,7 +112,6 @@ class Pending:
 class NoFile:
     """A video that is completed, and no file came with it. `said`: the service's words."""
 
-    id: str
     said: str
 
 
@@ -121,7 +119,6 @@ class NoFile:
 class Failed:
     """A video that failed at the service. This is final, and costs nothing (INTERFACE 3)."""
 
-    id: str
     code: str
     message: str
 
@@ -250,9 +247,7 @@ def parse(body: bytes) -> Any:
         ValueError: it is not JSON.
     """
     try:
-        content = json.loads(body, parse_float=Decimal)
-        can_be_stored = body.isascii() and b"\\" not in body and b"\0" not in body
-        return content if can_be_stored else _storable(content)
+        return _storable(json.loads(body, parse_float=Decimal))
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     except ArithmeticError:

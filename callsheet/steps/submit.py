@@ -281,13 +281,14 @@ class _Buyer:
             turn.answered(answered.rate)
             return _End.BOUGHT if await run.keep(attempt, answered.value) else _End.IN_DOUBT
         turn.answered(accepted.rate)
-        if same := await run.ledger.pending(attempt, accepted.value.id):
+        video_id = accepted.value
+        if same := await run.ledger.pending(attempt, video_id):
             run.doubts(attempt, same.what)
             return _End.IN_DOUBT
         turn.keep()
         run.knows_videos = True
-        run.tell(attempt, State.PENDING, accepted.value.id)
-        run.videos.put(replace(attempt, generation_id=accepted.value.id))
+        run.tell(attempt, State.PENDING, video_id)
+        run.videos.put(replace(attempt, generation_id=video_id))
         return _End.BOUGHT
 
     async def _kept_back(self, attempt: Attempt) -> _End | None:
