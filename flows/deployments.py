@@ -25,7 +25,9 @@ from prefect.client.schemas.responses import DeploymentResponse
 from prefect.exceptions import ObjectAlreadyExists, PrefectHTTPStatusError
 from prefect.workers.process import ProcessWorker
 
+from callsheet.cli.show import show_error
 from callsheet.errors import CallsheetError, ConfigError
+from flows import server_errors
 from tasks.service_block import CallsheetService
 
 FILE = Path("prefect.yaml")
@@ -153,8 +155,9 @@ def _when(schedule: DeploymentSchedule) -> str:
 
 async def _make() -> None:
     names, pool = in_this_folder()
-    await make_pool(pool)
-    await deploy(names, os.environ)
+    with server_errors.in_words():
+        await make_pool(pool)
+        await deploy(names, os.environ)
     print(f"Deployments of the pool {pool}: {', '.join(names)}")  # noqa: T201 - a program
 
 
@@ -162,5 +165,5 @@ if __name__ == "__main__":
     try:
         asyncio.run(_make())
     except CallsheetError as error:
-        print(f"error: {error}\n  {error.hint}", file=sys.stderr)  # noqa: T201
+        show_error(error)
         sys.exit(error.exit_code)

@@ -118,7 +118,7 @@ def _backlot(log: Path) -> Iterator[dict[str, str]]:
 
 def _is_backlot(base_url: str, key: str) -> bool:
     """Whether a backlot with this key listens there."""
-    with suppress(httpx.TransportError):
+    with suppress(httpx.TransportError, httpx.InvalidURL):  # no URL: IPv6
         headers = {"Authorization": f"Bearer {key}"}
         return httpx.get(f"{base_url}/v2/models", headers=headers, trust_env=False).is_success
     return False
