@@ -76,13 +76,19 @@ def test_a_reordered_file_buys_nothing_again_and_a_changed_prompt_is_a_new_job(p
     assert made.manifest()["url"].n_unique() == 4
 
 
-def test_everything_may_be_in_the_home_folder(project: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home folder, beside the project's files."""
+    folder = tmp_path / "home"
+    folder.mkdir()
+    monkeypatch.setenv("HOME", str(folder))
+    return folder
+
+
+def test_everything_may_be_in_the_home_folder(project: Make, home: Path) -> None:
     """The manifest has whole paths, and another way to write the same folder buys nothing again."""
     made = project(images(1))
-    home = made.folder / "home"
-    home.mkdir()
     (made.folder / "prompts.csv").rename(home / "prompts.csv")
-    monkeypatch.setenv("HOME", str(home))
     places = {
         "input.path": "~/prompts.csv",
         "storage.url": "~/media",
@@ -98,14 +104,9 @@ def test_everything_may_be_in_the_home_folder(project: Make, monkeypatch: pytest
     assert made.run(*same).submissions == 0
 
 
-def test_a_path_of_the_command_line_may_be_in_the_home_folder(
-    project: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_path_of_the_command_line_may_be_in_the_home_folder(project: Make, home: Path) -> None:
     """A shell leaves the `~` of `--to=~/copy.db` and of `sqlite:///~/l.db` to the program."""
     made = project(images(1))
-    home = made.folder / "home"
-    home.mkdir()
-    monkeypatch.setenv("HOME", str(home))
     made.run()
     (home / "marks.csv").write_text("row_id,sample,decision\ns0,1,kept\n")
     config = str(made.config)
