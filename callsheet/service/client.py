@@ -41,7 +41,6 @@ from callsheet.service.answers import (
 )
 from callsheet.service.models import (
     Accepted,
-    Answer,
     Balance,
     Catalogue,
     Costs,
@@ -50,6 +49,7 @@ from callsheet.service.models import (
     ImageAnswer,
     NoFile,
     Pending,
+    RateHeaders,
     VideoAnswer,
 )
 from callsheet.service.transport import Connections, Unsent, proxy_of
@@ -125,21 +125,24 @@ class Client:
 
     # ---- the endpoints
 
-    async def create_image(self, body: Mapping[str, Any]) -> Answer[Generation]:
-        """Buys an image and waits for it (INTERFACE 4.1).
+    async def create_image(self, body: Mapping[str, Any]) -> tuple[Generation, RateHeaders | None]:
+        """Buys an image and waits for it (INTERFACE 4.1); the headers are None where they cannot be read.
 
         An answer with an id and a file is bought, whatever else is missing. Any other is `MaybeSent`, with
         the id where it has one: a person has to settle it.
         """
         response = await self._post("/v2/images/generations", body)
         image = read_answer(response, ImageAnswer.model_validate)
-        return Answer(Generation(image.id, image.data, image.usage), rate_headers(response.headers))
+        return Generation(image.id, image.data, image.usage), rate_headers(response.headers)
 
-    async def create_video(self, body: Mapping[str, Any]) -> Answer[str]:
-        """Submits a video (INTERFACE 4.4); its id. Every 2xx answer with one is an accepted video."""
+    async def create_video(self, body: Mapping[str, Any]) -> tuple[str, RateHeaders | None]:
+        """Submits a video (INTERFACE 4.4); its id, and headers as of an image.
+
+        Every 2xx answer with an id is an accepted video.
+        """
         response = await self._post("/v2/videos/generations", body)
         accepted = read_answer(response, Accepted.model_validate)
-        return Answer(accepted.id, rate_headers(response.headers))
+        return accepted.id, rate_headers(response.headers)
 
     async def models(self) -> Catalogue:
         """The models with their prices, by id (INTERFACE 4.2).

@@ -10,13 +10,12 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
-from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from callsheet.records import OR_NONE, Media, ServiceObject, Usage, six_decimals
 
-T = TypeVar("T")
 _LONGEST_WORDS = 500  # characters: they may be a whole page
 
 
@@ -27,13 +26,6 @@ class RateHeaders(NamedTuple):
     remaining: int  # requests that are left in it
     reset: int  # the window's end in Unix seconds, by the service's clock
     date: float | None  # the service's clock when it answered (`Date`), in Unix seconds; None where missing
-
-
-class Answer(NamedTuple, Generic[T]):
-    """An accepted submission; `rate` is None where the answer has no readable rate-limit headers."""
-
-    value: T
-    rate: RateHeaders | None
 
 
 class Rate(ServiceObject):

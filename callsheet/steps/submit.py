@@ -265,9 +265,9 @@ class _Buyer:
         try:
             with run.unless_ended() as request:
                 if attempt.type is ModelType.VIDEO:
-                    accepted = await run.client.create_video(body)
+                    video_id, rate = await run.client.create_video(body)
                 else:
-                    answered = await run.client.create_image(body)
+                    image, rate = await run.client.create_image(body)
         except ServiceError as error:
             return await self._not_accepted(attempt, error, turn, tries)
         if request.cancelled_caught:
@@ -277,11 +277,9 @@ class _Buyer:
             return _End.LEFT
         failpoints.passed("after submit")
         run.breaker.accepted()
+        turn.answered(rate)
         if attempt.type is ModelType.IMAGE:
-            turn.answered(answered.rate)
-            return _End.BOUGHT if await run.keep(attempt, answered.value) else _End.IN_DOUBT
-        turn.answered(accepted.rate)
-        video_id = accepted.value
+            return _End.BOUGHT if await run.keep(attempt, image) else _End.IN_DOUBT
         if same := await run.ledger.pending(attempt, video_id):
             run.doubts(attempt, same.what)
             return _End.IN_DOUBT
