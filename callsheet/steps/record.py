@@ -72,7 +72,7 @@ async def record(run: Run, shown: AbstractAsyncContextManager[None] | None = Non
             header = Header.of(summary, run.plan, plots)
             wait_for = 0 if run.interrupted else run.bounds.thumbnails
             if await _is_written(page.finish(header, note, wait_for=wait_for)):
-                summary = replace(summary, details=replace(summary.details, contact_sheet=page.url))
+                summary = _with_page(summary, page)
         summary = replace(summary, seconds=round(time.monotonic() - run.began, 3))
         with _nothing_lost():
             await write_summary(store, summary)
@@ -101,9 +101,15 @@ async def report_anew(settings: BatchSettings, note: Callable[[str], None]) -> S
             plots = await write_plots(settings, summary.details.figures, learned, note)
             if page:
                 await page.finish(Header.of(summary, plan, plots), note, wait_for=None)
+                summary = _with_page(summary, page)
         await update_sidecars(settings, ledger)
         await write_summary(store, summary)
         return summary
+
+
+def _with_page(summary: Summary, page: ContactSheet) -> Summary:
+    """The summary, which says where the contact sheet is."""
+    return replace(summary, details=replace(summary.details, contact_sheet=page.url))
 
 
 async def _check(run: Run, page: ContactSheet | None) -> None:

@@ -25,6 +25,7 @@ from callsheet.watch import Asked, Change, LogWatcher
 from tests.cli.test_reconcile import spend
 from tests.conftest import Project
 from tests.flows.test_asking import dearer
+from tests.report.contact_sheets import with_sheet
 from tests.servers.s3 import Server
 
 IMAGE = {"model": "sketch-1", "aspect_ratio": "1:1"}
@@ -203,6 +204,13 @@ def test_row_ids_may_be_anything_and_a_carried_column_never_takes_a_name_of_the_
     assert all(Path(url).resolve().is_relative_to(made.folder / "out/media") for url in urls)
     [its_own] = {*manifest.select("cost", "input_cost", "input_input_cost").iter_rows()}
     assert its_own == (Decimal("0.0015"), "too", "mine")
+
+
+def test_a_report_that_is_written_anew_names_its_contact_sheet(project: Make) -> None:
+    made = with_sheet(project(images(1)))
+    made.run()
+    told = CliRunner().invoke(app, ["report", str(made.config)], env={"COLUMNS": "500"}).output
+    assert "out/report/contact-sheet/index.html" in told
 
 
 def test_everything_may_live_in_s3(project: Make, s3: Server, monkeypatch: pytest.MonkeyPatch) -> None:
