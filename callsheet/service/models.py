@@ -12,7 +12,7 @@ from datetime import date
 from decimal import Decimal
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from callsheet.records import OR_NONE, Media, ServiceObject, Usage, six_decimals
 
@@ -54,20 +54,8 @@ class Pricing(ServiceObject):
     rates: Annotated[tuple[Rate, ...], BeforeValidator(_with_price)] = ()
 
 
-def _without_nulls(value: Any) -> Any:
-    """The value without the entries of lists and objects that are null: null means none."""
-    if isinstance(value, dict):
-        return {name: _without_nulls(item) for name, item in value.items() if item is not None}
-    if isinstance(value, list):
-        return [_without_nulls(item) for item in value if item is not None]
-    return value
-
-
 class Model(ServiceObject):
-    """A model of the catalogue (INTERFACE 2.10). The first entry of each list is its default.
-
-    What is null in the service's answer is none, as if it was not there.
-    """
+    """A model of the catalogue (INTERFACE 2.10). The first entry of each list is its default."""
 
     id: str
     name: str = ""
@@ -82,11 +70,6 @@ class Model(ServiceObject):
     """Why the catalogue's entry cannot be read. The other fields are then empty, and it cannot be used."""
     ambiguous: bool = False
     """The catalogue has it twice, with different prices: it has no price."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _null_is_none(cls, value: Any) -> Any:
-        return _without_nulls(value)
 
 
 Catalogue = Mapping[str, Model]
