@@ -203,8 +203,8 @@ class Client:
         return costs
 
     async def _costs(self, start: datetime, end: datetime) -> dict[date, Decimal]:
-        query = {"start": start.isoformat(), "end": end.isoformat()}
-        answer = read_answer(await self._repeated("/v2/billing/costs", query), Costs.model_validate)
+        query = urlencode({"start": start.isoformat(), "end": end.isoformat()})
+        answer = read_answer(await self._repeated(f"/v2/billing/costs?{query}"), Costs.model_validate)
         costs = {day.date: day.cost for day in answer.data}
         days = range((end.date() - start.date()).days + 1)
         wanted = {start.date() + timedelta(days=day) for day in days}
@@ -256,24 +256,21 @@ class Client:
 
     # ---- one request
 
-    async def _repeated(self, path: str, query: Mapping[str, str] | None = None) -> httpx.Response:
+    async def _repeated(self, path: str) -> httpx.Response:
         """A GET that is repeated a few times after a 429 or a 5xx: it is free."""
         for tries in range(1, READ_TRIES):
             try:
-                return await self._get(path, query)
+                return await self._get(path)
             except Refusal as error:
                 may_pass = error.status == 429 or error.status >= 500
                 retry_after = error.retry_after or 0.0
                 if not may_pass or retry_after > WINDOW:
                     raise
             await asyncio.sleep(max(retry_after, self.backoff(tries)))
-        return await self._get(path, query)
+        return await self._get(path)
 
-    async def _get(
-        self, path: str, query: Mapping[str, str] | None = None, *, within: float = math.inf
-    ) -> httpx.Response:
-        url = f"{self.base_url}{path}{f'?{urlencode(query)}' if query else ''}"
-        request = httpx.Request("GET", url, headers=self._headers)
+    async def _get(self, path: str, *, within: float = math.inf) -> httpx.Response:
+        request = httpx.Request("GET", f"{self.base_url}{path}", headers=self._headers)
         return await self._answer(request, min(self._reading, within))
 
     async def _post(self, path: str, body: Mapping[str, Any]) -> httpx.Response:

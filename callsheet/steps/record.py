@@ -209,7 +209,6 @@ async def _show_progress(run: Run) -> None:
 def _progress(run: Run, states: Mapping[State, int], others: pl.DataFrame, spent: Decimal) -> Progress:
     limits, plan = run.limits, run.plan
     now = limits.now()
-    submitted = {model_type: pace.in_window(now) for model_type, pace in limits.paces.items()}
     left_out = run.quote.left_out if run.quote else 0  # jobs that this run is not for
     return Progress(
         jobs=plan.jobs - left_out + others.height if plan else sum(states.values()),
@@ -219,9 +218,9 @@ def _progress(run: Run, states: Mapping[State, int], others: pl.DataFrame, spent
         videos=run.adopted + (run.quote.to_buy_of(ModelType.VIDEO) if run.quote else 0),
         videos_ended=run.videos_ended,
         pacing={
-            model_type: Pacing(count, limits.paces[model_type].known_limit(), _wait(run, model_type, now))
-            for model_type, count in submitted.items()
-            if count
+            model_type: Pacing(count, pace.known_limit(), _wait(run, model_type, now))
+            for model_type, pace in limits.paces.items()
+            if (count := pace.in_window(now))
         },
         seconds_left=_left(run),
         quoted=plan.quoted + Decimal(others["quoted"].sum() or 0) if plan else None,
