@@ -17,6 +17,7 @@ from prefect.blocks.system import Secret
 from prefect.client.schemas.objects import State
 
 from callsheet.cli.project import make_project
+from flows.deployments import _deployed, in_this_folder
 from flows.generate import generate_batch
 from flows.quote import quote_batch
 from tasks.service_block import CallsheetService
@@ -94,6 +95,18 @@ def test_the_server_refuses_wrong_values_and_names_the_field(
     assert caught.value.response.status_code == httpx.codes.CONFLICT
     assert named in caught.value.response.json()["detail"]
     assert not crew.ask("flow_runs", flow_runs={"tags": {"all_": [tag]}})
+
+
+def test_a_deployment_of_another_project_that_has_the_same_name_is_left_alone(crew: PrefectServer) -> None:
+    flow = crew.post("flows/", {"name": "another"})
+    other = {"name": "nightly", "flow_id": flow["id"], "entrypoint": "flows.another.work"}
+    made = crew.post("deployments/", other)
+    try:
+        named, _ = in_this_folder()
+        ours = asyncio.run(_deployed(named))
+    finally:
+        http.request("DELETE", f"{crew.api}/deployments/{made['id']}").raise_for_status()
+    assert sorted(each.entrypoint or "" for each in ours) == sorted(entrypoint for _, entrypoint in named)
 
 
 @pytest.mark.soak
