@@ -30,13 +30,8 @@ ROWS = [{"id": f"s{n}", "prompt": f"image {n}", "model": "sketch-1"} for n in ra
 AMOUNT = "'budget.limit'. Failure reason: 'an amount in USD, for example 20.00' was expected"
 
 
-def form(server: PrefectServer, deployment: str) -> dict[str, Any]:
-    found = http.get(f"{server.api}/deployments/name/{deployment}").raise_for_status().json()
-    return dict(found["parameter_openapi_schema"])
-
-
 def test_the_server_knows_choices_bounds_words_and_the_order_of_use(crew: PrefectServer) -> None:
-    known = form(crew, "generate-batch/by-hand")
+    known = crew.deployment("generate-batch/by-hand")["parameter_openapi_schema"]
     other, listed = known["properties"]["config"]["anyOf"]
     assert listed["enum"] == sorted(file.as_posix() for file in Path("configs").glob("*.yaml"))
     assert "enum" not in other
@@ -64,7 +59,7 @@ def test_each_deployment_asks_for_what_makes_sense_there(crew: PrefectServer) ->
         "collect-media/collector": {"poll", "service"},
         "reconcile-costs/reconcile": {"reconcile", "service"},
     }.items():
-        properties = form(crew, deployment)["properties"]
+        properties = crew.deployment(deployment)["parameter_openapi_schema"]["properties"]
         assert {"config", "overrides"} | groups <= set(properties)
         assert groups == {name for name, field in properties.items() if "$ref" in field}, deployment
 
