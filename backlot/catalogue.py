@@ -36,7 +36,7 @@ class Model(Shape):
         min_length=1
     )
     supported_durations: tuple[Annotated[int, Field(ge=1)], ...] = ()
-    supported_resolutions: tuple[Annotated[str, Field(pattern=r"^(\d+p|[\d.]+K)$")], ...] = Field(
+    supported_resolutions: tuple[Annotated[str, Field(pattern=r"^(\d+p|\d+(\.\d+)?K)$")], ...] = Field(
         min_length=1
     )
     supports_sound: bool = False

@@ -153,7 +153,10 @@ class Settings(Shape):
     )
     media_ttl: int = Field(default=3600, ge=1, description="Seconds until finished media is deleted.")
     seed: int = Field(
-        default=0, description="With another seed, the same prompts give other images and videos."
+        default=0,
+        ge=-(2**63),
+        lt=2**63,
+        description="With another seed, the same prompts give other images and videos.",
     )
     faults: Path | None = Field(default=None, description="YAML file of faults on demand.")
     dashboard_host: str | None = Field(

@@ -27,7 +27,8 @@ async def change_batch(config: ConfigFile, changes: Overrides = (), paused: bool
     """
     settings, values = changed_values(Path(config), changes)
     await begin(settings)
-    values = {**values, **({} if paused is None else {PAUSED: paused})}
+    if paused is not None:
+        values = {**values, PAUSED: paused}
     if not values:
         raise ConfigError("there is nothing to change", hint="Fill in changes or paused.")
     runs = await change(settings, values)

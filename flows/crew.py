@@ -15,11 +15,9 @@ from typing import Any
 from uuid import UUID
 
 import anyio
-import httpx
 from prefect import get_client
 from prefect.client.schemas.objects import FlowRun, State, StateType
 from prefect.deployments import arun_deployment
-from prefect.exceptions import PrefectException
 from prefect.states import Cancelled, Cancelling
 
 from callsheet.config.settings import Settings
@@ -32,7 +30,7 @@ from callsheet.session import Run
 from callsheet.steps import batch
 from callsheet.watch import WATCHER
 from flows.steps import STEPS
-from tasks.pressed import as_it_is_now, flow_run, until_pressed
+from tasks.pressed import SERVER_FAILS, as_it_is_now, flow_run, until_pressed
 
 _OWN = ("crew", "plan", "first", "only", "approved")  # parameters that the others do not have
 _NOT_BEGUN = (StateType.SCHEDULED, StateType.PENDING)
@@ -94,7 +92,7 @@ async def generate(settings: Settings, size: int, choice: Choice, *, approved: b
 async def _start(others: list[UUID], this: FlowRun, quote: Quote, size: int) -> None:
     plan = await asyncio.to_thread(quote.plan.sha256)
     parameters = _parameters(this.parameters, quote) | {"plan": plan}
-    with suppress(httpx.HTTPError, PrefectException):  # then fewer buy
+    with suppress(*SERVER_FAILS):  # then fewer buy
         for number in range(1, min(size, quote.to_buy)):
             key = f"{this.state_id}-{plan}-{number}"  # resumed, it starts others anew
             run = await arun_deployment(
@@ -145,6 +143,6 @@ async def _end(run: UUID) -> None:
     state: State = (Cancelled if now.state.type in _NOT_BEGUN else Cancelling)(
         message="The crew's first run has ended."
     )
-    with suppress(httpx.HTTPError, PrefectException):
+    with suppress(*SERVER_FAILS):
         async with get_client() as client:
             await client.set_flow_run_state(run, state)

@@ -25,21 +25,25 @@ from prefect.client.schemas.responses import DeploymentResponse
 from prefect.exceptions import ObjectAlreadyExists, PrefectHTTPStatusError
 from prefect.workers.process import ProcessWorker
 
+from callsheet.cli.show import show_error
 from callsheet.errors import CallsheetError, ConfigError
+from flows import server_errors
 from tasks.service_block import CallsheetService
 
 FILE = Path("prefect.yaml")
+Named = Sequence[tuple[str, str]]
+"""Deployments: the name of each, and its entrypoint. Another project may have some of the same names."""
 
 
-def in_this_folder() -> tuple[list[str], str]:
-    """The names of the deployments in `prefect.yaml`, and the work pool that they run in.
+def in_this_folder() -> tuple[Named, str]:
+    """The deployments in `prefect.yaml`, and the work pool that they run in.
 
     Raises:
         ConfigError: there is no such file in this folder, or it has none.
     """
     try:
         content = yaml.safe_load(FILE.read_text("utf-8"))
-        names = [str(each["name"]) for each in content["deployments"]]
+        named = [(str(each["name"]), str(each["entrypoint"])) for each in content["deployments"]]
         [pool] = {str(each["work_pool"]["name"]) for each in content["deployments"]}
     except OSError as error:
         raise ConfigError(
@@ -48,10 +52,11 @@ def in_this_folder() -> tuple[list[str], str]:
         ) from None
     except (yaml.YAMLError, KeyError, TypeError, ValueError) as error:
         raise ConfigError(
-            f"{FILE}: there is no list of `deployments`, each with a `name` and all in one `work_pool`",
+            f"{FILE}: there is no list of `deployments`, each with `name` and `entrypoint`, and all in one "
+            "`work_pool`",
             hint=str(error),
         ) from None
-    return names, pool
+    return named, pool
 
 
 async def make_pool(name: str) -> None:
@@ -63,7 +68,7 @@ async def make_pool(name: str) -> None:
             await client.create_work_pool(pool)
 
 
-async def deploy(names: Sequence[str], environment: Mapping[str, str]) -> None:
+async def deploy(named: Named, environment: Mapping[str, str]) -> None:
     """Makes or renews all deployments of `prefect.yaml` in the working directory, and the blocks' type.
 
     A schedule that a person has switched on or off stays so; Prefect would set it as the file has it.
@@ -72,7 +77,7 @@ async def deploy(names: Sequence[str], environment: Mapping[str, str]) -> None:
         ConfigError: Prefect refuses the file, or the file has a parameter that its flow does not have.
     """
     await CallsheetService.aregister_type_and_schema()
-    before = {each.id: each for each in await _deployed(names)}
+    before = {each.id: each for each in await _deployed(named)}
     done = await asyncio.to_thread(
         subprocess.run,
         [sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--all"],
@@ -87,16 +92,17 @@ async def deploy(names: Sequence[str], environment: Mapping[str, str]) -> None:
         raise ConfigError(
             f"{FILE}: {_last_words(done.stdout)}", hint="prefect --no-prompt deploy --all says more."
         )
-    for each in await _deployed(names):
+    for each in await _deployed(named):
         await _set_schema(each)
         if each.id in before:
             await _switch(before[each.id], each)
 
 
-async def _deployed(names: Sequence[str]) -> list[DeploymentResponse]:
-    named = DeploymentFilter(name=DeploymentFilterName(any_=list(names)))
+async def _deployed(named: Named) -> list[DeploymentResponse]:
+    names = DeploymentFilterName(any_=[name for name, _ in named])
     async with get_client() as client:
-        return await client.read_deployments(deployment_filter=named)
+        found = await client.read_deployments(deployment_filter=DeploymentFilter(name=names))
+    return [each for each in found if (each.name, each.entrypoint) in named]
 
 
 def _last_words(said: str) -> str:
@@ -152,15 +158,16 @@ def _when(schedule: DeploymentSchedule) -> str:
 
 
 async def _make() -> None:
-    names, pool = in_this_folder()
-    await make_pool(pool)
-    await deploy(names, os.environ)
-    print(f"Deployments of the pool {pool}: {', '.join(names)}")  # noqa: T201 - a program
+    named, pool = in_this_folder()
+    with server_errors.in_words():
+        await make_pool(pool)
+        await deploy(named, os.environ)
+    print(f"Deployments of the pool {pool}: {', '.join(name for name, _ in named)}")  # noqa: T201 - a program
 
 
 if __name__ == "__main__":
     try:
         asyncio.run(_make())
     except CallsheetError as error:
-        print(f"error: {error}\n  {error.hint}", file=sys.stderr)  # noqa: T201
+        show_error(error)
         sys.exit(error.exit_code)

@@ -6,7 +6,6 @@ to `done/` when nothing of it is open.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ from callsheet import inbox as inboxes
 from callsheet.config.checks import Text
 from callsheet.config.form import ConfigFile, Overrides
 from callsheet.config.load import load, load_without_service
-from callsheet.config.settings import Settings
 from callsheet.plain_text import counted
 from callsheet.pricing.choice import ALL
 from callsheet.steps import batch
@@ -60,7 +58,10 @@ async def buy_file(config: ConfigFile, file: Text, overrides: Overrides = ()) ->
         file: The batch file: a path, or an `s3://` URL.
         overrides: Settings to change, each as `budget.limit=5.00`.
     """
-    settings = _of_file(Path(config), file, overrides)
+    shared = load_without_service(Path(config), overrides)
+    name = inboxes.batch_name(shared.batch, Path(file).name)
+    own = {"batch": name, "input.path": file, "budget.approve_above": "0"}  # any price must be approved
+    settings = load(Path(config), overrides, values=own)
     waiting = inboxes.waiting_file(file, settings.storage.endpoint_url)
     await begin(settings)
     summary = await batch.generate(settings, approved=False, steps=STEPS)
@@ -69,10 +70,3 @@ async def buy_file(config: ConfigFile, file: Text, overrides: Overrides = ()) ->
         place = inboxes.move_to_done(waiting, settings.storage.endpoint_url)
         WATCHER.get().note(f"moved to {place}" if place else f"{file} was written anew, and stays")
     return final_state(summary)
-
-
-def _of_file(config: Path, file: str, overrides: Sequence[str]) -> Settings:
-    """The config with the file's own batch, any price of which must be approved."""
-    name = inboxes.batch_name(load_without_service(config, overrides).batch, Path(file).name)
-    own = {"batch": name, "input.path": file, "budget.approve_above": "0"}
-    return load(config, overrides, values=own)

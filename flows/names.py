@@ -11,10 +11,11 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, ParamSpec
 
-from prefect import Flow, flow, tags
+from prefect import Flow, flow, get_client, tags
 from prefect.client.schemas.objects import State
 from prefect.exceptions import Pause
 from prefect.runtime import flow_run
+from prefect.settings import PREFECT_API_URL
 from prefect.states import Cancelled, Completed, Failed
 
 from callsheet.cli.show import show_error
@@ -23,6 +24,7 @@ from callsheet.errors import CallsheetError, Stop
 from callsheet.report.summary import Summary
 from callsheet.service.transport import tls_context
 from callsheet.watch import WATCHER
+from flows import server_errors
 from tasks import artifacts, suspend
 from tasks.events import Events
 from tasks.pressed import Pressed, pressed
@@ -121,6 +123,7 @@ def main(work: Any) -> None:
     given = parser.parse_args()
     try:
         tls_context()  # Prefect fails on authorities that are not there, and does not name them
+        asyncio.run(_look_for_the_server())
     except CallsheetError as error:
         show_error(error)
         sys.exit(error.exit_code)
@@ -129,6 +132,14 @@ def main(work: Any) -> None:
     print(state.name, state.message or "", sep=": ", file=sys.stderr)  # noqa: T201 - a program
     outcome = asyncio.run(state.aresult(raise_on_failure=False))
     sys.exit(outcome.exit_code if isinstance(outcome, Summary | CallsheetError) else 1)
+
+
+async def _look_for_the_server() -> None:
+    """Where none is configured, Prefect starts one of its own."""
+    if PREFECT_API_URL.value():
+        async with get_client() as client:
+            with server_errors.in_words():
+                await client.api_version()
 
 
 _STOPPED = {"approval": "Cancelled", "interrupted": "BrokenOff", "doubt": "InDoubt"}

@@ -12,7 +12,7 @@ from prefect.states import Completed, Failed
 
 from callsheet.config.form import ConfigFile, Overrides, ReconcileForm, ServiceForm, load_form
 from callsheet.report.reconcile import reconcile as compare
-from flows.names import batch_flow
+from flows.names import batch_flow, begin
 from tasks import artifacts
 from tasks.service_block import connect
 
@@ -38,6 +38,7 @@ async def reconcile_costs(
         end: The last UTC day; without it, today.
     """
     settings = load_form(config, overrides, reconcile=reconcile, service=service)
+    await begin(settings)
     async with await connect(settings) as client:
         result = await compare(settings, client, start, end)
     await artifacts.show_books(result, config)

@@ -101,8 +101,8 @@ async def _in_markdown(settings: Settings, ledger: Ledger, doubts: Sequence[Doub
     ]
     more = len(doubts) - len(rows)
     return artifacts.page(
-        f"**Were {counted(len(doubts), 'job')} of {artifacts.text(settings.batch)} paid for?** "
-        "They were sent, and no answer says whether they were accepted.",
+        f"**{counted(len(doubts), 'job')} of {artifacts.text(settings.batch)} may have been paid for.** "
+        "No answer says whether the service has accepted what was sent.",
         "\n".join(f"- **{name}**: {artifacts.text(fact)}" for name, fact in evidence.facts()),
         artifacts.table(["row", "model", "sent (UTC)", "USD"], rows),
         f"and {more:,} more: callsheet resolve lists all" if more > 0 else "",

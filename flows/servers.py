@@ -19,12 +19,12 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import httpx
 from prefect import get_client
 from prefect.settings import PREFECT_API_URL, PREFECT_HOME, temporary_settings
 
 from callsheet.config.yaml_lines import masked
 from callsheet.errors import ConfigError, ProcessEnded
+from flows import server_errors
 from flows.deployments import make_pool
 
 SERVER_LOG, WORKER_LOG = "server.log", "worker.log"
@@ -58,14 +58,9 @@ def connected(api: str) -> Iterator[None]:
     Raises:
         ConfigError: the server fails, or is gone.
     """
-    with temporary_settings({PREFECT_API_URL: api}):
-        try:
-            yield
-        except httpx.HTTPError as error:  # what Prefect's client raises
-            raise ConfigError(
-                f"the Prefect server at {masked(api)} fails: {error or type(error).__name__}",
-                hint="What was started has been ended. Run the command again.",
-            ) from None
+    hint = "What was started has been ended. Run the command again."
+    with temporary_settings({PREFECT_API_URL: api}), server_errors.in_words(hint):
+        yield
 
 
 @asynccontextmanager

@@ -53,7 +53,7 @@ async def _up(port: int | None, environment: dict[str, str], *, with_backlot: bo
     from flows import deployments, servers
 
     tls_context()  # Prefect fails on authorities that are not there, and does not name them
-    names, pool = deployments.in_this_folder()
+    named, pool = deployments.in_this_folder()
     api = servers.api_address(port)
     folder = Path(PREFECT_HOME.value()) / "callsheet" / str(os.getpid())
     try:
@@ -73,8 +73,8 @@ async def _up(port: int | None, environment: dict[str, str], *, with_backlot: bo
             _say("UI", ui if server else f"{ui}  (the server ran already)")
             err.print("Waiting for the worker and the deployments ...")
             worker = await stack.enter_async_context(servers.worker(pool, environment, folder))
-            await deployments.deploy(names, environment)
-            _say("Run", f"{ui}/deployments  ({', '.join(names)})")
+            await deployments.deploy(named, environment)
+            _say("Run", f"{ui}/deployments  ({', '.join(name for name, _ in named)})")
             _say("Sheets", link)
             _say("Logs", str(folder))
             _say("", "Ctrl-C ends it all.")
@@ -118,7 +118,7 @@ def _backlot(log: Path) -> Iterator[dict[str, str]]:
 
 def _is_backlot(base_url: str, key: str) -> bool:
     """Whether a backlot with this key listens there."""
-    with suppress(httpx.TransportError):
+    with suppress(httpx.TransportError, httpx.InvalidURL):  # no URL: IPv6
         headers = {"Authorization": f"Bearer {key}"}
         return httpx.get(f"{base_url}/v2/models", headers=headers, trust_env=False).is_success
     return False

@@ -2,14 +2,12 @@
 
 import logging
 
-from callsheet.errors import CallsheetError
+from callsheet.errors import known_error
 
 
 def _plain_words(record: logging.LogRecord) -> bool:
     """Errors that Callsheet raises on purpose say all in their message: the log spares us their trace."""
-    error = record.exc_info[1] if record.exc_info else None
-    known = error.split(CallsheetError)[1] is None if isinstance(error, BaseExceptionGroup) else None
-    if known or isinstance(error, CallsheetError):
+    if record.exc_info and record.exc_info[1] and known_error(record.exc_info[1]):
         record.exc_info = None
     return True
 

@@ -16,7 +16,6 @@ from typing import TypeVar
 from uuid import UUID
 
 import anyio
-import httpx
 from PIL import Image
 from prefect import get_client, runtime
 from prefect.artifacts import (
@@ -25,7 +24,6 @@ from prefect.artifacts import (
     acreate_table_artifact,
     aupdate_progress_artifact,
 )
-from prefect.exceptions import PrefectException
 
 from callsheet.config.settings import Settings
 from callsheet.ledger.approvals import Question
@@ -40,7 +38,7 @@ from callsheet.report.summary import Summary
 from callsheet.reviewing.sheets import link_to
 from callsheet.session import Run
 from callsheet.watch import WATCHER, Asked, Progress
-from tasks.pressed import flow_run
+from tasks.pressed import SERVER_FAILS, flow_run
 
 T = TypeVar("T")
 PATIENCE = 5.0  # seconds for the server to answer
@@ -228,7 +226,7 @@ async def _answered(request: Awaitable[T]) -> T | None:
     try:
         with anyio.fail_after(PATIENCE):
             return await request
-    except (httpx.HTTPError, PrefectException, TimeoutError):
+    except (*SERVER_FAILS, TimeoutError):
         WATCHER.get().note("the Prefect server does not answer; the run goes on without it")
         return None
 

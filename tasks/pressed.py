@@ -23,6 +23,8 @@ from callsheet.session import Run
 
 LOOK = 1.0  # seconds between two looks, each of which takes the server 10 ms
 _PATIENCE = 5.0  # seconds for the server to answer
+SERVER_FAILS = (httpx.HTTPError, PrefectException)
+"""What Prefect's client raises where the server fails, or is not there."""
 
 
 class Pressed(Enum):
@@ -42,7 +44,7 @@ def flow_run() -> FlowRun | None:
 
 async def as_it_is_now(run: UUID) -> FlowRun | None:
     """A flow run; None where the server does not answer."""
-    with suppress(httpx.HTTPError, PrefectException), anyio.move_on_after(_PATIENCE):
+    with suppress(*SERVER_FAILS), anyio.move_on_after(_PATIENCE):
         async with get_client() as client:
             return await client.read_flow_run(run)
     return None

@@ -15,8 +15,10 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def step(work: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
-    """Shows `work` as a task of its name on the page of the flow run.
+def step(
+    work: Callable[P, Coroutine[Any, Any, T]], name: str | None = None
+) -> Callable[P, Coroutine[Any, Any, T]]:
+    """Shows `work` as a task of a name, or of its own, on the page of the flow run.
 
     When a person has suspended the run, Prefect raises `Pause` where a task begins or has ended, and one of
     the steps that run side by side would break the others off. So a step ends as its work does; what Suspend
@@ -35,8 +37,8 @@ def step(work: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any
                 outcome.set_exception(error)
                 raise
 
-        name = work.__name__
-        as_task = task(name=name, task_run_name=name, cache_policy=NO_CACHE, persist_result=False)(kept)
+        shown = name or work.__name__
+        as_task = task(name=shown, task_run_name=shown, cache_policy=NO_CACHE, persist_result=False)(kept)
         try:
             await as_task(*args, **kwargs)
         except Pause:

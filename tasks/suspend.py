@@ -14,13 +14,12 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Annotated, Any, Literal, NoReturn
 
-import httpx
 from prefect import State, get_client
 from prefect.client.orchestration import PrefectClient
 from prefect.client.schemas.objects import FlowRun, FlowRunInput, StateType
 from prefect.events.actions import ChangeFlowRunState
 from prefect.events.schemas.automations import AutomationCore, EventTrigger, Posture
-from prefect.exceptions import Pause, PrefectException
+from prefect.exceptions import Pause
 from prefect.flow_runs import asuspend_flow_run
 from prefect.input import RunInput
 from prefect.input.run_input import keyset_from_base_key
@@ -33,7 +32,7 @@ from callsheet.ledger.approvals import Approval, Decision, Place
 from callsheet.watch import Asked
 from tasks import events
 from tasks.artifacts import question_in_markdown, served_sheet, show_pilot
-from tasks.pressed import flow_run
+from tasks.pressed import SERVER_FAILS, flow_run
 
 AUTOMATION = "callsheet: cancel a run that nobody approves"
 _AMOUNT = r"^([0-9]{1,12}(\.[0-9]{1,6})?)?$"
@@ -159,7 +158,7 @@ async def _cancel_after(seconds: float, run: FlowRun) -> None:
     message = f"Nobody has approved it within {timedelta(seconds=round(seconds))}; nothing was bought."
     cancel = ChangeFlowRunState(state=StateType.CANCELLED, message=message)
     automation = AutomationCore(name=AUTOMATION, trigger=waited, actions=[cancel])
-    with suppress(httpx.HTTPError, PrefectException):
+    with suppress(*SERVER_FAILS):
         async with get_client() as client:
             await _remove_automations(client, run)
             await client.create_automation(automation)
@@ -168,7 +167,7 @@ async def _cancel_after(seconds: float, run: FlowRun) -> None:
 async def _remove_automations(client: PrefectClient, run: FlowRun) -> None:
     """Removes a run's automation, and those of runs whose time is over."""
     now = datetime.now(UTC)
-    with suppress(httpx.HTTPError, PrefectException):
+    with suppress(*SERVER_FAILS):
         for one in await client.read_automations_by_name(AUTOMATION):
             trigger: Any = one.trigger
             is_ours = trigger.match.root.get("prefect.resource.id") == _resource(run)

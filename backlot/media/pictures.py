@@ -18,6 +18,7 @@ SAVE = {
     "png": {"compress_level": 1},
     "webp": {"quality": 82, "method": 0},
 }
+SMALLEST = 7  # pixels of type
 PATTERN = 0.7  # of the height; below it is the caption
 
 # Hue (added to the recipe's own), lightness and saturation of the shapes.
@@ -140,33 +141,32 @@ def open_reference(reference: Reference) -> Image.Image:
 def write(image: Image.Image, prompt: str, label: str, ink: Colour) -> None:
     """Writes a picture's caption: the prompt as large as it fits, and the label below it in small type."""
     pen = ImageDraw.Draw(image)
-    margin, small = round(min(image.size) * 0.04), max(round(min(image.size) * 0.036), 7)
+    margin, small = round(min(image.size) * 0.04), max(round(min(image.size) * 0.036), SMALLEST)
     pen.text((margin, image.height - margin), label, ink, font(small), anchor="ls")
     top = pattern_height(image.height) + margin
     width, height = image.width - 2 * margin, image.height - top - margin - round(small * 1.3)
     text = " ".join(prompt.split())
     text = f"{text[:297]}..." if len(text) > 300 else text
-    size = max(height / 2.4, 7)
-    lines, face = wrap(text, size, width, height)
-    while size > 7 and not fits(text, lines, face, width):
-        size = max(size * 0.9, 7)
-        lines, face = wrap(text, size, width, height)
+    lines, size, face = wrap(text, width, height)
     for n, line in enumerate(lines):
         pen.text((margin, top + n * size * 1.2), line, ink, face)
 
 
-def wrap(text: str, size: float, width: float, height: float) -> tuple[list[str], Font]:
-    """The lines of a text in a box, and their font; a text without room for all of it ends in dots."""
-    face = font(round(size), ascii_only=text.isascii())
-    characters = 0.95 * width * len(text) / max(face.getlength(text), 1)
-    most = max(int(height / size / 1.2), 1)
-    return textwrap.wrap(text, max(int(characters), 5), max_lines=most, placeholder=" ..."), face
+def wrap(text: str, width: float, height: float) -> tuple[list[str], float, Font]:
+    """The lines of a text in a box, as large as it fits, with their size and font.
 
-
-def fits(text: str, lines: Sequence[str], face: Font, width: float) -> bool:
-    """Whether the lines have all of the text, and none is too long."""
-    whole = "".join(lines).replace(" ", "") == text.replace(" ", "")
-    return whole and all(face.getlength(line) <= width for line in lines)
+    A text that has no room in the smallest type ends in dots.
+    """
+    size = max(height / 2.4, SMALLEST)
+    while True:
+        face = font(round(size), ascii_only=text.isascii())
+        characters = 0.95 * width * len(text) / max(face.getlength(text), 1)
+        most = max(int(height / size / 1.2), 1)
+        lines = textwrap.wrap(text, max(int(characters), 5), max_lines=most, placeholder=" ...")
+        is_whole = "".join(lines).replace(" ", "") == text.replace(" ", "")
+        if size == SMALLEST or (is_whole and all(face.getlength(line) <= width for line in lines)):
+            return lines, size, face
+        size = max(size * 0.9, SMALLEST)
 
 
 @functools.cache

@@ -104,8 +104,16 @@ def read_catalogue(response: httpx.Response) -> Catalogue:
 
 
 def _entries(content: Any) -> list[dict[str, Any]]:
-    models = [entry for entry in content if entry is not None] if isinstance(content, list) else content
-    return _objects.validate_python(models)
+    """The entries of a catalogue. What is null in them is none, as if it was not there."""
+    return _objects.validate_python(_without_nulls(content))
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _without_nulls(item) for name, item in value.items() if item is not None}
+    if isinstance(value, list):
+        return [_without_nulls(item) for item in value if item is not None]
+    return value
 
 
 def _read_model(entry: Mapping[str, Any]) -> Model:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import itertools
 import json
 import math
 from collections.abc import AsyncIterator, Mapping
@@ -42,7 +41,6 @@ from callsheet.service.answers import (
 )
 from callsheet.service.models import (
     Accepted,
-    Answer,
     Balance,
     Catalogue,
     Costs,
@@ -51,6 +49,7 @@ from callsheet.service.models import (
     ImageAnswer,
     NoFile,
     Pending,
+    RateHeaders,
     VideoAnswer,
 )
 from callsheet.service.transport import Connections, Unsent, proxy_of
@@ -126,21 +125,24 @@ class Client:
 
     # ---- the endpoints
 
-    async def create_image(self, body: Mapping[str, Any]) -> Answer[Generation]:
-        """Buys an image and waits for it (INTERFACE 4.1).
+    async def create_image(self, body: Mapping[str, Any]) -> tuple[Generation, RateHeaders | None]:
+        """Buys an image and waits for it (INTERFACE 4.1); the headers are None where they cannot be read.
 
         An answer with an id and a file is bought, whatever else is missing. Any other is `MaybeSent`, with
         the id where it has one: a person has to settle it.
         """
         response = await self._post("/v2/images/generations", body)
         image = read_answer(response, ImageAnswer.model_validate)
-        return Answer(Generation(image.id, image.data, image.usage), rate_headers(response.headers))
+        return Generation(image.id, image.data, image.usage), rate_headers(response.headers)
 
-    async def create_video(self, body: Mapping[str, Any]) -> Answer[Pending]:
-        """Submits a video (INTERFACE 4.4). Every 2xx answer with an id is an accepted video."""
+    async def create_video(self, body: Mapping[str, Any]) -> tuple[str, RateHeaders | None]:
+        """Submits a video (INTERFACE 4.4); its id, and headers as of an image.
+
+        Every 2xx answer with an id is an accepted video.
+        """
         response = await self._post("/v2/videos/generations", body)
         accepted = read_answer(response, Accepted.model_validate)
-        return Answer(Pending(accepted.id), rate_headers(response.headers))
+        return accepted.id, rate_headers(response.headers)
 
     async def models(self) -> Catalogue:
         """The models with their prices, by id (INTERFACE 4.2).
@@ -169,15 +171,15 @@ class Client:
             raise MaybeSent(f"GET {path}: the answer is about another generation: {video.id}")
         match (video.status or "").strip().casefold():
             case "pending":
-                return Pending(generation_id)
+                return Pending()
             case "failed":
                 error = video.error
-                return Failed(generation_id, error.code or "unknown", error.message or "no reason was given")
+                return Failed(error.code or "unknown", error.message or "no reason was given")
             case _ if video.data:
                 return Generation(generation_id, video.data[:1], video.usage)
             case "completed":
-                return NoFile(generation_id, video.said())
-        return Pending(generation_id, video.said())
+                return NoFile(video.said())
+        return Pending(video.said())
 
     async def balance(self) -> Decimal:
         """The workspace's balance in dollars (INTERFACE 4.6). It is free and never cached: also a probe."""
@@ -201,8 +203,8 @@ class Client:
         return costs
 
     async def _costs(self, start: datetime, end: datetime) -> dict[date, Decimal]:
-        query = {"start": start.isoformat(), "end": end.isoformat()}
-        answer = read_answer(await self._repeated("/v2/billing/costs", query), Costs.model_validate)
+        query = urlencode({"start": start.isoformat(), "end": end.isoformat()})
+        answer = read_answer(await self._repeated(f"/v2/billing/costs?{query}"), Costs.model_validate)
         costs = {day.date: day.cost for day in answer.data}
         days = range((end.date() - start.date()).days + 1)
         wanted = {start.date() + timedelta(days=day) for day in days}
@@ -254,24 +256,21 @@ class Client:
 
     # ---- one request
 
-    async def _repeated(self, path: str, query: Mapping[str, str] | None = None) -> httpx.Response:
+    async def _repeated(self, path: str) -> httpx.Response:
         """A GET that is repeated a few times after a 429 or a 5xx: it is free."""
-        for tries in itertools.count(1):
+        for tries in range(1, READ_TRIES):
             try:
-                return await self._get(path, query)
+                return await self._get(path)
             except Refusal as error:
                 may_pass = error.status == 429 or error.status >= 500
                 retry_after = error.retry_after or 0.0
-                if not may_pass or tries == READ_TRIES or retry_after > WINDOW:
+                if not may_pass or retry_after > WINDOW:
                     raise
             await asyncio.sleep(max(retry_after, self.backoff(tries)))
-        raise AssertionError("unreachable")
+        return await self._get(path)
 
-    async def _get(
-        self, path: str, query: Mapping[str, str] | None = None, *, within: float = math.inf
-    ) -> httpx.Response:
-        url = f"{self.base_url}{path}{f'?{urlencode(query)}' if query else ''}"
-        request = httpx.Request("GET", url, headers=self._headers)
+    async def _get(self, path: str, *, within: float = math.inf) -> httpx.Response:
+        request = httpx.Request("GET", f"{self.base_url}{path}", headers=self._headers)
         return await self._answer(request, min(self._reading, within))
 
     async def _post(self, path: str, body: Mapping[str, Any]) -> httpx.Response:

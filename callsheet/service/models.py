@@ -10,13 +10,12 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
-from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from callsheet.records import OR_NONE, Media, ServiceObject, Usage, six_decimals
 
-T = TypeVar("T")
 _LONGEST_WORDS = 500  # characters: they may be a whole page
 
 
@@ -27,13 +26,6 @@ class RateHeaders(NamedTuple):
     remaining: int  # requests that are left in it
     reset: int  # the window's end in Unix seconds, by the service's clock
     date: float | None  # the service's clock when it answered (`Date`), in Unix seconds; None where missing
-
-
-class Answer(NamedTuple, Generic[T]):
-    """An accepted submission; `rate` is None where the answer has no readable rate-limit headers."""
-
-    value: T
-    rate: RateHeaders | None
 
 
 class Rate(ServiceObject):
@@ -62,20 +54,8 @@ class Pricing(ServiceObject):
     rates: Annotated[tuple[Rate, ...], BeforeValidator(_with_price)] = ()
 
 
-def _without_nulls(value: Any) -> Any:
-    """The value without the entries of lists and objects that are null: null means none."""
-    if isinstance(value, dict):
-        return {name: _without_nulls(item) for name, item in value.items() if item is not None}
-    if isinstance(value, list):
-        return [_without_nulls(item) for item in value if item is not None]
-    return value
-
-
 class Model(ServiceObject):
-    """A model of the catalogue (INTERFACE 2.10). The first entry of each list is its default.
-
-    What is null in the service's answer is none, as if it was not there.
-    """
+    """A model of the catalogue (INTERFACE 2.10). The first entry of each list is its default."""
 
     id: str
     name: str = ""
@@ -91,11 +71,6 @@ class Model(ServiceObject):
     ambiguous: bool = False
     """The catalogue has it twice, with different prices: it has no price."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _null_is_none(cls, value: Any) -> Any:
-        return _without_nulls(value)
-
 
 Catalogue = Mapping[str, Model]
 """The live catalogue by model id."""
@@ -105,7 +80,6 @@ Catalogue = Mapping[str, Model]
 class Pending:
     """A video that is not finished yet (INTERFACE 3)."""
 
-    id: str
     said: str = ""  # the service's words where its status is none that the interface has
 
 
@@ -113,7 +87,6 @@ class Pending:
 class NoFile:
     """A video that is completed, and no file came with it. `said`: the service's words."""
 
-    id: str
     said: str
 
 
@@ -121,7 +94,6 @@ class NoFile:
 class Failed:
     """A video that failed at the service. This is final, and costs nothing (INTERFACE 3)."""
 
-    id: str
     code: str
     message: str
 
@@ -250,9 +222,7 @@ def parse(body: bytes) -> Any:
         ValueError: it is not JSON.
     """
     try:
-        content = json.loads(body, parse_float=Decimal)
-        can_be_stored = body.isascii() and b"\\" not in body and b"\0" not in body
-        return content if can_be_stored else _storable(content)
+        return _storable(json.loads(body, parse_float=Decimal))
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     except ArithmeticError:

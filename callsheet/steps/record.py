@@ -72,8 +72,7 @@ async def record(run: Run, shown: AbstractAsyncContextManager[None] | None = Non
             header = Header.of(summary, run.plan, plots)
             wait_for = 0 if run.interrupted else run.bounds.thumbnails
             if await _is_written(page.finish(header, note, wait_for=wait_for)):
-                details = replace(summary.details, contact_sheet=store.url_of(INDEX))
-                summary = replace(summary, details=details)
+                summary = _with_page(summary, store)
         summary = replace(summary, seconds=round(time.monotonic() - run.began, 3))
         with _nothing_lost():
             await write_summary(store, summary)
@@ -102,11 +101,15 @@ async def report_anew(settings: BatchSettings, note: Callable[[str], None]) -> S
             plots = await write_plots(settings, summary.details.figures, learned, note)
             if page:
                 await page.finish(Header.of(summary, plan, plots), note, wait_for=None)
-                details = replace(summary.details, contact_sheet=store.url_of(INDEX))
-                summary = replace(summary, details=details)
+                summary = _with_page(summary, store)
         await update_sidecars(settings, ledger)
         await write_summary(store, summary)
         return summary
+
+
+def _with_page(summary: Summary, store: Store) -> Summary:
+    """The summary, which says where the contact sheet is."""
+    return replace(summary, details=replace(summary.details, contact_sheet=store.url_of(INDEX)))
 
 
 async def _check(run: Run, page: ContactSheet | None) -> None:
@@ -206,7 +209,6 @@ async def _show_progress(run: Run) -> None:
 def _progress(run: Run, states: Mapping[State, int], others: pl.DataFrame, spent: Decimal) -> Progress:
     limits, plan = run.limits, run.plan
     now = limits.now()
-    submitted = {model_type: pace.in_window(now) for model_type, pace in limits.paces.items()}
     left_out = run.quote.left_out if run.quote else 0  # jobs that this run is not for
     return Progress(
         jobs=plan.jobs - left_out + others.height if plan else sum(states.values()),
@@ -216,9 +218,9 @@ def _progress(run: Run, states: Mapping[State, int], others: pl.DataFrame, spent
         videos=run.adopted + (run.quote.to_buy_of(ModelType.VIDEO) if run.quote else 0),
         videos_ended=run.videos_ended,
         pacing={
-            model_type: Pacing(count, limits.paces[model_type].known_limit(), _wait(run, model_type, now))
-            for model_type, count in submitted.items()
-            if count
+            model_type: Pacing(count, pace.known_limit(), _wait(run, model_type, now))
+            for model_type, pace in limits.paces.items()
+            if (count := pace.in_window(now))
         },
         seconds_left=_left(run),
         quoted=plan.quoted + Decimal(others["quoted"].sum() or 0) if plan else None,

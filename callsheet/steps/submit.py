@@ -265,9 +265,9 @@ class _Buyer:
         try:
             with run.unless_ended() as request:
                 if attempt.type is ModelType.VIDEO:
-                    accepted = await run.client.create_video(body)
+                    video_id, rate = await run.client.create_video(body)
                 else:
-                    answered = await run.client.create_image(body)
+                    image, rate = await run.client.create_image(body)
         except ServiceError as error:
             return await self._not_accepted(attempt, error, turn, tries)
         if request.cancelled_caught:
@@ -277,18 +277,17 @@ class _Buyer:
             return _End.LEFT
         failpoints.passed("after submit")
         run.breaker.accepted()
+        turn.answered(rate)
         if attempt.type is ModelType.IMAGE:
-            turn.answered(answered.rate)
-            is_own = await run.keep(attempt, answered.value, job.carried)
+            is_own = await run.keep(attempt, image, job.carried)
             return _End.BOUGHT if is_own else _End.IN_DOUBT
-        turn.answered(accepted.rate)
-        if same := await run.ledger.pending(attempt, accepted.value.id):
+        if same := await run.ledger.pending(attempt, video_id):
             run.doubts(attempt, same.what)
             return _End.IN_DOUBT
         turn.keep()
         run.knows_videos = True
-        run.tell(attempt, State.PENDING, accepted.value.id)
-        run.videos.put(replace(attempt, generation_id=accepted.value.id))
+        run.tell(attempt, State.PENDING, video_id)
+        run.videos.put(replace(attempt, generation_id=video_id))
         return _End.BOUGHT
 
     async def _kept_back(self, attempt: Attempt) -> _End | None:

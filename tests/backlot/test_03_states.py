@@ -59,18 +59,6 @@ def test_3_a_video_is_charged_when_it_is_finished_and_its_price_reserved_until_t
     refused(make_video(api), 402, "quota_exceeded")
 
 
-def test_3_a_pending_video_takes_a_concurrent_place_until_it_is_finished(
-    account: Account, clock: Clock
-) -> None:
-    api = account(concurrency=1)
-    make_video(api)
-    refused(make_video(api), 429, "rate_limit")
-    refused(make_image(api), 429, "rate_limit")
-    clock.now += 10
-    assert make_image(api).status_code == 200
-    assert make_video(api).status_code == 202
-
-
 def test_3_an_image_is_charged_also_when_its_client_has_disconnected() -> None:
     with serve(Settings(port=0, image_seconds=1)) as running:
         api = client(running.base_url)

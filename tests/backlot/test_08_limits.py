@@ -65,6 +65,7 @@ def test_8_a_client_that_waits_as_the_headers_say_is_never_early(start: float) -
 
 
 def test_8_the_concurrency_limit_gives_429_without_retry_after(account: Account, clock: Clock) -> None:
+    """A pending video takes a concurrent place, which images need too, until it is finished."""
     api = account(concurrency=2)
     make_video(api)
     make_video(api)
@@ -73,7 +74,9 @@ def test_8_the_concurrency_limit_gives_429_without_retry_after(account: Account,
     assert "Retry-After" not in answer.headers
     assert "oncurrent" in error["message"]
     assert rate(answer)[1] == rate(make_video(api))[1]  # a refusal takes no place in the window
+    refused(make_image(api), 429, "rate_limit")
     clock.now += 10
+    assert make_image(api).status_code == 200
     assert make_video(api).status_code == 202
 
 

@@ -17,6 +17,7 @@ import psutil
 import pytest
 from typer.testing import CliRunner
 
+from backlot.catalogue import read_catalogue
 from backlot.cli import app
 from backlot.errors import SettingsError
 from backlot.server import serve
@@ -62,6 +63,7 @@ def test_a_flag_wins_over_a_variable_and_a_variable_over_the_file(tmp_path: Path
         ("port: 1\n\tseed: 2", {}, "backlot.yaml, line 2: is not valid YAML"),
         ("just text", {}, "expected keys and values"),
         ("seed: x", {}, r"seed: .*\(it is 'x'\)"),
+        (f"seed: {2**63}", {}, "seed: Input should be less than"),
         ("{}", {"BACKLOT_BALANCE": "0.00001"}, "the environment: balance"),
         ("{}", {"BACKLOT_API_KEY": "secret"}, "the environment: api_key: an API key looks like sk_"),
         ("dashboard_host: 'box:8400'", {}, "dashboard_host"),
@@ -79,6 +81,19 @@ def test_a_wrong_setting_or_file_names_its_source_and_key(
     with pytest.raises(SettingsError, match=complaint) as error:
         read_settings(path, {}, environ)
     assert "\n" not in str(error.value)
+
+
+def test_a_wrong_catalogue_names_the_file_and_the_key(tmp_path: Path) -> None:
+    path = tmp_path / "models.yaml"
+    model = "id: m, name: M, type: image, supported_aspect_ratios: ['1:1']"
+    for more, complaint in (
+        ("", "0.supported_resolutions: is missing"),
+        (", supported_resolutions: [.K]", "0.supported_resolutions.0: String should match"),
+        (", supported_resolutions: [1K]", "has no rate, listed or not, for 1K"),
+    ):
+        path.write_text(f"- {{{model}{more}}}")
+        with pytest.raises(SettingsError, match=f"{path}: .*{complaint}"):
+            read_catalogue(path)
 
 
 def test_a_config_can_have_workspaces_and_a_catalogue(tmp_path: Path) -> None:

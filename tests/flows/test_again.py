@@ -65,6 +65,16 @@ def samples(made: Project) -> list[tuple[str, int]]:
     return [*made.manifest().select("row_id", "sample").iter_rows()]
 
 
+def side_by_side(made: Project, *overrides: str) -> list[Summary]:
+    """Two runs of a batch at once, which nobody has to approve."""
+    settings = load(made.config, overrides)
+
+    async def both() -> list[Summary]:
+        return await asyncio.gather(*(batch.generate(settings, approved=True) for _ in range(2)))
+
+    return asyncio.run(both())
+
+
 # ---- one more sample
 
 
@@ -247,12 +257,7 @@ def test_two_runs_at_once_buy_the_sample_once(project: Make) -> None:
     made = project(images(*"abcdefgh"), image_seconds=0.05)
     made.run()
     reject_all(made)
-    settings = load(made.config, [AGAIN])
-
-    async def both() -> list[Summary]:
-        return await asyncio.gather(*(batch.generate(settings, approved=True) for _ in range(2)))
-
-    summaries = asyncio.run(both())
+    summaries = side_by_side(made, AGAIN)
     assert sum(summary.submissions for summary in summaries) == 8
     assert {summary.exit_code for summary in summaries} <= {0, 3}
     assert (len(made.sold), made.charged) == (16, 16 * PRICE)

@@ -220,7 +220,7 @@ def test_doubts_are_settled_in_the_ui_with_the_evidence_and_only_those_that_were
     tag = f"{made.folder.name}-doubts"
     crew.begin(resolve_doubts, "resolve-doubts/resolve", tag=tag, config=str(made.config))
     run = asked(crew, tag)
-    assert "**Were 1 job of" in run["description"]
+    assert "**1 job of" in run["description"]
     assert "exactly what is in doubt is gone: all of it seems to have been charged" in run["description"]
     assert "| sketch-1 |" in run["description"]
     assert made.collect().in_doubt == 1, "nothing is settled without an answer"

@@ -1,6 +1,6 @@
 """The Prefect UI, used with mouse and keyboard: a block, a form, an approval, and what a run leaves to read.
 
-To take the pictures of docs/prefect.md anew: CALLSHEET_DRAW=1 pytest tests/flows/test_browser.py
+`make pictures` takes the pictures of docs/prefect.md anew.
 """
 
 from __future__ import annotations

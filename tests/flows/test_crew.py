@@ -22,7 +22,7 @@ from callsheet.steps import batch
 from flows.generate import generate_batch
 from tests.cli.test_commands import run_at_work
 from tests.conftest import Project
-from tests.flows.test_again import reject_all, samples
+from tests.flows.test_again import reject_all, samples, side_by_side
 from tests.flows.test_stopping import make_quick
 from tests.servers.prefect import PrefectServer
 
@@ -35,12 +35,7 @@ def images(number: int) -> list[dict[str, Any]]:
 
 def test_the_budget_is_one_wall_for_runs_side_by_side(project: Make) -> None:
     made = project(images(400), image_seconds=0.01, concurrency=16)
-    settings = load(made.config, ["budget.limit=0.0900"])
-
-    async def both() -> list[Summary]:
-        return await asyncio.gather(*(batch.generate(settings, approved=True) for _ in range(2)))
-
-    summaries = asyncio.run(both())
+    summaries = side_by_side(made, "budget.limit=0.0900")
     assert {summary.stop_reason for summary in summaries} == {"budget"}
     assert made.charged == Decimal("0.0900")
     assert made.costs()["cost"].sum() == Decimal("0.0900")

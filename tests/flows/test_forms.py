@@ -17,6 +17,7 @@ from prefect.blocks.system import Secret
 from prefect.client.schemas.objects import State
 
 from callsheet.cli.project import make_project
+from flows.deployments import _deployed, in_this_folder
 from flows.generate import generate_batch
 from flows.quote import quote_batch
 from tasks.service_block import CallsheetService
@@ -29,13 +30,8 @@ ROWS = [{"id": f"s{n}", "prompt": f"image {n}", "model": "sketch-1"} for n in ra
 AMOUNT = "'budget.limit'. Failure reason: 'an amount in USD, for example 20.00' was expected"
 
 
-def form(server: PrefectServer, deployment: str) -> dict[str, Any]:
-    found = http.get(f"{server.api}/deployments/name/{deployment}").raise_for_status().json()
-    return dict(found["parameter_openapi_schema"])
-
-
 def test_the_server_knows_choices_bounds_words_and_the_order_of_use(crew: PrefectServer) -> None:
-    known = form(crew, "generate-batch/by-hand")
+    known = crew.deployment("generate-batch/by-hand")["parameter_openapi_schema"]
     other, listed = known["properties"]["config"]["anyOf"]
     assert listed["enum"] == sorted(file.as_posix() for file in Path("configs").glob("*.yaml"))
     assert "enum" not in other
@@ -63,7 +59,7 @@ def test_each_deployment_asks_for_what_makes_sense_there(crew: PrefectServer) ->
         "collect-media/collector": {"poll", "service"},
         "reconcile-costs/reconcile": {"reconcile", "service"},
     }.items():
-        properties = form(crew, deployment)["properties"]
+        properties = crew.deployment(deployment)["parameter_openapi_schema"]["properties"]
         assert {"config", "overrides"} | groups <= set(properties)
         assert groups == {name for name, field in properties.items() if "$ref" in field}, deployment
 
@@ -94,6 +90,18 @@ def test_the_server_refuses_wrong_values_and_names_the_field(
     assert caught.value.response.status_code == httpx.codes.CONFLICT
     assert named in caught.value.response.json()["detail"]
     assert not crew.ask("flow_runs", flow_runs={"tags": {"all_": [tag]}})
+
+
+def test_a_deployment_of_another_project_that_has_the_same_name_is_left_alone(crew: PrefectServer) -> None:
+    flow = crew.post("flows/", {"name": "another"})
+    other = {"name": "nightly", "flow_id": flow["id"], "entrypoint": "flows.another.work"}
+    made = crew.post("deployments/", other)
+    try:
+        named, _ = in_this_folder()
+        ours = asyncio.run(_deployed(named))
+    finally:
+        http.request("DELETE", f"{crew.api}/deployments/{made['id']}").raise_for_status()
+    assert sorted(each.entrypoint or "" for each in ours) == sorted(entrypoint for _, entrypoint in named)
 
 
 @pytest.mark.soak

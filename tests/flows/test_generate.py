@@ -25,6 +25,7 @@ from callsheet.watch import Asked, Change, LogWatcher
 from tests.cli.test_reconcile import spend
 from tests.conftest import Project
 from tests.flows.test_asking import dearer
+from tests.report.contact_sheets import with_sheet
 from tests.servers.s3 import Server
 
 IMAGE = {"model": "sketch-1", "aspect_ratio": "1:1"}
@@ -76,13 +77,19 @@ def test_a_reordered_file_buys_nothing_again_and_a_changed_prompt_is_a_new_job(p
     assert made.manifest()["url"].n_unique() == 4
 
 
-def test_everything_may_be_in_the_home_folder(project: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home folder, beside the project's files."""
+    folder = tmp_path / "home"
+    folder.mkdir()
+    monkeypatch.setenv("HOME", str(folder))
+    return folder
+
+
+def test_everything_may_be_in_the_home_folder(project: Make, home: Path) -> None:
     """The manifest has whole paths, and another way to write the same folder buys nothing again."""
     made = project(images(1))
-    home = made.folder / "home"
-    home.mkdir()
     (made.folder / "prompts.csv").rename(home / "prompts.csv")
-    monkeypatch.setenv("HOME", str(home))
     places = {
         "input.path": "~/prompts.csv",
         "storage.url": "~/media",
@@ -98,14 +105,9 @@ def test_everything_may_be_in_the_home_folder(project: Make, monkeypatch: pytest
     assert made.run(*same).submissions == 0
 
 
-def test_a_path_of_the_command_line_may_be_in_the_home_folder(
-    project: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_path_of_the_command_line_may_be_in_the_home_folder(project: Make, home: Path) -> None:
     """A shell leaves the `~` of `--to=~/copy.db` and of `sqlite:///~/l.db` to the program."""
     made = project(images(1))
-    home = made.folder / "home"
-    home.mkdir()
-    monkeypatch.setenv("HOME", str(home))
     made.run()
     (home / "marks.csv").write_text("row_id,sample,decision\ns0,1,kept\n")
     config = str(made.config)
@@ -202,6 +204,13 @@ def test_row_ids_may_be_anything_and_a_carried_column_never_takes_a_name_of_the_
     assert all(Path(url).resolve().is_relative_to(made.folder / "out/media") for url in urls)
     [its_own] = {*manifest.select("cost", "input_cost", "input_input_cost").iter_rows()}
     assert its_own == (Decimal("0.0015"), "too", "mine")
+
+
+def test_a_report_that_is_written_anew_names_its_contact_sheet(project: Make) -> None:
+    made = with_sheet(project(images(1)))
+    made.run()
+    told = CliRunner().invoke(app, ["report", str(made.config)], env={"COLUMNS": "500"}).output
+    assert "out/report/contact-sheet/index.html" in told
 
 
 def test_everything_may_live_in_s3(project: Make, s3: Server, monkeypatch: pytest.MonkeyPatch) -> None:

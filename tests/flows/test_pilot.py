@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import pty
 from collections.abc import Callable
 from contextlib import suppress
 
-from callsheet.config.load import load
 from callsheet.report.summary import Summary
-from callsheet.steps import batch
 from tasks.artifacts import question_in_markdown
 from tests.cli.test_commands import callsheet
 from tests.cli.test_rows import printed
 from tests.conftest import Project
-from tests.flows.test_again import Person
+from tests.flows.test_again import Person, side_by_side
 from tests.servers.forks import forks
 
 Make = Callable[..., Project]
@@ -111,12 +108,7 @@ def test_the_price_of_the_pilot_alone_is_held_against_approve_above(project: Mak
 
 def test_two_runs_with_a_pilot_beside_each_other_buy_nothing_twice(project: Make) -> None:
     made = project(ROWS, image_seconds=0.1)
-    settings = load(made.config, PILOT)
-
-    async def both() -> list[Summary]:
-        return await asyncio.gather(*(batch.generate(settings, approved=True) for _ in range(2)))
-
-    assert {summary.exit_code for summary in asyncio.run(both())} <= {0, 3}
+    assert {summary.exit_code for summary in side_by_side(made, *PILOT)} <= {0, 3}
     assert made.run(*PILOT).stored == 8, "nobody is asked: the rest is approved"
     assert made.costs().height == 8
     assert made.charged == made.costs()["cost"].sum()

@@ -163,6 +163,7 @@ def test_books_that_agree_complete_the_run_with_their_table_and_over_the_thresho
     charged, shown = reconciled(prefect, made)
     assert charged["state"]["type"] == "COMPLETED", "a doubt that was charged is explained"
     assert "0.0000 USD unexplained" in charged["state"]["message"]
+    assert "batch:Shots.of_May" in charged["tags"]
     assert (shown["key"], shown["type"]) == ("reconcile-shots-of-may", "table")
     day, total = json.loads(shown["data"])
     assert (day["quoted"], day["usage"], day["billed"]) == ("0.0030", "0.0015", "0.0030")

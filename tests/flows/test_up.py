@@ -24,6 +24,7 @@ from callsheet.cli.project import make_project
 from callsheet.errors import ConfigError, ProcessEnded
 from flows import servers
 from flows.deployments import in_this_folder
+from flows.up import _backlot
 from tests.cli.test_commands import callsheet, refused
 from tests.servers import http
 from tests.servers.forks import forks
@@ -195,10 +196,29 @@ def test_authorities_that_are_not_there_are_named_before_prefect_fails_on_them(t
     assert said in by_hand.stderr
 
 
+@pytest.mark.parametrize("words", [("flows.deployments",), ("flows.generate", "batch.yaml")])
+def test_a_server_that_is_not_there_is_said_in_words(tmp_path: Path, words: tuple[str, ...]) -> None:
+    folder, api = a_project(tmp_path / "project"), f"http://127.0.0.1:{free_port()}/api"
+    environment = os.environ | {"PREFECT_HOME": str(tmp_path / "prefect"), "PREFECT_API_URL": api}
+    done = forks().run("-m", *words, cwd=folder, env=environment)
+    assert done.returncode == 2
+    assert f"the Prefect server at {api} fails" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_a_project_is_not_written_over_another(tmp_path: Path) -> None:
     (tmp_path / "flows").mkdir()
     refused(callsheet("init", "--project", str(tmp_path)), "already there; nothing was written")
     assert [file.name for file in tmp_path.iterdir()] == ["flows"]
+
+
+def test_a_backlot_that_cannot_listen_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BACKLOT_HOST", "::1")
+    with (
+        pytest.raises(ConfigError, match="cannot listen on ::1 port"),
+        _backlot(tmp_path / "backlot.log"),
+    ):
+        pass
 
 
 @pytest.mark.parametrize("content", ["deployments: []", "[1", "name: x", "deployments: [{name: x}]"])

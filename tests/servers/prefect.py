@@ -64,18 +64,21 @@ class PrefectServer:
         """The server's objects of a kind, such as `flow_runs`, that fit the filters of its API."""
         return list(self.post(f"{path}/filter", filters))
 
+    def deployment(self, name: str) -> dict[str, Any]:
+        """A deployment by its flow's name and its own, `generate-batch/by-hand`."""
+        return dict(http.get(f"{self.api}/deployments/name/{name}").raise_for_status().json())
+
     def start(self, deployment: str, *, tag: str, **parameters: Any) -> None:
         """Starts a run of a deployment, as the UI does, with a tag by which it is found again."""
-        found = http.get(f"{self.api}/deployments/name/{deployment}").raise_for_status().json()
         run = {"parameters": parameters, "tags": [tag]}
-        self.post(f"deployments/{found['id']}/create_flow_run", run)
+        self.post(f"deployments/{self.deployment(deployment)['id']}/create_flow_run", run)
 
     def begin(self, flow: Any, deployment: str, *, tag: str, **parameters: Any) -> dict[str, Any]:
         """A run of a deployment that this process carries out, until it ends or waits for a person.
 
         It is in no work pool, so no worker takes it.
         """
-        found = http.get(f"{self.api}/deployments/name/{deployment}").raise_for_status().json()
+        found = self.deployment(deployment)
         of = {"flow_id": found["flow_id"], "deployment_id": found["id"]}
         self.post("flow_runs/", of | {"parameters": parameters, "tags": [tag]})
         return self.go_on(flow, tag)

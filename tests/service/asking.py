@@ -44,8 +44,13 @@ def ask(behaviour: Behaviour, use: Callable[[Client], Awaitable[Any]]) -> Any:
         return run(server.url, use)
 
 
-async def image(client: Client) -> Any:
+async def answered(client: Client) -> Any:
+    """An image that is bought, and the rate-limit headers."""
     return await client.create_image({"model": "m", "prompt": "a cat"})
+
+
+async def image(client: Client) -> Any:
+    return (await answered(client))[0]
 
 
 async def video(client: Client) -> Any:

@@ -18,22 +18,22 @@ from callsheet.service.client import Client
 from callsheet.service.models import Failed, Pending, RateHeaders
 from callsheet.service.verdicts import Verdict
 from tests.servers.sockets import Behaviour, json_reply, reply, serve, trickle
-from tests.service.asking import IMAGE, KEY, RATE, VIDEO, ask, image, run, video
+from tests.service.asking import IMAGE, KEY, RATE, VIDEO, answered, ask, image, run, video
 
 
 def test_a_bought_image_has_its_id_cost_files_and_rate_limit() -> None:
     headers = {**RATE, "Date": "Tue, 14 Nov 2023 22:13:20 GMT"}
     with serve(json_reply(IMAGE, headers=headers)) as server:
-        answer = run(server.url + "/", image)
+        bought, rate = run(server.url + "/", answered)
     head, _, body = server.requests[0].partition(b"\r\n\r\n")
     assert head.startswith(b"POST /v2/images/generations HTTP/1.1\r\n")
     assert f"Authorization: Bearer {KEY}".encode() in head
     assert json.loads(body) == {"model": "m", "prompt": "a cat"}
-    assert answer.rate == RateHeaders(60, 59, 1700000060, 1700000000.0)
-    assert isinstance(answer.value, Generation)
-    assert answer.value.id == "req-1"
-    assert answer.value.usage.total_cost == Decimal("0.04")
-    [media] = answer.value.media
+    assert rate == RateHeaders(60, 59, 1700000060, 1700000000.0)
+    assert isinstance(bought, Generation)
+    assert bought.id == "req-1"
+    assert bought.usage.total_cost == Decimal("0.04")
+    [media] = bought.media
     assert (media.url, media.width, media.height) == (IMAGE["data"][0]["url"], None, 1024)
     assert media.deletes_at == datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -41,7 +41,7 @@ def test_a_bought_image_has_its_id_cost_files_and_rate_limit() -> None:
 def test_money_is_rounded_to_six_decimals_and_never_read_as_a_float() -> None:
     def cost(text: str) -> Decimal:
         body = json.dumps(IMAGE).replace('"total_cost": 0.04', f'"total_cost": {text}').encode()
-        total: Decimal = ask(reply(200, body), image).value.usage.total_cost
+        total: Decimal = ask(reply(200, body), image).usage.total_cost
         assert isinstance(total, Decimal)
         return total
 
@@ -58,7 +58,7 @@ QUOTE = Decimal("0.0400")
 def test_a_cost_that_is_not_said_is_computed_and_otherwise_the_quote_stands_for_it(total: str) -> None:
     def cost(usage: str) -> Any:
         body = json.dumps(IMAGE | {"usage": "?"}).replace('"?"', usage).encode()
-        return ask(reply(200, body), image).value.usage.cost(QUOTE)
+        return ask(reply(200, body), image).usage.cost(QUOTE)
 
     assert cost(f'{{"total_cost": {total}, "unit_price": 0.03, "quantity": 3}}') == (
         Decimal("0.09"),
@@ -88,11 +88,11 @@ HALF = r"\ud83d"
 
 def test_characters_that_cannot_be_stored_are_replaced() -> None:
     bought = ask(with_text(IMAGE, '"billable_unit": "image"', rf'"billable_unit": "a{HALF}\u0000"'), image)
-    assert bought.value.usage.billable_unit == "a??"
-    signed = ask(with_text(IMAGE, "sig=a", f"sig={HALF}"), image).value.media[0].url
+    assert bought.usage.billable_unit == "a??"
+    signed = ask(with_text(IMAGE, "sig=a", f"sig={HALF}"), image).media[0].url
     assert signed.endswith("sig=?%2Fb")
     smile = ask(with_text(IMAGE, '"billable_unit": "image"', r'"billable_unit": "\ud83d\ude00"'), image)
-    assert smile.value.usage.billable_unit == "\U0001f600", "whole pairs are kept"
+    assert smile.usage.billable_unit == "\U0001f600", "whole pairs are kept"
     error = {"error": {"message": "a sunny day X", "code": "content_policy_violation"}}
     with pytest.raises(Refusal, match=r"a sunny day \?"):
         ask(with_text(error, "X", HALF, 422), image)
@@ -103,16 +103,16 @@ def test_characters_that_cannot_be_stored_are_replaced() -> None:
 
 
 def test_deletes_at_is_converted_to_utc() -> None:
-    [media] = ask(with_text(IMAGE, "00:00:00.000Z", "00:00:00.000+02:00"), image).value.media
+    [media] = ask(with_text(IMAGE, "00:00:00.000Z", "00:00:00.000+02:00"), image).media
     assert media.deletes_at == datetime(2025, 12, 31, 22, tzinfo=UTC)
     assert media.deletes_at.tzinfo is UTC
-    [media] = ask(with_text(IMAGE, "00:00:00.000Z", "00:00:00.000"), image).value.media
+    [media] = ask(with_text(IMAGE, "00:00:00.000Z", "00:00:00.000"), image).media
     assert media.deletes_at == datetime(2026, 1, 1, tzinfo=UTC), "the interface says that it is in UTC"
 
 
 def test_an_invalid_value_that_only_describes_a_file_does_not_make_the_answer_unreadable() -> None:
     invalid = {"width": 10**30, "height": -1, "duration": 10**400, "fps": "many", "has_sound": "loud"}
-    [media] = ask(json_reply({**IMAGE, "data": [VIDEO | invalid]}), image).value.media
+    [media] = ask(json_reply({**IMAGE, "data": [VIDEO | invalid]}), image).media
     assert (media.width, media.height, media.duration, media.fps, media.has_sound) == (None,) * 5
 
 
@@ -122,10 +122,11 @@ def test_headers_that_cannot_be_read_are_as_if_they_were_not_there() -> None:
         {"X-RateLimit-Limit": "1_000"},
         {"X-RateLimit-Remaining": "-1"},
     ):
-        assert ask(json_reply(IMAGE, headers=RATE | odd), image).rate is None
+        assert ask(json_reply(IMAGE, headers=RATE | odd), answered)[1] is None
     for zone in "+99999999999999999999", "+2360":
         headers = {**RATE, "Date": f"Mon, 01 Jan 0001 00:00:00 {zone}"}
-        assert ask(json_reply(IMAGE, headers=headers), image).rate == RateHeaders(60, 59, 1700000060, None)
+        _, rate = ask(json_reply(IMAGE, headers=headers), answered)
+        assert rate == RateHeaders(60, 59, 1700000060, None)
 
 
 def test_an_image_without_an_id_is_in_doubt_and_so_is_one_with_a_number_out_of_range() -> None:
@@ -139,14 +140,14 @@ def test_an_image_without_an_id_is_in_doubt_and_so_is_one_with_a_number_out_of_r
 
 def test_an_address_that_came_is_kept_and_an_id_that_is_a_number_is_an_id() -> None:
     for data in [None, IMAGE["data"][0]], IMAGE["data"][0]:
-        bought = ask(json_reply({**IMAGE, "id": 7, "data": data}), image).value
+        bought = ask(json_reply({**IMAGE, "id": 7, "data": data}), image)
         assert (bought.id, len(bought.media)) == ("7", 1)
 
 
 def test_a_video_with_an_id_is_accepted_whatever_else_the_answer_has() -> None:
     for odd in {"status": "pending"}, {}, {"status": 7, "usage": "?"}:
         accepted = ask(json_reply({"id": 7, **odd}, 202, {**RATE, "X-RateLimit-Limit": "many"}), video)
-        assert (accepted.value, accepted.rate) == (Pending("7"), None)
+        assert accepted == ("7", None)
 
 
 def test_a_poll_tells_whether_a_video_is_pending_failed_or_finished() -> None:
@@ -169,9 +170,9 @@ def test_a_poll_tells_whether_a_video_is_pending_failed_or_finished() -> None:
     ) as server:
         pending, failure, without_reason, generation = run(server.url, poll)
     assert server.requests[0].startswith(b"GET /v2/videos/generations/req%2F2 HTTP/1.1\r\n")
-    assert pending == Pending("req/2")
-    assert failure == Failed("req/2", "server_error", "Upstream.")
-    assert without_reason == Failed("req/2", "unknown", "no reason was given")
+    assert pending == Pending()
+    assert failure == Failed("server_error", "Upstream.")
+    assert without_reason == Failed("unknown", "no reason was given")
     assert [media.mime_type for media in generation.media] == ["video/mp4"]
     assert (generation.media[0].duration, generation.media[0].fps, generation.media[0].has_sound) == (
         5,

@@ -235,16 +235,14 @@ def never_sent(url: str, connect: float = LONGEST) -> None:
 @pytest.mark.parametrize(
     "answer",
     [
-        reply(407),
         reply(502, b"no"),
         close,
-        reset,
         raw(b"HTTP?\r\n\r\n"),
         raw(b"HTTP/1.1 200 OK\r\n\r\nnot TLS"),
         raw(b"HTTP/1.1 200 OK\r\n\r\n"),
         silence,
     ],
-    ids=["407", "502", "closed", "reset", "garbled", "no TLS behind it", "nothing behind it", "silent"],
+    ids=["502", "closed", "garbled", "no TLS behind it", "nothing behind it", "silent"],
 )
 def test_a_proxy_that_does_not_connect_means_unsent(
     answer: Behaviour, monkeypatch: pytest.MonkeyPatch
@@ -260,15 +258,12 @@ def test_a_proxy_that_does_not_connect_means_unsent(
     [
         (),
         (b"\5\xff",),
-        (b"\4\0",),
-        (b"?",),
         (b"HTTP/1.1 400 No\r\n\r\n",),
         (SOCKS_NO_PASSWORD,),
         (SOCKS_NO_PASSWORD, SOCKS_REFUSED),
-        (SOCKS_NO_PASSWORD, b"\5"),
         (SOCKS_NO_PASSWORD, b"\5\0\0\7nonsense"),
     ],
-    ids=["closes", "password", "other version", "one byte", "HTTP", "closes later", "refuses", "half", "odd"],
+    ids=["closes", "password", "HTTP", "closes later", "refuses", "odd"],
 )
 def test_a_socks_proxy_that_does_not_connect_means_unsent(
     answers: tuple[bytes, ...], monkeypatch: pytest.MonkeyPatch
@@ -303,15 +298,6 @@ def test_a_request_that_is_cut_off_behind_a_proxy_may_have_been_carried_out(
         assert len(server.requests) == 1
 
 
-def test_a_proxy_that_answers_502_to_a_plain_request_leaves_it_in_doubt(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    with serve(page(502)) as proxy, pytest.raises(GatewayAnswer) as caught:
-        monkeypatch.setenv("http_proxy", proxy.url)
-        ask("http://service.test", image)
-    assert verdicts.submit(caught.value) is verdicts.Verdict.IN_DOUBT
-
-
 def test_a_hint_names_the_proxy_that_stands_in_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
     with serve(reply(407)) as proxy, pytest.raises(NotSent) as caught:
         monkeypatch.setenv("https_proxy", proxy.url.replace("://", "://me:hidden@"))
@@ -324,9 +310,11 @@ def test_a_hint_names_the_proxy_that_stands_in_the_way(monkeypatch: pytest.Monke
 
 
 def test_a_hint_names_the_proxy_that_answers_in_place_of_the_service(monkeypatch: pytest.MonkeyPatch) -> None:
-    with serve(page(403)) as proxy, pytest.raises(GatewayAnswer) as caught:
+    """It may have passed the request on before it answers 502."""
+    with serve(page(502)) as proxy, pytest.raises(GatewayAnswer) as caught:
         monkeypatch.setenv("http_proxy", proxy.url)
-        ask("http://service.test", lambda service: service.balance())
+        ask("http://service.test", image)
+    assert verdicts.submit(caught.value) is verdicts.Verdict.IN_DOUBT
     assert caught.value.hint.startswith(f"The request goes through the proxy {proxy.url}, which the environm")
     assert "service.base_url" in caught.value.hint.partition("NO_PROXY")[2], "only then the address"
 
