@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from callsheet import s3
 from callsheet.batches.formats import is_batch_file
 from callsheet.errors import ConfigError, InputError, StorageError
-from callsheet.files import disk_errors, with_home
+from callsheet.files import disk_errors, with_home, wrong_place
 
 if TYPE_CHECKING:
     from types_boto3_s3 import S3Client
@@ -48,9 +48,12 @@ def waiting(inbox: str, endpoint_url: str | None = None) -> list[WaitingFile]:
     """The batch files directly in a folder (`~` is the home folder) or in `s3://bucket/prefix`, by name.
 
     Raises:
+        ConfigError: it names neither a folder nor a bucket.
         InputError: there is no such folder, or it cannot be read.
     """
     inbox = _with_home(inbox)
+    if wrong := wrong_place(inbox):
+        raise ConfigError(f"inbox: {inbox} {wrong[0]}", hint=wrong[1])
     files = _on_s3(inbox, endpoint_url) if inbox.startswith("s3://") else _on_disk(Path(inbox))
     return sorted(files, key=lambda file: file.url)
 
@@ -174,6 +177,4 @@ def _version(path: Path) -> str:
 
 def _bucket_and_key(url: str) -> tuple[str, str]:
     bucket, _, key = url.removeprefix("s3://").partition("/")
-    if not bucket:
-        raise ConfigError(f"inbox: {url} has no bucket", hint="It must look like s3://bucket/prefix.")
     return bucket, key

@@ -52,7 +52,8 @@ def test_a_text_with_a_header_is_a_table(batch, text, given):
 
 
 def test_rows_that_begin_as_comments_do_are_left_out_where_a_setting_says_so(batch):
-    for text, name in (("# animals\na cat\n", "x.txt"), ('# of mine\nprompt,n\na cat,1\n"# x",2\n', "x.csv")):
+    table = '# of mine\nprompt,n\na cat,1\n"# x",2\n'
+    for text, name in (("# animals\na cat\n", "x.txt"), (table, "x.csv"), (table, "x.txt")):
         assert [prompt for _, prompt in prompts(batch(text, name, comments="#"))] == ["a cat"]
     assert len(prompts(batch("# animals\na cat\n", "x.txt"))) == 2
 
@@ -65,6 +66,8 @@ def test_a_glob_of_texts_is_a_row_for_each_file_with_the_file_s_name_as_its_id(t
         ("harbour", "A harbour at dusk, the lamps lit", 1),
         ("owl", "An owl", 2),
     ]
+    (tmp_path / "owl.txt").write_text("# to be bought\nAn owl\n")
+    assert prompts(read_batch(settings(tmp_path / "*.txt", comments="#")))[1] == (2, "An owl")
     (tmp_path / "owl.txt").write_text("An owl\non a fence post\n")
     with pytest.raises(InputError, match=r"owl\.txt: has 2 lines"):
         read_batch(settings(tmp_path / "*.txt"))

@@ -139,6 +139,8 @@ def test_a_key_given_twice_is_named_with_its_line(write):
         ("batch: b\n  c: [\n", "line 2: is not valid YAML"),
         ("batch: b\nx: \x07\n", "line 2: is not valid YAML"),
         ("a: &a\n  b: *a\n", "an alias contains itself"),
+        ("batch: b\n[a]: c\n", "line 2: a list or a mapping stands where a key must be"),
+        ("batch: b\ninput: {path: {{ shots }}}\n", "line 2: a list or a mapping stands where a key must be"),
     ],
 )
 def test_a_file_that_is_not_a_config_is_an_error(write, text, expected):

@@ -131,8 +131,9 @@ def test_a_file_that_is_gone_and_an_inbox_that_is_not_there_are_named(inbox: Inb
     with pytest.raises(InputError, match="there is no such folder") as wrong:
         waiting(str(tmp_path / "none"))
     assert wrong.value.hint == f"mkdir -p {tmp_path}/none"
-    with pytest.raises(ConfigError, match="has no bucket"):
-        waiting("s3://")
+    for place, said in ("s3://", "has no bucket"), ("s3:/bucket", "in place of s3://"), ("gs://b", "gs://"):
+        with pytest.raises(ConfigError, match=said):
+            waiting(place)
 
 
 @pytest.mark.parametrize("file", ["shots.csv", "a b.csv", "a-b.csv", "ü.csv", "x" * 200 + ".csv", "../x.csv"])

@@ -62,6 +62,13 @@ def test_plain_ids_stay_readable_in_names() -> None:
     assert len(name("{a}{b}{c}.png", a="1" * 100, b="2" * 100, c="3" * 100)) == 200
 
 
+def test_a_carried_column_may_have_any_name_that_a_template_can_write() -> None:
+    """Also the dotted one of a value inside a JSON object."""
+    carried = {"body.kind": "sea", "0": "nought", "a[b]": "x.jpg"}
+    made = name("{body.kind}/{0}/{a[b]}-{{{row_id}}}.{ext}", carried, row_id="r", ext="png")
+    assert made == "sea/nought/x-{r}.png"
+
+
 def test_names_that_some_disks_take_for_the_same_have_the_same_folded_form() -> None:
     assert folded("Shots/CAFÉ.png") == folded("shots/cafe\u0301.PNG") == "shots/café.png"
     assert folded("STRASSE") == folded("straße")
