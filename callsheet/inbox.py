@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -139,17 +140,18 @@ def _with_home(url: str) -> str:
 
 
 def _on_disk(inbox: Path) -> list[WaitingFile]:
+    files = []
+    latest = (datetime.now(UTC) - SETTLED).timestamp()
     try:
-        latest = (datetime.now(UTC) - SETTLED).timestamp()
-        return [
-            WaitingFile(str(path), _version(path))
-            for path in inbox.iterdir()
-            if _waits(path.name) and path.is_file() and path.stat().st_mtime <= latest
-        ]
+        for path in inbox.iterdir():
+            with suppress(FileNotFoundError):  # it has just been moved
+                if _waits(path.name) and path.is_file() and path.stat().st_mtime <= latest:
+                    files.append(WaitingFile(str(path), _version(path)))
     except FileNotFoundError:
         raise InputError(f"{inbox}: there is no such folder", hint=f"mkdir -p {inbox}") from None
     except OSError as error:
         raise InputError(f"{inbox}: cannot be read: {error.strerror}") from None
+    return files
 
 
 def _on_s3(inbox: str, endpoint_url: str | None) -> list[WaitingFile]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -79,6 +80,17 @@ def test_a_bought_file_is_moved_and_waits_no_longer(inbox: Inbox) -> None:
     inbox.put("a.csv", "prompt\nsecond\n")
     [again] = waiting(inbox.url)
     assert again.key != file.key, "the same name with other content is another file"
+
+
+def test_files_that_are_moved_while_an_inbox_is_listed_are_no_error(tmp_path: Path) -> None:
+    inbox = Inbox(str(tmp_path))
+    with ThreadPoolExecutor(1) as mover:
+        for _ in range(10):
+            for number in range(200):
+                inbox.put(f"{number}.csv")
+            moved = mover.submit(lambda: [path.rename(f"{path}.moved") for path in tmp_path.glob("*.csv")])
+            while not moved.done():
+                inbox.names()
 
 
 def test_a_file_that_was_written_anew_meanwhile_stays(inbox: Inbox) -> None:
