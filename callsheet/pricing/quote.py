@@ -10,14 +10,14 @@ import asyncio
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import polars as pl
 import sqlalchemy as sa
 
 from callsheet.batches.read import read_batch
-from callsheet.cells import write_rejects
+from callsheet.cells import rejects_csv
 from callsheet.config.settings import Budget, Settings
 from callsheet.errors import BalanceTooLow, BudgetReached, InputError, Stop
 from callsheet.ledger import approvals, leases, queries, running_totals, services
@@ -280,7 +280,8 @@ async def quote_plan(plan: Plan, settings: Settings, client: Client, choice: Cho
         ServiceError: the balance cannot be read.
     """
     report = Store(settings.report.url, endpoint_url=settings.storage.endpoint_url)
-    rejects = await report.write_made("rejects.csv", partial(write_rejects, plan.rejects), "text/csv")
+    content = await asyncio.to_thread(rejects_csv, plan.rejects)
+    rejects = await report.write("rejects.csv", content, "text/csv")
     if settings.input.strict and plan.rejected_rows:
         line, column, _, reason = plan.rejects.row(0)
         raise InputError(

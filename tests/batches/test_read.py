@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import csv
 import gzip
+import io
 import json
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -15,7 +15,7 @@ import pytest
 
 from callsheet.batches.identities import THIS_ID
 from callsheet.batches.read import read_batch
-from callsheet.cells import REJECTS, write_rejects
+from callsheet.cells import REJECTS, rejects_csv
 from callsheet.errors import InputError
 from tests.batches.conftest import places, prompts, settings
 
@@ -301,24 +301,14 @@ def test_a_file_with_fewer_columns_or_narrower_types_than_the_first_has_its_rows
 # ---- rejects.csv, as a spreadsheet opens it
 
 
-def written(rejects: pl.DataFrame, folder: Path) -> list[dict[str, str]]:
-    write_rejects(rejects, folder / "rejects.csv")
-    with (folder / "rejects.csv").open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def test_rejects_csv_without_rejects_has_its_header(tmp_path):
-    assert written(pl.DataFrame(schema=REJECTS), tmp_path) == []
-    assert (tmp_path / "rejects.csv").read_text() == "line,column,value,reason\n"
-
-
-def test_rejects_as_csv_contain_no_formula_that_a_spreadsheet_would_run(tmp_path):
+def test_rejects_as_csv_have_a_header_and_no_formula_that_a_spreadsheet_would_run():
+    assert rejects_csv(pl.DataFrame(schema=REJECTS)) == b"line,column,value,reason\n"
     formulas = ['=HYPERLINK("http://x","y")', "+1+1", "-2+3", "@SUM(A1)", "\t=1", "\r=1"]
     texts = ["a=b", "-1", "+5", "-1.5", "+", "", "'=1"]
     table = pl.DataFrame(
         {"line": range(13), "column": ["=c", *["duration"] * 12], "value": formulas + texts}
     ).with_columns(reason=pl.lit("is wrong"))
-    found = written(table, tmp_path)
+    found = list(csv.DictReader(io.StringIO(rejects_csv(table).decode(), newline="")))
     harmless = ["a=b", "-1", "+5", "-1.5", "'+", "", "'=1"]
     assert [row["value"] for row in found] == [*(f"'{formula}" for formula in formulas), *harmless]
     assert [row["column"] for row in found[:2]] == ["'=c", "duration"]
