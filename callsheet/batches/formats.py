@@ -88,9 +88,9 @@ def _read_file(path: Path, name: str, config: Input, *, several: bool) -> Table:
             "From Python, any DataFrame "
             "takes the file's place: callsheet.quote(CONFIG, rows=DATAFRAME).",
         )
-    text = read_text(path, name, config.encoding)
-    table = _read_text(text.content, name, ending, config, needed, several=several)
-    return replace(_without_comments(table, config), note=text.note)
+    text, note = read_text(path, name, config.encoding)
+    table = _read_text(text, name, ending, config, needed, several=several)
+    return replace(_without_comments(table, config), note=note)
 
 
 def _read_text(

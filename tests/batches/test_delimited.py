@@ -93,7 +93,7 @@ def test_lines_of_one_file_may_end_differently(batch):
 
 def tables(path: Path, **given: Any) -> tuple[list[tuple[Any, ...]], list[int]]:
     """Lines and cells of the rows, and the lines of the ragged ones."""
-    text = read_text(path, path.name, None).content
+    text, _ = read_text(path, path.name, None)
     table = delimited.read_table(text, path.name, **{"needed": (), "expected": ()} | given)
     rows = table.cells.select(table.lines.alias("line"), pl.all()).rows()
     return rows, [line for line, _, _ in table.ragged]
