@@ -111,20 +111,18 @@ def _moved(client: S3Client, file: WaitingFile, to: str) -> bool:
     A version that is written between copying and deleting stays, and waits as a file of its own. Only on a
     server that does not know `If-Match` for a DELETE, what is written in that very moment is deleted.
     """
-    from botocore.exceptions import ClientError
-
     (bucket, key), (_, new_key) = _bucket_and_key(file.url), _bucket_and_key(to)
     source: CopySourceTypeDef = {"Bucket": bucket, "Key": key}
     try:
         client.copy_object(Bucket=bucket, Key=new_key, CopySource=source, CopySourceIfMatch=file.version)
-    except ClientError as error:
+    except client.exceptions.ClientError as error:
         if s3.status_of(error) != 412:
             raise
         return False
     try:
         if client.head_object(Bucket=bucket, Key=key)["ETag"] == file.version:
             client.delete_object(Bucket=bucket, Key=key, IfMatch=file.version)
-    except ClientError as error:
+    except client.exceptions.ClientError as error:
         if s3.refuses_header(error):
             client.delete_object(Bucket=bucket, Key=key)
         elif s3.status_of(error) not in (404, 412):  # it was deleted, or written anew
