@@ -142,7 +142,7 @@ def test_the_body_has_the_bytes_that_were_priced(tmp_path):
 def test_an_image_that_has_changed_or_gone_is_not_sent(tmp_path):
     path = tmp_path / "x.jpg"
     path.write_bytes(JPEG + b"after")
-    with pytest.raises(InputError, match=r"row shot-7: the image .*x\.jpg has changed since it was priced"):
+    with pytest.raises(InputError, match=r"row shot-7: the image .*x\.jpg: has changed since it was priced"):
         anyio.run(fill, job(path, JPEG + b"before"))
     path.unlink()
     with pytest.raises(InputError, match=r"row shot-7: the image .*x\.jpg: there is no such file"):
