@@ -191,13 +191,6 @@ def test_a_file_without_a_header_is_said_with_the_line_that_it_lacks(tmp_path):
     assert caught.value.hint.endswith("perhaps: id,prompt,aspect_ratio")
 
 
-def test_a_ragged_line_of_a_file_with_one_column_says_what_to_do(batch):
-    read = batch("prompt\nA dragon\nIn a forest, a dragon woke up.\n")
-    ((line, _, reason),) = places(read)
-    assert (line, reason[-45:]) == (3, "name ends in .txt: then each line is a prompt")
-    assert "stands in quotes" in reason
-
-
 def test_a_prompt_column_in_other_capitals_is_taken_and_said(batch):
     read = batch("Prompt,Model\na cat,x\n")
     assert read.columns.used == {"prompt": "Prompt"}
@@ -247,7 +240,10 @@ def test_a_text_in_another_encoding_says_which_ones_are_likely_and_how_a_line_re
     assert f'{encoding}: "{line}"' in caught.value.hint.split("\n")
 
 
-def test_a_declared_encoding_in_which_anything_can_be_read_is_doubted(batch):
+def test_a_declared_encoding_that_does_not_fit_is_an_error_and_one_in_which_anything_can_be_read_is_doubted(
+    batch, error_of
+):
+    assert "is not utf-16 text" in error_of("prompt\nx\n", encoding="utf-16")
     korean = "prompt\n따뜻한 아침 햇빛\n".encode("cp949")
     (note,) = batch(korean, encoding="cp1252").notes
     assert "is read as cp1252: µû" in note
