@@ -17,6 +17,7 @@ from callsheet.ledger import queries
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.policy import Policy
 from callsheet.pricing.approval import objection
+from callsheet.pricing.choice import ALL, Choice
 from callsheet.pricing.facts import as_facts, as_table, submission_time
 from callsheet.pricing.plan import Plan, make_plan
 from callsheet.pricing.quote import Quote, make
@@ -49,6 +50,7 @@ def quote(tmp_path, monkeypatch) -> Quoter:
         catalogue: Catalogue = CATALOGUE,
         learned: dict[str, int] | None = None,
         batch: str = "shots",
+        choice: Choice = ALL,
         **sections: object,
     ) -> Quote:
         (tmp_path / "shots.csv").write_text(text)
@@ -65,7 +67,8 @@ def quote(tmp_path, monkeypatch) -> Quoter:
                 if learned:
                     windows = {kind: {"limit": limit} for kind, limit in learned.items()}
                     await ledger.learn(service, {"windows": windows})
-                return await make(plan, ledger, service, Decimal(balance), settings, rejects="rejects.csv")
+                has = Decimal(balance)
+                return await make(plan, ledger, service, has, settings, rejects="r.csv", choice=choice)
 
         return asyncio.run(quoted())
 
@@ -129,6 +132,13 @@ def test_failed_and_doubtful_jobs_are_held_unless_the_config_buys_them_again(quo
     assert (again.to_buy, rows(again), rows(again, ModelType.VIDEO)) == (2, ["a", "a", "b", "e"], ["b"])
     again = quote(retry_failed=True, on_doubt="retry")
     assert (again.to_buy, again.already_bought, again.held) == (4, 1, 0)
+
+
+@pytest.mark.parametrize(("first", "others"), [(4, "1 other job is"), (3, "2 other jobs are")])
+def test_what_is_not_chosen_is_left_for_later(quote, first, others):
+    made = quote(choice=Choice(first=first))
+    chosen = f"the first {first} jobs that are not bought"
+    assert (made.to_buy, facts(made)["Chosen"]) == (first, f"{chosen}; {others} left for later")
 
 
 def test_what_takes_another_batchs_file_is_bought_already_and_a_run_looks_at_it_too(quote):
