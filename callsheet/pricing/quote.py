@@ -25,6 +25,7 @@ from callsheet.ledger.approvals import Approval
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.policy import policy_of
 from callsheet.limits.charges import IN_A_ROW, Charge, Pairs
+from callsheet.plain_text import counted
 from callsheet.pricing import first_look
 from callsheet.pricing.choice import ALL, Choice, chosen, pilot
 from callsheet.pricing.not_in_ledger import taken_names, warning_of_report
@@ -284,9 +285,10 @@ async def quote_plan(plan: Plan, settings: Settings, client: Client, choice: Cho
     rejects = await report.write("rejects.csv", content, "text/csv")
     if settings.input.strict and plan.rejected_rows:
         line, column, _, reason = plan.rejects.row(0)
+        rows = f"{counted(plan.rejected_rows, 'row')} of {settings.input.path}"
+        first = ": ".join(filter(None, (f"line {line}", column, reason)))
         raise InputError(
-            f"{plan.rejected_rows} rows of {settings.input.path} are rejected; the first, on line {line}: "
-            f"{column}: {reason}",
+            f"{rows} {'is' if plan.rejected_rows == 1 else 'are'} rejected; the first, on {first}",
             hint=f"All are in {rejects}. Nothing was bought, because input.strict is true.",
         )
     async with await Ledger.open(settings.ledger.url, settings.batch) as ledger:
