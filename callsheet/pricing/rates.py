@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from types import MappingProxyType
 from typing import Any
 
 from callsheet.cells import as_text
@@ -79,7 +78,7 @@ class Offer:
 
 _SETTINGS = ("aspect_ratio", "resolution", "output_format", "duration", "sound")
 _TOO_EXPENSIVE = 10**9
-_NO_DEFAULTS: Mapping[str, Any] = MappingProxyType({})
+_NO_DEFAULTS: Mapping[str, Any] = {}
 
 
 class _Rejected(Exception):
