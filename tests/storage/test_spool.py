@@ -186,10 +186,11 @@ def test_what_earlier_runs_left_is_removed_by_name_and_the_journal_is_not(tmp_pa
     names = [f"job-1-0.{'0' * 64}", "job-1-0.part", f"job-1-01.{'0' * 64}", "answers-1.jsonl"]
     for name in names:
         (tmp_path / name).touch()
+    (tmp_path / "job-2-0.part").mkdir()  # it cannot be removed, which ends no run
     spool = Spool(tmp_path)
-    assert spool.look() == {"job-1-0", "job-1-01"}
-    spool.remove({"job-1-0", "job-9-0"})
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names[2:])
+    assert spool.look() == {"job-1-0", "job-1-01", "job-2-0"}
+    spool.remove({"job-1-0", "job-2-0", "job-9-0"})
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*names[2:], "job-2-0.part"])
 
 
 def test_a_spool_that_cannot_be_written_is_a_storage_error(tmp_path: Path) -> None:
