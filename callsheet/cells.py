@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TypeVar
 
 import polars as pl
@@ -207,16 +206,12 @@ def rejects(wrong: pl.DataFrame, file_columns: Mapping[str, str]) -> pl.DataFram
     )
 
 
-def write_rejects(rejects: pl.DataFrame, path: Path) -> None:
-    """Writes `rejects.csv`.
+def rejects_csv(rejects: pl.DataFrame) -> bytes:
+    """The content of `rejects.csv`.
 
     A cell that a spreadsheet would run as a formula begins with an apostrophe; numbers are left as they are.
-
-    Raises:
-        OSError: it cannot be written.
     """
-    with path.open("wb") as file:
-        rejects.with_columns(harmless(pl.col(pl.String))).write_csv(file)
+    return rejects.with_columns(harmless(pl.col(pl.String))).write_csv().encode()
 
 
 def harmless(text: pl.Expr) -> pl.Expr:

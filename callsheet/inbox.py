@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING
 from callsheet import s3
 from callsheet.batches.formats import is_batch_file
 from callsheet.errors import ConfigError, InputError, StorageError
-from callsheet.files import disk_errors, with_home
+from callsheet.files import disk_errors, with_home, wrong_place
 
 if TYPE_CHECKING:
     from types_boto3_s3 import S3Client
@@ -48,9 +49,12 @@ def waiting(inbox: str, endpoint_url: str | None = None) -> list[WaitingFile]:
     """The batch files directly in a folder (`~` is the home folder) or in `s3://bucket/prefix`, by name.
 
     Raises:
+        ConfigError: it names neither a folder nor a bucket.
         InputError: there is no such folder, or it cannot be read.
     """
     inbox = _with_home(inbox)
+    if wrong := wrong_place(inbox):
+        raise ConfigError(f"inbox: {inbox} {wrong[0]}", hint=wrong[1])
     files = _on_s3(inbox, endpoint_url) if inbox.startswith("s3://") else _on_disk(Path(inbox))
     return sorted(files, key=lambda file: file.url)
 
@@ -107,20 +111,18 @@ def _moved(client: S3Client, file: WaitingFile, to: str) -> bool:
     A version that is written between copying and deleting stays, and waits as a file of its own. Only on a
     server that does not know `If-Match` for a DELETE, what is written in that very moment is deleted.
     """
-    from botocore.exceptions import ClientError
-
     (bucket, key), (_, new_key) = _bucket_and_key(file.url), _bucket_and_key(to)
     source: CopySourceTypeDef = {"Bucket": bucket, "Key": key}
     try:
         client.copy_object(Bucket=bucket, Key=new_key, CopySource=source, CopySourceIfMatch=file.version)
-    except ClientError as error:
+    except client.exceptions.ClientError as error:
         if s3.status_of(error) != 412:
             raise
         return False
     try:
         if client.head_object(Bucket=bucket, Key=key)["ETag"] == file.version:
             client.delete_object(Bucket=bucket, Key=key, IfMatch=file.version)
-    except ClientError as error:
+    except client.exceptions.ClientError as error:
         if s3.refuses_header(error):
             client.delete_object(Bucket=bucket, Key=key)
         elif s3.status_of(error) not in (404, 412):  # it was deleted, or written anew
@@ -136,17 +138,18 @@ def _with_home(url: str) -> str:
 
 
 def _on_disk(inbox: Path) -> list[WaitingFile]:
+    files = []
+    latest = (datetime.now(UTC) - SETTLED).timestamp()
     try:
-        latest = (datetime.now(UTC) - SETTLED).timestamp()
-        return [
-            WaitingFile(str(path), _version(path))
-            for path in inbox.iterdir()
-            if _waits(path.name) and path.is_file() and path.stat().st_mtime <= latest
-        ]
+        for path in inbox.iterdir():
+            with suppress(FileNotFoundError):  # it has just been moved
+                if _waits(path.name) and path.is_file() and path.stat().st_mtime <= latest:
+                    files.append(WaitingFile(str(path), _version(path)))
     except FileNotFoundError:
         raise InputError(f"{inbox}: there is no such folder", hint=f"mkdir -p {inbox}") from None
     except OSError as error:
         raise InputError(f"{inbox}: cannot be read: {error.strerror}") from None
+    return files
 
 
 def _on_s3(inbox: str, endpoint_url: str | None) -> list[WaitingFile]:
@@ -174,6 +177,4 @@ def _version(path: Path) -> str:
 
 def _bucket_and_key(url: str) -> tuple[str, str]:
     bucket, _, key = url.removeprefix("s3://").partition("/")
-    if not bucket:
-        raise ConfigError(f"inbox: {url} has no bucket", hint="It must look like s3://bucket/prefix.")
     return bucket, key

@@ -123,7 +123,6 @@ class Job:
         price: None where the catalogue has no price and the config allows that.
         request_key: a hash of request and sample, 64 hex digits: equal for jobs of several batches that buy
             the same.
-        inlined_bytes: by how many bytes the request grows when its images are inlined.
     """
 
     key: str
@@ -136,7 +135,6 @@ class Job:
     request_key: str
     inlined: Mapping[str, str] = field(default_factory=dict)
     carried: Mapping[str, Any] = field(default_factory=dict)
-    inlined_bytes: int = 0
 
     @property
     def quoted(self) -> Decimal:

@@ -18,29 +18,23 @@ from callsheet.batches.formats import is_a_prompt, prompt_name, template_columns
 from callsheet.config.settings import COLUMNS, Input
 from callsheet.errors import InputError
 
-_LIKE = {  # a column's name without blanks and marks, and the setting that it looks like
-    **dict.fromkeys(
-        ("aspectratio", "ratio", "ar", "aspect", "size", "imagesize", "dimensions"), "aspect_ratio"
-    ),
-    **dict.fromkeys(("width", "height", "orientation"), "aspect_ratio"),
-    **dict.fromkeys(("resolution", "res", "quality"), "resolution"),
-    **dict.fromkeys(("n", "num", "count", "numimages", "numberofimages", "images_n", "samples"), "samples"),
-    **dict.fromkeys(("numsamples", "variations", "batchsize", "quantity", "copies"), "samples"),
-    **dict.fromkeys(("seconds", "secs", "duration", "length", "durationseconds", "videolength"), "duration"),
-    **dict.fromkeys(("outputformat", "format", "filetype", "fileformat", "responseformat"), "output_format"),
-    **dict.fromkeys(("sound", "audio", "withsound", "withaudio", "generateaudio"), "sound"),
-    **dict.fromkeys(
-        ("image", "imageurl", "img", "imagepath", "referenceimage", "reference"), "reference_image"
-    ),
-    **dict.fromkeys(("inputimage", "initimage", "sourceimage", "images"), "reference_image"),
-    **dict.fromkeys(("firstframe", "startframe", "startimage", "firstimage"), "first_frame"),
-    **dict.fromkeys(("lastframe", "endframe", "endimage", "lastimage"), "last_frame"),
-    **dict.fromkeys(("model", "modelname", "modelid", "engine"), "model"),
-    **dict.fromkeys(("prompt", "prompts"), "prompt"),
-    **dict.fromkeys(("negativeprompt", "negative"), "negative_prompt"),
-    **dict.fromkeys(("seed", "type", "steps", "style", "sampler", "scheduler"), ""),  # its own name
-    **dict.fromkeys(("guidance", "guidancescale", "cfg", "cfgscale", "strength", "fps"), ""),
+_ALIASES = {  # of each setting: how columns are named that look like it, without blanks and marks
+    "aspect_ratio": "aspectratio ratio ar aspect size imagesize dimensions width height orientation",
+    "resolution": "resolution res quality",
+    "samples": "n num count numimages numberofimages samples numsamples variations batchsize quantity copies",
+    "duration": "seconds secs duration length durationseconds videolength",
+    "output_format": "outputformat format filetype fileformat responseformat",
+    "sound": "sound audio withsound withaudio generateaudio",
+    "reference_image": "image imageurl img imagepath referenceimage reference inputimage initimage "
+    "sourceimage images",
+    "first_frame": "firstframe startframe startimage firstimage",
+    "last_frame": "lastframe endframe endimage lastimage",
+    "model": "model modelname modelid engine",
+    "prompt": "prompt prompts",
+    "negative_prompt": "negativeprompt negative",
+    "": "seed type steps style sampler scheduler guidance guidancescale cfg cfgscale strength fps",  # its own
 }
+_LIKE = {alias: setting for setting, aliases in _ALIASES.items() for alias in aliases.split()}
 _PROMPT_NAMES = ("prompt", "caption", "description", "text", "instruction")
 _NO_NAME = re.compile(r"[+-]?\d+([.,:x]\d+)?|https?://.*|s3://.*", re.IGNORECASE)
 _RATIOS = r"^\s*\d+\s*[:xX]\s*\d+\s*$"

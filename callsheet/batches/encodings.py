@@ -10,7 +10,6 @@ import codecs
 import gzip
 import sys
 import zlib
-from dataclasses import dataclass
 from pathlib import Path
 
 from callsheet.errors import InputError
@@ -37,18 +36,13 @@ _SAMPLE = 1 << 16  # bytes that are looked at
 _LONGEST_LINE = 60  # characters of a line that is shown
 
 
-@dataclass(frozen=True, slots=True)
-class Text:
-    """The text of a file: as UTF-8, each line with its `\\n`; and what a person should know of it."""
-
-    content: bytes
-    note: str = ""
-
-
-def read_text(path: Path, name: str, declared: str | None) -> Text:
+def read_text(path: Path, name: str, declared: str | None) -> tuple[bytes, str]:
     """The whole of a text file. Its `name`, which messages have, says whether it is compressed.
 
     `declared` is its encoding where it has no byte order mark; None: UTF-8.
+
+    Returns:
+        The text as UTF-8, each line with its `\\n`; and what a person should know of it, mostly nothing.
 
     Raises:
         InputError: it cannot be read, decompressed or decoded.
@@ -73,7 +67,7 @@ def read_text(path: Path, name: str, declared: str | None) -> Text:
     note = "" if marked or not declared else _doubt(name, declared, content)
     if encoding != "utf-8" or b"\r" in content:  # the rest of a large file is not copied
         content = text.replace("\r\n", "\n").replace("\r", "\n").encode()
-    return Text(content if not content or content.endswith(b"\n") else content + b"\n", note)
+    return content if not content or content.endswith(b"\n") else content + b"\n", note
 
 
 def _wrong_encoding(name: str, encoding: str, content: bytes, error: UnicodeError) -> InputError:

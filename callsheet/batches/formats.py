@@ -88,9 +88,9 @@ def _read_file(path: Path, name: str, config: Input, *, several: bool) -> Table:
             "From Python, any DataFrame "
             "takes the file's place: callsheet.quote(CONFIG, rows=DATAFRAME).",
         )
-    text = read_text(path, name, config.encoding)
-    table = _read_text(text.content, name, ending, config, needed, several=several)
-    return replace(_without_comments(table, config), note=text.note)
+    text, note = read_text(path, name, config.encoding)
+    table = _read_text(text, name, ending, config, needed, several=several)
+    return replace(_without_comments(table, config), note=note)
 
 
 def _read_text(
@@ -102,8 +102,12 @@ def _read_text(
     if ending == ".json":
         return json_files.read_document(text, name, prompt, ids)
     named = [name for name in config.columns.values() if name] + template_columns(config.template)
-    if ending == ".txt" and config.delimiter is None and not _has_header(text, named):
-        return _prompts(text, name, prompt, ids if several else None)
+    if ending == ".txt" and config.delimiter is None:
+        lines = {at: line for at, line in enumerate(text.decode().split("\n"), 1) if line.strip()}
+        if config.comments:
+            lines = {at: line for at, line in lines.items() if not line.startswith(config.comments)}
+        if not _has_header(next(iter(lines.values()), ""), named):
+            return _prompts(lines, name, prompt, ids if several else None)
     return delimited.read_table(
         text,
         name,
@@ -115,17 +119,16 @@ def _read_text(
     )
 
 
-def _has_header(text: bytes, names: Collection[str]) -> bool:
+def _has_header(first: str, names: Collection[str]) -> bool:
     """Whether the first line of a text names a column, `prompt` or one of these, and is no prompt itself."""
-    first = next((line for line in text.decode().split("\n") if line.strip()), "")
     cells = {cell.strip().strip("\"'") for mark in ("\0", ",", ";", "\t", "|") for cell in first.split(mark)}
     return "prompt" in {cell.lower() for cell in cells} or any(
         name in cells for name in names if not is_a_prompt(name)
     )
 
 
-def _prompts(text: bytes, name: str, column: str, ids: str | None) -> Table:
-    """A text without a header: each line that is not blank is a prompt, whole.
+def _prompts(lines: Mapping[int, str], name: str, column: str, ids: str | None) -> Table:
+    """A text without a header: each of its lines, by number, is a prompt, whole.
 
     With `ids`, the column of the ids, it is one of several files: its prompt is one row, whose id is the
     file's name.
@@ -133,18 +136,17 @@ def _prompts(text: bytes, name: str, column: str, ids: str | None) -> Table:
     Raises:
         InputError: one of several files has several lines, so it may be several prompts.
     """
-    lines = [(number, line) for number, line in enumerate(text.decode().split("\n"), 1) if line.strip()]
-    cells = {column: [line for _, line in lines]}
+    cells = {column: list(lines.values())}
     if ids is not None:
         if len(lines) > 1:
             raise InputError(
                 f"{name}: has {len(lines)} lines; of several .txt files without a header, each is one prompt",
                 hint="Put a prompt of several lines on one line; or join lists of prompts into one file.",
             )
-        lines = lines or [(1, "")]  # which is rejected
+        lines = lines or {1: ""}  # which is rejected
         stem = PurePath(name.removesuffix(".gz").removesuffix(".zst")).stem
-        cells = {column: [lines[0][1]], ids: [stem]}
-    numbers = pl.Series([number for number, _ in lines], dtype=pl.Int64)
+        cells = {column: list(lines.values()), ids: [stem]}
+    numbers = pl.Series(list(lines), dtype=pl.Int64)
     return Table(pl.DataFrame(cells, schema=dict.fromkeys(cells, pl.String)), numbers, name)
 
 

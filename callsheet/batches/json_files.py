@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import polars as pl
 
@@ -18,14 +18,6 @@ from callsheet.errors import InputError
 
 _EXPECTED = 'Expected [{"prompt": ...}, ...], a list of texts, or {"an id": {"prompt": ...}, ...}.'
 _LARGEST_WHOLE = 2**53  # up to which a float has each whole number
-
-
-class _Entry(NamedTuple):
-    """A row of a file as JSON: its line, its key in an object (None in a list), and its value."""
-
-    line: int
-    key: str | None
-    value: Any
 
 
 def _no_number(name: str) -> Any:
@@ -40,17 +32,17 @@ def read_lines(text: bytes, name: str, column: str) -> Table:
 
     A row that is a text is put into `column`. The text has `\\n` at the end of every line.
     """
-    entries: list[_Entry] = []
+    rows: list[tuple[int, Any]] = []
     broken: list[tuple[int, str, str]] = []
     for number, line in enumerate(text.decode().split("\n"), 1):
         try:
             if line.strip():
-                entries.append(_Entry(number, None, _DECODER.decode(line)))
+                rows.append((number, _DECODER.decode(line)))
         except json.JSONDecodeError as error:
             broken.append((number, line, f"is not JSON: {error.msg} at character {error.colno}"))
         except (ValueError, RecursionError) as error:
             broken.append((number, line, f"is not JSON: {error}"))
-    return _table(entries, name, column, broken)
+    return _table(rows, name, column, broken)
 
 
 def read_document(text: bytes, name: str, column: str, ids: str) -> Table:
@@ -65,21 +57,19 @@ def read_document(text: bytes, name: str, column: str, ids: str) -> Table:
         raise InputError(f"{name}, line {error.lineno}: is not JSON: {error.msg}") from None
     except (ValueError, RecursionError) as error:
         raise InputError(f"{name}: is not JSON with rows: {error}", hint=_EXPECTED) from None
-    if entries and all(not isinstance(entry.value, dict | str) for entry in entries):
-        lists = [entry.key for entry in entries if entry.key is not None and isinstance(entry.value, list)]
+    if entries and all(not isinstance(value, dict | str) for _, _, value in entries):
+        lists = [key for _, key, value in entries if key is not None and isinstance(value, list)]
         hint = f"{_EXPECTED} Save what is under {json.dumps(lists[0])} as a file." if lists else _EXPECTED
         raise InputError(f"{name}: has no rows", hint=hint)
-    with_ids = [
-        entry._replace(value={ids: entry.key, **value})
-        if entry.key is not None and isinstance(value := _as_object(entry.value, column), dict)
-        else entry
-        for entry in entries
-    ]
-    return _table(with_ids, name, column, [])
+    rows: list[tuple[int, Any]] = []
+    for line, key, value in entries:
+        row = _as_object(value, column)
+        rows.append((line, {ids: key, **row} if key is not None and isinstance(row, dict) else row))
+    return _table(rows, name, column, [])
 
 
-def _entries(document: str) -> Iterator[_Entry]:
-    """The entries of a list or an object.
+def _entries(document: str) -> Iterator[tuple[int, str | None, Any]]:
+    """The line, the key (None in a list) and the value of each entry of a list or an object.
 
     Raises:
         json.JSONDecodeError: it is no JSON.
@@ -96,7 +86,7 @@ def _entries(document: str) -> Iterator[_Entry]:
             key, at = _DECODER.raw_decode(document, at)
             at = _after(document, at)
         value, at = _DECODER.raw_decode(document, at)
-        yield _Entry(line, key, value)
+        yield line, key, value
         at = _after(document, at)
 
 
@@ -107,11 +97,13 @@ def _after(document: str, at: int) -> int:
     return at
 
 
-def _table(entries: Iterable[_Entry], name: str, column: str, broken: list[tuple[int, str, str]]) -> Table:
-    """The rows of these entries, with the columns of all of them in the order in which they come."""
+def _table(
+    values: Iterable[tuple[int, Any]], name: str, column: str, broken: list[tuple[int, str, str]]
+) -> Table:
+    """Rows, each with its line, with the columns of all of them in the order in which they come."""
     lines: list[int] = []
     rows: list[dict[str, str | None]] = []
-    for line, _, value in entries:
+    for line, value in values:
         try:
             rows.append(_row(_as_object(value, column)))
             lines.append(line)

@@ -48,7 +48,7 @@ def parse(
         if node is None and place:
             raise _empty_value(name_of_line(1), place)
         if isinstance(node, yaml.MappingNode):
-            node.value = [(key, value) for key, value in node.value if key.value not in unread]
+            node.value = [(key, value) for key, value in node.value if str(key.value) not in unread]
         return _plain(node, name_of_line, places, place) if node else None
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
@@ -82,6 +82,9 @@ def _plain(node: Any, name_of_line: Callable[[int], str], places: dict[KeyPath, 
         values: dict[str, Any] = {}
         for key_node, value_node in node.value:
             key, where_key = str(key_node.value), name_of_line(key_node.start_mark.line + 1)
+            if not isinstance(key_node, yaml.ScalarNode):
+                hint = "Put a text that begins with a bracket or a brace in quotes."
+                raise ConfigError(f"{where_key}: a list or a mapping stands where a key must be", hint=hint)
             if key in values:
                 raise ConfigError(f"{where_key}: the key {dotted((*place, key))} is given twice")
             places[*place, key] = where_key

@@ -46,7 +46,7 @@ def as_facts(quote: Quote) -> list[tuple[str, str]]:
     unpriced = f", {plan.unpriced:,} without a price" if plan.unpriced else ""
     left_out = f", {plan.left_out:,} left out by input.where" if plan.left_out else ""
     held = f", {quote.held:,} failed or in doubt and not bought again" if quote.held else ""
-    others = f"{quote.left_out:,} others are left for later"
+    others = f"{counted(quote.left_out, 'other job')} {'is' if quote.left_out == 1 else 'are'} left for later"
     missing = quote.quoted - quote.balance
     enough = "enough for the quote" if missing <= 0 else f"{dollars(missing)} USD less than the quote"
     types = quote.lines.group_by("type").agg(pl.col("to_buy").sum())

@@ -6,7 +6,7 @@ It reads a plan, and changes nothing.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from decimal import Decimal
 from typing import Any
 
@@ -14,7 +14,7 @@ import polars as pl
 
 from callsheet.config.settings import COLUMNS
 from callsheet.errors import InputError
-from callsheet.plain_text import counted, printable, row_name
+from callsheet.plain_text import and_more, counted, printable, row_name
 from callsheet.pricing.plan import Plan
 from callsheet.records import dollars
 
@@ -109,7 +109,5 @@ def facts(plan: Plan) -> Iterator[tuple[str, str]]:
             yield "Prompts", f"{prompts}: sent as text{to_do}"
 
 
-def _listed(names: Any) -> str:
-    names = list(names)
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return ", ".join(names[:_NAMED]) + more
+def _listed(names: Collection[str]) -> str:
+    return and_more([*names][:_NAMED], len(names))

@@ -138,7 +138,6 @@ def _job(row: dict[str, Any]) -> Job:
         request_key=row["request_key"],
         inlined={image["sha256"]: image["source"] for image in row["inlined"] or ()},
         carried=row["carried"] or {},
-        inlined_bytes=row["inlined_bytes"],
     )
 
 

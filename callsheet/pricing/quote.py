@@ -10,14 +10,14 @@ import asyncio
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import polars as pl
 import sqlalchemy as sa
 
 from callsheet.batches.read import read_batch
-from callsheet.cells import write_rejects
+from callsheet.cells import rejects_csv
 from callsheet.config.settings import Budget, Settings
 from callsheet.errors import BalanceTooLow, BudgetReached, InputError, Stop
 from callsheet.ledger import approvals, leases, queries, running_totals, services
@@ -25,6 +25,7 @@ from callsheet.ledger.approvals import Approval
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.policy import policy_of
 from callsheet.limits.charges import IN_A_ROW, Charge, Pairs
+from callsheet.plain_text import counted
 from callsheet.pricing import first_look
 from callsheet.pricing.choice import ALL, Choice, chosen, pilot
 from callsheet.pricing.not_in_ledger import taken_names, warning_of_report
@@ -280,12 +281,14 @@ async def quote_plan(plan: Plan, settings: Settings, client: Client, choice: Cho
         ServiceError: the balance cannot be read.
     """
     report = Store(settings.report.url, endpoint_url=settings.storage.endpoint_url)
-    rejects = await report.write_made("rejects.csv", partial(write_rejects, plan.rejects), "text/csv")
+    content = await asyncio.to_thread(rejects_csv, plan.rejects)
+    rejects = await report.write("rejects.csv", content, "text/csv")
     if settings.input.strict and plan.rejected_rows:
         line, column, _, reason = plan.rejects.row(0)
+        rows = f"{counted(plan.rejected_rows, 'row')} of {settings.input.path}"
+        first = ": ".join(filter(None, (f"line {line}", column, reason)))
         raise InputError(
-            f"{plan.rejected_rows} rows of {settings.input.path} are rejected; the first, on line {line}: "
-            f"{column}: {reason}",
+            f"{rows} {'is' if plan.rejected_rows == 1 else 'are'} rejected; the first, on {first}",
             hint=f"All are in {rejects}. Nothing was bought, because input.strict is true.",
         )
     async with await Ledger.open(settings.ledger.url, settings.batch) as ledger:

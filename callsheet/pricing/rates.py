@@ -9,12 +9,13 @@ from __future__ import annotations
 import difflib
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from types import MappingProxyType
 from typing import Any
 
+from callsheet.cells import as_text
+from callsheet.plain_text import and_more
 from callsheet.records import ModelType, Price
 from callsheet.service.models import Catalogue, Model
 
@@ -77,12 +78,12 @@ class Offer:
 
 _SETTINGS = ("aspect_ratio", "resolution", "output_format", "duration", "sound")
 _TOO_EXPENSIVE = 10**9
-_NO_DEFAULTS: Mapping[str, Any] = MappingProxyType({})
+_NO_DEFAULTS: Mapping[str, Any] = {}
 
 
 class _Rejected(Exception):
     def __init__(self, column: str, value: object, reason: str) -> None:
-        self.reject = Reject(column, "" if value is None else _cell(value), reason)
+        self.reject = Reject(column, as_text(value) or "", reason)
 
 
 def offer(
@@ -289,10 +290,5 @@ def _rates(model: Model) -> dict[tuple[str, str, str], list[Decimal]]:
     return prices
 
 
-def _cell(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _listed(values: Iterable[object]) -> str:
-    texts = [str(value) for value in values]
-    return ", ".join(texts[:20]) + (f" and {len(texts) - 20} more" if len(texts) > 20 else "")
+def _listed(values: Collection[object]) -> str:
+    return and_more([str(value) for value in values][:20], len(values))

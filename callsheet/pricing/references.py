@@ -162,7 +162,7 @@ def _filled_images(job: Job, endpoint_url: str | None) -> list[dict[str, Any]]:
         try:
             images.append(image | {"url": _data_url(source, sha256, endpoint_url)} if source else image)
         except InputError as error:
-            message = f"row {job.row_id}: the image {source}{error.message}"
+            message = f"row {job.row_id}: the image {source}: {error.message}"
             raise InputError(message, hint=error.hint) from None
     return images
 
@@ -172,13 +172,10 @@ def _data_url(source: str, sha256: str, endpoint_url: str | None) -> str:
     """The data URL of an image that was read while planning.
 
     Raises:
-        InputError: it cannot be read, or has changed; the message is to follow the source's name.
+        InputError: it cannot be read, or has changed.
     """
-    try:
-        content = sources.read_file(source, LARGEST_IMAGE, endpoint_url)
-    except InputError as error:
-        raise InputError(f": {error.message}", hint=error.hint) from None
+    content = sources.read_file(source, LARGEST_IMAGE, endpoint_url)
     if hashlib.sha256(content).hexdigest() != sha256:
         hint = "Run again: the new plan uses the image as it is now."
-        raise InputError(" has changed since it was priced", hint=hint)
+        raise InputError("has changed since it was priced", hint=hint)
     return f"data:{recognise_image(content)};base64,{base64.b64encode(content).decode()}"

@@ -14,11 +14,10 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import Decimal
-from functools import partial
 
 import polars as pl
 
-from callsheet.cells import write_rejects
+from callsheet.cells import rejects_csv
 from callsheet.errors import Interrupted, Stop
 from callsheet.ledger import approvals, leases, marks, queries, running_totals
 from callsheet.ledger.ledger import Ledger
@@ -86,7 +85,7 @@ async def write_report(ledger: Ledger, store: Store, plan: Plan | None, of_run: 
     await store.write(_COSTS, await asyncio.to_thread(parquet, costs(attempts)), PARQUET_TYPE)
     await store.write(_MANIFEST, await asyncio.to_thread(parquet, files), PARQUET_TYPE)
     if plan:
-        await store.write_made(_REJECTS, partial(write_rejects, plan.rejects), "text/csv")
+        await store.write(_REJECTS, await asyncio.to_thread(rejects_csv, plan.rejects), "text/csv")
     counting = _counting(attempts, jobs)
     newest = counting.filter(~pl.col("superseded"))
     others = newest.filter(pl.col("position").is_null()) if plan else newest.clear()

@@ -61,7 +61,8 @@ def read_marks(path: Path) -> list[Said]:
     Raises:
         InputError: the file cannot be read, or a cell is wrong; the message names its line.
     """
-    table = read_table(read_text(path, str(path), None).content, str(path), needed=_NEEDED, expected=COLUMNS)
+    text, _ = read_text(path, str(path), None)
+    table = read_table(text, str(path), needed=_NEEDED, expected=COLUMNS)
     if table.ragged:
         line, _, reason = table.ragged[0]
         raise InputError(f"{path}, line {line}: {reason}")

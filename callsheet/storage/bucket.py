@@ -88,11 +88,9 @@ class Bucket:
 
     def _use_of(self, obeyed: int, name: str, data: bytes, sha256: str, **headers: Any) -> str:
         """What the server does with an upload that it should answer with `obeyed`; see `_Server`."""
-        from botocore.exceptions import ClientError
-
         try:
             self._upload(name, data, sha256, "text/plain", **headers)
-        except ClientError as error:
+        except self._client.exceptions.ClientError as error:
             if s3.status_of(error) == obeyed:
                 return ""
             if not s3.refuses_header(error):
@@ -168,24 +166,20 @@ class Bucket:
         self, name: str, body: _File, sha256: str, mime_type: str
     ) -> PutObjectOutputTypeDef | None:
         """Uploads with `If-None-Match`; None where the server refuses because the name is taken."""
-        from botocore.exceptions import ClientError
-
         try:
             return self._upload(name, body, sha256, mime_type, IfNoneMatch="*")
-        except ClientError as error:
+        except self._client.exceptions.ClientError as error:
             if s3.status_of(error) != 412:
                 raise
             return None
 
     def _upload_somehow(self, name: str, file: _File, sha256: str, mime_type: str) -> PutObjectOutputTypeDef:
         """Uploads with a checksum, and from now on without where the server refuses it."""
-        from botocore.exceptions import ClientError
-
         sends = self._checksums
         try:
             file.seek(0)
             return self._upload(name, file, sha256, mime_type)
-        except ClientError as error:
+        except self._client.exceptions.ClientError as error:
             if not (sends and s3.refuses_header(error)):
                 raise
         file.seek(0)
@@ -217,12 +211,10 @@ class Bucket:
 
     def _head(self, name: str) -> HeadObjectOutputTypeDef | None:
         """What the server knows about an object; None where there is no such object."""
-        from botocore.exceptions import ClientError
-
         try:
             mode: dict[str, Any] = {"ChecksumMode": "ENABLED"} if self._checksums else {}
             return self._client.head_object(Bucket=self._bucket, Key=self._prefix + name, **mode)
-        except ClientError as error:
+        except self._client.exceptions.ClientError as error:
             if s3.status_of(error) != 404:
                 raise
             return None

@@ -19,19 +19,8 @@ _LONGEST_FIELD = 100
 _LONGEST_SEGMENT = 200
 _SAFE = re.compile(rf"[A-Za-z0-9_-][A-Za-z0-9._-]{{0,{_LONGEST_FIELD - 1}}}")
 
-
 PLACEHOLDERS = ("batch", "row_id", "sample", "index", "ext", "job_key", "model", "generation_id")
 """What `storage.key` may contain besides the batch file's carried columns."""
-
-
-class _SafeFields(dict[str, object]):
-    """The values for a template's braces, each as a part of a file name."""
-
-    def __getitem__(self, key: str) -> str:
-        return safe_name(str(super().__getitem__(key)))
-
-    def __missing__(self, _: str) -> str:
-        return ""
 
 
 def carried_columns(template: str) -> list[str]:
@@ -76,7 +65,11 @@ def name(template: str, carried: Mapping[str, object] | None = None, **fields: o
     }
     if ends_with_type(template) and not template.endswith("{ext}"):
         template += ".{ext}"
-    filled = template.format_map(_SafeFields(cells | fields))
+    values = cells | fields
+    filled = "".join(  # `format` would read a column named `a.b` as an attribute
+        literal + (safe_name(str(values[field])) if field in values else "")
+        for literal, field, _, _ in string.Formatter().parse(template)
+    )
     return "/".join(_segment(segment) for segment in filled.split("/") if segment) or "%"
 
 

@@ -51,10 +51,11 @@ class Spool:
         return set(self._left)
 
     def remove(self, names: Iterable[str]) -> None:
-        """Removes files that earlier runs left, complete or not; for a thread."""
+        """Removes files that earlier runs left, complete or not, where that can be done; for a thread."""
         for name in names:
             for path in self._left.pop(name, ()):
-                path.unlink(missing_ok=True)
+                with suppress(OSError):
+                    path.unlink()
 
     async def left(self, name: str) -> Spooled | None:
         """A complete file that an earlier run left under this name; None where there is none."""
@@ -87,7 +88,7 @@ class Spool:
     def forget(self, spooled: Spooled) -> None:
         """Removes a file that is stored, and that the ledger knows; otherwise the next run does."""
         with suppress(OSError):
-            spooled.path.unlink(missing_ok=True)
+            spooled.path.unlink()
 
 
 class Spooled:

@@ -8,24 +8,22 @@ names: the ledger makes sure that no two files have the same one.
 from __future__ import annotations
 
 import asyncio
-import functools
 import hashlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import ParamSpec, TypeVar
+from typing import TypeVar, TypeVarTuple
 
 from callsheet import failpoints, s3
 from callsheet.errors import ConfigError
-from callsheet.files import temporary_file_errors, wrong_place
+from callsheet.files import wrong_place
 from callsheet.records import StoredFile
 from callsheet.storage.bucket import Bucket
 from callsheet.storage.folder import Folder
 from callsheet.storage.spool import Spooled
 
-P = ParamSpec("P")
+Arguments = TypeVarTuple("Arguments")
 T = TypeVar("T")
 
 
@@ -94,19 +92,6 @@ class Store:
         await self._in_thread(self._place.write, name, data, mime_type)
         return self.url_of(name)
 
-    async def write_made(self, name: str, make: Callable[[Path], None], mime_type: str) -> str:
-        """Writes a report file, as `write` does, that is made on this machine first.
-
-        Args:
-            name: its name.
-            make: writes it to a path in a temporary folder; called in a thread.
-            mime_type: its type.
-        """
-        with temporary_file_errors(), TemporaryDirectory(prefix="callsheet-") as folder:
-            path = Path(folder, name)
-            await self._in_thread(make, path)
-            return await self.write(name, path, mime_type)
-
     async def read(self, name: str) -> bytes | None:
         """The bytes of a report file; None where there is no such file."""
         return await self._in_thread(self._place.read, name)
@@ -123,6 +108,5 @@ class Store:
         """Removes a file, where it is there."""
         await self._in_thread(self._place.remove, name)
 
-    async def _in_thread(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        call = functools.partial(work, *args, **kwargs)
-        return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+    async def _in_thread(self, work: Callable[[*Arguments], T], *arguments: *Arguments) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)

@@ -34,11 +34,17 @@ def test_a_line_is_the_file_s_line_also_after_quoted_newlines_and_blank_lines(ba
 def test_ragged_lines_are_rejected_with_their_line(batch):
     read = batch('prompt,a,b\n"x\n\ny",1,2\none,1\ntwo,1,2,3\nthree,1,2\n')
     assert prompts(read) == [(2, "x\n\ny"), (7, "three")]
+    quoted = "a cell with a delimiter in it stands in quotes"
     assert places(read) == [
         (5, "", "the line has 2 cells, and the header has 3"),
-        (6, "", "the line has 4 cells, and the header has 3; a cell with a delimiter in it stands in quotes"),
+        (6, "", f"the line has 4 cells, and the header has 3; {quoted}"),
     ]
     assert read.total == 4
+    ((line, _, reason),) = places(batch("prompt\nA dragon\nIn a forest, a dragon woke up.\n"))
+    assert (line, reason.partition("; ")[2]) == (
+        3,
+        f"{quoted}, or the file's name ends in .txt: then each line is a prompt",
+    )
 
 
 GOLDEN = Path(__file__).parents[1] / "data"
@@ -60,14 +66,14 @@ def test_files_of_all_dialects_are_read_as_the_same_rows(name):
 
 
 def test_a_quote_in_a_file_of_tabs_is_text_where_no_spreadsheet_can_have_written_it(batch):
-    plain = batch('prompt\tid\n"G I G" on a wall\t1\nsay "hi"\t2\n', "shots.tsv")
-    assert prompts(plain) == [(2, '"G I G" on a wall'), (3, 'say "hi"')]
-    merging = batch('prompt\tid\n"Hello, she said\t1\nand\t2\nbye"\t3\n', "shots.tsv")
-    assert prompts(merging) == [(2, '"Hello, she said'), (3, "and"), (4, 'bye"')]
-    spreadsheet = batch('"prompt"\tid\n"a ""big""\ncat"\t1\n"x\ty"\t2\n', "shots.tsv")
-    assert prompts(spreadsheet) == [(2, 'a "big"\ncat'), (4, "x\ty")]
-    assert prompts(batch('prompt\tid\n"all"\t1\n', "shots.tsv")) == [(2, "all")]
-    assert prompts(batch('prompt\tid\n"one\ntwo"\t1\n', "shots.tsv")) == [(2, "one\ntwo")]
+    for text, found in (
+        ('"G I G" on a wall\t1\nsay "hi"\t2\n', [(2, '"G I G" on a wall'), (3, 'say "hi"')]),
+        ('"Hello, she said\t1\nand\t2\nbye"\t3\n', [(2, '"Hello, she said'), (3, "and"), (4, 'bye"')]),
+        ('"a ""big""\ncat"\t1\n"x\ty"\t2\n', [(2, 'a "big"\ncat'), (4, "x\ty")]),
+        ('"all"\t1\n', [(2, "all")]),
+        ('"one\ntwo"\t1\n', [(2, "one\ntwo")]),
+    ):
+        assert prompts(batch(f"prompt\tid\n{text}", "shots.tsv")) == found
 
 
 def test_a_delimiter_and_a_quote_may_be_any_character(batch):
@@ -93,7 +99,7 @@ def test_lines_of_one_file_may_end_differently(batch):
 
 def tables(path: Path, **given: Any) -> tuple[list[tuple[Any, ...]], list[int]]:
     """Lines and cells of the rows, and the lines of the ragged ones."""
-    text = read_text(path, path.name, None).content
+    text, _ = read_text(path, path.name, None)
     table = delimited.read_table(text, path.name, **{"needed": (), "expected": ()} | given)
     rows = table.cells.select(table.lines.alias("line"), pl.all()).rows()
     return rows, [line for line, _, _ in table.ragged]
@@ -154,7 +160,3 @@ def test_a_compressed_file_may_have_any_encoding(tmp_path, ending):
     path.write_bytes(path.read_bytes()[:-3])
     with pytest.raises(InputError, match="cannot be decompressed"):
         read_batch(settings(path, encoding="cp1252"))
-
-
-def test_an_encoding_that_does_not_fit_is_named(error_of):
-    assert "is not utf-16 text" in error_of("prompt\nx\n", encoding="utf-16")

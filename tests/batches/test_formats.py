@@ -52,7 +52,8 @@ def test_a_text_with_a_header_is_a_table(batch, text, given):
 
 
 def test_rows_that_begin_as_comments_do_are_left_out_where_a_setting_says_so(batch):
-    for text, name in (("# animals\na cat\n", "x.txt"), ('# of mine\nprompt,n\na cat,1\n"# x",2\n', "x.csv")):
+    table = '# of mine\nprompt,n\na cat,1\n"# x",2\n'
+    for text, name in (("# animals\na cat\n", "x.txt"), (table, "x.csv"), (table, "x.txt")):
         assert [prompt for _, prompt in prompts(batch(text, name, comments="#"))] == ["a cat"]
     assert len(prompts(batch("# animals\na cat\n", "x.txt"))) == 2
 
@@ -65,6 +66,8 @@ def test_a_glob_of_texts_is_a_row_for_each_file_with_the_file_s_name_as_its_id(t
         ("harbour", "A harbour at dusk, the lamps lit", 1),
         ("owl", "An owl", 2),
     ]
+    (tmp_path / "owl.txt").write_text("# to be bought\nAn owl\n")
+    assert prompts(read_batch(settings(tmp_path / "*.txt", comments="#")))[1] == (2, "An owl")
     (tmp_path / "owl.txt").write_text("An owl\non a fence post\n")
     with pytest.raises(InputError, match=r"owl\.txt: has 2 lines"):
         read_batch(settings(tmp_path / "*.txt"))
@@ -188,13 +191,6 @@ def test_a_file_without_a_header_is_said_with_the_line_that_it_lacks(tmp_path):
     assert caught.value.hint.endswith("perhaps: id,prompt,aspect_ratio")
 
 
-def test_a_ragged_line_of_a_file_with_one_column_says_what_to_do(batch):
-    read = batch("prompt\nA dragon\nIn a forest, a dragon woke up.\n")
-    ((line, _, reason),) = places(read)
-    assert (line, reason[-45:]) == (3, "name ends in .txt: then each line is a prompt")
-    assert "stands in quotes" in reason
-
-
 def test_a_prompt_column_in_other_capitals_is_taken_and_said(batch):
     read = batch("Prompt,Model\na cat,x\n")
     assert read.columns.used == {"prompt": "Prompt"}
@@ -244,7 +240,10 @@ def test_a_text_in_another_encoding_says_which_ones_are_likely_and_how_a_line_re
     assert f'{encoding}: "{line}"' in caught.value.hint.split("\n")
 
 
-def test_a_declared_encoding_in_which_anything_can_be_read_is_doubted(batch):
+def test_a_declared_encoding_that_does_not_fit_is_an_error_and_one_in_which_anything_can_be_read_is_doubted(
+    batch, error_of
+):
+    assert "is not utf-16 text" in error_of("prompt\nx\n", encoding="utf-16")
     korean = "prompt\n따뜻한 아침 햇빛\n".encode("cp949")
     (note,) = batch(korean, encoding="cp1252").notes
     assert "is read as cp1252: µû" in note

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import csv
 import gzip
+import io
 import json
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from pathlib import Path
-from typing import Any
 
 import polars as pl
 import pytest
 
 from callsheet.batches.identities import THIS_ID
 from callsheet.batches.read import read_batch
-from callsheet.cells import REJECTS, write_rejects
+from callsheet.cells import REJECTS, rejects_csv
 from callsheet.errors import InputError
 from tests.batches.conftest import places, prompts, settings
 
@@ -59,19 +58,26 @@ def test_columns_are_mapped_and_defaults_fill_what_is_empty(batch):
     ]
     assert read.rows["carried"].to_list() == [{"prompt": "old"}, {"prompt": "older"}]
     assert read.rows["duration"].to_list() == [None, None], "the type of model decides whether it applies"
+    read = batch("text,secs\n,x\n", columns={"prompt": "text", "duration": "secs"})
+    assert read.rejects.select("line", "column").rows() == [(2, "text"), (2, "secs")]
 
 
-def test_the_hint_for_a_missing_column_names_that_column(tmp_path):
-    def hint(header: str, **given: Any) -> str:
-        (tmp_path / "x.csv").write_text(f"{header}\n1,2\n")
-        with pytest.raises(InputError) as caught:
-            read_batch(settings(tmp_path / "x.csv", **given))
-        return caught.value.hint
-
-    assert "{prompt: text}" in hint("id,text")
-    assert "{model: still-1}" in hint("id,prompt", defaults={})
-    assert "{duration: secs}" in hint("prompt,secs", columns={"duration": "seconds"})
-    assert "input.template" in hint("a,b", template="{a} {c}")
+@pytest.mark.parametrize(
+    ("header", "given", "missing", "hint"),
+    [
+        ("id,text", {}, "'prompt'; the columns are id, text", "{prompt: text}"),
+        ("id,prompt", {"defaults": {}}, "'model'", "{model: still-1}"),
+        ("prompt,secs", {"columns": {"duration": "seconds"}}, "'seconds'", "{duration: secs}"),
+        ("a,b", {"template": "{a} {c}"}, "'c'", "input.template"),
+    ],
+)
+def test_a_missing_column_is_an_error_with_the_file_s_columns_and_a_hint(
+    tmp_path, header, given, missing, hint
+):
+    (tmp_path / "x.csv").write_text(f"{header}\n1,2\n")
+    with pytest.raises(InputError, match=f"there is no column {missing}") as caught:
+        read_batch(settings(tmp_path / "x.csv", **given))
+    assert hint in caught.value.hint
 
 
 def test_booleans_and_whole_numbers_are_read_as_people_and_spreadsheets_write_them(batch):
@@ -95,11 +101,6 @@ def test_a_wrong_cell_is_rejected_with_column_value_and_reason(batch):
         (line, column, text, reasons[column]) for line, (column, text) in enumerate(wrong, 2)
     ]
     assert read.rows.height == 0
-
-
-def test_a_reject_names_the_column_as_the_file_does(batch):
-    read = batch("text,secs\n,x\n", columns={"prompt": "text", "duration": "secs"})
-    assert read.rejects.select("line", "column").rows() == [(2, "text"), (2, "secs")]
 
 
 def test_a_prompt_has_1_to_4096_characters(batch):
@@ -136,13 +137,6 @@ def test_a_template_makes_the_prompt(batch):
     assert read.rows["carried"].to_list()[0] == {"adjective": "red", "product": "shoe"}
 
 
-def test_a_missing_column_is_an_error_that_lists_the_columns_of_the_file(error_of, batch):
-    assert error_of("text,b\n1,2\n").endswith("there is no column 'prompt'; the columns are text, b")
-    assert "no column 'secs'" in error_of("prompt\nx\n", columns={"duration": "secs"})
-    assert "no column 'model'" in error_of("prompt\nx\n", defaults={})
-    assert batch("prompt\nx\n", defaults={}, matrix={"model": ["a", "b"]}).rows.height == 1
-
-
 @pytest.mark.parametrize(
     ("content", "name", "expected"),
     [
@@ -166,13 +160,6 @@ def test_a_file_that_cannot_be_read_is_named_with_its_line(error_of, tmp_path, c
     message = error_of(content, name)
     assert expected in message
     assert message.startswith(str(tmp_path / name))
-
-
-def test_files_with_incompatible_column_types_are_an_error(tmp_path):
-    for at, value in enumerate(["x", [1]]):
-        pl.DataFrame({"prompt": ["p"], "note": [value]}).write_parquet(tmp_path / f"{at}.parquet")
-    with pytest.raises(InputError, match="a column has different types in different files"):
-        read_batch(settings(tmp_path / "*.parquet"))
 
 
 def test_parquet_is_read_with_its_types(tmp_path):
@@ -247,19 +234,14 @@ def test_a_repeated_id_is_rejected_and_its_first_line_named(batch):
     assert places(read) == [(4, "id", f"line 2 has{THIS_ID}"), (6, "id", f"line 2 has{THIS_ID}")]
 
 
-def test_an_id_made_from_content_does_not_depend_on_order_carried_columns_and_samples(batch):
-    before = batch("prompt,note,samples\nx,1,1\ny,2,1\nx,3,1\n").rows.select("prompt", "row_id")
-    after = batch("samples,note,prompt\n2,c,x\n5,b,y\n2,a,x\n9,d,z\n").rows.select("prompt", "row_id")
-    assert after.rows()[:3] == [before.row(0), before.row(1), before.row(2)]
-    assert before["row_id"].n_unique() == 3
-    assert before["row_id"][0].rsplit("-", 1)[0] == before["row_id"][2].rsplit("-", 1)[0]
-
-
 def test_an_id_made_from_content_counts_the_occurrences_of_that_content(batch):
-    ids = batch("id,prompt\n,x\n,y\nown,x\n,x\n,y\n,x\n").rows["row_id"]
-    contents = [row_id.rsplit("-", 1)[0] for row_id in ids]
-    assert [row_id.rsplit("-", 1)[-1] for row_id in ids] == ["1", "1", "own", "2", "2", "3"]
-    assert contents[0] == contents[3] == contents[5] != contents[1] == contents[4]
+    """Order, carried columns and samples have no part in it."""
+    ids = batch("id,prompt,note,samples\n,x,1,1\n,y,2,1\nown,x,3,1\n,x,4,1\n").rows["row_id"]
+    contents, counts = zip(*(row_id.partition("-")[::2] for row_id in ids), strict=True)
+    assert counts == ("1", "1", "", "2")
+    assert contents[0] == contents[3] != contents[1]
+    after = batch("samples,note,prompt\n5,b,y\n2,c,x\n9,d,z\n2,a,x\n").rows["row_id"]
+    assert [after[0], after[1], after[3]] == [ids[1], ids[0], ids[3]]
 
 
 def test_an_id_made_from_content_does_not_depend_on_the_matrix(batch):
@@ -293,32 +275,22 @@ def test_a_file_with_fewer_columns_or_narrower_types_than_the_first_has_its_rows
         pl.DataFrame({"prompt": [name], **cells}).write_parquet(tmp_path / f"{name}.parquet")
     carried = read_batch(settings(tmp_path / "*.parquet")).rows["carried"].to_list()
     assert carried == [{"sku": "x", "n": 1.5}, {"sku": "y", "n": None}, {"sku": None, "n": 2.0}]
-    (tmp_path / "c.parquet").unlink()
-    carried = read_batch(settings(tmp_path / "*.parquet")).rows["carried"].to_list()
-    assert carried == [{"sku": "x", "n": 1.5}, {"sku": "y", "n": None}]
+    pl.DataFrame({"prompt": ["d"], "sku": [["x"]]}).write_parquet(tmp_path / "d.parquet")
+    with pytest.raises(InputError, match="a column has different types in different files"):
+        read_batch(settings(tmp_path / "*.parquet"))
 
 
 # ---- rejects.csv, as a spreadsheet opens it
 
 
-def written(rejects: pl.DataFrame, folder: Path) -> list[dict[str, str]]:
-    write_rejects(rejects, folder / "rejects.csv")
-    with (folder / "rejects.csv").open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def test_rejects_csv_without_rejects_has_its_header(tmp_path):
-    assert written(pl.DataFrame(schema=REJECTS), tmp_path) == []
-    assert (tmp_path / "rejects.csv").read_text() == "line,column,value,reason\n"
-
-
-def test_rejects_as_csv_contain_no_formula_that_a_spreadsheet_would_run(tmp_path):
+def test_rejects_as_csv_have_a_header_and_no_formula_that_a_spreadsheet_would_run():
+    assert rejects_csv(pl.DataFrame(schema=REJECTS)) == b"line,column,value,reason\n"
     formulas = ['=HYPERLINK("http://x","y")', "+1+1", "-2+3", "@SUM(A1)", "\t=1", "\r=1"]
     texts = ["a=b", "-1", "+5", "-1.5", "+", "", "'=1"]
     table = pl.DataFrame(
         {"line": range(13), "column": ["=c", *["duration"] * 12], "value": formulas + texts}
     ).with_columns(reason=pl.lit("is wrong"))
-    found = written(table, tmp_path)
+    found = list(csv.DictReader(io.StringIO(rejects_csv(table).decode(), newline="")))
     harmless = ["a=b", "-1", "+5", "-1.5", "'+", "", "'=1"]
     assert [row["value"] for row in found] == [*(f"'{formula}" for formula in formulas), *harmless]
     assert [row["column"] for row in found[:2]] == ["'=c", "duration"]

@@ -45,7 +45,7 @@ CATALOGUE: Catalogue = {
         supported_durations=[5, 10],
         supported_resolutions=["720p", "1080p"],
         supports_sound=True,
-        supported_references={"first_frame": 1, "last_frame": 1},
+        supported_references={"first_frame": 1, "last_frame": 1, "reference_image": 3},
     ),
     "proof-1": model("proof-1", "image", supported_resolutions=["1K"]),
 }

@@ -76,13 +76,11 @@ def test_every_wrong_value_is_named_at_once(plan):
 
 
 def test_a_matrix_value_that_one_model_in_use_takes_rejects_only_the_other_combinations(plan):
+    """As a model does that the service does not have, where rows name it."""
     made = plan("  matrix: {resolution: [2K, 1080p, '']}\n")
     assert (made.jobs, made.rejects.height) == (4, 2)
     made = plan("  matrix: {model: [still-1, reel-1], duration: [5]}\n", rows="prompt\nx\n")
     assert (made.jobs, made.rejects.height) == (1, 1)
-
-
-def test_models_that_the_service_does_not_have_are_rejects_where_rows_name_them(plan):
     made = plan("  matrix: {resolution: [1K, 8K]}\n", rows="prompt,model\nx,still-9\n")
     assert (made.jobs, made.rejects["column"].unique().to_list()) == (0, ["model"])
 

@@ -17,6 +17,7 @@ from callsheet.ledger import queries
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.policy import Policy
 from callsheet.pricing.approval import objection
+from callsheet.pricing.choice import ALL, Choice
 from callsheet.pricing.facts import as_facts, as_table, submission_time
 from callsheet.pricing.plan import Plan, make_plan
 from callsheet.pricing.quote import Quote, make
@@ -49,6 +50,7 @@ def quote(tmp_path, monkeypatch) -> Quoter:
         catalogue: Catalogue = CATALOGUE,
         learned: dict[str, int] | None = None,
         batch: str = "shots",
+        choice: Choice = ALL,
         **sections: object,
     ) -> Quote:
         (tmp_path / "shots.csv").write_text(text)
@@ -65,7 +67,8 @@ def quote(tmp_path, monkeypatch) -> Quoter:
                 if learned:
                     windows = {kind: {"limit": limit} for kind, limit in learned.items()}
                     await ledger.learn(service, {"windows": windows})
-                return await make(plan, ledger, service, Decimal(balance), settings, rejects="rejects.csv")
+                has = Decimal(balance)
+                return await make(plan, ledger, service, has, settings, rejects="r.csv", choice=choice)
 
         return asyncio.run(quoted())
 
@@ -113,27 +116,29 @@ def test_lines_show_what_sets_the_price_what_is_bought_and_what_is_to_buy(quote)
     }  # fmt: skip
 
 
+def rows(made: Quote, *of_type: ModelType) -> list[str]:
+    """The rows of the jobs that a run looks at."""
+    return [job.row_id for job in made.jobs_in_order(*of_type)]
+
+
 def test_failed_and_doubtful_jobs_are_held_unless_the_config_buys_them_again(quote):
-    states = {"a": "failed", "b": "doubt", "c": "generated"}
-    held = quote(states=states)
-    assert (held.to_buy, held.already_bought, held.held, held.quoted) == (1, 1, 3, Decimal("0.0407"))
+    """A run looks at what it buys, and at what a person or another run may still free."""
+    assert rows(quote()) == ["a", "a", "b", "c", "e"]
+    held = quote(states={"a": "failed", "b": "doubt", "c": "generated", "e": "in flight"})
+    assert (held.to_buy, held.already_bought, held.held, held.quoted) == (0, 2, 3, 0)
+    assert rows(held) == ["b", "e"]
     assert "3 failed or in doubt and not bought again" in facts(held)["Jobs"]
+    again = quote(retry_failed=True)
+    assert (again.to_buy, rows(again), rows(again, ModelType.VIDEO)) == (2, ["a", "a", "b", "e"], ["b"])
     again = quote(retry_failed=True, on_doubt="retry")
     assert (again.to_buy, again.already_bought, again.held) == (4, 1, 0)
 
 
-def test_a_run_looks_at_what_it_buys_and_at_what_may_still_be_freed_and_at_nothing_else(quote):
-    states = {"a": "failed", "b": "doubt", "c": "generated", "e": "in flight"}
-
-    def rows(made: Quote) -> list[str]:
-        return [job.row_id for job in made.jobs_in_order()]
-
-    assert rows(quote()) == ["a", "a", "b", "c", "e"]
-    made = quote(states=states)
-    assert (made.to_buy, rows(made)) == (0, ["b", "e"]), "a person or another run may still free them"
-    again = quote(retry_failed=True)
-    assert (again.to_buy, rows(again)) == (2, ["a", "a", "b", "e"])
-    assert [job.row_id for job in again.jobs_in_order(ModelType.VIDEO)] == ["b"]
+@pytest.mark.parametrize(("first", "others"), [(4, "1 other job is"), (3, "2 other jobs are")])
+def test_what_is_not_chosen_is_left_for_later(quote, first, others):
+    made = quote(choice=Choice(first=first))
+    chosen = f"the first {first} jobs that are not bought"
+    assert (made.to_buy, facts(made)["Chosen"]) == (first, f"{chosen}; {others} left for later")
 
 
 def test_what_takes_another_batchs_file_is_bought_already_and_a_run_looks_at_it_too(quote):
@@ -143,7 +148,7 @@ def test_what_takes_another_batchs_file_is_bought_already_and_a_run_looks_at_it_
     reused = quote(text, reuse="ledger")
     assert (reused.already_bought, reused.to_buy) == (2, 2)
     assert reused.table["bought"].to_list() == [True, True, False, False], "the first rows that want them"
-    assert [job.row_id for job in reused.jobs_in_order()] == ["1", "2", "3", "4"]
+    assert rows(reused) == ["1", "2", "3", "4"]
 
 
 @pytest.mark.parametrize("reuse", ["batch", "ledger"])
@@ -194,7 +199,11 @@ def test_a_job_without_a_price_adds_nothing_to_the_quote(quote):
 def test_the_budget_is_shown_as_limit_spent_in_flight_and_left(quote):
     assert facts(quote())["Budget"] == "no limit: 0.0000 spent, 0.0000 in flight or in doubt"
     states = {"a": "doubt", "b": "generated"}
-    limited = quote(states=states, budget={"limit": 5, "per_day": "2.50"})
+    limited = quote(states=states, budget={"limit": "0.9800"})
+    assert (limited.to_buy, limited.fits, limited.budget_left) == (2, 1, Decimal("0.0424"))
+    lowered = quote(budget={"limit": "0.5"})
+    assert (lowered.fits, lowered.budget_left) == (0, Decimal(0))
+    limited = quote(budget={"limit": 5, "per_day": "2.50"})
     assert facts(limited)["Budget"] == (
         "limit 5.0000 USD: 0.7710 spent, 0.1666 in flight or in doubt, 4.0624 left"
     )
@@ -239,9 +248,6 @@ def test_what_fits_today_counts_what_all_batches_have_used_of_the_day(quote, on_
     assert (limited.budget_left, limited.day_left) == (Decimal("1.0190"), Decimal("0.2480"))
     assert limited.fits == fits
     assert facts(limited)["Fits"] == f"{fits} of 5 jobs today, because of budget.per_day; {text}"
-    assert facts(limited)["Today"] == (
-        "budget.per_day is 1.0190 USD over all batches: 0.7710 used, 0.2480 left until midnight UTC"
-    )
     assert f"({fits} fit into budget and balance)" in limited.line()
     figures = limited.as_json()
     assert (figures["budget_per_day"], figures["budget_left_today"]) == ("1.0190", "0.2480")
@@ -270,13 +276,6 @@ def test_what_is_reserved_counts_for_the_day_once_and_a_dead_run_s_not_at_all(qu
     quote(batch="other", states={"b": "reserved"})  # by a run that is dead by now
     mine = quote(states={"a": "reserved", "b": "reserved"}, budget={"per_day": "1.0190"})
     assert (mine.day_left, mine.fits) == (Decimal("1.0190"), 5)
-
-
-def test_what_is_in_flight_or_in_doubt_leaves_less_for_the_rest(quote):
-    limited = quote(states={"b": "doubt"}, budget={"limit": "0.8600"})
-    assert (limited.to_buy, limited.fits, limited.budget_left) == (4, 1, Decimal("0.0890"))
-    lowered = quote(states={"b": "doubt"}, batch="other", budget={"limit": "0.5"})
-    assert (lowered.fits, lowered.budget_left) == (0, Decimal(0))
 
 
 def test_the_time_is_a_range_while_the_account_s_limits_are_not_known():

@@ -10,52 +10,28 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callsheet.pricing.rates import Combination, Offer, Reject, offer
-from callsheet.service.models import Model
-from tests.pricing.plans import model, rate
-
-IMAGE = model(
-    "still-1",
-    "image",
-    rate("1K", "not_applicable", "image", "0.0400"),
-    rate("2K", "not_applicable", "image", "0.0815"),
-    supported_aspect_ratios=["1:1", "16:9"],
-    supported_resolutions=["2K", "1K", "4K"],
-    supported_references={"reference_image": 2},
-)
-REEL = model(
-    "reel-1",
-    "video",
-    rate("720p", "sound_off", "video_second", "0.0500"),
-    rate("720p", "sound_on", "video_second", "0.0750"),
-    rate("1080p", "not_applicable", "video_second", "0.1000"),
-    rate("360p", "sound_off", "video_second", "0.0100"),
-    supported_aspect_ratios=["16:9"],
-    supported_durations=[5, 10],
-    supported_resolutions=["720p", "1080p", "360p"],
-    supports_sound=True,
-    supported_references={"first_frame": 1, "last_frame": 1, "reference_image": 3},
-)
-MUTE = model("mute-1", "video", supported_durations=[4], supported_resolutions=["480p"])
-CATALOGUE = {each.id: each for each in (IMAGE, REEL, MUTE)}
+from callsheet.service.models import Catalogue, Model
+from tests.pricing.plans import CATALOGUE, model, rate
 
 
-def offered_for(wanted: Combination, *more: Any) -> Offer:
-    offered = offer(wanted, CATALOGUE, *more)
+def offered_for(wanted: Combination, catalogue: Catalogue = CATALOGUE, **defaults: Any) -> Offer:
+    offered = offer(wanted, catalogue, defaults)
     assert isinstance(offered, Offer), offered
     return offered
 
 
 def test_defaults_apply_to_the_type_that_takes_them_unless_the_row_has_a_value():
     defaults = {"output_format": "png", "duration": 10, "sound": True}
-    image = offered_for(Combination("still-1"), defaults).parameters
+    image = offered_for(Combination("still-1"), **defaults).parameters
     assert image["output_format"] == "png"
-    image = offered_for(Combination("still-1", output_format="webp"), defaults).parameters
+    image = offered_for(Combination("still-1", output_format="webp"), **defaults).parameters
     assert image["output_format"] == "webp"
-    video = offered_for(Combination("reel-1", sound=False), defaults).parameters
+    video = offered_for(Combination("reel-1", sound=False), **defaults).parameters
     assert (video["duration"], video["sound"], "output_format" in video) == (10, False, False)
 
 
-CHOIR = {"choir-1": model("choir-1", "audio")}
+MUTE = model("mute-1", "video", supported_durations=[4], supported_resolutions=["480p"])
+OTHERS = {"mute-1": MUTE, "choir-1": model("choir-1", "audio")}
 ONE = rate("4K", "not_applicable", "image", "1")
 
 
@@ -76,41 +52,26 @@ ONE = rate("4K", "not_applicable", "image", "1")
 )
 def test_a_request_without_a_certain_price_is_unpriced_with_a_reason(rates, currency, expected):
     odd = model("odd", "image", *rates, currency=currency, supported_resolutions=["4K"])
-    offered = offer(Combination("odd"), {"odd": odd})
-    assert isinstance(offered, Offer)
+    offered = offered_for(Combination("odd"), {"odd": odd})
     assert offered.price is None
     assert expected in offered.unpriced
 
 
-def test_a_model_without_resolutions_says_so_where_it_has_no_rate():
-    odd = model("odd", "image", ONE)
-    offered = offer(Combination("odd"), {"odd": odd})
-    assert isinstance(offered, Offer)
-    assert offered.unpriced == "odd has no rate for a request without a resolution and sound not_applicable"
-
-
-def test_a_catalogue_without_models_is_said_to_have_none():
-    offered = offer(Combination("still-1"), {})
-    assert isinstance(offered, Reject)
-    assert offered.reason == "the service has no model still-1; it has none"
-
-
-def test_the_same_rate_twice_is_one_rate_and_a_negative_number_of_seconds_has_no_price():
-    twice = offer(Combination("m"), {"m": model("m", "image", ONE, ONE, supported_resolutions=["4K"])})
-    assert isinstance(twice, Offer)
-    assert twice.price
+def test_the_same_rate_twice_is_one_rate_and_neither_no_resolution_nor_negative_seconds_have_a_price():
+    twice = model("m", "image", ONE, ONE, supported_resolutions=["4K"])
+    assert offered_for(Combination("m"), {"m": twice}).price
+    none = offered_for(Combination("m"), {"m": model("m", "image", ONE)})
+    assert none.unpriced == "m has no rate for a request without a resolution and sound not_applicable"
     seconds = ONE | {"billable_unit": "video_second"}
     odd = model("m", "video", seconds, supported_durations=[-5], supported_resolutions=["4K"])
-    offered = offer(Combination("m"), {"m": odd})
-    assert isinstance(offered, Offer)
-    assert offered.price is None
+    assert offered_for(Combination("m"), {"m": odd}).price is None
 
 
 @pytest.mark.parametrize(
     ("name", "wanted", "column", "reason"),
     [
         ("stil-1", {}, "model", "the service has no model stil-1; did you mean still-1?"),
-        ("xyzzy", {}, "model", "the service has no model xyzzy; it has still-1, reel-1, mute-1"),
+        ("xyzzy", {}, "model", "the service has no model xyzzy; it has still-1, reel-1, proof-1, mute-1"),
         ("choir-1", {}, "model", "choir-1 makes audio, which cannot be bought in a batch"),
         ("reel-1", {"duration": 7}, "duration", "duration 7 is not offered by reel-1; it offers 5, 10"),
         ("still-1", {"aspect_ratio": "3:2"}, "aspect_ratio", "3:2 is not offered by still-1; it offers 1:1"),
@@ -121,7 +82,7 @@ def test_the_same_rate_twice_is_one_rate_and_a_negative_number_of_seconds_has_no
         ("still-1", {"sound": False}, "sound", "sound is for videos, and still-1 makes images"),
         ("reel-1", {"output_format": "png"}, "output_format", "is for images, and reel-1 makes videos"),
         ("still-1", {"images": ["first_frame"]}, "a", "takes no first_frame; it takes reference_image"),
-        ("still-1", {"images": ["reference_image"] * 3}, "c", "at most 2 reference_image; 3 are given"),
+        ("still-1", {"images": ["reference_image"] * 5}, "e", "at most 4 reference_image; 5 are given"),
         ("mute-1", {"images": ["first_frame"]}, "a", "mute-1 takes no first_frame; it takes no images"),
         ("reel-1", {"images": ["poster"]}, "a", "takes no poster; it takes first_frame, last_frame"),
         ("reel-1", {"images": [None]}, "a", "an image for a video needs a role; expected first_frame"),
@@ -134,10 +95,14 @@ def test_the_same_rate_twice_is_one_rate_and_a_negative_number_of_seconds_has_no
 def test_what_the_service_would_refuse_is_rejected_with_column_and_reason(name, wanted, column, reason):
     """The columns of images are named a, b, c and so on."""
     images = tuple((role, chr(97 + at)) for at, role in enumerate(wanted.get("images", ())))
-    offered = offer(Combination(name, **wanted | {"images": images}), CATALOGUE | CHOIR)
+    offered = offer(Combination(name, **wanted | {"images": images}), CATALOGUE | OTHERS)
     assert isinstance(offered, Reject), offered
     assert offered.column == column
     assert reason in offered.reason
+
+
+def test_a_catalogue_without_models_is_said_to_have_none():
+    assert offer(Combination("m"), {}) == Reject("model", "m", "the service has no model m; it has none")
 
 
 def test_images_within_the_rules_are_priced():

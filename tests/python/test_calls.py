@@ -145,8 +145,12 @@ def test_a_wrong_row_is_a_reject_with_its_number(made: Project) -> None:
     assert callsheet.quote(made.config, rows).rejected_rows == 1
     [reject] = made.rejects()
     assert (reject["line"], reject["column"], reject["value"]) == ("2", "model", "no-such-model")
-    with pytest.raises(InputError, match="1 rows of rows are rejected; the first, on line 2"):
+    with pytest.raises(InputError, match="1 row of rows is rejected; the first, on line 2: model: the serv"):
         callsheet.run(made.config, rows, {"input.strict": True})
+    (made.folder / "short.csv").write_text("id,prompt\n1\n2\n")
+    short = {"input.path": str(made.folder / "short.csv"), "input.strict": True, "input.defaults.model": "m"}
+    with pytest.raises(InputError, match=r"2 rows of .* are rejected; the first, on line 2: the line has 1"):
+        callsheet.run(made.config, settings=short)
     assert spent(made) == 0
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import os
 import random
 from dataclasses import replace
@@ -31,6 +30,13 @@ def no_account(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def sign_in(monkeypatch: pytest.MonkeyPatch, server: servers.Server, account: str = "writer") -> None:
     for variable, value in server.environment(account).items():
         monkeypatch.setenv(variable, value)
+
+
+@pytest.fixture
+def any_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For a server that looks at no keys."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "k")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "s")
 
 
 @pytest.fixture
@@ -64,12 +70,8 @@ def test_an_object_is_stored_once_with_its_sha256_and_type(signed_in: servers.Se
     head = client.get_object(Bucket=signed_in.bucket, Key=found[0]["Key"])
     assert head["Body"].read() == b"media"
     assert (head["ContentType"], head["Metadata"]) == ("image/png", {"sha256": sha256})
-
-
-def test_the_server_refuses_a_wrong_sha256(signed_in: servers.Server, tmp_path: Path) -> None:
-    path, _ = spooled(tmp_path)
     with pytest.raises(StorageError, match="BadDigest"):
-        put(Store(f"s3://{signed_in.bucket}"), path, hashlib.sha256(b"other").hexdigest(), "wrong.png")
+        put(store, spooled(tmp_path, b"other")[0], sha256, "wrong.png")
 
 
 def test_a_report_object_can_be_replaced_and_read_and_a_missing_one_is_none(
@@ -119,10 +121,9 @@ def test_a_probe_says_what_is_wrong_with_a_bucket(
     assert "Invalid bucket name" in probe("No Bucket").message
 
 
-def test_an_error_of_a_server_has_a_hint(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The answers of servers other than ours: no bucket, no conditional writes, too busy."""
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "k")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "s")
+@pytest.mark.usefixtures("any_keys")
+def test_an_error_of_a_server_has_a_hint(tmp_path: Path) -> None:
+    """The answers of servers other than ours: no bucket, no conditional writes, none at all."""
     for status, code, hint in [
         (404, "NoSuchBucket", "Create the bucket"),
         (501, "NotImplemented", "use another"),
@@ -133,13 +134,15 @@ def test_an_error_of_a_server_has_a_hint(monkeypatch: pytest.MonkeyPatch, tmp_pa
             with pytest.raises(StorageError, match=code) as caught:
                 asyncio.run(Store("s3://b", endpoint_url=server.url).probe())
             assert hint in caught.value.hint
+    with unused_port() as port:
+        store = Store("s3://b", endpoint_url=f"http://127.0.0.1:{port}")
+        with pytest.raises(StorageError, match=r"S3 cannot be used: .*Could not connect") as caught:
+            put(store, *spooled(tmp_path))
+    assert "storage.endpoint_url" in caught.value.hint
 
 
-def test_a_server_that_answers_without_a_checksum_is_asked_for_it(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "k")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "s")
+@pytest.mark.usefixtures("any_keys")
+def test_a_server_that_answers_without_a_checksum_is_asked_for_it(tmp_path: Path) -> None:
     path, sha256 = spooled(tmp_path)
     probe = [reply(200), reply(412), reply(400), reply(204)]
     with serve(*probe, reply(200), reply(200, b"", {"X-Amz-Meta-SHA256": sha256})) as server:
@@ -147,16 +150,6 @@ def test_a_server_that_answers_without_a_checksum_is_asked_for_it(
     assert [request.split(b" ")[0] for request in server.requests[len(probe) :]] == [b"PUT", b"HEAD"]
     with serve(*probe, reply(200)) as server, pytest.raises(StorageError, match="has other bytes"):
         put(Store("s3://b", endpoint_url=server.url), path, sha256)
-
-
-def test_a_server_that_cannot_be_reached_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "k")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "s")
-    with unused_port() as port:
-        store = Store("s3://b", endpoint_url=f"http://127.0.0.1:{port}")
-        with pytest.raises(StorageError, match=r"S3 cannot be used: .*Could not connect") as caught:
-            put(store, *spooled(tmp_path))
-    assert "storage.endpoint_url" in caught.value.hint
 
 
 @pytest.mark.parametrize(
@@ -198,17 +191,6 @@ def test_a_server_that_refuses_headers_is_used_without_them(
     assert objects(s3, folder) == {"taken.png": b"not ours", "free.png": b"media"}
 
 
-def test_a_probe_that_fails_leaves_nothing_behind(
-    s3: servers.Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with S3Proxy(s3.endpoint_url, "/") as proxy:
-        proxy.refuses, proxy.refusal = ("if-none-match",), (405, "MethodNotAllowed")
-        sign_in(monkeypatch, replace(s3, endpoint_url=proxy.url))
-        with pytest.raises(StorageError, match="MethodNotAllowed"):
-            asyncio.run(Store(f"s3://{s3.bucket}/{tmp_path.name}").probe())
-    assert objects(s3, tmp_path.name) == {}
-
-
 def test_a_report_is_written_to_a_server_that_refuses_checksums(
     s3: servers.Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -243,14 +225,19 @@ def test_no_checksums_are_sent_where_the_aws_settings_say_so(
 
 
 def test_a_refusal_that_is_not_for_a_header_is_an_error(
-    s3: servers.Server, monkeypatch: pytest.MonkeyPatch
+    s3: servers.Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A probe that fails leaves nothing behind."""
     with S3Proxy(s3.endpoint_url, "/") as proxy:
         proxy.refuses, proxy.refusal = ("host",), (400, "ExpiredToken")
         sign_in(monkeypatch, replace(s3, endpoint_url=proxy.url))
-        store = Store(f"s3://{s3.bucket}/expired")
+        store = Store(f"s3://{s3.bucket}/{tmp_path.name}")
         with pytest.raises(StorageError, match="ExpiredToken") as caught:
             asyncio.run(store.write("report.json", b"{}", "application/json"))
         assert "Renew the AWS credentials" in caught.value.hint
+        proxy.refuses, proxy.refusal = ("if-none-match",), (405, "MethodNotAllowed")
+        with pytest.raises(StorageError, match="MethodNotAllowed"):
+            asyncio.run(store.probe())
         proxy.refuses = ()
         assert asyncio.run(store.probe()) == ""
+    assert objects(s3, tmp_path.name) == {}

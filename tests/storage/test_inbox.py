@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -46,25 +47,13 @@ def inbox(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_batch_files_wait_in_the_order_of_their_names(inbox: Inbox) -> None:
-    for name in (
-        "b.parquet",
-        "a.csv",
-        "c.csv.gz",
-        "d.XLSX",
-        "notes.md",
-        ".part.csv",
-        "~$d.xlsx",
-        "done/x.csv",
-    ):
-        inbox.put(name)
-    assert inbox.names() == ["a.csv", "b.parquet", "c.csv.gz", "d.XLSX"]
-
-
-def test_a_file_that_was_just_written_is_left_alone(tmp_path: Path) -> None:
-    inbox = Inbox(str(tmp_path))
-    inbox.put("still-written.csv", seconds_ago=0)
-    inbox.put("whole.csv", seconds_ago=11)
-    assert inbox.names() == ["whole.csv"]
+    batches, others = ["a.csv", "b.parquet", "c.csv.gz", "d.XLSX"], ["notes.md", ".part.csv", "~$d.xlsx"]
+    for name in (*reversed(batches), *others, "done/x.csv"):
+        inbox.put(name, seconds_ago=11)
+    assert inbox.names() == batches
+    inbox.put("just-written.csv", seconds_ago=0)
+    in_a_bucket = inbox.url.startswith("s3://")  # which shows only whole objects
+    assert inbox.names() == [*batches, *(["just-written.csv"] if in_a_bucket else [])]
 
 
 def test_a_bought_file_is_moved_and_waits_no_longer(inbox: Inbox) -> None:
@@ -79,6 +68,17 @@ def test_a_bought_file_is_moved_and_waits_no_longer(inbox: Inbox) -> None:
     inbox.put("a.csv", "prompt\nsecond\n")
     [again] = waiting(inbox.url)
     assert again.key != file.key, "the same name with other content is another file"
+
+
+def test_files_that_are_moved_while_an_inbox_is_listed_are_no_error(tmp_path: Path) -> None:
+    inbox = Inbox(str(tmp_path))
+    with ThreadPoolExecutor(1) as mover:
+        for _ in range(10):
+            for number in range(200):
+                inbox.put(f"{number}.csv")
+            moved = mover.submit(lambda: [path.rename(f"{path}.moved") for path in tmp_path.glob("*.csv")])
+            while not moved.done():
+                inbox.names()
 
 
 def test_a_file_that_was_written_anew_meanwhile_stays(inbox: Inbox) -> None:
@@ -131,8 +131,9 @@ def test_a_file_that_is_gone_and_an_inbox_that_is_not_there_are_named(inbox: Inb
     with pytest.raises(InputError, match="there is no such folder") as wrong:
         waiting(str(tmp_path / "none"))
     assert wrong.value.hint == f"mkdir -p {tmp_path}/none"
-    with pytest.raises(ConfigError, match="has no bucket"):
-        waiting("s3://")
+    for place, said in ("s3://", "has no bucket"), ("s3:/bucket", "in place of s3://"), ("gs://b", "gs://"):
+        with pytest.raises(ConfigError, match=said):
+            waiting(place)
 
 
 @pytest.mark.parametrize("file", ["shots.csv", "a b.csv", "a-b.csv", "ü.csv", "x" * 200 + ".csv", "../x.csv"])
