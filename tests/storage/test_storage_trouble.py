@@ -22,7 +22,7 @@ from tests.conftest import Project
 from tests.servers.proxies import CHECKSUMS, CONDITIONS, S3Proxy, Trouble, refuse
 from tests.servers.s3 import Server
 
-ROWS = 20
+ROWS = 40  # so many that the buying is not over before trouble is noticed, on a busy machine too
 PRICE = Decimal("0.0015")
 ON_THE_WIRE = 4
 AFTER = 5  # files that are stored before the trouble begins
