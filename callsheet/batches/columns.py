@@ -32,7 +32,8 @@ _ALIASES = {  # of each setting: how columns are named that look like it, withou
     "model": "model modelname modelid engine",
     "prompt": "prompt prompts",
     "negative_prompt": "negativeprompt negative",
-    "": "seed type steps style sampler scheduler guidance guidancescale cfg cfgscale strength fps",  # its own
+    # settings of other services, each by its own name
+    "": "seed type steps style sampler scheduler guidance guidancescale cfg cfgscale strength fps",
 }
 _LIKE = {alias: setting for setting, aliases in _ALIASES.items() for alias in aliases.split()}
 _PROMPT_NAMES = ("prompt", "caption", "description", "text", "instruction")
