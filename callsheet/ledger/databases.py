@@ -124,7 +124,8 @@ def explained() -> Iterator[None]:
     except sa.exc.SQLAlchemyError as error:
         raise LedgerUnavailable(
             f"the ledger could not be read or written: {_reason(error)}",
-            hint="Check free disk space and what else uses the ledger; then run the same command again.",
+            hint="Check that its database runs, free disk space and what else uses it; "
+            "then run the same command again.",
         ) from error
 
 
