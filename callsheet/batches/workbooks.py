@@ -76,8 +76,10 @@ def read_sheet(path: Path, name: str, sheet: str | None, needed: list[str]) -> T
     header = f"{where}, line {number}"
     names = column_names(header_cells, header)
     named = [pl.col(old).alias(new) for old, new in zip(cells.columns, names, strict=True) if new]
-    note = f"{name} {_NO_RESULTS}" if _unsolved(content) else ""
-    return Table(rows[at + 1 :].select(named), rows[_ROW][at + 1 :], header, note=note)
+    notes = [f"{name} {_NO_RESULTS}"] if _unsolved(content) else []
+    if sheet is None and len(sheets) > 1:
+        notes.append(f"{where}: this one is read, because it is the first")
+    return Table(rows[at + 1 :].select(named), rows[_ROW][at + 1 :], header, note="; ".join(notes))
 
 
 def _shown(cells: pl.DataFrame, failed: Iterable[Any]) -> pl.DataFrame:

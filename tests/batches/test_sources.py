@@ -75,6 +75,8 @@ def test_batch_files_are_read_from_s3(bucket, tmp_path):
     found = read_batch(settings(f"s3://{bucket.bucket}/batch-files/*.csv*"))
     assert found.rows["row_id"].to_list() == ["1", "3"]
     assert found.rejects["reason"].to_list() == [f"the prompt is empty (in {url})"]
+    named = put(bucket, "batch-files/shots [1].csv", b"prompt\nin brackets\n")
+    assert prompts(read_batch(settings(named))) == [(2, "in brackets")]
 
 
 def test_the_endpoint_of_s3_may_come_from_the_config(bucket, monkeypatch):
@@ -89,6 +91,7 @@ def test_an_object_that_cannot_be_read_is_named(bucket, monkeypatch):
     for url, expected in [
         (f"s3://{bucket.bucket}/none.csv", "there is no such object"),
         (f"s3://{bucket.bucket}/none-*.csv", "no file matches"),
+        (f"s3://{bucket.bucket}/batch-files/", "is a folder"),
         ("s3://nobody/none.csv", "there is no such bucket (NoSuchBucket)"),
         ("s3://nobod?/none.csv", "S3 "),
         ("s3://nobody", "must look like s3://bucket/key"),
@@ -97,6 +100,7 @@ def test_an_object_that_cannot_be_read_is_named(bucket, monkeypatch):
             read_batch(settings(url))
         assert caught.value.message.startswith(url)
         assert expected in caught.value.message
+        assert "Relative paths" not in caught.value.hint
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
     with pytest.raises(InputError, match="S3 refused the request"):
         read_batch(settings(f"s3://{bucket.bucket}/none.csv"))

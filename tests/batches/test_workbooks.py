@@ -110,7 +110,15 @@ def test_a_sheet_that_cannot_be_used_is_named_with_the_others(tmp_path, first, s
     with pytest.raises(InputError, match=said) as caught:
         read_batch(settings(path))
     assert "sheet 'Cover' (input.sheet may be Cover, Shots)" in caught.value.message
-    assert prompts(read_batch(settings(path, sheet="Shots"))) == [(2, "a cat")]
+    named = read_batch(settings(path, sheet="Shots"))
+    assert (prompts(named), named.notes) == ([(2, "a cat")], ())
+
+
+def test_that_a_workbook_has_other_sheets_is_said(tmp_path):
+    path = workbook(tmp_path / "x.xlsx", Old=[HEADER, [text("a cat")]], Shots=[HEADER, [text("a dog")]])
+    read = read_batch(settings(path))
+    assert prompts(read) == [(2, "a cat")]
+    assert "sheet 'Old' (input.sheet may be Old, Shots)" in read.notes[0]
 
 
 @pytest.mark.parametrize(
