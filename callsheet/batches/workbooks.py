@@ -100,7 +100,13 @@ def _unsolved(content: bytes) -> bool:
         return False
     with zipfile.ZipFile(io.BytesIO(content)) as parts:
         sheets = (name for name in parts.namelist() if name.startswith("xl/worksheets/"))
-        return any(_NO_RESULT.search(parts.read(name)) for name in sheets)
+        return any(_has_unsolved(parts.read(name)) for name in sheets)
+
+
+def _has_unsolved(sheet: bytes) -> bool:
+    endings = (b"</f></c>", b"</f><v/></c>", b"</f><v /></c>", b"</f><v></v></c>")
+    is_possible = any(ending in sheet for ending in endings)  # a hundred times as fast as the expression
+    return is_possible and _NO_RESULT.search(sheet) is not None
 
 
 def _no_workbook(name: str, content: bytes, reason: str) -> InputError:
