@@ -20,6 +20,22 @@ MOST_SAMPLES = 10_000
 
 IMAGE_COLUMNS = ("images", "first_frame", "last_frame", "reference_image")
 
+FAILED_FORMULAS = (
+    "#DIV/0!",
+    "#N/A",
+    "#NAME?",
+    "#NULL!",
+    "#NUM!",
+    "#REF!",
+    "#VALUE!",
+    "#SPILL!",
+    "#CALC!",
+    "#ERROR!",
+)
+"""What a spreadsheet shows, and saves as CSV, in the place of a result."""
+
+FAILED = "is a formula's error, and no text of yours: correct it in the spreadsheet"
+
 WRONG = {"line": pl.Int64} | dict.fromkeys(["file", "column", "value", "reason"], pl.String)
 """Schema of wrong cells: the row's line, its file (null where the batch has one file), the column by our
 name, the cell's text, and why it is wrong."""
@@ -97,6 +113,7 @@ _CHECKS: tuple[tuple[str, pl.Expr, str | pl.Expr], ...] = (
             f"has {{}} characters; at most {LONGEST_PROMPT} are allowed", pl.col("prompt").str.len_chars()
         ),
     ),
+    ("prompt", pl.col("prompt").str.strip_chars().is_in(FAILED_FORMULAS), FAILED),
     # which PostgreSQL, and so the ledger, cannot store
     ("prompt", pl.col("prompt").str.contains("\0", literal=True), "contains a NUL character"),
     ("id", pl.col("id").str.contains("\0", literal=True), "contains a NUL character"),

@@ -39,20 +39,22 @@ _MISSES = 5  # looks one after another at which the server did not answer
 _PATIENCE = 20.0  # seconds that the server has to end the others
 
 
-async def generate(settings: Settings, size: int, choice: Choice, *, approved: bool) -> Summary:
+async def generate(
+    settings: Settings, size: int, choice: Choice, *, approved: bool, plan: str | None
+) -> Summary:
     """Buys beside the other runs of a crew, waits for them, and buys what one that died has left.
 
     A crew has `size` runs at most, and never more than have a job to buy.
 
     Raises:
-        ConfigError: some jobs are chosen, which each run would choose anew; or no deployment has started
-            this run.
+        ConfigError: some jobs are chosen, which each run would choose anew; or a plan is given, as to one
+            of the others; or no deployment has started this run.
         CallsheetError: as `steps.batch.generate`.
     """
     this = flow_run()
-    if choice:
+    if choice or plan:
         raise ConfigError(
-            "a crew cannot be combined with chosen rows or the first jobs",
+            "a crew cannot be combined with chosen rows, the first jobs or a plan",
             hint="A crew buys all that is left of a batch.",
         )
     if this is None or this.deployment_id is None:

@@ -56,7 +56,7 @@ async def generate_batch(
     await begin(settings)
     choice = Choice(first, tuple(only))
     if crew and crew > 1:
-        summary = await crews.generate(settings, crew, choice, approved=approved)
+        summary = await crews.generate(settings, crew, choice, approved=approved, plan=plan)
     else:
         summary = await batch.generate(
             settings, approved=approved or plan is not None, choice=choice, plan=plan, steps=STEPS

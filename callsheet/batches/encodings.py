@@ -31,6 +31,13 @@ _LIKELY = [  # what spreadsheets and editors write where they do not write UTF-8
     *("cp949", "gb18030", "big5", "cp932", "euc_jp", "cp1252", "cp1250", "cp1251", "cp1253", "cp1254"),
     *("cp1255", "cp1256", "cp1257", "koi8_r", "mac_roman"),
 ]
+_KINDS = {
+    b"PK\x03\x04": "a workbook (.xlsx) or another archive",
+    b"\xd0\xcf\x11\xe0": "an old workbook (.xls), or one with a password",
+    b"PAR1": "Parquet (.parquet)",
+    b"\x1f\x8b": "compressed (.gz)",
+    b"\x28\xb5\x2f\xfd": "compressed (.zst)",
+}
 _SHOWN = 3  # of the likely encodings
 _SAMPLE = 1 << 16  # bytes that are looked at
 _LONGEST_LINE = 60  # characters of a line that is shown
@@ -70,8 +77,15 @@ def read_text(path: Path, name: str, declared: str | None) -> tuple[bytes, str]:
     return content if not content or content.endswith(b"\n") else content + b"\n", note
 
 
+def kind_of(content: bytes) -> str:
+    """What a file is that is no text, by its first bytes; empty where they do not say it."""
+    return next((kind for first, kind in _KINDS.items() if content.startswith(first)), "")
+
+
 def _wrong_encoding(name: str, encoding: str, content: bytes, error: UnicodeError) -> InputError:
     """Says what is wrong, on which line where the file should be UTF-8, and what the encoding may be."""
+    if kind := kind_of(content):
+        return InputError(f"{name}: is not text, but {kind}", hint="A file's name must end as its type does.")
     where, problem = name, f"is not {encoding} text: {error}"
     if isinstance(error, UnicodeDecodeError) and encoding.startswith("utf-8"):
         line = _lines_before(error.object, error.start) + 1

@@ -12,17 +12,15 @@ from pathlib import Path, PurePath
 
 import polars as pl
 
-from callsheet.batches import delimited, json_files, sources
-from callsheet.batches.delimited import Table, column_names, header_of
-from callsheet.batches.encodings import read_text
+from callsheet.batches import delimited, json_files, sources, workbooks
+from callsheet.batches.delimited import Table
+from callsheet.batches.encodings import kind_of, read_text
 from callsheet.config.settings import COLUMNS, FileColumn, Input
 from callsheet.errors import InputError
 
 _TEXT = (".csv", ".tsv", ".txt", ".jsonl", ".ndjson", ".json")
 _PARQUET = (".parquet", ".pq")
 _EXCEL = (".xlsx",)
-_ROW = "\0row"  # cannot be the name of a column in a workbook
-_FIRST_ROWS = 20  # of a sheet, among which the header is
 _WORDS = 4  # of a line that is a prompt and not a column's name
 
 
@@ -79,7 +77,7 @@ def _read_file(path: Path, name: str, config: Input, *, several: bool) -> Table:
     if ending in _PARQUET:
         return _read_parquet(path, name)
     if ending in _EXCEL:
-        return _read_sheet(path, name, config.sheet, needed)
+        return workbooks.read_sheet(path, name, config.sheet, needed)
     if ending not in _TEXT:
         raise InputError(
             f"{name}: is not of a known type; expected {', '.join([*_TEXT, *_PARQUET, *_EXCEL])}, or text as "
@@ -166,34 +164,14 @@ def _read_parquet(path: Path, name: str) -> Table:
     except FileNotFoundError:
         raise InputError(f"{name}: there is no such file") from None
     except (pl.exceptions.PolarsError, OSError) as error:
-        raise InputError(f"{name}: cannot be read as Parquet: {error}") from None
+        raise InputError(f"{name}: {_no_parquet(path, error)}") from None
     return Table(cells, pl.int_range(1, cells.height + 1, eager=True), name)
 
 
-def _read_sheet(path: Path, name: str, sheet: str | None, needed: list[str]) -> Table:
-    """A sheet of an Excel workbook as text, the first one without a name; a row's line is its number in it.
-
-    Blank rows are left out; the first other row is the header, or one below a title.
-    """
-    import fastexcel  # which no other file needs
-
-    try:
-        workbook = fastexcel.read_excel(path.read_bytes())
-        if sheet is not None and sheet not in workbook.sheet_names:
-            sheets = ", ".join(workbook.sheet_names)
-            raise InputError(f"{name}: there is no sheet {sheet!r}; the sheets are {sheets}")
-        # `skip_rows=0` keeps blank rows above the header, so that row numbers are the sheet's.
-        cells = workbook.load_sheet(sheet or 0, header_row=None, skip_rows=0, dtypes="string").to_polars()
-    except (fastexcel.FastExcelError, OSError) as error:
-        reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
-        raise InputError(f"{name}: cannot be read as a workbook: {reason}") from None
-    rows = cells.fill_null("").with_row_index(_ROW, offset=1).cast({_ROW: pl.Int64})
-    rows = rows.filter(pl.any_horizontal(pl.exclude(_ROW).str.strip_chars() != ""))
-    if rows.is_empty():
-        raise InputError(f"{name}: is empty")
-    at = header_of([row[1:] for row in rows.head(_FIRST_ROWS).iter_rows()], needed)
-    number, *header_cells = rows.row(at)
-    header = f"{name}, line {number}"
-    names = column_names(header_cells, header)
-    named = [pl.col(old).alias(new) for old, new in zip(cells.columns, names, strict=True) if new]
-    return Table(rows[at + 1 :].select(named), rows[_ROW][at + 1 :], header)
+def _no_parquet(path: Path, error: Exception) -> str:
+    with path.open("rb") as file:
+        first = file.read(8)
+    if not first:
+        return "is empty"
+    kind = "" if first.startswith(b"PAR1") else kind_of(first)
+    return f"is not Parquet, but {kind}" if kind else f"cannot be read as Parquet: {error}"

@@ -109,6 +109,10 @@ def _table(
             lines.append(line)
         except (ValueError, RecursionError) as error:
             broken.append((line, json.dumps(value, default=str), str(error)))
+    if broken and not rows:
+        line, _, reason = min(broken)
+        hint = "A list, or an object on several lines, is read where the file's name ends in .json."
+        raise InputError(f"{name}: has no rows; line {line} {reason}", hint=hint)
     names = dict.fromkeys(key for row in rows for key in row)
     cells = {key: pl.Series([row.get(key) for row in rows], dtype=pl.String) for key in names}
     return Table(pl.DataFrame(cells), pl.Series(lines, dtype=pl.Int64), name, tuple(sorted(broken)))

@@ -18,7 +18,17 @@ from callsheet.batches.columns import Columns
 from callsheet.batches.delimited import Table
 from callsheet.batches.formats import read_tables, template_columns
 from callsheet.batches.identities import nfc, repeated_ids, row_ids
-from callsheet.cells import WRONG, as_text, check, fixed_values, json_value, rejects, wrong_cells
+from callsheet.cells import (
+    FAILED,
+    FAILED_FORMULAS,
+    WRONG,
+    as_text,
+    check,
+    fixed_values,
+    json_value,
+    rejects,
+    wrong_cells,
+)
 from callsheet.config.settings import Input, Settings
 from callsheet.errors import InputError
 
@@ -242,10 +252,14 @@ def _filled(
     }
     wrong, lacking = [pl.DataFrame(schema=WRONG)], pl.repeat(False, rows.height, eager=True)
     for name in text:
-        empty = cells[name].cast(pl.String).fill_null("").str.strip_chars() == ""
-        empty_cells = rows.filter(empty).with_columns(pl.lit("").alias(name))
-        wrong.append(wrong_cells(empty_cells, name, f"is empty, and {setting} needs it"))
-        lacking |= empty
+        stripped = cells[name].cast(pl.String).fill_null("").str.strip_chars()
+        for is_wrong, reason in (
+            (stripped == "", f"is empty, and {setting} needs it"),
+            (stripped.is_in(FAILED_FORMULAS), FAILED),
+        ):
+            cells_of_it = rows.with_columns(stripped.alias(name)).filter(is_wrong)
+            wrong.append(wrong_cells(cells_of_it, name, reason))
+            lacking |= is_wrong
     parts = [
         part
         for literal, name, _, _ in string.Formatter().parse(template)

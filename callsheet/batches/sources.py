@@ -41,7 +41,7 @@ def find_files(path: str, endpoint_url: str | None = None) -> list[str]:
             hint = "Name a file, a glob or s3://bucket/key."
             raise InputError(f"{path}: {scheme}:// is not supported", hint=hint)
         problem = "no file matches" if _WILDCARD.search(path) else "there is no such file"
-        raise InputError(f"{path}: {problem}", hint=_relative_paths())
+        raise InputError(f"{path}: {problem}", hint="" if slashes else _relative_paths())
     return files
 
 
@@ -74,6 +74,8 @@ def _find_on_disk(path: str) -> list[str]:
 def _find_on_s3(url: str, endpoint_url: str | None) -> list[str]:
     bucket, pattern = _bucket_and_key(url)
     wildcard = _WILDCARD.search(pattern)
+    if pattern.endswith("/"):
+        raise InputError(f"{url}: is a folder", hint=f"Name its files: {url}*.csv.")
     if wildcard is None:
         return [url]
     prefix = pattern[: wildcard.start()]
@@ -81,6 +83,8 @@ def _find_on_s3(url: str, endpoint_url: str | None) -> list[str]:
         listing = s3.client(endpoint_url).get_paginator("list_objects_v2")
         pages = listing.paginate(Bucket=bucket, Prefix=prefix)
         keys = [content["Key"] for page in pages for content in page.get("Contents", ())]
+    if pattern in keys:  # as on a disk, what has this very name is meant
+        return [url]
     # As in a local glob, a '*' stays within its folder.
     depth = pattern.count("/")
     return sorted(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json as jsonlib
+import os
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
@@ -105,10 +106,11 @@ def init(
         typer.echo(f"  cd {shlex.quote(str(project))} && callsheet up --backlot")
         return
     no_config = path.suffix.lower() not in ("", ".yaml", ".yml")
-    if no_config and path.is_file():
+    if no_config and os.path.isfile(path):  # noqa: PTH113 - Path.is_file raises where it may not look
         _init_file(path, config or path.with_suffix(".yaml"), json)
         return
-    if config is not None or (no_config and not path.is_dir() and _is_batch_file(path)):
+    is_folder = os.path.isdir(path)  # noqa: PTH112 - as above
+    if config is not None or (no_config and not is_folder and _is_batch_file(path)):
         hint = f"It was looked for in {path.absolute().parent}."
         raise InputError(f"{path}: there is no such batch file", hint=hint)
     config, prompts = _names(path)

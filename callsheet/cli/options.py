@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -61,12 +61,13 @@ def load_settings(config: Path, overrides: list[str] | None) -> Settings:
     """
     from callsheet.config.load import load
 
-    if config.suffix.lower() not in (".yaml", ".yml") and config.is_file():
-        from callsheet.batches.formats import is_batch_file  # polars, which a config does not need
+    with suppress(OSError):  # which `load` meets too, and says
+        if config.suffix.lower() not in (".yaml", ".yml") and config.is_file():
+            from callsheet.batches.formats import is_batch_file  # polars, which a config does not need
 
-        if is_batch_file(config.name):
-            hint = f"Make a config for it: callsheet init {shlex.quote(str(config))}"
-            raise ConfigError(f"{config}: is a batch file, not a config", hint=hint)
+            if is_batch_file(config.name):
+                hint = f"Make a config for it: callsheet init {shlex.quote(str(config))}"
+                raise ConfigError(f"{config}: is a batch file, not a config", hint=hint)
     return load(config, overrides or ())
 
 

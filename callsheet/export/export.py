@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable
 from contextlib import suppress
 from enum import StrEnum
+from pathlib import Path
 
 import polars as pl
 import sqlalchemy as sa
@@ -21,7 +22,7 @@ from callsheet.config.settings import BatchSettings
 from callsheet.errors import InputError, StorageError
 from callsheet.export import image_folder, webdataset
 from callsheet.export.stored import Exported, named
-from callsheet.files import with_home
+from callsheet.files import disk_errors, with_home
 from callsheet.ledger import queries
 from callsheet.ledger.databases import check_exists
 from callsheet.ledger.ledger import Ledger
@@ -70,12 +71,16 @@ async def export(
         StorageError: the destination cannot be written.
         LedgerError: the ledger cannot be read, or there is none.
     """
+    if not to:
+        raise InputError("--to is empty", hint="Name a folder, or s3://bucket/prefix.")
     try:
         to = with_home(to)
     except ValueError as error:
         raise InputError(f"{to}: {error}", hint="Write the whole path.") from None
     path = local_path(to)
-    if path and path.exists() and not path.is_dir():
+    with disk_errors(path or Path(), "--to"):
+        is_other = path is not None and path.exists() and not path.is_dir()
+    if is_other:
         raise InputError(f"{to}: is a file", hint="Name a folder, or s3://bucket/prefix.")
     check_exists(settings.ledger.url)
     endpoint_url = settings.storage.endpoint_url

@@ -14,6 +14,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from callsheet.errors import LedgerError
+from callsheet.files import disk_errors
 from callsheet.ledger import leases
 from callsheet.ledger.databases import check_exists, explained, mark_as_moved, open_engine
 from callsheet.ledger.tables import about, metadata
@@ -28,11 +29,13 @@ def back_up(url: str, to: Path) -> dict[str, int]:
 
     Raises:
         LedgerError: as `copy`; or the file exists.
+        StorageError: it cannot be looked for.
     """
-    if to.exists():
-        raise LedgerError(f"{to} exists already; nothing was written", hint="Name a new file.")
     partial = to.with_name(f".{to.name}.partial")
-    _remove(partial)
+    with disk_errors(to, "--to"):
+        if to.exists():
+            raise LedgerError(f"{to} exists already; nothing was written", hint="Name a new file.")
+        _remove(partial)
     try:
         counts = copy(url, sa.URL.create("sqlite", database=str(partial)))
         partial.rename(to)

@@ -93,7 +93,7 @@ def check_exists(url: str) -> None:
         LedgerError: it would be a new SQLite file, or `url` is not the URL of a ledger.
     """
     address = _address(url)
-    if address.drivername == "sqlite" and not _sqlite_path(address).exists():
+    if address.drivername == "sqlite" and _identity(_sqlite_path(address)) is None:
         raise LedgerError(
             f"there is no ledger at {address.database}",
             hint="Name a batch's config, or the ledger: --set ledger.url=sqlite:///path.",
@@ -124,7 +124,8 @@ def explained() -> Iterator[None]:
     except sa.exc.SQLAlchemyError as error:
         raise LedgerUnavailable(
             f"the ledger could not be read or written: {_reason(error)}",
-            hint="Check free disk space and what else uses the ledger; then run the same command again.",
+            hint="Check that its database runs, free disk space and what else uses it; "
+            "then run the same command again.",
         ) from error
 
 

@@ -150,7 +150,10 @@ async def _take(ledger: Ledger, said: Sequence[Said], by: str) -> int:
             and file.job_key.startswith(one.job_key)
         ]
         if not files:
-            raise InputError(f"{one.place}: {_missing(one)}", hint="No mark was taken.")
+            hint = "No mark was taken."
+            if (row := f"{one.row_id}/{one.sample}") in of_row:
+                hint += f" To an id with a slash, add the sample: {row}/1."
+            raise InputError(f"{one.place}: {_missing(one)}", hint=hint)
         found |= {file: Mark(file, one.decision, one.note) for file in files}
     return await ledger.write(marks.mark, list(found.values()), by)
 

@@ -16,7 +16,15 @@ from pathlib import Path
 import anyio
 
 from callsheet.channels import Waiting
-from callsheet.errors import KeyRefused, MediaError, Refusal, ServiceError, StorageConflict, StorageError
+from callsheet.errors import (
+    KeyRefused,
+    MediaError,
+    Refusal,
+    ServiceError,
+    StorageConflict,
+    StorageDown,
+    StorageError,
+)
 from callsheet.ledger import queries
 from callsheet.media_types import with_extension
 from callsheet.records import File, Generation, ModelType, State
@@ -203,7 +211,8 @@ async def _leave_in_spool(run: Run, file: File, spooled: Spooled) -> None:
 
 
 def _refused(run: Run, file: File, error: StorageError) -> None:
-    WATCHER.get().note(f"row {file.attempt.row_id}: {error}")
+    if not isinstance(run.stop, StorageDown):  # it is said once, not for each file on its way
+        WATCHER.get().note(f"row {file.attempt.row_id}: {error}")
     run.halt(error)
 
 

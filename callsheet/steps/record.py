@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import asdict, replace
 from decimal import Decimal
 from functools import partial
@@ -19,7 +19,7 @@ import anyio
 import polars as pl
 
 from callsheet.config.settings import BatchSettings
-from callsheet.errors import LedgerError, StorageError
+from callsheet.errors import LedgerError, Stop, StorageError
 from callsheet.ledger import running_totals, services
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.policy import MAY_COST, Policy, policy_of
@@ -64,7 +64,7 @@ async def record(run: Run, shown: AbstractAsyncContextManager[None] | None = Non
         while not (checking.done() or run.interrupted):
             await asyncio.wait({checking}, timeout=TICK)
         checking.cancel()
-        with _nothing_lost():
+        async with _nothing_lost(run):
             summary = await _report(run, store)
             await update_sidecars(run.settings, run.ledger)
         plots = await _plots(run, summary)
@@ -74,7 +74,7 @@ async def record(run: Run, shown: AbstractAsyncContextManager[None] | None = Non
             if await _is_written(page.finish(header, note, wait_for=wait_for)):
                 summary = _with_page(summary, store)
         summary = replace(summary, seconds=round(time.monotonic() - run.began, 3))
-        with _nothing_lost():
+        async with _nothing_lost(run):
             await write_summary(store, summary)
     return summary
 
@@ -179,15 +179,23 @@ async def _left_to_buy(run: Run) -> int:
     return await left_to_buy(run.ledger, run.plan, policy_of(run.settings), run.quote.table["to_buy"])
 
 
-@contextmanager
-def _nothing_lost() -> Iterator[None]:
-    """Where the report cannot be written, says that what was bought is safe."""
+@asynccontextmanager
+async def _nothing_lost(run: Run) -> AsyncIterator[None]:
+    """Where the report cannot be written, says that what was bought is safe.
+
+    A run that has stopped early ends as stopped all the same: something is left to try.
+    """
     try:
         yield
     except StorageError as error:
         safe = "Nothing that was bought is lost: the same command writes the report."
         error.hint = f"{error.hint} {safe}".strip()
-        raise
+        if run.stop is None or not (run.interrupted or await _left_to_buy(run)):
+            raise
+        message = f"stopped: {run.stop}; and the report is not written: {error}"
+        stopped = type(run.stop)(message, hint=error.hint)
+        stopped.exit_code = Stop.exit_code
+        raise stopped from error
 
 
 async def _show_progress(run: Run) -> None:

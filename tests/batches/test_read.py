@@ -153,6 +153,7 @@ def test_a_template_makes_the_prompt(batch):
         (b"\x28\xb5\x2f\xfdno", "shots.csv.zst", "shots.csv.zst: cannot be"),
         (b"PK\x03\x04", "shots.ods", "is not of a known type; expected .csv"),
         (b"PK\x03\x04", "shots.xlsx", "cannot be read as a workbook"),
+        ('{"id":\n{"x"\n', "shots.jsonl", "has no rows; line 1 is not JSON: Expecting value at character 7"),
         (b"PAR1, or not", "shots.parquet", "cannot be read as Parquet"),
     ],
 )

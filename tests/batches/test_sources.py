@@ -78,6 +78,8 @@ def test_batch_files_are_read_from_s3(bucket, tmp_path, monkeypatch):
     found = read_batch(settings(f"s3://{bucket.bucket}/batch-files/*.csv*"))
     assert found.rows["row_id"].to_list() == ["1", "3"]
     assert found.rejects["reason"].to_list() == [f"the prompt is empty (in {url})"]
+    named = put(bucket, "batch-files/shots [1].csv", b"prompt\nin brackets\n")
+    assert prompts(read_batch(settings(named))) == [(2, "in brackets")]
     monkeypatch.delenv("AWS_ENDPOINT_URL")  # then it comes from the config
     given = settings(url)
     storage = given.storage.model_copy(update={"endpoint_url": bucket.endpoint_url})
@@ -88,6 +90,7 @@ def test_an_object_that_cannot_be_read_is_named(bucket, monkeypatch):
     for url, expected in [
         (f"s3://{bucket.bucket}/none.csv", "there is no such object"),
         (f"s3://{bucket.bucket}/none-*.csv", "no file matches"),
+        (f"s3://{bucket.bucket}/batch-files/", "is a folder"),
         ("s3://nobody/none.csv", "there is no such bucket (NoSuchBucket)"),
         ("s3://nobod?/none.csv", "S3 "),
         ("s3://nobody", "must look like s3://bucket/key"),
@@ -96,6 +99,7 @@ def test_an_object_that_cannot_be_read_is_named(bucket, monkeypatch):
             read_batch(settings(url))
         assert caught.value.message.startswith(url)
         assert expected in caught.value.message
+        assert "Relative paths" not in caught.value.hint
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
     with pytest.raises(InputError, match="S3 refused the request"):
         read_batch(settings(f"s3://{bucket.bucket}/none.csv"))

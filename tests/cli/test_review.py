@@ -113,6 +113,15 @@ def test_marks_of_a_file_are_taken_all_or_none(bought: Project) -> None:
     assert decided(bought)[0][2] is None
 
 
+def test_an_id_with_a_slash_is_named_with_its_sample(project: Make) -> None:
+    made = project([ROWS[0] | {"id": "set/4"}])
+    made.run()
+    said = refused("review", str(made.config), "--keep", "set/4")
+    assert "To an id with a slash, add the sample: set/4/1." in said
+    printed("review", str(made.config), "--keep", "set/4/1")
+    assert [decision for _, _, decision, _ in decided(made)] == ["kept", None]
+
+
 def test_what_makes_no_sense_is_refused_with_what_to_do(bought: Project) -> None:
     config = str(bought.config)
     assert "named twice" in refused("review", config, "--keep", "mug", "--reject", "mug")

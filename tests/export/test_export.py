@@ -90,9 +90,12 @@ def refused_in_words(made: Project) -> None:
     ):
         with pytest.raises(InputError, match=words):
             exported(made, to, kind)
-    with pytest.raises(StorageError) as refused:
-        exported(made, "batch.yaml/set", "csv")
-    assert "another --to" in refused.value.hint
+    with pytest.raises(InputError, match="--to is empty"):
+        exported(made, "", "csv")
+    for to, hint in (("batch.yaml/set", "another --to"), ("n" * 300, "Check --to")):
+        with pytest.raises(StorageError) as refused:
+            exported(made, to, "csv")
+        assert hint in refused.value.hint
     assert content(made.folder / "out/tables").keys() == {
         "callsheet-export.json",
         "manifest.csv",

@@ -77,6 +77,8 @@ def test_a_crew_buys_whole_batches_only(project: Make, prefect: PrefectServer) -
     made = project(images(2))
     state = asyncio.run(generate_batch(str(made.config), crew=2, first=1, return_state=True))
     assert "a crew cannot be combined" in state.message
+    state = asyncio.run(generate_batch(str(made.config), crew=2, plan="0" * 64, return_state=True))
+    assert "a crew cannot be combined" in state.message
     assert not made.sold
 
 

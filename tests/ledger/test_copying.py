@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from callsheet.errors import LedgerError
+from callsheet.errors import LedgerError, StorageError
 from callsheet.ledger import services
 from callsheet.ledger.copying import back_up, copy, move
 from callsheet.ledger.databases import open_engine
@@ -121,3 +121,5 @@ def test_a_backup_is_one_whole_file(url: str, tmp_path: Path) -> None:
     assert content(sa.URL.create("sqlite", database=str(file))) == content(url)
     with pytest.raises(LedgerError, match="exists already"):
         back_up(url, file)
+    with pytest.raises(StorageError, match="too long"):
+        back_up(url, file.with_name("n" * 300))

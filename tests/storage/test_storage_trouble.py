@@ -16,6 +16,7 @@ import pytest
 from botocore.retries.standard import ExponentialBackoff
 
 from backlot.faults import RULE, Faults, Matched
+from callsheet.errors import StorageDown, known_error
 from callsheet.watch import WATCHER, LogWatcher
 from tests.cli.test_commands import callsheet
 from tests.conftest import Project
@@ -145,6 +146,7 @@ def test_a_store_that_refuses_in_mid_run_stops_the_buying_and_loses_nothing(
     assert (first.exit_code, first.outcome, first.stop_reason) == (4, "stopped", "storage")
     assert f"{shop.url}/media" in (first.stop_message or "")
     assert message in (first.stop_message or "")
+    assert len([note for note in shop.notes if message in note]) == 1, "not once for each file on its way"
     bought = shop.bought
     assert bought <= shop.bought_when_shown + ON_THE_WIRE < ROWS, "it buys no more when it has noticed"
     assert shop.states() == Counter(stored=first.stored, generated=first.pending)
@@ -157,6 +159,24 @@ def test_a_store_that_refuses_in_mid_run_stops_the_buying_and_loses_nothing(
     second = shop.project.run()
     assert (second.exit_code, second.stored, second.submissions) == (0, ROWS, ROWS - bought)
     everything_is_in_its_place(shop)
+
+
+def test_a_run_whose_report_is_in_the_same_store_has_stopped_too(shop: Shop) -> None:
+    """What breaks it off is not the report: most of the batch was not tried."""
+    shop.project.set(report={"url": f"{shop.url}/report"})
+    shop.proxy.trouble = unreachable(shop)
+    with pytest.raises(BaseExceptionGroup) as caught:
+        shop.project.run()
+    error = known_error(caught.value)
+    assert isinstance(error, StorageDown)
+    assert error.exit_code == 4
+    assert "report is not written" in error.message
+    assert "Nothing that was bought is lost" in error.hint
+    bought = shop.bought
+    shop.proxy.trouble = None
+    shop.proxy.start()
+    second = shop.project.run()
+    assert (second.exit_code, second.stored, second.submissions) == (0, ROWS, ROWS - bought)
 
 
 def test_a_store_that_is_too_busy_for_a_while_and_one_whose_answers_are_cut_off_are_tried_again(

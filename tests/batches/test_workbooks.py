@@ -1,0 +1,139 @@
+"""Excel workbooks as people and programs save them: formulas, several sheets, and what is no workbook."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from callsheet.batches.read import read_batch
+from callsheet.errors import InputError
+from tests.batches.conftest import places, prompts, settings
+
+_MAIN = 'xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main"'
+_DOCUMENT = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
+_PACKAGE = "http://schemas.openxmlformats.org/package/2006"
+PASSWORD = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
+
+
+def text(cell: str) -> str:
+    return f't="inlineStr"><is><t>{cell}</t></is>'
+
+
+def workbook(path: Path, **sheets: list[list[str]]) -> Path:
+    """Writes a workbook; a cell is its XML behind `<c r="A1" `, see `text`."""
+    kinds = '<Default Extension="xml" ContentType="application/xml"/><Default Extension="rels" '
+    kinds += 'ContentType="application/vnd.openxmlformats-package.relationships+xml"/>'
+    with zipfile.ZipFile(path, "w") as parts:
+        parts.writestr(
+            "_rels/.rels",
+            f'<Relationships xmlns="{_PACKAGE}/relationships"><Relationship Id="r1" '
+            f'Type="{_DOCUMENT}/officeDocument" Target="xl/workbook.xml"/></Relationships>',
+        )
+        parts.writestr("[Content_Types].xml", f'<Types xmlns="{_PACKAGE}/content-types">{kinds}</Types>')
+        names = [f'<sheet name="{name}" sheetId="{at}" r:id="r{at}"/>' for at, name in enumerate(sheets, 1)]
+        parts.writestr(
+            "xl/workbook.xml",
+            f'<workbook {_MAIN} xmlns:r="{_DOCUMENT}"><sheets>{"".join(names)}</sheets></workbook>',
+        )
+        targets = [
+            f'<Relationship Id="r{at}" Type="{_DOCUMENT}/worksheet" Target="worksheets/sheet{at}.xml"/>'
+            for at in range(1, len(sheets) + 1)
+        ]
+        parts.writestr(
+            "xl/_rels/workbook.xml.rels",
+            f'<Relationships xmlns="{_PACKAGE}/relationships">{"".join(targets)}</Relationships>',
+        )
+        for at, rows in enumerate(sheets.values(), 1):
+            xml = "".join(
+                f'<row r="{row}">'
+                + "".join(f'<c r="{"ABC"[column]}{row}" {cell}</c>' for column, cell in enumerate(cells))
+                + "</row>"
+                for row, cells in enumerate(rows, 1)
+            )
+            parts.writestr(
+                f"xl/worksheets/sheet{at}.xml",
+                f"<worksheet {_MAIN}><sheetData>{xml}</sheetData></worksheet>",
+            )
+    return path
+
+
+HEADER = [text("prompt"), text("samples"), text("sku")]
+
+
+def test_a_formula_that_has_failed_is_no_empty_cell(tmp_path):
+    """An empty cell would be a default: one sample. In a column that is only carried it is kept as shown."""
+    rows = [
+        [text("a cat"), 't="e"><f>#REF!*2</f><v>#REF!</v>', text("x")],
+        ['t="e"><f>VLOOKUP(1,A1:A2,1)</f><v>#N/A</v>', "><v>1</v>", text("y")],
+        [text("a dog"), "><f>1+1</f><v>2</v>", 't="e"><f>1/0</f><v>#DIV/0!</v>'],
+    ]
+    read = read_batch(settings(workbook(tmp_path / "x.xlsx", Shots=[HEADER, *rows])))
+    assert read.rows.select("line", "prompt", "samples").rows() == [(4, "a dog", 2)]
+    assert read.rows["carried"].to_list() == [{"sku": "#DIV/0!"}]
+    assert [(line, column) for line, column, _ in places(read)] == [(2, "samples"), (3, "prompt")]
+    assert read.rejects["value"].to_list() == ["#REF!", "#N/A"]
+    assert not read.notes
+
+
+def test_the_error_of_a_formula_is_no_prompt_in_a_csv_either(batch):
+    read = batch("prompt,product\n#NAME?,hat\na cat,#N/A\n")
+    assert prompts(read) == [(3, "a cat")]
+    ((line, column, reason),) = places(read)
+    assert (line, column) == (2, "prompt")
+    assert "is a formula's error" in reason
+    read = batch("product\nhat\n#N/A\n", template="a photo of a {product}")
+    assert prompts(read) == [(2, "a photo of a hat")]
+    assert [(line, column) for line, column, _ in places(read)] == [(3, "product")]
+
+
+def test_formulas_without_a_saved_result_are_said(tmp_path):
+    """A program that writes a workbook does not calculate it. An empty text is a result."""
+    rows = [[text("a cat"), "><f>1+1</f><v></v>"]]
+    (note,) = read_batch(settings(workbook(tmp_path / "x.xlsx", Shots=[HEADER, *rows]))).notes
+    assert "has formulas without a result" in note
+    rows = [[text("a cat"), 't="str"><f>IF(1,"","")</f><v></v>']]
+    assert not read_batch(settings(workbook(tmp_path / "y.xlsx", Shots=[HEADER, *rows]))).notes
+
+
+@pytest.mark.parametrize(
+    ("first", "said"),
+    [
+        ([[text("Cover")], [text("2026")]], "there is no column 'prompt'"),
+        ([], "is empty"),
+        ([HEADER], "has no rows"),
+    ],
+)
+def test_a_sheet_that_cannot_be_used_is_named_with_the_others(tmp_path, first, said):
+    path = workbook(tmp_path / "x.xlsx", Cover=first, Shots=[HEADER, [text("a cat")]])
+    with pytest.raises(InputError, match=said) as caught:
+        read_batch(settings(path))
+    assert "sheet 'Cover' (input.sheet may be Cover, Shots)" in caught.value.message
+    named = read_batch(settings(path, sheet="Shots"))
+    assert (prompts(named), named.notes) == ([(2, "a cat")], ())
+
+
+def test_that_a_workbook_has_other_sheets_is_said(tmp_path):
+    path = workbook(tmp_path / "x.xlsx", Old=[HEADER, [text("a cat")]], Shots=[HEADER, [text("a dog")]])
+    read = read_batch(settings(path))
+    assert prompts(read) == [(2, "a cat")]
+    assert "sheet 'Old' (input.sheet may be Old, Shots)" in read.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("content", "name", "said"),
+    [
+        (PASSWORD, "x.xlsx", "it has a password, or is another document"),
+        (b"prompt\na cat\n", "x.xlsx", "it is none"),
+        (b"\x1f\x8b\x08 and so on", "x.xlsx", "it is compressed (.gz)"),
+        (b"", "x.xlsx", "is empty"),
+        (b"", "x.parquet", "is empty"),
+        (b"PK\x03\x04\xff", "x.parquet", "is not Parquet, but a workbook (.xlsx) or another archive"),
+        (b"PK\x03\x04\xff", "x.csv", "is not text, but a workbook (.xlsx) or another archive"),
+        (b"\x1f\x8b\x08\x00\xff", "x.csv", "is not text, but compressed (.gz)"),
+        (b"PAR1\x15\xff", "x.jsonl", "is not text, but Parquet (.parquet)"),
+    ],
+)
+def test_a_file_that_is_something_else_than_its_name_says_is_called_so(error_of, content, name, said):
+    assert error_of(content, name).endswith(said)
