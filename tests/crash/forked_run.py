@@ -47,6 +47,16 @@ def at(point: str, nth: int, do: Callable[[], object]) -> Callable[[str], None]:
     return observe
 
 
+def recorder(path: Path) -> Callable[[str], None]:
+    """An observer that writes down every point that is passed."""
+
+    def observe(passed: str) -> None:
+        with path.open("a") as file:
+            file.write(f"{passed}\n")
+
+    return observe
+
+
 def main(folder: str, kill: Any = None, move: Any = None, record: str = "", **more: Any) -> int:
     """Carries out the request; returns the exit code if it is let live."""
     os.chdir(folder)
@@ -56,12 +66,7 @@ def main(folder: str, kill: Any = None, move: Any = None, record: str = "", **mo
         files, to = map(Path, move.pop("files")), Path(move.pop("to"))
         failpoints.observer = at(**move, do=lambda: [file.rename(to / file.name) for file in files])
     elif record:
-
-        def write(passed: str) -> None:
-            with Path(record).open("a") as file:
-                file.write(f"{passed}\n")
-
-        failpoints.observer = write
+        failpoints.observer = recorder(Path(record))
     if size := more.get("file_size"):
         resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
     backoff = Backoff(first=more.get("backoff", 0.01))
