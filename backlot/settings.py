@@ -82,6 +82,8 @@ def reason(problem: Any) -> str:
             return "unknown key"
         case "missing":
             return "is missing"
+        case "model_type":
+            return "expected keys and values"
         case "value_error":
             return str(problem["ctx"]["error"])
         case _:

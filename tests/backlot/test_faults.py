@@ -105,7 +105,8 @@ def test_the_same_seed_gives_the_same_random_faults(tmp_path: Path) -> None:
         ("rules: [{do: fail_video, code: oops}]", "fail_video.code: Input should be"),
         ("rules: [{do: delay, seconds: 1, colour: red}]", "colour"),
         ("rule: []", "rule: unknown key"),
-        ("[]", "faults.yaml: Input should be a valid dictionary"),
+        ("[]", "faults.yaml: expected keys and values"),
+        ("", "faults.yaml: expected keys and values"),
     ],
 )
 def test_a_wrong_faults_file_names_the_file_and_the_rule(
