@@ -34,7 +34,7 @@ FAILED_FORMULAS = (
 )
 """What a spreadsheet shows, and saves as CSV, in the place of a result."""
 
-FAILED = "is a formula's error, and no text of yours: correct it in the spreadsheet"
+FAILED = "is the error of a formula: correct it in the spreadsheet"
 
 WRONG = {"line": pl.Int64} | dict.fromkeys(["file", "column", "value", "reason"], pl.String)
 """Schema of wrong cells: the row's line, its file (null where the batch has one file), the column by our

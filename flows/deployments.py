@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import typer
 import yaml
 from prefect import get_client
 from prefect.client.schemas.actions import DeploymentUpdate, WorkPoolCreate
@@ -162,7 +163,7 @@ async def _make() -> None:
     with server_errors.in_words():
         await make_pool(pool)
         await deploy(named, os.environ)
-    print(f"Deployments of the pool {pool}: {', '.join(name for name, _ in named)}")  # noqa: T201 - a program
+    typer.echo(f"Deployments of the pool {pool}: {', '.join(name for name, _ in named)}")
 
 
 if __name__ == "__main__":

@@ -11,11 +11,9 @@ from prefect.settings import PREFECT_API_URL
 from callsheet.config.yaml_lines import masked
 from callsheet.errors import ConfigError
 
-IS_IT_THERE = "PREFECT_API_URL or a profile names it. Is it running?"
-
 
 @contextmanager
-def in_words(hint: str = IS_IT_THERE) -> Iterator[None]:
+def in_words(hint: str = "PREFECT_API_URL or a profile names it. Is it running?") -> Iterator[None]:
     """Within it, an error of Prefect's client is an error of Callsheet.
 
     Raises:

@@ -31,7 +31,7 @@ _LIKELY = [  # what spreadsheets and editors write where they do not write UTF-8
     *("cp949", "gb18030", "big5", "cp932", "euc_jp", "cp1252", "cp1250", "cp1251", "cp1253", "cp1254"),
     *("cp1255", "cp1256", "cp1257", "koi8_r", "mac_roman"),
 ]
-_KINDS = {
+_KINDS = {  # of files that are no text, by their first bytes
     b"PK\x03\x04": "a workbook (.xlsx) or another archive",
     b"\xd0\xcf\x11\xe0": "an old workbook (.xls), or one with a password",
     b"PAR1": "Parquet (.parquet)",

@@ -163,7 +163,9 @@ def _read_parquet(path: Path, name: str) -> Table:
         cells = pl.read_parquet(path, glob=False)
     except FileNotFoundError:
         raise InputError(f"{name}: there is no such file") from None
-    except (pl.exceptions.PolarsError, OSError) as error:
+    except OSError as error:
+        raise InputError(f"{name}: cannot be read: {error.strerror or error}") from None
+    except pl.exceptions.PolarsError as error:
         raise InputError(f"{name}: {_no_parquet(path, error)}") from None
     return Table(cells, pl.int_range(1, cells.height + 1, eager=True), name)
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import json as jsonlib
-import os
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,6 +20,7 @@ from callsheet.cli.options import Json, client_of_environment, path_at_home
 from callsheet.cli.output import out, print_facts, print_json, safe
 from callsheet.cli.project import check_free, make_project
 from callsheet.errors import ConfigError, InputError
+from callsheet.files import disk_errors
 from callsheet.plain_text import counted, printable
 from callsheet.records import dollars
 
@@ -106,10 +106,11 @@ def init(
         typer.echo(f"  cd {shlex.quote(str(project))} && callsheet up --backlot")
         return
     no_config = path.suffix.lower() not in ("", ".yaml", ".yml")
-    if no_config and os.path.isfile(path):  # noqa: PTH113 - Path.is_file raises where it may not look
+    with disk_errors(path, "the name", "read"):
+        is_file, is_folder = path.is_file(), path.is_dir()
+    if no_config and is_file:
         _init_file(path, config or path.with_suffix(".yaml"), json)
         return
-    is_folder = os.path.isdir(path)  # noqa: PTH112 - as above
     if config is not None or (no_config and not is_folder and _is_batch_file(path)):
         hint = f"It was looked for in {path.absolute().parent}."
         raise InputError(f"{path}: there is no such batch file", hint=hint)

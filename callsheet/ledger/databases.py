@@ -124,7 +124,7 @@ def explained() -> Iterator[None]:
     except sa.exc.SQLAlchemyError as error:
         raise LedgerUnavailable(
             f"the ledger could not be read or written: {_reason(error)}",
-            hint="Check that its database runs, free disk space and what else uses it; "
+            hint="Check that its database runs, that the disk has space, and what else uses it; "
             "then run the same command again.",
         ) from error
 

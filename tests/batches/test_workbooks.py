@@ -82,7 +82,7 @@ def test_the_error_of_a_formula_is_no_prompt_in_a_csv_either(batch):
     assert prompts(read) == [(3, "a cat")]
     ((line, column, reason),) = places(read)
     assert (line, column) == (2, "prompt")
-    assert "is a formula's error" in reason
+    assert "is the error of a formula" in reason
     read = batch("product\nhat\n#N/A\n", template="a photo of a {product}")
     assert prompts(read) == [(2, "a photo of a hat")]
     assert [(line, column) for line, column, _ in places(read)] == [(3, "product")]

@@ -155,7 +155,7 @@ def test_a_batch_file_that_is_not_there_is_an_error_and_no_folder_of_that_name(p
 def test_a_path_that_cannot_be_looked_at_is_an_error(project: Make) -> None:
     """A name that is too long stands for a folder that this user may not enter, too."""
     project()
-    assert refusal("init", "n" * 300 + ".csv").message.endswith("there is no such batch file")
+    assert refusal("init", "n" * 300 + ".csv").message.endswith("cannot be read: File name too long")
     assert refusal("quote", "n" * 300).message.endswith("cannot be read: File name too long")
     words = ["export", "batch.yaml", "--to", "x", "--as", "csv", "--set", f"ledger.url=sqlite:///{'n' * 300}"]
     assert "there is no ledger" in refusal(*words).message
