@@ -94,14 +94,18 @@ async def _answers() -> bool:
 
 
 def _free_port(api: str) -> int:
-    address = urlsplit(api)
-    if address.scheme != "http" or address.hostname not in LOCAL or address.path.rstrip("/") != "/api":
+    try:
+        address = urlsplit(api)
+        port = address.port or 80
+        is_here = address.scheme == "http" and address.hostname in LOCAL
+    except ValueError:  # no address, or such a port
+        is_here = False
+    if not is_here or address.path.rstrip("/") != "/api":
         raise ConfigError(
             f"the Prefect server at {masked(api)} does not answer",
             hint="It is the configured one (PREFECT_API_URL or a profile). With --port 4200 a server of this "
             "machine is used instead.",
         )
-    port = address.port or 80
     try:
         socket.create_server(("127.0.0.1", port)).close()
     except OSError as error:

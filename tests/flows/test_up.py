@@ -244,3 +244,14 @@ def test_a_port_that_another_program_has_is_an_error(tmp_path: Path) -> None:
             assert running.ended() == 2
         assert f"cannot listen on 127.0.0.1 port {port}" in running.text
         assert "Traceback" not in running.text
+
+
+@pytest.mark.soak
+def test_an_address_of_a_server_that_cannot_be_one_is_an_error(tmp_path: Path) -> None:
+    api = "http://127.0.0.1:99999/api"
+    with up(
+        a_project(tmp_path / "mine"), PREFECT_HOME=str(tmp_path / "prefect"), PREFECT_API_URL=api
+    ) as running:
+        assert running.ended() == 2
+    assert f"the Prefect server at {api} does not answer" in running.text
+    assert "Traceback" not in running.text
