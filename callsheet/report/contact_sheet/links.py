@@ -57,7 +57,7 @@ class Links:
         path = local_path(url)
         if path is None:
             return self._sign(url) if self._seconds else None
-        return quote(os.path.relpath(path.absolute(), self._folder)) if self._folder else None
+        return quote(os.path.relpath(path, self._folder)) if self._folder else None
 
     def to_own(self, name: str, version: str = "") -> str:
         """The address of one of the page's own files, by its name inside `report.url`.
