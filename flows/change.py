@@ -31,6 +31,7 @@ async def change_batch(config: ConfigFile, changes: Overrides = (), paused: bool
         values = {**values, PAUSED: paused}
     if not values:
         raise ConfigError("there is nothing to change", hint="Fill in changes or paused.")
-    runs = await change(settings, values)
+    changed = await change(settings, values)
     what = ", ".join(f"{name} is {value}" for name, value in values.items())
-    return Completed(message=f"{counted(len(runs), 'run')} of {settings.batch}: {what}", data=None)
+    said = "; ".join(filter(None, [what, changed.bound_in_words()]))
+    return Completed(message=f"{counted(len(changed.runs), 'run')} of {settings.batch}: {said}", data=None)

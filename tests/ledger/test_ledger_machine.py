@@ -25,7 +25,7 @@ from hypothesis.stateful import (
 
 from callsheet.errors import LedgerError
 from callsheet.ledger import leases, queries, running_totals
-from callsheet.ledger.claims import SpendingLimit, Wall
+from callsheet.ledger.budget import SpendingLimit, Wall
 from callsheet.ledger.databases import open_engine
 from callsheet.ledger.doubts import settle
 from callsheet.ledger.journal import Journal, PaidAnswer
@@ -318,7 +318,7 @@ class LedgerMachine(RuleBasedStateMachine):
         sent = sum((each.exposure for each in self.tries if each.state is not State.PLANNED), Decimal(0))
         fits = sent + one.job.quoted <= Decimal(limit)
         wall = self.do(intend(one.owner, one.attempt, limit))
-        assert wall is (None if fits else Wall.BATCH)
+        assert wall is (None if fits else Wall.BALANCE)
         if fits:
             one.state = State.SUBMITTING
         else:
