@@ -9,19 +9,19 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import AbstractAsyncContextManager, nullcontext
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from callsheet import signals
 from callsheet.batches.read import Batch, read_batch
 from callsheet.config.settings import Settings
-from callsheet.errors import InputError, Stop
+from callsheet.errors import CallsheetError, InputError, Stop
 from callsheet.ledger.ledger import Ledger
 from callsheet.pricing.choice import ALL, Choice
 from callsheet.pricing.not_in_ledger import check_report
 from callsheet.pricing.plan import Plan, adopt, is_outdated, price_batch
-from callsheet.pricing.quote import Quote
+from callsheet.pricing.quote import Quote, quote_plan
 from callsheet.report.summary import Summary
 from callsheet.service.client import Client
 from callsheet.session import Bounds, Run, open_ledger, open_run
@@ -154,9 +154,25 @@ class _Buying:
         if summary is None:
             assert run.stop is not None  # noqa: S101 - otherwise a portion was carried out
             raise run.stop
-        if run.stop and not summary.stop_message and next_plan:  # it was stopped after the portion's report
-            summary = await _carry_out(run, steps, run.quote)
+        if run.stop and not summary.stop_reason and next_plan and (quote is None or self._goes_on(quote)):
+            # It was stopped when the portion's report was written, or after that: what is left must be said.
+            summary = await _carry_out(run, steps, await self._left())
         return summary
+
+    def _goes_on(self, quote: Quote) -> bool:
+        """Whether another portion can follow."""
+        # Another round has another plan, and would choose other jobs as the first.
+        has_rounds = self.run.settings.review.buy_again and self.plan is None and self.choice.first is None
+        return quote.is_pilot or has_rounds
+
+    async def _left(self) -> Quote | None:
+        """What is left to buy of a run that was stopped; what was rejected meanwhile is a part of it."""
+        run = self.run
+        if run.quote and not run.quote.is_pilot:
+            with suppress(CallsheetError):  # then the report has what was known before
+                made = await self.steps.price(self.rows, run.settings, run.client, run.ledger)
+                return await quote_plan(made, run.settings, run.client, run.ledger, self.choice)
+        return run.quote
 
     async def _approved(self, made: Plan, *, pilot: bool) -> Quote | None:
         """What may be bought next of a plan; None where the run was stopped before that was known."""
@@ -182,16 +198,14 @@ class _Buying:
         run, steps = self.run, self.steps
         with run.deciding():
             goes_on = await steps.after(run)
-            # Another round has another plan, and would choose other jobs as the first.
-            has_rounds = run.settings.review.buy_again and self.plan is None and self.choice.first is None
-            if not (goes_on or has_rounds):
+            if not (goes_on or (run.quote and self._goes_on(run.quote))):
                 return None
             made = await steps.price(self.rows, run.settings, run.client, run.ledger)
-            return made if _goes_on(before, made) or goes_on else None
+            return made if _is_another(before, made) or goes_on else None
         return before  # the run was stopped meanwhile
 
 
-def _goes_on(before: Plan, made: Plan) -> bool:
+def _is_another(before: Plan, made: Plan) -> bool:
     """Whether there is another round: the plan has jobs that the one of the last round did not have.
 
     A person is told what is bought again, and of which rows all samples are used up.
