@@ -54,6 +54,10 @@ class Place(StrEnum):
     PYTHON = "python"
 
 
+PILOT = "the pilot"
+"""The part of a plan that is its pilot."""
+
+
 @dataclass(frozen=True, slots=True)
 class Approval:
     """A question that a run has asked, and its answer. Money is in dollars.
@@ -168,9 +172,12 @@ def enter(connection: sa.Connection, batch: str, run_id: str, approval: Approval
     That is another run's where that is at work and buys the same. What the batch was charged above its quotes
     is not to be spent once more.
     """
+    is_one = approval.part in ("", PILOT)  # of other parts the words do not say which jobs they are
     at_work = [run.approval for run in leases.alive(connection, batch) if run.id != run_id and run.approval]
     same = sa.and_(
-        approvals.c.id.in_(at_work), approvals.c.plan == approval.plan, approvals.c.part == approval.part
+        approvals.c.id.in_(at_work if is_one else ()),
+        approvals.c.plan == approval.plan,
+        approvals.c.part == approval.part,
     )
     entered = approvals.c.id == approval.id  # by a commit that was not confirmed
     known = sa.select(approvals.c.id).where(sa.or_(entered, same)).order_by(approvals.c.asked_at)

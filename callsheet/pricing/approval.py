@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 
 from callsheet.errors import ApprovalNeeded, BudgetReached, PriceChanged, Stop
-from callsheet.ledger.approvals import Approval, Decision, Question
+from callsheet.ledger.approvals import PILOT, Approval, Decision, Question
 from callsheet.ledger.charges import APPROVE
 from callsheet.plain_text import counted, printable
 from callsheet.pricing.quote import Quote
@@ -140,7 +140,7 @@ def covering(quote: Quote, question: Question, among: Iterable[Approval]) -> App
 
     None where there is none, and where somebody must accept what was charged.
     """
-    parts = ("", quote.part)
+    parts = ("", PILOT) if quote.is_pilot else ("",)
     found = [one for one in among if one.is_approved and one.question is question and one.part in parts]
     enough = [one for one in found if quote.left.get(one.id, Decimal(0)) >= quote.at_most]
     return enough[-1] if enough and not quote.dearer else None

@@ -21,7 +21,7 @@ from callsheet.cells import rejects_csv
 from callsheet.config.settings import Budget, Settings
 from callsheet.errors import BalanceTooLow, BudgetReached, InputError, Stop
 from callsheet.ledger import approvals, charges, leases, queries, running_totals, services
-from callsheet.ledger.approvals import Approval
+from callsheet.ledger.approvals import PILOT, Approval
 from callsheet.ledger.charges import Charge, Charged, pairs
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.policy import policy_of
@@ -152,7 +152,7 @@ class Quote:
     @property
     def part(self) -> str:
         """Which part of the plan it is for, in words; empty where it is for all of it."""
-        return "the pilot" if self.is_pilot else self.choice.line() if self.choice else ""
+        return PILOT if self.is_pilot else self.choice.line() if self.choice else ""
 
     @cached_property
     def dearer(self) -> tuple[Charge, ...]:

@@ -57,11 +57,11 @@ async def change(
     check_exists(settings.ledger.url)
     async with await Ledger.open(settings.ledger.url, settings.batch) as ledger:
         number, runs = await ledger.write(changes.change, values, by or login())
+        bounds = await ledger.read(approvals.in_use)
         with anyio.move_on_after(patience):
             while left := await ledger.read(partial(changes.not_taken, number=number)):  # noqa: ASYNC110 - a process
                 await anyio.sleep(LOOK)
         left = await ledger.read(partial(changes.not_taken, number=number))
-        bounds = await ledger.read(approvals.in_use)
     if not runs:
         raise ConfigError(
             f"no run of {settings.batch} is at work, so there is nothing to change",
