@@ -67,21 +67,21 @@ class Room:
     ) -> None:
         exposure = running_totals.exposure(connection, budget.batch, reserved=reserved)
         limit = changes.said_limit(connection, budget.batch)
-        bounds = []  # of the whole batch
+        bound = limit  # of the whole batch
         self._left: dict[Wall, Decimal] = {}
         if limit is not None:
-            bounds.append(limit)
             self._left[Wall.LIMIT] = limit - exposure
         approved = approvals.bound(connection, budget.approval, is_limited=limit is not None)
         if approved is not None:
             used = running_totals.exposure_by(connection, budget.approval, reserved=reserved)
-            bounds.append(exposure + approved - used)
             self._left[Wall.APPROVED] = approved * charges.ROUNDING - used
+            if limit is None:
+                bound = exposure + approved - used
         self._left[Wall.BALANCE] = budget.affordable - exposure
         if budget.per_day is not None:
             today = leases.used_today if reserved else running_totals.sent_since
             self._left[Wall.DAY] = budget.per_day - today(connection, at)
-        self._is_too_dear = charges.of_batch(connection, budget.batch).stops(min(bounds, default=None))
+        self._is_too_dear = charges.of_batch(connection, budget.batch).stops(bound)
 
     def take(self, amount: Decimal) -> Wall | None:
         """Takes an amount, in dollars; or returns the first wall that it does not fit."""
