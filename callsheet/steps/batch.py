@@ -168,10 +168,9 @@ class _Buying:
     async def _left(self) -> Quote | None:
         """What is left to buy of a run that was stopped; what was rejected meanwhile is a part of it."""
         run = self.run
-        if run.quote and not run.quote.is_pilot:
-            with suppress(CallsheetError):  # then the report has what was known before
-                made = await self.steps.price(self.rows, run.settings, run.client, run.ledger)
-                return await quote_plan(made, run.settings, run.client, run.ledger, self.choice)
+        with suppress(CallsheetError):  # then the report has what was known before
+            made = await self.steps.price(self.rows, run.settings, run.client, run.ledger)
+            return await quote_plan(made, run.settings, run.client, run.ledger, self.choice)
         return run.quote
 
     async def _approved(self, made: Plan, *, pilot: bool) -> Quote | None:
