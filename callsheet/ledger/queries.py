@@ -129,6 +129,12 @@ def doubts(connection: sa.Connection, batch: str, *, pending: bool = False) -> l
     return [doubt_of(row) for row in connection.execute(query)]
 
 
+def row_ids(connection: sa.Connection, batch: str, words: Collection[str]) -> set[str]:
+    """Those of the words that are ids of rows of the batch."""
+    query = sa.select(attempts.c.row_id).where(attempts.c.batch == batch, attempts.c.row_id.in_(words))
+    return set(connection.scalars(query))
+
+
 def doubt_of(row: Any) -> Doubt:
     """A row of `attempts` that is in doubt or pending."""
     return Doubt(
