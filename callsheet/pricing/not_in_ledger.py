@@ -37,7 +37,7 @@ async def check_report(settings: BatchSettings) -> None:
     """
     if settings.ledger.new:
         return
-    async with await Ledger.open(settings.ledger.url, settings.batch) as ledger:
+    async with await Ledger.open(settings.ledger.url, settings.batch, looks=True) as ledger:
         try:
             unknown = await _unknown_to(ledger, settings)
         except StorageError:  # who may only write there buys all the same; the quote says it

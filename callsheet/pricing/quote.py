@@ -291,7 +291,7 @@ async def quote_plan(plan: Plan, settings: Settings, client: Client, choice: Cho
             f"{rows} {'is' if plan.rejected_rows == 1 else 'are'} rejected; the first, on {first}",
             hint=f"All are in {rejects}. Nothing was bought, because input.strict is true.",
         )
-    async with await Ledger.open(settings.ledger.url, settings.batch) as ledger:
+    async with await Ledger.open(settings.ledger.url, settings.batch, looks=True) as ledger:
         balance = await client.balance()
         return await make(plan, ledger, client.base_url, balance, settings, rejects=rejects, choice=choice)
 

@@ -325,7 +325,7 @@ def _now(connection: sa.Connection, batch: str) -> _Now:
 
 def _made_at(settings: BatchSettings) -> int | None:
     """When the plan was written, for comparing; None where there is none."""
-    path = work_folder(settings) / PLAN
+    path = work_folder(settings, make=False) / PLAN
     return path.stat().st_mtime_ns if path.exists() else None
 
 

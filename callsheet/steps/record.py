@@ -90,7 +90,7 @@ async def report_anew(settings: BatchSettings, note: Callable[[str], None]) -> S
         StorageError: `report.url` cannot be written.
     """
     await check_report(settings)
-    async with await Ledger.open(settings.ledger.url, settings.batch) as ledger:
+    async with await Ledger.open(settings.ledger.url, settings.batch, looks=True) as ledger:
         store = Store(settings.report.url, endpoint_url=settings.storage.endpoint_url)
         plan = await asyncio.to_thread(last_plan, settings)
         has_page = settings.report.contact_sheet > 0
