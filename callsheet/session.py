@@ -32,6 +32,7 @@ from callsheet.limits.breaker import Breaker
 from callsheet.limits.charges import Charges
 from callsheet.limits.limits import AccountLimits, Learned
 from callsheet.media_types import extension
+from callsheet.pricing.not_in_ledger import claim
 from callsheet.pricing.plan import Plan, last_plan, work_folder
 from callsheet.pricing.quote import Quote
 from callsheet.records import Attempt, File, Generation, ModelType, State
@@ -264,7 +265,8 @@ async def open_run(
 
     Raises:
         StorageError: the store does not take a real write; nothing was bought.
-        LedgerError: the ledger cannot be opened, or does not know what a journal has; nothing was bought.
+        LedgerError: the ledger cannot be opened, is not the batch's, or does not know what a journal has;
+            nothing was bought.
         OtherService: the batch belongs to another service; nothing was bought.
         CallsheetError: what breaks the run off later ends the command with 3, not 2: it may have bought.
     """
@@ -281,6 +283,8 @@ async def open_run(
     )
     try:
         await ledger.check_service(client.base_url)
+        if buys:
+            await claim(ledger, settings, store)
         changed = await ledger.read(lambda connection, _: changes.newest(connection))
         plan = quote.plan if quote else await asyncio.to_thread(last_plan, settings)
         doubts = await ledger.begin_run(

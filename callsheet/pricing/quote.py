@@ -28,7 +28,7 @@ from callsheet.limits.charges import IN_A_ROW, Charge, Pairs
 from callsheet.plain_text import counted
 from callsheet.pricing import first_look
 from callsheet.pricing.choice import ALL, Choice, chosen, pilot
-from callsheet.pricing.not_in_ledger import taken_names, warning_of_report
+from callsheet.pricing.not_in_ledger import taken_names, warning_of_ledger
 from callsheet.pricing.plan import Plan, price_batch
 from callsheet.pricing.rates import changed_rates
 from callsheet.pricing.standing import by_price, count_fitting, most_expensive, with_standing
@@ -61,6 +61,7 @@ class Quote:
             plan's order; None without a pilot, and where it is all that there is to buy.
         is_pilot: it is the part of a quote that is the pilot (`pilot`).
         warnings: what a person should look at before anything is bought, in words.
+        taken: the warning among them that names of the next files are taken by others; empty where none is.
     """
 
     plan: Plan
@@ -83,6 +84,7 @@ class Quote:
     is_approved: bool = False
     is_pilot: bool = False
     warnings: tuple[str, ...] = ()
+    taken: str = ""
 
     @cached_property
     def lines(self) -> pl.DataFrame:
@@ -344,8 +346,9 @@ async def make(
         jobs = pilot(plan.table, settings.budget.pilot)
         if (quote.table["to_buy"] & ~jobs).any():
             quote = replace(quote, pilot_jobs=jobs)
-    warnings = await warning_of_report(ledger, settings), await taken_names(quote.table, settings, ledger)
-    return replace(quote, warnings=tuple(filter(None, warnings)))
+    taken = await taken_names(quote.table, settings, ledger)
+    warnings = await warning_of_ledger(ledger, settings), taken
+    return replace(quote, warnings=tuple(filter(None, warnings)), taken=taken)
 
 
 def _history(connection: sa.Connection, batch: str) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from callsheet.ledger.doubts import login
 from callsheet.ledger.ledger import Ledger
 from callsheet.pricing import approval
 from callsheet.pricing.choice import ALL, Choice
+from callsheet.pricing.not_in_ledger import check_names
 from callsheet.pricing.plan import Plan
 from callsheet.pricing.quote import Quote, quote_plan
 from callsheet.report.contact_sheet.page import INDEX
@@ -89,6 +90,7 @@ async def approve(
     is_rest = question is Question.PILOT
     stop = approval.pilot_to_look_at(part) if is_rest else approval.needed(part)
     if stop is None:
+        check_names(quote.taken, settings)
         return part, None
     if await _is_approved(await _asked(part, question, stop, settings), settings, approved, ui):
         return replace(part, is_approved=True), None

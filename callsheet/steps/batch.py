@@ -18,7 +18,7 @@ from callsheet.batches.read import Batch, read_batch
 from callsheet.config.settings import Settings
 from callsheet.errors import CallsheetError, InputError, Interrupted, Stop
 from callsheet.pricing.choice import ALL, Choice
-from callsheet.pricing.not_in_ledger import check_report
+from callsheet.pricing.not_in_ledger import check_ledger
 from callsheet.pricing.plan import Plan, adopt, is_outdated, price_batch
 from callsheet.pricing.quote import Quote
 from callsheet.report.summary import Summary
@@ -87,7 +87,7 @@ async def generate(
     # Another round has another plan, and would choose other jobs as the first.
     more_rounds = settings.review.buy_again and plan is None and choice.first is None
     with signals.cancelled_by_signals():
-        await check_report(settings)
+        await check_ledger(settings)
         async with await steps.connect(settings) as client:
             rows = await steps.read(settings)
             made = await steps.price(rows, settings, client)
@@ -136,7 +136,7 @@ async def collect(settings: Settings, *, steps: Steps = Steps(), began: float | 
     """Polls and downloads what is paid for and not stored yet. Never buys; otherwise as `generate`."""
     began = began or time.monotonic()
     with signals.cancelled_by_signals():
-        await check_report(settings)
+        await check_ledger(settings)
         async with await steps.connect(settings) as client:
             opening = open_run(settings, client, bounds=steps.bounds)
             _, summary = await _carry_out(opening, steps, began=began)

@@ -39,6 +39,10 @@ def tables(url: str) -> list[str]:
     return names
 
 
+def files(folder: Path) -> dict[str, int]:
+    return {file.name: file.stat().st_size for file in folder.iterdir()}
+
+
 def refusal(url: str) -> LedgerError:
     with pytest.raises(LedgerError) as caught:
         asyncio.run(Ledger.open(url, "b"))
@@ -171,7 +175,7 @@ async def test_looking_at_a_ledger_that_is_not_there_finds_an_empty_one_and_make
         async with await Ledger.open(url, "b", looks=True) as ledger:
             counts = await asyncio.gather(*(ledger.read(lambda each, _: each.scalar(RUNS)) for _ in range(4)))
             assert counts == [0] * 4
-    assert [(file.name, file.stat().st_size) for file in tmp_path.iterdir()] == [("empty.db", 0)]
+    assert files(tmp_path) == {"empty.db": 0}
     assert not tables(database)
 
 
