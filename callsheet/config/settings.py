@@ -278,8 +278,8 @@ class LedgerSettings(Section):
     """The database: `sqlite:///path`, or `postgresql+psycopg://user:password@host/database`."""
 
     new: bool = False
-    """Whether to buy by this ledger even though the batch's report has jobs that are paid for and that the
-    ledger does not know: they are bought again. `callsheet run --new-ledger` sets it for one run."""
+    """Whether to buy by this ledger even though another one has claimed the batch, or may have bought it:
+    what this one does not know is bought again. `callsheet run --new-ledger` sets it for one run."""
 
 
 class Report(Section):

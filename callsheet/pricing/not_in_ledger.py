@@ -153,7 +153,7 @@ def _store(settings: BatchSettings, url: str) -> Store:
 def _claim_of(ledger: Ledger) -> tuple[str, bytes]:
     """The name of the batch's claim, and its content for this ledger, which is always the same."""
     content = {"batch": ledger.batch, "ledger_id": ledger.id}
-    return f".callsheet-ledger-{ledger.batch}.json", (json.dumps(content) + "\n").encode()
+    return f".callsheet-ledger-{ledger.batch}", (json.dumps(content) + "\n").encode()
 
 
 def _claimed(url: str, ledger: Ledger) -> str:
