@@ -123,10 +123,10 @@ def exists(url: str | sa.URL) -> bool:
         return True
     try:
         return _sqlite_path(address).stat().st_size > 0
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    except OSError:
+    except PermissionError:
         return True
+    except OSError:
+        return False
 
 
 def file_of(url: str) -> Path | None:
