@@ -372,7 +372,7 @@ class Ledger:
             with explained(), explain_values(), self._engine.connect() as connection:
                 return query(connection.execution_options(reading=reading), self.batch)
 
-        return await self._commits.tried(work)
+        return await self._commits.read(work)
 
     async def adopted(self) -> tuple[list[Attempt], list[File]]:
         """What this run has taken over: videos to poll, and files to download."""

@@ -41,13 +41,13 @@ FILES_OF = sa.and_(
 """Joins attempts with their files; where another batch's files stand for an attempt's own, with those."""
 
 
-def of_jobs(keys: Sequence[str]) -> Iterator[sa.ColumnElement[bool]]:
-    """Conditions for the attempts at these jobs, each for as many as a statement takes.
+def of_jobs(keys: Sequence[str], table: sa.Table = attempts) -> Iterator[sa.ColumnElement[bool]]:
+    """Conditions for the rows of a table that are of these jobs, each for as many as a statement takes.
 
     A key is of one batch only. With a condition on the batch besides, SQLite would read all of the batch.
     """
     for start in range(0, len(keys), _KEYS):
-        yield attempts.c.job_key.in_(keys[start : start + _KEYS])
+        yield table.c.job_key.in_(keys[start : start + _KEYS])
 
 
 def jobs(
