@@ -137,10 +137,17 @@ async def _settle(
 ) -> int:
     """Settles the doubts named, or all; returns how many are left."""
     from callsheet.ledger import doubts, queries
+    from callsheet.pricing.plan import last_plan
 
     async with open_ledger(settings.ledger.url, settings.batch) as ledger:
         found = await ledger.read(partial(queries.doubts, pending=True))
-        chosen = doubts.named(found, keys, give_up=give_up) if keys else _apart(found)[0]
+        if keys:
+            rows = await ledger.read(partial(queries.row_ids, words=keys))
+            plan = last_plan(settings)  # which has rows that were never sent, too
+            rows |= {*keys}.intersection(plan.table["row_id"]) if plan else set()
+            chosen = doubts.named(found, keys, rows=rows, give_up=give_up)
+        else:
+            chosen = _apart(found)[0]
         by = doubts.login()
         await ledger.write(doubts.settle, chosen, charged=charged, by=by, why=why)
         left = await ledger.read(queries.doubts)
@@ -167,7 +174,25 @@ def _show_doubts(
     )
     command = f"callsheet resolve {shlex.quote(str(config))}"
     out.print()
+    if proposed := _proposed(doubts, evidence):
+        print_line(out, "To settle by this evidence:")
+        for words in proposed:
+            print_line(out, f"  {safe(command)} {words} --why 'by the balance'")
     print_line(out, f"To settle: {safe(command)} KEY... (or --all) --charged | --not-charged --why ...")
+
+
+def _proposed(doubts: Sequence[Doubt], evidence: Evidence) -> list[str]:
+    """What to add to `resolve` to settle all doubts, where one sum of them is gone and can be typed."""
+    if evidence.charged is None:
+        return []
+    is_charged = {one.job_key for one in evidence.charged}
+    keys: dict[str, list[str]] = {"--charged": [], "--not-charged": []}
+    for key in dict.fromkeys(one.job_key for one in doubts):
+        keys["--charged" if key in is_charged else "--not-charged"].append(key[:12])
+    (first, named), (other, rest) = sorted(keys.items(), key=lambda each: len(each[1]))
+    if len(named) > MOST_LISTED:
+        return []
+    return [*([f"{' '.join(named)} {first}"] if named else []), *([f"--all {other}"] if rest else [])]
 
 
 def _show_accepted(batch: str, accepted: Sequence[Doubt], lines: Mapping[str, int], config: Path) -> None:

@@ -28,7 +28,7 @@ from callsheet.ledger.policy import policy_of
 from callsheet.plain_text import counted
 from callsheet.pricing import first_look
 from callsheet.pricing.choice import ALL, Choice, chosen, pilot
-from callsheet.pricing.not_in_ledger import taken_names, warning_of_report
+from callsheet.pricing.not_in_ledger import taken_names, warning_of_ledger
 from callsheet.pricing.plan import Plan, price_batch
 from callsheet.pricing.rates import changed_rates
 from callsheet.pricing.standing import (
@@ -68,6 +68,7 @@ class Quote:
         approval: the id of the approval that it is bought by; empty where it has none.
         is_pilot: it is the part of a quote that is the pilot (`pilot`).
         warnings: what a person should look at before anything is bought, in words.
+        taken: the warning among them that names of the next files are taken by others; empty where none is.
     """
 
     plan: Plan
@@ -91,6 +92,7 @@ class Quote:
     approval: str = ""
     is_pilot: bool = False
     warnings: tuple[str, ...] = ()
+    taken: str = ""
 
     @cached_property
     def lines(self) -> pl.DataFrame:
@@ -281,7 +283,7 @@ async def quote_batch(settings: Settings, client: Client, choice: Choice = ALL) 
         ServiceError: the catalogue or the balance cannot be read.
     """
     batch = await asyncio.to_thread(read_batch, settings)
-    async with await Ledger.open(settings.ledger.url, settings.batch) as ledger:
+    async with await Ledger.open(settings.ledger.url, settings.batch, looks=True) as ledger:
         plan = await price_batch(batch, settings, client, ledger)
         return await quote_plan(plan, settings, client, ledger, choice)
 
@@ -367,8 +369,9 @@ async def make(
         jobs = pilot(plan.table, settings.budget.pilot)
         if (quote.table["to_buy"] & ~jobs).any():
             quote = replace(quote, pilot_jobs=jobs)
-    warnings = await warning_of_report(ledger, settings), await taken_names(quote.table, settings, ledger)
-    return replace(quote, warnings=tuple(filter(None, warnings)))
+    taken = await taken_names(quote.table, settings, ledger)
+    warnings = await warning_of_ledger(ledger, settings), taken
+    return replace(quote, warnings=tuple(filter(None, warnings)), taken=taken)
 
 
 def _history(connection: sa.Connection, batch: str, plan: Plan) -> dict[str, Any]:

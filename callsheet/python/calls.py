@@ -100,7 +100,7 @@ async def collect(config: Config, settings: Values | None) -> Summary:
 async def status(config: Config, settings: Values | None) -> Status:
     """See `callsheet.status`."""
     checked = load_without_service(Path(config), values=settings or {})
-    async with await Ledger.open(checked.ledger.url, checked.batch) as ledger:
+    async with await Ledger.open(checked.ledger.url, checked.batch, looks=True) as ledger:
         return await read_status(ledger)
 
 

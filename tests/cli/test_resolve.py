@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import json
+import shlex
 from collections.abc import Callable
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -63,9 +64,17 @@ def test_the_list_says_what_is_in_doubt_and_the_evidence_says_what_is_gone(doubt
     for_people = printed("resolve", str(made.config), code=3)
     for word in (first["row_id"], first["job_key"][:12], "sketch-1", "0.0015", "0.0030 USD more", "99.9955"):
         assert word in for_people
+    keys = [doubt["job_key"] for doubt in answer["in_doubt"]]
+    assert evidence["fits"] == [keys[:2]]
+    assert "any 2 of the 3 at 0.0015: 0.0030 USD" in for_people
     made.rows(*({"id": f"row-{n}", **IMAGE} for n in range(6)))
     assert made.run().in_doubt == 3
-    assert resolve(made, code=3)["evidence"]["gone"] == "0.0030", "later runs do not wash it away"
+    text = printed("resolve", str(made.config), code=3)
+    assert "0.0030 USD more" in text, "later runs do not wash it away"
+    proposed = [line.strip() for line in text.splitlines() if line.endswith("--why 'by the balance'")]
+    for line, code in zip(proposed, (3, 0), strict=True):
+        printed(*shlex.split(line)[1:], code=code)
+    assert made.run().spent == Decimal("0.0045") + Decimal("0.0030") + Decimal("0.0015")
 
 
 def test_charged_is_spent_and_lost_and_not_charged_is_bought_again_unasked(doubtful: Make) -> None:
@@ -133,6 +142,22 @@ def test_bad_use_is_told_and_settles_nothing(doubtful: Make) -> None:
         error = refusal("resolve", str(made.config), *words)
         assert hint in error.message + error.hint
     assert len(resolve(made, code=3)["in_doubt"]) == 2
+
+
+def test_a_row_s_id_never_means_another_row_whose_id_begins_so(project: Make) -> None:
+    """`resolve r1 --not-charged` settled r10, which was charged, and the next run paid for it again."""
+    lost = {"rules": [CUT_OFF | {"nth": 2, "when": "after_charging"}]}
+    made = project([{"id": name, **IMAGE} for name in ("r1", "r10")], faults=lost)
+    made.run("limits.concurrency=1")
+    [doubt] = resolve(made, code=3)["in_doubt"]
+    assert doubt["row_id"] == "r10"
+    error = refusal("resolve", str(made.config), "r1", "--not-charged")
+    assert "row r1 has nothing in doubt; nothing was settled" in error.message
+    made.rows(*({"id": name, **IMAGE} for name in ("r1", "r10", "r")))
+    made.run("budget.limit=0.0001")
+    error = refusal("resolve", str(made.config), "r", "--not-charged")
+    assert "row r has nothing" in error.message, "a row that was never sent is a row, too"
+    assert len(resolve(made, "r10", "--charged", code=0)["settled"]) == 1
 
 
 def test_both_attempts_at_a_job_bought_again_in_doubt_are_settled_together(project: Make) -> None:
