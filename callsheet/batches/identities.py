@@ -3,15 +3,101 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Collection
+from fnmatch import fnmatchcase
+from urllib.parse import unquote
 
 import polars as pl
 
-from callsheet.cells import wrong_cells
+from callsheet.cells import IMAGE_COLUMNS, same_prompt, wrong_cells
 from callsheet.config.settings import COLUMNS
 
 THIS_ID = " this id already; input.id makes one of several columns, and input.columns {id: null} does without"
 """What is wrong with a repeated id, after the line that has it first."""
+
+_SIGNATURES = (
+    # S3 and what speaks its protocol: "Authenticating Requests: Using Query Parameters" (version 4, and 2)
+    ("x-amz-signature", "x-amz-*"),
+    ("awsaccesskeyid signature", "expires x-amz-security-token"),
+    # CloudFront: "Use signed URLs"
+    ("key-pair-id signature", "expires policy hash-algorithm"),
+    # Google Cloud Storage: "Signed URLs" (version 4, and 2); Cloud CDN: "Use signed URLs"
+    ("x-goog-signature", "x-goog-*"),
+    ("googleaccessid signature", "expires"),
+    ("keyname signature", "expires urlprefix"),
+    # Azure Storage: "Create a service SAS", "an account SAS", "a user delegation SAS"
+    (
+        "sig sv",
+        "ss srt sp st se spr sip sr si sdd ses saoid suoid scid skoid sktid skt ske sks skv skdutid sduoid",
+    ),
+    # Alibaba OSS (x-oss-process is no part of it: it makes another image), Tencent COS, Huawei OBS, TOS
+    (
+        "x-oss-signature",
+        "x-oss-signature-version x-oss-credential x-oss-date x-oss-expires x-oss-security-token "
+        "x-oss-additional-headers",
+    ),
+    ("ossaccesskeyid signature", "expires security-token"),
+    (
+        "q-signature",
+        "q-sign-algorithm q-ak q-sign-time q-key-time q-header-list q-url-param-list x-cos-security-token",
+    ),
+    ("accesskeyid signature", "expires x-obs-security-token"),
+    (
+        "x-tos-signature",
+        "x-tos-algorithm x-tos-credential x-tos-date x-tos-expires x-tos-signedheaders "
+        "x-tos-security-token x-tos-policy",
+    ),
+    # OpenStack Swift: "Temporary URL middleware"
+    ("temp_url_sig temp_url_expires", "temp_url_prefix temp_url_ip_range"),
+    # Qiniu: "private space"; Bunny CDN: "token authentication"; Akamai: "token authentication 2.0"
+    ("e token", ""),
+    ("expires token", "token_path token_countries token_countries_blocked bcdn_token"),
+    ("hdnts", ""),
+    ("hdnea", ""),
+    # the attachments of Discord; SharePoint and OneDrive
+    ("ex is hm", ""),
+    ("tempauth", ""),
+    # imgix and Cloudflare Images: "signed URLs" that expire
+    ("expires s", ""),
+    ("exp sig", ""),
+)
+"""Signatures in the query of an address, by the names of their parameters in lower case: those that all of
+them have, by which an address is known to be signed, and those that it may have besides. Without the first, a
+parameter with one of these names is the address's own."""
+
+_ADDRESSES = re.compile(r"""https://[^\s"|]*\?[^\s"|]+""")
+
+
+def without_signature(address: str) -> str:
+    """An `https://` address without the parameters of its signature, which is new each time it is made."""
+    rest, mark, fragment = address.partition("#")
+    path, _, query = rest.partition("?")
+    parameters = [(unquote(each.partition("=")[0]).lower(), each) for each in query.split("&")]
+    names = {name for name, _ in parameters}
+    signed = [
+        pattern
+        for always, besides in _SIGNATURES
+        if names.issuperset(always.split())
+        for pattern in (*always.split(), *besides.split())
+    ]
+    own = [
+        each
+        for name, each in parameters
+        if name and not any(fnmatchcase(name, pattern) for pattern in signed)
+    ]
+    return address if not signed else path + ("?" if own else "") + "&".join(own) + mark + fragment
+
+
+def without_signatures(texts: pl.Expr) -> pl.Expr:
+    """Cells that name images, with each address without its signature."""
+    return texts.map_batches(_without_signatures, return_dtype=pl.String)
+
+
+def _without_signatures(texts: pl.Series) -> pl.Series:
+    at = texts.str.contains("https://", literal=True).fill_null(value=False).arg_true()
+    bare = [_ADDRESSES.sub(lambda found: without_signature(found[0]), text) for text in texts.gather(at)]
+    return texts.scatter(at, bare) if bare else texts
 
 
 def sha256(text: pl.Expr) -> pl.Expr:
@@ -52,9 +138,10 @@ def repeated_ids(rows: pl.DataFrame) -> pl.DataFrame:
 def row_ids(rows: pl.DataFrame, matrix: Collection[str]) -> pl.Series:
     """Each row's id: its own, or its content's hash, `-`, and the number of rows with this content up to it.
 
-    The number of samples is not part of the content, and a matrix's column counts as empty. So one more
-    sample, a longer matrix, or a first matrix over an empty column changes no row's identity, and nothing is
-    bought twice.
+    The number of samples is not part of the content, nor are a prompt's kind of line ends, blanks at its ends
+    and the signature of an image's address, and a matrix's column counts as empty. So one more sample, a
+    longer matrix, or a first matrix over an empty column changes no row's identity, and nothing is bought
+    twice.
 
     Args:
         rows: all correct rows of a batch, with our columns.
@@ -63,8 +150,10 @@ def row_ids(rows: pl.DataFrame, matrix: Collection[str]) -> pl.Series:
     without_id = rows["id"].is_null()
     if not without_id.any():
         return rows["id"]
+    same = {"prompt": same_prompt(pl.col("prompt"))}
+    same |= {column: without_signatures(pl.col(column)) for column in IMAGE_COLUMNS}
     cells = [
-        pl.lit("\0") if column in matrix else pl.col(column).cast(pl.String).fill_null("\0")
+        pl.lit("\0") if column in matrix else same.get(column, pl.col(column)).cast(pl.String).fill_null("\0")
         for column in COLUMNS
         if column not in {"id", "samples"}
     ]

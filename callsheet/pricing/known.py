@@ -1,11 +1,12 @@
 """Which jobs of a plan the batch has in its ledger already, so that nothing is bought again as another job.
 
 A job is the same as long as its row asks for the same (`jobs.keyed`). Besides, it is the same where its row
-and sample have bought the very request that would be sent now: a row may write out what was the default. Rows
-without ids that are equal are told apart by their carried columns, then by their order. A row has all of its
-samples that were bought, also where it asks for fewer. What is asked for again has the next number of its
-request, and so a key of its own. And a row that was bought stays in the plan where the catalogue no longer
-offers what it asks for.
+and sample have bought the very request that would be sent now, apart from what makes no other job
+(`jobs.same_request`): a row may write out what was the default, or be of an older ledger, which told such
+requests apart. Rows without ids that are equal are told apart by their carried columns, then by their order.
+A row has all of its samples that were bought, also where it asks for fewer. What is asked for again has the
+next number of its request, and so a key of its own. And a row that was bought stays in the plan where the
+catalogue no longer offers what it asks for.
 
 Pure: it reads tables that are given to it.
 """
@@ -21,10 +22,11 @@ import polars as pl
 
 from callsheet.ledger.policy import MAY_COST
 from callsheet.plain_text import counted
-from callsheet.pricing.jobs import COLUMNS, keyed, request_key
+from callsheet.pricing.jobs import COLUMNS, MAY_DIFFER, keyed, request_key, same_request
 from callsheet.records import State
 
 _MADE_ID = r"^[0-9a-f]{16}-\d+$"
+_SAME_KEY = request_key(same_request())
 _NTH = pl.int_range(pl.len()).over("request_key")
 _NAME = ["request_key", "made", "name"]
 _REQUEST = ["row_id", "asked"]
@@ -57,6 +59,7 @@ def match(
     """
     if known.is_empty():
         return keyed(jobs, batch).select(COLUMNS), []
+    known = _with_same_key(known)
     rows = [jobs.select("row_id", "carried"), not_offered.select("row_id")]
     renamed, unsure = _equal_rows(pl.concat(rows, how="diagonal"), known)
     notes: list[str] = []
@@ -67,7 +70,7 @@ def match(
         )
     as_known = pl.col("row_id").replace(renamed)
     jobs = keyed(jobs.with_columns(as_known).with_row_index("place"), batch)
-    jobs = _bought_as_another(jobs.with_columns(request_key()), known)
+    jobs = _bought_as_another(jobs.with_columns(_SAME_KEY), known)
     jobs = _with_more_samples(jobs, known, batch)
     notes += _changed_defaults(jobs, known) + _bought_for_other_rows(jobs, known)
     kept = _kept(not_offered.with_columns(as_known), jobs, known, batch)
@@ -76,6 +79,15 @@ def match(
         jobs = _placed(jobs, keyed(more, batch))
         notes += said
     return pl.concat([jobs, kept], how="diagonal_relaxed").select(COLUMNS), notes
+
+
+def _with_same_key(known: pl.DataFrame) -> pl.DataFrame:
+    """What the ledger has, with keys of its requests as `_SAME_KEY` makes them; the ledger's are of the very
+    text that was sent.
+    """
+    may_differ = known["request"].str.contains(MAY_DIFFER)
+    key = pl.when(may_differ).then(_SAME_KEY).otherwise(pl.col("request_key"))
+    return known.with_columns(key.alias("request_key")) if may_differ.any() else known
 
 
 # ---- rows without ids that are equal
@@ -170,7 +182,7 @@ def _changed_defaults(jobs: pl.DataFrame, known: pl.DataFrame) -> list[str]:
     changes: Counter[tuple[str, str, str, str]] = Counter()
     for model, request, before in pairs.select("model", "request", "request_before").iter_rows():
         now, then = json.loads(request), json.loads(before)
-        for name in sorted({*now, *then} - {"prompt"}):  # it may be in another form of Unicode
+        for name in sorted({*now, *then} - {"prompt", "images"}):  # which may be written in another way
             if now.get(name) != then.get(name):
                 changes[model, name, str(then.get(name)), str(now.get(name))] += 1
     said = [
@@ -203,7 +215,7 @@ def _bought_for_other_rows(jobs: pl.DataFrame, known: pl.DataFrame) -> list[str]
 
 def _with_more_samples(jobs: pl.DataFrame, known: pl.DataFrame, batch: str) -> pl.DataFrame:
     """The jobs, and after those of each row its other samples that were ever sent."""
-    more = keyed(_higher_samples(jobs, known), batch).with_columns(request_key())
+    more = keyed(_higher_samples(jobs, known), batch).with_columns(_SAME_KEY)
     if more.is_empty():
         return jobs
     # Also these may have been bought under another key.

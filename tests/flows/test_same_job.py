@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import sqlite3
 import unicodedata
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +133,60 @@ def test_a_missing_value_among_numbers_changes_no_other(project: Make) -> None:
     done = made.run()
     assert (done.submissions, done.rejected_rows) == (0, 1), "the row without a year has no prompt"
     assert "a vase of 1967" in made.manifest()["prompt"].to_list()
+
+
+def test_line_ends_and_blanks_at_the_ends_of_a_prompt_make_no_other_job(project: Make) -> None:
+    """CSV has one kind of line end; Parquet and JSON have those of the machine that wrote them."""
+    made = project([*rows("a", prompt="a vase\nin blue"), IMAGE, IMAGE | {"prompt": "a jug"}])
+    assert made.run().stored == 3
+    again = [
+        *rows("a", prompt=" a vase\r\nin blue \r\n"),
+        IMAGE | {"id": None, "prompt": "a vase\u3000"},
+        IMAGE | {"id": None, "prompt": "\ra jug"},
+    ]
+    for name, write in (
+        ("shots.parquet", pl.DataFrame(again).write_parquet),
+        ("shots.json", pl.DataFrame(again).write_json),
+    ):
+        write(made.folder / name)
+        made.set(input={"path": name})
+        done = made.run()
+        assert (done.submissions, done.stored) == (0, 3), name
+    made.set(input={"path": "prompts.csv"})
+    made.rows(*rows("new", prompt=" a bowl"))
+    assert made.run().submissions == 1
+    assert " a bowl" in made.manifest()["prompt"].to_list(), "what is sent is what the file has"
+
+
+def signed(row_id: str | None, signature: str) -> dict[str, Any]:
+    address = f"https://files.example/mug.png?size=2&X-Amz-Date={signature}&X-Amz-Signature={signature}"
+    return {"id": row_id, "prompt": "a mug", "model": "still-1", "reference_image": address}
+
+
+def test_an_image_whose_address_is_signed_anew_is_the_same(project: Make) -> None:
+    made = project([signed("mug", "monday"), signed(None, "monday")])
+    assert made.run().stored == 2
+    images = [{"url": signed("", "wednesday")["reference_image"], "role": "reference_image"}]
+    listed = {"prompt": "a mug", "model": "still-1", "images": json.dumps(images)}
+    made.rows(signed("mug", "tuesday"), listed)
+    done = made.run()
+    assert (done.submissions, done.stored) == (0, 2)
+    assert notes(made) == ""
+    made.rows(signed("mug", "tuesday") | {"reference_image": "https://files.example/mug.png?size=3"})
+    assert made.run().submissions == 1, "another parameter is another image"
+
+
+def test_what_an_older_ledger_has_with_blanks_and_signatures_is_not_bought_again(project: Make) -> None:
+    """Its keys are hashes of these; nothing but the request says which job it is."""
+    made = project([signed("mug", "monday") | {"prompt": "a mug "}, IMAGE | {"prompt": " a vase"}])
+    assert made.run().stored == 2
+    with closing(sqlite3.connect(made.folder / "out/ledger.db")) as ledger, ledger:
+        ledger.execute("PRAGMA foreign_keys = OFF")
+        for table in ("attempts", "media"):
+            ledger.execute(f"UPDATE {table} SET job_key = 'older' || job_key")
+    made.rows(signed("mug", "tuesday") | {"prompt": "a mug"}, IMAGE | {"prompt": "a vase"})
+    done = made.run()
+    assert (done.submissions, done.stored) == (0, 2)
 
 
 # ---- rows without ids, and carried columns
