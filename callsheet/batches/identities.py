@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Collection
+import unicodedata
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
+from datetime import date
+from decimal import Decimal
 from fnmatch import fnmatchcase
 from urllib.parse import unquote
 
@@ -162,3 +166,73 @@ def row_ids(rows: pl.DataFrame, matrix: Collection[str]) -> pl.Series:
     number = pl.int_range(1, pl.len() + 1).over("hash")
     ids = made.select(pl.format("{}-{}", "hash", number)).to_series()
     return rows["id"].scatter(without_id.arg_true(), ids)
+
+
+# ---- ids that a spreadsheet has written in another way
+
+_NUMBER = re.compile(r"([+-]?(?:\d{1,25}|\d{1,3}(?:,\d{3})+)(?:\.\d*)?(?:e[+-]?\d{1,3})?)( ?%)?", re.ASCII)
+_MIDNIGHT = r"(?:[t ]0?0:00(?::00(?:\.0+)?)?z?)?"
+_MONTHS = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
+_NAME = rf"({'|'.join(_MONTHS)})[a-z]*"
+_DATES = (  # which part is the year, the month, the day; of 1/5/26 month and day may be the other way round
+    (re.compile(rf"(\d{{4}})[-/.](\d{{1,2}})[-/.](\d{{1,2}}){_MIDNIGHT}"), (1, 2, 3)),
+    (re.compile(rf"(\d{{1,2}})[-/. ]+(\d{{1,2}})[-/. ]+(\d{{4}}|\d\d){_MIDNIGHT}"), (3, 2, 1)),
+    (re.compile(rf"(\d{{1,2}})[-/. ]*{_NAME}[-/., ]*(\d{{4}}|\d\d)"), (3, 2, 1)),
+    (re.compile(rf"{_NAME}[-/. ]*(\d{{1,2}})[-/., ]+(\d{{4}}|\d\d)"), (3, 1, 2)),
+)
+_FIRST_DAY = date(1899, 12, 30)  # the day 0 of a spreadsheet
+_SHOWN, _KEPT = 12, 15  # digits of a number up to which a spreadsheet shows, and keeps, each of them
+
+
+def written_alike(new: Iterable[str], before: Iterable[str]) -> dict[str, str]:
+    """By each new id, the id from before that may be the same as a spreadsheet writes it: a number (`001` as
+    `1`, twelve digits as `1.23457E+11`), a boolean or a date.
+    """
+    found = {key: row_id for row_id in before for key in {*_readings(row_id), *_roundings(row_id)}}
+    other = {"whole": "rounded", "rounded": "whole"}
+    alike: dict[str, str] = {}
+    for row_id in new if found else ():
+        wanted = {*_readings(row_id), *((other[kind], digits) for kind, digits in _roundings(row_id))}
+        same = next((found[key] for key in wanted if key in found), None)
+        if same is not None:
+            alike[row_id] = same
+    return alike
+
+
+def _plain(row_id: str) -> str:
+    """An id without its capitals, its width, and any blanks but one between words."""
+    return " ".join(unicodedata.normalize("NFKC", row_id).casefold().split())
+
+
+def _readings(row_id: str) -> Iterator[tuple[str, str]]:
+    """What an id may be: a text, a number, a date."""
+    text = _plain(row_id)
+    yield "text", text
+    if (number := _number(text)) is not None:
+        yield "number", str(number.normalize())
+    for pattern, places in _DATES:
+        if parts := pattern.fullmatch(text):
+            year, month, day = (
+                _MONTHS.index(p) + 1 if p in _MONTHS else int(p) for p in map(parts.group, places)
+            )
+            year += 2000 if year < 100 else 0
+            yield "date", f"{year} {sorted((month, day))}"
+            with suppress(ValueError):  # there is no such day
+                yield "number", str(Decimal((date(year, month, day) - _FIRST_DAY).days).normalize())
+
+
+def _number(text: str) -> Decimal | None:
+    found = _NUMBER.fullmatch(text)
+    return Decimal(found[1].replace(",", "")) / (100 if found[2] else 1) if found else None
+
+
+def _roundings(row_id: str) -> Iterator[tuple[str, str]]:
+    """Of a long number: whether it is whole or rounded, and the digits that are left of it."""
+    text = _plain(row_id)
+    if "e+" in text and (number := _number(text)):
+        yield "rounded", f"{number:.5e}"
+    elif text.isascii() and text.isdigit() and len(text) >= _SHOWN:
+        yield "whole", f"{Decimal(text):.5e}"
+        if len(text) > _KEPT:
+            kind = "whole" if text[_KEPT:].strip("0") else "rounded"
+            yield kind, f"{text[:_KEPT]} of {len(text)}"
