@@ -226,6 +226,10 @@ class Budget(Section):
     """Seconds for which a quote is valid. If nothing was bought by then (say because the approval took long),
     the rates are read again, and a changed rate means a new quote and a new approval."""
 
+    repeats: Literal["ask", "buy"] = "ask"
+    """`ask`: a person must approve a quote where more than a tenth of the jobs look like what the batch has
+    bought under other row ids; `buy`: nobody is asked."""
+
     allow_unpriced: bool = False
     """Whether to buy jobs for which the catalogue has no price. No budget limits what they cost."""
 

@@ -200,6 +200,8 @@ def open_plan(path: Path) -> Plan | None:
         about = json.loads(metadata["callsheet.plan"])
         models = [Model.model_validate(model) for model in json.loads(metadata["callsheet.catalogue"])]
         table = pl.read_parquet(content)
+        if "repeats" not in table.columns:  # of an older version
+            table = table.with_columns(repeats=pl.lit(False))
         return Plan(
             path=path,
             **{name: about[name] for name in _COUNTS},

@@ -28,6 +28,7 @@ from callsheet.ledger.policy import policy_of
 from callsheet.plain_text import counted
 from callsheet.pricing import first_look
 from callsheet.pricing.choice import ALL, Choice, chosen, pilot
+from callsheet.pricing.known import likely_repeats
 from callsheet.pricing.not_in_ledger import taken_names, warning_of_ledger
 from callsheet.pricing.plan import Plan, price_batch
 from callsheet.pricing.rates import changed_rates
@@ -121,6 +122,11 @@ class Quote:
     def to_buy(self) -> int:
         """Jobs that are not bought and will be."""
         return int(self.lines["to_buy"].sum())
+
+    @property
+    def repeats(self) -> int:
+        """Those of `to_buy` that look like what the batch has bought under another id."""
+        return int((self.table["to_buy"] & self.table["repeats"]).sum())
 
     @property
     def models(self) -> list[str]:
@@ -262,6 +268,7 @@ class Quote:
             "plan": str(self.plan.path),
             "rejects": self.rejects,
             "warnings": list(self.warnings),
+            "notes": list(self.plan.notes),
             **first_look.as_json(self.plan),
         }
 
@@ -369,8 +376,9 @@ async def make(
         jobs = pilot(plan.table, settings.budget.pilot)
         if (quote.table["to_buy"] & ~jobs).any():
             quote = replace(quote, pilot_jobs=jobs)
+    repeats = likely_repeats(quote.repeats, quote.to_buy)
     taken = await taken_names(quote.table, settings, ledger)
-    warnings = await warning_of_ledger(ledger, settings), taken
+    warnings = repeats, await warning_of_ledger(ledger, settings), taken
     return replace(quote, warnings=tuple(filter(None, warnings)), taken=taken)
 
 

@@ -65,6 +65,7 @@ class QuotedBatch(Record):
     plan: str
     rejects: str
     warnings: list[str]
+    notes: list[str]
     columns: dict[str, str]
     carried: list[str]
     unused: list[dict[str, str]]
