@@ -20,7 +20,7 @@ from prefect.states import Cancelled, Completed, Failed
 
 from callsheet.cli.show import show_error
 from callsheet.config.settings import BatchSettings
-from callsheet.errors import CallsheetError, Stop
+from callsheet.errors import CallsheetError, Stop, known_error
 from callsheet.report.summary import Summary
 from callsheet.service.transport import tls_context
 from callsheet.watch import WATCHER
@@ -41,8 +41,10 @@ def batch_flow(name: str) -> Callable[[Work[P]], Flow[P, Coroutine[Any, Any, Sta
         async def ended(*args: P.args, **kwargs: P.kwargs) -> State[Any]:
             try:
                 state = await work(*args, **kwargs)
-            except CallsheetError as error:
-                state = _failed(error)
+            except Exception as error:
+                if (known := known_error(error)) is None:
+                    raise
+                state = _failed(known)
             return await _unless_pressed(state)
 
         signed: Any = ended  # Prefect would look for the names of the types in this module

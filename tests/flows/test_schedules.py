@@ -31,12 +31,12 @@ def scheduled(server: PrefectServer, deployment: str, **parameters: Any) -> Iter
     try:
         yield made["id"]
     finally:
-        wait_until(lambda: http.request("DELETE", f"{server.api}/{path}/{made['id']}").is_success, "it stays", 0.3)
+        wait_until(
+            lambda: http.request("DELETE", f"{server.api}/{path}/{made['id']}").is_success, "it stays", 0.3
+        )
 
 
-def test_a_schedule_of_one_minute_buys_a_batch(
-    crew: PrefectServer, project: Callable[..., Project]
-) -> None:
+def test_a_schedule_of_one_minute_buys_a_batch(crew: PrefectServer, project: Callable[..., Project]) -> None:
     """Nobody starts a run: the server plans it, and the worker of `callsheet up` carries it out."""
     made = project([{"id": f"s{n}", "prompt": f"image {n}", "model": "sketch-1"} for n in range(3)])
     made.at_absolute_paths()
