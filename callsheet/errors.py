@@ -23,6 +23,7 @@ The whole tree:
     │   ├── LedgerUnavailable     its database fails now, and may work again later
     │   ├── OtherLedger           the batch's report is of another ledger, or of a newer copy of this one
     │   └── UnknownAnswers        a journal has paid answers of a run that the ledger does not know
+    ├── NotTaken                  a run at work does not answer to what a person has changed for it
     ├── OutputError               stdout cannot be written
     ├── ProcessEnded              what `callsheet up` has started ended by itself
     ├── MediaError                a download is not the file that was promised
@@ -173,6 +174,12 @@ class OtherLedger(LedgerError):
 
 class UnknownAnswers(LedgerError):
     """Journals have answers that are paid for, of runs that the ledger does not know; nothing was bought."""
+
+
+class NotTaken(CallsheetError):
+    """A run at work does not answer to what a person has changed: whether it goes by that is not known."""
+
+    exit_code = 3
 
 
 class OutputError(CallsheetError):

@@ -29,11 +29,10 @@ from callsheet.ledger.leases import NO_ANSWER
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.transitions import SameGeneration
 from callsheet.limits.breaker import Breaker
-from callsheet.limits.charges import Charges
 from callsheet.limits.limits import AccountLimits, Learned
 from callsheet.media_types import extension
 from callsheet.pricing.plan import Plan, last_plan, work_folder
-from callsheet.pricing.quote import Quote
+from callsheet.pricing.quote import Quote, has_to_buy
 from callsheet.records import Attempt, File, Generation, ModelType, State
 from callsheet.reviewing.command import PATIENCE
 from callsheet.service.client import Client
@@ -73,24 +72,35 @@ class Bounds:
 class Run:
     """The open parts of one run, and what the steps that share it know of each other.
 
+    A command opens one run, and buys in portions: the pilot, the rest, each round of what is bought again.
+
     Attributes:
-        quote: what to buy; None where nothing is bought, and so are the charges.
-        plan: the quote's; where nothing is bought (`collect`) the batch's last plan, or None.
-        videos: accepted videos, from submit to poll.
-        files: paid files, from submit and poll to download.
-        buying: is cancelled when the run stops buying; a request on the wire still gets its answer.
-        polling: is cancelled when the run is interrupted.
-        adopted: how many videos of earlier runs it follows.
-        videos_ended: how many of the videos that it follows have ended.
+        plan: the one that reports go by: the newest that was priced, or where nothing is bought (`collect`)
+            the batch's last one, or None.
         knows_videos: the service knows a video under this key, which is the right one then.
-        tried: how many jobs of each type were accepted, failed or are in doubt, by this run.
-        collected: set when every file of this run is dealt with.
         interrupted: a person or the system wants the run to end.
+        signalled: by a signal.
         ended: it ends at once: what is not answered yet is left to the next run.
         may_buy: is clear while a person holds the buying.
+        asking: it waits for a person in the Prefect UI, which suspends the flow run.
         stop: why nothing more is bought; None while buying goes on.
         began: when a person began to wait for it, in monotonic seconds.
+        approval: the id of the approval that rounds buy by, too; empty before it is given.
         progress: how the batch stood when it was last looked at.
+        seen: the number of the last change that it goes by.
+        portions: how many it has begun with.
+
+    Attributes of the portion that is bought now:
+        quote: what to buy; None where nothing is bought.
+        videos: accepted videos, from submit to poll.
+        files: paid files, from submit and poll to download.
+        downloads: the files that wait to be downloaded.
+        buying: is cancelled when the run stops buying; a request on the wire still gets its answer.
+        polling: is cancelled when the run is interrupted.
+        adopted: how many videos of earlier runs and portions it follows.
+        videos_ended: how many of the videos that it follows have ended.
+        tried: how many jobs of each type were accepted, failed or are in doubt.
+        collected: set when every file is dealt with.
     """
 
     settings: Settings
@@ -101,38 +111,76 @@ class Run:
     limits: AccountLimits
     spool: Spool
     breaker: Breaker
-    downloads: Downloads
-    quote: Quote | None = None
-    charges: Charges | None = None
     plan: Plan | None = None
-    videos: Channel[Attempt] = field(default_factory=lambda: Channel(1))
-    files: Channel[File] = field(default_factory=lambda: Channel(2))
-    open_jobs: OpenJobs = field(default_factory=OpenJobs)
-    buying: anyio.CancelScope = field(default_factory=anyio.CancelScope)
-    polling: anyio.CancelScope = field(default_factory=anyio.CancelScope)
-    adopted: int = 0
-    videos_ended: int = 0
     knows_videos: bool = False
-    tried: Counter[ModelType] = field(default_factory=Counter)
-    collected: asyncio.Event = field(default_factory=asyncio.Event)
     interrupted: bool = False
+    signalled: bool = False
     ended: bool = False
     may_buy: asyncio.Event = field(default_factory=asyncio.Event)
+    asking: bool = False
     stop: Stop | None = None
     began: float = field(default_factory=time.monotonic)
+    approval: str = ""
     progress: Progress = field(default_factory=lambda: Progress(0, {}, Decimal(0)))
+    seen: int = 0
+    portions: int = 0
     _begun: set[anyio.CancelScope] = field(default_factory=set)
+    _deciding: anyio.CancelScope | None = None
+    _left: tuple[Sequence[Attempt], Sequence[File], Sequence[Attempt]] = ((), (), ())  # by dead runs
+
+    def __post_init__(self) -> None:
+        self._prepare(None)
 
     @property
     def is_pilot(self) -> bool:
         """Whether it buys the pilot, and nothing stops it: the rest of the batch is asked about next."""
         return self.quote is not None and self.quote.is_pilot and self.stop is None
 
+    def begin(self, quote: Quote | None = None) -> None:
+        """Begins with a portion: what is quoted, or without a quote what is only to be collected."""
+        self.portions += 1
+        self._prepare(quote)
+        left, self._left = self._left, ((), (), ())
+        self.take_up(*left)
+
+    def _prepare(self, quote: Quote | None) -> None:
+        self.quote = quote
+        if quote:
+            self.plan = quote.plan
+        self.videos: Channel[Attempt] = Channel(1)
+        self.files: Channel[File] = Channel(2)
+        self.downloads = Downloads(self.bounds.downloads)
+        self.open_jobs = OpenJobs()
+        self.buying, self.polling = anyio.CancelScope(), anyio.CancelScope()
+        self.adopted = self.videos_ended = 0
+        self.tried: Counter[ModelType] = Counter()
+        self.collected = asyncio.Event()
+        if self.stop:
+            self.buying.cancel()
+        if self.interrupted:
+            self.polling.cancel()
+
+    async def take_up_again(self) -> None:
+        """Goes on with what the portions before have left: pending videos, and files."""
+        videos, files = await self.ledger.adopted()
+        self.limits.take_back(len(videos))
+        self._follow(videos, files)
+
+    @contextmanager
+    def deciding(self) -> Iterator[None]:
+        """What comes between two portions, such as a price or a question. It ends where the run stops."""
+        with anyio.CancelScope() as self._deciding:
+            if self.stop:
+                self._deciding.cancel()
+            yield
+
     def halt(self, stop: CallsheetError) -> None:
         """Buys nothing more, for the first reason given; what is bought is still collected."""
         if self.stop is None:
             self.stop = as_stop(stop)
             self.buying.cancel()
+            if self._deciding:
+                self._deciding.cancel()
 
     def interrupt(self, why: str, hint: str = "The same command goes on from here.") -> None:
         """Ends politely: buys no more, leaves videos pending, and stores what was answered."""
@@ -177,11 +225,18 @@ class Run:
             finally:
                 self._begun.discard(scope)
 
+    def take_over(self, videos: Sequence[Attempt], files: Sequence[File], doubts: Sequence[Attempt]) -> None:
+        """The first portion goes on with what dead runs have left: as for `take_up`."""
+        self._left = videos, files, doubts
+
     def take_up(self, videos: Sequence[Attempt], files: Sequence[File], doubts: Sequence[Attempt]) -> None:
         """Goes on with what dead runs have left: videos to poll, files to download, and what is in doubt."""
         for attempt in doubts:
             self.tell(attempt, State.IN_DOUBT, NO_ANSWER)
         self.limits.adopt(len(videos))
+        self._follow(videos, files)
+
+    def _follow(self, videos: Sequence[Attempt], files: Sequence[File]) -> None:
         self.open_jobs.begin(len(videos))
         self.adopted += len(videos)
         for video in videos:
@@ -225,10 +280,6 @@ class Run:
             self.doubts(attempt, files.what)
             return False
         cost, _ = generation.usage.cost(attempt.quoted)
-        if self.charges and cost is not None:
-            self.charges.charged(attempt, cost)
-            if self.charges.stop:
-                self.halt(self.charges.stop)
         self.tell(attempt, State.GENERATED, generation.id, cost)
         for file in files:
             self.files.put(file)
@@ -244,13 +295,30 @@ class Run:
         WATCHER.get().changed(Change(attempt, state, detail, cost))
 
 
+async def open_ledger(settings: Settings, client: Client) -> Ledger:
+    """The batch's ledger, for a run.
+
+    Raises:
+        LedgerError: it cannot be opened.
+    """
+    return await Ledger.open(
+        settings.ledger.url,
+        settings.batch,
+        service=client.base_url,
+        journal=work_folder(settings) / "spool",
+        note=WATCHER.get().note,
+    )
+
+
 @asynccontextmanager
 async def open_run(
     settings: Settings,
     client: Client,
+    ledger: Ledger,
     *,
-    quote: Quote | None = None,
-    stop: Stop | None = None,
+    plan: Plan | None = None,
+    says_limit: bool = False,
+    flow_run: str | None = None,
     bounds: Bounds = Bounds(),
 ) -> AsyncIterator[Run]:
     """Opens a run and takes over what dead runs left; closes it in any case.
@@ -258,81 +326,88 @@ async def open_run(
     Args:
         settings: the config.
         client: the open client of the service.
-        quote: what to buy; None to only collect.
-        stop: a reason to buy nothing, found before.
+        ledger: the open ledger of the batch.
+        plan: what is priced; None to only collect.
+        says_limit: whether the config says now what the batch may spend.
+        flow_run: the run's id in Prefect, where it is one.
         bounds: how long it waits.
 
     Raises:
-        StorageError: the store does not take a real write; nothing was bought.
-        LedgerError: the ledger cannot be opened, or does not know what a journal has; nothing was bought.
+        LedgerError: the ledger cannot be written, or does not know what a journal has; nothing was bought.
         OtherService: the batch belongs to another service; nothing was bought.
-        CallsheetError: what breaks the run off later ends the command with 3, not 2: it may have bought.
+        CallsheetError: what breaks off a portion ends the command with 3, not 2: it may have bought.
     """
     note = WATCHER.get().note
-    if quote:  # whoever approved it may have set another limit
-        settings = settings.model_copy(update={"budget": quote.budget})
-    store = Store(settings.storage.url, endpoint_url=settings.storage.endpoint_url)
-    buys = quote is not None and quote.to_buy > 0 and stop is None
-    if buys and (known := await store.probe()):
-        note(known)
-    spool = work_folder(settings) / "spool"
-    ledger = await Ledger.open(
-        settings.ledger.url, settings.batch, service=client.base_url, journal=spool, note=note
+    await ledger.check_service(client.base_url)
+    buys = plan is not None and await has_to_buy(plan, ledger, settings)
+    reports = plan or await asyncio.to_thread(last_plan, settings)
+    doubts = await ledger.begin_run(
+        await client.balance() if plan else None,
+        find=reports.jobs_of if reports else lambda _: {},
+        buys=buys,
+        replaces=settings.ledger.new,
+        limit=settings.budget.limit,
+        says_limit=says_limit,
+        flow_run=flow_run,
     )
+    run: Run | None = None
+    ended_by: BaseException | None = None
     try:
-        await ledger.check_service(client.base_url)
-        changed = await ledger.read(lambda connection, _: changes.newest(connection))
-        plan = quote.plan if quote else await asyncio.to_thread(last_plan, settings)
-        doubts = await ledger.begin_run(
-            quote.balance if quote else None,
-            find=plan.jobs_of if plan else lambda _: {},
-            buys=buys,
-            replaces=settings.ledger.new,
-        )
-        try:
-            for other in await ledger.others():
-                note(f"another run of this batch is at work: {other.line()}")
-            learned = await ledger.learned(client.base_url)
-            limits = AccountLimits(
-                image_rpm=settings.limits.image_rpm,
-                video_rpm=settings.limits.video_rpm,
-                concurrency=settings.limits.concurrency,
-                remembered=Learned(**learned) if learned else None,
-            )
-            run = Run(
-                settings,
-                bounds,
-                client,
-                ledger,
-                store,
-                limits,
-                Spool(spool),
-                Breaker(settings.stop_after, client.balance, note, client.backoff),
-                Downloads(bounds.downloads),
-                quote,
-                Charges(quote.bound, quote.charged) if quote else None,
-                plan,
-            )
-            run.may_buy.set()
-            run.take_up(*await ledger.adopted(), doubts)
-            if stop:
-                run.halt(stop)
-            async with asyncio.TaskGroup() as background:
-                watching = (_keep_lease(ledger), _watch_lanes(run), _follow_changes(run, changed))
-                watches = [background.create_task(each) for each in watching]
+        for other in await ledger.others():
+            note(f"another run of this batch is at work: {other.line()}")
+        run = await _run(settings, bounds, client, ledger, reports)
+        run.take_over(*await ledger.adopted(), doubts)
+        async with asyncio.TaskGroup() as background:
+            watching = (_keep_lease(ledger), _watch_lanes(run), _follow_changes(run))
+            watches = [background.create_task(each) for each in watching]
+            try:
                 with _listening(run):
                     yield run
+            except BaseException as error:
+                ended_by = error
+                raise
+            finally:
                 for watch in watches:
                     watch.cancel()
-            await ledger.learn(client.base_url, asdict(run.limits.learned()))
-        except (CallsheetError, BaseExceptionGroup) as error:
+        await ledger.learn(client.base_url, asdict(run.limits.learned()))
+    except (CallsheetError, BaseExceptionGroup) as error:
+        if run and run.portions:
             may_have_bought(error)
-            raise
-        finally:
-            with suppress(LedgerError):  # the next run takes over from one that could not leave
-                await ledger.end_run()
+        if ended_by and isinstance(error, BaseExceptionGroup) and error.exceptions == (ended_by,):
+            raise ended_by from None  # as it was, without the group of those that watch beside it
+        raise
     finally:
-        await ledger.close()
+        with suppress(LedgerError):  # the next run takes over from one that could not leave
+            await ledger.end_run()
+
+
+async def _run(settings: Settings, bounds: Bounds, client: Client, ledger: Ledger, plan: Plan | None) -> Run:
+    """A run whose parts are open, at the limit that a person has said last."""
+    learned = await ledger.learned(client.base_url)
+    seen = await ledger.read(lambda connection, _: changes.taken_by(connection, ledger.run_id))
+    said = await ledger.read(changes.said_limit)
+    budget = settings.budget.model_copy(update={"limit": said})
+    settings = settings.model_copy(update={"budget": budget})
+    limits = AccountLimits(
+        image_rpm=settings.limits.image_rpm,
+        video_rpm=settings.limits.video_rpm,
+        concurrency=settings.limits.concurrency,
+        remembered=Learned(**learned) if learned else None,
+    )
+    run = Run(
+        settings,
+        bounds,
+        client,
+        ledger,
+        Store(settings.storage.url, endpoint_url=settings.storage.endpoint_url),
+        limits,
+        Spool(work_folder(settings) / "spool"),
+        Breaker(settings.stop_after, client.balance, WATCHER.get().note, client.backoff),
+        plan,
+        seen=seen,
+    )
+    run.may_buy.set()
+    return run
 
 
 def may_have_bought(error: BaseException) -> None:
@@ -350,14 +425,18 @@ async def _keep_lease(ledger: Ledger) -> None:
         await ledger.renew()
 
 
-async def _follow_changes(run: Run, seen: int) -> None:
-    """Takes over what persons change while the run is at work."""
+async def _follow_changes(run: Run) -> None:
+    """Takes over what persons change while the run is at work, and says so in the ledger."""
     while True:
         await asyncio.sleep(run.bounds.changes)
-        for change in await run.ledger.read(partial(changes.since, number=seen)):
+        new = await run.ledger.read(partial(changes.since, number=run.seen))
+        for change in new:
             run.change(change.setting, change.value)
-            WATCHER.get().note(change.line())
-            seen = change.number
+            if change.run_id != run.ledger.run_id:
+                WATCHER.get().note(change.line())
+            run.seen = change.number
+        if new:
+            await run.ledger.goes_by(run.seen)
 
 
 async def _watch_lanes(run: Run) -> None:
@@ -390,6 +469,7 @@ def _listening(run: Run) -> Iterator[None]:
         if timers:
             end(number)
         else:
+            run.signalled = True
             run.interrupt(f"stopped by {number.name}")
             later, grace = asyncio.get_running_loop().call_later, run.bounds.grace
             timers.extend((later(grace, run.end), later(grace + run.bounds.closing, end, number)))

@@ -39,7 +39,8 @@ async def change_batch(
         values = {**values, PAUSED: buying == "pause"}
     if not values:
         raise ConfigError("there is nothing to change", hint="Fill in changes, or choose for the buying.")
-    runs = await change(settings, values, name or "somebody in the Prefect UI")
+    changed = await change(settings, values, name or "somebody in the Prefect UI")
     what = ", ".join(in_words(setting, value) for setting, value in values.items())
     await artifacts.name_run(settings.batch, what)
-    return Completed(message=f"{counted(len(runs), 'run')} of {settings.batch}: {what}", data=None)
+    said = "; ".join(filter(None, [what, changed.bound_in_words()]))
+    return Completed(message=f"{counted(len(changed.runs), 'run')} of {settings.batch}: {said}", data=None)

@@ -60,12 +60,28 @@ async def generate(
     if this is None or this.deployment_id is None:
         raise ConfigError("only a run of a deployment has a crew", hint="Start it in the Prefect UI.")
     others: list[UUID] = []
+    buys_again = settings.review.buy_again
+    has_waited = False
+
+    async def start(run: Run) -> None:
+        """The others begin with the first portion that is no pilot."""
+        if run.quote and run.quote.to_buy and not (run.stop or run.quote.is_pilot or others or has_waited):
+            await _start(others, this, run.quote, size)
+
+    async def waited(run: Run) -> bool:
+        """Waits for the others once. What they have left, and what is rejected, this run buys alone."""
+        nonlocal has_waited
+        if has_waited or not (others or buys_again):
+            return False
+        await _ended(others)
+        has_waited = True
+        review = run.settings.review.model_copy(update={"buy_again": buys_again})
+        run.settings = run.settings.model_copy(update={"review": review})
+        return True
 
     @asynccontextmanager
     async def beside(run: Run) -> AsyncIterator[None]:
         async with STEPS.beside(run):
-            if run.quote and run.quote.to_buy and not run.stop and not run.quote.is_pilot:
-                await _start(others, this, run.quote, size)
             ending = asyncio.create_task(_end_when_pressed(others))
             try:
                 yield
@@ -74,17 +90,9 @@ async def generate(
 
     review = settings.review.model_copy(update={"buy_again": False})
     plain = settings.model_copy(update={"review": review})
+    steps = replace(STEPS, beside=beside, before=start, after=waited)
     try:
-        first = await batch.generate(plain, approved=approved, steps=replace(STEPS, beside=beside))
-        if first.stop_reason or not (others or settings.review.buy_again):
-            return first
-        await _ended(others)
-        last = await batch.generate(settings, approved=approved, steps=STEPS)
-        return replace(
-            last,
-            submissions=first.submissions + last.submissions,
-            rate_limited=first.rate_limited + last.rate_limited,
-        )
+        return await batch.generate(plain, approved=approved, steps=steps)
     finally:
         with anyio.CancelScope(shield=True), anyio.move_on_after(_PATIENCE):
             for run in others:

@@ -58,9 +58,7 @@ async def generate_batch(
     if crew and crew > 1:
         summary = await crews.generate(settings, crew, choice, approved=approved, plan=plan)
     else:
-        summary = await batch.generate(
-            settings, approved=approved or plan is not None, choice=choice, plan=plan, steps=STEPS
-        )
+        summary = await batch.generate(settings, approved=approved, choice=choice, plan=plan, steps=STEPS)
     await ask_to_go_on(settings, choice, summary)
     return final_state(summary)
 

@@ -16,6 +16,7 @@ from callsheet.config.form import (
     ServiceForm,
     load_form,
 )
+from callsheet.ledger.ledger import Ledger
 from callsheet.pricing.choice import Choice
 from flows.names import batch_flow, begin
 from tasks.approve import show
@@ -47,6 +48,7 @@ async def quote_batch(
     await begin(settings)
     async with await connect(settings) as client:
         rows = await read(settings)
-        plan = await price(rows, settings, client)
-        quote = await show(plan, settings, client, Choice(first, tuple(only)))
+        async with await Ledger.open(settings.ledger.url, settings.batch) as ledger:
+            plan = await price(rows, settings, client, ledger)
+            quote = await show(plan, settings, client, ledger, Choice(first, tuple(only)))
     return Completed(message=quote.line(), data=quote)

@@ -4,12 +4,18 @@ from callsheet.steps.batch import Steps
 from tasks.approve import approve, show
 from tasks.download import download
 from tasks.poll import poll
-from tasks.pressed import heeding
+from tasks.pressed import flow_run, heeding
 from tasks.price import price
 from tasks.read import read
 from tasks.record import record
 from tasks.service_block import connect
 from tasks.submit import submit
+
+
+def _flow_run() -> str | None:
+    run = flow_run()
+    return str(run.id) if run else None
+
 
 STEPS = Steps(
     connect=connect,
@@ -22,4 +28,5 @@ STEPS = Steps(
     download=download,
     record=record,
     beside=heeding,
+    flow_run=_flow_run,
 )

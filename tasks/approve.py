@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from callsheet.config.settings import Settings
 from callsheet.errors import CallsheetError, Stop
-from callsheet.ledger import approvals
+from callsheet.ledger import approvals, changes
 from callsheet.ledger.approvals import Question
 from callsheet.ledger.ledger import Ledger
 from callsheet.pricing import approval
@@ -16,6 +16,7 @@ from callsheet.pricing.plan import Plan, last_plan
 from callsheet.pricing.quote import Quote, quote_plan
 from callsheet.report.summary import Summary
 from callsheet.service.client import Client
+from callsheet.session import Run
 from callsheet.steps import approve as library
 from callsheet.watch import Asked
 from tasks import artifacts, suspend
@@ -23,23 +24,23 @@ from tasks.pressed import Pressed, pressed
 from tasks.service_block import connect
 
 
-async def show(plan: Plan, settings: Settings, client: Client, choice: Choice = ALL) -> Quote:
+async def show(plan: Plan, settings: Settings, client: Client, ledger: Ledger, choice: Choice = ALL) -> Quote:
     """Makes the quote (`steps/approve.py`), and shows it as an artifact and as the run's name."""
-    quote = await library.show(plan, settings, client, choice)
+    quote = await library.show(plan, settings, client, ledger, choice)
     await artifacts.show_quote(quote)
     return quote
 
 
 async def approve(
-    quote: Quote, settings: Settings, approved: bool, *, pilot: Summary | None = None
+    run: Run, quote: Quote, approved: bool, *, pilot: bool = False, plan: str | None = None
 ) -> tuple[Quote, Stop | None]:
     """Asks a person in the UI (`steps/approve.py`).
 
     Raises:
         Pause: (Prefect's) the run waits for a person; it begins again with the answer.
     """
-    ui = suspend.UI.of_this_run(settings)
-    return await library.approve(quote, settings, approved, pilot=pilot, ui=ui)
+    ui = suspend.UI.of_this_run(run.settings)
+    return await library.approve(run, quote, approved, pilot=pilot, plan=plan, ui=ui)
 
 
 async def ask_to_go_on(settings: Settings, choice: Choice, summary: Summary) -> None:
@@ -53,16 +54,17 @@ async def ask_to_go_on(settings: Settings, choice: Choice, summary: Summary) -> 
     if await pressed() is not Pressed.SUSPEND or (plan := last_plan(settings)) is None:
         return
     ui = suspend.UI.of_this_run(settings)
-    try:
-        async with await connect(settings) as client:
-            left = await quote_plan(plan, settings, client, choice)
-    except CallsheetError:  # then Resume asks nothing
-        return
-    if not left.to_buy:
-        return
-    left = left.with_limit(library.limit_set(left, ui))  # another one that was set before
-    question = approval.question_about(left, Question.QUOTE, ui.flow_run if ui else None)
     async with await Ledger.open(settings.ledger.url, settings.batch) as ledger:
+        try:
+            async with await connect(settings) as client:
+                left = await quote_plan(plan, settings, client, ledger, choice)
+        except CallsheetError:  # then Resume asks nothing
+            return
+        if not left.to_buy:
+            return
+        # By the newest word: a person may have set another limit than the config's.
+        left = left.with_limit(await ledger.read(changes.said_limit))
+        question = approval.question_about(left, Question.QUOTE, ui.flow_run if ui else None)
         await ledger.write(approvals.ask, question)
     shown = artifacts.question_in_markdown(Asked(Question.QUOTE, left, "the run was suspended"))
     await suspend.stay(summary.line(), question, shown)

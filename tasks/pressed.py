@@ -69,9 +69,9 @@ async def pressed() -> Pressed | None:
     return Pressed.RESUME if is_resumed else None
 
 
-async def until_pressed() -> Pressed:
-    """Looks again and again; returns what was pressed."""
-    while not (what := await pressed()):  # noqa: ASYNC110 - the server says it to nobody who does not ask
+async def until_pressed(run: Run | None = None) -> Pressed:
+    """Looks again and again; returns what was pressed. While `run` asks in the UI, it suspends itself."""
+    while not (what := await pressed()) or (run and run.asking):  # noqa: ASYNC110 - nobody is told
         await asyncio.sleep(LOOK)
     return what
 
@@ -87,7 +87,7 @@ async def heeding(run: Run) -> AsyncIterator[None]:
     """Within it, what is pressed ends `run` politely; what was pressed before, before it sends anything."""
 
     async def look() -> None:
-        _interrupt(run, await until_pressed())
+        _interrupt(run, await until_pressed(run))
 
     with anyio.move_on_after(LOOK):  # a server that does not answer holds nothing up
         await heed(run)

@@ -55,12 +55,12 @@ def _change(settings: BatchSettings, values: Mapping[str, Any], json: bool) -> N
     from callsheet.ledger.changes import in_words
     from callsheet.steps.change import change
 
-    runs = asyncio.run(change(settings, values))
+    done = asyncio.run(change(settings, values))
     if json:
-        print_json(
-            {"batch": settings.batch, "changed": dict(values), "runs": [run.as_json() for run in runs]}
-        )
+        runs = [run.as_json() for run in done.runs]
+        print_json({"batch": settings.batch, "changed": dict(values), "runs": runs})
         return
     out.print(f"[bold]{safe(settings.batch)}[/]")
     print_facts(out, [("Changed", in_words(name, value)) for name, value in values.items()])
-    print_facts(out, [("At work", run.line()) for run in runs])
+    print_facts(out, [("Bound", done.bound_in_words())])
+    print_facts(out, [("At work", run.line()) for run in done.runs])

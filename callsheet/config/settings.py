@@ -198,8 +198,8 @@ class Budget(Section):
     """What may be spent, in US dollars."""
 
     limit: Dollars | None = None
-    """The most that the batch may cost: what is spent, in flight and in doubt. Null: no limit but what is
-    quoted."""
+    """The most that the batch may cost: what is spent, in flight and in doubt. Of several runs of the batch
+    the newest word counts. Null: no limit but what is quoted."""
 
     per_day: Dollars | None = None
     """The most that all batches of the ledger together may cost in one UTC day. Null: no limit."""
@@ -209,9 +209,10 @@ class Budget(Section):
     goes on with cheaper ones; `refuse` buys nothing unless all jobs fit."""
 
     approve_above: Dollars | None = None
-    """A person must approve, before anything is bought, a quote above this amount, and any quote whose rates
-    are not those at which the batch last bought or was approved. What is refused or not answered is asked
-    again by the next run. Null: nobody is asked, unless the service charges more than was quoted."""
+    """A person must approve, before anything is bought, what may come to more than this amount (`at_most` of
+    the quote), and any quote whose rates are not those at which the batch last bought or was approved. What
+    is refused or not answered is asked again by the next run; what is approved and not bought yet is not.
+    Null: nobody is asked, unless the service charges more than was quoted."""
 
     approve_within: Annotated[Seconds, Field(ge=10)] = 86_400.0
     """Seconds for which a run of a deployment waits in the Prefect UI for a person; then it is cancelled."""

@@ -1,6 +1,6 @@
-"""The walls of the budget, exact with any number of runs, and the reservation of jobs for a run.
+"""The reservation of jobs for a run: those that its policy buys, that no run has reserved, and that fit.
 
-A run reserves the jobs that its policy buys, that no run has reserved, and that fit the budget.
+Exact with any number of runs.
 """
 
 from __future__ import annotations
@@ -9,66 +9,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
-from enum import StrEnum
 from typing import Any
 
 import sqlalchemy as sa
 
-from callsheet.ledger import leases, queries, running_totals, services, writing
+from callsheet.ledger import leases, queries, services, writing
+from callsheet.ledger.budget import Room, SpendingLimit, Wall
 from callsheet.ledger.policy import NOT_CHARGED, Policy, to_buy
 from callsheet.ledger.tables import attempts
 from callsheet.ledger.writing import Values
 from callsheet.records import Attempt, Job, State, canonical
-
-
-class Wall(StrEnum):
-    """A limit of the budget that a job does not fit."""
-
-    BATCH = "batch"
-    """What the batch may spend."""
-
-    DAY = "day"
-    """What the whole ledger may spend in a UTC day."""
-
-
-@dataclass(frozen=True, slots=True)
-class SpendingLimit:
-    """The walls of a batch, in dollars.
-
-    Attributes:
-        limit: what the batch may spend: spent, reserved, in flight and in doubt.
-        per_day: what all batches of the ledger together may spend in a UTC day, by the database's clock
-            (`leases.time_by_database`). A job counts for the day on which it is sent; until then for today.
-    """
-
-    batch: str
-    limit: Decimal
-    per_day: Decimal | None = None
-
-
-class Room:
-    """What is left within each wall at a moment, in dollars; until the transaction ends, this stays true.
-
-    `reserved`: reservations count too; in the wall of a day, those of runs at work alone. A job that is about
-    to be sent is looked at without the other reservations: each of them is looked at in its turn.
-    """
-
-    def __init__(
-        self, connection: sa.Connection, budget: SpendingLimit, at: datetime, *, reserved: bool
-    ) -> None:
-        exposure = running_totals.exposure(connection, budget.batch, reserved=reserved)
-        self._left = {Wall.BATCH: budget.limit - exposure}
-        if budget.per_day is not None:
-            used = leases.used_today if reserved else running_totals.sent_since
-            self._left[Wall.DAY] = budget.per_day - used(connection, at)
-
-    def take(self, amount: Decimal) -> Wall | None:
-        """Takes an amount, in dollars; or returns the first wall that it does not fit."""
-        for wall, left in self._left.items():
-            if amount > left:
-                return wall
-        self._left = {wall: left - amount for wall, left in self._left.items()}
-        return None
 
 
 @dataclass(slots=True)
@@ -78,7 +28,7 @@ class Reservation:
     Attributes:
         reserved: in their order.
         left: the first job that does not fit and all after it; with `skip` all that do not fit.
-        wall: which limit the first of them does not fit; None where none is left.
+        wall: which one the first of them does not fit; None where none is left.
     """
 
     reserved: list[tuple[Job, Attempt]] = field(default_factory=list)
@@ -107,7 +57,7 @@ def reserve(
     if policy.reuse:
         others = services.elsewhere(connection, service)
         stored = queries.reusable(connection, budget.batch, jobs, without=others)
-    entries = _Entries(budget.batch, run_id)
+    entries = _Entries(budget.batch, run_id, budget.approval)
     result = Reservation()
     for position, job in enumerate(jobs):
         last = newest.get(job.key)
@@ -155,8 +105,9 @@ def _newest(connection: sa.Connection, jobs: Sequence[Job], policy: Policy) -> d
 class _Entries:
     """The attempts that one reservation writes: each statement is carried out once for all of them."""
 
-    def __init__(self, batch: str, run_id: str) -> None:
+    def __init__(self, batch: str, run_id: str, approval: str = "") -> None:
         self._owner = {"batch": batch, "run_id": run_id, "state": State.PLANNED}
+        self._approval = approval
         self._changes: list[tuple[Values, Values]] = []
         self._new: list[Values] = []
 
@@ -165,7 +116,9 @@ class _Entries:
 
         A planned attempt was never sent, so it gets today's price.
         """
-        values = _row(job) | self._owner | (more or {})
+        # A job without a price is held to nothing: what it costs counts for no approval.
+        approval = {"approval": self._approval if job.price else ""}
+        values = _row(job) | self._owner | approval | (more or {})
         number = 1 if last is None else last["attempt"]
         if last is not None and last["state"] == State.PLANNED:
             self._changes.append((last, values))

@@ -47,11 +47,13 @@ def enter(
     balance: Decimal | None,
     spent: Decimal,
     lease: float,
+    flow_run: str | None = None,
 ) -> None:
     """Enters a run of a batch, which counts as alive for `lease` seconds.
 
     `balance`: what the workspace had just before, in dollars; None where that is not known.
     `spent`: what the ledger has spent at the run's service, in dollars.
+    `flow_run`: its id in Prefect, where it is one.
     """
     now = time_by_database(connection)
     _open_here.add(run_id)
@@ -66,6 +68,7 @@ def enter(
         lease_until=now + timedelta(seconds=lease),
         balance_at_start=balance,
         spent_at_start=spent,
+        flow_run=flow_run,
     )
     connection.execute(run)
 
@@ -73,6 +76,12 @@ def enter(
 def known(connection: sa.Connection, batch: str) -> set[str]:
     """Every run of the batch in this ledger, alive or not."""
     return set(connection.scalars(sa.select(runs.c.id).where(runs.c.batch == batch)))
+
+
+def has_begun(connection: sa.Connection, batch: str, flow_run: str) -> bool:
+    """Whether a flow run of Prefect has begun with the batch before: it was suspended, and goes on."""
+    begun = sa.exists().where(runs.c.batch == batch, runs.c.flow_run == flow_run)
+    return bool(connection.scalar(sa.select(begun)))
 
 
 def alive(connection: sa.Connection, batch: str | None = None) -> list[Any]:

@@ -21,6 +21,7 @@ import sqlalchemy as sa
 
 from callsheet.errors import LedgerError, LedgerUnavailable
 from callsheet.ledger import (
+    changes,
     claims,
     databases,
     journal,
@@ -32,7 +33,8 @@ from callsheet.ledger import (
     transitions,
     writing,
 )
-from callsheet.ledger.claims import Reservation, SpendingLimit, Wall
+from callsheet.ledger.budget import SpendingLimit, Wall
+from callsheet.ledger.claims import Reservation
 from callsheet.ledger.databases import BUSY, explained, open_engine
 from callsheet.ledger.group_commit import GroupCommit, explain_values
 from callsheet.ledger.journal import Journal, PaidAnswer
@@ -125,6 +127,9 @@ class Ledger:
         find: Callable[[Collection[str]], Mapping[str, Job]] = lambda _: {},
         buys: bool = True,
         replaces: bool = False,
+        limit: Decimal | None = None,
+        says_limit: bool = False,
+        flow_run: str | None = None,
     ) -> list[Attempt]:
         """Enters this run, and takes over what dead runs of the batch left.
 
@@ -133,6 +138,7 @@ class Ledger:
             find: the jobs of the plan that have these keys, by key: for answers that only journals have.
             buys: whether the run is about to buy.
             replaces: whether this ledger takes the place of others.
+            limit, says_limit, flow_run: as in `takeover.Owner`.
 
         Returns:
             What dead runs were submitting, and is in doubt from now on.
@@ -147,7 +153,15 @@ class Ledger:
         journals = await asyncio.to_thread(journal.left_in, self._journal.folder)
         keys = {answer.attempt.job_key for left in journals for answer in left.answers}
         jobs = await asyncio.to_thread(find, keys) if keys else {}
-        owner = replace(self._owner, jobs=jobs, buys=buys, replaces=replaces)
+        owner = replace(
+            self._owner,
+            jobs=jobs,
+            buys=buys,
+            replaces=replaces,
+            limit=limit,
+            says_limit=says_limit,
+            flow_run=flow_run,
+        )
         recovered = await self._commits.write_one("begin_run", takeover.begin_run, owner, balance, journals)
         self._commits.lease_until = lease_until
         return await self._recovered(recovered)
@@ -345,6 +359,10 @@ class Ledger:
         Returns what that returns, when it is durable, and raises its errors.
         """
         return await self._commits.write_one(operation.__name__, operation, self.batch, *args, **kwargs)
+
+    async def goes_by(self, number: int) -> None:
+        """This run goes by all changes up to this one."""
+        await self._commits.write_one("goes_by", changes.goes_by, self.run_id, number)
 
     async def read(self, query: Callable[[sa.Connection, str], T]) -> T:
         """Runs a query of `queries.py` on this batch, in one consistent view."""

@@ -8,16 +8,14 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from datetime import datetime
-from decimal import Decimal
 from typing import Any
 
 import polars as pl
 import sqlalchemy as sa
 
 from callsheet.ledger import frames
-from callsheet.ledger.policy import DELIVERED, Policy, to_buy
-from callsheet.ledger.tables import Money, attempts, media
+from callsheet.ledger.policy import Policy, to_buy
+from callsheet.ledger.tables import attempts, media
 from callsheet.records import Attempt, CostSource, Doubt, File, Job, Media, ModelType, State
 
 _KEYS = 5_000  # that one statement names
@@ -144,32 +142,6 @@ def doubt_of(row: Any) -> Doubt:
         generation_id=row.generation_id,
         state=State(row.state),
     )
-
-
-def last_charges(connection: sa.Connection, batch: str, count: int) -> list[sa.Row[Any]]:
-    """`row_id`, `sample`, `model`, `quoted` and `cost` of the jobs of the batch that were sent last, of those
-    that had a price and were charged; the newest first.
-    """
-    names = ("row_id", "sample", "model", "quoted", "cost")
-    query = sa.select(*(attempts.c[name] for name in names)).where(_is_charged(batch))
-    return list(connection.execute(query.order_by(attempts.c.submitted_at.desc()).limit(count)))
-
-
-def dearest_charges(
-    connection: sa.Connection, batch: str, before: datetime
-) -> dict[tuple[str, Decimal], Decimal]:
-    """The most that jobs sent before a moment were charged above their quote, by model and quote."""
-    dearer = sa.and_(attempts.c.cost > attempts.c.quoted, attempts.c.submitted_at < before)
-    key = (attempts.c.model, attempts.c.quoted)
-    most = sa.func.max(attempts.c.cost, type_=Money)
-    query = sa.select(*key, most).where(_is_charged(batch), dearer).group_by(*key)
-    return {(model, quoted): cost for model, quoted, cost in connection.execute(query)}
-
-
-def _is_charged(batch: str) -> sa.ColumnElement[bool]:
-    by_service = sa.and_(attempts.c.state.in_(DELIVERED), attempts.c.reused_key.is_(None))
-    known = sa.and_(attempts.c.quoted.is_not(None), attempts.c.cost.is_not(None))
-    return sa.and_(attempts.c.batch == batch, by_service, known)
 
 
 def asked_for(connection: sa.Connection, keys: Sequence[str]) -> dict[str, tuple[dict[str, Any], Any]]:

@@ -1,7 +1,7 @@
 """What batches and days have cost so far: running totals, which cost the same for ten jobs and for a million.
 
-A row of the table `totals` has the money of one batch and day. `writing.py` changes it in the transaction
-that changes an attempt; here it is only read, and checked (`differences`).
+A row of the table `totals` has the money of one batch, day and approval. `writing.py` changes it in the
+transaction that changes an attempt; here it is only read, and checked (`differences`).
 """
 
 from __future__ import annotations
@@ -51,6 +51,12 @@ def exposure(connection: sa.Connection, batch: str, *, reserved: bool) -> Decima
     return _sum(connection, counted, totals.c.batch == batch)
 
 
+def exposure_by(connection: sa.Connection, approval: str, *, reserved: bool) -> Decimal:
+    """The same of what is bought by an approval."""
+    counted = _SENT + totals.c.reserved if reserved else _SENT
+    return _sum(connection, counted, totals.c.approval == approval)
+
+
 def sent_since(connection: sa.Connection, day: datetime) -> Decimal:
     """What was sent since the UTC day of a moment began, over the whole ledger, in dollars.
 
@@ -69,7 +75,7 @@ def differences(connection: sa.Connection, batch: str | None = None) -> list[str
     wrong: set[tuple[Any, ...]] = set()
     for query in (sa.select(totals), _sums()):
         wanted = query if batch is None else query.where(query.selected_columns.batch == batch)
-        wrong ^= {tuple(row) for row in connection.execute(wanted) if any(row[2:])}
+        wrong ^= {tuple(row) for row in connection.execute(wanted) if any(row[3:])}
     return sorted({row[0] for row in wrong})
 
 
@@ -86,7 +92,8 @@ def _sums() -> sa.Select[Any]:
         "spent": attempts.c.cost,
     }
     summed_up = (total(amount).label(name) for name, amount in amounts.items())
-    return sa.select(attempts.c.batch, day.label("day"), *summed_up).group_by(attempts.c.batch, sa.text("2"))
+    by = (attempts.c.batch, day.label("day"), attempts.c.approval)
+    return sa.select(*by, *summed_up).group_by(attempts.c.batch, sa.text("2"), attempts.c.approval)
 
 
 def _sum(

@@ -14,7 +14,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Dialect
 
-SCHEMA_VERSION = 13
+SCHEMA_VERSION = 14
 _MICRO = Decimal(1_000_000)
 
 
@@ -86,6 +86,9 @@ runs = sa.Table(
     # began.
     sa.Column("balance_at_start", Money),
     sa.Column("spent_at_start", Money),
+    sa.Column("flow_run", sa.Text),  # its id in Prefect, where it is one
+    sa.Column("approval", sa.String(32)),  # what it buys by now
+    sa.Column("taken", sa.BigInteger, nullable=False, default=0),  # the last of `changes` that it goes by
 )
 
 # A row for every attempt at a job; the job's state is that of its newest attempt, the one not superseded.
@@ -97,6 +100,7 @@ attempts = sa.Table(
     sa.Column("superseded", sa.Boolean, nullable=False, default=False),
     sa.Column("batch", sa.Text, nullable=False),
     sa.Column("run_id", sa.String(36)),
+    sa.Column("approval", sa.String(32), nullable=False, default=""),  # by which it is bought; empty: by none
     sa.Column("state", sa.String(16), nullable=False),
     sa.Column("row_id", sa.Text, nullable=False),
     sa.Column("sample", sa.Integer, nullable=False),
@@ -161,12 +165,13 @@ AMOUNTS = ("quoted", "reserved", "in_flight", "in_doubt", "spent")
 that are reserved, in flight or in doubt; and the costs of the others.
 """
 
-# What the attempts of a batch come to that were sent on one day (`writing.py` keeps it).
+# What the attempts of a batch come to that were sent on one day by one approval (`writing.py` keeps it).
 totals = sa.Table(
     "totals",
     metadata,
     sa.Column("batch", sa.Text, primary_key=True),
     sa.Column("day", sa.String(10), primary_key=True),  # the UTC day of submission; empty before it
+    sa.Column("approval", sa.String(32), primary_key=True),
     *(sa.Column(name, Money, nullable=False) for name in AMOUNTS),
 )
 
@@ -193,7 +198,8 @@ settlements = sa.Table(
     sa.Column("why", sa.Text),
 )
 
-# A row for every time that a run has asked a person whether to buy, with the answer.
+# A row for every time that a run has asked a person whether to buy, with the answer; and for what a run was
+# about to buy where nobody had to be asked.
 approvals = sa.Table(
     "approvals",
     metadata,
@@ -206,6 +212,9 @@ approvals = sa.Table(
     sa.Column("quoted", Money, nullable=False),
     sa.Column("at_most", Money, nullable=False),  # what a run may spend by it
     sa.Column("rates", sa.JSON, nullable=False),
+    # The charges above their quotes that the question has named: of each the model, the quote and the charge.
+    sa.Column("charges", sa.JSON, nullable=False, default=list),
+    sa.Column("part", sa.Text, nullable=False, default=""),  # of the plan, in words; empty: all of it
     sa.Column("asked_at", Moment, nullable=False),
     sa.Column("flow_run", sa.Text),
     # Empty while nobody has answered.
@@ -247,7 +256,20 @@ checks = sa.Table(
     sa.Column("checked_at", Moment, nullable=False),
 )
 
-# What persons have changed for the runs of a batch that were at work, in order.
+# What a batch was charged lately next to its quotes (`charges.py` keeps it).
+charges = sa.Table(
+    "charges",
+    metadata,
+    sa.Column("batch", sa.Text, primary_key=True),
+    sa.Column("last", sa.JSON, nullable=False),  # the last ones, as `charges.Charge`
+    # The dearest of each model and quote: of those that nobody has accepted, and of those that a person has.
+    sa.Column("dearer", sa.JSON, nullable=False),
+    sa.Column("accepted", sa.JSON, nullable=False),
+    sa.Column("above", Money, nullable=False),  # by how much what nobody has accepted is above the quotes
+)
+
+# What persons have changed for the runs of a batch that were at work, in order; and each limit that the
+# config of a run, or the answer to its question, has said anew.
 changes = sa.Table(
     "changes",
     metadata,
@@ -255,6 +277,7 @@ changes = sa.Table(
     sa.Column("batch", sa.Text, nullable=False, index=True),
     sa.Column("setting", sa.Text, nullable=False),  # by its dotted name, or `changes.PAUSED`
     sa.Column("value", sa.JSON),
+    sa.Column("run_id", sa.String(36)),  # whose config or question has said it; empty: it was changed for all
     sa.Column("changed_by", sa.Text, nullable=False),
     sa.Column("changed_at", Moment, nullable=False),
 )

@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 
 from callsheet.errors import CallsheetError, UnknownAnswers
-from callsheet.ledger import claims, leases, queries, running_totals, services, transitions
+from callsheet.ledger import changes, claims, leases, queries, running_totals, services, transitions
+from callsheet.ledger.doubts import login
 from callsheet.ledger.group_commit import explain_values
 from callsheet.ledger.journal import Left, PaidAnswer
 from callsheet.ledger.policy import CHARGED, NOT_CHARGED
@@ -46,6 +47,9 @@ class Owner:
         jobs: by key, the jobs of its plan that journals have answers for.
         buys: it is about to buy.
         replaces: its ledger takes the place of others (`ledger.new`), so what they left is its own, too.
+        limit: what its config says that the batch may spend, in dollars; None for no limit.
+        says_limit: it says that now. A flow run that was suspended has said it when it began.
+        flow_run: its id in Prefect, where it is one.
     """
 
     run_id: str
@@ -56,6 +60,9 @@ class Owner:
     jobs: Mapping[str, Job] = field(default_factory=dict)
     buys: bool = False
     replaces: bool = False
+    limit: Decimal | None = None
+    says_limit: bool = False
+    flow_run: str | None = None
 
 
 class Recovered(NamedTuple):
@@ -88,7 +95,20 @@ def begin_run(
     """
     elsewhere = services.elsewhere(connection, owner.service) if owner.service else ()
     spent = running_totals.spent(connection, without=elsewhere)
-    leases.enter(connection, owner.run_id, owner.batch, balance=balance, spent=spent, lease=owner.lease)
+    goes_on = owner.flow_run is not None and leases.has_begun(connection, owner.batch, owner.flow_run)
+    leases.enter(
+        connection,
+        owner.run_id,
+        owner.batch,
+        balance=balance,
+        spent=spent,
+        lease=owner.lease,
+        flow_run=owner.flow_run,
+    )
+    if owner.says_limit and not goes_on:
+        by = f"{login()} (config)"
+        changes.says_limit(connection, owner.batch, owner.limit, by, owner.run_id)
+    changes.goes_by(connection, owner.run_id, changes.newest(connection))
     return _take_over(connection, owner, journals)
 
 

@@ -16,8 +16,9 @@ from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
-from callsheet.ledger import approvals, media, services, writing
-from callsheet.ledger.claims import Room, SpendingLimit, Wall
+from callsheet.ledger import approvals, charges, media, services, writing
+from callsheet.ledger.budget import Room, SpendingLimit, Wall
+from callsheet.ledger.charges import Charge
 from callsheet.ledger.journal import PaidAnswer
 from callsheet.ledger.policy import CHARGED, NOT_CHARGED, UNKNOWN_STATUS
 from callsheet.ledger.tables import attempts
@@ -99,8 +100,10 @@ def answered(
     own = [answer for index, answer in enumerate(answers) if index not in same]
     to = State.GENERATED if answers[0].usage else State.PENDING
     made = move(connection, run_id, to, [(answer.attempt, _of_answer(answer)) for answer in own])
+    new = [answer for answer in own if key_of(answer.attempt) not in made]
+    _count_charges(connection, new)
     files = media.known(connection, [answer for answer in own if key_of(answer.attempt) in made])
-    files |= media.enter(connection, [answer for answer in own if key_of(answer.attempt) not in made])
+    files |= media.enter(connection, new)
     keys = [key_of(answer.attempt) for answer in answers]
     return [same[index] if index in same else files.get(key, []) for index, key in enumerate(keys)]
 
@@ -119,7 +122,20 @@ def recover(connection: sa.Connection, run_id: str, answer: PaidAnswer, submitte
         return
     state = State.GENERATED if answer.usage else State.PENDING
     writing.change(connection, [(row, taken_over | {"state": state} | _of_answer(answer))])
+    _count_charges(connection, [answer])
     media.enter(connection, [answer])
+
+
+def _count_charges(connection: sa.Connection, answers: Sequence[PaidAnswer]) -> None:
+    """Counts what jobs with a price were charged, next to their quotes."""
+    new = []
+    for answer in answers:
+        attempt = answer.attempt
+        cost = answer.usage.cost(attempt.quoted)[0] if answer.usage else None
+        if attempt.quoted is not None and cost is not None:
+            new.append(Charge(attempt.row_id, attempt.sample, attempt.model, attempt.quoted, cost))
+    if new:
+        charges.charged(connection, answers[0].batch, new)
 
 
 def _same_ids(connection: sa.Connection, answers: Sequence[PaidAnswer]) -> dict[int, SameGeneration]:

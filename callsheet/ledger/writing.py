@@ -48,7 +48,11 @@ _UPDATE = attempts.update().where(_THE_ATTEMPT)
 _DELETE = attempts.delete().where(_THE_ATTEMPT)
 _ADD = (
     totals.update()
-    .where(totals.c.batch == sa.bindparam("the_batch"), totals.c.day == sa.bindparam("the_day"))
+    .where(
+        totals.c.batch == sa.bindparam("the_batch"),
+        totals.c.day == sa.bindparam("the_day"),
+        totals.c.approval == sa.bindparam("the_approval"),
+    )
     .values(
         {name: totals.c[name] + sa.bindparam(f"more_{name}", type_=totals.c[name].type) for name in AMOUNTS}
     )
@@ -72,7 +76,7 @@ def found(connection: sa.Connection, keys: Sequence[str]) -> dict[Key, Values]:
 
 def enter(connection: sa.Connection, rows: Sequence[Values]) -> None:
     """Enters new attempts."""
-    rows = [{"superseded": False, **row} for row in rows]
+    rows = [{"superseded": False, "approval": "", **row} for row in rows]
     for alike in _by_columns(rows):
         connection.execute(attempts.insert(), alike)
     _count(connection, (({}, row) for row in rows))
@@ -176,21 +180,22 @@ def _by_columns(rows: Sequence[Values]) -> Iterable[list[Values]]:
 
 def _count(connection: sa.Connection, changes: Iterable[tuple[Values, Values]]) -> None:
     """Adds to the totals by how much attempts count more than before; one that is not there is empty."""
-    differences: defaultdict[tuple[str, str], dict[str, Decimal]] = defaultdict(
+    differences: defaultdict[tuple[str, str, str], dict[str, Decimal]] = defaultdict(
         lambda: dict.fromkeys(AMOUNTS, Decimal(0))
     )
     for before, after in changes:
         for attempt, sign in ((before, -1), (after, 1)):
             if attempt:
-                counted = differences[attempt["batch"], _day(attempt)]
+                counted = differences[attempt["batch"], _day(attempt), attempt["approval"]]
                 for name, amount in _amounts(attempt):
                     counted[name] += sign * amount
-    for (batch, day), more in differences.items():
+    for (batch, day, approval), more in differences.items():
         if not any(more.values()):
             continue
         added = {f"more_{name}": amount for name, amount in more.items()}
-        if connection.execute(_ADD, {"the_batch": batch, "the_day": day, **added}).rowcount == 0:
-            connection.execute(totals.insert().values(batch=batch, day=day, **more))
+        which = {"the_batch": batch, "the_day": day, "the_approval": approval}
+        if connection.execute(_ADD, which | added).rowcount == 0:
+            connection.execute(totals.insert().values(batch=batch, day=day, approval=approval, **more))
 
 
 def _day(attempt: Values) -> str:

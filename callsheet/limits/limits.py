@@ -182,6 +182,11 @@ class AccountLimits:
         self.lanes.given_up += 1
         self.release()
 
+    def take_back(self, n: int) -> None:
+        """Polls `n` videos again that were given up: their lanes are this run's."""
+        self.lanes.given_up -= n
+        self.lanes.in_use += n
+
     def allow(self, image_rpm: int | None, video_rpm: int | None, concurrency: int | None) -> None:
         """Other limits of this run's own, from now on; None for none."""
         self.paces[ModelType.IMAGE].cap, self.paces[ModelType.VIDEO].cap = image_rpm, video_rpm

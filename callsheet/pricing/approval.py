@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 
 from callsheet.errors import ApprovalNeeded, BudgetReached, PriceChanged, Stop
-from callsheet.ledger.approvals import Approval, Question
-from callsheet.limits.charges import APPROVE, in_words
+from callsheet.ledger.approvals import PILOT, Approval, Decision, Question
+from callsheet.ledger.charges import APPROVE
 from callsheet.plain_text import counted, printable
 from callsheet.pricing.quote import Quote
 from callsheet.records import dollars
@@ -58,7 +59,7 @@ def needed(quote: Quote) -> Stop | None:
     if not quote.to_buy:
         return None
     if quote.dearer:
-        return PriceChanged(in_words(quote.dearer), hint=APPROVE)
+        return PriceChanged(quote.charged.in_words(), hint=APPROVE)
     above = quote.budget.approve_above
     reason = _reason(quote, above) if above is not None else ""
     return ApprovalNeeded(reason, hint=_HINT) if reason else None
@@ -77,17 +78,15 @@ def _reason(quote: Quote, above: Decimal) -> str:
     return f"a rate has changed: {printable(changes[0])}{more}"
 
 
-def next_part(quote: Quote, answers: Iterable[Approval], *, piloted: bool) -> tuple[Quote, Question | None]:
+def next_part(quote: Quote, answers: Iterable[Approval], *, piloted: bool) -> tuple[Quote, Question]:
     """What may be bought next, a part of the quote or all of it, and what is asked about it: first the pilot,
-    then the rest. There is no question where a person has said yes already to the rest of this very plan.
+    then the rest; all of it where a person has said yes already to the rest of this very plan.
 
     `piloted` says that this run has tried every job of the pilot.
     """
     if quote.pilot is None:
         return quote, Question.QUOTE
-    if is_covered(quote, Question.PILOT, answers):
-        return quote, None
-    if quote.pilot.to_buy and not piloted:
+    if quote.pilot.to_buy and not piloted and not covering(quote, Question.PILOT, answers):
         return quote.pilot, Question.QUOTE
     return quote, Question.PILOT
 
@@ -126,11 +125,22 @@ def question_about(quote: Quote, question: Question, flow_run: str | None) -> Ap
         rates=list(quote.rates().values()),
         asked_at=datetime.now(UTC),
         flow_run=flow_run,
+        charges=quote.dearer,
+        part=quote.part,
     )
 
 
-def is_covered(quote: Quote, question: Question, among: Iterable[Approval]) -> bool:
-    """Whether one of these approvals is a yes to this quote: to the same plan, and to no less money."""
-    found = [one for one in among if one.is_approved and one.question is question]
-    found = [one for one in found if one.at_most >= quote.at_most]
-    return bool(found) and quote.plan.sha256() in {one.plan for one in found}
+def not_asked(quote: Quote) -> Approval:
+    """What is entered in place of an approval where nobody has to be asked (`approvals.enter`)."""
+    return replace(question_about(quote, Question.QUOTE, None), decision=Decision.NOT_ASKED)
+
+
+def covering(quote: Quote, question: Question, among: Iterable[Approval]) -> Approval | None:
+    """The approval among these by which a quote may be bought: it is of the same plan, and has enough left.
+
+    None where there is none, and where somebody must accept what was charged.
+    """
+    parts = ("", PILOT) if quote.is_pilot else ("",)
+    found = [one for one in among if one.is_approved and one.question is question and one.part in parts]
+    enough = [one for one in found if quote.left.get(one.id, Decimal(0)) >= quote.at_most]
+    return enough[-1] if enough and not quote.dearer else None

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 
 import polars as pl
 
-from callsheet.limits.charges import in_words as charges_in_words
 from callsheet.plain_text import counted, row_name
 from callsheet.pricing import first_look
 from callsheet.pricing.quote import Quote
@@ -95,8 +94,9 @@ def _at_most(quote: Quote) -> str:
     if quote.at_most <= quote.quoted:
         return ""
     again = f"; a job in doubt may be bought {quote.tries} times in all" if quote.tries > 1 else ""
-    dearer = f"; {charges_in_words(quote.dearer)}" if quote.dearer else ""
-    return f"{dollars(quote.at_most)} USD{again}{dearer}"
+    rejected = f"; what is rejected is bought again, up to {quote.samples} samples" if quote.samples else ""
+    dearer = f"; {quote.charged.in_words()}" if quote.dearer else ""
+    return f"{dollars(quote.at_most)} USD{again}{rejected}{dearer}"
 
 
 def _budget(quote: Quote) -> str:

@@ -238,7 +238,7 @@ def _write(plan: Plan) -> None:
 # ---- the plans of a batch on this machine
 
 
-async def price_batch(batch: Batch, settings: Settings, client: Client) -> Plan:
+async def price_batch(batch: Batch, settings: Settings, client: Client, ledger: Ledger) -> Plan:
     """Reads the live catalogue, prices every row, and writes the plan of a quote to the work folder.
 
     Raises:
@@ -253,15 +253,14 @@ async def price_batch(batch: Batch, settings: Settings, client: Client) -> Plan:
         known = queries.requests(connection, name, policy_of(settings))
         return known, marks.rejected_rows(connection, name) if settings.review.buy_again else None
 
-    async with await Ledger.open(settings.ledger.url, settings.batch) as ledger:
-        known, rejected = await ledger.read(read)
+    known, rejected = await ledger.read(read)
     now = datetime.now(UTC)
     return await asyncio.to_thread(
         make_plan, batch, catalogue, settings, path, now=now, known=known, rejected=rejected
     )
 
 
-async def adopt(plan: Plan, settings: Settings) -> Plan:
+async def adopt(plan: Plan, settings: Settings, ledger: Ledger) -> Plan:
     """Makes the plan of a quote the batch's own, which reports and exports go by: a run is about to buy it.
 
     What is bought has the carried columns of this plan from now on.
@@ -270,11 +269,10 @@ async def adopt(plan: Plan, settings: Settings) -> Plan:
         LedgerError: the ledger cannot be read or written.
         StorageError: the plan cannot be written.
     """
-    async with await Ledger.open(settings.ledger.url, settings.batch) as ledger:
-        carried = ["job_key", "carried"]
-        known = await ledger.read(lambda connection, batch: queries.jobs(connection, batch, carried))
-        if changes := await asyncio.to_thread(changed_carried, plan.table, known):
-            await ledger.carries(changes)
+    carried = ["job_key", "carried"]
+    known = await ledger.read(lambda connection, batch: queries.jobs(connection, batch, carried))
+    if changes := await asyncio.to_thread(changed_carried, plan.table, known):
+        await ledger.carries(changes)
     plan = replace(plan, path=work_folder(settings) / PLAN)
     await asyncio.to_thread(_write, plan)
     return plan

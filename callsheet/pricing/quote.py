@@ -7,7 +7,7 @@ nothing, and changes nothing in the ledger: another run may be at work.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import cached_property
@@ -20,18 +20,24 @@ from callsheet.batches.read import read_batch
 from callsheet.cells import rejects_csv
 from callsheet.config.settings import Budget, Settings
 from callsheet.errors import BalanceTooLow, BudgetReached, InputError, Stop
-from callsheet.ledger import approvals, leases, queries, running_totals, services
-from callsheet.ledger.approvals import Approval
+from callsheet.ledger import approvals, charges, leases, queries, running_totals, services
+from callsheet.ledger.approvals import PILOT, Approval
+from callsheet.ledger.charges import Charge, Charged, pairs
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.policy import policy_of
-from callsheet.limits.charges import IN_A_ROW, Charge, Pairs
 from callsheet.plain_text import counted
 from callsheet.pricing import first_look
 from callsheet.pricing.choice import ALL, Choice, chosen, pilot
 from callsheet.pricing.not_in_ledger import taken_names, warning_of_report
 from callsheet.pricing.plan import Plan, price_batch
 from callsheet.pricing.rates import changed_rates
-from callsheet.pricing.standing import by_price, count_fitting, most_expensive, with_standing
+from callsheet.pricing.standing import (
+    by_price,
+    count_fitting,
+    most_expensive,
+    of_more_rounds,
+    with_standing,
+)
 from callsheet.records import Job, ModelType, Totals, dollars
 from callsheet.service.client import Client
 from callsheet.service.models import Catalogue, Model
@@ -51,14 +57,15 @@ class Quote:
         rejects: the path or URL of rejects.csv.
         known_rates: the catalogue's entries, by model, at which the batch last bought or was approved.
         approvals: what persons were asked about the batch, the oldest first.
-        dearer: the charges of the jobs that were sent last, where all are dearer than quoted, and nobody has
-            approved that; otherwise none.
-        accepted: what jobs were charged at most before somebody approved, where it was more than quoted.
+        left: what may still be spent by the approvals of this very plan, by their ids.
+        charged: how the batch is charged.
         tries: how often a job may be bought, where doubts are bought again (`on_doubt: retry`).
+        samples: up to so many samples of a row a run buys, where it buys again what is rejected; otherwise 0.
         chosen: whether a job is chosen, for every job in the plan's order; None where all are.
         left_out: how many jobs are to buy that are not chosen.
         pilot_jobs: whether a job is one of the pilot, which is bought before the rest, for every job in the
             plan's order; None without a pilot, and where it is all that there is to buy.
+        approval: the id of the approval that it is bought by; empty where it has none.
         is_pilot: it is the part of a quote that is the pilot (`pilot`).
         warnings: what a person should look at before anything is bought, in words.
     """
@@ -73,14 +80,15 @@ class Quote:
     rejects: str
     known_rates: Catalogue = field(default_factory=dict)
     approvals: tuple[Approval, ...] = ()
-    dearer: tuple[Charge, ...] = ()
-    accepted: Pairs = field(default_factory=dict)
+    left: Mapping[str, Decimal] = field(default_factory=dict)
+    charged: Charged = field(default_factory=Charged)
     tries: int = 1
+    samples: int = 0
     choice: Choice = ALL
     chosen: pl.Series | None = None
     left_out: int = 0
     pilot_jobs: pl.Series | None = None
-    is_approved: bool = False
+    approval: str = ""
     is_pilot: bool = False
     warnings: tuple[str, ...] = ()
 
@@ -142,26 +150,31 @@ class Quote:
         return Decimal(self.lines["total"].sum() or 0)
 
     @property
-    def charged(self) -> Pairs:
-        """What jobs are known to be charged, by model and quote, where it is more than their quote."""
-        dearer = {(one.model, one.quoted): one.cost for one in sorted(self.dearer, key=lambda one: one.cost)}
-        return {**self.accepted, **dearer}
+    def part(self) -> str:
+        """Which part of the plan it is for, in words; empty where it is for all of it."""
+        return PILOT if self.is_pilot else self.choice.line() if self.choice else ""
 
-    @property
-    def bound(self) -> Decimal | None:
-        """What a run of it may spend, apart from roundings; None where only the budget's limit says that.
+    @cached_property
+    def dearer(self) -> tuple[Charge, ...]:
+        """What the batch was charged above its quotes, where somebody must accept that first."""
+        bound = self.budget.limit
+        if bound is None:
+            bound = self.totals.sent + self._may_come_to(self.charged.accepted) - self.charged.above
+        return self.charged.dearer if self.charged.stops(bound) else ()
 
-        An approval is a bound, and so is the quote where there is no limit.
-        """
-        return self.at_most if self.is_approved or self.budget.limit is None else None
-
-    @property
+    @cached_property
     def at_most(self) -> Decimal:
         """What it may come to: the quote, or what the service is known to charge instead, as often as a job
-        may be bought.
+        may be bought, with the samples that may be bought again because they are rejected.
         """
-        charged = self.charged
-        lines = self.lines.filter(pl.col("each").is_not_null()).select("model", "each", "to_buy").iter_rows()
+        return self._may_come_to([*self.charged.accepted, *self.dearer])
+
+    def _may_come_to(self, known: Iterable[Charge]) -> Decimal:
+        charged = pairs(known)
+        tables = [self.lines.select("model", "each", jobs="to_buy")]
+        if self.samples and not self.is_pilot:
+            tables.append(of_more_rounds(self.table, self.samples))
+        lines = (line for table in tables for line in table.drop_nulls("each").iter_rows())
         once = sum(
             (max(each, charged.get((model, each), each)) * jobs for model, each, jobs in lines), Decimal(0)
         )
@@ -202,9 +215,7 @@ class Quote:
         return replace(self, table=table, left_out=self.left_out + self.to_buy - int(table["to_buy"].sum()))
 
     def with_limit(self, limit: Decimal | None) -> Quote:
-        """The same with another `budget.limit`; None changes nothing."""
-        if limit is None:
-            return self
+        """The same with another `budget.limit`."""
         return replace(self, budget=self.budget.model_copy(update={"limit": limit}))
 
     def jobs_in_order(self, of_type: ModelType | None = None) -> Iterator[Job]:
@@ -270,10 +281,22 @@ async def quote_batch(settings: Settings, client: Client, choice: Choice = ALL) 
         ServiceError: the catalogue or the balance cannot be read.
     """
     batch = await asyncio.to_thread(read_batch, settings)
-    return await quote_plan(await price_batch(batch, settings, client), settings, client, choice)
+    async with await Ledger.open(settings.ledger.url, settings.batch) as ledger:
+        plan = await price_batch(batch, settings, client, ledger)
+        return await quote_plan(plan, settings, client, ledger, choice)
 
 
-async def quote_plan(plan: Plan, settings: Settings, client: Client, choice: Choice = ALL) -> Quote:
+async def has_to_buy(plan: Plan, ledger: Ledger, settings: Settings) -> bool:
+    """Whether a plan has a job to buy, by the ledger."""
+    policy = policy_of(settings)
+    names = ["job_key", "state"]
+    known = await ledger.read(lambda connection, batch: queries.jobs(connection, batch, names, policy=policy))
+    return bool(with_standing(plan.table, known)["to_buy"].any())
+
+
+async def quote_plan(
+    plan: Plan, settings: Settings, client: Client, ledger: Ledger, choice: Choice = ALL
+) -> Quote:
     """Compares a plan with the ledger, the budget and the balance, and writes rejects.csv.
 
     Raises:
@@ -291,9 +314,8 @@ async def quote_plan(plan: Plan, settings: Settings, client: Client, choice: Cho
             f"{rows} {'is' if plan.rejected_rows == 1 else 'are'} rejected; the first, on {first}",
             hint=f"All are in {rejects}. Nothing was bought, because input.strict is true.",
         )
-    async with await Ledger.open(settings.ledger.url, settings.batch) as ledger:
-        balance = await client.balance()
-        return await make(plan, ledger, client.base_url, balance, settings, rejects=rejects, choice=choice)
+    balance = await client.balance()
+    return await make(plan, ledger, client.base_url, balance, settings, rejects=rejects, choice=choice)
 
 
 async def make(
@@ -325,7 +347,7 @@ async def make(
         return {
             "table": with_standing(plan.table, known, stored),
             "totals": running_totals.of_batch(connection, batch),
-            **_history(connection, batch),
+            **_history(connection, batch, plan),
         }
 
     quote = Quote(
@@ -335,6 +357,7 @@ async def make(
         rpm=await _rpm(settings, ledger, service),
         rejects=rejects,
         tries=settings.attempts if policy.retry_doubt else 1,
+        samples=settings.review.samples if settings.review.buy_again and choice.first is None else 0,
         choice=choice,
         **await ledger.outlook(read),
     )
@@ -348,20 +371,18 @@ async def make(
     return replace(quote, warnings=tuple(filter(None, warnings)))
 
 
-def _history(connection: sa.Connection, batch: str) -> dict[str, Any]:
+def _history(connection: sa.Connection, batch: str, plan: Plan) -> dict[str, Any]:
     """What the ledger knows of the batch besides its jobs: fields of the quote."""
     asked = approvals.of_batch(connection, batch)
-    approved = [one.asked_at for one in asked if one.is_approved]
-    accepted = queries.dearest_charges(connection, batch, max(approved)) if approved else {}
-    rows = queries.last_charges(connection, batch, IN_A_ROW)
-    last = [Charge(row.row_id, row.sample, row.model, row.quoted, row.cost) for row in rows]
+    approved = [one for one in asked if one.is_approved]
+    sha256 = plan.sha256() if approved else ""
     rates = approvals.known_rates(connection, batch)
     return {
         "used_today": leases.used_today(connection, leases.time_by_database(connection), but_of=batch),
         "approvals": asked,
         "known_rates": {name: Model.model_validate(entry) for name, entry in rates.items()},
-        "accepted": accepted,
-        "dearer": tuple(last) if all(charge.is_dearer(accepted) for charge in last) else (),
+        "left": {one.id: approvals.left(connection, one.id) for one in approved if one.plan == sha256},
+        "charged": charges.of_batch(connection, batch),
     }
 
 

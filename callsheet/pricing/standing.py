@@ -66,6 +66,19 @@ def by_price(jobs: pl.DataFrame) -> pl.DataFrame:
     return lines.sort("model", "resolution", "duration", "sound", "each", nulls_last=True)
 
 
+def of_more_rounds(jobs: pl.DataFrame, samples: int) -> pl.DataFrame:
+    """What may be bought again because it is rejected, up to so many samples of a row, of what is to buy.
+
+    Returns:
+        `model`, `each` and `jobs`, as `by_price` has them.
+    """
+    requests = jobs.group_by("row_id", "request", "model", each="price").agg(
+        pl.col("sample").max(), pl.col("to_buy").any()
+    )
+    left = requests.filter("to_buy").with_columns(jobs=samples - pl.col("sample").cast(pl.Int64))
+    return left.filter(pl.col("jobs") > 0).group_by("model", "each").agg(pl.col("jobs").sum())
+
+
 def most_expensive(jobs: pl.DataFrame) -> pl.DataFrame:
     """The rows of the batch file that cost most, of what is to buy: `row_id`, `line`, `jobs`, `total`."""
     sums = [pl.col("line").min(), pl.len().alias("jobs"), pl.col("price").sum().alias("total")]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from decimal import Decimal
 from typing import Protocol
 
 from callsheet.config.settings import Settings
-from callsheet.errors import Stop
-from callsheet.ledger import approvals
+from callsheet.errors import ApprovalNeeded, Stop
+from callsheet.ledger import approvals, changes
 from callsheet.ledger.approvals import Approval, Decision, Place, Question
 from callsheet.ledger.doubts import login
 from callsheet.ledger.ledger import Ledger
@@ -19,8 +19,8 @@ from callsheet.pricing.plan import Plan
 from callsheet.pricing.quote import Quote, quote_plan
 from callsheet.report.contact_sheet.page import INDEX
 from callsheet.report.pilot import bought_pilot
-from callsheet.report.summary import Summary
 from callsheet.service.client import Client
+from callsheet.session import Run
 from callsheet.storage.store import Store
 from callsheet.watch import WATCHER, Asked
 
@@ -45,107 +45,122 @@ class InTheUI(Protocol):
         """A person has said yes; the ledger has it."""
 
 
-async def show(plan: Plan, settings: Settings, client: Client, choice: Choice = ALL) -> Quote:
+async def show(plan: Plan, settings: Settings, client: Client, ledger: Ledger, choice: Choice = ALL) -> Quote:
     """Makes the quote, and shows it.
 
     Raises:
         InputError: rows were rejected, and `input.strict` wants none; or a chosen row is not in the batch.
     """
-    quote = await quote_plan(plan, settings, client, choice)
+    quote = await quote_plan(plan, settings, client, ledger, choice)
     WATCHER.get().quoted(quote)
     return quote
 
 
 async def approve(
+    run: Run,
     quote: Quote,
-    settings: Settings,
     approved: bool,
     *,
-    pilot: Summary | None = None,
+    pilot: bool = False,
+    plan: str | None = None,
     ui: InTheUI | None = None,
 ) -> tuple[Quote, Stop | None]:
     """Asks a person where one must approve the quote; the ledger keeps the answer.
 
+    An approval is a bound, and is given once. What it covers is not asked again: the rounds of a run, a later
+    run that finishes it, the other runs of a crew.
+
     Args:
+        run: the open run.
         quote: what the batch would buy.
-        settings: the config.
         approved: somebody has said yes already, whatever the price.
-        pilot: the summary of the pilot, where this run has bought it.
+        pilot: this run has bought the pilot.
+        plan: the hash of a plan that was approved for another run: this one buys by that approval.
         ui: where a run in the Prefect UI asks; without it, the watcher is asked.
 
     Returns:
         The quote of what may be bought now (the pilot, or all), and the reason to buy nothing, or None.
     """
-    answer = await _answer_in_the_ui(quote, settings, ui)
+    answer = await _answer_in_the_ui(run, quote, ui)
     if answer and not answer.is_approved:
         return quote, approval.refused(answer)
-    quote = quote.with_limit(limit_set(quote, ui, answer))
+    if answer:
+        quote = replace(quote, left={**quote.left, answer.id: answer.at_most}, budget=run.settings.budget)
     if stop := approval.objection(quote):
         return quote, stop
-    own = _of_this_run(quote, ui, answer)
-    part, question = approval.next_part(quote, [*quote.approvals, *own], piloted=pilot is not None)
-    if question is None or approval.is_covered(part, question, own):
-        return replace(part, is_approved=True), None
+    answers = [*quote.approvals, *([answer] if answer else [])]
+    part, question = approval.next_part(quote, answers, piloted=pilot)
     is_rest = question is Question.PILOT
     stop = approval.pilot_to_look_at(part) if is_rest else approval.needed(part)
-    if stop is None:
+    if not part.to_buy:
         return part, None
-    if await _is_approved(await _asked(part, question, stop, settings), settings, approved, ui):
-        return replace(part, is_approved=True), None
-    return part, stop
+    given = await _known(run, part, question, answers, plan)
+    if given is None and plan is not None:
+        stop = ApprovalNeeded("nobody has approved this plan", hint="Run the batch again.")
+    elif given is None and stop is None:
+        entered = approval.not_asked(part)
+        given = await run.ledger.write(approvals.enter, run.ledger.run_id, entered)
+    elif given is None and stop is not None:
+        asked = Asked(question, part, stop.message)
+        said = await _asked(run, asked, approved, ui)
+        given = said.id if said.is_approved else None
+    if given is None:
+        return part, stop
+    await run.ledger.write(approvals.buys_by, run.ledger.run_id, given)
+    run.approval = "" if part.is_pilot else given
+    return replace(part, approval=given), None
 
 
-async def _asked(quote: Quote, question: Question, needed: Stop, settings: Settings) -> Asked:
-    if question is not Question.PILOT:
-        return Asked(question, quote, needed.message)
-    sheet = Store(settings.report.url).url_of(INDEX) if settings.report.contact_sheet else None
-    return Asked(question, quote, needed.message, await bought_pilot(quote, settings), sheet)
+async def _known(
+    run: Run, quote: Quote, question: Question, answers: Sequence[Approval], plan: str | None
+) -> str | None:
+    """The id of an approval by which the quote may be bought unasked; None where there is none."""
+    if plan is not None:
+        return await run.ledger.read(lambda connection, batch: approvals.of_plan(connection, batch, plan))
+    if given := approval.covering(quote, question, answers):
+        return given.id
+    if run.approval and not quote.dearer:  # another round
+        left = await run.ledger.read(lambda connection, _: approvals.left(connection, run.approval))
+        return run.approval if left >= quote.at_most else None
+    return None
 
 
-def limit_set(quote: Quote, ui: InTheUI | None, answer: Approval | None = None) -> Decimal | None:
-    """The limit that a person has set for this flow run in an answer, in dollars; None where nobody has."""
-    own = _of_this_run(quote, ui, answer)
-    limits = [one.budget_limit for one in own if one.is_approved and one.budget_limit is not None]
-    return limits[-1] if limits else None
-
-
-def _of_this_run(quote: Quote, ui: InTheUI | None, answer: Approval | None = None) -> list[Approval]:
-    """What this flow run has asked; outside of Prefect nothing, because each command asks anew."""
-    asked = [one for one in quote.approvals if ui and one.flow_run == ui.flow_run]
-    return [*asked, answer] if answer else asked
-
-
-async def _answer_in_the_ui(quote: Quote, settings: Settings, ui: InTheUI | None) -> Approval | None:
+async def _answer_in_the_ui(run: Run, quote: Quote, ui: InTheUI | None) -> Approval | None:
     """The answer to the question for which this flow run was suspended; from now on it is in the ledger."""
-    asked = [one for one in _of_this_run(quote, ui) if one.decision is None]
+    asked = [one for one in quote.approvals if ui and one.flow_run == ui.flow_run and one.decision is None]
     if not ui or not asked or not (answer := await ui.answer_to(asked[-1])):
         return None
-    async with await Ledger.open(settings.ledger.url, settings.batch) as ledger:
-        await ledger.write(approvals.answer, answer)
+    await run.ledger.write(approvals.answer, answer)
     if answer.is_approved:
+        if answer.budget_limit is not None:
+            by, limit = answer.decided_by or "", answer.budget_limit
+            await run.ledger.write(changes.says_limit, limit, by, run.ledger.run_id)
+            run.change(changes.LIMIT, str(limit))
         ui.approved(answer)
     return answer
 
 
-async def _is_approved(asked: Asked, settings: Settings, approved: bool, ui: InTheUI | None) -> bool:
-    """Whether a person says yes, or has said so; the ledger keeps what was asked, and the answer.
+async def _asked(run: Run, asked: Asked, approved: bool, ui: InTheUI | None) -> Approval:
+    """What a person was asked, with the answer; the ledger keeps both.
 
     A run that waits for the UI does not return from here.
     """
-    watcher = WATCHER.get()
-    question = approval.question_about(asked.quote, asked.question, ui.flow_run if ui else None)
-    async with await Ledger.open(settings.ledger.url, settings.batch) as ledger:
-        # Before it is asked: who is interrupted at it has not answered.
-        await ledger.write(approvals.ask, question)
-        if ui and not approved:
-            await ui.ask(asked, question, settings.budget.approve_within)
-        says, place = (True, watcher.yes) if approved else (await watcher.approves(asked), Place.TERMINAL)
-        if says is not None:
-            decision = Decision.APPROVED if says else Decision.REFUSED
-            question = replace(
-                question, decision=decision, decided_at=datetime.now(UTC), decided_by=login(), place=place
-            )
-            await ledger.write(approvals.answer, question)
-    if ui and question.is_approved:
-        ui.approved(question)
-    return question.is_approved
+    watcher, settings = WATCHER.get(), run.settings
+    if asked.question is Question.PILOT:
+        sheet = Store(settings.report.url).url_of(INDEX) if settings.report.contact_sheet else None
+        asked = replace(asked, pilot=await bought_pilot(asked.quote, settings), contact_sheet=sheet)
+    said = approval.question_about(asked.quote, asked.question, ui.flow_run if ui else None)
+    # Before it is asked: who is interrupted at it has not answered.
+    await run.ledger.write(approvals.ask, said)
+    if ui and not approved:
+        run.asking = True
+        await ui.ask(asked, said, settings.budget.approve_within)
+        run.asking = False
+    says, place = (True, watcher.yes) if approved else (await watcher.approves(asked), Place.TERMINAL)
+    if says is not None:
+        decision = Decision.APPROVED if says else Decision.REFUSED
+        said = replace(said, decision=decision, decided_at=datetime.now(UTC), decided_by=login(), place=place)
+        await run.ledger.write(approvals.answer, said)
+    if ui and said.is_approved:
+        ui.approved(said)
+    return said

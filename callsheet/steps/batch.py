@@ -8,22 +8,23 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
-from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from callsheet import signals
 from callsheet.batches.read import Batch, read_batch
 from callsheet.config.settings import Settings
-from callsheet.errors import CallsheetError, InputError, Interrupted, Stop
+from callsheet.errors import CallsheetError, InputError, Stop
+from callsheet.ledger.ledger import Ledger
 from callsheet.pricing.choice import ALL, Choice
 from callsheet.pricing.not_in_ledger import check_report
 from callsheet.pricing.plan import Plan, adopt, is_outdated, price_batch
-from callsheet.pricing.quote import Quote
+from callsheet.pricing.quote import Quote, quote_plan
 from callsheet.report.summary import Summary
 from callsheet.service.client import Client
-from callsheet.session import Bounds, Run, may_have_bought, open_run
+from callsheet.session import Bounds, Run, open_ledger, open_run
 from callsheet.steps import approve
 from callsheet.steps.connect import connect
 from callsheet.steps.download import download
@@ -38,21 +39,34 @@ async def read(settings: Settings) -> Batch:
     return await asyncio.to_thread(read_batch, settings)
 
 
+async def _nothing(_: Run) -> None:
+    """For a run that is alone."""
+
+
+async def _no_more(_: Run) -> bool:
+    """Nobody else has bought for this run."""
+    return False
+
+
 @dataclass(frozen=True, slots=True)
 class Steps:
     """What carries out each step."""
 
     connect: Callable[[Settings], Awaitable[Client]] = connect
     read: Callable[[Settings], Awaitable[Batch]] = read
-    price: Callable[[Batch, Settings, Client], Awaitable[Plan]] = price_batch
-    show: Callable[[Plan, Settings, Client, Choice], Awaitable[Quote]] = approve.show
+    price: Callable[[Batch, Settings, Client, Ledger], Awaitable[Plan]] = price_batch
+    show: Callable[[Plan, Settings, Client, Ledger, Choice], Awaitable[Quote]] = approve.show
     approve: Callable[..., Awaitable[tuple[Quote, Stop | None]]] = approve.approve
     submit: Callable[[Run], Coroutine[Any, Any, None]] = submit
     poll: Callable[[Run], Coroutine[Any, Any, None]] = poll
     download: Callable[[Run], Coroutine[Any, Any, None]] = download
     record: Callable[[Run], Coroutine[Any, Any, Summary]] = record
-    # what is open beside the four that run side by side
+    # what is open beside the run
     beside: Callable[[Run], AbstractAsyncContextManager[None]] = lambda _: nullcontext()
+    # before a portion is bought; and after all is, whether to look once more at what is left
+    before: Callable[[Run], Awaitable[None]] = _nothing
+    after: Callable[[Run], Awaitable[bool]] = _no_more
+    flow_run: Callable[[], str | None] = lambda: None  # the run's id in Prefect
     bounds: Bounds = field(default_factory=Bounds)
 
 
@@ -67,14 +81,15 @@ async def generate(
 ) -> Summary:
     """Buys every job of a batch that is not bought yet, and stores its media.
 
-    With `review.buy_again`, what is rejected meanwhile, by checks or a person, is bought again in another
-    round: until each row has a file that is not rejected, or its samples are used up, or something stops it.
+    It is one run, which buys in portions: the pilot, the rest, and with `review.buy_again` a round for what
+    is rejected meanwhile, by checks or a person: until each row has a file that is not rejected, or its
+    samples are used up. A signal, a pause or a changed limit counts wherever the run is.
 
     Args:
         settings: the config.
         approved: somebody has said yes already to whatever a person must approve.
         choice: which jobs of the batch to buy.
-        plan: the `sha256` of the plan that was approved: nothing is bought of another.
+        plan: the `sha256` of the plan that was approved for another run: nothing is bought of another.
         steps: what carries them out.
         began: when a person began to wait, in monotonic seconds; None for now.
 
@@ -84,44 +99,113 @@ async def generate(
         Pause: (Prefect's) the run waits for a person, who is asked in the UI or has suspended it there.
     """
     began = began or time.monotonic()
-    # Another round has another plan, and would choose other jobs as the first.
-    more_rounds = settings.review.buy_again and plan is None and choice.first is None
     with signals.cancelled_by_signals():
         await check_report(settings)
         async with await steps.connect(settings) as client:
             rows = await steps.read(settings)
-            made = await steps.price(rows, settings, client)
-            last: Summary | None = None  # of what this command has bought so far
-            pilot: Summary | None = None  # of this round
+            async with await open_ledger(settings, client) as ledger:
+                made = await steps.price(rows, settings, client, ledger)
+                await _check_plan(made, plan)
+                opening = open_run(
+                    settings,
+                    client,
+                    ledger,
+                    plan=made,
+                    says_limit=plan is None,
+                    flow_run=steps.flow_run(),
+                    bounds=steps.bounds,
+                )
+                async with opening as run, steps.beside(run):
+                    run.began = began
+                    buying = _Buying(run, rows, steps, approved, choice, plan)
+                    summary = await buying.in_portions(made)
+                    signals.done()
+    WATCHER.get().finished(summary)
+    return summary
+
+
+@dataclass
+class _Buying:
+    """What a run buys, a portion after the other."""
+
+    run: Run
+    rows: Batch
+    steps: Steps
+    approved: bool
+    choice: Choice
+    plan: str | None
+
+    async def in_portions(self, made: Plan) -> Summary:
+        """Buys until nothing is left to buy, or something stops the run; returns the last summary."""
+        run, steps = self.run, self.steps
+        summary: Summary | None = None
+        next_plan: Plan | None = made
+        pilot = False  # it is bought
+        while next_plan:
+            made = next_plan
+            quote = await self._approved(made, pilot=pilot)
+            if quote is None or (run.signalled and not summary):  # nothing was bought yet, or all is said
+                break
+            summary = await _carry_out(run, steps, quote)
+            if run.stop:
+                break
+            pilot = quote.is_pilot
+            next_plan = made if pilot else await self._more(made)
+        if summary is None:
+            assert run.stop is not None  # noqa: S101 - otherwise a portion was carried out
+            raise run.stop
+        if run.stop and not summary.stop_reason and next_plan and (quote is None or self._goes_on(quote)):
+            # It was stopped when the portion's report was written, or after that: what is left must be said.
+            summary = await _carry_out(run, steps, await self._left())
+        return summary
+
+    def _goes_on(self, quote: Quote) -> bool:
+        """Whether another portion can follow."""
+        # Another round has another plan, and would choose other jobs as the first.
+        has_rounds = self.run.settings.review.buy_again and self.plan is None and self.choice.first is None
+        return quote.is_pilot or has_rounds
+
+    async def _left(self) -> Quote | None:
+        """What is left to buy of a run that was stopped; what was rejected meanwhile is a part of it."""
+        run = self.run
+        if run.quote and not run.quote.is_pilot:
+            with suppress(CallsheetError):  # then the report has what was known before
+                made = await self.steps.price(self.rows, run.settings, run.client, run.ledger)
+                return await quote_plan(made, run.settings, run.client, run.ledger, self.choice)
+        return run.quote
+
+    async def _approved(self, made: Plan, *, pilot: bool) -> Quote | None:
+        """What may be bought next of a plan; None where the run was stopped before that was known."""
+        run, steps = self.run, self.steps
+        quote = None
+        with run.deciding():
             while True:
-                with _between(last):
-                    await _check_plan(made, plan)
-                    shown = await steps.show(made, settings, client, choice)
-                    quote, stop = await steps.approve(shown, settings, approved, pilot=pilot)
-                    if not stop and await is_outdated(made, settings, client):
-                        made = await steps.price(rows, settings, client)
-                        continue
-                if not stop:
-                    quote = replace(quote, plan=await adopt(quote.plan, settings))
-                opening = open_run(settings, client, quote=quote, stop=stop, bounds=steps.bounds)
-                run, last = await _carry_out(opening, steps, began=began, last=last, is_last=not more_rounds)
-                settings = run.settings  # a person may have changed some for this command
-                if quote.is_pilot and not last.stop_reason:
-                    pilot = last
+                ledger, client = run.ledger, run.client
+                quote = await steps.show(made, run.settings, client, ledger, self.choice)
+                quote, stop = await steps.approve(run, quote, self.approved, pilot=pilot, plan=self.plan)
+                if stop:
+                    run.halt(stop)
+                elif await is_outdated(made, run.settings, client):
+                    made = await steps.price(self.rows, run.settings, client, ledger)
                     continue
-                if last.stop_message or not more_rounds or not run.may_buy.is_set():
-                    break
-                with _between(last):
-                    before, made = made, await steps.price(rows, settings, client)
-                if not _goes_on(before, made):
-                    break
-                pilot = None
-            signals.done()
-    WATCHER.get().finished(last)
-    return last
+                else:
+                    quote = replace(quote, plan=await adopt(quote.plan, run.settings, ledger))
+                break
+        return quote
+
+    async def _more(self, before: Plan) -> Plan | None:
+        """The plan of another portion, after all of a plan was bought; None where nothing is left to buy."""
+        run, steps = self.run, self.steps
+        with run.deciding():
+            goes_on = await steps.after(run)
+            if not (goes_on or (run.quote and self._goes_on(run.quote))):
+                return None
+            made = await steps.price(self.rows, run.settings, run.client, run.ledger)
+            return made if _is_another(before, made) or goes_on else None
+        return before  # the run was stopped meanwhile
 
 
-def _goes_on(before: Plan, made: Plan) -> bool:
+def _is_another(before: Plan, made: Plan) -> bool:
     """Whether there is another round: the plan has jobs that the one of the last round did not have.
 
     A person is told what is bought again, and of which rows all samples are used up.
@@ -137,25 +221,14 @@ async def collect(settings: Settings, *, steps: Steps = Steps(), began: float | 
     began = began or time.monotonic()
     with signals.cancelled_by_signals():
         await check_report(settings)
-        async with await steps.connect(settings) as client:
-            opening = open_run(settings, client, bounds=steps.bounds)
-            _, summary = await _carry_out(opening, steps, began=began)
+        async with await steps.connect(settings) as client, await open_ledger(settings, client) as ledger:
+            opening = open_run(settings, client, ledger, bounds=steps.bounds)
+            async with opening as run, steps.beside(run):
+                run.began = began
+                summary = await _carry_out(run, steps, None)
+                signals.done()
     WATCHER.get().finished(summary)
     return summary
-
-
-@contextmanager
-def _between(last: Summary | None) -> Iterator[None]:
-    """What ends a run after its pilot or a round does not leave as if nothing was bought."""
-    try:
-        with signals.cancelled_by_signals():
-            yield
-    except CallsheetError as error:
-        if last and isinstance(error, Interrupted):
-            error.exit_code = Stop.exit_code
-        elif last:
-            may_have_bought(error)
-        raise
 
 
 async def _check_plan(made: Plan, approved: str | None) -> None:
@@ -166,29 +239,19 @@ async def _check_plan(made: Plan, approved: str | None) -> None:
         )
 
 
-async def _carry_out(
-    opening: AbstractAsyncContextManager[Run],
-    steps: Steps,
-    *,
-    began: float,
-    last: Summary | None = None,
-    is_last: bool = True,
-) -> tuple[Run, Summary]:
-    """Carries out the steps that run side by side; without a quote nobody submits.
-
-    `last` is of what the command has bought before, `is_last` whether no other round can follow.
-    """
-    async with opening as run, steps.beside(run):
-        run.began = began
-        if last:
-            run.limits.submissions, run.limits.rate_limited = last.submissions, last.rate_limited
-        if run.quote is None:
-            with run.videos.filling(), run.files.filling():
-                pass
-        async with asyncio.TaskGroup() as group:
-            for step in (*([steps.submit] if run.quote else []), steps.poll, steps.download):
-                group.create_task(step(run))
-            recorded = group.create_task(steps.record(run))
-        if run.stop or (is_last and not run.is_pilot):
-            signals.done()
-    return run, recorded.result()
+async def _carry_out(run: Run, steps: Steps, quote: Quote | None) -> Summary:
+    """Carries out the steps that run side by side for a portion; without a quote nobody submits."""
+    if quote and quote.to_buy and not run.stop and not run.portions and (known := await run.store.probe()):
+        WATCHER.get().note(known)
+    run.begin(quote)
+    if run.portions > 1:
+        await run.take_up_again()
+    await steps.before(run)
+    if quote is None:
+        with run.videos.filling(), run.files.filling():
+            pass
+    async with asyncio.TaskGroup() as group:
+        for step in (*([steps.submit] if quote else []), steps.poll, steps.download):
+            group.create_task(step(run))
+        recorded = group.create_task(steps.record(run))
+    return recorded.result()

@@ -3,34 +3,75 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import partial
 from typing import Any
 
+import anyio
+
 from callsheet.config.settings import BatchSettings
-from callsheet.errors import ConfigError
-from callsheet.ledger import changes
+from callsheet.errors import ConfigError, NotTaken
+from callsheet.ledger import approvals, changes
 from callsheet.ledger.databases import check_exists
 from callsheet.ledger.doubts import login
 from callsheet.ledger.ledger import Ledger
-from callsheet.records import OtherRun
+from callsheet.records import OtherRun, dollars
 
 
-async def change(settings: BatchSettings, values: Mapping[str, Any], by: str = "") -> Sequence[OtherRun]:
-    """Changes settings for the runs of the batch that are at work, and returns those; they follow in seconds.
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """What was changed reached these runs; `bound`: what they may spend by their approvals and quotes, in
+    dollars, where nothing else limits them from now on, and otherwise None.
+    """
+
+    runs: Sequence[OtherRun]
+    bound: Decimal | None = None
+
+    def bound_in_words(self) -> str:
+        """What bounds the runs, where that is not a limit; otherwise empty."""
+        if self.bound is None:
+            return ""
+        return f"without a limit, what was approved or quoted bounds the runs: {dollars(self.bound)} USD"
+
+
+LOOK = 0.2  # seconds between two looks whether the runs have taken a change
+PATIENCE = 60.0  # seconds that they have for it; a run that is killed is known to be dead by then
+
+
+async def change(
+    settings: BatchSettings, values: Mapping[str, Any], by: str = "", *, patience: float = PATIENCE
+) -> Changed:
+    """Changes settings for the runs of the batch that are at work, and waits until they go by that.
 
     Args:
         values: by the settings' dotted names, as JSON has them; or `changes.PAUSED`.
         by: who; the user of this process where it is empty.
+        patience: seconds to wait for the runs.
 
     Raises:
         ConfigError: no run of the batch is at work, and nothing was changed.
+        NotTaken: a run does not answer.
         LedgerError: the ledger cannot be written, or there is none.
     """
     check_exists(settings.ledger.url)
     async with await Ledger.open(settings.ledger.url, settings.batch) as ledger:
-        runs = await ledger.write(changes.change, values, by or login())
+        number, runs = await ledger.write(changes.change, values, by or login())
+        bounds = await ledger.read(approvals.in_use)
+        with anyio.move_on_after(patience):
+            while left := await ledger.read(partial(changes.not_taken, number=number)):  # noqa: ASYNC110 - a process
+                await anyio.sleep(LOOK)
+        left = await ledger.read(partial(changes.not_taken, number=number))
     if not runs:
         raise ConfigError(
             f"no run of {settings.batch} is at work, so there is nothing to change",
             hint="Change the config for the next run.",
         )
-    return runs
+    if left:
+        raise NotTaken(
+            f"a run has not taken the change in {patience:g} s: {left[0].line()}",
+            hint="The change is in the ledger, and counts as soon as that run answers. To be sure, end the "
+            "run: Ctrl-C in its terminal, or Cancel in the Prefect UI.",
+        )
+    limit = values.get(changes.LIMIT, settings.budget.limit)
+    return Changed(runs, sum(bounds, Decimal(0)) if changes.LIMIT in values and limit is None else None)

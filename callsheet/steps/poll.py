@@ -66,8 +66,6 @@ async def _follow(run: Run, video: Attempt) -> None:
                 await run.keep(video, end)
             case Failed():
                 await run.ledger.failed(video, end.code, end.message)
-                if run.charges:
-                    run.charges.is_free(video)
                 run.tell(video, State.FAILED, end.message)
             case _ if video.in_doubt:  # and it stays so
                 pass

@@ -21,6 +21,7 @@ import anyio
 
 from callsheet import failpoints
 from callsheet.errors import (
+    BalanceTooLow,
     BudgetReached,
     CallsheetError,
     InputError,
@@ -30,16 +31,17 @@ from callsheet.errors import (
     ServiceError,
     Stop,
 )
-from callsheet.ledger import leases, queries
-from callsheet.ledger.claims import Reservation, SpendingLimit, Wall
+from callsheet.ledger import charges, leases, queries
+from callsheet.ledger.budget import SpendingLimit, Wall
+from callsheet.ledger.charges import APPROVE
+from callsheet.ledger.claims import Reservation
 from callsheet.ledger.policy import policy_of
-from callsheet.limits.charges import Charges
 from callsheet.limits.limits import Turn
 from callsheet.plain_text import counted, printable
 from callsheet.pricing import references
 from callsheet.pricing.quote import Quote
 from callsheet.pricing.rates import changed_rates
-from callsheet.records import Attempt, Job, ModelType, State
+from callsheet.records import Attempt, Job, ModelType, State, dollars
 from callsheet.service import verdicts
 from callsheet.service.verdicts import Verdict
 from callsheet.session import Run
@@ -50,25 +52,29 @@ AHEAD = 200  # reserved jobs of a type that wait for their turn at once; another
 
 async def submit(run: Run) -> None:
     """Buys the plan's jobs as fast as the limits allow, in the file's order, until the budget's wall."""
-    with run.videos.filling(), run.files.filling(), run.buying:
-        assert run.quote is not None and run.charges is not None  # noqa: S101 - there is something to buy
-        buyer = _Buyer(run, run.charges)
-        free = 0  # jobs that were free when all had been tried
-        while True:
-            async with anyio.create_task_group() as watching:
-                watching.start_soon(_take_over_again_and_again, run)
-                await buyer.buy()
-                watching.cancel_scope.cancel()
-            if run.stop:
-                break
-            await _take_over(run)
-            before, free = free, await run.ledger.read(queries.free_jobs)
-            if free in (0, before):  # others have left nothing that this run can buy
-                break
-        if buyer.left_by_gateway:
-            run.halt(buyer.left_by_gateway)
-    if isinstance(run.stop, PriceChanged):
-        run.stop = await _with_listed_prices(run, run.stop)
+    with run.videos.filling(), run.files.filling():
+        with run.buying:
+            await _buy(run)
+        if isinstance(run.stop, PriceChanged):
+            run.stop = await _with_listed_prices(run, run.stop)
+
+
+async def _buy(run: Run) -> None:
+    buyer = _Buyer(run)
+    free = 0  # jobs that were free when all had been tried
+    while True:
+        async with anyio.create_task_group() as watching:
+            watching.start_soon(_take_over_again_and_again, run)
+            await buyer.buy()
+            watching.cancel_scope.cancel()
+        if run.stop:
+            break
+        await _take_over(run)
+        before, free = free, await run.ledger.read(queries.free_jobs)
+        if free in (0, before):  # others have left nothing that this run can buy
+            break
+    if buyer.left_by_gateway:
+        run.halt(buyer.left_by_gateway)
 
 
 async def _take_over_again_and_again(run: Run) -> None:
@@ -113,8 +119,8 @@ class _Buyer:
         left_by_gateway: the answer of a gateway that refused a job whenever it was sent; None without such.
     """
 
-    def __init__(self, run: Run, charges: Charges) -> None:
-        self._run, self._charges = run, charges
+    def __init__(self, run: Run) -> None:
+        self._run = run
         self._rates = self._quote.rates()
         self._room = {model_type: asyncio.Semaphore(AHEAD) for model_type in ModelType}
         self._skips = run.settings.budget.on_exceed == "skip"
@@ -177,11 +183,13 @@ class _Buyer:
             elif run.open_jobs.ended == ended:
                 await run.open_jobs.next_end()
             if run.open_jobs.ended == ended:
-                run.halt(self._does_not_fit(left, wall))
+                run.halt(await self._does_not_fit(left, wall))
                 return
             rest = itertools.chain(left, rest)
 
-    def _does_not_fit(self, left: list[Job], wall: Wall | None) -> Stop:
+    async def _does_not_fit(self, left: list[Job], wall: Wall | None) -> Stop:
+        if wall in (Wall.PRICE, Wall.APPROVED):
+            return await self._costs_more(wall)
         what = f"row {left[0].row_id} does not fit"
         if self._skips:
             first = f"(the first: row {left[0].row_id})"
@@ -189,15 +197,27 @@ class _Buyer:
         if wall is Wall.DAY:
             hint = "The same command goes on after midnight UTC, or with a higher budget.per_day."
             return BudgetReached(f"{what} what is left of budget.per_day for today", hint=hint)
-        _, stop = self._quote.exposure_limit
-        more = "a higher budget.limit" if stop is BudgetReached else "a higher balance"
-        hint = f"With {more} the same command goes on from here."
-        return stop(f"{what} what is left of the {stop.reason}", hint=hint)
+        if wall is Wall.BALANCE:
+            hint = "With a higher balance the same command goes on from here."
+            return BalanceTooLow(f"{what} what is left of the balance", hint=hint)
+        hint = "With a higher budget.limit the same command goes on from here."
+        return BudgetReached(f"{what} what is left of the budget", hint=hint)
+
+    async def _costs_more(self, wall: Wall) -> Stop:
+        """The stop where the service charges more than was quoted, or what was approved is spent by that."""
+        charged = await self._run.ledger.read(charges.of_batch)
+        if wall is Wall.PRICE:
+            return PriceChanged(charged.in_words(), hint=APPROVE)
+        return PriceChanged(
+            "what was quoted or approved is spent, because the service has charged "
+            f"{dollars(charged.above)} USD more than was quoted",
+            hint="The same command quotes what is left, and asks where somebody must approve it.",
+        )
 
     def _budget(self) -> SpendingLimit:
-        return SpendingLimit(
-            self._run.settings.batch, self._quote.exposure_limit[0], self._quote.budget.per_day
-        )
+        quote = self._quote
+        affordable = quote.totals.sent + quote.balance
+        return SpendingLimit(self._run.settings.batch, affordable, quote.budget.per_day, quote.approval)
 
     async def _reserve(self, jobs: list[Job]) -> Reservation:
         policy = policy_of(self._run.settings)
@@ -292,13 +312,12 @@ class _Buyer:
 
     async def _kept_back(self, attempt: Attempt) -> _End | None:
         """Records the intent to send a job; or says why it must not leave."""
-        run, charges = self._run, self._charges
-        charges.sends(attempt)
-        if charges.stop:
-            run.halt(charges.stop)
+        run = self._run
+        wall = await run.ledger.intend(attempt, self._budget(), self._rates)
+        if wall in (Wall.PRICE, Wall.APPROVED):
+            run.halt(await self._costs_more(wall))
             return _End.LEFT
-        if await run.ledger.intend(attempt, self._budget(), self._rates):
-            charges.is_free(attempt)
+        if wall:
             return _End.NO_ROOM
         if run.ended:
             await run.ledger.release(attempt)
@@ -329,11 +348,9 @@ class _Buyer:
             run.breaker.wrong("failure", why) if verdict is Verdict.SAYS_NO else run.breaker.accepted()
             code = error.code if isinstance(error, Refusal) else "server_error"
             await run.ledger.failed(attempt, code, why)
-            self._charges.is_free(attempt)
             run.tell(attempt, State.FAILED, why)
             return _End.FAILED
         await run.ledger.release(attempt)
-        self._charges.is_free(attempt)
         match verdict:
             case Verdict.WINDOW_FULL | Verdict.LANES_FULL:
                 return 0.0

@@ -13,7 +13,6 @@ import pandas as pd
 
 from callsheet.config.load import load
 from callsheet.ledger import marks
-from callsheet.ledger.changes import PAUSED
 from callsheet.ledger.marks import FileKey, Finding
 from callsheet.pricing.choice import ALL, Choice
 from callsheet.pricing.quote import Quote, quote_batch
@@ -22,6 +21,7 @@ from callsheet.report.summary import Summary
 from callsheet.service.client import Client
 from callsheet.session import Run
 from callsheet.steps import batch
+from callsheet.steps.change import change
 from callsheet.watch import WATCHER, Asked, LogWatcher
 from tests.cli.test_commands import callsheet as command
 from tests.conftest import Project
@@ -355,32 +355,32 @@ def test_there_are_no_rounds_without_the_setting_nor_beyond_the_budget(project: 
 def test_what_a_person_changes_while_a_round_is_at_work_counts_for_the_next(project: Make) -> None:
     made = project(images("a", "b"))
 
+    settings = load(made.config, [AGAIN])
+
     def with_change(setting: str, value: object) -> Summary:
         steps = with_check(batch.Steps(bounds=made.bounds), lambda *_: True)
 
         async def changed(run: Run) -> Summary:
             summary = await steps.record(run)
-            run.change(setting, value)
+            if run.portions == 1:
+                await change(settings, {setting: value})
             return summary
 
-        settings = load(made.config, [AGAIN])
         return asyncio.run(batch.generate(settings, approved=False, steps=replace(steps, record=changed)))
 
     done = with_change("budget.limit", "0.0030")
     assert (done.stop_reason, done.stored, made.charged) == ("budget", 2, 2 * PRICE)
-    held = with_change(PAUSED, True)
-    assert (held.stored, len(made.sold)) == (4, 4), "one round, and no other while the buying is held"
+    assert with_change("budget.limit", "0.0060").stored == 4
 
 
-def test_each_round_above_the_threshold_is_asked_about_for_its_own_jobs_after_a_pilot_too(
-    project: Make,
-) -> None:
+def test_rounds_are_bought_by_the_approval_that_has_counted_them(project: Make) -> None:
     made = project(images("a", "b", "c"))
     overrides = ("budget.approve_above=0.0010", "budget.pilot=1")
     done, person = checked(made, *overrides, rejects=lambda row_id, _: row_id == "c", says=True)
-    assert [asked.quote.quoted for asked in person.asked] == [PRICE, 2 * PRICE, PRICE, PRICE]
+    assert [asked.quote.quoted for asked in person.asked] == [PRICE, 2 * PRICE]
+    assert [asked.quote.at_most for asked in person.asked] == [PRICE, 6 * PRICE]
     assert (done.stored, done.submissions) == (5, 5)
-    assert [one.jobs for one in done.approvals] == [1, 2, 1, 1]
+    assert [one.jobs for one in done.approvals] == [1, 2]
 
 
 def test_chosen_rows_have_rounds_and_the_first_jobs_have_none(project: Make) -> None:
@@ -408,8 +408,8 @@ def test_a_round_that_nobody_approves_is_not_bought_and_the_rounds_before_are_re
     made = project(images("a", "b"))
     made.run()
     made.rows(*images("a", "b", "c"))
-    done, person = checked(made, "budget.approve_above=0.0020", rejects=lambda *_: True)
-    assert [asked.quote.quoted for asked in person.asked] == [3 * PRICE]
+    done, person = checked(made, "budget.approve_above=0.0045", rejects=lambda *_: True)
+    assert [asked.quote.quoted for asked in person.asked] == [3 * PRICE], "two rows are rejected besides"
     assert (done.stop_reason, done.exit_code, done.stored, done.submissions) == ("approval", 4, 3, 1)
     assert made.report()["stored"] == 3
     assert person.finished_with == [done]

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from backlot.faults import AnyRule, Faults
-from callsheet.limits import charges
+from callsheet.ledger import charges
 from tests.conftest import Project
 
 ROWS = {
@@ -182,7 +182,7 @@ def test_every_fault_has_its_one_end_and_the_books_agree_to_the_cent(
         concurrency=1000,
     )
     # Doubts that come one after another are no news here, nor are charges above the quotes.
-    monkeypatch.setattr(charges, "IN_A_ROW", len(CELLS))
+    monkeypatch.setattr(charges, "DEARER", len(CELLS))
     made.set(poll={"timeout": 4}, stop_after=len(CELLS), budget={"limit": "100"})
     first = made.run()
     ends = {cell.id: cell.state for cell in CELLS} | dict.fromkeys(PLAIN, "stored")

@@ -18,6 +18,7 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from callsheet.config.load import load
 from callsheet.ledger import changes
+from callsheet.ledger.ledger import Ledger
 from callsheet.report.details import Details
 from callsheet.report.summary import Summary
 from callsheet.service.client import Client
@@ -240,7 +241,8 @@ def test_a_form_of_change_batch_changes_what_was_touched_alone_in_the_name_of_wh
     async def changed() -> list[str]:
         said = []
         service = Client(made.backlot.base_url, made.backlot.api_key)
-        async with service as client, open_run(settings, client) as at_work:
+        ledger = await Ledger.open(settings.ledger.url, "test", service=made.backlot.base_url)
+        async with service as client, ledger, open_run(settings, client, ledger) as at_work:
             for form in ({"buying": "pause"}, {"changes": ["budget.limit=3"]}, {}, {"buying": "go on"}):
                 state: Any = await change_batch(str(made.config), **form, name="anna", return_state=True)
                 said.append(state.message)

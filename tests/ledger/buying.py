@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
-from callsheet.ledger.claims import SpendingLimit, Wall
+from callsheet.ledger.budget import SpendingLimit, Wall
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.policy import Policy
 from callsheet.records import Attempt, Generation, Job, Media, ModelType, Price, State, StoredFile, Usage

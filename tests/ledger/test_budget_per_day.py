@@ -14,7 +14,8 @@ import sqlalchemy as sa
 
 from callsheet.config.load import load
 from callsheet.ledger import leases, writing
-from callsheet.ledger.claims import Reservation, SpendingLimit, Wall
+from callsheet.ledger.budget import SpendingLimit, Wall
+from callsheet.ledger.claims import Reservation
 from callsheet.ledger.databases import open_engine
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.policy import Policy
@@ -107,9 +108,9 @@ async def test_the_day_is_the_database_s_also_for_a_machine_whose_clock_is_wrong
 
 
 async def test_the_wall_that_a_job_meets_is_named(ledger: Ledger) -> None:
-    assert (await reserve(ledger, "a", limit="0.03", per_day="1")).wall is Wall.BATCH
+    assert (await reserve(ledger, "a", limit="0.03", per_day="1")).wall is Wall.BALANCE
     assert (await reserve(ledger, "a", limit="1", per_day="0.03")).wall is Wall.DAY
-    assert (await reserve(ledger, "a", limit="0.03", per_day="0.03")).wall is Wall.BATCH
+    assert (await reserve(ledger, "a", limit="0.03", per_day="0.03")).wall is Wall.BALANCE
     skipped = await reserve(ledger, "dear", "a", limit="1", per_day="0.04", skip=True)
     assert (names([one for one, _ in skipped.reserved]), names(skipped.left)) == (["a"], ["dear"])
     assert skipped.wall is Wall.DAY

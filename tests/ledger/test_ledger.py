@@ -15,7 +15,7 @@ import pytest
 import sqlalchemy as sa
 
 from callsheet.errors import LedgerError
-from callsheet.ledger import approvals, frames, queries, running_totals, stories
+from callsheet.ledger import approvals, changes, frames, queries, running_totals, stories
 from callsheet.ledger.approvals import Approval, Decision, Place, Question
 from callsheet.ledger.doubts import settle
 from callsheet.ledger.journal import Journal
@@ -302,3 +302,34 @@ async def test_a_journal_with_the_id_of_another_row_leaves_its_job_in_doubt_or_a
         totals = await ledger.read(running_totals.of_batch)
         assert (totals.spent, totals.exposure) == (Decimal("0.08" if settled else "0.04"), Decimal("0.08"))
         assert not files_in(spool)
+
+
+# ---- the newest word
+
+
+async def test_the_newest_word_about_the_limit_counts_for_every_run_of_the_batch(url: str) -> None:
+    """A flow run that was suspended says nothing anew when it goes on; another run does."""
+
+    async def limit(ledger: Ledger) -> Decimal | None:
+        return await ledger.read(changes.said_limit)
+
+    async with buyer(url) as watching:
+        assert await limit(watching) is None
+        async with await Ledger.open(url, "b") as first:
+            await first.begin_run(limit=Decimal("2.00"), says_limit=True, flow_run="one")
+            assert await limit(watching) == Decimal("2.00")
+            await first.write(changes.says_limit, Decimal("3.00"), "in a dialog", first.run_id)
+            number, runs = await first.write(changes.change, {changes.LIMIT: "0.50"}, "somebody")
+            assert (len(runs), await limit(watching)) == (2, Decimal("0.50"))
+            assert len(await first.read(lambda *of: changes.not_taken(*of, number))) == 2
+            await first.goes_by(number)
+            assert len(await first.read(lambda *of: changes.not_taken(*of, number))) == 1
+            await first.end_run()
+        async with await Ledger.open(url, "b") as resumed:
+            await resumed.begin_run(limit=Decimal("2.00"), says_limit=True, flow_run="one")
+            assert await limit(watching) == Decimal("0.50")
+            await resumed.end_run()
+        async with await Ledger.open(url, "b") as another:
+            await another.begin_run(limit=None, says_limit=True, flow_run="two")
+            assert await limit(watching) is None
+            await another.end_run()

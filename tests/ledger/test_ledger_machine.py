@@ -7,6 +7,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Coroutine
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,8 +25,9 @@ from hypothesis.stateful import (
 )
 
 from callsheet.errors import LedgerError
-from callsheet.ledger import leases, queries, running_totals
-from callsheet.ledger.claims import SpendingLimit, Wall
+from callsheet.ledger import approvals, changes, charges, leases, queries, running_totals
+from callsheet.ledger.approvals import Approval, Decision, Place, Question
+from callsheet.ledger.budget import SpendingLimit, Wall
 from callsheet.ledger.databases import open_engine
 from callsheet.ledger.doubts import settle
 from callsheet.ledger.journal import Journal, PaidAnswer
@@ -87,6 +89,7 @@ class Try:
     free_again: bool = False
     generation_id: str | None = None
     file: File | None = None
+    approval: str = ""
 
     @property
     def attempt(self) -> Attempt:
@@ -111,6 +114,15 @@ class Try:
         return self.cost if self.cost is not None else self.job.quoted if held else Decimal(0)
 
 
+@dataclass
+class Given:
+    """The model of an approval: `person` has given it, or nobody was asked."""
+
+    plan: str
+    at_most: Decimal
+    person: bool
+
+
 class LedgerMachine(RuleBasedStateMachine):
     """Runs come, buy, and go in every way; what the ledger says must be what the model says."""
 
@@ -123,6 +135,13 @@ class LedgerMachine(RuleBasedStateMachine):
         self.dead: list[Ledger] = []
         self.tries: list[Try] = []
         self.work = 0  # what runs have done since one of them began or went
+        self.limit: Decimal | None = None
+        self.given: dict[str, Given] = {}
+        self.buys_by: dict[str, str] = {}  # by the run's id
+        self.last: list[bool] = []  # charges, and whether they were dear
+        self.accepted: dict[Decimal, Decimal] = {}  # by quote
+        self.dearest: dict[Decimal, Decimal] = {}  # what nobody has accepted, by quote
+        self.above = Decimal(0)
         self.begins()
 
     def do(self, work: Coroutine[Any, Any, T]) -> T:
@@ -184,6 +203,7 @@ class LedgerMachine(RuleBasedStateMachine):
                 last = Try(one, last.number + 1 if last else 1, ledger)
                 self.tries.append(last)
             last.owner, last.state, last.cost = ledger, State.GENERATED, Decimal("0.03")
+            last.approval = ""
             last.generation_id = generation_id
             files = self.do(ledger.adopted())[1]
             [last.file] = [
@@ -256,9 +276,10 @@ class LedgerMachine(RuleBasedStateMachine):
     ) -> None:
         self.work += 1
         ledger = self.pick(data, self.alive)
-        wall = Decimal(limit)
+        budget = SpendingLimit("b", Decimal(limit), approval=self.buys_by.get(ledger.run_id, ""))
         policy = Policy(retry_failed=retry_failed, retry_doubt=retry_doubt, attempts=attempts)
-        result = self.do(ledger.reserve(wanted, policy, SpendingLimit("b", wall), skip=skip))
+        is_dear = self.wall(Decimal(0), budget, reserved=True) is Wall.PRICE  # as it is before
+        result = self.do(ledger.reserve(wanted, policy, budget, skip=skip))
         expected: list[tuple[str, int]] = []
         expected_left: list[Job] = []
         for at, one in enumerate(wanted):
@@ -272,7 +293,8 @@ class LedgerMachine(RuleBasedStateMachine):
             free = free or (retry_doubt and in_doubt and last.number < attempts and not last.has_id)
             if not free:
                 continue
-            if not mine and self.exposure() + one.quoted > wall:
+            wall = self.wall(one.quoted, budget, reserved=True)
+            if not mine and (is_dear or wall not in (None, Wall.PRICE)):
                 if skip:
                     expected_left.append(one)
                     continue
@@ -283,6 +305,7 @@ class LedgerMachine(RuleBasedStateMachine):
             else:
                 last = Try(one, last.number + 1 if last else 1, ledger)
                 self.tries.append(last)
+            last.approval = budget.approval
             expected.append((one.key, last.number))
         assert [(one.key, attempt.number) for one, attempt in result.reserved] == expected
         assert result.left == expected_left
@@ -297,7 +320,10 @@ class LedgerMachine(RuleBasedStateMachine):
             if not ready:
                 return
             one = self.pick(data, ready)
-            name = self.pick(data, self.possible(one))
+            names = [name for name in self.possible(one) if name != "intend" or self.may_leave(one)]
+            if not names:
+                return
+            name = self.pick(data, names)
             cost = data.draw(st.sampled_from(["0", "0.0100", "0.0450", "0.4000"]))
             assert one.owner is not None
             one.file = self.do(_step(one.owner, one, name, cost)) or one.file
@@ -306,6 +332,8 @@ class LedgerMachine(RuleBasedStateMachine):
                 one.generation_id = answered_id(one)
             if one.state in (State.GENERATED, State.FAILED):
                 one.cost = Decimal(cost) if name == "generated" else Decimal(0)
+            if name == "generated":
+                self.charges(one.job.quoted, Decimal(cost))
 
     @rule(data=st.data(), limit=st.sampled_from(["0.05", "0.15", "0.60"]))
     @precondition(lambda self: any(each.owner and each.state is State.PLANNED for each in self.tries))
@@ -315,11 +343,11 @@ class LedgerMachine(RuleBasedStateMachine):
         ready = [each for each in self.tries if each.owner and each.state is State.PLANNED]
         one = self.pick(data, ready)
         assert one.owner is not None
-        sent = sum((each.exposure for each in self.tries if each.state is not State.PLANNED), Decimal(0))
-        fits = sent + one.job.quoted <= Decimal(limit)
-        wall = self.do(intend(one.owner, one.attempt, limit))
-        assert wall is (None if fits else Wall.BATCH)
-        if fits:
+        budget = SpendingLimit("b", Decimal(limit), approval=self.buys_by.get(one.owner.run_id, ""))
+        expected = self.wall(one.job.quoted, budget, reserved=False)
+        wall = self.do(one.owner.intend(one.attempt, budget, {}))
+        assert wall is expected
+        if wall is None:
             one.state = State.SUBMITTING
         else:
             self.hand_back(one)
@@ -336,6 +364,7 @@ class LedgerMachine(RuleBasedStateMachine):
             for name in STEPS
             if (one.file or name not in ("stored", "lost"))
             and not (ledger is one.owner and name in self.possible(one))
+            and (name != "intend" or self.may_leave(one))
         ]
 
         async def tried() -> list[Any]:
@@ -368,6 +397,83 @@ class LedgerMachine(RuleBasedStateMachine):
         one.free_again = not charged
         with pytest.raises(LedgerError, match="is no longer"):
             self.do(ledger.write(settle, [doubt], charged=not charged, by="another", why=None))
+
+    # ---- what bounds it
+
+    @rule(limit=st.sampled_from([None, "0.05", "0.20", "9"]))
+    def says(self, limit: str | None) -> None:
+        """A person says another limit; the newest word counts for all runs."""
+        self.limit = None if limit is None else Decimal(limit)
+        run = self.alive[0]
+        self.do(run.write(changes.says_limit, self.limit, "somebody", run.run_id))
+
+    @rule(
+        data=st.data(),
+        plan=st.sampled_from("pq"),
+        at_most=st.sampled_from(["0.05", "0.25", "9"]),
+        person=st.booleans(),
+        names=st.booleans(),
+    )
+    def quotes(self, data: st.DataObject, plan: str, at_most: str, person: bool, names: bool) -> None:
+        """A run begins with a portion: a person approves it, with what was charged, or nobody is asked."""
+        run = self.pick(data, self.alive)
+        amount, now = Decimal(at_most), datetime.now(UTC)
+        asked = Approval(f"a{len(self.given)}", Question.QUOTE, plan, 1, amount, amount, [], now)
+        approval = asked.id
+        if person:
+            listed = self.do(run.read(charges.of_batch)).dearer if names else ()
+            said = {"decision": Decision.APPROVED, "decided_at": now, "place": Place.YES, "charges": listed}
+            self.do(run.write(approvals.ask, replace(asked, charges=listed)))
+            self.do(run.write(approvals.answer, replace(asked, **said)))
+            if listed:
+                self.accepted |= self.dearest
+                self.last, self.dearest, self.above = [], {}, Decimal(0)
+        else:
+            others = [
+                self.buys_by[one.run_id]
+                for one in self.alive
+                if one is not run and one.run_id in self.buys_by
+            ]
+            shared = [one for one in self.given if one in others and self.given[one].plan == plan]
+            entered = self.do(
+                run.write(approvals.enter, run.run_id, replace(asked, decision=Decision.NOT_ASKED))
+            )
+            approval = shared[0] if shared else asked.id
+            assert entered == approval
+            amount = max(Decimal(0), amount - self.above)
+        self.do(run.write(approvals.buys_by, run.run_id, approval))
+        self.given.setdefault(approval, Given(plan, amount, person))
+        self.buys_by[run.run_id] = approval
+
+    def charges(self, quoted: Decimal, cost: Decimal) -> None:
+        most = max(self.accepted.get(quoted, quoted), quoted)
+        dear = cost > most * Decimal("1.01")
+        self.last = [*self.last, dear][-3:]
+        if dear:
+            self.dearest[quoted] = max(cost, self.dearest.get(quoted, cost))
+            self.above += cost - most
+
+    def wall(self, amount: Decimal, budget: SpendingLimit, *, reserved: bool) -> Wall | None:
+        """What an amount does not fit; with what is reserved, or with what was sent alone."""
+        counted = [each for each in self.tries if reserved or each.state is not State.PLANNED]
+        exposure = sum((each.exposure for each in counted), Decimal(0))
+        used = sum((each.exposure for each in counted if each.approval == budget.approval), Decimal(0))
+        given = self.given.get(budget.approval)
+        bounds_too = given is not None and (given.person or self.limit is None)
+        bound = self.limit
+        if given and bound is None:
+            bound = exposure + given.at_most - used
+        if self.last.count(True) >= 2 or (bound is not None and self.above > bound / 10):
+            return Wall.PRICE
+        if self.limit is not None and exposure + amount > self.limit:
+            return Wall.LIMIT
+        if given and bounds_too and used + amount > given.at_most * Decimal("1.01"):
+            return Wall.APPROVED
+        return Wall.BALANCE if exposure + amount > budget.affordable else None
+
+    def may_leave(self, one: Try) -> bool:
+        """Whether it may be sent by no approval and with a large balance."""
+        return self.wall(one.job.quoted, SpendingLimit("b", Decimal(100)), reserved=False) is None
 
     # ---- what must hold
 

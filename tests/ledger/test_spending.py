@@ -89,7 +89,7 @@ async def in_doubt(ledger: Ledger, name: str) -> Doubt:
 
 
 async def bought(ledger: Ledger, name: str, cost: str = "0.04") -> None:
-    [attempt] = await submitting(ledger, job(name))
+    [attempt] = await submitting(ledger, job(name, price=cost))
     await ledger.generated(attempt, generation(name, cost), [f"{ledger.batch}/{name}.png"], "out")
 
 
