@@ -167,7 +167,25 @@ def _show_doubts(
     )
     command = f"callsheet resolve {shlex.quote(str(config))}"
     out.print()
+    if proposed := _proposed(doubts, evidence):
+        print_line(out, "To settle by this evidence:")
+        for words in proposed:
+            print_line(out, f"  {safe(command)} {words} --why 'by the balance'")
     print_line(out, f"To settle: {safe(command)} KEY... (or --all) --charged | --not-charged --why ...")
+
+
+def _proposed(doubts: Sequence[Doubt], evidence: Evidence) -> list[str]:
+    """What to add to `resolve` to settle all doubts, where one sum of them is gone and can be typed."""
+    if evidence.charged is None:
+        return []
+    is_charged = {one.job_key for one in evidence.charged}
+    keys: dict[str, list[str]] = {"--charged": [], "--not-charged": []}
+    for key in dict.fromkeys(one.job_key for one in doubts):
+        keys["--charged" if key in is_charged else "--not-charged"].append(key[:12])
+    (first, named), (other, rest) = sorted(keys.items(), key=lambda each: len(each[1]))
+    if len(named) > MOST_LISTED:
+        return []
+    return [*([f"{' '.join(named)} {first}"] if named else []), *([f"--all {other}"] if rest else [])]
 
 
 def _show_accepted(batch: str, accepted: Sequence[Doubt], lines: Mapping[str, int], config: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import json
+import shlex
 from collections.abc import Callable
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -63,9 +64,17 @@ def test_the_list_says_what_is_in_doubt_and_the_evidence_says_what_is_gone(doubt
     for_people = printed("resolve", str(made.config), code=3)
     for word in (first["row_id"], first["job_key"][:12], "sketch-1", "0.0015", "0.0030 USD more", "99.9955"):
         assert word in for_people
+    keys = [doubt["job_key"] for doubt in answer["in_doubt"]]
+    assert evidence["fits"] == [keys[:2]]
+    assert "any 2 of the 3 at 0.0015: 0.0030 USD" in for_people
     made.rows(*({"id": f"row-{n}", **IMAGE} for n in range(6)))
     assert made.run().in_doubt == 3
-    assert resolve(made, code=3)["evidence"]["gone"] == "0.0030", "later runs do not wash it away"
+    text = printed("resolve", str(made.config), code=3)
+    assert "0.0030 USD more" in text, "later runs do not wash it away"
+    proposed = [line.strip() for line in text.splitlines() if line.endswith("--why 'by the balance'")]
+    for line, code in zip(proposed, (3, 0), strict=True):
+        printed(*shlex.split(line)[1:], code=code)
+    assert made.run().spent == Decimal("0.0045") + Decimal("0.0030") + Decimal("0.0015")
 
 
 def test_charged_is_spent_and_lost_and_not_charged_is_bought_again_unasked(doubtful: Make) -> None:
