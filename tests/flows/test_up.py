@@ -264,6 +264,7 @@ def test_a_second_up_leaves_what_a_person_has_set_and_takes_what_has_changed_in_
     in_file(schedules=[{"cron": "0 5 * * *", "active": True}])
     assert deployed() == ["studio: schedules are as prefect.yaml has them now: 0 5 * * * UTC, switched on"]
     assert now() == ([("0 5 * * *", True, {})], mine | {"crew": 2})
+    wait_until(lambda: httpx.delete(path).is_success, "it stays among those of other tests", 0.3)
 
 
 def test_outside_of_a_project_it_says_where_to_go_or_how_to_make_one(tmp_path: Path) -> None:
