@@ -3,35 +3,44 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from prefect.states import Completed
 
 from callsheet.config.changes import changed_values
+from callsheet.config.checks import Text
 from callsheet.config.form import ConfigFile, Overrides
 from callsheet.errors import ConfigError
-from callsheet.ledger.changes import PAUSED
+from callsheet.ledger.changes import PAUSED, in_words
 from callsheet.plain_text import counted
 from callsheet.steps.change import change
 from flows.names import batch_flow, begin
+from tasks import artifacts
 
 
 @batch_flow("change-batch")
-async def change_batch(config: ConfigFile, changes: Overrides = (), paused: bool | None = None) -> Any:
+async def change_batch(
+    config: ConfigFile,
+    changes: Overrides = (),
+    buying: Literal["leave as it is", "pause", "go on"] = "leave as it is",
+    name: Text | None = None,
+) -> Any:
     """Changes the runs of a batch that are at work, within seconds. The config stays as it is.
 
     Args:
         config: The config file, from the working directory.
         changes: Settings to change, each as `budget.limit=20.00` or `limits.image_rpm=30`.
-        paused: Hold the buying, or let it go on.
+        buying: Pause it, or let it go on. What was paused stays so, unless you say otherwise.
+        name: Your name. It is kept in the ledger.
     """
     settings, values = changed_values(Path(config), changes)
     await begin(settings)
-    if paused is not None:
-        values = {**values, PAUSED: paused}
+    if buying != "leave as it is":
+        values = {**values, PAUSED: buying == "pause"}
     if not values:
-        raise ConfigError("there is nothing to change", hint="Fill in changes or paused.")
-    changed = await change(settings, values)
-    what = ", ".join(f"{name} is {value}" for name, value in values.items())
+        raise ConfigError("there is nothing to change", hint="Fill in changes, or choose for the buying.")
+    changed = await change(settings, values, name or "somebody in the Prefect UI")
+    what = ", ".join(in_words(setting, value) for setting, value in values.items())
+    await artifacts.name_run(settings.batch, what)
     said = "; ".join(filter(None, [what, changed.bound_in_words()]))
     return Completed(message=f"{counted(len(changed.runs), 'run')} of {settings.batch}: {said}", data=None)

@@ -1,7 +1,8 @@
 """The deployments of `prefect.yaml`: for `callsheet up`, and as `python -m flows.deployments`.
 
-Unlike `prefect deploy --all` it also makes their work pool, leaves every schedule switched as it is, has the
-server refuse parameters that a flow does not have, and makes the forms of the UI simpler.
+Unlike `prefect deploy --all` it also makes their work pool, leaves schedules, switches and parameters as a
+person has set them in the UI, has the server refuse parameters that a flow does not have, and makes the forms
+of the UI simpler.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import asyncio
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -21,7 +23,6 @@ import yaml
 from prefect import get_client
 from prefect.client.schemas.actions import DeploymentUpdate, WorkPoolCreate
 from prefect.client.schemas.filters import DeploymentFilter, DeploymentFilterName
-from prefect.client.schemas.objects import DeploymentSchedule
 from prefect.client.schemas.responses import DeploymentResponse
 from prefect.exceptions import ObjectAlreadyExists, PrefectHTTPStatusError
 from prefect.workers.process import ProcessWorker
@@ -32,6 +33,11 @@ from flows import server_errors
 from tasks.service_block import CallsheetService
 
 FILE = Path("prefect.yaml")
+_NONE: dict[str, Any] = {"parameters": {}, "schedules": []}
+_NOT_THERE = object()
+_FILE_HAD = "x-callsheet-file-had"
+"""In the schema of a deployment's parameters: what the file had when it was deployed. `prefect deploy`
+takes it away."""
 Named = Sequence[tuple[str, str]]
 """Deployments: the name of each, and its entrypoint. Another project may have some of the same names."""
 
@@ -69,34 +75,118 @@ async def make_pool(name: str) -> None:
             await client.create_work_pool(pool)
 
 
-async def deploy(named: Named, environment: Mapping[str, str]) -> None:
+async def deploy(named: Named, environment: Mapping[str, str]) -> list[str]:
     """Makes or renews all deployments of `prefect.yaml` in the working directory, and the blocks' type.
 
-    A schedule that a person has switched on or off stays so; Prefect would set it as the file has it.
+    Schedules and parameters are set when a deployment is made. Later they stay as they are on the server, but
+    for what has changed in the file since it was last deployed.
+
+    Returns:
+        What was changed on the server because the file has changed, and where the two differ, in lines.
 
     Raises:
         ConfigError: Prefect refuses the file, or the file has a parameter that its flow does not have.
     """
     await CallsheetService.aregister_type_and_schema()
-    before = {each.id: each for each in await _deployed(named)}
-    done = await asyncio.to_thread(
-        subprocess.run,
-        [sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--all"],
-        env={**environment, "PWD": str(Path.cwd()), "COLUMNS": "200"},  # PWD for prefect.yaml
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
+    before = {(each.name, each.entrypoint): each for each in await _deployed(named)}
+    content = yaml.safe_load(await asyncio.to_thread(FILE.read_text, "utf-8"))
+    in_file = {
+        each["name"]: {part: each.get(part) or _NONE[part] for part in _NONE}
+        for each in content["deployments"]
+    }
+    said: list[str] = []
+    for each in content["deployments"]:
+        if there := before.get((str(each["name"]), str(each["entrypoint"]))):
+            kept, lines = _kept(in_file[each["name"]], there)
+            each.update(kept)
+            said += [f"{each['name']}: {line}" for line in lines]
+    with tempfile.TemporaryDirectory() as folder:
+        merged = Path(folder) / FILE
+        merged.write_text(yaml.safe_dump(content, sort_keys=False), "utf-8")
+        done = await asyncio.to_thread(
+            subprocess.run,
+            [
+                sys.executable,
+                "-m",
+                "prefect",
+                "--no-prompt",
+                "deploy",
+                "--all",
+                "--prefect-file",
+                str(merged),
+            ],
+            env={**environment, "PWD": str(Path.cwd()), "COLUMNS": "200"},  # PWD for prefect.yaml
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
     if done.returncode:
         raise ConfigError(
             f"{FILE}: {_last_words(done.stdout)}", hint="prefect --no-prompt deploy --all says more."
         )
-    for each in await _deployed(named):
-        await _set_schema(each)
-        if each.id in before:
-            await _switch(before[each.id], each)
+    for deployed in await _deployed(named):
+        await _set_schema(deployed, in_file[deployed.name])
+    return said
+
+
+def _kept(file: Mapping[str, Any], there: DeploymentResponse) -> tuple[dict[str, Any], list[str]]:
+    """What the schedules and parameters of a deployment become, and what is said of it.
+
+    Args:
+        file: what `prefect.yaml` has now.
+        there: the deployment on the server, with what `prefect.yaml` had when it was last deployed.
+    """
+    now = _on_server(there)
+    base: dict[str, Any] | None = (there.parameter_openapi_schema or {}).get(_FILE_HAD)
+    if base is None:  # made by `prefect deploy`, which keeps no record
+        differ = [part for part in _NONE if _comparable(file[part]) != _comparable(now[part])]
+        return now, [
+            f"its {part} on the server are not those of {FILE}, and stay; `prefect deploy` would set them"
+            for part in differ
+        ]
+    parameters, said = dict(now["parameters"]), []
+    for name in sorted({*file["parameters"], *base["parameters"]}):
+        new, old = (of["parameters"].get(name, _NOT_THERE) for of in (file, base))
+        if new == old:
+            continue
+        parameters.pop(name, None)
+        if new is not _NOT_THERE:
+            parameters[name] = new
+        said.append(f"parameter {name} is as {FILE} has it now: {'none' if new is _NOT_THERE else new}")
+    schedules = now["schedules"]
+    if file["schedules"] != base["schedules"]:
+        schedules = file["schedules"]
+        said.append(f"schedules are as {FILE} has them now: {_in_words(schedules)}")
+    return {"parameters": parameters, "schedules": schedules}, said
+
+
+def _on_server(there: DeploymentResponse) -> dict[str, Any]:
+    """The parameters and schedules of a deployment, as `prefect.yaml` would say them."""
+    schedules = []
+    for each in there.schedules:
+        when = each.schedule.model_dump(mode="json", exclude_none=True)
+        own = {"active": each.active, "parameters": each.parameters or None, "slug": each.slug}
+        schedules.append(when | {name: value for name, value in own.items() if value is not None})
+    return {"parameters": there.parameters or {}, "schedules": schedules}
+
+
+def _comparable(part: Any) -> Any:
+    """Schedules or parameters without what a file may leave out."""
+    if isinstance(part, dict):
+        return part
+    left_out = {"day_or": True, "active": True, "timezone": "UTC", "anchor_date": None}
+    return [left_out | each | {"anchor_date": None} for each in part]
+
+
+def _in_words(schedules: Sequence[Mapping[str, Any]]) -> str:
+    words = [
+        f"{next((each[name] for name in ('cron', 'interval', 'rrule') if name in each), '')} "
+        f"{each.get('timezone', 'UTC')}, switched {'on' if each.get('active', True) else 'off'}"
+        for each in schedules
+    ]
+    return "; ".join(words) or "none"
 
 
 async def _deployed(named: Named) -> list[DeploymentResponse]:
@@ -112,20 +202,19 @@ def _last_words(said: str) -> str:
     return next((line for line in reversed(lines) if line not in ("", "An exception occurred.")), said)
 
 
-async def _set_schema(deployment: DeploymentResponse) -> None:
+async def _set_schema(deployment: DeploymentResponse, in_file: Mapping[str, Any]) -> None:
     """Has the server refuse a run with a parameter that is none: it would end as Crashed, without a word.
 
     And a parameter that may be left out is an empty field: the UI would ask for a choice between two types.
     One that is internal may be given, and has no field. All for Callsheet's own flows, none of which takes
-    just any parameter.
+    just any parameter. What the file has is kept with it, to see later what has changed there.
     """
-    if not (deployment.entrypoint or "").startswith("flows."):
-        return
-    schema = deployment.parameter_openapi_schema or {}
-    fields = {name: _or_absent(field) for name, field in schema.get("properties", {}).items()}
-    internal = {name: fields.pop(name) for name in [*fields] if fields[name].get("internal")}
-    schema = schema | {"properties": fields, "unevaluatedProperties": False}
-    schema["allOf"] = [{"properties": internal}]  # the UI draws none of these
+    schema = (deployment.parameter_openapi_schema or {}) | {_FILE_HAD: in_file}
+    if (deployment.entrypoint or "").startswith("flows."):
+        fields = {name: _or_absent(field) for name, field in schema.get("properties", {}).items()}
+        internal = {name: fields.pop(name) for name in [*fields] if fields[name].get("internal")}
+        schema |= {"properties": fields, "unevaluatedProperties": False}
+        schema["allOf"] = [{"properties": internal}]  # the UI draws none of these
     async with get_client() as client:
         try:
             await client.update_deployment(deployment.id, DeploymentUpdate(parameter_openapi_schema=schema))
@@ -145,24 +234,13 @@ def _or_absent(field: dict[str, Any]) -> dict[str, Any]:
     return rest | dict(choices[0])
 
 
-async def _switch(before: DeploymentResponse, now: DeploymentResponse) -> None:
-    """Switches the schedules of a deployment as they were before."""
-    was = {_when(each): each.active for each in before.schedules}
-    async with get_client() as client:
-        for each in now.schedules:
-            if each.active != (active := was.get(_when(each), each.active)):
-                await client.update_deployment_schedule(now.id, each.id, active)
-
-
-def _when(schedule: DeploymentSchedule) -> str:
-    return schedule.schedule.model_dump_json(exclude={"anchor_date"})  # of an interval: when it was deployed
-
-
 async def _make() -> None:
     named, pool = in_this_folder()
     with server_errors.in_words():
         await make_pool(pool)
-        await deploy(named, os.environ)
+        said = await deploy(named, os.environ)
+    for line in said:
+        typer.echo(line)
     typer.echo(f"Deployments of the pool {pool}: {', '.join(name for name, _ in named)}")
 
 

@@ -20,13 +20,14 @@ from prefect.states import Cancelled, Completed, Failed
 
 from callsheet.cli.show import show_error
 from callsheet.config.settings import BatchSettings
-from callsheet.errors import CallsheetError, Stop
+from callsheet.errors import ApprovalNeeded, CallsheetError, Stop, known_error
+from callsheet.records import State as JobState
 from callsheet.report.summary import Summary
 from callsheet.service.transport import tls_context
 from callsheet.watch import WATCHER
 from flows import server_errors
 from tasks import artifacts, suspend
-from tasks.events import Events
+from tasks.events import Events, leaves
 from tasks.pressed import Pressed, pressed
 
 P = ParamSpec("P")
@@ -41,8 +42,13 @@ def batch_flow(name: str) -> Callable[[Work[P]], Flow[P, Coroutine[Any, Any, Sta
         async def ended(*args: P.args, **kwargs: P.kwargs) -> State[Any]:
             try:
                 state = await work(*args, **kwargs)
-            except CallsheetError as error:
-                state = _failed(error)
+            except Exception as error:
+                if (known := known_error(error)) is None:
+                    raise
+                state = _failed(known)
+                await artifacts.name_run(
+                    _batch(), "refused" if isinstance(known, ApprovalNeeded) else "failed"
+                )
             return await _unless_pressed(state)
 
         signed: Any = ended  # Prefect would look for the names of the types in this module
@@ -66,10 +72,17 @@ def run_name() -> str:
     return Path(str(parameters["config"])).stem
 
 
+def _batch() -> str:
+    """The batch of this run; before its config is read, the name that the run has begun with."""
+    watcher = WATCHER.get()
+    return watcher.batch if isinstance(watcher, Events) else run_name()
+
+
 def final_state(summary: Summary) -> State[Any]:
     """The state that a flow run ends in, with the summary as its message.
 
-    A run in trouble is Failed, so that it is red, and Prefect's automations for failures fire. No flow has
+    A run in trouble is Failed, so that it is red, and Prefect's automations for failures fire. What an
+    earlier run left in doubt or lost is no trouble of this one: red means something new to do. No flow has
     retries, so nothing is bought again by that. A state of type Completed has the summary as its result,
     another one an error with its exit code.
     """
@@ -149,9 +162,9 @@ def _name(summary: Summary) -> str:
     reason = summary.stop_reason if summary.outcome == "stopped" else None
     if reason not in (None, "budget"):
         return _STOPPED.get(reason, "Stopped")
-    if summary.in_doubt:
+    if summary.in_doubt and leaves(JobState.IN_DOUBT):
         return "InDoubt"
-    if summary.lost:
+    if summary.lost and leaves(JobState.LOST):
         return "Lost"
     if summary.stop_message and not reason:  # nothing is left to buy, and not all could be collected
         return "Stopped"

@@ -6,13 +6,15 @@ Nothing is settled without an answer, and an answer counts only for the doubts t
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from typing import Any, Literal
 
+import sqlalchemy as sa
 from prefect.flow_runs import asuspend_flow_run
 from prefect.input import RunInput
 from prefect.states import Completed
-from pydantic import Field
+from pydantic import Field, create_model
 
 from callsheet.config.form import ConfigFile, Overrides, ServiceForm, load_form
 from callsheet.config.settings import Settings
@@ -23,23 +25,21 @@ from callsheet.ledger.ledger import Ledger
 from callsheet.plain_text import counted, row_name
 from callsheet.records import Doubt, dollars
 from callsheet.report import balance_evidence
+from callsheet.report.balance_evidence import Evidence
 from flows.names import batch_flow, begin
 from tasks import artifacts, suspend
 from tasks.pressed import flow_run
 from tasks.service_block import connect
 
-_SHOWN = 50  # doubts
+_SHOWN = 20  # jobs, each with a field of its own
 _DAY = 86_400  # seconds that the run waits for an answer
+_LEAVE = "leave in doubt"
+Decision = Literal["charged", "not charged", "leave in doubt"]
 
 
 class ResolveForm(RunInput):
-    """The fields that a person fills in the Prefect UI."""
+    """The fields that a person fills in the Prefect UI, after one for each job (`_form`)."""
 
-    decision: Literal["charged", "not charged", "leave"] = Field(
-        title="Decision",
-        description="Charged: they were paid for, and are lost. Not charged: the next run buys them again. "
-        "Leave: they stay in doubt.",
-    )
     name: str = Field(title="Your name", description="Kept in the ledger.", min_length=1, max_length=100)
     why: str = Field("", title="Why", description="Kept in the ledger.", max_length=1_000)
 
@@ -48,7 +48,7 @@ class ResolveForm(RunInput):
 async def resolve_doubts(
     config: ConfigFile, *, service: ServiceForm = ServiceForm(), overrides: Overrides = ()
 ) -> Any:
-    """Shows what may have been paid for, with the evidence, and asks whether it was.
+    """Shows what may have been paid for, with the evidence, and asks of each job whether it was.
 
     Args:
         config: The config file, from the working directory.
@@ -73,38 +73,72 @@ async def _resolved(settings: Settings, ledger: Ledger, config: str) -> str:
             f"{counted(len(doubts), 'job')} in doubt, and nobody can be asked here",
             hint=f"Start a run of the deployment, or type callsheet resolve {config}.",
         )
-    await artifacts.name_run(settings.batch, f"{len(doubts):,} in doubt, to settle")
+    jobs: dict[str, list[Doubt]] = {}  # all attempts of a job that are in doubt are settled together
+    for one in doubts:
+        jobs.setdefault(one.job_key, []).append(one)
+    await artifacts.name_run(settings.batch, f"{len(jobs):,} in doubt, to settle")
     key = hashlib.sha256(shown.encode()).hexdigest()[:32]
     answer = await suspend.answer_of(run, key)
     if answer is None:
-        form = ResolveForm.with_initial_data(description=await _in_markdown(settings, ledger, doubts))
+        evidence = await balance_evidence.evidence(ledger, doubts, lambda: connect(settings))
+        form = _form(jobs, evidence).with_initial_data(description=_in_markdown(settings, jobs, evidence))
         await asuspend_flow_run(wait_for_input=form, key=key, timeout=_DAY)
         raise AssertionError("a suspended run has ended")
-    said = ResolveForm.load_from_flow_run_input(answer)
-    what = counted(len(doubts), "job")
-    if said.decision == "leave":
-        return f"{what} left in doubt by {said.name}"
-    charged = said.decision == "charged"
-    await ledger.write(settle, doubts, charged=charged, by=said.name, why=said.why or None)
-    return f"{what} settled as {said.decision} by {said.name}"
+    said: Any = _form(jobs).load_from_flow_run_input(answer)
+    decided: dict[str, list[Doubt]] = {}
+    for number, own in enumerate(jobs.values()):
+        decided.setdefault(getattr(said, _field(number)), []).extend(own)
+
+    def settled(connection: sa.Connection, batch: str) -> None:
+        for decision, these in decided.items():
+            if decision != _LEAVE:
+                charged = decision == "charged"
+                settle(connection, batch, these, charged=charged, by=said.name, why=said.why or None)
+
+    await ledger.write(settled)
+    counts = {decision: len({one.job_key for one in these}) for decision, these in decided.items()}
+    left = counts.pop(_LEAVE, 0)
+    became = [f"{count:,} settled as {decision}" for decision, count in sorted(counts.items())]
+    return ", ".join([*became, *([f"{left:,} left in doubt"] if left else [])]) + f", by {said.name}"
 
 
-async def _in_markdown(settings: Settings, ledger: Ledger, doubts: Sequence[Doubt]) -> str:
-    evidence = await balance_evidence.evidence(ledger, doubts, lambda: connect(settings))
-    rows = [
-        (
-            *(artifacts.text(row_name(one.row_id, one.sample)), artifacts.text(one.model)),
-            f"{one.submitted_at:%Y-%m-%d %H:%M:%S}",
-            "unpriced" if one.price is None else dollars(one.price),
-        )
-        for one in doubts[:_SHOWN]
-    ]
-    more = len(doubts) - len(rows)
+def _field(number: int) -> str:
+    """The name of a job's field; those after the shown ones have one together."""
+    return f"job_{number + 1}" if number < _SHOWN else "others"
+
+
+def _form(jobs: Mapping[str, Sequence[Doubt]], evidence: Evidence | None = None) -> type[ResolveForm]:
+    """The dialog: a decision for each job, on what the evidence proposes where it proposes something.
+
+    A field that no answer has leaves its job in doubt.
+    """
+    proposed = evidence.charged if evidence else None
+    charged = {one.job_key for one in proposed or ()}
+    fields: dict[str, Any] = {}
+    for number, (job, own) in enumerate(jobs.items()):
+        as_proposed = _LEAVE if proposed is None else "charged" if job in charged else "not charged"
+        about = f"{own[0].model}, {_price(own)} USD, sent {own[0].submitted_at:%Y-%m-%d %H:%M:%S} UTC"
+        title = f"Row {row_name(own[0].row_id, own[0].sample)}"
+        if number >= _SHOWN:  # one answer for all of these: nothing is proposed
+            as_proposed, about, title = _LEAVE, "callsheet resolve settles them one by one.", "All others"
+        fields[_field(number)] = (Decision, Field(as_proposed, title=title, description=about))
+    return create_model("ResolveForm", __base__=ResolveForm, **fields)
+
+
+def _price(of: Sequence[Doubt]) -> str:
+    prices = [one.price for one in of]
+    return "unpriced" if None in prices else dollars(sum(filter(None, prices), Decimal(0)))
+
+
+def _in_markdown(settings: Settings, jobs: Mapping[str, Sequence[Doubt]], evidence: Evidence) -> str:
+    proposal = evidence.charged is not None
     return artifacts.page(
-        f"**{counted(len(doubts), 'job')} of {artifacts.text(settings.batch)} may have been paid for.** "
+        f"**{counted(len(jobs), 'job')} of {artifacts.text(settings.batch)} may have been paid for.** "
         "No answer says whether the service has accepted what was sent.",
         "\n".join(f"- **{name}**: {artifacts.text(fact)}" for name, fact in evidence.facts()),
-        artifacts.table(["row", "model", "sent (UTC)", "USD"], rows),
-        f"and {more:,} more: callsheet resolve lists all" if more > 0 else "",
+        "The fields below are filled in as the sum that is gone says; change what you know better."
+        if proposal
+        else "",
+        "Charged: it was paid for, and is lost. Not charged: the next run buys it again.",
         "Other buyers in this workspace, and late costs, make these figures less certain.",
     )

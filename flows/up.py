@@ -73,7 +73,8 @@ async def _up(port: int | None, environment: dict[str, str], *, with_backlot: bo
             _say("UI", ui if server else f"{ui}  (the server ran already)")
             err.print("Waiting for the worker and the deployments ...")
             worker = await stack.enter_async_context(servers.worker(pool, environment, folder))
-            await deployments.deploy(named, environment)
+            for line in await deployments.deploy(named, environment):
+                err.print(safe(line))
             _say("Run", f"{ui}/deployments  ({', '.join(name for name, _ in named)})")
             _say("Sheets", link)
             _say("Logs", str(folder))

@@ -38,12 +38,18 @@ from callsheet.report.summary import Summary
 from callsheet.reviewing.sheets import link_to
 from callsheet.session import Run
 from callsheet.watch import WATCHER, Asked, Progress
+from tasks.events import leaves
 from tasks.pressed import SERVER_FAILS, flow_run
 
 T = TypeVar("T")
 PATIENCE = 5.0  # seconds for the server to answer
 EVERY = 3.0  # seconds between two updates of the progress bar, which cost the server 7 ms each
 _ROWS = 1_000  # of a table, the last ones; more help nobody
+_OLD = (
+    State.IN_DOUBT,
+    State.LOST,
+)  # what a person settles, or nobody can mend: an earlier run may have left it
+_PROBLEMS = (*_OLD, State.FAILED, State.PENDING)
 _APPROVALS = 20  # the last ones
 _REJECTS = 20  # reasons
 _MODELS = ["model", "jobs", "stored", "quoted USD", "spent USD", "kept", "rejected", "USD a kept"]
@@ -260,34 +266,44 @@ def _costs(summary: Summary, config: str, sheet: str | None) -> str:
     }
     return page(
         f"# {text(summary.batch)}: {summary.outcome}",
-        *_wrong(summary),
+        *_stopped(summary),
+        *_problems(summary, [state for state in _PROBLEMS if state not in _OLD or leaves(state)]),
+        *_rejected(summary),
         _list(
             "What to do next", [*([_sheet(sheet)] if sheet else []), *map(text, summary.next_steps(config))]
         ),
         "## The batch",
         table(facts[0], facts[1:]),
         table(_MODELS, models) if models else "",
+        *_problems(summary, [state for state in _OLD if not leaves(state)], " by earlier runs"),
         _list("Approvals", [text(one.line()) for one in summary.approvals[-_APPROVALS:]]),
         "## The dearest jobs\n\n" + table(["row", "model", "USD"], dearest) if dearest else "",
         _list("Files", [f"{name}: {_place(place)}" for name, place in places.items() if place]),
     )
 
 
-def _wrong(summary: Summary) -> Iterator[str]:
-    """What went wrong, a heading for each kind."""
-    details = summary.details
+def _stopped(summary: Summary) -> Iterator[str]:
+    """What has stopped the run early, and what to do about it."""
     if summary.stop_message:
         yield "## Stopped early" if summary.stop_reason else "## Problem"
         missing = f"{summary.not_bought:,} of {counted(summary.jobs, 'job')} not bought. "
         yield (missing if summary.not_bought else "") + text(summary.stop_message)
-        yield text(details.stop_hint)
-    for state in (State.IN_DOUBT, State.LOST, State.FAILED, State.PENDING):
-        lines = [text(problem.line()) for problem in details.problems if problem.state is state]
-        yield _list(state.replace("_", " ").capitalize(), lines)
+        yield text(summary.details.stop_hint)
+
+
+def _problems(summary: Summary, states: Sequence[State], by_whom: str = "") -> Iterator[str]:
+    """What went wrong, a heading for each of these states."""
+    for state in states:
+        lines = [text(problem.line()) for problem in summary.details.problems if problem.state is state]
+        yield _list(f"{state.replace('_', ' ').capitalize()}{by_whom}", lines)
         if state is State.IN_DOUBT and lines:
             yield "A run of the deployment `resolve` shows the evidence, and asks you to settle them."
-    if details.other_problems:
-        yield f"{counted(details.other_problems, 'job')} with other reasons: see the costs file."
+    if summary.details.other_problems and not by_whom:
+        yield f"{counted(summary.details.other_problems, 'job')} with other reasons: see the costs file."
+
+
+def _rejected(summary: Summary) -> Iterator[str]:
+    details = summary.details
     if summary.rejected_rows:
         yield _list(
             f"{counted(summary.rejected_rows, 'row')} rejected", map(text, details.rejected[:_REJECTS])

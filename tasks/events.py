@@ -15,7 +15,7 @@ from callsheet.plain_text import printable
 from callsheet.pricing.quote import Quote
 from callsheet.records import Attempt, RejectedFile, State, dollars
 from callsheet.report.summary import Summary
-from callsheet.watch import Change, LogWatcher
+from callsheet.watch import WATCHER, Change, LogWatcher
 
 _OF_JOBS = {State.IN_DOUBT: "callsheet.job.in_doubt", State.LOST: "callsheet.media.lost"}
 _COUNTS = ("jobs", "stored", "failed", "in_doubt", "lost", "pending")
@@ -27,15 +27,16 @@ class Events(LogWatcher):
     """The watcher of a batch's flow run: its log has what happens, and what others may act on is an event."""
 
     def __init__(self, batch: str) -> None:
-        self._batch = batch
+        self.batch = batch
         self._rejected = 0
+        self._left: dict[str, State] = {}  # by job key: in doubt or lost, and so since this run
 
     def quoted(self, quote: Quote) -> None:
         """`callsheet.batch.quoted`: the batch is priced, and nothing is bought yet."""
         super().quoted(quote)
         _of_batch(
             "quoted",
-            self._batch,
+            self.batch,
             jobs=quote.plan.jobs,
             to_buy=quote.to_buy,
             fits=quote.fits,
@@ -45,8 +46,10 @@ class Events(LogWatcher):
 
     def changed(self, change: Change) -> None:
         """`callsheet.job.in_doubt` and `callsheet.media.lost`; nothing else, for there may be a million."""
+        self._left.pop(change.attempt.job_key, None)
         if event := _OF_JOBS.get(change.state):
             attempt = change.attempt
+            self._left[attempt.job_key] = change.state
             self._of_job(event, attempt, model=attempt.model, reason=_short(change.detail))
 
     def rejected(self, file: RejectedFile) -> None:
@@ -78,13 +81,23 @@ class Events(LogWatcher):
             report=summary.report,
         )
 
+    def leaves(self, state: State) -> bool:
+        """Whether this run leaves jobs in this state, in doubt or lost: not whether there are older ones."""
+        return state in self._left.values()
+
     def _of_job(self, event: str, of: Attempt | RejectedFile, **payload: Any) -> None:
         emit_event(
             event,
             resource=_resource(f"job.{of.job_key}", of.row_id),
-            payload={"batch": self._batch, "row_id": of.row_id, "sample": of.sample, **payload},
-            related=[_batch(self._batch) | {"prefect.resource.role": "batch"}],
+            payload={"batch": self.batch, "row_id": of.row_id, "sample": of.sample, **payload},
+            related=[_batch(self.batch) | {"prefect.resource.role": "batch"}],
         )
+
+
+def leaves(state: State) -> bool:
+    """`Events.leaves` of this flow run; True where nobody has watched it."""
+    watcher = WATCHER.get()
+    return not isinstance(watcher, Events) or watcher.leaves(state)
 
 
 def approved(batch: str, approval: Approval) -> None:

@@ -6,7 +6,6 @@ with a run that waits and goes on is in test_suspend.py.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import time
@@ -46,14 +45,14 @@ def waiting(crew: PrefectServer, project: Make) -> Waiting:
 
 
 def asked(crew: PrefectServer, tag: str) -> dict[str, Any]:
-    """The run once it waits for a person, and the `description` that the UI shows then."""
+    """The run once it waits for a person, and the `description` and `schema` that the UI shows then."""
     wait_until(lambda: is_asking(crew.run(tag)), f"the run of {tag} does not ask", 0.3)
     run = crew.run(tag)
     keys = run["state"]["state_details"]["run_input_keyset"]
     for part in ("schema", "description"):  # the server gets one after the other
         wait_until(lambda part=part: is_ready(crew, run, keys[part]), f"the {part} does not come", 0.1)
-    shown = http.get(f"{crew.api}/flow_runs/{run['id']}/input/{keys['description']}").json()
-    return run | {"description": shown}
+    at = f"{crew.api}/flow_runs/{run['id']}/input"
+    return run | {part: http.get(f"{at}/{keys[part]}").json() for part in ("schema", "description")}
 
 
 def is_asking(run: dict[str, Any]) -> bool:
@@ -210,24 +209,37 @@ def test_a_file_is_quoted_at_once_bought_when_approved_moved_when_done_and_never
     assert made.charged == Decimal("0.0030"), "nothing is bought or asked twice"
 
 
-def test_doubts_are_settled_in_the_ui_with_the_evidence_and_only_those_that_were_shown(
+def test_doubts_are_settled_in_the_ui_row_by_row_as_the_sum_that_is_gone_proposes(
     crew: PrefectServer, project: Make
 ) -> None:
-    cut_off = {"endpoint": "images", "nth": 1, "do": "drop", "when": "after_charging"}
-    made = project(ROWS, faults={"rules": [cut_off]})
+    """And only those that were shown, with an answer."""
+    rows = [
+        {"id": "one", "prompt": "charged", "model": "sketch-1"},
+        {"id": "two", "prompt": "not charged", "model": "still-1"},
+        {"id": "three", "prompt": "charged", "model": "sketch-1"},
+    ]
+    drop = {"endpoint": "images", "do": "drop"}
+    faults = [drop | {"prompt": "not charged"}, drop | {"prompt": "charged", "when": "after_charging"}]
+    made = project(rows, faults={"rules": faults})
     made.set(batch=made.folder.name)
-    assert made.run().in_doubt == 1
+    assert made.run().in_doubt == 3
     tag = f"{made.folder.name}-doubts"
     crew.begin(resolve_doubts, "resolve-doubts/resolve", tag=tag, config=str(made.config))
     run = asked(crew, tag)
-    assert "**1 job of" in run["description"]
-    assert "exactly what is in doubt is gone: all of it seems to have been charged" in run["description"]
-    assert "| sketch-1 |" in run["description"]
-    assert made.collect().in_doubt == 1, "nothing is settled without an answer"
-    assert answer(crew, run, decision="charged", why="it is on the account") == "ACCEPT"
+    for words in ("**3 jobs of", "0.0030 USD. They seem to have been charged, and the others not"):
+        assert words in run["description"]
+    fields = run["schema"]["properties"]
+    proposed = {each["title"]: each["default"] for name, each in fields.items() if name.startswith("job_")}
+    assert proposed == {"Row one": "charged", "Row two": "not charged", "Row three": "charged"}
+    assert "still-1, 0.0400 USD, sent 2" in str(fields)
+    assert made.collect().in_doubt == 3, "nothing is settled without an answer"
+    each = {name: field["default"] for name, field in fields.items() if name.startswith("job_")}
+    [third] = [name for name, field in fields.items() if field["title"] == "Row three"]
+    answered = each | {third: "leave in doubt"}
+    assert answer(crew, run, **answered, why="it is on the account") == "ACCEPT"
     ended = crew.go_on(resolve_doubts, tag)
-    assert ended["state"]["message"].endswith("settled as charged by Ada")
+    said = "1 settled as charged, 1 settled as not charged, 1 left in doubt, by Ada"
+    assert ended["state"]["message"].endswith(said)
+    assert ended["name"] == f"{made.folder.name}: {said}"
     summary = made.collect()
-    assert (summary.in_doubt, summary.lost) == (0, 1)
-    again: Any = asyncio.run(resolve_doubts(str(made.config), return_state=True))
-    assert again.message.endswith("nothing is in doubt")
+    assert (summary.in_doubt, summary.lost, summary.failed) == (1, 1, 1)

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,14 +16,20 @@ from prefect import tags
 from prefect.client.schemas.objects import StateType
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
+from callsheet.config.load import load
+from callsheet.ledger import changes
+from callsheet.ledger.ledger import Ledger
 from callsheet.report.details import Details
 from callsheet.report.summary import Summary
+from callsheet.service.client import Client
+from callsheet.session import open_run
 from flows.change import change_batch
 from flows.generate import generate_batch
 from flows.names import final_state
 from flows.reconcile import reconcile_costs
 from flows.steps import STEPS
 from tasks import artifacts
+from tests.cli.test_commands import callsheet
 from tests.cli.test_reconcile import CUT_OFF, STUDIO, doubtful, rows, spend
 from tests.conftest import Project
 from tests.flows.test_again import samples, with_check
@@ -135,6 +142,33 @@ def test_the_final_state_says_how_the_batch_stands(
     assert (state.message or "").endswith(summary(**values).line().partition(": ")[2])
 
 
+def test_a_doubt_makes_the_run_red_that_leaves_it_and_no_later_one_also_when_it_is_settled(
+    prefect: PrefectServer, project: Make
+) -> None:
+    """Red means something new to do; what an earlier run left is said below."""
+    made = project([*rows("a"), *doubtful("b")], faults={"rules": [CUT_OFF | {"when": "after_charging"}]})
+
+    def ended() -> tuple[str | None, str]:
+        state: Any = asyncio.run(generate_batch(str(made.config), return_state=True))
+        of_run = {"id": {"any_": [str(state.state_details.flow_run_id)]}}
+        [costs] = prefect.ask("artifacts", flow_runs=of_run, artifacts={"key": {"any_": ["costs-test"]}})
+        assert f"1 {'lost' if 'Lost' in costs['data'] else 'in doubt'}" in state.message
+        return state.name, costs["data"]
+
+    name, page = ended()
+    assert name == "InDoubt"
+    assert page.index("## In doubt\n") < page.index("## The batch")
+    name, page = ended()
+    assert name == "Partial", "a night is not red for it for ever"
+    assert page.index("## The batch") < page.index("## In doubt by earlier runs")
+    assert not callsheet("resolve", str(made.config), "b", "--charged").returncode
+    name, page = ended()
+    assert name == "Partial"
+    assert page.index("## The batch") < page.index("## Lost by earlier runs")
+    made.rows(*rows("a"), *doubtful("b", "c"))
+    assert ended()[0] == "InDoubt", "a new one"
+
+
 def test_the_costs_link_to_the_contact_sheet_where_it_is_served() -> None:
     address = "http://127.0.0.1:5000/"
     assert f"mark them]({address})" in artifacts._costs(summary(), "batch.yaml", address)
@@ -175,7 +209,8 @@ def test_books_that_agree_complete_the_run_with_their_table_and_over_the_thresho
     assert earlier["state"]["message"].startswith(f"{before} to {before}: 0.0000 USD")
     spend(made, "sk_second")
     failed, shown = reconciled(prefect, made)
-    assert (failed["state"]["type"], failed["state"]["name"], failed["name"]) == ("FAILED", "Failed", "batch")
+    assert (failed["state"]["type"], failed["state"]["name"]) == ("FAILED", "Failed")
+    assert failed["name"] == "Shots.of_May: a difference of 0.0415 USD, 0.0400 unexplained"
     assert "0.0400 USD unexplained, above reconcile.threshold 0.0000" in failed["state"]["message"]
     assert "unexplained 0.0400" in json.loads(shown["data"])[0]["reason"]
     assert (made.folder / "out/report/reconcile.parquet").exists()
@@ -195,3 +230,34 @@ def test_a_run_of_change_batch_says_where_there_is_nothing_to_change(project: Ma
     state: Any = asyncio.run(change_batch(str(made.config), ["budget.limit=2"], return_state=True))
     assert state.name == "Failed"
     assert "no run of test is at work" in state.message
+
+
+def test_a_form_of_change_batch_changes_what_was_touched_alone_in_the_name_of_who_has_filled_it(
+    prefect: PrefectServer, project: Make
+) -> None:
+    made = project([{"id": "a", "prompt": "an image", "model": "sketch-1"}])
+    settings = load(made.config)
+
+    async def changed() -> list[str]:
+        said = []
+        service = Client(made.backlot.base_url, made.backlot.api_key)
+        ledger = await Ledger.open(settings.ledger.url, "test", service=made.backlot.base_url)
+        async with service as client, ledger, open_run(settings, client, ledger) as at_work:
+            for form in ({"buying": "pause"}, {"changes": ["budget.limit=3"]}, {}, {"buying": "go on"}):
+                state: Any = await change_batch(str(made.config), **form, name="anna", return_state=True)
+                said.append(state.message)
+            of_ledger = await at_work.ledger.read(partial(changes.since, number=0))
+        return said + [f"{one.setting} {one.value} {one.changed_by}" for one in of_ledger]
+
+    said = asyncio.run(changed())
+    assert said == [
+        "1 run of test: the buying is paused",
+        "1 run of test: budget.limit is 3",
+        "there is nothing to change. Fill in changes, or choose for the buying.",
+        "1 run of test: the buying goes on",
+        "paused True anna",
+        "budget.limit 3 anna",
+        "paused False anna",
+    ]
+    names = {each["name"] for each in prefect.ask("flow_runs", flow_runs={"tags": {"all_": ["batch:test"]}})}
+    assert {"test: the buying is paused", "test: budget.limit is 3", "test: the buying goes on"} <= names

@@ -23,7 +23,7 @@ import yaml
 from callsheet.cli.project import make_project
 from callsheet.errors import ConfigError, ProcessEnded
 from flows import servers
-from flows.deployments import in_this_folder
+from flows.deployments import deploy, in_this_folder
 from flows.up import _backlot
 from tests.cli.test_commands import callsheet, refused
 from tests.servers import http
@@ -180,6 +180,91 @@ def test_a_worker_that_dies_is_reported_with_the_errors_of_its_log(tmp_path: Pat
     assert shown == ["12:00:01.000 | ERROR   | Flow run 'x' - in doubt"]
     assert str(tmp_path) in error.value.hint
     assert error.value.exit_code == 4
+
+
+FAILS = """{time}.187 | ERROR   | docket.dependencies - ↩ [ 170ms] schedule_deployments(){{key}}
+Traceback (most recent call last):
+  File "scheduler.py", line 1, in schedule_deployments
+sqlalchemy.exc.InvalidRequestError: Can't evaluate bulk DML statement
+{time}.481 | ERROR   | prefect.server.utilities.worker_channel - Worker channel heartbeat failed
+Traceback (most recent call last):
+sqlite3.OperationalError: database is locked
+"""
+
+
+def test_a_service_of_the_server_that_fails_again_and_again_is_said_once_and_a_busy_server_is_not(
+    tmp_path: Path,
+) -> None:
+    """Without the service that plans runs no schedule fires, and the server's log is where nobody looks."""
+
+    def said(*times: str) -> list[str]:
+        (tmp_path / servers.WORKER_LOG).write_text("")
+        (tmp_path / servers.SERVER_LOG).write_text("".join(FAILS.format(time=time) for time in times))
+        shown: list[str] = []
+
+        async def stay() -> None:
+            ended = await asyncio.create_subprocess_exec(sys.executable, "-c", "")
+            await servers.stay(ended, ended, tmp_path, show=shown.append)
+
+        with pytest.raises(ProcessEnded):
+            asyncio.run(stay())
+        return shown
+
+    assert said("10:00:00", "10:01:00") == []
+    assert said("10:00:00", "13:00:00", "17:00:00") == []
+    [line] = said("23:58:30", "23:59:31", "00:00:32", "00:01:33")
+    for words in (
+        "schedule_deployments fails again and again",
+        "schedules may not fire",
+        "bulk DML statement.",
+    ):
+        assert words in line
+    assert str(tmp_path / servers.SERVER_LOG) in line
+
+
+def test_a_second_up_leaves_what_a_person_has_set_and_takes_what_has_changed_in_the_file(
+    crew: PrefectServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = a_project(tmp_path / "studio")
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+
+    def deployed() -> list[str]:
+        named, _ = in_this_folder()
+        return asyncio.run(deploy(named, crew.environment))
+
+    def in_file(**changed: object) -> None:
+        content = yaml.safe_load((folder / "prefect.yaml").read_text())
+        content["deployments"][0] |= changed
+        (folder / "prefect.yaml").write_text(yaml.safe_dump(content))
+
+    def now() -> tuple[list[tuple[str, bool, dict[str, str]]], dict[str, str]]:
+        there = crew.deployment("generate-batch/studio")
+        schedules = [
+            (each["schedule"]["cron"], each["active"], each["parameters"]) for each in there["schedules"]
+        ]
+        return schedules, there["parameters"]
+
+    assert deployed() == []
+    path = f"{crew.api}/deployments/{crew.deployment('generate-batch/studio')['id']}"
+    [schedule] = crew.deployment("generate-batch/studio")["schedules"]
+    cron = {"cron": "30 4 * * *", "timezone": "Europe/Berlin"}
+    by_hand = {"schedule": cron, "active": True, "parameters": {"approved": True}}
+    mine = {"config": "batch.yaml", "first": 3}
+    for at, change in ((f"{path}/schedules/{schedule['id']}", by_hand), (path, {"parameters": mine})):
+        wait_until(lambda at=at, change=change: httpx.patch(at, json=change).is_success, "not changed", 0.3)
+    assert deployed() == []
+    set_by_a_person = [("30 4 * * *", True, {"approved": True})]
+    assert now() == (set_by_a_person, mine)
+
+    in_file(parameters={"config": "configs/example.yaml", "crew": 2})
+    assert deployed() == ["studio: parameter crew is as prefect.yaml has it now: 2"]
+    assert now() == (set_by_a_person, mine | {"crew": 2})
+
+    in_file(schedules=[{"cron": "0 5 * * *", "active": True}])
+    assert deployed() == ["studio: schedules are as prefect.yaml has them now: 0 5 * * * UTC, switched on"]
+    assert now() == ([("0 5 * * *", True, {})], mine | {"crew": 2})
+    wait_until(lambda: httpx.delete(path).is_success, "it stays among those of other tests", 0.3)
 
 
 def test_outside_of_a_project_it_says_where_to_go_or_how_to_make_one(tmp_path: Path) -> None:
