@@ -81,6 +81,9 @@ def test_a_new_ledger_beside_a_report_with_paid_jobs_buys_nothing_until_a_person
     assert callsheet(made, "run", *new).returncode == 0, "the report is its own now"
     assert callsheet(made, "run").returncode == 2
     assert spent_at(made) == 2 * spent
+    manifest = made.manifest()
+    assert callsheet(made, "review", "--keep", "vase").returncode == 0
+    assert made.manifest().equals(manifest), "the report is another ledger's"
 
 
 def test_a_backup_that_is_older_than_the_report_buys_nothing_and_one_that_knows_more_goes_on(
