@@ -171,6 +171,8 @@ def test_the_same_config_from_another_folder_begins_no_new_ledger(
     )
     words[1] = str(made.folder / words[1])
     test_commands.refused(test_commands.callsheet(*words, cwd=elsewhere), *places)
+    inside = test_commands.callsheet("run", "batch.yaml", cwd=made.folder / "configs")
+    test_commands.refused(inside, f"the ledger {made.folder}/out/ledger.db has jobs of the batch other")
 
 
 @pytest.mark.parametrize(("where", "shared"), [("disk", "report and media"), ("s3", "media")])
