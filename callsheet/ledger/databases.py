@@ -11,7 +11,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ import sqlalchemy as sa
 
 from callsheet.errors import LedgerError, LedgerUnavailable
 from callsheet.files import make_folder
-from callsheet.ledger.tables import SCHEMA_VERSION, about, metadata, moved_to
+from callsheet.ledger.tables import SCHEMA_VERSION, about, marks, metadata, moved_to
 
 BUSY = 30.0
 """For how many seconds a write waits for another process's write; then the ledger counts as locked."""
@@ -68,12 +68,17 @@ def open_engine(url: str | sa.URL, busy: float = BUSY, *, looks: bool = False) -
             _check(connection, name, shared=True)
             version = _version_of(connection)
             moved = connection.scalar(sa.select(moved_to.c.url)) if version > _MOVED else None
+            indexed = version != SCHEMA_VERSION or not _missing_indexes(connection)
         if not version and looks:
             engine.dispose()
             return _empty()
         if not version:
             with engine.begin() as connection:
                 version = _create(connection)
+        elif not indexed:
+            with suppress(sa.exc.SQLAlchemyError) if looks else nullcontext(), engine.begin() as connection:
+                for index in _missing_indexes(connection):
+                    index.create(connection)
     except ModuleNotFoundError as error:
         raise LedgerError(
             f"the ledger {name} needs a database driver that is not installed: {error.name}",
@@ -210,6 +215,12 @@ def _version_of(connection: sa.Connection) -> int:
     there = sa.inspect(connection).has_table("about")
     version: int | None = connection.scalar(sa.select(about.c.schema_version)) if there else None
     return version or 0
+
+
+def _missing_indexes(connection: sa.Connection) -> list[sa.Index]:
+    """The indexes of marks that a ledger of this schema does not have yet: it is older than they are."""
+    known = {index["name"] for index in sa.inspect(connection).get_indexes(marks.name)}
+    return [index for index in marks.indexes if index.name not in known]
 
 
 def _create(connection: sa.Connection) -> int:

@@ -18,7 +18,7 @@ from typing import Any
 import polars as pl
 
 from callsheet.config.settings import BatchSettings, Settings
-from callsheet.errors import OtherLedger, StorageConflict, StorageError
+from callsheet.errors import LedgerError, OtherLedger, StorageConflict, StorageError
 from callsheet.ledger import databases, media, running_totals
 from callsheet.ledger.ledger import Ledger
 from callsheet.plain_text import counted
@@ -93,7 +93,7 @@ async def _wrong(ledger: Ledger, settings: BatchSettings) -> str:
     Raises:
         StorageError: report or claim cannot be read.
     """
-    if elsewhere := _begun_elsewhere(settings):
+    if elsewhere := await _begun_elsewhere(settings):
         return elsewhere
     reports = _store(settings, settings.report.url)
     # Before the ledger, which only gets ahead of it.
@@ -106,20 +106,35 @@ async def _wrong(ledger: Ledger, settings: BatchSettings) -> str:
     return ""
 
 
-def _begun_elsewhere(settings: BatchSettings) -> str:
+async def _begun_elsewhere(settings: BatchSettings) -> str:
     """Why a ledger that is about to begin may not be the batch's: its path begins at the working directory,
-    and the config lies elsewhere. Empty where it lies here, and where the ledger is there.
+    and the config lies elsewhere, or a folder above the config has a ledger that knows the batch. Otherwise
+    empty, and where the ledger is there.
     """
     path, config = databases.file_of(settings.ledger.url), settings.file
     if path is None or path.is_absolute() or config is None or databases.exists(settings.ledger.url):
         return ""
     here = Path.cwd()
-    if any(each.is_relative_to(here) for each in (Path(os.path.normpath(config)), config.resolve())):
-        return ""
+    begins = f"a new ledger would begin at {here / path}, and"
     found = next((each / path for each in config.parents if _is_file(each / path)), None)
-    there = f"the ledger {found} is there" if found else f"there is no ledger at {config.parent / path}"
-    begins = f"a new ledger would begin at {here / path}"
-    return f"{begins}, and the config lies in another folder, {config.parent}: {there}"
+    if not _lies_in(here, config):
+        there = f"the ledger {found} is there" if found else f"there is no ledger at {config.parent / path}"
+        return f"{begins} the config lies in another folder, {config.parent}: {there}"
+    if found and await _knows_batch(found, settings.batch):
+        return f"{begins} the ledger {found} has jobs of the batch {settings.batch}"
+    return ""
+
+
+async def _knows_batch(ledger: Path, batch: str) -> bool:
+    with suppress(LedgerError):
+        async with await Ledger.open(f"sqlite:///{ledger}", batch, looks=True) as other:
+            return bool((await other.read(running_totals.of_batch)).states)
+    return False
+
+
+def _lies_in(folder: Path, path: Path) -> bool:
+    """Whether a path is inside a folder, by its names or by where links lead."""
+    return any(each.is_relative_to(folder) for each in (Path(os.path.normpath(path)), path.resolve()))
 
 
 def _is_file(path: Path) -> bool:
@@ -157,7 +172,7 @@ def _claim_of(ledger: Ledger) -> tuple[str, bytes]:
 
 
 def _claimed(url: str, ledger: Ledger) -> str:
-    return f"another ledger buys the batch {ledger.batch}: {url} has its id, and this one is {ledger.id}"
+    return f"another ledger buys the batch {ledger.batch}: {url} is not of this one, {ledger.id}"
 
 
 # ---- names in storage

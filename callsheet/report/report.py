@@ -18,12 +18,14 @@ from decimal import Decimal
 import polars as pl
 
 from callsheet.cells import rejects_csv
+from callsheet.config.settings import BatchSettings
 from callsheet.errors import Interrupted, Stop
 from callsheet.ledger import approvals, leases, marks, queries, running_totals
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.policy import MAY_COST
 from callsheet.pricing.facts import rejects_in_words
-from callsheet.pricing.plan import Plan
+from callsheet.pricing.not_in_ledger import warning_of_ledger
+from callsheet.pricing.plan import Plan, last_plan
 from callsheet.records import State
 from callsheet.report.counts import ENDED, OPEN, is_complete
 from callsheet.report.details import Details, model_lines, most_expensive, problems_of, surcharge_of
@@ -42,6 +44,7 @@ from callsheet.report.summary import Summary
 from callsheet.storage.store import Store
 
 _COSTS, _MANIFEST, _REJECTS = "costs.parquet", "manifest.parquet", "rejects.csv"
+_TIMES = 4  # that the manifest is written at the most, where it changes meanwhile
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +98,29 @@ async def write_report(ledger: Ledger, store: Store, plan: Plan | None, of_run: 
         figures=await asyncio.to_thread(figures_of, attempts.filter(SUBMITTED), files),
     )
     return await _summary(ledger, store, plan, of_run, details=details, newest=newest, others=others)
+
+
+async def update_manifest(settings: BatchSettings, ledger: Ledger) -> None:
+    """Brings the manifest up to date with what is said of files, where there is one and it is this ledger's.
+
+    A run may write it at the same time, and knows more at its end: so it is read again after it is written.
+
+    Raises:
+        StorageError: it cannot be written.
+        LedgerError: the ledger cannot be read.
+    """
+    store = Store(settings.report.url, endpoint_url=settings.storage.endpoint_url)
+    if await store.read(_MANIFEST) is None or await warning_of_ledger(ledger, settings):
+        return
+    plan = await asyncio.to_thread(last_plan, settings)
+    jobs = await asyncio.to_thread(jobs_of, plan) if plan else None
+    written: pl.DataFrame | None = None
+    for _ in range(_TIMES):
+        files = await ledger.read(lambda connection, batch: manifest(stored_files(connection, batch), jobs))
+        if written is not None and files.equals(written):
+            break
+        await store.write(_MANIFEST, await asyncio.to_thread(parquet, files), PARQUET_TYPE)
+        written = files
 
 
 async def write_summary(store: Store, summary: Summary) -> None:

@@ -15,13 +15,14 @@ import polars as pl
 from callsheet.batches.delimited import read_table
 from callsheet.batches.encodings import read_text
 from callsheet.config.settings import BatchSettings
-from callsheet.errors import InputError
+from callsheet.errors import InputError, StorageError
 from callsheet.ledger import marks
 from callsheet.ledger.databases import check_exists
 from callsheet.ledger.doubts import login
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.marks import FileKey, Mark, MediaDecision
 from callsheet.plain_text import printable
+from callsheet.report.report import update_manifest
 from callsheet.report.sidecars import update_sidecars
 from callsheet.report.summary import ReviewResult, read_review
 
@@ -117,7 +118,7 @@ def _number(text: str | None, name: str, place: str) -> int | None:
 
 
 async def enter(settings: BatchSettings, said: Sequence[Said]) -> tuple[int, ReviewResult]:
-    """Enters marks, all or none, and brings the sidecars up to date.
+    """Enters marks, all or none, and brings sidecars and manifest up to date.
 
     Returns:
         How many files have another mark now, and how far the batch is reviewed.
@@ -125,13 +126,28 @@ async def enter(settings: BatchSettings, said: Sequence[Said]) -> tuple[int, Rev
     Raises:
         InputError: a row, sample or file is not there; the message names its place.
         LedgerError: there is no ledger, or it cannot be read.
-        StorageError: a sidecar cannot be written.
+        StorageError: a sidecar or the manifest cannot be written.
     """
     check_exists(settings.ledger.url)
     async with await Ledger.open(settings.ledger.url, settings.batch) as ledger:
         changed = await _take(ledger, said, login())
-        await update_sidecars(settings, ledger)
+        await update_tables(settings, ledger)
         return changed, await read_review(ledger)
+
+
+async def update_tables(settings: BatchSettings, ledger: Ledger) -> None:
+    """Brings what programs read up to date with what was said of files: the sidecars, and the manifest.
+
+    Raises:
+        StorageError: one of them cannot be written; the marks are in the ledger.
+        LedgerError: the ledger cannot be read.
+    """
+    try:
+        await update_sidecars(settings, ledger)
+        await update_manifest(settings, ledger)
+    except StorageError as error:
+        error.hint = f"{error.hint} The marks are kept: callsheet report CONFIG writes the manifest.".strip()
+        raise
 
 
 async def _take(ledger: Ledger, said: Sequence[Said], by: str) -> int:

@@ -11,7 +11,7 @@ import errno
 import socket
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager, nullcontext
+from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
 from typing import Annotated, Any, NamedTuple
 
 import polars as pl
@@ -27,7 +27,7 @@ from starlette.types import ASGIApp
 
 from callsheet import signals
 from callsheet.config.settings import BatchSettings, Report
-from callsheet.errors import CallsheetError, ConfigError
+from callsheet.errors import CallsheetError, ConfigError, LedgerError, StorageError
 from callsheet.ledger import leases, marks, running_totals
 from callsheet.ledger.databases import check_exists
 from callsheet.ledger.doubts import login
@@ -41,10 +41,9 @@ from callsheet.report.contact_sheet.links import FOLDER, ServedLinks, local_path
 from callsheet.report.contact_sheet.sheet import ContactSheet
 from callsheet.report.contact_sheet.thumbnails import Thumbnails, thumbnail_name
 from callsheet.report.counts import counted_states, is_complete, other_jobs
-from callsheet.report.sidecars import update_sidecars
 from callsheet.report.summary import ReviewResult, read_review
 from callsheet.reviewing.guard import Guard
-from callsheet.reviewing.marks import LONGEST_NOTE
+from callsheet.reviewing.marks import LONGEST_NOTE, update_tables
 from callsheet.storage.store import Store
 
 _INTERVAL = 3.0  # seconds between two looks of a page at the jobs
@@ -132,6 +131,33 @@ class _Pages:
         )
 
 
+class _Tables:
+    """The sidecars and the manifest, brought up to date some seconds after a mark, and at the end."""
+
+    def __init__(self, settings: BatchSettings, ledger: Ledger) -> None:
+        self._settings, self._ledger = settings, ledger
+        self.outdated = asyncio.Event()
+
+    async def keep(self) -> None:
+        while True:
+            await self.outdated.wait()
+            began = time.monotonic()
+            with suppress(StorageError, LedgerError):  # at the end it is said
+                await self.update()
+            await asyncio.sleep(max(_INTERVAL, _SHARE * (time.monotonic() - began)))
+
+    async def update(self) -> None:
+        """Does nothing where nothing was marked since the last time."""
+        if not self.outdated.is_set():
+            return
+        self.outdated.clear()
+        try:
+            await update_tables(self._settings, self._ledger)
+        except BaseException:
+            self.outdated.set()
+            raise
+
+
 async def serve(settings: BatchSettings, port: int, announce: Callable[[str], None]) -> ReviewResult:
     """Serves the page until Ctrl-C.
 
@@ -158,19 +184,22 @@ async def serve(settings: BatchSettings, port: int, announce: Callable[[str], No
 
 @asynccontextmanager
 async def opened(settings: BatchSettings) -> AsyncIterator[tuple[ASGIApp, Ledger]]:
-    """What is served of a batch, and its ledger; at the end the sidecars are brought up to date.
+    """What is served of a batch, and its ledger; sidecars and manifest are brought up to date with marks.
 
     Raises:
         LedgerError: there is no ledger, or it cannot be read.
     """
     check_exists(settings.ledger.url)
     async with await Ledger.open(settings.ledger.url, settings.batch) as ledger:
-        pages = _Pages(ledger, settings)
+        pages, tables = _Pages(ledger, settings), _Tables(settings, ledger)
+        keeping = asyncio.create_task(tables.keep())
         try:
-            yield _app(ledger, settings, pages), ledger
+            yield _app(ledger, settings, pages, tables.outdated), ledger
         finally:
+            keeping.cancel()
+            await asyncio.wait([keeping])
             await pages.thumbnails.close()
-        await update_sidecars(settings, ledger)
+        await tables.update()
 
 
 class _Server(uvicorn.Server):
@@ -211,8 +240,8 @@ def listening(
         yield guard.link, _Server(config), listener
 
 
-def _app(ledger: Ledger, settings: BatchSettings, pages: _Pages) -> Starlette:
-    """What is served. `Guard` decides who may ask for it."""
+def _app(ledger: Ledger, settings: BatchSettings, pages: _Pages, marked: asyncio.Event) -> Starlette:
+    """What is served; `marked` is set after a mark. `Guard` decides who may ask for it."""
     report = Store(settings.report.url, endpoint_url=settings.storage.endpoint_url)
     links = ServedLinks(settings)
     by = login()
@@ -268,6 +297,7 @@ def _app(ledger: Ledger, settings: BatchSettings, pages: _Pages) -> Starlette:
         if any(one.file not in stored for one in taken):
             raise HTTPException(404, "the batch has no such file")
         await ledger.write(marks.mark, taken, by)
+        marked.set()
         return Response(status_code=204)
 
     return Starlette(

@@ -81,6 +81,9 @@ def test_a_new_ledger_beside_a_report_with_paid_jobs_buys_nothing_until_a_person
     assert callsheet(made, "run", *new).returncode == 0, "the report is its own now"
     assert callsheet(made, "run").returncode == 2
     assert spent_at(made) == 2 * spent
+    manifest = made.manifest()
+    assert callsheet(made, "review", "--keep", "vase").returncode == 0
+    assert made.manifest().equals(manifest), "the report is another ledger's"
 
 
 def test_a_backup_that_is_older_than_the_report_buys_nothing_and_one_that_knows_more_goes_on(
@@ -168,6 +171,8 @@ def test_the_same_config_from_another_folder_begins_no_new_ledger(
     )
     words[1] = str(made.folder / words[1])
     test_commands.refused(test_commands.callsheet(*words, cwd=elsewhere), *places)
+    inside = test_commands.callsheet("run", "batch.yaml", cwd=made.folder / "configs")
+    test_commands.refused(inside, f"the ledger {made.folder}/out/ledger.db has jobs of the batch other")
 
 
 @pytest.mark.parametrize(("where", "shared"), [("disk", "report and media"), ("s3", "media")])

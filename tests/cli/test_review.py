@@ -38,7 +38,7 @@ def bought(project: Make) -> Project:
 
 
 def decided(made: Project) -> list[tuple[str, int, str | None, str | None]]:
-    printed("report", str(made.config))
+    """What the manifest says; a mark is in it at once."""
     return made.manifest().select("row_id", "sample", "decision", "note").rows()
 
 

@@ -245,7 +245,7 @@ def test_storage_that_takes_nothing_is_found_before_the_first_cent(
     made = project(images(1))
     for name, value in s3.environment("reader").items():
         monkeypatch.setenv(name, value)
-    made.set(storage={"url": f"s3://{s3.bucket}/media"})
+    made.set(storage={"url": f"s3://{s3.bucket}/read-only"})
     with pytest.raises(StorageError, match=s3.bucket):
         made.run()
     assert made.charged == 0

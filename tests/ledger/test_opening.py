@@ -157,6 +157,14 @@ async def test_a_ledger_whose_last_user_was_killed_is_opened(tmp_path: Path) -> 
         assert await ledger.read(lambda connection, _: connection.scalar(RUNS)) == 2
 
 
+async def test_an_older_ledger_gets_the_indexes_of_marks(url: str) -> None:
+    await (await Ledger.open(url, "b")).close()
+    names = ("marks_of_batch", "marks_of_file")
+    execute(url, *(f"DROP INDEX {name}" for name in names))
+    await (await Ledger.open(url, "b")).close()
+    execute(url, *(f"DROP INDEX {name}" for name in names))
+
+
 async def test_a_ledger_of_another_schema_is_refused_and_left_alone(url: str) -> None:
     await (await Ledger.open(url, "b")).close()
     execute(url, "UPDATE about SET schema_version = 99", "DROP TABLE learned")

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import httpx
+import polars as pl
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
@@ -394,6 +395,28 @@ def test_only_the_page_itself_can_mark_and_nothing_can_buy(review: Review) -> No
         assert review.marks() == {}
         assert client.post("/marks", json=said, headers=origin).status_code == 204
         assert review.marks() == {"lamp/1": ("kept", None)}
+
+
+def test_the_manifest_has_a_mark_within_seconds_and_the_last_one_at_the_end(batch: Path) -> None:
+    """For what reads it while a person reviews, such as a batch of what is kept."""
+
+    def decisions() -> dict[str, str | None]:
+        [path] = batch.rglob("manifest.parquet")
+        return dict(pl.read_parquet(path).filter(pl.col("sample") == 1).select("row_id", "decision").rows())
+
+    with served(batch) as running, running.client() as client:
+        [row] = [row for row in jobs_of(client) if row["row_id"] == "lamp"]
+        mark = {"job_key": row["job_key"], "attempt": row["files"][0]["attempt"], "index": 0, "note": None}
+
+        def says(decision: str) -> None:
+            said = {"marks": [mark | {"decision": decision}]}
+            client.post("/marks", json=said, headers={"Origin": running.address}).raise_for_status()
+
+        assert decisions()["lamp"] is None
+        says("kept")
+        wait_until(lambda: decisions()["lamp"] == "kept", "the manifest does not have the mark")
+        says("rejected")
+    assert decisions()["lamp"] == "rejected"
 
 
 def jobs_of(client: httpx.Client) -> list[dict[str, object]]:
