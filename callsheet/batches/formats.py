@@ -164,10 +164,15 @@ def _without_comments(table: Table, config: Input) -> Table:
 
 
 def _without_headers(table: Table, name: str) -> Table:
-    """A table without the rows that are its header again, as in joined files; a note says where."""
+    """A table without the rows that are its header again, as in joined files, of which each may have begun
+    with a byte order mark; a note says where.
+    """
     columns = table.cells.columns
     again = table.cells.select(
-        pl.all_horizontal(pl.lit(True), *(pl.col(each).str.strip_chars() == each for each in columns))
+        pl.all_horizontal(
+            pl.lit(True),
+            *(pl.col(each).str.strip_prefix("\ufeff").str.strip_chars() == each for each in columns),
+        )
     ).to_series()
     if not columns or not again.any():
         return table

@@ -307,7 +307,7 @@ def test_bytes_fields_and_uuids_of_parquet_are_text(tmp_path):
 
 @pytest.mark.parametrize("name", ["shots.csv", "shots.tsv", "shots.txt"])
 def test_a_header_that_comes_again_is_no_row_and_is_said(batch, name):
-    text = "id,prompt\n1,a cat\n id,prompt \n2,a dog\nid,prompt\n3,a bird\n"
+    text = "id,prompt\n1,a cat\n id,prompt \n2,a dog\n\ufeffid,prompt\n3,a bird\n"
     read = batch(text.replace(",", "\t") if name.endswith(".tsv") else text, name)
     assert prompts(read) == [(2, "a cat"), (4, "a dog"), (6, "a bird")]
     assert (read.total, read.rejects.height) == (3, 0)
