@@ -45,8 +45,8 @@ REJECTS = {"line": pl.Int64} | dict.fromkeys(["column", "value", "reason"], pl.S
 
 _LONGEST_VALUE = 80
 
-_FORMULA = r"^[=+\-@\t\r]"
-_NUMBER = r"^[+-]?[0-9]+([.,][0-9]+)?$"
+_FORMULA = r"^(?:\s|[\x00-\x1f\ufeff])*[=+\-@\u{ff1d}\u{ff0b}\u{ff0d}\u{ff20}]|^[\t\r]"  # also full-width
+_NUMBER = r"^\s*[+-]?[0-9]+([.,][0-9]+)?\s*$"
 _INTEGER = r"^([+-]?[0-9]+)(?:\.0*)?$"
 _BOOLEANS = dict.fromkeys(["true", "yes", "y", "on", "1", "1.0"], True) | dict.fromkeys(
     ["false", "no", "n", "off", "0", "0.0"], False

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import polars as pl
 import yaml
 
-from callsheet.batches.formats import is_a_prompt, prompt_name, template_columns
+from callsheet.batches.formats import field_names, is_a_prompt, prompt_name, template_columns, with_fields
 from callsheet.config.settings import COLUMNS, Input
 from callsheet.errors import InputError
 
@@ -94,15 +94,14 @@ def check(header: str, cells: pl.DataFrame, names: Mapping[str, str | None], con
     missing = next((name for name in needed if name not in cells.columns), None)
     if missing is None:
         return
+    cells = with_fields(cells, fields := list(field_names(cells.schema)))
     if missing == names["prompt"] and any(map(_is_a_cell, cells.columns)):
         first = ",".join(_guessed_header(cells))
         raise InputError(
             f"{header}: is no header: its cells are not the names of columns",
             hint=f"Write a line with the names of the columns above it, perhaps: {first}",
         )
-    named = [
-        name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…" for name in cells.columns
-    ]
+    named = [name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…" for name in fields]
     raise InputError(
         f"{header}: there is no column {missing!r}; the columns are {', '.join(named)}",
         hint=_hint(missing, names, cells),

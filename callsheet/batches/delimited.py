@@ -64,6 +64,22 @@ class _Dialect:
     lines_above: int
 
 
+def written(cells: pl.DataFrame, *, delimiter: str | None, quote: str | None, encoding: str | None) -> bytes:
+    """A table of text as a file that is read again with these settings: as `read_table`'s, and
+    `input.encoding`. What that encoding does not have is written as UTF-8 with a byte order mark.
+    """
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, delimiter=delimiter or ",", quotechar=quote or '"', lineterminator="\n")
+    writer.writerow(cells.columns)
+    # As they are read again; `csv` would not quote a cell for the sake of a CR.
+    one_kind = pl.all().fill_null("").str.replace_all("\r\n?", "\n")
+    writer.writerows(cells.select(one_kind).iter_rows())
+    try:
+        return text.getvalue().encode(encoding or "utf-8")
+    except UnicodeEncodeError:
+        return text.getvalue().encode("utf-8-sig")
+
+
 def read_table(
     text: bytes,
     name: str,

@@ -67,7 +67,10 @@ def read_text(path: Path, name: str, declared: str | None) -> tuple[bytes, str]:
         (encoding for mark, encoding in _BYTE_ORDER_MARKS.items() if content.startswith(mark)), None
     )
     encoding = marked or declared or "utf-8"
+    is_wide = codecs.lookup(encoding).name.startswith(("utf-16", "utf-32"))
     try:
+        if not is_wide and _utf16(content) and content[:_SAMPLE].count(0) * 4 > len(content[:_SAMPLE]):
+            raise UnicodeError("every other byte is 0")  # noqa: TRY301 - as of any other wrong encoding
         text = codecs.getincrementaldecoder(encoding)().decode(content, final=True)
     except UnicodeError as error:
         raise _wrong_encoding(name, encoding, content, error) from None
@@ -75,6 +78,17 @@ def read_text(path: Path, name: str, declared: str | None) -> tuple[bytes, str]:
     if encoding != "utf-8" or b"\r" in content:  # the rest of a large file is not copied
         content = text.replace("\r\n", "\n").replace("\r", "\n").encode()
     return content if not content or content.endswith(b"\n") else content + b"\n", note
+
+
+def _utf16(content: bytes) -> str:
+    """Which UTF-16 a file looks like that has no byte order mark, by where its zeros are: each line end,
+    blank and comma has one, in any language. Empty if it is none.
+    """
+    sample = content[: _SAMPLE & ~1]
+    even, odd = sample[::2].count(0), sample[1::2].count(0)
+    if not (even or odd) or (even and odd) or len(content) % 2:
+        return ""
+    return "utf-16-be" if even else "utf-16-le"
 
 
 def kind_of(content: bytes) -> str:
@@ -87,6 +101,12 @@ def _wrong_encoding(name: str, encoding: str, content: bytes, error: UnicodeErro
     if kind := kind_of(content):
         return InputError(f"{name}: is not text, but {kind}", hint="A file's name must end as its type does.")
     where, problem = name, f"is not {encoding} text: {error}"
+    if wide := _utf16(content):
+        reads = content.decode(wide, "replace").partition("\n")[0]
+        raise InputError(
+            f"{name}: is not {encoding} text; it looks like UTF-16 without a byte order mark",
+            hint=f"Save it as UTF-8, or set input.encoding: {wide}. Line 1 would read: {_cut(reads)}",
+        )
     if isinstance(error, UnicodeDecodeError) and encoding.startswith("utf-8"):
         line = _lines_before(error.object, error.start) + 1
         where, problem = f"{name}, line {line}", f"is not UTF-8 (byte 0x{error.object[error.start]:02X})"

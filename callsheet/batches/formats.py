@@ -6,21 +6,25 @@ A new kind of file is one more function here that makes a `Table`. Does not know
 from __future__ import annotations
 
 import string
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path, PurePath
 
 import polars as pl
+from polars.datatypes import DataTypeClass
 
 from callsheet.batches import delimited, json_files, sources, workbooks
 from callsheet.batches.delimited import Table
 from callsheet.batches.encodings import kind_of, read_text
 from callsheet.config.settings import COLUMNS, FileColumn, Input
 from callsheet.errors import InputError
+from callsheet.plain_text import counted
 
 _TEXT = (".csv", ".tsv", ".txt", ".jsonl", ".ndjson", ".json")
+_TABLES = (".csv", ".tsv", ".txt")
 _PARQUET = (".parquet", ".pq")
 _EXCEL = (".xlsx",)
+_Types = Mapping[str, pl.DataType | DataTypeClass]
 _WORDS = 4  # of a line that is a prompt and not a column's name
 
 
@@ -75,9 +79,10 @@ def _read_file(path: Path, name: str, config: Input, *, several: bool) -> Table:
     ending = _ending(name)
     needed = template_columns(config.template) or [prompt_name(config.columns)]
     if ending in _PARQUET:
-        return _read_parquet(path, name)
+        read = [*config.columns.values(), *template_columns(config.template), *template_columns(config.id)]
+        return _read_parquet(path, name, [*filter(None, read), *config.where])
     if ending in _EXCEL:
-        return workbooks.read_sheet(path, name, config.sheet, needed)
+        return _without_headers(workbooks.read_sheet(path, name, config.sheet, needed), name)
     if ending not in _TEXT:
         raise InputError(
             f"{name}: is not of a known type; expected {', '.join([*_TEXT, *_PARQUET, *_EXCEL])}, or text as "
@@ -88,7 +93,8 @@ def _read_file(path: Path, name: str, config: Input, *, several: bool) -> Table:
         )
     text, note = read_text(path, name, config.encoding)
     table = _read_text(text, name, ending, config, needed, several=several)
-    return replace(_without_comments(table, config), note=note)
+    table = _without_comments(replace(table, note=note), config)
+    return _without_headers(table, name) if ending in _TABLES else table
 
 
 def _read_text(
@@ -157,8 +163,62 @@ def _without_comments(table: Table, config: Input) -> Table:
     return replace(table, cells=table.cells.filter(rows), lines=table.lines.filter(rows), ragged=ragged)
 
 
-def _read_parquet(path: Path, name: str) -> Table:
-    """A Parquet file; a row's line is its number, from 1."""
+def _without_headers(table: Table, name: str) -> Table:
+    """A table without the rows that are its header again, as in joined files, of which each may have begun
+    with a byte order mark; a note says where.
+    """
+    columns = table.cells.columns
+    again = table.cells.select(
+        pl.all_horizontal(
+            pl.lit(True),
+            *(pl.col(each).str.strip_prefix("\ufeff").str.strip_chars() == each for each in columns),
+        )
+    ).to_series()
+    if not columns or not again.any():
+        return table
+    lines = table.lines.filter(again)
+    more = f" and on {counted(lines.len() - 1, 'more line')}" if lines.len() > 1 else ""
+    said = f"{name}: the header comes again on line {lines[0]}{more}; that is no row, and left out"
+    note = "; ".join(filter(None, (table.note, said)))
+    return replace(table, cells=table.cells.filter(~again), lines=table.lines.filter(~again), note=note)
+
+
+def with_fields(cells: pl.DataFrame, names: Iterable[str]) -> pl.DataFrame:
+    """A table with these fields of its structs, by dotted names such as `body.prompt`, as further columns. A
+    name that it does not have is left out.
+    """
+    fields = {name: _field(cells.schema, name) for name in names if name not in cells.columns}
+    return cells.with_columns(field.alias(name) for name, field in fields.items() if field is not None)
+
+
+def _field(schema: _Types, name: str) -> pl.Expr | None:
+    """A field of a struct by its dotted name."""
+    column, *fields = name.split(".")
+    if column not in schema or not fields:
+        return None
+    found, dtype = pl.col(column), schema[column]
+    for field in fields:
+        types = {each.name: each.dtype for each in dtype.fields} if isinstance(dtype, pl.Struct) else {}
+        if field not in types:
+            return None
+        found, dtype = found.struct.field(field), types[field]
+    return found
+
+
+def field_names(schema: _Types, prefix: str = "") -> Iterator[str]:
+    """The names of a table's columns; those of a struct's fields, dotted, in the place of its own."""
+    for name, dtype in schema.items():
+        if isinstance(dtype, pl.Struct):
+            fields = {field.name: field.dtype for field in dtype.fields}
+            yield from field_names(fields, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}"
+
+
+def _read_parquet(path: Path, name: str, wanted: Iterable[str]) -> Table:
+    """A Parquet file, also with these fields of its structs; a row's line is its number, from 1. Bytes that
+    are text are text, and so are UUIDs.
+    """
     try:
         cells = pl.read_parquet(path, glob=False)
     except FileNotFoundError:
@@ -167,7 +227,36 @@ def _read_parquet(path: Path, name: str) -> Table:
         raise InputError(f"{name}: cannot be read: {error.strerror or error}") from None
     except pl.exceptions.PolarsError as error:
         raise InputError(f"{name}: {_no_parquet(path, error)}") from None
+    cells = with_fields(cells, wanted)
+    if binary := [column.name for column in cells if column.dtype == pl.Binary]:
+        uuids = _uuids(path)
+        cells = cells.with_columns(_uuid(each) if each in uuids else _text(cells[each]) for each in binary)
     return Table(cells, pl.int_range(1, cells.height + 1, eager=True), name)
+
+
+def _uuids(path: Path) -> set[str]:
+    """The columns of a Parquet file that are UUIDs, of which polars sees the bytes alone."""
+    from pyarrow.parquet import ParquetFile  # which few files need
+
+    schema = ParquetFile(path).schema
+    columns = [schema.column(at) for at in range(len(schema.names))]
+    return {column.path for column in columns if column.logical_type.type == "UUID"}
+
+
+def _uuid(name: str) -> pl.Expr:
+    digits = pl.col(name).bin.encode("hex")
+    parts = [
+        digits.str.slice(start, length) for start, length in ((0, 8), (8, 4), (12, 4), (16, 4), (20, 12))
+    ]
+    return pl.format("{}-{}-{}-{}-{}", *parts).alias(name)
+
+
+def _text(column: pl.Series) -> pl.Series:
+    """A column of bytes as text, as programs write it that do not say so; unchanged if it is none."""
+    try:
+        return column.cast(pl.String)
+    except pl.exceptions.PolarsError:
+        return column
 
 
 def _no_parquet(path: Path, error: Exception) -> str:

@@ -33,6 +33,7 @@ from callsheet.config.settings import Input, Settings
 from callsheet.errors import InputError
 
 _CARRIED = "carried."
+_NO_TEXT = (pl.Binary, pl.Duration)
 
 UNTIL_PRICED = ("output_format", "duration", "sound")
 """Columns that only one type of model takes. Their defaults are applied later, by `pricing`."""
@@ -127,7 +128,7 @@ def original_rows(settings: Settings, wanted: Collection[str]) -> pl.DataFrame:
     Lists and structs, which a CSV file cannot have, are JSON text. It blocks: call it in a thread.
 
     Returns:
-        The file's own columns and order.
+        The file's own columns and order, as the texts that a CSV file needs for the same jobs.
 
     Raises:
         InputError: the batch file cannot be read; or it has none of these rows any more.
@@ -143,8 +144,16 @@ def original_rows(settings: Settings, wanted: Collection[str]) -> pl.DataFrame:
     for source in read_tables(settings.input, settings.storage.endpoint_url):
         lines = rows.filter(pl.col("file").eq_missing(source.shown))["line"]
         cells = source.cells.filter(source.lines.is_in(lines.implode()))
-        found.append(cells.with_columns(_as_json(column) for column in cells if column.dtype.is_nested()))
+        found.append(cells.select(_original(column, source.file) for column in cells))
     return pl.concat(found, how="diagonal_relaxed")
+
+
+def _original(column: pl.Series, file: str) -> pl.Series | pl.Expr:
+    if column.dtype.is_nested():
+        return _as_json(column)
+    if column.dtype in _NO_TEXT:
+        return json_value(pl.col(column.name), column.dtype)
+    return _cast_to_text({column.name: column.dtype}, "", column.name, file)
 
 
 def _as_json(column: pl.Series) -> pl.Series:
@@ -226,7 +235,7 @@ def _as_text(types: Mapping[str, pl.DataType], column: str, name: str | None, fi
 
 def _cast_to_text(types: Mapping[str, pl.DataType], purpose: str, name: str, file: str) -> pl.Expr:
     dtype = types[name]
-    if dtype.is_nested() or dtype in (pl.Binary, pl.Duration):
+    if dtype.is_nested() or dtype in _NO_TEXT:
         raise InputError(
             f"{file}: the column {name!r} has the type {dtype}; expected text or numbers for {purpose}"
         )

@@ -10,6 +10,7 @@ import typer
 from callsheet import signals
 from callsheet.cli.options import Config, Json, Sets, load_batch
 from callsheet.cli.output import print_json
+from callsheet.errors import CallsheetError
 from callsheet.plain_text import counted
 
 if TYPE_CHECKING:
@@ -28,6 +29,9 @@ def export(
     ],
     *,
     kept: Annotated[bool, typer.Option("--kept", help="Only the files that are marked as kept.")] = False,
+    bom: Annotated[
+        bool, typer.Option("--bom", help="CSV files with a byte order mark, for Excel.", show_default=False)
+    ] = False,
     set_: Sets = None,
     json: Json = False,
 ) -> None:
@@ -39,6 +43,8 @@ def export(
     from callsheet.cli.output import err, out, print_facts, safe
     from callsheet.export.export import Kind, export
 
+    if bom and as_ != "csv":
+        raise CallsheetError(f"--bom cannot be combined with --as {as_}", hint="It is for --as csv.")
     settings = load_batch(config, set_)
     done = 0
 
@@ -49,7 +55,7 @@ def export(
 
     async def write() -> Exported:
         with signals.cancelled_by_signals():
-            return await export(settings, to, Kind(as_), progress, kept=kept)
+            return await export(settings, to, Kind(as_), progress, kept=kept, bom=bom)
 
     with err.status("Reading the ledger ...") as status:
         made = asyncio.run(write())

@@ -14,7 +14,7 @@ import typer
 from callsheet.cli.options import Config, Json, Sets, load_batch, load_settings, open_ledger
 from callsheet.cli.output import MOST_LISTED, err, out, print_json, print_json_list, safe
 from callsheet.errors import CallsheetError, InputError
-from callsheet.plain_text import counted
+from callsheet.plain_text import counted, printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -121,11 +121,19 @@ def failed(
 
 
 def _print_rows(settings: Settings, row_ids: set[str]) -> None:
-    """Prints these rows as a batch file."""
+    """Prints these rows as a batch file that the same config reads; a terminal gets no control characters."""
+    from callsheet.batches.delimited import written
     from callsheet.batches.read import original_rows
 
-    rows = original_rows(settings, row_ids)
-    sys.stdout.write(rows.write_csv())
+    rows, given = original_rows(settings, row_ids), settings.input
+    is_shown = sys.stdout.isatty()
+    encoding = None if is_shown else given.encoding
+    content = written(rows, delimiter=given.delimiter, quote=given.quote, encoding=encoding)
+    if is_shown:
+        sys.stdout.writelines(f"{printable(line)}\n" for line in content.decode().splitlines())
+    else:
+        sys.stdout.buffer.write(content)
+        sys.stdout.buffer.flush()
     err.print(f"{counted(rows.height, 'row')} to correct, and to run with --set input.path=FILE")
 
 

@@ -7,6 +7,7 @@ complete or absent there, so what an interrupted export has written is not writt
 from __future__ import annotations
 
 import asyncio
+import codecs
 import json
 import re
 from collections.abc import Callable
@@ -55,6 +56,7 @@ async def export(
     progress: Callable[[int], None] = lambda _: None,
     *,
     kept: bool = False,
+    bom: bool = False,
 ) -> Exported:
     """Exports a batch. What an earlier export has written there already is not written again.
 
@@ -64,6 +66,7 @@ async def export(
         kind: what it is exported as.
         progress: called with the number of files that were copied in the meantime.
         kept: only the files that somebody has marked as kept.
+        bom: CSV files begin with a byte order mark, by which Excel reads them as UTF-8.
 
     Raises:
         InputError: something else is at the destination, or its home folder is not known; or there is nothing
@@ -94,7 +97,7 @@ async def export(
                 lambda connection, batch: _stored(connection, batch, jobs, kind, kept=kept)
             )
             if kind is Kind.CSV:
-                return await _write_tables(files, ledger, store)
+                return await _write_tables(files, ledger, store, bom=bom)
             if files.is_empty():
                 raise _nothing(kept=kept)
             files = named(files)
@@ -166,12 +169,12 @@ def _stored(
     return manifest(files, None if kind is Kind.WEBDATASET else jobs)
 
 
-async def _write_tables(files: pl.DataFrame, ledger: Ledger, store: Store) -> Exported:
+async def _write_tables(files: pl.DataFrame, ledger: Ledger, store: Store, *, bom: bool) -> Exported:
     """Writes `manifest.csv` and `costs.csv`, with the columns of the report's Parquet files."""
     attempts = await ledger.read(lambda connection, batch: queries.every_attempt(connection, batch, COSTS))
     size = 0
     for name, table in (("manifest.csv", files), ("costs.csv", costs(attempts))):
-        content = await asyncio.to_thread(_as_csv, table)
+        content = (codecs.BOM_UTF8 if bom else b"") + await asyncio.to_thread(_as_csv, table)
         await store.write(name, content, "text/csv")
         size += len(content)
     return Exported(files=2, copied=2, bytes=size)

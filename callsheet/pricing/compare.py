@@ -15,7 +15,7 @@ from typing import Any
 import polars as pl
 
 from callsheet.batches import columns
-from callsheet.batches.formats import read_tables
+from callsheet.batches.formats import field_names, read_tables, with_fields
 from callsheet.batches.read import Batch, read_batch
 from callsheet.config.settings import COLUMNS, Input, Settings
 from callsheet.pricing.jobs import JobTable, make_jobs
@@ -123,6 +123,7 @@ def guess(path: str, catalogue: Catalogue) -> Guess:
         InputError: it cannot be read, or has no column that can be the prompts.
     """
     table = next(iter(read_tables(Input(path=path), None))).cells
+    table = with_fields(table, field_names(table.schema))
     chosen, likely = _needed(table), _likely(table)
     not_used: dict[str, str] = {}
     while True:

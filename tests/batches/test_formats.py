@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
+import pyarrow
 import pytest
 from hypothesis import given
 from hypothesis import settings as quick
 from hypothesis import strategies as st
+from pyarrow import parquet
 
 from callsheet.batches.read import read_batch
 from callsheet.errors import InputError
@@ -240,6 +243,18 @@ def test_a_text_in_another_encoding_says_which_ones_are_likely_and_how_a_line_re
     assert f'{encoding}: "{line}"' in caught.value.hint.split("\n")
 
 
+@pytest.mark.parametrize("declared", [None, "utf-8", "cp1252"])
+@pytest.mark.parametrize("cell", ["a cat", "ein Kürbis", "코끼리"])
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_utf_16_without_a_byte_order_mark_is_named(tmp_path, encoding, cell, declared):
+    path = tmp_path / "shots.csv"
+    path.write_bytes(f"prompt,id\n{cell},1\n".encode(encoding))
+    with pytest.raises(InputError, match="looks like UTF-16 without a byte order mark") as caught:
+        read_batch(settings(path, encoding=declared))
+    assert f"input.encoding: {encoding}. Line 1 would read: prompt,id" in caught.value.hint
+    assert prompts(read_batch(settings(path, encoding=encoding))) == [(2, cell)]
+
+
 def test_a_declared_encoding_that_does_not_fit_is_an_error_and_one_in_which_anything_can_be_read_is_doubted(
     batch, error_of
 ):
@@ -257,3 +272,46 @@ def test_a_file_of_an_unknown_type_says_what_to_do(tmp_path):
         read_batch(settings(tmp_path / "x.ods"))
     assert "(.xls, .ods) as .xlsx" in caught.value.hint
     assert "DATAFRAME" in caught.value.hint
+
+
+# ---- Parquet of other programs
+
+
+def test_bytes_fields_and_uuids_of_parquet_are_text(tmp_path):
+    path = tmp_path / "shots.parquet"
+    table = pyarrow.table(
+        {
+            "id": pyarrow.array([bytes(15) + b"\x01", None], pyarrow.uuid()),
+            "body": [{"text": b"a cat", "more": {"size": "1:1"}}, {"text": b"a dog", "more": None}],
+            "prompt": ["한국".encode(), b"old"],
+            "raw": [b"\xff", b""],
+        }
+    )
+    parquet.write_table(table, path)
+    read = read_batch(settings(path))
+    assert read.rows["row_id"][0] == "00000000-0000-0000-0000-000000000001"
+    assert read.rows["prompt"].to_list() == ["한국", "old"]
+    assert read.rows["carried"].struct.field("raw").to_list() == ["/w==", ""]
+    fields = {"prompt": "body.text", "aspect_ratio": "body.more.size"}
+    read = read_batch(settings(path, columns=fields, where={"body.more.size": "1:1"}))
+    assert read.rows.select("prompt", "aspect_ratio").rows() == [("a cat", "1:1")]
+    with pytest.raises(
+        InputError, match=re.escape("the columns are id, body.text, body.more.size")
+    ) as caught:
+        read_batch(settings(path, columns={"prompt": "caption"}))
+    assert "for example {prompt: " in caught.value.hint
+
+
+# ---- files that were joined
+
+
+@pytest.mark.parametrize("name", ["shots.csv", "shots.tsv", "shots.txt"])
+def test_a_header_that_comes_again_is_no_row_and_is_said(batch, name):
+    text = "id,prompt\n1,a cat\n id,prompt \n2,a dog\n\ufeffid,prompt\n3,a bird\n"
+    read = batch(text.replace(",", "\t") if name.endswith(".tsv") else text, name)
+    assert prompts(read) == [(2, "a cat"), (4, "a dog"), (6, "a bird")]
+    assert (read.total, read.rejects.height) == (3, 0)
+    assert read.notes == (
+        f"{read.notes[0].partition(':')[0]}: the header comes again on line 3 and on 1 more line; that is no "
+        "row, and left out",
+    )

@@ -287,9 +287,10 @@ def test_a_file_with_fewer_columns_or_narrower_types_than_the_first_has_its_rows
 def test_rejects_as_csv_have_a_header_and_no_formula_that_a_spreadsheet_would_run():
     assert rejects_csv(pl.DataFrame(schema=REJECTS)) == b"line,column,value,reason\n"
     formulas = ['=HYPERLINK("http://x","y")', "+1+1", "-2+3", "@SUM(A1)", "\t=1", "\r=1"]
+    formulas += ["\uff1d1+1", "\uff20SUM(A1)", "  =1+1", "\xa0=1", "\n=1"]
     texts = ["a=b", "-1", "+5", "-1.5", "+", "", "'=1"]
     table = pl.DataFrame(
-        {"line": range(13), "column": ["=c", *["duration"] * 12], "value": formulas + texts}
+        {"line": range(18), "column": ["=c", *["duration"] * 17], "value": formulas + texts}
     ).with_columns(reason=pl.lit("is wrong"))
     found = list(csv.DictReader(io.StringIO(rejects_csv(table).decode(), newline="")))
     harmless = ["a=b", "-1", "+5", "-1.5", "'+", "", "'=1"]

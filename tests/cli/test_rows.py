@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import shutil
 from collections.abc import Callable
 
@@ -91,6 +92,53 @@ def test_failed_lists_the_reasons_and_prints_a_batch_file_to_correct_and_run_aga
     summary = made.run(f"input.path={again}")
     assert (summary.submissions, summary.jobs, summary.stored, summary.in_doubt) == (1, 3, 2, 1)
     assert summary.failed == 0, "what failed before is of a row that asks for something else now"
+
+
+NO_UTF8 = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+FAILS = "forbidden-test-word"
+
+
+def test_failed_rows_are_printed_as_the_same_config_reads_them(project: Make) -> None:
+    """Otherwise another text than that of the batch would be bought; also where the terminal has no UTF-8."""
+    made = project()
+    cases = [
+        ("cp1252.csv", {"encoding": "cp1252"}, f"id,model,prompt\na,sketch-1,Café am Kürbisfeld {FAILS}\n"),
+        ("marked.csv", {"encoding": "cp1252"}, f"\ufeffid,model,prompt\na,sketch-1,한국 {FAILS}\n"),
+        (
+            "odd.csv",
+            {"encoding": "utf-16-le", "delimiter": ";", "quote": "'"},
+            f"id;model;prompt\na;sketch-1;'Kürbis; it''s \"red\"\n{FAILS}'\n",
+        ),
+        (
+            "rows.jsonl",
+            {"delimiter": "¦"},
+            json.dumps({"id": "a", "model": "sketch-1", "prompt": f" ¦x\r\n{FAILS}"}),
+        ),
+    ]
+    for name, settings, text in cases:
+        encoding = "utf-8" if text.startswith("\ufeff") else settings.get("encoding", "utf-8")
+        (made.folder / name).write_bytes(text.encode(encoding))
+        made.settings["input"] = {"path": name, **settings}
+        made.set(batch=name.partition(".")[0])
+        assert made.run().failed == 1
+        with (made.folder / "again.csv").open("wb") as again:
+            assert callsheet("failed", str(made.config), "--csv", stdout=again, **NO_UTF8).returncode == 0
+        done = made.run("input.path=again.csv")
+        assert (done.jobs, done.submissions, done.failed) == (1, 0, 1), f"{name}: it is that very job"
+
+
+def test_failed_rows_have_no_control_characters_on_a_terminal(project: Make) -> None:
+    made = project([{"id": "a", "model": "sketch-1", "prompt": f"{FAILS} \x1b]0;x\x07\n[bold]"}])
+    assert made.run().failed == 1
+    terminal, stdout = os.openpty()
+    with os.fdopen(stdout, "w") as file:
+        assert callsheet("failed", str(made.config), "--csv", stdout=file).returncode == 0
+    with os.fdopen(terminal, "rb") as shown:
+        assert shown.read1().decode().splitlines() == [
+            "id,model,prompt",
+            f'a,sketch-1,"{FAILS} \\x1b]0;x\\x07',
+            '[bold]"',
+        ]
 
 
 def test_report_writes_the_same_report_anew_and_status_counts_every_batch_of_a_ledger(project: Make) -> None:

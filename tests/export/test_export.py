@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import codecs
 import csv
 import hashlib
 import io
@@ -25,6 +26,7 @@ from callsheet.errors import InputError, StorageError
 from callsheet.export import export, webdataset
 from callsheet.export.export import Kind
 from callsheet.export.stored import Exported
+from tests.cli.test_rows import printed, refusal
 from tests.conftest import Project
 from tests.servers.s3 import Server
 
@@ -73,6 +75,12 @@ def test_csv_tables_have_what_parquet_has_no_formula_and_a_place_of_their_own(pr
         rows = list(csv.DictReader(file))
     manifest = made.manifest()
     assert list(rows[0]) == manifest.columns
+    for name in ("manifest.csv", "costs.csv"):
+        printed("export", str(made.config), "--to", "out/excel", "--as", "csv", "--bom")
+        plain = (made.folder / "out/tables" / name).read_bytes()
+        assert (made.folder / "out/excel" / name).read_bytes() == codecs.BOM_UTF8 + plain
+    refused = ("export", str(made.config), "--to", "out/x", "--as", "webdataset", "--bom")
+    assert refusal(*refused).message == "--bom cannot be combined with --as webdataset"
     assert [row["sha256"] for row in rows] == manifest["sha256"].to_list()
     assert [row["prompt"] for row in rows] == ["'=SUM(A1)", "苹果", "three"]
     assert [(row["shelf"], row["label"]) for row in rows] == [("-7", "'@one"), ("'+x", "two"), ("9", "three")]
