@@ -19,12 +19,12 @@ from callsheet.config.form import (
 from callsheet.pricing.choice import Choice
 from callsheet.steps import batch
 from flows import crew as crews
-from flows.names import batch_flow, begin, final_state, main
+from flows.names import batch_flow, begin, final_state, main, settings_of
 from flows.steps import STEPS
 from tasks.approve import ask_to_go_on
 
 
-@batch_flow("generate-batch")
+@batch_flow("generate-batch", killed=settings_of)
 async def generate_batch(
     config: ConfigFile,
     *,

@@ -24,8 +24,11 @@ from prefect.artifacts import (
     acreate_table_artifact,
     aupdate_progress_artifact,
 )
+from prefect.client.orchestration import PrefectClient
+from prefect.client.schemas.actions import ArtifactCreate
+from prefect.client.schemas.objects import FlowRun
 
-from callsheet.config.settings import Settings
+from callsheet.config.settings import BatchSettings, Settings
 from callsheet.ledger.approvals import Question
 from callsheet.plain_text import counted, printable
 from callsheet.pricing import first_look
@@ -196,6 +199,17 @@ async def _update(artifact: UUID, progress: Progress) -> bool:
 async def show_costs(summary: Summary, settings: Settings) -> None:
     """The cost summary as a page of its own."""
     await _show_page("costs", summary.batch, _costs(summary, _config(), served_sheet(settings)))
+
+
+async def show_killed(client: PrefectClient, run: FlowRun, summary: Summary, settings: BatchSettings) -> None:
+    """The cost summary and the name of a run whose process is gone; another one, the worker's, says so."""
+    config, batch = str(run.parameters.get("config", "CONFIG")), summary.batch
+    content = _costs(summary, config, link_to(settings, config))
+    page = ArtifactCreate(type="markdown", key=_key("costs", batch), data=content, flow_run_id=run.id)
+    page.description = f"Costs of {batch}"
+    await client.create_artifact(page)
+    stored = f"killed, {summary.stored:,} of {summary.jobs:,} stored"
+    await client.update_flow_run(run.id, name=f"{batch}: {stored}, {dollars(summary.spent)} USD")
 
 
 def served_sheet(settings: Settings) -> str | None:

@@ -230,6 +230,8 @@ class Status(Reviewed):
 
     def next_steps(self, config: str) -> Iterator[str]:
         """What a person can do next, a sentence each; `config` as it is typed in a command."""
+        if (unsent := self.planned + self.submitting) and not self.other_runs:
+            yield f"callsheet run {config} goes on: {counted(unsent, 'job')} not bought yet."
         for state in (State.IN_DOUBT, State.LOST):
             if self[state.value]:
                 yield from mending(state, config=config)
