@@ -49,6 +49,7 @@ from callsheet.storage.store import Store
 
 _INTERVAL = 3.0  # seconds between two looks of a page at the jobs
 _SHARE = 4  # making the page takes at most one part in so many of the time
+_LONGEST_NAME = 100  # characters
 _LARGEST = 1_000_000  # bytes of a request
 _KEEP = {"Cache-Control": "private, max-age=86400, immutable"}  # a thumbnail has the name of its content
 _NEVER_KEEP = {"Cache-Control": "no-store"}
@@ -72,6 +73,8 @@ class _Marks(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     marks: Annotated[list[_OneMark], Field(min_length=1, max_length=1_000)]
+    by: Annotated[str, Field(max_length=_LONGEST_NAME)] | None = None
+    """Who says so, as that person has typed it; None where nobody has."""
 
 
 class _Pages:
@@ -215,7 +218,7 @@ def _app(ledger: Ledger, settings: BatchSettings, pages: _Pages) -> Starlette:
     """What is served. `Guard` decides who may ask for it."""
     report = Store(settings.report.url, endpoint_url=settings.storage.endpoint_url)
     links = ServedLinks(settings)
-    by = login()
+    user = login()
 
     async def index(_: Request) -> Response:
         return await pages.file(page.INDEX)
@@ -256,18 +259,18 @@ def _app(ledger: Ledger, settings: BatchSettings, pages: _Pages) -> Starlette:
 
     async def mark(request: Request) -> Response:
         try:
-            said = _Marks.model_validate_json(await _body(request)).marks
+            sent = _Marks.model_validate_json(await _body(request))
         except ValidationError as error:
             raise HTTPException(400, error.errors(include_url=False)[0]["msg"]) from None
         taken = [
             Mark(FileKey(one.job_key, one.attempt, one.index), one.decision, (one.note or "").strip() or None)
-            for one in said
+            for one in sent.marks
         ]
-        keys = {one.job_key for one in said}
+        keys = {one.job_key for one in sent.marks}
         stored = await ledger.read(lambda connection, batch: marks.stored(connection, batch, keys))
         if any(one.file not in stored for one in taken):
             raise HTTPException(404, "the batch has no such file")
-        await ledger.write(marks.mark, taken, by)
+        await ledger.write(marks.mark, taken, (sent.by or "").strip() or user)
         return Response(status_code=204)
 
     return Starlette(

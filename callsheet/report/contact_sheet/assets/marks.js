@@ -6,6 +6,7 @@ const marks = (() => {
   const POLL = 2; // seconds
   const REFUSED = "This page may not mark any more: open the link that callsheet review has printed.";
   const GONE = "The server is gone: start callsheet review again, and open its new link.";
+  const WHO = "callsheet-name"; // of the person who marks in this browser
   const said = new Map(); // file -> {decision, note, decided_by}, where it is newer than the script with the job
   const waiting = new Map(); // file -> the same: not taken by the server yet
   const done = []; // of this page, for `undo`: each a list of what files had before
@@ -65,7 +66,7 @@ const marks = (() => {
       });
       requests += 1;
       const wrong = await ask(served(), {
-        method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ marks: list }),
+        method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ marks: list, by: who() }),
       }).then(() => "", (error) => error.message);
       const refused = [];
       for (const [key, mark] of sent) {
@@ -214,10 +215,27 @@ const marks = (() => {
     setTimeout(() => URL.revokeObjectURL(link.href), 1000);
   }
 
+  // Who marks, as that person has typed it once; null where nobody has.
+  function who() {
+    return document.getElementById("who").value.trim() || null;
+  }
+
+  // A cookie, because to browsers all ports of a machine share theirs: each review has another port.
+  function askForName() {
+    const box = document.getElementById("who");
+    const known = document.cookie.split("; ").find((each) => each.startsWith(`${WHO}=`));
+    box.value = decodeURIComponent(known?.slice(WHO.length + 1) ?? "");
+    document.getElementById("naming").hidden = false;
+    box.addEventListener("change", () => {
+      document.cookie = `${WHO}=${encodeURIComponent(box.value.trim())}; max-age=31536000; samesite=strict`;
+    });
+  }
+
   // `tell` is called with what is wrong, or with nothing when all is well.
   async function start(redraw, tell) {
     [changed, told] = [redraw, tell];
     if (served()) {
+      askForName();
       again();
       document.addEventListener("visibilitychange", () => document.hidden || poll());
       return poll();
