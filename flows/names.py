@@ -181,7 +181,7 @@ def main(work: Any) -> None:
     except CallsheetError as error:
         show_error(error)
         sys.exit(error.exit_code)
-    with tags("callsheet"):  # as the deployments' runs have it: docs/automations match it
+    with tags("callsheet"):  # as the deployments' runs have it: automations match it
         state = asyncio.run(work(given.config, overrides=given.overrides, return_state=True))
     print(state.name, state.message or "", sep=": ", file=sys.stderr)  # noqa: T201 - a program
     outcome = asyncio.run(state.aresult(raise_on_failure=False))

@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
+from decimal import Decimal
 from io import BytesIO
 from typing import TypeVar
 from uuid import UUID
@@ -196,9 +197,10 @@ async def _update(artifact: UUID, progress: Progress) -> bool:
     return await _answered(update) is not None
 
 
-async def show_costs(summary: Summary, settings: Settings) -> None:
-    """The cost summary as a page of its own."""
-    await _show_page("costs", summary.batch, _costs(summary, _config(), served_sheet(settings)))
+async def show_costs(summary: Summary, settings: Settings, again: tuple[int, Decimal]) -> None:
+    """The cost summary as a page of its own; `again`: the rows that are rejected, and what they cost anew."""
+    content = _costs(summary, _config(), served_sheet(settings), again)
+    await _show_page("costs", summary.batch, content, f"{dollars(summary.spent)} {summary.currency} spent")
 
 
 async def show_killed(client: PrefectClient, run: FlowRun, summary: Summary, settings: BatchSettings) -> None:
@@ -206,7 +208,7 @@ async def show_killed(client: PrefectClient, run: FlowRun, summary: Summary, set
     config, batch = str(run.parameters.get("config", "CONFIG")), summary.batch
     content = _costs(summary, config, link_to(settings, config))
     page = ArtifactCreate(type="markdown", key=_key("costs", batch), data=content, flow_run_id=run.id)
-    page.description = f"Costs of {batch}"
+    page.description = f"{dollars(summary.spent)} {summary.currency} spent: costs of {batch}"
     await client.create_artifact(page)
     stored = f"killed, {summary.stored:,} of {summary.jobs:,} stored"
     await client.update_flow_run(run.id, name=f"{batch}: {stored}, {dollars(summary.spent)} USD")
@@ -231,8 +233,8 @@ async def show_books(result: Reconciliation, config: str) -> None:
     await _answered(acreate_table_artifact(table, key=key, description=description))
 
 
-async def _show_page(what: str, batch: str, content: str) -> None:
-    about = f"{what.capitalize()} of {batch}"
+async def _show_page(what: str, batch: str, content: str, first: str = "") -> None:
+    about = ": ".join(filter(None, [first, f"{what} of {batch}"]))  # a card begins with the sum
     await _answered(acreate_markdown_artifact(content, key=_key(what, batch), description=about))
 
 
@@ -251,7 +253,9 @@ async def _answered(request: Awaitable[T]) -> T | None:
         return None
 
 
-def _costs(summary: Summary, config: str, sheet: str | None) -> str:
+def _costs(
+    summary: Summary, config: str, sheet: str | None, again: tuple[int, Decimal] = (0, Decimal(0))
+) -> str:
     """What is wrong and what to do about it, then the figures; where the files are comes last."""
     currency, details = summary.currency, summary.details
     doubt = f"at most {dollars(summary.in_doubt_exposure)} {currency} more" if summary.in_doubt else ""
@@ -284,7 +288,12 @@ def _costs(summary: Summary, config: str, sheet: str | None) -> str:
         *_problems(summary, [state for state in _PROBLEMS if state not in _OLD or leaves(state)]),
         *_rejected(summary),
         _list(
-            "What to do next", [*([_sheet(sheet)] if sheet else []), *map(text, summary.next_steps(config))]
+            "What to do next",
+            [
+                *([_sheet(sheet)] if sheet else []),
+                *(_again(config, *again) if again[0] else []),
+                *map(text, summary.next_steps(config)),
+            ],
         ),
         "## The batch",
         table(facts[0], facts[1:]),
@@ -294,6 +303,12 @@ def _costs(summary: Summary, config: str, sheet: str | None) -> str:
         "## The dearest jobs\n\n" + table(["row", "model", "USD"], dearest) if dearest else "",
         _list("Files", [f"{name}: {_place(place)}" for name, place in places.items() if place]),
     )
+
+
+def _again(config: str, rows: int, price: Decimal) -> Iterator[str]:
+    """What was rejected is a step: it is bought again, priced and approved as anything else."""
+    what = f"{counted(rows, 'row')} to buy again, {dollars(price)} USD"
+    yield f"{what}: a run of the deployment `buy-again`, or {text(f'callsheet run {config} --again')}."
 
 
 def _stopped(summary: Summary) -> Iterator[str]:

@@ -12,6 +12,7 @@ import socket
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, nullcontext
+from decimal import Decimal
 from typing import Annotated, Any, NamedTuple
 
 import polars as pl
@@ -34,8 +35,9 @@ from callsheet.ledger.doubts import login
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.marks import FileKey, Mark, MediaDecision
 from callsheet.ledger.policy import MAY_COST
+from callsheet.plain_text import counted
 from callsheet.pricing.plan import PLAN, Plan, last_plan, work_folder
-from callsheet.records import Totals
+from callsheet.records import Totals, dollars
 from callsheet.report.contact_sheet import page
 from callsheet.report.contact_sheet.links import FOLDER, ServedLinks, local_path
 from callsheet.report.contact_sheet.sheet import ContactSheet
@@ -55,6 +57,14 @@ _KEEP = {"Cache-Control": "private, max-age=86400, immutable"}  # a thumbnail ha
 _NEVER_KEEP = {"Cache-Control": "no-store"}
 _FILE_ONLY = {"Content-Security-Policy": "default-src 'none'; sandbox"}
 """A stored file is shown, and nothing that it may contain is carried out."""
+
+
+WhenReviewed = Callable[[ReviewResult, int, Decimal], None]
+"""Called with a batch that is reviewed: how many rows are to be bought again, and their price in dollars."""
+
+
+def _nothing(*_: object) -> None:
+    """Nobody is told."""
 
 
 class _OneMark(BaseModel):
@@ -160,8 +170,12 @@ async def serve(settings: BatchSettings, port: int, announce: Callable[[str], No
 
 
 @asynccontextmanager
-async def opened(settings: BatchSettings) -> AsyncIterator[tuple[ASGIApp, Ledger]]:
+async def opened(
+    settings: BatchSettings, reviewed: WhenReviewed = _nothing
+) -> AsyncIterator[tuple[ASGIApp, Ledger]]:
     """What is served of a batch, and its ledger; at the end the sidecars are brought up to date.
+
+    `reviewed` is called when, by marks that the page has shown, no stored file is left to be marked.
 
     Raises:
         LedgerError: there is no ledger, or it cannot be read.
@@ -170,7 +184,8 @@ async def opened(settings: BatchSettings) -> AsyncIterator[tuple[ASGIApp, Ledger
     async with await Ledger.open(settings.ledger.url, settings.batch) as ledger:
         pages = _Pages(ledger, settings)
         try:
-            yield _app(ledger, settings, pages), ledger
+            review = await read_review(ledger)
+            yield _app(ledger, settings, pages, reviewed, is_reviewed=not review.to_review), ledger
         finally:
             await pages.thumbnails.close()
         await update_sidecars(settings, ledger)
@@ -214,7 +229,9 @@ def listening(
         yield guard.link, _Server(config), listener
 
 
-def _app(ledger: Ledger, settings: BatchSettings, pages: _Pages) -> Starlette:
+def _app(
+    ledger: Ledger, settings: BatchSettings, pages: _Pages, reviewed: WhenReviewed, *, is_reviewed: bool
+) -> Starlette:
     """What is served. `Guard` decides who may ask for it."""
     report = Store(settings.report.url, endpoint_url=settings.storage.endpoint_url)
     links = ServedLinks(settings)
@@ -247,6 +264,15 @@ def _app(ledger: Ledger, settings: BatchSettings, pages: _Pages) -> Starlette:
             raise HTTPException(404)
         return FileResponse(path, media_type=mime_type, headers=_FILE_ONLY)
 
+    async def news() -> str:
+        """What is to be bought again, in words; says once that no file is left to be marked."""
+        nonlocal is_reviewed
+        review, (rows, price) = await read_review(ledger), await ledger.read(marks.to_buy_again)
+        if not (is_reviewed or review.to_review):
+            reviewed(review, rows, price)
+        is_reviewed = not review.to_review
+        return f"{counted(rows, 'row')}, {dollars(price)} USD: callsheet run CONFIG --again" if rows else ""
+
     async def newer(request: Request) -> Response:
         text = request.query_params.get("since", "0")
         if not text.isdecimal() or len(text) > 18:
@@ -254,7 +280,8 @@ def _app(ledger: Ledger, settings: BatchSettings, pages: _Pages) -> Starlette:
         since = int(text)
         found = await ledger.read(lambda connection, batch: marks.decisions(connection, batch, since))
         number = found["number"].max() if found.height else since
-        newest = {"number": number, "marks": found.drop("decided_at").to_dicts()}
+        again = await news() if found.height else ""
+        newest = {"number": number, "marks": found.drop("decided_at").to_dicts(), "again": again}
         return JSONResponse(newest, headers=_NEVER_KEEP)
 
     async def mark(request: Request) -> Response:

@@ -14,6 +14,7 @@ const marks = (() => {
   let number = 0; // of the newest mark that the server has told
   let sending = false;
   let requests = 0; // that have sent marks
+  let rejectedRows = ""; // what is to be bought again, by the server
   let lost = ""; // which marks were not taken, until the server answers again
   let changed = () => {};
   let told = () => {};
@@ -112,6 +113,7 @@ const marks = (() => {
         said.set(key, { decision, note, decided_by });
         if (files.has(key) && !waiting.has(key)) put(files.get(key)[1], said.get(key));
       }
+      if (news.marks.length) rejectedRows = news.again;
       lost = "";
       told("");
       if (news.marks.length) changed();
@@ -260,6 +262,9 @@ const marks = (() => {
   return {
     start, know, poll, set, undo, of, reviewed, costPerKept, save,
     isUnmarked: (job) => job.files.some((file) => !file.decision),
+    get toBuyAgain() {
+      return rejectedRows;
+    },
     get mine() {
       return served() ? 0 : said.size;
     },
