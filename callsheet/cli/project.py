@@ -21,7 +21,7 @@ PARTS = ("flows", "tasks", "configs", "automations", "prefect.yaml")
 
 
 def make_project(folder: Path) -> None:
-    """Writes `flows/`, `tasks/`, `configs/`, `automations/` and `prefect.yaml` into a folder; never over what is there.
+    """Writes the parts of a project (`PARTS`) into a folder; never over what is there.
 
     Raises:
         ConfigError: one of them is there already, or the folder cannot be written; nothing was written.
