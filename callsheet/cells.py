@@ -88,6 +88,17 @@ _TYPED = {
 none of that."""
 
 
+def same_prompt(prompt: pl.Expr) -> pl.Expr:
+    """A prompt as a job's identity has it: each line ends with one `\\n`, and no blanks are at its ends. A
+    file's kind and its editor decide on these, not what it asks for.
+    """
+    return prompt.str.replace_all("\r\n?", "\n").str.strip_chars()
+
+
+_TYPED_RATIO = pl.col("aspect_ratio").str.replace(r"^0*([0-9]+):0*([0-9]+)(?::00)?$", "${1}:${2}")
+"""16:9 that was typed into a spreadsheet is a time, and shown as one: 16:09, 16:09:00."""
+
+
 def _unreadable(column: str) -> pl.Expr:
     """Where a cell has text that could not be converted to its column's type."""
     return pl.col(column).is_not_null() & _TYPED[column].is_null()
@@ -140,6 +151,7 @@ def check(cells: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame
         The correct rows, with `duration` and `samples` as Int64 and `sound` as Boolean; the others, without
         their wrong cells; and these, with the schema `WRONG`.
     """
+    cells = cells.with_columns(_TYPED_RATIO)
     marks = cells.select(wrong.fill_null(False).alias(str(at)) for at, (_, wrong, _) in enumerate(_CHECKS))
     all_wrong = [pl.DataFrame(schema=WRONG)]
     all_wrong += [
@@ -174,8 +186,8 @@ def fixed_values(cells: Mapping[_Column, object]) -> dict[_Column, Value]:
         ValueError: a value is wrong; the message says why.
     """
     text = {column: as_text(value) for column, value in cells.items()}
-    blank = dict.fromkeys(["id", "duration", "samples", "sound", "file"]) | {"prompt": "-", "model": "-"}
-    row = blank | text
+    blank = dict.fromkeys(["id", "aspect_ratio", "duration", "samples", "sound", "file"])
+    row = blank | {"prompt": "-", "model": "-"} | text
     rows, _, wrong = check(pl.DataFrame([row], schema=dict.fromkeys(row, pl.String)).with_row_index("line"))
     if wrong.height:
         raise ValueError(wrong["reason"][0])

@@ -21,7 +21,7 @@ The whole tree:
     │   └── StorageConflict       a file with other bytes already has the name
     ├── LedgerError               the ledger cannot be opened, read or written
     │   ├── LedgerUnavailable     its database fails now, and may work again later
-    │   ├── OtherLedger           the batch's report is of another ledger, or of a newer copy of this one
+    │   ├── OtherLedger           this is not the batch's ledger, or an older copy of it
     │   └── UnknownAnswers        a journal has paid answers of a run that the ledger does not know
     ├── NotTaken                  a run at work does not answer to what a person has changed for it
     ├── OutputError               stdout cannot be written
@@ -169,7 +169,7 @@ class LedgerUnavailable(LedgerError):
 
 
 class OtherLedger(LedgerError):
-    """The report of the batch has jobs that are paid for and that the ledger does not know."""
+    """What the batch has bought, or may have, is in another ledger, or in a newer copy of this one."""
 
 
 class UnknownAnswers(LedgerError):

@@ -213,7 +213,7 @@ class LogWatcher(Watcher):
     """Writes events to the log: not the progress, which the progress artifact shows, nor each job."""
 
     def quoted(self, quote: Quote) -> None:
-        """Logs the quote in one line, what is rejected and why, and each rate that has changed."""
+        """Logs the quote in one line, what is rejected and why, each rate that has changed, and warnings."""
         logger.info("%s", printable(quote.line()))
         for reject in rejects_in_words(quote.plan.rejects)[:_REASONS]:
             logger.warning("rejected: %s", printable(reject))
@@ -221,6 +221,8 @@ class LogWatcher(Watcher):
             logger.warning("%s rejected: see %s", counted(quote.plan.rejected_rows, "row"), quote.rejects)
         for change in quote.changes():
             logger.warning("rate changed: %s", printable(change))
+        for warning in quote.warnings:
+            logger.warning("%s", printable(warning))
 
     def note(self, text: str) -> None:
         """Logs a warning."""

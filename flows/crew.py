@@ -65,6 +65,7 @@ async def generate(
 
     async def start(run: Run) -> None:
         """The others begin with the first portion that is no pilot."""
+        await STEPS.before(run)
         if run.quote and run.quote.to_buy and not (run.stop or run.quote.is_pilot or others or has_waited):
             await _start(others, this, run.quote, size)
 

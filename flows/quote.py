@@ -48,7 +48,7 @@ async def quote_batch(
     await begin(settings)
     async with await connect(settings) as client:
         rows = await read(settings)
-        async with await Ledger.open(settings.ledger.url, settings.batch) as ledger:
+        async with await Ledger.open(settings.ledger.url, settings.batch, looks=True) as ledger:
             plan = await price(rows, settings, client, ledger)
             quote = await show(plan, settings, client, ledger, Choice(first, tuple(only)))
     return Completed(message=quote.line(), data=quote)

@@ -4,7 +4,7 @@ from callsheet.steps.batch import Steps
 from tasks.approve import approve, show
 from tasks.download import download
 from tasks.poll import poll
-from tasks.pressed import flow_run, heeding
+from tasks.pressed import flow_run, heed, heeding
 from tasks.price import price
 from tasks.read import read
 from tasks.record import record
@@ -28,5 +28,6 @@ STEPS = Steps(
     download=download,
     record=record,
     beside=heeding,
+    before=heed,
     flow_run=_flow_run,
 )

@@ -77,9 +77,13 @@ async def until_pressed(run: Run | None = None) -> Pressed:
 
 
 async def heed(run: Run) -> None:
-    """Looks once, and ends `run` politely by what was pressed, if anything was."""
-    if what := await pressed():
-        _interrupt(run, what)
+    """Looks once, and ends `run` politely by what was pressed, if anything was.
+
+    A server that does not answer holds nothing up.
+    """
+    with anyio.move_on_after(LOOK):
+        if what := await pressed():
+            _interrupt(run, what)
 
 
 @asynccontextmanager
@@ -89,8 +93,7 @@ async def heeding(run: Run) -> AsyncIterator[None]:
     async def look() -> None:
         _interrupt(run, await until_pressed(run))
 
-    with anyio.move_on_after(LOOK):  # a server that does not answer holds nothing up
-        await heed(run)
+    await heed(run)
     looking = asyncio.create_task(look())
     try:
         yield

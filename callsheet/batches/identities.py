@@ -3,15 +3,105 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection
+import re
+import unicodedata
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
+from datetime import date
+from decimal import Decimal
+from fnmatch import fnmatchcase
+from urllib.parse import unquote
 
 import polars as pl
 
-from callsheet.cells import wrong_cells
+from callsheet.cells import IMAGE_COLUMNS, same_prompt, wrong_cells
 from callsheet.config.settings import COLUMNS
 
 THIS_ID = " this id already; input.id makes one of several columns, and input.columns {id: null} does without"
 """What is wrong with a repeated id, after the line that has it first."""
+
+_SIGNATURES = (
+    # S3 and what speaks its protocol: "Authenticating Requests: Using Query Parameters" (version 4, and 2)
+    ("x-amz-signature", "x-amz-*"),
+    ("awsaccesskeyid signature", "expires x-amz-security-token"),
+    # CloudFront: "Use signed URLs"
+    ("key-pair-id signature", "expires policy hash-algorithm"),
+    # Google Cloud Storage: "Signed URLs" (version 4, and 2); Cloud CDN: "Use signed URLs"
+    ("x-goog-signature", "x-goog-*"),
+    ("googleaccessid signature", "expires"),
+    ("keyname signature", "expires urlprefix"),
+    # Azure Storage: "Create a service SAS", "an account SAS", "a user delegation SAS"
+    (
+        "sig sv",
+        "ss srt sp st se spr sip sr si sdd ses saoid suoid scid skoid sktid skt ske sks skv skdutid sduoid",
+    ),
+    # Alibaba OSS (x-oss-process is no part of it: it makes another image), Tencent COS, Huawei OBS, TOS
+    (
+        "x-oss-signature",
+        "x-oss-signature-version x-oss-credential x-oss-date x-oss-expires x-oss-security-token "
+        "x-oss-additional-headers",
+    ),
+    ("ossaccesskeyid signature", "expires security-token"),
+    (
+        "q-signature",
+        "q-sign-algorithm q-ak q-sign-time q-key-time q-header-list q-url-param-list x-cos-security-token",
+    ),
+    ("accesskeyid signature", "expires x-obs-security-token"),
+    (
+        "x-tos-signature",
+        "x-tos-algorithm x-tos-credential x-tos-date x-tos-expires x-tos-signedheaders "
+        "x-tos-security-token x-tos-policy",
+    ),
+    # OpenStack Swift: "Temporary URL middleware"
+    ("temp_url_sig temp_url_expires", "temp_url_prefix temp_url_ip_range"),
+    # Qiniu: "private space"; Bunny CDN: "token authentication"; Akamai: "token authentication 2.0"
+    ("e token", ""),
+    ("expires token", "token_path token_countries token_countries_blocked bcdn_token"),
+    ("hdnts", ""),
+    ("hdnea", ""),
+    # the attachments of Discord; SharePoint and OneDrive
+    ("ex is hm", ""),
+    ("tempauth", ""),
+    # imgix and Cloudflare Images: "signed URLs" that expire
+    ("expires s", ""),
+    ("exp sig", ""),
+)
+"""Signatures in the query of an address, by the names of their parameters in lower case: those that all of
+them have, by which an address is known to be signed, and those that it may have besides. Without the first, a
+parameter with one of these names is the address's own."""
+
+_ADDRESSES = re.compile(r"""https://[^\s"|]*\?[^\s"|]+""")
+
+
+def without_signature(address: str) -> str:
+    """An `https://` address without the parameters of its signature, which is new each time it is made."""
+    rest, mark, fragment = address.partition("#")
+    path, _, query = rest.partition("?")
+    parameters = [(unquote(each.partition("=")[0]).lower(), each) for each in query.split("&")]
+    names = {name for name, _ in parameters}
+    signed = [
+        pattern
+        for always, besides in _SIGNATURES
+        if names.issuperset(always.split())
+        for pattern in (*always.split(), *besides.split())
+    ]
+    own = [
+        each
+        for name, each in parameters
+        if name and not any(fnmatchcase(name, pattern) for pattern in signed)
+    ]
+    return address if not signed else path + ("?" if own else "") + "&".join(own) + mark + fragment
+
+
+def without_signatures(texts: pl.Expr) -> pl.Expr:
+    """Cells that name images, with each address without its signature."""
+    return texts.map_batches(_without_signatures, return_dtype=pl.String)
+
+
+def _without_signatures(texts: pl.Series) -> pl.Series:
+    at = texts.str.contains("https://", literal=True).fill_null(value=False).arg_true()
+    bare = [_ADDRESSES.sub(lambda found: without_signature(found[0]), text) for text in texts.gather(at)]
+    return texts.scatter(at, bare) if bare else texts
 
 
 def sha256(text: pl.Expr) -> pl.Expr:
@@ -52,9 +142,10 @@ def repeated_ids(rows: pl.DataFrame) -> pl.DataFrame:
 def row_ids(rows: pl.DataFrame, matrix: Collection[str]) -> pl.Series:
     """Each row's id: its own, or its content's hash, `-`, and the number of rows with this content up to it.
 
-    The number of samples is not part of the content, and a matrix's column counts as empty. So one more
-    sample, a longer matrix, or a first matrix over an empty column changes no row's identity, and nothing is
-    bought twice.
+    The number of samples is not part of the content, nor are a prompt's kind of line ends, blanks at its ends
+    and the signature of an image's address, and a matrix's column counts as empty. So one more sample, a
+    longer matrix, or a first matrix over an empty column changes no row's identity, and nothing is bought
+    twice.
 
     Args:
         rows: all correct rows of a batch, with our columns.
@@ -63,8 +154,10 @@ def row_ids(rows: pl.DataFrame, matrix: Collection[str]) -> pl.Series:
     without_id = rows["id"].is_null()
     if not without_id.any():
         return rows["id"]
+    same = {"prompt": same_prompt(pl.col("prompt"))}
+    same |= {column: without_signatures(pl.col(column)) for column in IMAGE_COLUMNS}
     cells = [
-        pl.lit("\0") if column in matrix else pl.col(column).cast(pl.String).fill_null("\0")
+        pl.lit("\0") if column in matrix else same.get(column, pl.col(column)).cast(pl.String).fill_null("\0")
         for column in COLUMNS
         if column not in {"id", "samples"}
     ]
@@ -73,3 +166,73 @@ def row_ids(rows: pl.DataFrame, matrix: Collection[str]) -> pl.Series:
     number = pl.int_range(1, pl.len() + 1).over("hash")
     ids = made.select(pl.format("{}-{}", "hash", number)).to_series()
     return rows["id"].scatter(without_id.arg_true(), ids)
+
+
+# ---- ids that a spreadsheet has written in another way
+
+_NUMBER = re.compile(r"([+-]?(?:\d{1,25}|\d{1,3}(?:,\d{3})+)(?:\.\d*)?(?:e[+-]?\d{1,3})?)( ?%)?", re.ASCII)
+_MIDNIGHT = r"(?:[t ]0?0:00(?::00(?:\.0+)?)?z?)?"
+_MONTHS = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
+_NAME = rf"({'|'.join(_MONTHS)})[a-z]*"
+_DATES = (  # which part is the year, the month, the day; of 1/5/26 month and day may be the other way round
+    (re.compile(rf"(\d{{4}})[-/.](\d{{1,2}})[-/.](\d{{1,2}}){_MIDNIGHT}"), (1, 2, 3)),
+    (re.compile(rf"(\d{{1,2}})[-/. ]+(\d{{1,2}})[-/. ]+(\d{{4}}|\d\d){_MIDNIGHT}"), (3, 2, 1)),
+    (re.compile(rf"(\d{{1,2}})[-/. ]*{_NAME}[-/., ]*(\d{{4}}|\d\d)"), (3, 2, 1)),
+    (re.compile(rf"{_NAME}[-/. ]*(\d{{1,2}})[-/., ]+(\d{{4}}|\d\d)"), (3, 1, 2)),
+)
+_FIRST_DAY = date(1899, 12, 30)  # the day 0 of a spreadsheet
+_SHOWN, _KEPT = 12, 15  # digits of a number up to which a spreadsheet shows, and keeps, each of them
+
+
+def written_alike(new: Iterable[str], before: Iterable[str]) -> dict[str, str]:
+    """By each new id, the id from before that may be the same as a spreadsheet writes it: a number (`001` as
+    `1`, twelve digits as `1.23457E+11`), a boolean or a date.
+    """
+    found = {key: row_id for row_id in before for key in {*_readings(row_id), *_roundings(row_id)}}
+    other = {"whole": "rounded", "rounded": "whole"}
+    alike: dict[str, str] = {}
+    for row_id in new if found else ():
+        wanted = {*_readings(row_id), *((other[kind], digits) for kind, digits in _roundings(row_id))}
+        same = next((found[key] for key in wanted if key in found), None)
+        if same is not None:
+            alike[row_id] = same
+    return alike
+
+
+def _plain(row_id: str) -> str:
+    """An id without its capitals, its width, and any blanks but one between words."""
+    return " ".join(unicodedata.normalize("NFKC", row_id).casefold().split())
+
+
+def _readings(row_id: str) -> Iterator[tuple[str, str]]:
+    """What an id may be: a text, a number, a date."""
+    text = _plain(row_id)
+    yield "text", text
+    if (number := _number(text)) is not None:
+        yield "number", str(number.normalize())
+    for pattern, places in _DATES:
+        if parts := pattern.fullmatch(text):
+            year, month, day = (
+                _MONTHS.index(p) + 1 if p in _MONTHS else int(p) for p in map(parts.group, places)
+            )
+            year += 2000 if year < 100 else 0
+            yield "date", f"{year} {sorted((month, day))}"
+            with suppress(ValueError):  # there is no such day
+                yield "number", str(Decimal((date(year, month, day) - _FIRST_DAY).days).normalize())
+
+
+def _number(text: str) -> Decimal | None:
+    found = _NUMBER.fullmatch(text)
+    return Decimal(found[1].replace(",", "")) / (100 if found[2] else 1) if found else None
+
+
+def _roundings(row_id: str) -> Iterator[tuple[str, str]]:
+    """Of a long number: whether it is whole or rounded, and the digits that are left of it."""
+    text = _plain(row_id)
+    if "e+" in text and (number := _number(text)):
+        yield "rounded", f"{number:.5e}"
+    elif text.isascii() and text.isdigit() and len(text) >= _SHOWN:
+        yield "whole", f"{Decimal(text):.5e}"
+        if len(text) > _KEPT:
+            kind = "whole" if text[_KEPT:].strip("0") else "rounded"
+            yield kind, f"{text[:_KEPT]} of {len(text)}"

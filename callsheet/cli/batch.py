@@ -43,7 +43,7 @@ Again = Annotated[
 ]
 NewLedger = Annotated[
     bool,
-    typer.Option("--new-ledger", help="Buy by this ledger, whatever it does not know of the report's jobs."),
+    typer.Option("--new-ledger", help="Buy by this ledger, whatever another one has bought of the batch."),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no quote and no progress on stderr.")]
 Verbose = Annotated[

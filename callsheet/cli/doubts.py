@@ -137,10 +137,17 @@ async def _settle(
 ) -> int:
     """Settles the doubts named, or all; returns how many are left."""
     from callsheet.ledger import doubts, queries
+    from callsheet.pricing.plan import last_plan
 
     async with open_ledger(settings.ledger.url, settings.batch) as ledger:
         found = await ledger.read(partial(queries.doubts, pending=True))
-        chosen = doubts.named(found, keys, give_up=give_up) if keys else _apart(found)[0]
+        if keys:
+            rows = await ledger.read(partial(queries.row_ids, words=keys))
+            plan = last_plan(settings)  # which has rows that were never sent, too
+            rows |= {*keys}.intersection(plan.table["row_id"]) if plan else set()
+            chosen = doubts.named(found, keys, rows=rows, give_up=give_up)
+        else:
+            chosen = _apart(found)[0]
         by = doubts.login()
         await ledger.write(doubts.settle, chosen, charged=charged, by=by, why=why)
         left = await ledger.read(queries.doubts)

@@ -111,8 +111,8 @@ def client_of_environment(hint: str) -> Client:
 
 @asynccontextmanager
 async def open_ledger(url: str, batch: str) -> AsyncIterator[Ledger]:
-    """A batch's ledger, for reading; it is closed at the end."""
+    """A batch's ledger, only to look (`Ledger.open`); it is closed at the end."""
     from callsheet.ledger.ledger import Ledger
 
-    async with await Ledger.open(url, batch) as ledger:
+    async with await Ledger.open(url, batch, looks=True) as ledger:
         yield ledger

@@ -82,10 +82,12 @@ class Terminal(Watcher):
         self._last, self._counts = clock(), ""  # of the last line of progress
 
     def quoted(self, quote: Quote) -> None:
-        """Shows the quote."""
+        """Shows the quote; a quiet run only what a person should look at before anything is bought."""
         self.close()  # the bars of a pilot stay as they are
         if not self._quiet:
             show_quote(quote, err)
+        for warning in quote.warnings if self._quiet else ():
+            self.note(warning)
         if self._verbose:
             self._lines = quote.plan.lines()
 

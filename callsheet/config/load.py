@@ -162,7 +162,7 @@ def _checked(
     schema: type[Checked], path: Path, config: dict[str, Any], places: Mapping[KeyPath, str]
 ) -> Checked:
     try:
-        return schema.model_validate(config).given_at(places)
+        return schema.model_validate(config).given_at(Path(with_home(str(path))).absolute(), places)
     except ValidationError as error:
         errors = error.errors(include_url=False)
         problems = dict.fromkeys(_explain(each, str(path), places) for each in errors)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from decimal import Decimal
+from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import (
@@ -225,6 +226,10 @@ class Budget(Section):
     """Seconds for which a quote is valid. If nothing was bought by then (say because the approval took long),
     the rates are read again, and a changed rate means a new quote and a new approval."""
 
+    repeats: Literal["ask", "buy"] = "ask"
+    """`ask`: a person must approve a quote where more than a tenth of the jobs look like what the batch has
+    bought under other row ids; `buy`: nobody is asked."""
+
     allow_unpriced: bool = False
     """Whether to buy jobs for which the catalogue has no price. No budget limits what they cost."""
 
@@ -278,8 +283,8 @@ class LedgerSettings(Section):
     """The database: `sqlite:///path`, or `postgresql+psycopg://user:password@host/database`."""
 
     new: bool = False
-    """Whether to buy by this ledger even though the batch's report has jobs that are paid for and that the
-    ledger does not know: they are bought again. `callsheet run --new-ledger` sets it for one run."""
+    """Whether to buy by this ledger even though another one has claimed the batch, or may have bought it:
+    what this one does not know is bought again. `callsheet run --new-ledger` sets it for one run."""
 
 
 class Report(Section):
@@ -391,15 +396,21 @@ class BatchSettings(Section):
         return report.model_copy(update={"url": report.url.format(batch=info.data["batch"])})
 
     _places: Mapping[KeyPath, str] = PrivateAttr(default_factory=dict)
+    _file: Path | None = PrivateAttr(default=None)
+
+    @property
+    def file(self) -> Path | None:
+        """The config file, from the root; None for settings that were read from none."""
+        return self._file
 
     def where(self, place: KeyPath) -> str:
         """Where a setting was given: 'run.yaml, line 7'."""
         given = (place[:end] for end in range(len(place), 0, -1) if place[:end] in self._places)
         return self._places[first] if (first := next(given, None)) else "the config"
 
-    def given_at(self, places: Mapping[KeyPath, str]) -> Self:
-        """The same settings, with the place of each one for error messages."""
-        self._places = places
+    def given_at(self, file: Path, places: Mapping[KeyPath, str]) -> Self:
+        """The same settings, with their file, and the place of each one for error messages."""
+        self._file, self._places = file, places
         return self
 
     @model_validator(mode="before")

@@ -86,7 +86,7 @@ async def export(
     endpoint_url = settings.storage.endpoint_url
     plan = await asyncio.to_thread(last_plan, settings)
     jobs = jobs_of(plan) if plan else None
-    async with await Ledger.open(settings.ledger.url, settings.batch) as ledger:
+    async with await Ledger.open(settings.ledger.url, settings.batch, looks=True) as ledger:
         try:
             store = Store(to, endpoint_url=endpoint_url)
             present = await _mark(store, to, batch=settings.batch, kind=kind, ledger_id=ledger.id)

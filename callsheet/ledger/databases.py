@@ -7,6 +7,7 @@ is refused, and left as it is. What the tables mean is not known here.
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
@@ -42,11 +43,14 @@ _TO_CHECK = {
 }
 
 
-def open_engine(url: str | sa.URL, busy: float = BUSY) -> sa.Engine:
+def open_engine(url: str | sa.URL, busy: float = BUSY, *, looks: bool = False) -> sa.Engine:
     """Opens the ledger's database; creates the tables in a new one.
 
     A transaction that only reads is begun on a connection with the execution option `reading=True`. A write
     waits for another process's write for `busy` seconds.
+
+    `looks`: nothing is created. What is not there yet is read as an empty ledger, and one that this user may
+    not write is read as it is.
 
     Raises:
         LedgerError: it cannot be opened, or has another schema.
@@ -54,12 +58,19 @@ def open_engine(url: str | sa.URL, busy: float = BUSY) -> sa.Engine:
     address = _address(url)
     name = address.render_as_string(hide_password=True)
     try:
-        make = _sqlite if address.drivername == "sqlite" else _postgresql
+        if looks and not exists(address):
+            return _empty()
+        make = _postgresql if address.drivername != "sqlite" else _sqlite
+        if looks and make is _sqlite and not _may_write(_sqlite_path(address)):
+            make = _sqlite_to_read
         engine = make(address, busy)
         with engine.connect().execution_options(reading=True) as connection:  # waits for no writer
             _check(connection, name, shared=True)
             version = _version_of(connection)
             moved = connection.scalar(sa.select(moved_to.c.url)) if version > _MOVED else None
+        if not version and looks:
+            engine.dispose()
+            return _empty()
         if not version:
             with engine.begin() as connection:
                 version = _create(connection)
@@ -92,12 +103,40 @@ def check_exists(url: str) -> None:
     Raises:
         LedgerError: it would be a new SQLite file, or `url` is not the URL of a ledger.
     """
-    address = _address(url)
-    if address.drivername == "sqlite" and _identity(_sqlite_path(address)) is None:
+    if not exists(url):
         raise LedgerError(
-            f"there is no ledger at {address.database}",
+            f"there is no ledger at {_address(url).database}",
             hint="Name a batch's config, or the ledger: --set ledger.url=sqlite:///path.",
         )
+
+
+def exists(url: str | sa.URL) -> bool:
+    """Whether the file of a SQLite ledger is there and has something in it.
+
+    True also where nobody can tell without opening it, and for PostgreSQL.
+
+    Raises:
+        LedgerError: `url` is not the URL of a ledger.
+    """
+    address = _address(url)
+    if address.drivername != "sqlite":
+        return True
+    try:
+        return _sqlite_path(address).stat().st_size > 0
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+
+
+def file_of(url: str) -> Path | None:
+    """The file of a SQLite ledger as its URL names it, from the working directory or whole; None of another.
+
+    Raises:
+        LedgerError: `url` is not the URL of a ledger.
+    """
+    address = _address(url)
+    return Path(address.database or "") if address.drivername == "sqlite" else None
 
 
 def hurry(engine: sa.Engine) -> None:
@@ -220,6 +259,66 @@ def _sqlite(address: sa.URL, busy: float) -> sa.Engine:
                 "an empty ledger does not know what is bought, and everything would be bought again.",
             )
 
+    return engine
+
+
+def _may_write(path: Path) -> bool:
+    """Whether this user may write a SQLite database: its file, what stands beside it, and its folder."""
+    beside = (path.with_name(f"{path.name}-{end}") for end in ("wal", "shm"))
+    return all(os.access(each, os.W_OK) for each in (path.parent, path, *beside) if each.exists())
+
+
+def _sqlite_to_read(address: sa.URL, busy: float) -> sa.Engine:
+    """A SQLite ledger that this user may not write.
+
+    SQLite reads it beside the runs of others, by the files that these have open beside it. Without those it
+    would have to make them, unless it may take the database as one that nobody changes (`immutable`). So it
+    is told, where there is no -wal file; and what was read is not used where somebody has changed it since.
+    """
+    path = _sqlite_path(address)
+    wal = path.with_name(f"{path.name}-wal")
+
+    def seen() -> tuple[int, ...]:
+        states = [file.stat() for file in (path, wal) if file.exists()]
+        return tuple(number for each in states for number in (each.st_ino, each.st_size, each.st_mtime_ns))
+
+    def connect() -> sqlite3.Connection:
+        options = "mode=ro" if wal.exists() else "mode=ro&immutable=1"
+        uri = f"{path.as_uri()}?{options}"
+        connection = sqlite3.connect(uri, uri=True, timeout=busy, check_same_thread=False)
+        connection.isolation_level = None
+        return connection
+
+    engine = sa.create_engine("sqlite://", creator=connect, poolclass=sa.NullPool)
+    begun: dict[sa.Connection, tuple[int, ...]] = {}
+
+    @sa.event.listens_for(engine, "begin")
+    def _begin(connection: sa.Connection) -> None:
+        begun[connection] = () if wal.exists() else seen()
+        connection.exec_driver_sql("BEGIN")
+
+    @sa.event.listens_for(engine, "rollback")
+    def _end(connection: sa.Connection) -> None:
+        if (before := begun.pop(connection, ())) and before != seen():
+            raise LedgerUnavailable(
+                f"the ledger {path} was changed while it was read",
+                hint="Run the same command again. Who may write in its folder reads it beside a run.",
+            )
+
+    return engine
+
+
+def _empty() -> sa.Engine:
+    """A ledger without anything in it, in memory: its one connection has all of it."""
+    engine = sa.create_engine(
+        "sqlite://",
+        poolclass=sa.QueuePool,
+        pool_size=1,
+        max_overflow=0,
+        connect_args={"check_same_thread": False},
+    )
+    with engine.begin() as connection:
+        _create(connection)
     return engine
 
 

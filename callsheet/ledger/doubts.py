@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import getpass
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 
@@ -22,13 +22,16 @@ from callsheet.ledger.writing import Values
 from callsheet.records import CostSource, Doubt, State
 
 
-def named(doubts: Sequence[Doubt], words: Sequence[str], *, give_up: bool = False) -> list[Doubt]:
+def named(
+    doubts: Sequence[Doubt], words: Sequence[str], *, rows: Collection[str], give_up: bool = False
+) -> list[Doubt]:
     """The doubts that a person names, each once and in the list's order.
 
     Args:
         doubts: what is in doubt, and the accepted videos that have not ended.
-        words: a row's id (then all its jobs are meant), or the beginning of a job's key or of a row's id
-            that no other job in doubt has.
+        words: a row's id (then all its jobs are meant). Where no row has it, the beginning of a job's key or
+            of a row's id that no other job in doubt has.
+        rows: the ids of the batch's rows, as far as they are among the words; also of rows without a doubt.
         give_up: what was accepted counts, too. Otherwise it is left out.
 
     Raises:
@@ -37,9 +40,9 @@ def named(doubts: Sequence[Doubt], words: Sequence[str], *, give_up: bool = Fals
     open_ = [doubt for doubt in doubts if give_up or not doubt.is_accepted]
     chosen: set[str] = set()
     for word in words:
-        meant = _matching(open_, word)
+        meant = _matching(open_, word, rows)
         if not meant:
-            raise _refusal(doubts, word)
+            raise _refusal(doubts, word, rows)
         keys = {doubt.job_key for doubt in meant}
         if len(keys) > 1 and any(doubt.row_id != word for doubt in meant):
             listed = ", ".join(f"{doubt.job_key[:12]} (row {doubt.row_id})" for doubt in meant[:5])
@@ -50,20 +53,21 @@ def named(doubts: Sequence[Doubt], words: Sequence[str], *, give_up: bool = Fals
     return [doubt for doubt in open_ if doubt.job_key in chosen]
 
 
-def _matching(doubts: Sequence[Doubt], word: str) -> list[Doubt]:
-    """The doubts of the row with this id, or else those whose key or row id begins so."""
+def _matching(doubts: Sequence[Doubt], word: str, rows: Collection[str]) -> list[Doubt]:
+    """The doubts of the row with this id; where no row has it, those whose key or row id begins so."""
     of_row = [doubt for doubt in doubts if doubt.row_id == word]
-    begin_so = (one for one in doubts if one.job_key.startswith(word) or one.row_id.startswith(word))
-    return of_row or (list(begin_so) if word else [])
+    if of_row or word in rows or not word:
+        return of_row
+    return [one for one in doubts if one.job_key.startswith(word) or one.row_id.startswith(word)]
 
 
-def _refusal(doubts: Sequence[Doubt], word: str) -> CallsheetError:
+def _refusal(doubts: Sequence[Doubt], word: str, rows: Collection[str]) -> CallsheetError:
     """Why a word names nothing that is settled without more."""
-    accepted = _matching(doubts, word)
+    accepted = _matching(doubts, word, rows)
     if not accepted:
+        what = f"row {word} has nothing in doubt" if word in rows else f"{word!r} is not a job in doubt"
         return CallsheetError(
-            f"{word!r} is not a job in doubt",
-            hint="`callsheet resolve CONFIG` lists what is in doubt.",
+            f"{what}; nothing was settled", hint="`callsheet resolve CONFIG` lists what is in doubt."
         )
     one = accepted[0]
     state = "is pending" if one.state is State.PENDING else "is no doubt about money"

@@ -66,7 +66,9 @@ class GroupCommit:
     ) -> None:
         self._engine = engine
         self._run_id = run_id
-        self._threads = ThreadPoolExecutor(2, "ledger")  # nobody else makes a commit wait
+        # Nobody else makes a commit wait, and with it the lease: not even a read that takes minutes.
+        self._commit_thread = ThreadPoolExecutor(1, "ledger-commits")
+        self._read_threads = ThreadPoolExecutor(2, "ledger-reads")
         self._on_failure = on_failure
         self.lease_until: datetime | None = None
         self.failing = False
@@ -78,23 +80,29 @@ class GroupCommit:
         """From now on nothing is tried again; what waits for its next try has it now."""
         self._hurried.set()
 
-    async def tried(
-        self,
-        work: Callable[[], T],
-        failed: Callable[[LedgerUnavailable], Awaitable[None]] | None = None,
-    ) -> T:
-        """Does work on the database, in a thread; again and again while the database fails.
-
-        The work is idempotent: a database that fails may have done it. `failed` is called after each failure
-        that is not the last.
+    async def read(self, work: Callable[[], T]) -> T:
+        """Does work on the database that changes nothing, in a thread; again while the database fails.
 
         Raises:
             LedgerUnavailable: the database failed until the lease expired, or `hurry`.
         """
+        return await self._tried(self._read_threads, work)
+
+    async def _tried(
+        self,
+        threads: ThreadPoolExecutor,
+        work: Callable[[], T],
+        failed: Callable[[LedgerUnavailable], Awaitable[None]] | None = None,
+    ) -> T:
+        """Does work on the database; again and again while it fails.
+
+        The work is idempotent: a database that fails may have done it. `failed` is called after each failure
+        that is not the last.
+        """
         loop, pause = asyncio.get_running_loop(), _FIRST_PAUSE
         while True:
             try:
-                return await loop.run_in_executor(self._threads, work)
+                return await loop.run_in_executor(threads, work)
             except LedgerUnavailable as error:
                 next_try = datetime.now(UTC) + timedelta(seconds=pause)
                 if self._hurried.is_set() or self.lease_until is None or next_try >= self.lease_until:
@@ -137,7 +145,8 @@ class GroupCommit:
         """Waits until nothing is left to write; nothing is written after it."""
         while self._committer:
             await asyncio.wait([self._committer])
-        self._threads.shutdown(wait=False)
+        for threads in (self._commit_thread, self._read_threads):
+            threads.shutdown(wait=False)
 
     async def _commit_all(self) -> None:
         try:
@@ -172,7 +181,7 @@ class GroupCommit:
                 waiting = (*groups, *self._waiting.values())
                 await self._on_failure(error, [item for group in waiting for item in group.items])
 
-        return await self.tried(partial(self._commit, groups), failed)
+        return await self._tried(self._commit_thread, partial(self._commit, groups), failed)
 
     def _commit(self, groups: Sequence[_Group]) -> list[Any]:
         """Writes the groups in one transaction."""

@@ -51,9 +51,9 @@ P = ParamSpec("P")
 logger = logging.getLogger("callsheet")
 
 
-def _opened(url: str, busy: float) -> tuple[sa.Engine, str]:
+def _opened(url: str, busy: float, looks: bool) -> tuple[sa.Engine, str]:
     """The database, and the ledger's id."""
-    engine = open_engine(url, busy)
+    engine = open_engine(url, busy, looks=looks)
     with explained(), engine.connect() as connection:
         return engine, str(connection.execution_options(reading=True).scalar(sa.select(about.c.ledger_id)))
 
@@ -95,6 +95,7 @@ class Ledger:
         url: str,
         batch: str,
         *,
+        looks: bool = False,
         service: str = "",
         journal: Path | None = None,
         note: Callable[[str], None] = logger.warning,
@@ -105,6 +106,8 @@ class Ledger:
 
         Args:
             url, batch: the database, and its batch.
+            looks: nothing is created. A ledger that is not there yet is read as an empty one, and one that
+                this user may not write is read all the same.
             service: the base URL of the service that this run buys at, to which its first reservation binds
                 the batch. Empty for what only reads.
             journal: the folder for answers that are paid for and cannot be written to the ledger; on the
@@ -116,7 +119,7 @@ class Ledger:
         Raises:
             LedgerError: it cannot be opened.
         """
-        engine, ledger_id = await asyncio.to_thread(_opened, url, busy)
+        engine, ledger_id = await asyncio.to_thread(_opened, url, busy, looks)
         owner = Owner(str(uuid.uuid4()), batch, ledger_id, service, lease)
         return cls(engine, owner, journal=journal, note=note)
 
@@ -387,7 +390,7 @@ class Ledger:
             with explained(), explain_values(), self._engine.connect() as connection:
                 return query(connection.execution_options(reading=reading), self.batch)
 
-        return await self._commits.tried(work)
+        return await self._commits.read(work)
 
     async def adopted(self) -> tuple[list[Attempt], list[File]]:
         """What this run has taken over: videos to poll, and files to download."""

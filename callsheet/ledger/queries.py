@@ -39,13 +39,13 @@ FILES_OF = sa.and_(
 """Joins attempts with their files; where another batch's files stand for an attempt's own, with those."""
 
 
-def of_jobs(keys: Sequence[str]) -> Iterator[sa.ColumnElement[bool]]:
-    """Conditions for the attempts at these jobs, each for as many as a statement takes.
+def of_jobs(keys: Sequence[str], table: sa.Table = attempts) -> Iterator[sa.ColumnElement[bool]]:
+    """Conditions for the rows of a table that are of these jobs, each for as many as a statement takes.
 
     A key is of one batch only. With a condition on the batch besides, SQLite would read all of the batch.
     """
     for start in range(0, len(keys), _KEYS):
-        yield attempts.c.job_key.in_(keys[start : start + _KEYS])
+        yield table.c.job_key.in_(keys[start : start + _KEYS])
 
 
 def jobs(
@@ -125,6 +125,12 @@ def doubts(connection: sa.Connection, batch: str, *, pending: bool = False) -> l
         .order_by(attempts.c.submitted_at, attempts.c.job_key, attempts.c.attempt)
     )
     return [doubt_of(row) for row in connection.execute(query)]
+
+
+def row_ids(connection: sa.Connection, batch: str, words: Collection[str]) -> set[str]:
+    """Those of the words that are ids of rows of the batch."""
+    query = sa.select(attempts.c.row_id).where(attempts.c.batch == batch, attempts.c.row_id.in_(words))
+    return set(connection.scalars(query))
 
 
 def doubt_of(row: Any) -> Doubt:

@@ -232,7 +232,7 @@ marks = sa.Table(
     "marks",
     metadata,
     sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
-    sa.Column("batch", sa.Text, nullable=False, index=True),
+    sa.Column("batch", sa.Text, nullable=False),
     sa.Column("job_key", sa.String(64), nullable=False),
     sa.Column("attempt", sa.Integer, nullable=False),
     sa.Column("index", sa.Integer, nullable=False),
@@ -240,6 +240,8 @@ marks = sa.Table(
     sa.Column("note", sa.Text),
     sa.Column("decided_by", sa.Text, nullable=False),
     sa.Column("decided_at", Moment, nullable=False),
+    sa.Index("marks_of_batch", "batch", "number"),
+    sa.Index("marks_of_file", "job_key", "attempt", "index", "number"),
 )
 
 # What the automatic checks found in stored files; a row for each file that was checked.

@@ -15,10 +15,16 @@ from callsheet.errors import ApprovalNeeded, BudgetReached, PriceChanged, Stop
 from callsheet.ledger.approvals import PILOT, Approval, Decision, Question
 from callsheet.ledger.charges import APPROVE
 from callsheet.plain_text import counted, printable
+from callsheet.pricing.known import are_too_many, likely_repeats
 from callsheet.pricing.quote import Quote
 from callsheet.records import dollars
 
 _HINT = "Look at `callsheet quote`, then approve with `callsheet run --yes`."
+
+_REPEATS_HINT = (
+    "`callsheet quote` names them. With the ids as they were they are not bought again; to buy them, approve "
+    "with `callsheet run --yes`, or set budget.repeats to buy."
+)
 
 
 def objection(quote: Quote) -> Stop | None:
@@ -53,13 +59,15 @@ def objection(quote: Quote) -> Stop | None:
 def needed(quote: Quote) -> Stop | None:
     """Why a person must approve the quote first; None where nobody has to.
 
-    That is above `budget.approve_above`, where a rate has changed, and where the service charges more than
-    was quoted.
+    That is above `budget.approve_above`, where a rate has changed, where the service charges more than was
+    quoted, and where many jobs look like what is bought.
     """
     if not quote.to_buy:
         return None
     if quote.dearer:
         return PriceChanged(quote.charged.in_words(), hint=APPROVE)
+    if quote.budget.repeats == "ask" and are_too_many(quote.repeats, quote.to_buy):
+        return ApprovalNeeded(likely_repeats(quote.repeats, quote.to_buy), hint=_REPEATS_HINT)
     above = quote.budget.approve_above
     reason = _reason(quote, above) if above is not None else ""
     return ApprovalNeeded(reason, hint=_HINT) if reason else None

@@ -17,9 +17,9 @@ from typing import Any
 
 import polars as pl
 
-from callsheet.batches.identities import nfc, sha256
+from callsheet.batches.identities import nfc, sha256, without_signature
 from callsheet.batches.read import UNTIL_PRICED
-from callsheet.cells import IMAGE_COLUMNS, as_text, fixed_values, separate
+from callsheet.cells import IMAGE_COLUMNS, as_text, fixed_values, same_prompt, separate
 from callsheet.config.settings import Settings
 from callsheet.pricing import references
 from callsheet.pricing.rates import REFERENCE, Combination, Reject, offer, rejects_of
@@ -29,8 +29,8 @@ from callsheet.service.models import Catalogue
 
 COLUMNS = ["key", "row_id", "sample", "line", "type", "model", "resolution", "duration", "sound", "request"]
 COLUMNS += ["inlined", "inlined_bytes", "carried", "billable_unit", "unit_price", "quantity", "price"]
-COLUMNS += ["currency"]
-"""The columns of `plan.parquet`."""
+COLUMNS += ["currency", "repeats"]
+"""The columns of `plan.parquet`. `repeats`: the job looks like one that was bought under another id."""
 
 _MONEY = pl.Decimal(18, 6)
 _READERS = max(4, os.cpu_count() or 1)  # of images, at most 10 MiB each; S3 answers slowly, so never only one
@@ -183,21 +183,21 @@ def _image_set(
     """The images of one row: their JSON in the request and in what the row asks for, where they are a text;
     and role and column of each, as JSON.
     """
-    images, inlined, inlined_bytes = [], {}, 0
+    images, asked, inlined, inlined_bytes = [], [], {}, 0
     for reference in listed:
         image = examined[reference.source, file]
         if isinstance(image, str):
             return {"wrong_image": asdict(Reject(reference.column, reference.source, image))}
         # Only for an image model may the role be left out (see rates), and there is only this one.
         images.append({"role": reference.role or REFERENCE, "url": image.url})
+        asked.append(images[-1] | {"url": without_signature(image.url)})
         inlined_bytes += image.added_bytes
         if image.sha256:
             inlined[image.sha256] = image.place
-    listed_json = canonical(images)
     roles = [(reference.role, reference.column) for reference in listed]
     return {
-        "sent_images": listed_json if images else None,
-        "asked_images": canonical(listed_json) if images else None,
+        "sent_images": canonical(images) if images else None,
+        "asked_images": canonical(canonical(asked)) if images else None,
         "roles": json.dumps(roles) if roles else None,
         "inlined": [{"sha256": sha256, "source": source} for sha256, source in inlined.items()] or None,
         "inlined_bytes": inlined_bytes,
@@ -256,16 +256,19 @@ def _with_json(rows: pl.DataFrame) -> pl.DataFrame:
     same are the same.
     """
 
-    def filled(template: str, images: str) -> pl.Expr:
+    def filled(template: str, images: str, prompt: pl.Expr) -> pl.Expr:
+        # Polars has the same escapes as `canonical`, and writes a whole column: {"prompt":"..."}
+        prompt_json = pl.struct(prompt).struct.json_encode().str.slice(1).str.head(-1)
         with_images = pl.when(pl.col(images).is_not_null()).then(
             pl.col(template).str.replace(_NO_IMAGES, pl.format('"images":{}', images), literal=True)
         )
-        return with_images.otherwise(template).str.replace(_NO_PROMPT, pl.col("prompt_json"), literal=True)
+        return with_images.otherwise(template).str.replace(_NO_PROMPT, prompt_json, literal=True)
 
+    prompt = pl.col("prompt")
     return rows.with_columns(
-        # Polars has the same escapes as `canonical`, and writes a whole column: {"prompt":"..."}
-        prompt_json=pl.struct("prompt").struct.json_encode().str.slice(1).str.head(-1)
-    ).with_columns(request=filled("sent", "sent_images"), asked=nfc(filled("asked", "asked_images")))
+        request=filled("sent", "sent_images", prompt),
+        asked=nfc(filled("asked", "asked_images", same_prompt(prompt))),
+    )
 
 
 def _per_sample(rows: pl.DataFrame) -> pl.DataFrame:
@@ -279,14 +282,40 @@ def _columns_of_plan(jobs: pl.DataFrame) -> pl.DataFrame:
     """Jobs with the columns of a plan, and `asked` in place of `key`."""
     if "carried" not in jobs.columns:
         jobs = jobs.with_columns(carried=pl.lit(None, pl.String))
-    jobs = jobs.with_columns(pl.col(f"sent_{name}").alias(name) for name in _SENT)
+    jobs = jobs.with_columns(*(pl.col(f"sent_{name}").alias(name) for name in _SENT), repeats=pl.lit(False))
     return jobs.select("asked", *COLUMNS[1:])
 
 
-def request_key() -> pl.Expr:
+def request_key(request: pl.Expr | None = None) -> pl.Expr:
     """The column `request_key` of jobs: the sha256 of [request, sample] as canonical JSON in NFC, in hex."""
-    pair = pl.concat_str(pl.lit("["), nfc(pl.col("request")), pl.lit(","), "sample", pl.lit("]"))
+    request = pl.col("request") if request is None else request
+    pair = pl.concat_str(pl.lit("["), nfc(request), pl.lit(","), "sample", pl.lit("]"))
     return sha256(pair).alias("request_key")
+
+
+MAY_DIFFER = r'"prompt":"(?:\s|\\)|(?:\s|\\.|\\u....)"[,}]|\\r|"url":"https://[^"]*\?'
+"""Requests that `same_request` may change: a blank or an escape at an end of a text, a CR, a query."""
+
+
+def same_request() -> pl.Expr:
+    """The column `request` without what makes no other job: the prompt's kind of line ends, blanks at its
+    ends, and signatures of addresses.
+    """
+    return pl.col("request").map_batches(_same, return_dtype=pl.String)
+
+
+def _same(requests: pl.Series) -> pl.Series:
+    at = requests.str.contains(MAY_DIFFER).fill_null(value=False).arg_true()
+    if at.is_empty():
+        return requests
+    bodies = [json.loads(request) for request in requests.gather(at)]
+    prompts = pl.DataFrame({"prompt": [body["prompt"] for body in bodies]}, {"prompt": pl.String})
+    same = prompts.select(same_prompt(pl.col("prompt"))).to_series()
+    for body, prompt in zip(bodies, same, strict=True):
+        body["prompt"] = prompt
+        if "images" in body:
+            body["images"] = [each | {"url": without_signature(each["url"])} for each in body["images"]]
+    return requests.scatter(at, [canonical(body) for body in bodies])
 
 
 def keyed(jobs: pl.DataFrame, batch: str) -> pl.DataFrame:

@@ -1,11 +1,12 @@
 """Which jobs of a plan the batch has in its ledger already, so that nothing is bought again as another job.
 
 A job is the same as long as its row asks for the same (`jobs.keyed`). Besides, it is the same where its row
-and sample have bought the very request that would be sent now: a row may write out what was the default. Rows
-without ids that are equal are told apart by their carried columns, then by their order. A row has all of its
-samples that were bought, also where it asks for fewer. What is asked for again has the next number of its
-request, and so a key of its own. And a row that was bought stays in the plan where the catalogue no longer
-offers what it asks for.
+and sample have bought the very request that would be sent now, apart from what makes no other job
+(`jobs.same_request`): a row may write out what was the default, or be of an older ledger, which told such
+requests apart. Rows without ids that are equal are told apart by their carried columns, then by their order.
+A row has all of its samples that were bought, also where it asks for fewer. What is asked for again has the
+next number of its request, and so a key of its own. And a row that was bought stays in the plan where the
+catalogue no longer offers what it asks for.
 
 Pure: it reads tables that are given to it.
 """
@@ -19,16 +20,19 @@ from typing import Any
 
 import polars as pl
 
+from callsheet.batches.identities import written_alike
 from callsheet.ledger.policy import MAY_COST
-from callsheet.plain_text import counted
-from callsheet.pricing.jobs import COLUMNS, keyed, request_key
+from callsheet.plain_text import and_more, counted
+from callsheet.pricing.jobs import COLUMNS, MAY_DIFFER, keyed, request_key, same_request
 from callsheet.records import State
 
 _MADE_ID = r"^[0-9a-f]{16}-\d+$"
+_SAME_KEY = request_key(same_request())
 _NTH = pl.int_range(pl.len()).over("request_key")
 _NAME = ["request_key", "made", "name"]
 _REQUEST = ["row_id", "asked"]
 _NAMED = 5  # changed defaults, those of the most jobs
+_INLINED = "sha256:[0-9a-f]{64}"
 _OPEN = (State.SUBMITTING, State.PENDING, State.GENERATED, State.IN_DOUBT)
 
 
@@ -57,6 +61,7 @@ def match(
     """
     if known.is_empty():
         return keyed(jobs, batch).select(COLUMNS), []
+    known = _with_same_key(known)
     rows = [jobs.select("row_id", "carried"), not_offered.select("row_id")]
     renamed, unsure = _equal_rows(pl.concat(rows, how="diagonal"), known)
     notes: list[str] = []
@@ -67,15 +72,26 @@ def match(
         )
     as_known = pl.col("row_id").replace(renamed)
     jobs = keyed(jobs.with_columns(as_known).with_row_index("place"), batch)
-    jobs = _bought_as_another(jobs.with_columns(request_key()), known)
+    jobs = _bought_as_another(jobs.with_columns(_SAME_KEY), known)
     jobs = _with_more_samples(jobs, known, batch)
-    notes += _changed_defaults(jobs, known) + _bought_for_other_rows(jobs, known)
+    jobs, said = _with_repeats(jobs, known)
+    notes += _changed_defaults(jobs, known) + said + _other_bytes(jobs, known)
     kept = _kept(not_offered.with_columns(as_known), jobs, known, batch)
     if rejected is not None:
         more, said = _next_samples(jobs, known, rejected, samples)
         jobs = _placed(jobs, keyed(more, batch))
         notes += said
-    return pl.concat([jobs, kept], how="diagonal_relaxed").select(COLUMNS), notes
+    plan = pl.concat([jobs, kept], how="diagonal_relaxed").select(COLUMNS)
+    return plan.with_columns(pl.col("repeats").fill_null(value=False)), notes
+
+
+def _with_same_key(known: pl.DataFrame) -> pl.DataFrame:
+    """What the ledger has, with keys of its requests as `_SAME_KEY` makes them; the ledger's are of the very
+    text that was sent.
+    """
+    may_differ = known["request"].str.contains(MAY_DIFFER)
+    key = pl.when(may_differ).then(_SAME_KEY).otherwise(pl.col("request_key"))
+    return known.with_columns(key.alias("request_key")) if may_differ.any() else known
 
 
 # ---- rows without ids that are equal
@@ -170,7 +186,7 @@ def _changed_defaults(jobs: pl.DataFrame, known: pl.DataFrame) -> list[str]:
     changes: Counter[tuple[str, str, str, str]] = Counter()
     for model, request, before in pairs.select("model", "request", "request_before").iter_rows():
         now, then = json.loads(request), json.loads(before)
-        for name in sorted({*now, *then} - {"prompt"}):  # it may be in another form of Unicode
+        for name in sorted({*now, *then} - {"prompt", "images"}):  # which may be written in another way
             if now.get(name) != then.get(name):
                 changes[model, name, str(then.get(name)), str(now.get(name))] += 1
     said = [
@@ -184,18 +200,72 @@ def _changed_defaults(jobs: pl.DataFrame, known: pl.DataFrame) -> list[str]:
     return said
 
 
-def _bought_for_other_rows(jobs: pl.DataFrame, known: pl.DataFrame) -> list[str]:
-    """How many new jobs ask for what was bought for rows that are gone: a column of ids is new, say."""
-    new = jobs.filter(~pl.col("key").is_in(known["job_key"].implode())).select("request_key", nth=_NTH)
-    bought = known.filter(pl.col("state").is_in(MAY_COST), ~pl.col("job_key").is_in(jobs["key"].implode()))
-    again = new.join(bought.select("request_key", nth=_NTH), on=["request_key", "nth"], how="semi").height
+def _with_repeats(jobs: pl.DataFrame, known: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
+    """The jobs with `repeats`: which of the new ones look like what was bought for rows that are gone, by
+    their request (a column of ids is new, say) or by their id (a spreadsheet has written 001 as 1); and what
+    a person should know of these.
+    """
+    is_new = ~pl.col("key").is_in(known["job_key"].implode())
+    is_gone = ~pl.col("job_key").is_in(jobs["key"].implode()) & pl.col("state").is_in(MAY_COST)
+    gone = known.filter(is_gone)
+    if gone.is_empty():
+        return jobs, []
+    new = jobs.filter(is_new).select("key", "row_id", "request_key", nth=_NTH)
+    by_request = new.join(gone.select("request_key", nth=_NTH), on=["request_key", "nth"], how="semi")["key"]
+    own_id = ~pl.col("row_id").str.contains(_MADE_ID)
+    others = new.filter(own_id)["row_id"].unique(maintain_order=True)
+    before = gone.filter(own_id, ~pl.col("row_id").is_in(jobs["row_id"].implode()))["row_id"].unique()
+    alike = written_alike(others, before)
+    by_id = new.filter(pl.col("row_id").is_in(list(alike)))["key"]
+    notes = []
+    if again := by_request.len():
+        notes.append(
+            f"{counted(again, 'new job')} {'asks' if again == 1 else 'ask'} for the very request that this "
+            "batch has bought under another row id; with the ids as they were it is not bought again"
+        )
+    if alike:
+        pairs = [f"{now} for {then}" for now, then in [*alike.items()][:_NAMED]]
+        have = "row has a new id that looks" if len(alike) == 1 else "rows have new ids that look"
+        notes.append(
+            f"{len(alike):,} {have} like one that this batch has bought, written in another way: "
+            f"{and_more(pairs, len(alike))}; with the ids as they were nothing is bought again"
+        )
+    repeats = pl.col("key").is_in(pl.concat([by_request, by_id]).implode())
+    return jobs.with_columns(repeats=repeats), notes
+
+
+def _other_bytes(jobs: pl.DataFrame, known: pl.DataFrame) -> list[str]:
+    """How many new jobs differ from what their row has bought in the bytes of inlined images alone.
+
+    Whether their pixels are the same is not known: the ledger has only the hash of what was sent.
+    """
+    local = pl.col("request").str.contains(_INLINED)
+    new = jobs.filter(local, ~pl.col("key").is_in(known["job_key"].implode()))
+    bought = known.filter(local, pl.col("state").is_in(MAY_COST)) if new.height else known.clear()
+    same = ["row_id", "sample", pl.col("request").str.replace_all(_INLINED, "")]
+    again = new.select(same).join(bought.select(same), on=["row_id", "sample", "request"], how="semi").height
     if not again:
         return []
-    asks = "asks" if again == 1 else "ask"
+    rows = "job asks" if again == 1 else "jobs ask"
     return [
-        f"{counted(again, 'new job')} {asks} for the very request that this batch has bought under another "
-        "row id; with the ids as they were it is not bought again"
+        f"{again:,} {rows} for what was bought for the row, with another file of an image; if only what "
+        "a program has noted in that file is new, put the old file back, and it is not bought again"
     ]
+
+
+def likely_repeats(repeats: int, to_buy: int) -> str:
+    """How many of the jobs to buy look like what the batch has bought under another id; empty if none."""
+    if not repeats:
+        return ""
+    like = "looks like one" if repeats == 1 else "look like some"
+    return (
+        f"{repeats:,} of {counted(to_buy, 'job')} to buy {like} that this batch has bought under another id"
+    )
+
+
+def are_too_many(repeats: int, to_buy: int) -> bool:
+    """Whether so many of the jobs to buy look bought that a person must look at them: more than a tenth."""
+    return repeats * 10 > to_buy
 
 
 # ---- more samples than the row asks for
@@ -203,7 +273,7 @@ def _bought_for_other_rows(jobs: pl.DataFrame, known: pl.DataFrame) -> list[str]
 
 def _with_more_samples(jobs: pl.DataFrame, known: pl.DataFrame, batch: str) -> pl.DataFrame:
     """The jobs, and after those of each row its other samples that were ever sent."""
-    more = keyed(_higher_samples(jobs, known), batch).with_columns(request_key())
+    more = keyed(_higher_samples(jobs, known), batch).with_columns(_SAME_KEY)
     if more.is_empty():
         return jobs
     # Also these may have been bought under another key.

@@ -1,22 +1,25 @@
-"""What is where a batch writes, and the ledger does not know: a second look before anything is bought.
+"""Which ledger is the batch's: another one does not know what is bought, and would buy it again.
 
-A lost ledger, another working folder or an older backup would buy everything again that it does not know; the
-report at `report.url` shows it. And files of others may have the names in storage that the next files would
-get: nothing is written over, and the new files get other names.
+It is another one in another folder, on another machine, and where the ledger was lost; a backup may be
+older than the last run. So a run's ledger claims the batch before its first purchase, by a file beside the
+report and one beside the media, where no other ledger can then claim it. The report says how many jobs were
+paid for. And where files have the names that the next ones would get, their ledger may be lost.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 from callsheet.config.settings import BatchSettings, Settings
-from callsheet.errors import OtherLedger, StorageError
-from callsheet.ledger import media, running_totals
+from callsheet.errors import OtherLedger, StorageConflict, StorageError
+from callsheet.ledger import databases, media, running_totals
 from callsheet.ledger.ledger import Ledger
 from callsheet.plain_text import counted
 from callsheet.records import ModelType
@@ -26,48 +29,107 @@ from callsheet.storage.store import Store
 
 _REPORT = "report.json"
 _FIRST = 20  # names that are looked up
+_WAYS_ON = (
+    "What this ledger does not know would be bought again. Use the batch's own ledger (ledger.url, the "
+    "folder to start in), or restore its newest copy. If this one is to take its place: callsheet run CONFIG "
+    "--new-ledger (--set ledger.new=true). Another batch needs another name."
+)
 
 
-async def check_report(settings: BatchSettings) -> None:
-    """Makes sure that the ledger knows all that the batch's report has, unless `ledger.new` says otherwise.
+async def check_ledger(settings: BatchSettings) -> None:
+    """Makes sure that the ledger is the batch's, and knows all that the batch's report has, unless
+    `ledger.new` says otherwise.
 
     Raises:
-        OtherLedger: it does not.
+        OtherLedger: it is another one, or an older copy.
         LedgerError: the ledger cannot be opened.
     """
     if settings.ledger.new:
         return
-    async with await Ledger.open(settings.ledger.url, settings.batch) as ledger:
+    async with await Ledger.open(settings.ledger.url, settings.batch, looks=True) as ledger:
         try:
-            unknown = await _unknown_to(ledger, settings)
+            wrong = await _wrong(ledger, settings)
         except StorageError:  # who may only write there buys all the same; the quote says it
-            unknown = ""
-    if unknown:
-        raise OtherLedger(
-            unknown,
-            hint="What this ledger does not know would be bought again. Use the ledger that wrote the report "
-            "(ledger.url, the folder to start in), or restore its newest copy. If this one is to take its "
-            "place: callsheet run CONFIG --new-ledger (--set ledger.new=true). Another batch needs another "
-            "name.",
-        )
+            wrong = ""
+    if wrong:
+        raise OtherLedger(wrong, hint=_WAYS_ON)
 
 
-async def warning_of_report(ledger: Ledger, settings: BatchSettings) -> str:
-    """What a quote says of the batch's report: what the ledger does not know; empty where it knows all."""
+async def warning_of_ledger(ledger: Ledger, settings: BatchSettings) -> str:
+    """What a quote says where the ledger is not the batch's, or does not know all; otherwise empty."""
     try:
-        return await _unknown_to(ledger, settings)
+        return await _wrong(ledger, settings)
     except StorageError as error:
         return f"the last report cannot be read, so it may be of another ledger: {error}"
 
 
-async def _unknown_to(ledger: Ledger, settings: BatchSettings) -> str:
-    """What the batch's report says that the ledger does not know, in words; empty where it knows all.
+async def claim(ledger: Ledger, settings: BatchSettings, store: Store) -> None:
+    """Claims the batch for the ledger, beside the report and in the `store` of the media: a run is about to
+    buy. Of two ledgers that do so at the same moment, one gets it; with `ledger.new` it takes it over.
 
     Raises:
-        StorageError: the report cannot be read.
+        OtherLedger: another ledger has claimed it.
+        StorageError: it cannot be claimed.
     """
-    store = Store(settings.report.url, endpoint_url=settings.storage.endpoint_url)
-    content = await store.read(_REPORT)  # before the ledger, which only gets ahead of it
+    name, own = _claim_of(ledger)
+    for place in (_store(settings, settings.report.url), store):
+        known = None
+        with suppress(StorageError):  # who may only write there
+            known = await place.read(name)
+        if known == own:
+            continue
+        try:
+            if settings.ledger.new:
+                await place.write(name, own, "application/json")
+            else:
+                await place.add(name, own, "application/json")
+        except StorageConflict:
+            raise OtherLedger(_claimed(place.url_of(name), ledger), hint=_WAYS_ON) from None
+
+
+async def _wrong(ledger: Ledger, settings: BatchSettings) -> str:
+    """Why the ledger may not know what the batch has bought, in words; empty where it knows all.
+
+    Raises:
+        StorageError: report or claim cannot be read.
+    """
+    if elsewhere := _begun_elsewhere(settings):
+        return elsewhere
+    reports = _store(settings, settings.report.url)
+    # Before the ledger, which only gets ahead of it.
+    if older := await _of_report(ledger, reports.url_of(_REPORT), await reports.read(_REPORT)):
+        return older
+    name, own = _claim_of(ledger)
+    for place in (reports, _store(settings, settings.storage.url)):
+        if (await place.read(name) or own) != own:
+            return _claimed(place.url_of(name), ledger)
+    return ""
+
+
+def _begun_elsewhere(settings: BatchSettings) -> str:
+    """Why a ledger that is about to begin may not be the batch's: its path begins at the working directory,
+    and the config lies elsewhere. Empty where it lies here, and where the ledger is there.
+    """
+    path, config = databases.file_of(settings.ledger.url), settings.file
+    if path is None or path.is_absolute() or config is None or databases.exists(settings.ledger.url):
+        return ""
+    here = Path.cwd()
+    if any(each.is_relative_to(here) for each in (Path(os.path.normpath(config)), config.resolve())):
+        return ""
+    found = next((each / path for each in config.parents if _is_file(each / path)), None)
+    there = f"the ledger {found} is there" if found else f"there is no ledger at {config.parent / path}"
+    begins = f"a new ledger would begin at {here / path}"
+    return f"{begins}, and the config lies in another folder, {config.parent}: {there}"
+
+
+def _is_file(path: Path) -> bool:
+    with suppress(OSError):  # of folders that this user may not look into
+        return path.is_file()
+    return False
+
+
+async def _of_report(ledger: Ledger, url: str, content: bytes | None) -> str:
+    """What the batch's report has that the ledger does not know; empty where it knows all."""
     report: dict[str, Any] = {}
     with suppress(ValueError, TypeError):  # another file has its name
         report = dict(json.loads(content or b"{}"))
@@ -78,10 +140,24 @@ async def _unknown_to(ledger: Ledger, settings: BatchSettings) -> str:
     says = f"it was written at {report.get('written_at')} and has {counted(paid, 'job')} paid for"
     says += f", {report.get('stored')} of the batch file stored"
     if report.get("ledger_id") != ledger.id:
-        return f"{store.url_of(_REPORT)} is of another ledger: {says}"
+        return f"{url} is of another ledger: {says}"
     if paid > known:
-        return f"{store.url_of(_REPORT)} is newer than this ledger: {says}; this ledger knows of {known}"
+        return f"{url} is newer than this ledger: {says}; this ledger knows of {known}"
     return ""
+
+
+def _store(settings: BatchSettings, url: str) -> Store:
+    return Store(url, endpoint_url=settings.storage.endpoint_url)
+
+
+def _claim_of(ledger: Ledger) -> tuple[str, bytes]:
+    """The name of the batch's claim, and its content for this ledger, which is always the same."""
+    content = {"batch": ledger.batch, "ledger_id": ledger.id}
+    return f".callsheet-ledger-{ledger.batch}", (json.dumps(content) + "\n").encode()
+
+
+def _claimed(url: str, ledger: Ledger) -> str:
+    return f"another ledger buys the batch {ledger.batch}: {url} has its id, and this one is {ledger.id}"
 
 
 # ---- names in storage
@@ -127,3 +203,18 @@ async def taken_names(jobs: pl.DataFrame, settings: Settings, ledger: Ledger) ->
 def _extension(model_type: str, request: dict[str, object]) -> str:
     """INTERFACE 2.3: an image's format is `jpeg` unless `output_format` says otherwise."""
     return "mp4" if model_type == ModelType.VIDEO else str(request.get("output_format", "jpeg"))
+
+
+def check_names(taken: str, settings: Settings) -> None:
+    """Where no person is asked whether to buy, nobody has seen that names are taken: nothing is bought.
+
+    `taken` is what `taken_names` has found.
+
+    Raises:
+        OtherLedger: some are, and `ledger.new` does not say otherwise.
+    """
+    if taken and not settings.ledger.new:
+        raise OtherLedger(
+            f"{taken}. The ledger does not know these files: another ledger may have bought them",
+            hint=_WAYS_ON,
+        )

@@ -200,6 +200,8 @@ def open_plan(path: Path) -> Plan | None:
         about = json.loads(metadata["callsheet.plan"])
         models = [Model.model_validate(model) for model in json.loads(metadata["callsheet.catalogue"])]
         table = pl.read_parquet(content)
+        if "repeats" not in table.columns:  # of an older version
+            table = table.with_columns(repeats=pl.lit(False))
         return Plan(
             path=path,
             **{name: about[name] for name in _COUNTS},
@@ -294,7 +296,7 @@ def last_plan(settings: BatchSettings, name: str = PLAN) -> Plan | None:
     """The batch's plan in the work folder, or with `QUOTE` what was priced last; None if there is none that
     can be read.
     """
-    plan = open_plan(work_folder(settings) / name)
+    plan = open_plan(work_folder(settings, make=False) / name)
     return plan if plan and plan.batch == settings.batch else None
 
 
@@ -304,14 +306,18 @@ def lines_of_last_plan(settings: BatchSettings, keys: Collection[str]) -> dict[s
     return plan.lines(keys) if plan else {}
 
 
-def work_folder(settings: BatchSettings) -> Path:
+def work_folder(settings: BatchSettings, *, make: bool = True) -> Path:
     """The folder of the plan and the spool: the report's own if it is local, otherwise `.callsheet/<batch>`.
+
+    `make`: it is made where it is missing. Who only looks makes none.
 
     Raises:
         StorageError: it cannot be made.
     """
     is_local = "://" not in settings.report.url
     folder = Path(settings.report.url) if is_local else Path(".callsheet", settings.batch)
+    if not make:
+        return folder
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except (OSError, ValueError) as error:

@@ -28,7 +28,8 @@ from callsheet.ledger.policy import policy_of
 from callsheet.plain_text import counted
 from callsheet.pricing import first_look
 from callsheet.pricing.choice import ALL, Choice, chosen, pilot
-from callsheet.pricing.not_in_ledger import taken_names, warning_of_report
+from callsheet.pricing.known import likely_repeats
+from callsheet.pricing.not_in_ledger import taken_names, warning_of_ledger
 from callsheet.pricing.plan import Plan, price_batch
 from callsheet.pricing.rates import changed_rates
 from callsheet.pricing.standing import (
@@ -68,6 +69,7 @@ class Quote:
         approval: the id of the approval that it is bought by; empty where it has none.
         is_pilot: it is the part of a quote that is the pilot (`pilot`).
         warnings: what a person should look at before anything is bought, in words.
+        taken: the warning among them that names of the next files are taken by others; empty where none is.
     """
 
     plan: Plan
@@ -91,6 +93,7 @@ class Quote:
     approval: str = ""
     is_pilot: bool = False
     warnings: tuple[str, ...] = ()
+    taken: str = ""
 
     @cached_property
     def lines(self) -> pl.DataFrame:
@@ -119,6 +122,11 @@ class Quote:
     def to_buy(self) -> int:
         """Jobs that are not bought and will be."""
         return int(self.lines["to_buy"].sum())
+
+    @property
+    def repeats(self) -> int:
+        """Those of `to_buy` that look like what the batch has bought under another id."""
+        return int((self.table["to_buy"] & self.table["repeats"]).sum())
 
     @property
     def models(self) -> list[str]:
@@ -260,6 +268,7 @@ class Quote:
             "plan": str(self.plan.path),
             "rejects": self.rejects,
             "warnings": list(self.warnings),
+            "notes": list(self.plan.notes),
             **first_look.as_json(self.plan),
         }
 
@@ -281,7 +290,7 @@ async def quote_batch(settings: Settings, client: Client, choice: Choice = ALL) 
         ServiceError: the catalogue or the balance cannot be read.
     """
     batch = await asyncio.to_thread(read_batch, settings)
-    async with await Ledger.open(settings.ledger.url, settings.batch) as ledger:
+    async with await Ledger.open(settings.ledger.url, settings.batch, looks=True) as ledger:
         plan = await price_batch(batch, settings, client, ledger)
         return await quote_plan(plan, settings, client, ledger, choice)
 
@@ -367,8 +376,10 @@ async def make(
         jobs = pilot(plan.table, settings.budget.pilot)
         if (quote.table["to_buy"] & ~jobs).any():
             quote = replace(quote, pilot_jobs=jobs)
-    warnings = await warning_of_report(ledger, settings), await taken_names(quote.table, settings, ledger)
-    return replace(quote, warnings=tuple(filter(None, warnings)))
+    repeats = likely_repeats(quote.repeats, quote.to_buy)
+    taken = await taken_names(quote.table, settings, ledger)
+    warnings = repeats, await warning_of_ledger(ledger, settings), taken
+    return replace(quote, warnings=tuple(filter(None, warnings)), taken=taken)
 
 
 def _history(connection: sa.Connection, batch: str, plan: Plan) -> dict[str, Any]:

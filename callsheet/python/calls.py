@@ -65,6 +65,7 @@ class QuotedBatch(Record):
     plan: str
     rejects: str
     warnings: list[str]
+    notes: list[str]
     columns: dict[str, str]
     carried: list[str]
     unused: list[dict[str, str]]
@@ -100,7 +101,7 @@ async def collect(config: Config, settings: Values | None) -> Summary:
 async def status(config: Config, settings: Values | None) -> Status:
     """See `callsheet.status`."""
     checked = load_without_service(Path(config), values=settings or {})
-    async with await Ledger.open(checked.ledger.url, checked.batch) as ledger:
+    async with await Ledger.open(checked.ledger.url, checked.batch, looks=True) as ledger:
         return await read_status(ledger)
 
 

@@ -34,7 +34,7 @@ def read(name: str, config: Config, settings: Values | None, *, as_arrow: bool) 
     endpoint_url, writers = checked.storage.endpoint_url, "callsheet.run or `callsheet report`"
     url = Store(checked.report.url, endpoint_url=endpoint_url).url_of(name)
     if name == QUOTE:  # which is always on this machine
-        url, writers = str(work_folder(checked) / QUOTE), "callsheet.quote or callsheet.run"
+        url, writers = str(work_folder(checked, make=False) / QUOTE), "callsheet.quote or callsheet.run"
     try:
         with local_copy(str(local_path(url) or url), endpoint_url) as path, parquet.ParquetFile(path) as file:
             return _given(file.read(), as_arrow)
@@ -58,7 +58,7 @@ def reviews(config: Config, settings: Values | None, *, as_arrow: bool) -> pd.Da
 
     async def work() -> pl.DataFrame:
         check_exists(checked.ledger.url)
-        async with await Ledger.open(checked.ledger.url, checked.batch) as ledger:
+        async with await Ledger.open(checked.ledger.url, checked.batch, looks=True) as ledger:
             return await ledger.read(stored_files)
 
     return _given(carry_out(work()).select(_REVIEWS).to_arrow(), as_arrow)

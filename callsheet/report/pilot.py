@@ -47,7 +47,7 @@ async def bought_pilot(quote: Quote, settings: Settings) -> tuple[PilotJob, ...]
     nth = pl.int_range(pl.len()).over("row_id")
     shown = quote.table.filter(quote.pilot_jobs).sort(nth, maintain_order=True).head(_JOBS)
     lines = dict(shown.select("key", "line").iter_rows())
-    async with await Ledger.open(settings.ledger.url, settings.batch) as ledger:
+    async with await Ledger.open(settings.ledger.url, settings.batch, looks=True) as ledger:
         told, said = await ledger.read(
             lambda connection, batch: (
                 stories.of_jobs(connection, [*lines]),

@@ -288,7 +288,7 @@ async def reconcile(
     _check_range(start, end, today)
     service = client.base_url
     store = Store(settings.report.url, endpoint_url=settings.storage.endpoint_url)
-    async with await Ledger.open(settings.ledger.url, settings.batch) as ledger:
+    async with await Ledger.open(settings.ledger.url, settings.batch, looks=True) as ledger:
         await ledger.check_service(service)
         known_from = await ledger.read(lambda connection, _: spending.first_day(connection, service))
         last = min(end or today, today)

@@ -294,7 +294,9 @@ async def read_status(ledger: Ledger) -> Status:
         **review._asdict(),
         cost_per_kept=review.cost_per_kept(totals.spent),
         last_run=last_run,
-        changes=tuple(each for each in changed if last_run and each.changed_at >= last_run),
+        changes=tuple(
+            each for each in changed if last_run and each.changed_at >= last_run and not each.run_id
+        ),
     )
 
 

@@ -349,13 +349,12 @@ class _Now(NamedTuple):
 
 def _now(connection: sa.Connection, batch: str) -> _Now:
     at_work = frozenset(run.run_id for run in leases.others(connection, batch, None))
-    checked = marks.findings(connection, batch).height
-    return _Now(running_totals.of_batch(connection, batch), at_work, checked)
+    return _Now(running_totals.of_batch(connection, batch), at_work, marks.checked(connection, batch))
 
 
 def _made_at(settings: BatchSettings) -> int | None:
     """When the plan was written, for comparing; None where there is none."""
-    path = work_folder(settings) / PLAN
+    path = work_folder(settings, make=False) / PLAN
     return path.stat().st_mtime_ns if path.exists() else None
 
 

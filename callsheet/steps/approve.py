@@ -15,6 +15,7 @@ from callsheet.ledger.doubts import login
 from callsheet.ledger.ledger import Ledger
 from callsheet.pricing import approval
 from callsheet.pricing.choice import ALL, Choice
+from callsheet.pricing.not_in_ledger import check_names
 from callsheet.pricing.plan import Plan
 from callsheet.pricing.quote import Quote, quote_plan
 from callsheet.report.contact_sheet.page import INDEX
@@ -98,6 +99,7 @@ async def approve(
     if given is None and plan is not None:
         stop = ApprovalNeeded("nobody has approved this plan", hint="Run the batch again.")
     elif given is None and stop is None:
+        check_names(quote.taken, run.settings)
         entered = approval.not_asked(part)
         given = await run.ledger.write(approvals.enter, run.ledger.run_id, entered)
     elif given is None and stop is not None:

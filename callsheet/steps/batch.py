@@ -19,7 +19,7 @@ from callsheet.config.settings import Settings
 from callsheet.errors import CallsheetError, InputError, Stop
 from callsheet.ledger.ledger import Ledger
 from callsheet.pricing.choice import ALL, Choice
-from callsheet.pricing.not_in_ledger import check_report
+from callsheet.pricing.not_in_ledger import check_ledger, claim
 from callsheet.pricing.plan import Plan, adopt, is_outdated, price_batch
 from callsheet.pricing.quote import Quote, quote_plan
 from callsheet.report.summary import Summary
@@ -100,7 +100,7 @@ async def generate(
     """
     began = began or time.monotonic()
     with signals.cancelled_by_signals():
-        await check_report(settings)
+        await check_ledger(settings)
         async with await steps.connect(settings) as client:
             rows = await steps.read(settings)
             async with await open_ledger(settings, client) as ledger:
@@ -168,10 +168,9 @@ class _Buying:
     async def _left(self) -> Quote | None:
         """What is left to buy of a run that was stopped; what was rejected meanwhile is a part of it."""
         run = self.run
-        if run.quote and not run.quote.is_pilot:
-            with suppress(CallsheetError):  # then the report has what was known before
-                made = await self.steps.price(self.rows, run.settings, run.client, run.ledger)
-                return await quote_plan(made, run.settings, run.client, run.ledger, self.choice)
+        with suppress(CallsheetError):  # then the report has what was known before
+            made = await self.steps.price(self.rows, run.settings, run.client, run.ledger)
+            return await quote_plan(made, run.settings, run.client, run.ledger, self.choice)
         return run.quote
 
     async def _approved(self, made: Plan, *, pilot: bool) -> Quote | None:
@@ -220,7 +219,7 @@ async def collect(settings: Settings, *, steps: Steps = Steps(), began: float | 
     """Polls and downloads what is paid for and not stored yet. Never buys; otherwise as `generate`."""
     began = began or time.monotonic()
     with signals.cancelled_by_signals():
-        await check_report(settings)
+        await check_ledger(settings)
         async with await steps.connect(settings) as client, await open_ledger(settings, client) as ledger:
             opening = open_run(settings, client, ledger, bounds=steps.bounds)
             async with opening as run, steps.beside(run):
@@ -241,8 +240,10 @@ async def _check_plan(made: Plan, approved: str | None) -> None:
 
 async def _carry_out(run: Run, steps: Steps, quote: Quote | None) -> Summary:
     """Carries out the steps that run side by side for a portion; without a quote nobody submits."""
-    if quote and quote.to_buy and not run.stop and not run.portions and (known := await run.store.probe()):
-        WATCHER.get().note(known)
+    if quote and quote.to_buy and not run.stop and not run.portions:
+        if known := await run.store.probe():
+            WATCHER.get().note(known)
+        await claim(run.ledger, run.settings, run.store)
     run.begin(quote)
     if run.portions > 1:
         await run.take_up_again()

@@ -23,7 +23,7 @@ from callsheet.errors import LedgerError, Stop, StorageError
 from callsheet.ledger import running_totals, services
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.policy import MAY_COST, Policy, policy_of
-from callsheet.pricing.not_in_ledger import check_report
+from callsheet.pricing.not_in_ledger import check_ledger
 from callsheet.pricing.plan import last_plan
 from callsheet.records import ModelType, State
 from callsheet.report.contact_sheet.page import INDEX, Header
@@ -85,12 +85,12 @@ async def report_anew(settings: BatchSettings, note: Callable[[str], None]) -> S
     It asks the service nothing. `note` is called with what a person should know.
 
     Raises:
-        OtherLedger: the report is of another ledger, or of a newer one.
+        OtherLedger: it is not the batch's ledger, or an older copy of it.
         LedgerError: the ledger cannot be read.
         StorageError: `report.url` cannot be written.
     """
-    await check_report(settings)
-    async with await Ledger.open(settings.ledger.url, settings.batch) as ledger:
+    await check_ledger(settings)
+    async with await Ledger.open(settings.ledger.url, settings.batch, looks=True) as ledger:
         store = Store(settings.report.url, endpoint_url=settings.storage.endpoint_url)
         plan = await asyncio.to_thread(last_plan, settings)
         has_page = settings.report.contact_sheet > 0

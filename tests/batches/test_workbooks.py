@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from callsheet.batches.number_formats import code_of, shown
 from callsheet.batches.read import read_batch
 from callsheet.errors import InputError
 from tests.batches.conftest import places, prompts, settings
@@ -21,8 +22,8 @@ def text(cell: str) -> str:
     return f't="inlineStr"><is><t>{cell}</t></is>'
 
 
-def workbook(path: Path, **sheets: list[list[str]]) -> Path:
-    """Writes a workbook; a cell is its XML behind `<c r="A1" `, see `text`."""
+def workbook(path: Path, formats: tuple[str, ...] = (), **sheets: list[list[str]]) -> Path:
+    """Writes a workbook; a cell is its XML behind `<c r="A1" `, see `text`; `s="1"` has the first format."""
     kinds = '<Default Extension="xml" ContentType="application/xml"/><Default Extension="rels" '
     kinds += 'ContentType="application/vnd.openxmlformats-package.relationships+xml"/>'
     with zipfile.ZipFile(path, "w") as parts:
@@ -45,10 +46,22 @@ def workbook(path: Path, **sheets: list[list[str]]) -> Path:
             "xl/_rels/workbook.xml.rels",
             f'<Relationships xmlns="{_PACKAGE}/relationships">{"".join(targets)}</Relationships>',
         )
+        if formats:
+            codes = [
+                f'<numFmt numFmtId="{164 + at}" formatCode="{code}"/>' for at, code in enumerate(formats)
+            ]
+            styles = ["<xf/>", *(f'<xf numFmtId="{164 + at}"/>' for at in range(len(formats)))]
+            parts.writestr(
+                "xl/styles.xml",
+                f"<styleSheet {_MAIN}><numFmts>{''.join(codes)}</numFmts>"
+                f"<cellXfs>{''.join(styles)}</cellXfs></styleSheet>",
+            )
         for at, rows in enumerate(sheets.values(), 1):
             xml = "".join(
                 f'<row r="{row}">'
-                + "".join(f'<c r="{"ABC"[column]}{row}" {cell}</c>' for column, cell in enumerate(cells))
+                + "".join(
+                    f'<c r="{"ABCD"[column]}{row}" {cell}</c>' for column, cell in enumerate(cells) if cell
+                )
                 + "</row>"
                 for row, cells in enumerate(rows, 1)
             )
@@ -137,3 +150,63 @@ def test_that_a_workbook_has_other_sheets_is_said(tmp_path):
 )
 def test_a_file_that_is_something_else_than_its_name_says_is_called_so(error_of, content, name, said):
     assert error_of(content, name).endswith(said)
+
+
+# ---- a cell is the text that its sheet shows
+
+
+def test_numbers_are_read_as_their_sheet_shows_them(tmp_path):
+    """As in its CSV; otherwise its ids would be others there, and everything would be bought twice."""
+    formats = ("000", "h:mm", "[h]:mm:ss", "# ?/?")
+    header = ["", text("id"), text("prompt"), text("aspect_ratio")]
+    rows = [
+        ["", 's="1"><v>1</v>', text("a kite"), 's="2"><v>0.6729166666666667</v>'],
+        ["", 's="1"><f>1+1</f><v>2</v>', text("a boat"), 's="2"><v>4.2361111111111113E-2</v>'],
+        ["", 's="4"><v>0.5</v>', text("a hat"), 's="3"><v>1.339583333333333</v>'],
+        ["", f's="1" {text("x")}', text("a cup"), text("9:16")],
+    ]
+    path = workbook(tmp_path / "shots.xlsx", formats, Shots=[[], header, *rows])
+    read = read_batch(settings(path))
+    assert read.rows.select("line", "row_id", "aspect_ratio").rows() == [
+        (3, "001", "16:9"),
+        (4, "002", "1:1"),
+        (5, "0.5", "32:9"),
+        (6, "x", "9:16"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "text"),
+    [
+        ("12345", "000", "12345"),
+        ("7", '"shot-"00', "shot-07"),
+        ("123456789", "000-00-0000", "123-45-6789"),
+        ("0.125", "0.0%", "12.5%"),
+        ("-1234567.891", "#,##0.00", "-1,234,567.89"),
+        ("-5", "#,##0;(#,##0)", "(5)"),
+        ("0", '0;-0;"none"', "none"),
+        ("1234567", '#,##0.0,,"M"', "1.2M"),
+        ("7", "_([$€-407]* #,##0.0#_);_(@_)", "€ 7.0"),
+        ("0.5", "#.##", ".5"),
+        ("123456", "0.00E+00", "1.23E+05"),
+        ("46027", "[$-409]d-mmm-yy;@", "5-Jan-26"),
+        ("46027.75", "dddd, mmmm d, yyyy h:mm AM/PM", "Monday, January 5, 2026 6:00 PM"),
+        ("46027", 'yyyy"年"m"月"d"日"', "2026年1月5日"),
+        ("46027.5001", "hh:mm:ss.00", "12:00:08.64"),
+        # not read: they stay as they are
+        ("0.5", "# ?/?", None),
+        ("5", "[<10]0;00", None),
+        ("46027", "[$-407]d. mmmm yyyy", None),
+        ("46027", "[$-F800]dddd, mmmm dd, yyyy", None),
+        ("1e30", "000", None),
+        ("-1", "yyyy", None),
+    ],
+)
+def test_a_format_is_applied_as_a_spreadsheet_does(number, code, text):
+    assert shown(number, code) == text
+
+
+def test_dates_of_the_systems_own_form_are_iso_and_may_be_counted_from_1904():
+    assert shown("46027", code_of(14, {}) or "") == "2026-01-05"
+    assert shown("44565", code_of(14, {}) or "", since_1904=True) == "2026-01-05"
+    assert [code_of(number, {164: "General"}) for number in (0, 49, 164)] == [None] * 3

@@ -178,7 +178,8 @@ def test_a_name_in_storage_may_have_carried_cells(project: Make) -> None:
     assert quoted(made, text)["to_buy"] == 2
     assert made.run("input.defaults.output_format=png").stored == 2
     stored = sorted(
-        str(path.relative_to(made.folder / "out/media")) for path in (made.folder / "out/media").rglob("*.*")
+        str(path.relative_to(made.folder / "out/media"))
+        for path in (made.folder / "out/media").rglob("[!.]*.*")
     )
     assert stored == ["dog.png", "zoo/cat.png"]
     made.set(storage={"key": "{album}/{row_id}.{ext}"})

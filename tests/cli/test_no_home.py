@@ -1,4 +1,6 @@
-"""Without a home folder, or with one that cannot be written, as in many containers: all works as ever."""
+"""Without a home folder, or with one that cannot be written, as in many containers: all works as ever. And
+without the right to write a ledger: looking needs none.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +8,10 @@ import atexit
 import functools
 import json
 import os
+import sqlite3
 import subprocess
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -54,3 +58,47 @@ def test_a_run_without_a_home_folder_is_a_run(project: Make) -> None:
     for command in ("quote", "status", "resolve"):
         done = callsheet(command, str(made.config), home=None)
         assert done.returncode == 0, done.stderr
+
+
+def may_not_write(made: Project, *folders: str) -> None:
+    """Nobody but root may write in the project, but in these folders."""
+    for path in [made.folder, *made.folder.rglob("*")]:
+        if not any(path.is_relative_to(made.folder / each) for each in folders):
+            path.chmod(0o555 if path.is_dir() else 0o444)
+
+
+def test_who_may_only_read_a_project_can_look_at_its_batch(project: Make) -> None:
+    """Also beside a run, and after one that was killed: what it has written is in the -wal file still."""
+    made = project([{"id": "a", "prompt": "x", "model": "sketch-1"}])
+    made.run()
+    (made.folder / "copy").mkdir()
+    may_not_write(made, "copy")
+    names = sorted(path.name for path in (made.folder / "out").iterdir())
+    looks = [("status",), ("show", "a"), ("failed",), ("resolve",)]
+    looks += [("export", "--to", f"copy/{kind}", "--as", kind) for kind in ("csv", "imagefolder")]
+    for command, *words in looks:
+        done = callsheet(command, str(made.config), *words, home=None, cwd=made.folder)
+        assert done.returncode == 0, done.stderr
+    assert sorted(path.name for path in (made.folder / "out").iterdir()) == names
+    refused = callsheet("review", str(made.config), "--keep", "a", home=None, cwd=made.folder)
+    assert refused.returncode == 2
+    assert "ledger" in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+    with closing(sqlite3.connect(made.folder / "out/ledger.db", isolation_level=None)) as run:
+        run.execute("UPDATE attempts SET state = 'failed'")
+        may_not_write(made)
+        done = callsheet("status", str(made.config), "--json", home=None, cwd=made.folder)
+        assert json.loads(done.stdout)["failed"] == 1, done.stderr
+
+
+def test_looking_makes_no_ledger_and_no_folder(project: Make) -> None:
+    made = project([{"id": "a", "prompt": "x", "model": "sketch-1"}])
+    before = sorted(made.folder.iterdir())
+    for command in ("status", "failed", "resolve"):
+        done = callsheet(command, str(made.config), home=None, cwd=made.folder)
+        assert done.returncode == 0, done.stderr
+    assert sorted(made.folder.iterdir()) == before
+    done = callsheet("quote", str(made.config), home=None, cwd=made.folder)
+    assert done.returncode == 0, done.stderr
+    assert not list(made.folder.rglob("*.db"))

@@ -144,6 +144,22 @@ def test_bad_use_is_told_and_settles_nothing(doubtful: Make) -> None:
     assert len(resolve(made, code=3)["in_doubt"]) == 2
 
 
+def test_a_row_s_id_never_means_another_row_whose_id_begins_so(project: Make) -> None:
+    """`resolve r1 --not-charged` settled r10, which was charged, and the next run paid for it again."""
+    lost = {"rules": [CUT_OFF | {"nth": 2, "when": "after_charging"}]}
+    made = project([{"id": name, **IMAGE} for name in ("r1", "r10")], faults=lost)
+    made.run("limits.concurrency=1")
+    [doubt] = resolve(made, code=3)["in_doubt"]
+    assert doubt["row_id"] == "r10"
+    error = refusal("resolve", str(made.config), "r1", "--not-charged")
+    assert "row r1 has nothing in doubt; nothing was settled" in error.message
+    made.rows(*({"id": name, **IMAGE} for name in ("r1", "r10", "r")))
+    made.run("budget.limit=0.0001")
+    error = refusal("resolve", str(made.config), "r", "--not-charged")
+    assert "row r has nothing" in error.message, "a row that was never sent is a row, too"
+    assert len(resolve(made, "r10", "--charged", code=0)["settled"]) == 1
+
+
 def test_both_attempts_at_a_job_bought_again_in_doubt_are_settled_together(project: Make) -> None:
     twice = {"rules": [CUT_OFF | {"nth": [1, 2], "when": "after_charging"}]}
     made = project([{"id": "one", **IMAGE}], faults=twice)

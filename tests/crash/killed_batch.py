@@ -109,6 +109,8 @@ class KilledBatch:
             "report": {"contact_sheet": 0, "plots": False},  # for looking, and most of a run's work
             "checks": {"duplicate": "off"},  # which takes a while to start
         }
+        if "taken" in self.rows:  # otherwise nothing is bought
+            sections["ledger"] = {"new": True} | sections.get("ledger", {})
         self.postgresql = sections.get("ledger", {}).get("url", "").replace("+psycopg", "")
         (self.folder / "batch.yaml").write_text(yaml.safe_dump(config | sections))
         if "taken" in self.rows:
@@ -188,7 +190,7 @@ class KilledBatch:
         stored = {row["url"]: row for row in ledger.values() if row["state"] == "stored"}
         assert len(stored) == sum(row["state"] == "stored" for row in ledger.values())
         root = self.folder / "out/media"
-        there = {str(path.relative_to(self.folder)) for path in root.rglob("*") if path.is_file()}
+        there = {str(path.relative_to(self.folder)) for path in root.rglob("[!.]*") if path.is_file()}
         if "taken" in self.rows:
             assert self.foreign_file.read_bytes() == FOREIGN_FILE
             there.remove(str(self.foreign_file.relative_to(self.folder)))

@@ -14,6 +14,8 @@ from tests.crash.killed_batch import IMAGE
 
 AGAIN = (  # passed again by the run after one that was killed before it
     "ledger.begin_run",
+    "ledger.enter",
+    "ledger.buys_by",
     "ledger.reserve",
     "ledger.submitting",
     "ledger.pending",

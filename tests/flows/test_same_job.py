@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import sqlite3
 import unicodedata
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import polars as pl
+from PIL import Image
 
 import callsheet
 from callsheet.config.load import load
@@ -132,6 +136,60 @@ def test_a_missing_value_among_numbers_changes_no_other(project: Make) -> None:
     assert "a vase of 1967" in made.manifest()["prompt"].to_list()
 
 
+def test_line_ends_and_blanks_at_the_ends_of_a_prompt_make_no_other_job(project: Make) -> None:
+    """CSV has one kind of line end; Parquet and JSON have those of the machine that wrote them."""
+    made = project([*rows("a", prompt="a vase\nin blue"), IMAGE, IMAGE | {"prompt": "a jug"}])
+    assert made.run().stored == 3
+    again = [
+        *rows("a", prompt=" a vase\r\nin blue \r\n"),
+        IMAGE | {"id": None, "prompt": "a vase\u3000"},
+        IMAGE | {"id": None, "prompt": "\ra jug"},
+    ]
+    for name, write in (
+        ("shots.parquet", pl.DataFrame(again).write_parquet),
+        ("shots.json", pl.DataFrame(again).write_json),
+    ):
+        write(made.folder / name)
+        made.set(input={"path": name})
+        done = made.run()
+        assert (done.submissions, done.stored) == (0, 3), name
+    made.set(input={"path": "prompts.csv"})
+    made.rows(*rows("new", prompt=" a bowl"))
+    assert made.run().submissions == 1
+    assert " a bowl" in made.manifest()["prompt"].to_list(), "what is sent is what the file has"
+
+
+def signed(row_id: str | None, signature: str) -> dict[str, Any]:
+    address = f"https://files.example/mug.png?size=2&X-Amz-Date={signature}&X-Amz-Signature={signature}"
+    return {"id": row_id, "prompt": "a mug", "model": "still-1", "reference_image": address}
+
+
+def test_an_image_whose_address_is_signed_anew_is_the_same(project: Make) -> None:
+    made = project([signed("mug", "monday"), signed(None, "monday")])
+    assert made.run().stored == 2
+    images = [{"url": signed("", "wednesday")["reference_image"], "role": "reference_image"}]
+    listed = {"prompt": "a mug", "model": "still-1", "images": json.dumps(images)}
+    made.rows(signed("mug", "tuesday"), listed)
+    done = made.run()
+    assert (done.submissions, done.stored) == (0, 2)
+    assert notes(made) == ""
+    made.rows(signed("mug", "tuesday") | {"reference_image": "https://files.example/mug.png?size=3"})
+    assert made.run().submissions == 1, "another parameter is another image"
+
+
+def test_what_an_older_ledger_has_with_blanks_and_signatures_is_not_bought_again(project: Make) -> None:
+    """Its keys are hashes of these; nothing but the request says which job it is."""
+    made = project([signed("mug", "monday") | {"prompt": "a mug "}, IMAGE | {"prompt": " a vase"}])
+    assert made.run().stored == 2
+    with closing(sqlite3.connect(made.folder / "out/ledger.db")) as ledger, ledger:
+        ledger.execute("PRAGMA foreign_keys = OFF")
+        for table in ("attempts", "media"):
+            ledger.execute(f"UPDATE {table} SET job_key = 'older' || job_key")
+    made.rows(signed("mug", "tuesday") | {"prompt": "a mug"}, IMAGE | {"prompt": "a vase"})
+    done = made.run()
+    assert (done.submissions, done.stored) == (0, 2)
+
+
 # ---- rows without ids, and carried columns
 
 
@@ -216,3 +274,46 @@ def test_ids_that_are_given_later_make_new_jobs_and_the_quote_says_what_they_buy
     made.rows(*rows("a"), IMAGE | {"id": "b", "prompt": "a jug"}, IMAGE | {"id": "c", "prompt": "a bowl"})
     assert _quote(made).to_buy == 3
     assert "2 new jobs ask for the very request that this batch has bought" in notes(made)
+
+
+def test_ids_that_a_spreadsheet_has_written_in_another_way_are_named_and_not_bought_unseen(
+    project: Make,
+) -> None:
+    before = ["001", "true", "1e3", "2026-01-05", "123456789012", "lamp", "mug"]
+    made = project(rows(*before))
+    assert made.run().stored == 7
+    made.rows(*(row | {"prompt": "a jug"} for row in rows("1", "TRUE", "1000.0", "5.1.26", "1.23457E+11")))
+    said = notes(made)
+    assert "5 rows have new ids that look like one that this batch has bought" in said
+    for pair in ("1 for 001", "TRUE for true", "1000.0 for 1e3", "5.1.26 for 2026-01-05"):
+        assert pair in said
+    quoted = _quote(made)
+    [warning] = quoted.warnings
+    assert warning.startswith("5 of 5 jobs to buy look like some that this batch has bought under another id")
+    assert quoted.figures()["notes"] == list(quoted.plan.notes)
+    done = made.run()
+    assert (done.stop_reason, done.submissions, done.exit_code) == ("approval", 0, 4)
+    assert made.run(approved=True).submissions == 5
+    made.rows(*rows("lamp", "mug "), *rows("new", prompt="a bowl"))
+    assert made.run().submissions == 1, "these are what was bought, and one is new"
+
+
+def test_a_few_jobs_that_look_like_bought_ones_stop_no_run_and_are_said(project: Make) -> None:
+    made = project(rows("a", "b"))
+    assert made.run().stored == 2
+    made.rows(*rows("A", "b"), *(IMAGE | {"id": f"new-{n}", "prompt": f"a jug, {n}"} for n in range(9)))
+    assert "1 of 10 jobs to buy looks like one" in _quote(made).warnings[0]
+    made.rows(*rows("A", "b"), *(IMAGE | {"id": f"new-{n}", "prompt": f"a jug, {n}"} for n in range(8)))
+    assert made.run().stop_reason == "approval", "more than a tenth"
+    assert made.run("budget.repeats=buy").submissions == 9
+
+
+def test_an_image_that_was_saved_anew_is_said(project: Make) -> None:
+    """It may have other metadata, or be another image: only a person knows."""
+    made = project([row | {"model": "still-1"} for row in rows("mug", "cup", reference_image="mug.png")])
+    image = made.folder / "mug.png"
+    Image.new("RGB", (64, 64), "red").save(image)
+    assert made.run().stored == 2
+    assert notes(made) == ""
+    Image.new("RGB", (64, 64), "red").save(image, dpi=(300, 300))
+    assert "2 jobs ask for what was bought for the row, with another file of an image" in notes(made)

@@ -9,9 +9,14 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
+import sqlalchemy as sa
+
+from callsheet.ledger import marks
 from callsheet.ledger.budget import SpendingLimit, Wall
 from callsheet.ledger.ledger import Ledger
+from callsheet.ledger.marks import FileKey, Mark, MediaDecision
 from callsheet.ledger.policy import Policy
+from callsheet.ledger.tables import attempts, media
 from callsheet.records import Attempt, Generation, Job, Media, ModelType, Price, State, StoredFile, Usage
 from tests.ledger import reading
 
@@ -79,3 +84,32 @@ async def submitting(ledger: Ledger, *jobs: Job, **policy: Any) -> list[Attempt]
 
 async def state_of(ledger: Ledger, one: Job) -> State | None:
     return (await ledger.read(reading.states)).get(one.key)
+
+
+async def fill_with_marked_files(ledger: Ledger, count: int) -> None:
+    """Fills a new ledger with stored files `file_key(0)` and so on, each of which is marked as kept."""
+    [attempt] = await submitting(ledger, job("row"))
+    [file] = await ledger.generated(attempt, generation("row"), ["row.png"], "out")
+    await ledger.stored(file, STORED)
+
+    def fill(connection: sa.Connection, batch: str) -> None:
+        for table, name in ((attempts, "row_id"), (media, "folded_name")):
+            row = dict(connection.execute(sa.select(table)).mappings().one())
+            rows = [row | {"job_key": file_key(n).job_key, name: f"row-{n}"} for n in range(count)]
+            connection.execute(table.insert(), rows)
+        kept = [Mark(file_key(n), MediaDecision.KEPT) for n in range(count)]
+        marks.mark(connection, batch, kept, "a person")
+
+    await ledger.write(fill)
+
+
+def file_key(number: int) -> FileKey:
+    """One of the files of `fill_with_marked_files`."""
+    return FileKey(f"{number:064}", 1, 0)
+
+
+def mark(connection: sa.Connection, batch: str, number: int, note: str) -> int:
+    """What a key in the review does, in one transaction: its file is looked up and marked; how many were."""
+    key = file_key(number)
+    assert key in marks.stored(connection, batch, [key.job_key])
+    return marks.mark(connection, batch, [Mark(key, MediaDecision.REJECTED, note)], "a person")

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
+import sqlite3
+import threading
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -15,7 +18,7 @@ import pytest
 import sqlalchemy as sa
 
 from callsheet.errors import LedgerError
-from callsheet.ledger import approvals, changes, frames, queries, running_totals, stories
+from callsheet.ledger import approvals, changes, frames, marks, queries, running_totals, stories
 from callsheet.ledger.approvals import Approval, Decision, Place, Question
 from callsheet.ledger.doubts import settle
 from callsheet.ledger.journal import Journal
@@ -23,11 +26,24 @@ from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.media import other_name
 from callsheet.ledger.policy import Policy
 from callsheet.ledger.tables import attempts
+from callsheet.ledger.tables import marks as marks_table
 from callsheet.ledger.transitions import SameGeneration
 from callsheet.records import ModelType, Price, State
 from tests.ledger import reading
-from tests.ledger.buying import STORED, buyer, generation, intend, job, reserve, state_of, submitting
+from tests.ledger.buying import (
+    STORED,
+    buyer,
+    fill_with_marked_files,
+    generation,
+    intend,
+    job,
+    mark,
+    reserve,
+    state_of,
+    submitting,
+)
 from tests.ledger.journals import answer, files_in
+from tests.waiting import LONGEST
 
 pytestmark = pytest.mark.anyio
 
@@ -333,3 +349,39 @@ async def test_the_newest_word_about_the_limit_counts_for_every_run_of_the_batch
             await another.begin_run(limit=None, says_limit=True, flow_run="two")
             assert await limit(watching) is None
             await another.end_run()
+
+
+async def test_a_mark_takes_as_long_among_many_marks_as_among_few(tmp_path: Path) -> None:
+    """As SQLite counts its steps: of the lookup, the mark, and what a page asks for that knows the others."""
+
+    def steps_of_a_mark(connection: sa.Connection, batch: str) -> int:
+        last = connection.scalar(sa.select(sa.func.max(marks_table.c.number)))
+        steps = itertools.count()
+        driver = connection.connection.driver_connection
+        assert isinstance(driver, sqlite3.Connection)
+        driver.set_progress_handler(lambda: next(steps) and None, 1)
+        assert mark(connection, batch, 7, "blurred") == 1
+        assert marks.decisions(connection, batch, last or 0)["note"].to_list() == ["blurred"]
+        driver.set_progress_handler(None, 1)
+        return next(steps)
+
+    steps = []
+    for count in (100, 5_000):
+        async with buyer(f"sqlite:///{tmp_path}/{count}.db") as ledger:
+            await fill_with_marked_files(ledger, count)
+            steps.append(await ledger.write(steps_of_a_mark))
+            assert await ledger.read(marks.counts) == (count - 1, 1, 1)
+    assert steps[1] <= 1.5 * steps[0], steps
+
+
+async def test_reads_that_take_long_keep_no_commit_waiting(url: str) -> None:
+    """Nor the renewal of the lease with it."""
+    ended = threading.Event()
+    async with buyer(url) as ledger:
+        reads = [asyncio.create_task(ledger.read(lambda *_: ended.wait())) for _ in range(4)]
+        try:
+            async with asyncio.timeout(LONGEST):
+                await ledger.renew()
+        finally:
+            ended.set()
+        assert await asyncio.gather(*reads) == [True] * 4

@@ -39,6 +39,10 @@ def tables(url: str) -> list[str]:
     return names
 
 
+def files(folder: Path) -> dict[str, int]:
+    return {file.name: file.stat().st_size for file in folder.iterdir()}
+
+
 def refusal(url: str) -> LedgerError:
     with pytest.raises(LedgerError) as caught:
         asyncio.run(Ledger.open(url, "b"))
@@ -160,3 +164,31 @@ async def test_a_ledger_of_another_schema_is_refused_and_left_alone(url: str) ->
         await Ledger.open(url, "b")
     assert "another ledger.url" in refused.value.hint
     assert "learned" not in tables(url)
+
+
+async def test_looking_at_a_ledger_that_is_not_there_finds_an_empty_one_and_makes_none(
+    tmp_path: Path, new_database: Callable[[], str]
+) -> None:
+    (tmp_path / "empty.db").touch()
+    database = new_database()
+    for url in (f"sqlite:///{tmp_path}/out/new.db", f"sqlite:///{tmp_path}/empty.db", database):
+        async with await Ledger.open(url, "b", looks=True) as ledger:
+            counts = await asyncio.gather(*(ledger.read(lambda each, _: each.scalar(RUNS)) for _ in range(4)))
+            assert counts == [0] * 4
+    assert files(tmp_path) == {"empty.db": 0}
+    assert not tables(database)
+
+
+async def test_a_person_who_may_only_read_a_postgresql_ledger_can_look_at_it(
+    new_database: Callable[[], str],
+) -> None:
+    url = new_database()
+    async with buyer(url):
+        pass
+    reader = f"reader_of_{sa.make_url(url).database}"
+    execute(url, f"CREATE ROLE {reader} LOGIN", f"GRANT SELECT ON ALL TABLES IN SCHEMA public TO {reader}")
+    theirs = sa.make_url(url).set(username=reader).render_as_string(hide_password=False)
+    async with await Ledger.open(theirs, "b", looks=True) as ledger:
+        assert await ledger.read(lambda connection, _: connection.scalar(RUNS)) == 1
+        with pytest.raises(LedgerError, match="permission denied"):
+            await ledger.write(lambda connection, _: connection.execute(sa.text("DELETE FROM runs")))

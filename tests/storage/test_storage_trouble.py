@@ -66,11 +66,11 @@ class Shop(LogWatcher):
         return [path.name for path in self.project.folder.glob("out/report/spool/*")]
 
     def objects(self, folder: str) -> dict[str, bytes]:
-        """The objects of a folder, by their name under `url`."""
+        """The objects of a folder, by their name under `url`, but for the batch's claim."""
         client, bucket = self.server.client(), self.server.bucket
         root = self.url.removeprefix(f"s3://{bucket}/") + "/"
         found = client.list_objects_v2(Bucket=bucket, Prefix=root + folder)["Contents"]
-        names = [content["Key"] for content in found]
+        names = [content["Key"] for content in found if "/.callsheet-ledger-" not in content["Key"]]
         return {
             name.removeprefix(root): client.get_object(Bucket=bucket, Key=name)["Body"].read()
             for name in names
@@ -201,7 +201,7 @@ def test_a_server_that_overwrites_keeps_what_others_have_stored(shop: Shop) -> N
     shop.proxy.ignores, shop.proxy.signer = (*CONDITIONS, *CHECKSUMS), shop.server.sign
     key = f"{shop.url.removeprefix(f's3://{shop.server.bucket}/')}/media/test/s7-1-0.jpeg"
     shop.server.client().put_object(Bucket=shop.server.bucket, Key=key, Body=b"not ours")
-    summary = shop.project.run()
+    summary = shop.project.run("ledger.new=true")
     assert (summary.exit_code, summary.stored) == (0, ROWS)
     assert [
         note for note in shop.notes if "ignores If-None-Match and ignores checksums" in note
@@ -253,7 +253,9 @@ def test_a_report_that_cannot_be_written_is_an_error_and_the_next_run_writes_it(
     """The media are stored and the ledger knows: only the report is missing, and money was spent (not 2)."""
     shop.project.set(report={"url": f"{shop.url}/report"})
     shop.proxy.prefix = f"{shop.url.removeprefix('s3:/')}/report/"
-    shop.proxy.trouble = refuse(403, "AccessDenied", after=1)  # the rejects, before anything is bought
+    shop.proxy.trouble = refuse(
+        403, "AccessDenied", after=5
+    )  # the rejects and the claim, before anything is bought
     done = callsheet("run", str(shop.project.config), "--json")
     assert done.returncode == 3, done.stderr
     assert "Traceback" not in done.stderr
