@@ -57,8 +57,7 @@ _PROBLEMS = (*_OLD, State.FAILED, State.PENDING)
 _APPROVALS = 20  # the last ones
 _REJECTS = 20  # reasons
 _MODELS = ["model", "jobs", "stored", "quoted USD", "spent USD", "kept", "rejected", "USD a kept"]
-_SIDE_BY_SIDE = 3  # pictures: more would not fit
-_IN_A_DIALOG, _ON_A_PAGE = 88, 168  # pixels of a picture's longer side
+_IN_A_DIALOG, _ON_A_PAGE = (88, 2), (168, 3)  # pixels of a picture's longer side, and how many stand in a row
 _ASKED_ROWS = 50  # of the quote above the fields in which to approve
 
 
@@ -74,7 +73,9 @@ async def show_quote(quote: Quote) -> None:
     """The quote as a table, with the facts beside it as its description; and as the run's name."""
     batch = quote.plan.batch
     await name_run(batch, f"{counted(quote.to_buy, 'job')}, {dollars(quote.quoted)} USD")
-    table = acreate_table_artifact(as_table(quote), key=_key("quote", batch), description=_facts(quote))
+    first = f"**{dollars(quote.quoted)} USD** for {counted(quote.to_buy, 'job')}\n\n"  # what a card shows
+    facts = first + _facts(quote, rejects_in_words(quote.plan.rejects))
+    table = acreate_table_artifact(as_table(quote), key=_key("quote", batch), description=facts)
     await _answered(table)
 
 
@@ -92,17 +93,19 @@ def question_in_markdown(asked: Asked) -> str:
     ]
     more = len(lines) - len(rows)
     other = "the other " if asked.question is Question.PILOT else ""
-    rejects = rejects_in_words(quote.plan.rejects)[:1]  # of the first reason; the others are among the facts
+    rejects = rejects_in_words(
+        quote.plan.rejects
+    )  # the first reason comes first; the others are among the facts
     return page(
         f"**Buy {other}{counted(quote.to_buy, 'job')} of {text(quote.plan.batch)} for {quote.price()}?** "
         f"You are asked because {text(asked.reason)}.",
-        *(f"{counted(quote.plan.rejected_rows, 'row')} rejected: {text(reason)}." for reason in rejects),
+        *(f"{counted(quote.plan.rejected_rows, 'row')} rejected: {text(reason)}." for reason in rejects[:1]),
         _marked(asked.pilot),
-        _pictures(asked.pilot, _IN_A_DIALOG),
+        _pictures(asked.pilot, *_IN_A_DIALOG),
         _sheet(asked.contact_sheet),
         table(["model", "to buy", "each", "USD"], rows),
         f"and {counted(more, 'line')} more, in the artifact" if more > 0 else "",
-        _facts(quote),
+        _facts(quote, rejects[1:]),
     )
 
 
@@ -117,12 +120,12 @@ def _marked(pilot: Sequence[PilotJob]) -> str:
     )
 
 
-def _pictures(pilot: Sequence[PilotJob], edge: int) -> str:
+def _pictures(pilot: Sequence[PilotJob], edge: int, columns: int) -> str:
     """The pictures of a pilot side by side, of `edge` pixels at most, and below them what has none."""
     shown = [job for job in pilot if job.thumbnail]
     rows: list[list[str]] = []
-    for some in (shown[start : start + _SIDE_BY_SIDE] for start in range(0, len(shown), _SIDE_BY_SIDE)):
-        padding = [""] * (_SIDE_BY_SIDE - len(some))
+    for some in (shown[start : start + columns] for start in range(0, len(shown), columns)):
+        padding = [""] * (columns - len(some))
         pictures = (_picture(job, edge) for job in some)
         rows += [[*pictures, *padding], [*map(_about, some), *padding]]
     others = [
@@ -130,7 +133,7 @@ def _pictures(pilot: Sequence[PilotJob], edge: int) -> str:
         for job in pilot
         if not job.thumbnail
     ]
-    shown_rows = table([""] * _SIDE_BY_SIDE, rows) if rows else ""
+    shown_rows = table([""] * columns, rows) if rows else ""
     return "\n\n".join(filter(None, [shown_rows, "\n".join(others)]))
 
 
@@ -154,14 +157,14 @@ async def show_pilot(asked: Asked) -> None:
         f"# {text(batch)}: the pilot",
         _sheet(asked.contact_sheet),
         _marked(asked.pilot),
-        _pictures(asked.pilot, _ON_A_PAGE),
+        _pictures(asked.pilot, *_ON_A_PAGE),
     )
     await _show_page("pilot", batch, content)
 
 
-def _facts(quote: Quote) -> str:
+def _facts(quote: Quote, rejects: Sequence[str]) -> str:
     """What is wrong and what would be sent come first: of a long text the dialog shows the beginning."""
-    facts = [f"- **Rejected**: {text(reject)}" for reject in rejects_in_words(quote.plan.rejects)[:_REJECTS]]
+    facts = [f"- **Rejected**: {text(reject)}" for reject in rejects[:_REJECTS]]
     for row, request in first_look.requests(quote.plan):
         lines = "\n".join(first_look.in_lines(request))
         facts.append(f"\n**First** ({text(row)}), as it would be sent:\n\n```json\n{lines}\n```\n")

@@ -128,7 +128,7 @@ class Summary(Reviewed):
     def estimated(self) -> str:
         """For how many jobs the cost is not the service's word; empty where it is for all."""
         jobs = counted(self.estimated_costs, "job")
-        what = f"the cost of {jobs} is not the service's word: computed, or as quoted (cost_source)"
+        what = f"the cost of {jobs} is not the service's word: computed, or as quoted"
         return what if self.estimated_costs else ""
 
     def line(self) -> str:

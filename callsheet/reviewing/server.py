@@ -265,12 +265,15 @@ def _app(
         return FileResponse(path, media_type=mime_type, headers=_FILE_ONLY)
 
     async def news() -> str:
-        """What is to be bought again, in words; says once that no file is left to be marked."""
+        """Where no file is left to be marked: what is to be bought again, in words; and it is said once."""
         nonlocal is_reviewed
-        review, (rows, price) = await read_review(ledger), await ledger.read(marks.to_buy_again)
-        if not (is_reviewed or review.to_review):
-            reviewed(review, rows, price)
+        review, was_reviewed = await read_review(ledger), is_reviewed
         is_reviewed = not review.to_review
+        if not is_reviewed:
+            return ""  # to find the rejected rows takes a moment with many marks
+        rows, price = await ledger.read(marks.to_buy_again)
+        if not was_reviewed:
+            reviewed(review, rows, price)
         return f"{counted(rows, 'row')}, {dollars(price)} USD: callsheet run CONFIG --again" if rows else ""
 
     async def newer(request: Request) -> Response:
