@@ -17,6 +17,7 @@ COPY flows flows
 COPY tasks tasks
 COPY backlot backlot
 COPY configs configs
+COPY automations automations
 # Every version comes from the lock, that of the build tool too.
 RUN python -m venv /opt/build \
     && /opt/build/bin/pip install --constraint constraints.txt hatchling \

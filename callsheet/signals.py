@@ -165,6 +165,8 @@ def _handled() -> Iterator[None]:
         yield
         return
     if not _users:
+        for number in {*ENDING} - {*_wanted()}:  # polars has put its own handler in the place of none
+            signal.signal(number, signal.SIG_IGN)
         _before.update({number: signal.signal(number, _tell) for number in _wanted()})
     _users += 1
     try:

@@ -32,7 +32,7 @@ from callsheet.watch import WATCHER
 from flows.steps import STEPS
 from tasks.pressed import SERVER_FAILS, as_it_is_now, flow_run, until_pressed
 
-_OWN = ("crew", "plan", "first", "only", "approved")  # parameters that the others do not have
+_OWN = ("crew", "plan", "again", "first", "only", "approved")  # parameters that the others do not have
 _NOT_BEGUN = (StateType.SCHEDULED, StateType.PENDING)
 _LOOK = 2.0  # seconds between two looks whether the others have ended
 _MISSES = 5  # looks one after another at which the server did not answer

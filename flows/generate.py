@@ -19,12 +19,12 @@ from callsheet.config.form import (
 from callsheet.pricing.choice import Choice
 from callsheet.steps import batch
 from flows import crew as crews
-from flows.names import batch_flow, begin, final_state, main
+from flows.names import batch_flow, begin, final_state, main, settings_of
 from flows.steps import STEPS
 from tasks.approve import ask_to_go_on
 
 
-@batch_flow("generate-batch")
+@batch_flow("generate-batch", killed=settings_of)
 async def generate_batch(
     config: ConfigFile,
     *,
@@ -36,6 +36,7 @@ async def generate_batch(
     limits: LimitsForm = LimitsForm(),
     service: ServiceForm = ServiceForm(),
     crew: Count | None = None,
+    again: bool = False,
     plan: PlanHash | None = None,
     overrides: Overrides = (),
 ) -> Any:
@@ -49,9 +50,11 @@ async def generate_batch(
         approved: Buy without asking anybody, also above `approve_above`.
         only: Buy only the rows with these ids, for example `lamp-2`.
         crew: How many runs buy it side by side, for example 3. This one starts the others on the work pool.
+        again: Buy also one more sample of each row whose files are all rejected, up to `review.samples`.
         plan: Only for runs that another one starts: the hash of the plan that was approved.
         overrides: Any other settings, each as `storage.sidecar=true`.
     """
+    overrides = [*overrides, "review.buy_again=true"] if again else overrides
     settings = load_form(config, overrides, input=input, budget=budget, limits=limits, service=service)
     await begin(settings)
     choice = Choice(first, tuple(only))

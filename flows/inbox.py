@@ -6,6 +6,7 @@ to `done/` when nothing of it is open.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from callsheet import inbox as inboxes
 from callsheet.config.checks import Text
 from callsheet.config.form import ConfigFile, Overrides
 from callsheet.config.load import load, load_without_service
+from callsheet.config.settings import BatchSettings
 from callsheet.plain_text import counted
 from callsheet.pricing.choice import ALL
 from callsheet.steps import batch
@@ -49,7 +51,19 @@ async def watch_inbox(config: ConfigFile, inbox: Text = "inbox", overrides: Over
     return Completed(message=f"{counted(len(files), 'file')} in {inbox}")
 
 
-@batch_flow("buy-file")
+def _of_file(config: Path, file: str, overrides: Sequence[str]) -> dict[str, str]:
+    """What is not the config's own in the batch of a file: any price must be approved."""
+    shared = load_without_service(config, overrides)
+    name = inboxes.batch_name(shared.batch, Path(file).name)
+    return {"batch": name, "input.path": file, "budget.approve_above": "0"}
+
+
+def _settings_of_file(parameters: Mapping[str, Any]) -> BatchSettings:
+    config, overrides = Path(parameters["config"]), parameters.get("overrides") or ()
+    return load_without_service(config, overrides, values=_of_file(config, parameters["file"], overrides))
+
+
+@batch_flow("buy-file", killed=_settings_of_file)
 async def buy_file(config: ConfigFile, file: Text, overrides: Overrides = ()) -> Any:
     """Buys a batch file of an inbox as a batch of its own, once a person approves, and moves it to `done/`.
 
@@ -58,10 +72,7 @@ async def buy_file(config: ConfigFile, file: Text, overrides: Overrides = ()) ->
         file: The batch file: a path, or an `s3://` URL.
         overrides: Settings to change, each as `budget.limit=5.00`.
     """
-    shared = load_without_service(Path(config), overrides)
-    name = inboxes.batch_name(shared.batch, Path(file).name)
-    own = {"batch": name, "input.path": file, "budget.approve_above": "0"}  # any price must be approved
-    settings = load(Path(config), overrides, values=own)
+    settings = load(Path(config), overrides, values=_of_file(Path(config), file, overrides))
     waiting = inboxes.waiting_file(file, settings.storage.endpoint_url)
     await begin(settings)
     summary = await batch.generate(settings, approved=False, steps=STEPS)

@@ -6,24 +6,28 @@ import argparse
 import asyncio
 import functools
 import inspect
+import logging
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ParamSpec
 
 from prefect import Flow, flow, get_client, tags
-from prefect.client.schemas.objects import State
+from prefect.client.schemas.objects import FlowRun, State
 from prefect.exceptions import Pause
 from prefect.runtime import flow_run
 from prefect.settings import PREFECT_API_URL
-from prefect.states import Cancelled, Completed, Failed
+from prefect.states import Cancelled, Completed, Crashed, Failed
 
 from callsheet.cli.show import show_error
+from callsheet.config.load import load_without_service
 from callsheet.config.settings import BatchSettings
 from callsheet.errors import ApprovalNeeded, CallsheetError, Stop, known_error
 from callsheet.records import State as JobState
 from callsheet.report.summary import Summary
 from callsheet.service.transport import tls_context
+from callsheet.steps.record import report_anew
 from callsheet.watch import WATCHER
 from flows import server_errors
 from tasks import artifacts, suspend
@@ -34,8 +38,15 @@ P = ParamSpec("P")
 Work = Callable[P, Coroutine[Any, Any, State[Any]]]
 
 
-def batch_flow(name: str) -> Callable[[Work[P]], Flow[P, Coroutine[Any, Any, State[Any]]]]:
-    """Makes a flow of what returns the state to end in; a CallsheetError is that state, too."""
+def batch_flow(
+    name: str, *, killed: Callable[[Mapping[str, Any]], BatchSettings] | None = None
+) -> Callable[[Work[P]], Flow[P, Coroutine[Any, Any, State[Any]]]]:
+    """Makes a flow of what returns the state to end in; a CallsheetError is that state, too.
+
+    Args:
+        name: the flow's.
+        killed: the settings by a run's parameters, where the worker says what a killed run has left.
+    """
 
     def make(work: Work[P]) -> Flow[P, Coroutine[Any, Any, State[Any]]]:
         @functools.wraps(work)
@@ -53,9 +64,39 @@ def batch_flow(name: str) -> Callable[[Work[P]], Flow[P, Coroutine[Any, Any, Sta
 
         signed: Any = ended  # Prefect would look for the names of the types in this module
         signed.__signature__ = inspect.signature(work, eval_str=True)
-        return flow(name=name, flow_run_name=run_name, persist_result=False)(ended)
+
+        async def say_what_is_left(flow: Any, flow_run: FlowRun, state: State[Any]) -> None:
+            if killed:
+                await _say_what_is_left(killed(flow_run.parameters), flow_run)
+
+        hooks: list[Any] = [say_what_is_left] if killed else []
+        return flow(name=name, flow_run_name=run_name, persist_result=False, on_crashed=hooks)(ended)
 
     return make
+
+
+async def _say_what_is_left(settings: BatchSettings, flow_run: FlowRun) -> None:
+    """The worker calls it for a run whose process was killed: the report, the artifact, the name and state.
+
+    It buys nothing. What was on the wire is settled by the next run, which takes over.
+    """
+    summary = await report_anew(settings, logging.getLogger("callsheet").warning)
+    hint = "Run the batch again: it goes on from here, and buys nothing twice."
+    details = replace(summary.details, stop_message="the process of the run was killed", stop_hint=hint)
+    summary = replace(summary, outcome="stopped", stop_reason="interrupted", details=details)
+    crashed: State[Any] = Crashed(message=f"{summary.line()}. {hint}")
+    async with get_client() as client:
+        await artifacts.show_killed(client, flow_run, summary, settings)
+        await client.set_flow_run_state(flow_run.id, crashed, force=True)
+
+
+def settings_of(parameters: Mapping[str, Any]) -> BatchSettings:
+    """The batch of a run, by its parameters: those of its form, and the overrides."""
+    groups = {
+        name: group for name, group in parameters.items() if isinstance(group, Mapping) and name != "service"
+    }
+    values = {f"{name}.{key}": value for name, group in groups.items() for key, value in group.items()}
+    return load_without_service(Path(parameters["config"]), parameters.get("overrides") or (), values=values)
 
 
 async def begin(settings: BatchSettings) -> None:
@@ -140,7 +181,7 @@ def main(work: Any) -> None:
     except CallsheetError as error:
         show_error(error)
         sys.exit(error.exit_code)
-    with tags("callsheet"):  # as the deployments' runs have it: docs/automations match it
+    with tags("callsheet"):  # as the deployments' runs have it: automations match it
         state = asyncio.run(work(given.config, overrides=given.overrides, return_state=True))
     print(state.name, state.message or "", sep=": ", file=sys.stderr)  # noqa: T201 - a program
     outcome = asyncio.run(state.aresult(raise_on_failure=False))

@@ -132,10 +132,11 @@ def _price(of: Sequence[Doubt]) -> str:
 
 def _in_markdown(settings: Settings, jobs: Mapping[str, Sequence[Doubt]], evidence: Evidence) -> str:
     proposal = evidence.charged is not None
+    facts = sorted(evidence.facts(), key=lambda fact: fact[0] != "So")  # the dialog shows the beginning
     return artifacts.page(
         f"**{counted(len(jobs), 'job')} of {artifacts.text(settings.batch)} may have been paid for.** "
         "No answer says whether the service has accepted what was sent.",
-        "\n".join(f"- **{name}**: {artifacts.text(fact)}" for name, fact in evidence.facts()),
+        "\n".join(f"- **{name}**: {artifacts.text(fact)}" for name, fact in facts),
         "The fields below are filled in as the sum that is gone says; change what you know better."
         if proposal
         else "",

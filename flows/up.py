@@ -51,6 +51,7 @@ async def _up(port: int | None, environment: dict[str, str], *, with_backlot: bo
 
     from callsheet.reviewing import sheets
     from flows import deployments, servers
+    from tasks import events
 
     tls_context()  # Prefect fails on authorities that are not there, and does not name them
     named, pool = deployments.in_this_folder()
@@ -67,7 +68,7 @@ async def _up(port: int | None, environment: dict[str, str], *, with_backlot: bo
             err.print("Waiting for the Prefect server: a new one takes 10 to 25 seconds ...")
             server = await stack.enter_async_context(servers.server(api, environment, folder))
             environment["PREFECT_API_URL"] = api
-            link = await stack.enter_async_context(sheets.serving())
+            link = await stack.enter_async_context(sheets.serving(events.reviewed))
             environment[sheets.ENVIRONMENT] = link if urlsplit(api).hostname in servers.LOCAL else ""
             ui = str(PREFECT_UI_URL.value() or api.removesuffix("/api"))
             _say("UI", ui if server else f"{ui}  (the server ran already)")

@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
+from decimal import Decimal
 from io import BytesIO
 from typing import TypeVar
 from uuid import UUID
@@ -24,8 +25,11 @@ from prefect.artifacts import (
     acreate_table_artifact,
     aupdate_progress_artifact,
 )
+from prefect.client.orchestration import PrefectClient
+from prefect.client.schemas.actions import ArtifactCreate
+from prefect.client.schemas.objects import FlowRun
 
-from callsheet.config.settings import Settings
+from callsheet.config.settings import BatchSettings, Settings
 from callsheet.ledger.approvals import Question
 from callsheet.plain_text import counted, printable
 from callsheet.pricing import first_look
@@ -53,8 +57,7 @@ _PROBLEMS = (*_OLD, State.FAILED, State.PENDING)
 _APPROVALS = 20  # the last ones
 _REJECTS = 20  # reasons
 _MODELS = ["model", "jobs", "stored", "quoted USD", "spent USD", "kept", "rejected", "USD a kept"]
-_SIDE_BY_SIDE = 3  # pictures: more would not fit
-_IN_A_DIALOG, _ON_A_PAGE = 88, 168  # pixels of a picture's longer side
+_IN_A_DIALOG, _ON_A_PAGE = (88, 2), (168, 3)  # pixels of a picture's longer side, and how many stand in a row
 _ASKED_ROWS = 50  # of the quote above the fields in which to approve
 
 
@@ -70,7 +73,9 @@ async def show_quote(quote: Quote) -> None:
     """The quote as a table, with the facts beside it as its description; and as the run's name."""
     batch = quote.plan.batch
     await name_run(batch, f"{counted(quote.to_buy, 'job')}, {dollars(quote.quoted)} USD")
-    table = acreate_table_artifact(as_table(quote), key=_key("quote", batch), description=_facts(quote))
+    first = f"**{dollars(quote.quoted)} USD** for {counted(quote.to_buy, 'job')}\n\n"  # what a card shows
+    facts = first + _facts(quote, rejects_in_words(quote.plan.rejects))
+    table = acreate_table_artifact(as_table(quote), key=_key("quote", batch), description=facts)
     await _answered(table)
 
 
@@ -88,17 +93,19 @@ def question_in_markdown(asked: Asked) -> str:
     ]
     more = len(lines) - len(rows)
     other = "the other " if asked.question is Question.PILOT else ""
-    rejects = rejects_in_words(quote.plan.rejects)[:1]  # of the first reason; the others are among the facts
+    rejects = rejects_in_words(
+        quote.plan.rejects
+    )  # the first reason comes first; the others are among the facts
     return page(
         f"**Buy {other}{counted(quote.to_buy, 'job')} of {text(quote.plan.batch)} for {quote.price()}?** "
         f"You are asked because {text(asked.reason)}.",
-        *(f"{counted(quote.plan.rejected_rows, 'row')} rejected: {text(reason)}." for reason in rejects),
+        *(f"{counted(quote.plan.rejected_rows, 'row')} rejected: {text(reason)}." for reason in rejects[:1]),
         _marked(asked.pilot),
-        _pictures(asked.pilot, _IN_A_DIALOG),
+        _pictures(asked.pilot, *_IN_A_DIALOG),
         _sheet(asked.contact_sheet),
         table(["model", "to buy", "each", "USD"], rows),
         f"and {counted(more, 'line')} more, in the artifact" if more > 0 else "",
-        _facts(quote),
+        _facts(quote, rejects[1:]),
     )
 
 
@@ -113,12 +120,12 @@ def _marked(pilot: Sequence[PilotJob]) -> str:
     )
 
 
-def _pictures(pilot: Sequence[PilotJob], edge: int) -> str:
+def _pictures(pilot: Sequence[PilotJob], edge: int, columns: int) -> str:
     """The pictures of a pilot side by side, of `edge` pixels at most, and below them what has none."""
     shown = [job for job in pilot if job.thumbnail]
     rows: list[list[str]] = []
-    for some in (shown[start : start + _SIDE_BY_SIDE] for start in range(0, len(shown), _SIDE_BY_SIDE)):
-        padding = [""] * (_SIDE_BY_SIDE - len(some))
+    for some in (shown[start : start + columns] for start in range(0, len(shown), columns)):
+        padding = [""] * (columns - len(some))
         pictures = (_picture(job, edge) for job in some)
         rows += [[*pictures, *padding], [*map(_about, some), *padding]]
     others = [
@@ -126,7 +133,7 @@ def _pictures(pilot: Sequence[PilotJob], edge: int) -> str:
         for job in pilot
         if not job.thumbnail
     ]
-    shown_rows = table([""] * _SIDE_BY_SIDE, rows) if rows else ""
+    shown_rows = table([""] * columns, rows) if rows else ""
     return "\n\n".join(filter(None, [shown_rows, "\n".join(others)]))
 
 
@@ -150,14 +157,14 @@ async def show_pilot(asked: Asked) -> None:
         f"# {text(batch)}: the pilot",
         _sheet(asked.contact_sheet),
         _marked(asked.pilot),
-        _pictures(asked.pilot, _ON_A_PAGE),
+        _pictures(asked.pilot, *_ON_A_PAGE),
     )
     await _show_page("pilot", batch, content)
 
 
-def _facts(quote: Quote) -> str:
+def _facts(quote: Quote, rejects: Sequence[str]) -> str:
     """What is wrong and what would be sent come first: of a long text the dialog shows the beginning."""
-    facts = [f"- **Rejected**: {text(reject)}" for reject in rejects_in_words(quote.plan.rejects)[:_REJECTS]]
+    facts = [f"- **Rejected**: {text(reject)}" for reject in rejects[:_REJECTS]]
     for row, request in first_look.requests(quote.plan):
         lines = "\n".join(first_look.in_lines(request))
         facts.append(f"\n**First** ({text(row)}), as it would be sent:\n\n```json\n{lines}\n```\n")
@@ -193,9 +200,21 @@ async def _update(artifact: UUID, progress: Progress) -> bool:
     return await _answered(update) is not None
 
 
-async def show_costs(summary: Summary, settings: Settings) -> None:
-    """The cost summary as a page of its own."""
-    await _show_page("costs", summary.batch, _costs(summary, _config(), served_sheet(settings)))
+async def show_costs(summary: Summary, settings: Settings, again: tuple[int, Decimal]) -> None:
+    """The cost summary as a page of its own; `again`: the rows that are rejected, and what they cost anew."""
+    content = _costs(summary, _config(), served_sheet(settings), again)
+    await _show_page("costs", summary.batch, content, f"{dollars(summary.spent)} {summary.currency} spent")
+
+
+async def show_killed(client: PrefectClient, run: FlowRun, summary: Summary, settings: BatchSettings) -> None:
+    """The cost summary and the name of a run whose process is gone; another one, the worker's, says so."""
+    config, batch = str(run.parameters.get("config", "CONFIG")), summary.batch
+    content = _costs(summary, config, link_to(settings, config))
+    page = ArtifactCreate(type="markdown", key=_key("costs", batch), data=content, flow_run_id=run.id)
+    page.description = f"{dollars(summary.spent)} {summary.currency} spent: costs of {batch}"
+    await client.create_artifact(page)
+    stored = f"killed, {summary.stored:,} of {summary.jobs:,} stored"
+    await client.update_flow_run(run.id, name=f"{batch}: {stored}, {dollars(summary.spent)} USD")
 
 
 def served_sheet(settings: Settings) -> str | None:
@@ -217,8 +236,8 @@ async def show_books(result: Reconciliation, config: str) -> None:
     await _answered(acreate_table_artifact(table, key=key, description=description))
 
 
-async def _show_page(what: str, batch: str, content: str) -> None:
-    about = f"{what.capitalize()} of {batch}"
+async def _show_page(what: str, batch: str, content: str, first: str = "") -> None:
+    about = ": ".join(filter(None, [first, f"{what} of {batch}"]))  # a card begins with the sum
     await _answered(acreate_markdown_artifact(content, key=_key(what, batch), description=about))
 
 
@@ -237,7 +256,9 @@ async def _answered(request: Awaitable[T]) -> T | None:
         return None
 
 
-def _costs(summary: Summary, config: str, sheet: str | None) -> str:
+def _costs(
+    summary: Summary, config: str, sheet: str | None, again: tuple[int, Decimal] = (0, Decimal(0))
+) -> str:
     """What is wrong and what to do about it, then the figures; where the files are comes last."""
     currency, details = summary.currency, summary.details
     doubt = f"at most {dollars(summary.in_doubt_exposure)} {currency} more" if summary.in_doubt else ""
@@ -270,7 +291,12 @@ def _costs(summary: Summary, config: str, sheet: str | None) -> str:
         *_problems(summary, [state for state in _PROBLEMS if state not in _OLD or leaves(state)]),
         *_rejected(summary),
         _list(
-            "What to do next", [*([_sheet(sheet)] if sheet else []), *map(text, summary.next_steps(config))]
+            "What to do next",
+            [
+                *([_sheet(sheet)] if sheet else []),
+                *(_again(config, *again) if again[0] else []),
+                *map(text, summary.next_steps(config)),
+            ],
         ),
         "## The batch",
         table(facts[0], facts[1:]),
@@ -280,6 +306,12 @@ def _costs(summary: Summary, config: str, sheet: str | None) -> str:
         "## The dearest jobs\n\n" + table(["row", "model", "USD"], dearest) if dearest else "",
         _list("Files", [f"{name}: {_place(place)}" for name, place in places.items() if place]),
     )
+
+
+def _again(config: str, rows: int, price: Decimal) -> Iterator[str]:
+    """What was rejected is a step: it is bought again, priced and approved as anything else."""
+    what = f"{counted(rows, 'row')} to buy again, {dollars(price)} USD"
+    yield f"{what}: a run of the deployment `buy-again`, or {text(f'callsheet run {config} --again')}."
 
 
 def _stopped(summary: Summary) -> Iterator[str]:

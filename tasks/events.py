@@ -6,6 +6,7 @@ Prefect sends them in the background, adds the flow run, its deployment and its 
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 from prefect.events import emit_event
@@ -14,7 +15,7 @@ from callsheet.ledger.approvals import Approval
 from callsheet.plain_text import printable
 from callsheet.pricing.quote import Quote
 from callsheet.records import Attempt, RejectedFile, State, dollars
-from callsheet.report.summary import Summary
+from callsheet.report.summary import ReviewResult, Summary
 from callsheet.watch import WATCHER, Change, LogWatcher
 
 _OF_JOBS = {State.IN_DOUBT: "callsheet.job.in_doubt", State.LOST: "callsheet.media.lost"}
@@ -98,6 +99,36 @@ def leaves(state: State) -> bool:
     """`Events.leaves` of this flow run; True where nobody has watched it."""
     watcher = WATCHER.get()
     return not isinstance(watcher, Events) or watcher.leaves(state)
+
+
+def asked(batch: str, question: Approval, within: float) -> None:
+    """`callsheet.batch.asked`: a run waits for a person, for at most `within` seconds."""
+    _of_batch(
+        "asked",
+        batch,
+        question=question.question.value,
+        jobs=question.jobs,
+        quoted=dollars(question.quoted),
+        within=round(within),
+    )
+
+
+def refused(batch: str, approval: Approval) -> None:
+    """`callsheet.batch.refused`: a person has said no."""
+    note = approval.note and _short(approval.note)
+    _of_batch("refused", batch, question=approval.question.value, decided_by=approval.decided_by, note=note)
+
+
+def reviewed(review: ReviewResult, again: int, price: Decimal) -> None:
+    """`callsheet.batch.reviewed`: every stored file is marked, and so many rows are to be bought again."""
+    _of_batch(
+        "reviewed",
+        review.batch,
+        kept=review.kept,
+        rejected=review.rejected,
+        to_buy_again=again,
+        price=dollars(price),
+    )
 
 
 def approved(batch: str, approval: Approval) -> None:

@@ -82,7 +82,7 @@ class UI:
         async with get_client() as client:
             await _remove_automations(client, self.run)
         answer = ApprovalForm.load_from_flow_run_input(found)
-        return replace(
+        answered = replace(
             asked,
             decision=Decision.APPROVED if answer.decision == "approve" else Decision.REFUSED,
             decided_at=found.created or datetime.now(UTC),
@@ -91,6 +91,9 @@ class UI:
             budget_limit=Decimal(answer.limit) if answer.limit else None,
             note=answer.note or None,
         )
+        if answered.decision is Decision.REFUSED:
+            events.refused(self.settings.batch, answered)
+        return answered
 
     async def ask(self, asked: Asked, question: Approval, within: float) -> None:
         """Suspends the run until a person has answered, and ends this process.
@@ -104,6 +107,7 @@ class UI:
                 await show_pilot(asked)
             await _cancel_after(within, self.run)
             form = ApprovalForm.with_initial_data(description=question_in_markdown(asked))
+            events.asked(self.settings.batch, question, within)
             await asuspend_flow_run(wait_for_input=form, key=question.id, timeout=round(within) + _GRACE)
 
     def approved(self, approval: Approval) -> None:

@@ -17,11 +17,11 @@ import typer
 
 from callsheet.errors import ConfigError
 
-PARTS = ("flows", "tasks", "configs", "prefect.yaml")
+PARTS = ("flows", "tasks", "configs", "automations", "prefect.yaml")
 
 
 def make_project(folder: Path) -> None:
-    """Writes `flows/`, `tasks/`, `configs/` and `prefect.yaml` into a folder; never over what is there.
+    """Writes the parts of a project (`PARTS`) into a folder; never over what is there.
 
     Raises:
         ConfigError: one of them is there already, or the folder cannot be written; nothing was written.
@@ -79,8 +79,8 @@ def up(
     try it with --backlot.
 
     Ctrl-C ends what it has started, and nothing else. Runs at work stop in order; the next run goes on from
-    there. Run the command again whenever you like: a schedule that you have switched in the UI stays as you
-    switched it.
+    there. Run the command again whenever you like: schedules, switches and parameters that you have set in
+    the UI stay, but for what has changed in prefect.yaml since.
     """
     if not (Path("prefect.yaml").exists() and Path("flows/up.py").exists()):
         raise ConfigError(

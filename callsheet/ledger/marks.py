@@ -22,6 +22,7 @@ from callsheet.records import six_decimals
 
 FILE = ["job_key", "attempt", "index"]
 """The columns that say which file it is."""
+_BOUGHT = ["row_id", "sample", "quoted"]
 
 _LATER = marks.alias("later")
 _IS_NEWEST = ~sa.exists().where(
@@ -202,6 +203,17 @@ def rejected_rows(connection: sa.Connection, batch: str) -> pl.Series:
     decided = files(connection, batch).join(said, on=FILE, how="left")
     rows = decided.group_by("row_id").agg(pl.col("decision").eq_missing(MediaDecision.REJECTED).all())
     return rows.filter("decision")["row_id"]
+
+
+def to_buy_again(connection: sa.Connection, batch: str) -> tuple[int, Decimal]:
+    """How many rows have rejected files alone, and what one more sample of each costs, as the last one, in
+    dollars. How many samples a row may have is not looked at: the quote says what is bought.
+    """
+    rows = rejected_rows(connection, batch)
+    newest = sa.and_(attempts.c.batch == batch, ~attempts.c.superseded)
+    bought = frames.read(connection, sa.select(*(attempts.c[name] for name in _BOUGHT)).where(newest))
+    last = bought.filter(pl.col("row_id").is_in(rows.implode())).sort("sample").unique("row_id", keep="last")
+    return rows.len(), six_decimals(Decimal(last["quoted"].sum() or 0))
 
 
 def counts(connection: sa.Connection, batch: str) -> Counts:

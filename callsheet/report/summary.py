@@ -128,7 +128,7 @@ class Summary(Reviewed):
     def estimated(self) -> str:
         """For how many jobs the cost is not the service's word; empty where it is for all."""
         jobs = counted(self.estimated_costs, "job")
-        what = f"the cost of {jobs} is not the service's word: computed, or as quoted (cost_source)"
+        what = f"the cost of {jobs} is not the service's word: computed, or as quoted"
         return what if self.estimated_costs else ""
 
     def line(self) -> str:
@@ -230,6 +230,8 @@ class Status(Reviewed):
 
     def next_steps(self, config: str) -> Iterator[str]:
         """What a person can do next, a sentence each; `config` as it is typed in a command."""
+        if (unsent := self.planned + self.submitting) and not self.other_runs:
+            yield f"callsheet run {config} goes on: {counted(unsent, 'job')} not bought yet."
         for state in (State.IN_DOUBT, State.LOST):
             if self[state.value]:
                 yield from mending(state, config=config)

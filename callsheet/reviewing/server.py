@@ -12,6 +12,7 @@ import socket
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
+from decimal import Decimal
 from typing import Annotated, Any, NamedTuple
 
 import polars as pl
@@ -34,8 +35,9 @@ from callsheet.ledger.doubts import login
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.marks import FileKey, Mark, MediaDecision
 from callsheet.ledger.policy import MAY_COST
+from callsheet.plain_text import counted
 from callsheet.pricing.plan import PLAN, Plan, last_plan, work_folder
-from callsheet.records import Totals
+from callsheet.records import Totals, dollars
 from callsheet.report.contact_sheet import page
 from callsheet.report.contact_sheet.links import FOLDER, ServedLinks, local_path
 from callsheet.report.contact_sheet.sheet import ContactSheet
@@ -48,11 +50,20 @@ from callsheet.storage.store import Store
 
 _INTERVAL = 3.0  # seconds between two looks of a page at the jobs
 _SHARE = 4  # making the page takes at most one part in so many of the time
+_LONGEST_NAME = 100  # characters
 _LARGEST = 1_000_000  # bytes of a request
 _KEEP = {"Cache-Control": "private, max-age=86400, immutable"}  # a thumbnail has the name of its content
 _NEVER_KEEP = {"Cache-Control": "no-store"}
 _FILE_ONLY = {"Content-Security-Policy": "default-src 'none'; sandbox"}
 """A stored file is shown, and nothing that it may contain is carried out."""
+
+
+WhenReviewed = Callable[[ReviewResult, int, Decimal], None]
+"""Called with a batch that is reviewed: how many rows are to be bought again, and their price in dollars."""
+
+
+def _nothing(*_: object) -> None:
+    """Nobody is told."""
 
 
 class _OneMark(BaseModel):
@@ -71,6 +82,8 @@ class _Marks(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     marks: Annotated[list[_OneMark], Field(min_length=1, max_length=1_000)]
+    by: Annotated[str, Field(max_length=_LONGEST_NAME)] | None = None
+    """Who says so, as that person has typed it; None where nobody has."""
 
 
 class _Pages:
@@ -183,8 +196,12 @@ async def serve(settings: BatchSettings, port: int, announce: Callable[[str], No
 
 
 @asynccontextmanager
-async def opened(settings: BatchSettings) -> AsyncIterator[tuple[ASGIApp, Ledger]]:
+async def opened(
+    settings: BatchSettings, reviewed: WhenReviewed = _nothing
+) -> AsyncIterator[tuple[ASGIApp, Ledger]]:
     """What is served of a batch, and its ledger; sidecars and manifest are brought up to date with marks.
+
+    `reviewed` is called when, by marks that the page has shown, no stored file is left to be marked.
 
     Raises:
         LedgerError: there is no ledger, or it cannot be read.
@@ -194,7 +211,9 @@ async def opened(settings: BatchSettings) -> AsyncIterator[tuple[ASGIApp, Ledger
         pages, tables = _Pages(ledger, settings), _Tables(settings, ledger)
         keeping = asyncio.create_task(tables.keep())
         try:
-            yield _app(ledger, settings, pages, tables.outdated), ledger
+            review = await read_review(ledger)
+            is_reviewed = not review.to_review
+            yield _app(ledger, settings, pages, tables.outdated, reviewed, is_reviewed=is_reviewed), ledger
         finally:
             keeping.cancel()
             await asyncio.wait([keeping])
@@ -240,11 +259,19 @@ def listening(
         yield guard.link, _Server(config), listener
 
 
-def _app(ledger: Ledger, settings: BatchSettings, pages: _Pages, marked: asyncio.Event) -> Starlette:
+def _app(
+    ledger: Ledger,
+    settings: BatchSettings,
+    pages: _Pages,
+    marked: asyncio.Event,
+    reviewed: WhenReviewed,
+    *,
+    is_reviewed: bool,
+) -> Starlette:
     """What is served; `marked` is set after a mark. `Guard` decides who may ask for it."""
     report = Store(settings.report.url, endpoint_url=settings.storage.endpoint_url)
     links = ServedLinks(settings)
-    by = login()
+    user = login()
 
     async def index(_: Request) -> Response:
         return await pages.file(page.INDEX)
@@ -273,6 +300,18 @@ def _app(ledger: Ledger, settings: BatchSettings, pages: _Pages, marked: asyncio
             raise HTTPException(404)
         return FileResponse(path, media_type=mime_type, headers=_FILE_ONLY)
 
+    async def news() -> str:
+        """Where no file is left to be marked: what is to be bought again, in words; and it is said once."""
+        nonlocal is_reviewed
+        review, was_reviewed = await read_review(ledger), is_reviewed
+        is_reviewed = not review.to_review
+        if not is_reviewed:
+            return ""  # to find the rejected rows takes a moment with many marks
+        rows, price = await ledger.read(marks.to_buy_again)
+        if not was_reviewed:
+            reviewed(review, rows, price)
+        return f"{counted(rows, 'row')}, {dollars(price)} USD: callsheet run CONFIG --again" if rows else ""
+
     async def newer(request: Request) -> Response:
         text = request.query_params.get("since", "0")
         if not text.isdecimal() or len(text) > 18:
@@ -280,23 +319,24 @@ def _app(ledger: Ledger, settings: BatchSettings, pages: _Pages, marked: asyncio
         since = int(text)
         found = await ledger.read(lambda connection, batch: marks.decisions(connection, batch, since))
         number = found["number"].max() if found.height else since
-        newest = {"number": number, "marks": found.drop("decided_at").to_dicts()}
+        again = await news() if found.height else ""
+        newest = {"number": number, "marks": found.drop("decided_at").to_dicts(), "again": again}
         return JSONResponse(newest, headers=_NEVER_KEEP)
 
     async def mark(request: Request) -> Response:
         try:
-            said = _Marks.model_validate_json(await _body(request)).marks
+            sent = _Marks.model_validate_json(await _body(request))
         except ValidationError as error:
             raise HTTPException(400, error.errors(include_url=False)[0]["msg"]) from None
         taken = [
             Mark(FileKey(one.job_key, one.attempt, one.index), one.decision, (one.note or "").strip() or None)
-            for one in said
+            for one in sent.marks
         ]
-        keys = {one.job_key for one in said}
+        keys = {one.job_key for one in sent.marks}
         stored = await ledger.read(lambda connection, batch: marks.stored(connection, batch, keys))
         if any(one.file not in stored for one in taken):
             raise HTTPException(404, "the batch has no such file")
-        await ledger.write(marks.mark, taken, by)
+        await ledger.write(marks.mark, taken, (sent.by or "").strip() or user)
         marked.set()
         return Response(status_code=204)
 

@@ -34,7 +34,7 @@ from callsheet.config.form import FOLDER
 from callsheet.config.load import load_without_service
 from callsheet.config.settings import BatchSettings
 from callsheet.errors import CallsheetError, ConfigError
-from callsheet.reviewing.server import listening, opened
+from callsheet.reviewing.server import WhenReviewed, listening, opened
 
 LINK = Path("out/sheets.link")
 """The link to the list in a project's folder: whoever has it can look and mark."""
@@ -86,8 +86,10 @@ def _path(config: Path, batch: str) -> str:
 
 
 @asynccontextmanager
-async def serving() -> AsyncIterator[str]:
+async def serving(reviewed: WhenReviewed) -> AsyncIterator[str]:
     """Serves the sheets of the project in this folder; yields the link to the list of them.
+
+    `reviewed` is called when all files of a batch are marked (`server.opened`).
 
     Where another `callsheet up` of the folder serves them, nothing is started: the link is the same.
 
@@ -102,7 +104,7 @@ async def serving() -> AsyncIterator[str]:
             yield known
             return
         async with AsyncExitStack() as sheets:
-            with _listening_as(known, _Sheets(sheets).app) as (link, server, listener):
+            with _listening_as(known, _Sheets(sheets, reviewed).app) as (link, server, listener):
                 file.seek(0)
                 file.truncate()
                 file.write(f"{link}\n")
@@ -144,8 +146,9 @@ def _listening_as(known: str, app: ASGIApp) -> Iterator[tuple[str, uvicorn.Serve
 class _Sheets:
     """The sheets that are open, until `stack` is closed; `app` is what is served."""
 
-    def __init__(self, stack: AsyncExitStack) -> None:
+    def __init__(self, stack: AsyncExitStack, reviewed: WhenReviewed) -> None:
         self._stack = stack
+        self._reviewed = reviewed
         self._open: dict[tuple[str, str], tuple[BatchSettings, ASGIApp]] = {}
         self._one = asyncio.Lock()
         self.app = Starlette(
@@ -165,7 +168,7 @@ class _Sheets:
         settings = await asyncio.to_thread(load_without_service, Path(config), values={"batch": batch})
         known = self._open.get((config, batch))
         if known is None or known[0] != settings:
-            app, _ = await self._stack.enter_async_context(opened(settings))
+            app, _ = await self._stack.enter_async_context(opened(settings, self._reviewed))
             self._open[config, batch] = settings, app
 
 

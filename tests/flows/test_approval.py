@@ -219,7 +219,10 @@ def test_doubts_are_settled_in_the_ui_row_by_row_as_the_sum_that_is_gone_propose
         {"id": "three", "prompt": "charged", "model": "sketch-1"},
     ]
     drop = {"endpoint": "images", "do": "drop"}
-    faults = [drop | {"prompt": "not charged"}, drop | {"prompt": "charged", "when": "after_charging"}]
+    faults = [
+        drop | {"prompt": "not charged", "when": "before_charging"},
+        drop | {"prompt": "charged", "when": "after_charging"},
+    ]
     made = project(rows, faults={"rules": faults})
     made.set(batch=made.folder.name)
     assert made.run().in_doubt == 3

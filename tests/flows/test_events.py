@@ -1,4 +1,4 @@
-"""Events of a batch on a real Prefect server, and the automations of docs/automations that act on them."""
+"""Events of a batch on a real Prefect server, and the files of `automations/` that act on them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.flows.test_stopping import make_quick
 from tests.servers.prefect import ROOT, PrefectServer
 from tests.waiting import wait_until
 
-AUTOMATIONS = Path(__file__).parents[2] / "docs" / "automations"
+AUTOMATIONS = Path(__file__).parents[2] / "automations"
 
 
 @contextmanager

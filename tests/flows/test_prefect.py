@@ -44,7 +44,9 @@ def test_what_buys_has_no_limit_and_what_buys_nothing_is_limited_to_one_run(crew
     deployed = {one["name"]: one for one in crew.ask("deployments")}
     limited = {name for name, one in deployed.items() if one["concurrency_options"]}
     assert limited == {"collector", "reconcile", "inbox"}
-    assert deployed.keys() - limited == {"by-hand", "nightly", "quote", "change", "resolve", "inbox-file"}
+    assert deployed.keys() - limited == {
+        *("by-hand", "nightly", "buy-again", "quote", "change", "resolve", "inbox-file")
+    }
     for name in limited:
         assert deployed[name]["concurrency_options"]["collision_strategy"] == "CANCEL_NEW"
         assert deployed[name]["global_concurrency_limit"]["limit"] == 1

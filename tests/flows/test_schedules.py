@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import re
+import signal
+import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -36,13 +40,43 @@ def scheduled(server: PrefectServer, deployment: str, **parameters: Any) -> Iter
         )
 
 
-def test_a_schedule_of_one_minute_buys_a_batch(crew: PrefectServer, project: Callable[..., Project]) -> None:
-    """Nobody starts a run: the server plans it, and the worker of `callsheet up` carries it out."""
-    made = project([{"id": f"s{n}", "prompt": f"image {n}", "model": "sketch-1"} for n in range(3)])
+def test_a_schedule_of_one_minute_buys_a_batch_and_goes_on_where_its_last_run_was_killed(
+    crew: PrefectServer, project: Callable[..., Project]
+) -> None:
+    """Nobody starts a run: the server plans it, and the worker of `callsheet up` carries it out.
+
+    Of a run that is killed the worker says what it has left; the next one buys the rest, and is red for the
+    doubt about what was on the wire.
+    """
+    rows = [{"id": f"s{n}", "prompt": f"image {n}", "model": "sketch-1"} for n in range(4)]
+    made = project(rows, image_seconds=3)
+    made.set(batch=made.folder.name, limits={"concurrency": 1})
     made.at_absolute_paths()
+    tag = f"batch:{made.folder.name}"
+
+    def ended(state: str) -> dict[str, Any]:
+        def found() -> list[dict[str, Any]]:
+            of_state = {"state": {"type": {"any_": [state]}}, "tags": {"all_": [tag]}}
+            return [run for run in crew.ask("flow_runs", flow_runs=of_state) if " stored, " in run["name"]]
+
+        wait_until(found, f"no run becomes {state}", 1)
+        return found()[0]
+
     with scheduled(crew, "generate-batch/nightly", config=str(made.config)):
-        wait_until(lambda: len(made.sold) == 3, "no schedule fires", 1)
-    assert made.charged > 0
+        wait_until(lambda: list(made.folder.glob("out/media/**/*.jpeg")), "no schedule fires", 0.2)
+        with sqlite3.connect(made.folder / "out/ledger.db") as ledger:
+            [(process,)] = ledger.execute("SELECT pid FROM runs")
+        os.kill(process, signal.SIGKILL)
+        killed = ended("CRASHED")
+        of_next = ended("FAILED")
+    assert re.fullmatch(rf"{made.folder.name}: killed, \d of 4 stored, 0.00\d+ USD", killed["name"])
+    wait_until(lambda: "Run the batch again" in str(crew.now(killed)["state"]["message"]), "no word", 0.3)
+    page = crew.artifacts(killed)[f"costs-{made.folder.name}".replace("_", "-")]
+    for words in ("the process of the run was killed", f"callsheet run {made.config}"):
+        assert words.replace("_", "\\_") in page
+    assert (of_next["state"]["name"], of_next["auto_scheduled"]) == ("InDoubt", True)
+    assert made.report()["stored"] == 3
+    assert len(made.sold) == 4, "nothing is bought twice"
 
 
 @pytest.mark.parametrize("zone", ["Europe/Berlin", "America/New_York"])

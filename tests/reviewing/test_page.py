@@ -14,6 +14,7 @@ import polars as pl
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
+import callsheet
 from tests.conftest import Project
 from tests.report.contact_sheets import card, with_sheet, written
 from tests.reviewing.served import Review, copied, marks, served
@@ -148,6 +149,23 @@ def test_a_batch_is_marked_by_keyboard_alone_and_the_ledger_agrees(
     assert review.process.wait() == 0
     for text in ("2 kept, 3 rejected", "To review  2"):
         assert text in review.log.read_text()
+
+
+def test_the_page_asks_once_who_marks_and_the_ledger_has_that_name(page: Page, batch: Path) -> None:
+    """Also on the page of the next review, which has another port."""
+    for row_id in ("mug", "lamp"):
+        with served(batch) as review:
+            visit(page, review.link)
+            name = page.get_by_role("textbox", name="Your name")
+            if row_id == "mug":
+                name.fill("Ada Ł.")
+                name.press("Tab")
+            expect(name).to_have_value("Ada Ł.")
+            card_of(page, row_id).focus()
+            press(page, "k")
+            wait_until(lambda row_id=row_id: f"{row_id}/1" in review.marks(), "it is not marked")
+    table = aside(lambda: callsheet.reviews(batch / "batch.yaml", as_arrow=True))
+    assert {row["decided_by"] for row in table.to_pylist() if row["decision"]} == {"Ada Ł."}
 
 
 def test_filters_and_an_open_image_are_in_the_address(page: Page, review: Review) -> None:
@@ -385,7 +403,7 @@ def test_only_the_page_itself_can_mark_and_nothing_can_buy(review: Review) -> No
         foreign += [{"Origin": f"http://127.0.0.1:{int(port) + 1}"}, {"Origin": f"https://127.0.0.1:{port}"}]
         for headers in foreign:
             assert client.post("/marks", json=said, headers=headers).status_code == 403, headers
-        wrong = [b"", b"[]", json.dumps(said | {"by": "me"}).encode(), b'{"marks":[]}', b"x" * 2_000_000]
+        wrong = [b"", b"[]", json.dumps(said | {"price": "0"}).encode(), b'{"marks":[]}', b"x" * 2_000_000]
         for body in wrong:
             headers = origin | {"Content-Type": "application/json"}
             assert client.post("/marks", content=body, headers=headers).status_code in (400, 413), body[:20]

@@ -8,8 +8,10 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from decimal import Decimal
 from pathlib import Path
 from queue import SimpleQueue
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
@@ -27,13 +29,13 @@ CONFIG = "configs/batch.yaml"
 
 
 @contextmanager
-def sheets() -> Iterator[str]:
+def sheets(reviewed: Callable[..., object] = lambda *_: None) -> Iterator[str]:
     """Serves the sheets of the project in the working directory, in a thread; yields the link."""
     said: SimpleQueue[str] = SimpleQueue()
     loop, over = asyncio.new_event_loop(), asyncio.Event()
 
     async def serve() -> None:
-        async with serving() as link:
+        async with serving(reviewed) as link:
             said.put(link)
             await over.wait()
 
@@ -62,10 +64,14 @@ def made(project: Callable[..., Project], monkeypatch: pytest.MonkeyPatch) -> Pr
 def test_who_follows_a_runs_link_sees_and_marks_what_it_bought(
     browser: Browser, made: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also in a browser that has seen nothing of it before, from a page of another site."""
+    """Also in a browser that has seen nothing of it before, from a page of another site.
+
+    And the end of the review is told, once, with what is to be bought again.
+    """
     made.run()
+    told: list[tuple[Any, ...]] = []
     settings = load_without_service(Path(CONFIG))
-    with sheets() as link, browser.page() as page:
+    with sheets(lambda *said: told.append(said)) as link, browser.page() as page:
         monkeypatch.setenv(ENVIRONMENT, link)
         mine = link_to(settings, CONFIG)
         page.set_content(f'<a href="{mine}">from an artifact</a>')
@@ -82,6 +88,12 @@ def test_who_follows_a_runs_link_sees_and_marks_what_it_bought(
         page.keyboard.press("x")
         said = {"mug/1": ("kept", None), "lamp/1": ("rejected", None)}
         wait_until(lambda: marks(made.folder) == said, "the ledger has other marks")
+        page.keyboard.press("Escape")
+        expect(page.locator(".figure").filter(has_text="To buy again")).to_contain_text(
+            "1 row, 0.0015 USD: callsheet run CONFIG --again"
+        )
+        [(review, rows, price)] = told
+        assert (review.kept, review.rejected, rows, price) == (1, 1, 1, Decimal("0.0015"))
         page.goto(link)
         expect(page.locator("li").nth(1)).to_contain_text("configs/broken.yaml, line 2")
         page.get_by_role("link", name="test").click()

@@ -99,6 +99,10 @@ class PrefectServer:
         [run] = self.ask("flow_runs", flow_runs={"tags": {"all_": [tag]}})
         return run
 
+    def now(self, run: dict[str, Any]) -> dict[str, Any]:
+        """A flow run as it is now."""
+        return dict(http.get(f"{self.api}/flow_runs/{run['id']}").raise_for_status().json())
+
     def ended(self, tag: str, *states: str) -> dict[str, Any]:
         """Waits until the run with this tag is in one of these types of state, by default a final one.
 

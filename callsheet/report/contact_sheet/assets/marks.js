@@ -6,6 +6,7 @@ const marks = (() => {
   const POLL = 2; // seconds
   const REFUSED = "This page may not mark any more: open the link that callsheet review has printed.";
   const GONE = "The server is gone: start callsheet review again, and open its new link.";
+  const WHO = "callsheet-name"; // of the person who marks in this browser
   const said = new Map(); // file -> {decision, note, decided_by}, where it is newer than the script with the job
   const waiting = new Map(); // file -> the same: not taken by the server yet
   const done = []; // of this page, for `undo`: each a list of what files had before
@@ -13,6 +14,7 @@ const marks = (() => {
   let number = 0; // of the newest mark that the server has told
   let sending = false;
   let requests = 0; // that have sent marks
+  let rejectedRows = ""; // what is to be bought again, by the server
   let lost = ""; // which marks were not taken, until the server answers again
   let changed = () => {};
   let told = () => {};
@@ -65,7 +67,7 @@ const marks = (() => {
       });
       requests += 1;
       const wrong = await ask(served(), {
-        method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ marks: list }),
+        method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ marks: list, by: who() }),
       }).then(() => "", (error) => error.message);
       const refused = [];
       for (const [key, mark] of sent) {
@@ -111,6 +113,7 @@ const marks = (() => {
         said.set(key, { decision, note, decided_by });
         if (files.has(key) && !waiting.has(key)) put(files.get(key)[1], said.get(key));
       }
+      if (news.marks.length) rejectedRows = news.again;
       lost = "";
       told("");
       if (news.marks.length) changed();
@@ -214,10 +217,27 @@ const marks = (() => {
     setTimeout(() => URL.revokeObjectURL(link.href), 1000);
   }
 
+  // Who marks, as that person has typed it once; null where nobody has.
+  function who() {
+    return document.getElementById("who").value.trim() || null;
+  }
+
+  // A cookie, because to browsers all ports of a machine share theirs: each review has another port.
+  function askForName() {
+    const box = document.getElementById("who");
+    const known = document.cookie.split("; ").find((each) => each.startsWith(`${WHO}=`));
+    box.value = decodeURIComponent(known?.slice(WHO.length + 1) ?? "");
+    document.getElementById("naming").hidden = false;
+    box.addEventListener("change", () => {
+      document.cookie = `${WHO}=${encodeURIComponent(box.value.trim())}; max-age=31536000; samesite=strict`;
+    });
+  }
+
   // `tell` is called with what is wrong, or with nothing when all is well.
   async function start(redraw, tell) {
     [changed, told] = [redraw, tell];
     if (served()) {
+      askForName();
       again();
       document.addEventListener("visibilitychange", () => document.hidden || poll());
       return poll();
@@ -242,6 +262,9 @@ const marks = (() => {
   return {
     start, know, poll, set, undo, of, reviewed, costPerKept, save,
     isUnmarked: (job) => job.files.some((file) => !file.decision),
+    get toBuyAgain() {
+      return rejectedRows;
+    },
     get mine() {
       return served() ? 0 : said.size;
     },

@@ -38,6 +38,7 @@
       list.push(["Reviewed", `${number(kept)} kept · ${number(rejected)} rejected · ${number(left)} to review`]);
     }
     if (kept) list.push(["Cost per kept", `${marks.costPerKept()} USD`]);
+    if (marks.toBuyAgain) list.push(["To buy again", marks.toBuyAgain]);
     list.push(["Written", moment(written)]);
     at("figures").replaceChildren(...list.map(([name, value]) => {
       const figure = element("div", "figure");
