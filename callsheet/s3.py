@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 THREADS = 16
 """As many threads may use a client at once without waiting for a connection."""
 
-_CREDENTIALS = "Check the AWS credentials (profile, environment) and their rights to read, write and delete."
+_CREDENTIALS = (
+    "Check the AWS credentials (profile, environment) and their rights to read and write. "
+    "What a bucket demands of each PUT, such as an encryption or an ACL, is set in storage.put."
+)
 _HINTS = {
     "NoSuchBucket": "Create the bucket, or correct the URL or storage.endpoint_url.",
     "AccessDenied": _CREDENTIALS,
@@ -63,6 +66,7 @@ def _client(endpoint_url: str | None, checksums: bool, _variables: object) -> S3
         retries={"mode": "standard", "total_max_attempts": 5},
         connect_timeout=10,
         max_pool_connections=THREADS,
+        signature_version="s3v4",  # of links too: buckets with keys of their own take no older one
         s3={"addressing_style": "path"} if endpoint_url else None,  # its buckets seldom have host names
         request_checksum_calculation=None if checksums else "when_required",  # None: as the settings say
     )
@@ -97,6 +101,11 @@ def signed(url: str, endpoint_url: str | None, seconds: float) -> str:
         Params={"Bucket": bucket, "Key": key, "ResponseCacheControl": "no-cache"},
         ExpiresIn=int(seconds),
     )
+
+
+def by_temporary_credentials(address: str) -> bool:
+    """Whether a signed address has a session's token in it: when the session ends, it works no more."""
+    return "&X-Amz-Security-Token=" in address
 
 
 @contextmanager

@@ -213,7 +213,7 @@ def listening(
 
 def _app(ledger: Ledger, settings: BatchSettings, pages: _Pages) -> Starlette:
     """What is served. `Guard` decides who may ask for it."""
-    report = Store(settings.report.url, endpoint_url=settings.storage.endpoint_url)
+    report = Store(settings.report.url, endpoint_url=settings.storage.endpoint_url, put=settings.storage.put)
     links = ServedLinks(settings)
     by = login()
 
