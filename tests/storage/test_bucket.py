@@ -133,11 +133,16 @@ def test_runs_that_probe_at_once_are_not_in_each_other_s_way(
 
 
 def test_links_are_signed_by_version_4(signed_in: servers.Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And one that ends with the session of temporary credentials is told from others."""
+    """For the bucket's own region. One that ends with a session of temporary credentials is told apart."""
     url = f"s3://{signed_in.bucket}/a b.png"
     address = signed(url, None, 60)
     assert "X-Amz-Algorithm=AWS4-HMAC-SHA256" in address
     assert not by_temporary_credentials(address)
+    for status in (200, 403):  # of who may look at the bucket, and who may not
+        with serve(reply(status, b"", {"x-amz-bucket-region": "eu-west-1"})) as server:
+            assert "%2Feu-west-1%2Fs3%2F" in signed(url, server.url, 60)
+            assert "%2Feu-west-1%2Fs3%2F" in signed(url, server.url, 60)
+            assert len(server.requests) == 1, "the bucket's place is asked for once"
     monkeypatch.setenv("AWS_SESSION_TOKEN", "token")
     assert by_temporary_credentials(signed(url, signed_in.endpoint_url, 60))
 
