@@ -25,6 +25,9 @@ _NO_RIGHTS = {errno.EACCES, errno.EPERM, errno.EROFS}
 NO_HARD_LINKS = frozenset({errno.EPERM, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK})
 """What `os.link` fails with where a file system cannot give a file a second name."""
 
+PRIVATE = 0o600
+"""The rights of a file that only this user can read and write."""
+
 CONFLICT = "Move it away, or choose another storage.url or storage.key; then run the same command again."
 """What to do where something else has a file's name in storage."""
 
@@ -42,17 +45,19 @@ class PartialFile:
         partial: its name until it is complete, in the same folder. An older file of that name, which a killed
             process has left, is removed. None: a new name each time, for files that two processes may write
             at once.
+        rights: who may read and write it, as in `chmod`; the process's umask takes some away.
 
     Raises:
         OSError: it cannot be written.
     """
 
-    def __init__(self, path: Path, partial: Path | None = None) -> None:
+    def __init__(self, path: Path, partial: Path | None = None, *, rights: int = 0o666) -> None:
         self._path = path
-        self._partial: Path | None = partial or path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+        self.partial = partial or path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+        self._is_committed = False
         make_folder(path.parent)
-        self._partial.unlink(missing_ok=True)
-        self.file = self._partial.open("xb")
+        self.partial.unlink(missing_ok=True)
+        self.file = os.fdopen(make_file(self.partial, rights), "wb")
 
     def __enter__(self) -> Self:
         return self
@@ -68,22 +73,21 @@ class PartialFile:
             FileExistsError: without `overwrite`, something has that name already.
             OSError: the disk fails.
         """
-        assert self._partial is not None  # noqa: S101 - a file is committed once
         path = path or self._path
         self.file.flush()
         os.fsync(self.file.fileno())
         if overwrite:
-            self._partial.replace(path)
-            self._partial = None
+            self.partial.replace(path)
+            self._is_committed = True
             return
         try:
-            os.link(self._partial, path)
+            os.link(self.partial, path)
         except OSError as error:
             if error.errno not in NO_HARD_LINKS:
                 raise
             # A file system without hard links: take the name with an empty file, then replace that.
             path.touch(exist_ok=False)
-            self._partial.replace(path)
+            self.partial.replace(path)
         if not os.path.samestat(os.fstat(self.file.fileno()), path.stat()):
             raise FileExistsError(errno.EEXIST, "another process writes it", str(path))
 
@@ -91,8 +95,8 @@ class PartialFile:
         """Removes the file, unless it is committed."""
         with suppress(OSError):  # a full disk: what was written last is not needed any more
             self.file.close()
-        if self._partial:
-            self._partial.unlink(missing_ok=True)
+        if not self._is_committed:
+            self.partial.unlink(missing_ok=True)
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -171,6 +175,38 @@ def open_regular(path: Path) -> BufferedReader:
         os.close(descriptor)
         raise OSError(errno.EINVAL, "it is not a regular file", str(path))
     return os.fdopen(descriptor, "rb")
+
+
+def make_file(path: Path, rights: int) -> int:
+    """Makes a file and opens it for writing; returns the descriptor.
+
+    Raises:
+        FileExistsError: something has its name, a link to nothing too: it is left as it is.
+        OSError: it cannot be made.
+    """
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, rights)
+
+
+def open_private(path: Path, flags: int) -> int:
+    """Opens a file of a name that everybody knows, for writing too, or makes it; returns the descriptor.
+
+    What is written must not get into another file, so it is no link, and has no other name. A new one can
+    only be read by this user. `flags` are those of `os.open`.
+
+    Raises:
+        OSError: it cannot be opened or made, or is no such file: nothing was changed.
+    """
+    other = OSError(errno.EINVAL, "it is a link, or no regular file", str(path))
+    safe = os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        descriptor = os.open(path, flags | safe, PRIVATE)
+    except OSError as error:
+        raise (other if error.errno in (errno.ELOOP, errno.ENXIO) else error) from None
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
+        os.close(descriptor)
+        raise other
+    return descriptor
 
 
 @contextmanager

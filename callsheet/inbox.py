@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 from callsheet import s3
 from callsheet.batches.formats import is_batch_file
@@ -82,8 +84,10 @@ def batch_name(prefix: str, file: str) -> str:
     return name if name == allowed else f"{allowed[:91]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
 
 
-def move_to_done(file: WaitingFile, endpoint_url: str | None = None) -> str | None:
-    """Moves a file into `done/` of its inbox, the time before its name.
+def move_to_done(
+    file: WaitingFile, endpoint_url: str | None = None, put: Mapping[Any, str] = MappingProxyType({})
+) -> str | None:
+    """Moves a file into `done/` of its inbox, the time before its name. `put` is `storage.put`.
 
     Returns:
         Where it is now; None where it was written anew meanwhile, and so stays.
@@ -98,23 +102,32 @@ def move_to_done(file: WaitingFile, endpoint_url: str | None = None) -> str | No
     to = f"{folder}{DONE}/{datetime.now(UTC):%Y-%m-%dT%H-%M-%S}-{file.name}"
     if file.url.startswith("s3://"):
         with s3.errors_as(StorageError, file.url):
-            return to if _moved(s3.client(endpoint_url), file, to) else None
+            return to if _moved(s3.client(endpoint_url), file, to, put) else None
     with disk_errors(Path(to), "inbox", "written"):
         Path(to).parent.mkdir(exist_ok=True)
         Path(file.url).rename(to)
     return to
 
 
-def _moved(client: S3Client, file: WaitingFile, to: str) -> bool:
+def _moved(client: S3Client, file: WaitingFile, to: str, put: Mapping[Any, str]) -> bool:
     """Copies a version of an object, and deletes that version; False where there is another one by now.
 
     A version that is written between copying and deleting stays, and waits as a file of its own. Only on a
     server that does not know `If-Match` for a DELETE, what is written in that very moment is deleted.
     """
     (bucket, key), (_, new_key) = _bucket_and_key(file.url), _bucket_and_key(to)
+    # Without the directive, S3 copies the tags and leaves those of `put` out.
+    tagging: dict[str, Any] = {"TaggingDirective": "REPLACE"} if "Tagging" in put else {}
     source: CopySourceTypeDef = {"Bucket": bucket, "Key": key}
     try:
-        client.copy_object(Bucket=bucket, Key=new_key, CopySource=source, CopySourceIfMatch=file.version)
+        client.copy_object(
+            Bucket=bucket,
+            Key=new_key,
+            CopySource=source,
+            CopySourceIfMatch=file.version,
+            **tagging,
+            **dict[str, Any](put),
+        )
     except client.exceptions.ClientError as error:
         if s3.status_of(error) != 412:
             raise

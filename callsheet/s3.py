@@ -10,7 +10,7 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from callsheet.errors import InputError, StorageError
 
@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 THREADS = 16
 """As many threads may use a client at once without waiting for a connection."""
 
-_CREDENTIALS = "Check the AWS credentials (profile, environment) and their rights to read, write and delete."
+_CREDENTIALS = (
+    "Check the AWS credentials (profile, environment) and their rights to read and write. "
+    "What a bucket demands of each PUT, such as an encryption or an ACL, is set in storage.put."
+)
 _HINTS = {
     "NoSuchBucket": "Create the bucket, or correct the URL or storage.endpoint_url.",
     "AccessDenied": _CREDENTIALS,
@@ -39,7 +42,7 @@ _making = threading.Lock()
 """Threads may share a client, but not make two of one session at once."""
 
 
-def client(endpoint_url: str | None, *, checksums: bool = True) -> S3Client:
+def client(endpoint_url: str | None, *, checksums: bool = True, region: str | None = None) -> S3Client:
     """A client that threads may share. Call it inside `errors_as`.
 
     Making one takes 0.1 s, so there is one for as long as the AWS variables of the environment stay the same,
@@ -48,14 +51,18 @@ def client(endpoint_url: str | None, *, checksums: bool = True) -> S3Client:
     Args:
         endpoint_url: the address of an S3 server other than Amazon's.
         checksums: whether it may send checksums that nobody asked for; False for a server that refuses them.
+        region: where the bucket is, in place of what the AWS settings say.
     """
-    variables = tuple((name, value) for name, value in os.environ.items() if name.startswith("AWS_"))
     with _making:
-        return _client(endpoint_url, checksums, variables)
+        return _client(endpoint_url, checksums, region, _variables())
+
+
+def _variables() -> tuple[tuple[str, str], ...]:
+    return tuple((name, value) for name, value in os.environ.items() if name.startswith("AWS_"))
 
 
 @functools.lru_cache(maxsize=8)
-def _client(endpoint_url: str | None, checksums: bool, _variables: object) -> S3Client:
+def _client(endpoint_url: str | None, checksums: bool, region: str | None, _variables: object) -> S3Client:
     import boto3  # 0.3 s that a run without S3 need not spend
     from botocore.config import Config
 
@@ -63,10 +70,11 @@ def _client(endpoint_url: str | None, checksums: bool, _variables: object) -> S3
         retries={"mode": "standard", "total_max_attempts": 5},
         connect_timeout=10,
         max_pool_connections=THREADS,
+        signature_version="s3v4",  # of links too: buckets with keys of their own take no older one
         s3={"addressing_style": "path"} if endpoint_url else None,  # its buckets seldom have host names
         request_checksum_calculation=None if checksums else "when_required",  # None: as the settings say
     )
-    return boto3.session.Session().client("s3", endpoint_url=endpoint_url, config=config)
+    return boto3.session.Session().client("s3", region, endpoint_url=endpoint_url, config=config)
 
 
 def sends_checksums(client: S3Client) -> bool:
@@ -92,11 +100,35 @@ def signed(url: str, endpoint_url: str | None, seconds: float) -> str:
     inside `errors_as`.
     """
     bucket, _, key = url.removeprefix("s3://").partition("/")
-    return client(endpoint_url).generate_presigned_url(
+    region = _region_of(bucket, endpoint_url, _variables())
+    return client(endpoint_url, region=region).generate_presigned_url(
         "get_object",
         Params={"Bucket": bucket, "Key": key, "ResponseCacheControl": "no-cache"},
         ExpiresIn=int(seconds),
     )
+
+
+@functools.lru_cache(maxsize=64)
+def _region_of(bucket: str, endpoint_url: str | None, _variables: object) -> str | None:
+    """Where a bucket is; None where the server does not say. A link signed for elsewhere does not work.
+
+    Other requests go to the right place by themselves.
+    """
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    try:
+        answer: Any = client(endpoint_url).head_bucket(Bucket=bucket)
+    except ClientError as error:  # who may not look at the bucket is told where it is all the same
+        answer = error.response
+    except BotoCoreError:  # signing says what is wrong
+        return None
+    region: str | None = answer["ResponseMetadata"]["HTTPHeaders"].get("x-amz-bucket-region")
+    return region
+
+
+def by_temporary_credentials(address: str) -> bool:
+    """Whether a signed address has a session's token in it: when the session ends, it works no more."""
+    return "&X-Amz-Security-Token=" in address
 
 
 @contextmanager

@@ -78,6 +78,6 @@ async def buy_file(config: ConfigFile, file: Text, overrides: Overrides = ()) ->
     summary = await batch.generate(settings, approved=False, steps=STEPS)
     await ask_to_go_on(settings, ALL, summary)
     if summary.outcome != "stopped" and not summary.pending and not summary.in_doubt:
-        place = inboxes.move_to_done(waiting, settings.storage.endpoint_url)
+        place = inboxes.move_to_done(waiting, settings.storage.endpoint_url, settings.storage.put)
         WATCHER.get().note(f"moved to {place}" if place else f"{file} was written anew, and stays")
     return final_state(summary)

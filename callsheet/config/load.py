@@ -197,7 +197,11 @@ def _explain(error: Any, file: str, places: Mapping[KeyPath, str]) -> str:
     if error["type"] == "missing":
         return f"{where}: the key {dotted(location)} is missing"
     if error["type"] == "extra_forbidden" or "[key]" in error["loc"]:
-        valid = COLUMNS if "[key]" in error["loc"] else tuple(_type_of(location[:-1]).model_fields)
+        section = _type_of(location[:-1])
+        if "[key]" in error["loc"]:
+            valid = get_args(get_args(section)[0]) or COLUMNS
+        else:
+            valid = tuple(section.model_fields)
         similar = difflib.get_close_matches(str(location[-1]), valid, n=1)
         guess = f"did you mean {similar[0]}?" if similar else f"expected one of {', '.join(valid)}"
         return f"{where}: unknown key {dotted(location)}; {guess}"

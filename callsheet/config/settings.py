@@ -47,6 +47,20 @@ from callsheet.config.checks import (
 )
 from callsheet.config.yaml_lines import KeyPath
 
+PutArgument = Literal[
+    "ACL",
+    "ExpectedBucketOwner",
+    "GrantFullControl",
+    "GrantRead",
+    "GrantReadACP",
+    "GrantWriteACP",
+    "SSEKMSEncryptionContext",
+    "SSEKMSKeyId",
+    "ServerSideEncryption",
+    "StorageClass",
+    "Tagging",
+]
+
 FileColumn = Literal[
     "id",
     "model",
@@ -266,6 +280,10 @@ class Storage(Section):
     endpoint_url: HttpAddress | None = None
     """The address of an S3 server other than Amazon's, for every `s3://` URL of the config."""
 
+    put: dict[PutArgument, Text] = {}
+    """What every PUT of an object to S3 says besides, for a bucket that demands it: arguments of S3's
+    `PutObject`, for example `{ServerSideEncryption: aws:kms, ACL: bucket-owner-full-control}`."""
+
     sidecar: bool = False
     """Whether to write a JSON file beside each file that is stored from now on, with `.json` after its name:
     the row, prompt, model, request, cost and sha256."""
@@ -305,8 +323,9 @@ class Report(Section):
 
     links_valid_for: Annotated[Seconds, Field(gt=0, le=604_800)] | None = None
     """Seconds, up to 604,800 (a week), for which the contact sheet's links to files on S3 work. They are
-    signed with this machine's AWS credentials: whoever has the page can open them. Null: no links are signed,
-    and the page shows the addresses of files on S3 as text."""
+    signed with this machine's AWS credentials: whoever has the page can open them. Those of temporary
+    credentials (a role, a session) stop working when these expire, and the run says so. Null: no links are
+    signed, and the page shows the addresses of files on S3 as text."""
 
 
 class Review(Section):

@@ -91,7 +91,7 @@ async def export(
     jobs = jobs_of(plan) if plan else None
     async with await Ledger.open(settings.ledger.url, settings.batch, looks=True) as ledger:
         try:
-            store = Store(to, endpoint_url=endpoint_url)
+            store = Store(to, endpoint_url=endpoint_url, put=settings.storage.put)
             present = await _mark(store, to, batch=settings.batch, kind=kind, ledger_id=ledger.id)
             files = await ledger.read(
                 lambda connection, batch: _stored(connection, batch, jobs, kind, kept=kept)

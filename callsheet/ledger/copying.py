@@ -5,8 +5,9 @@ For backups, and to move between SQLite and PostgreSQL. The original is read at 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from callsheet.errors import LedgerError
-from callsheet.files import disk_errors
+from callsheet.files import PRIVATE, PartialFile, disk_errors, sync_folder
 from callsheet.ledger import leases
 from callsheet.ledger.databases import check_exists, explained, mark_as_moved, open_engine
 from callsheet.ledger.tables import about, metadata
@@ -31,16 +32,19 @@ def back_up(url: str, to: Path) -> dict[str, int]:
         LedgerError: as `copy`; or the file exists.
         StorageError: it cannot be looked for.
     """
-    partial = to.with_name(f".{to.name}.partial")
-    with disk_errors(to, "--to"):
-        if to.exists():
-            raise LedgerError(f"{to} exists already; nothing was written", hint="Name a new file.")
-        _remove(partial)
-    try:
-        counts = copy(url, sa.URL.create("sqlite", database=str(partial)))
-        partial.rename(to)
-    finally:
-        _remove(partial)
+    taken = LedgerError(f"{to} exists already; nothing was written", hint="Name a new file.")
+    check_exists(url)
+    with disk_errors(to, "--to"), ExitStack() as stack:
+        if os.path.lexists(to):
+            raise taken
+        file = stack.enter_context(PartialFile(to, rights=PRIVATE))
+        stack.callback(_remove_beside, file.partial)
+        counts = copy(url, sa.URL.create("sqlite", database=str(file.partial)))
+        try:
+            file.commit(overwrite=False)
+        except FileExistsError:
+            raise taken from None
+        sync_folder(to.parent)
     return counts
 
 
@@ -98,8 +102,8 @@ def _opened(url: str, to: str | sa.URL) -> Iterator[tuple[sa.Engine, sa.Engine]]
         other.dispose()
 
 
-def _remove(database: Path) -> None:
-    for end in ("", "-wal", "-shm"):
+def _remove_beside(database: Path) -> None:
+    for end in ("-wal", "-shm"):
         database.with_name(database.name + end).unlink(missing_ok=True)
 
 

@@ -19,7 +19,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from callsheet.errors import LedgerError, LedgerUnavailable
-from callsheet.files import make_folder
+from callsheet.files import PRIVATE, make_file, make_folder
 from callsheet.ledger.tables import SCHEMA_VERSION, about, marks, metadata, moved_to
 
 BUSY = 30.0
@@ -234,8 +234,8 @@ def _create(connection: sa.Connection) -> int:
 
 def _sqlite(address: sa.URL, busy: float) -> sa.Engine:
     path = _sqlite_path(address)
-    make_folder(path.parent)  # SQLite itself makes the files in it durable
-    if path.exists():
+    _make_files(path)
+    if path.stat().st_size:
         read_only = partial(sqlite3.connect, f"{path.as_uri()}?mode=ro", uri=True, timeout=busy)
         with sa.create_engine("sqlite://", creator=read_only, poolclass=sa.NullPool).connect() as connection:
             _check(connection, str(path), shared=False)
@@ -331,6 +331,32 @@ def _empty() -> sa.Engine:
     with engine.begin() as connection:
         _create(connection)
     return engine
+
+
+def _make_files(path: Path) -> None:
+    """Makes a new SQLite ledger, which only this user can read, and looks at what stands beside an old one.
+
+    There are addresses in it at which anybody can download. SQLite gives the files beside it the same rights,
+    and would write through a link.
+
+    Raises:
+        LedgerError: it is a link to nothing, or a file beside it is a link, or no file.
+        OSError: it cannot be made.
+    """
+    make_folder(path.parent)  # SQLite itself makes the files in it durable
+    file = path.resolve()  # of a link to a ledger SQLite has the others where the ledger is
+    beside = (file.with_name(f"{file.name}-{end}") for end in ("wal", "shm", "journal"))
+    wrong = [each for each in beside if os.path.lexists(each) and (each.is_symlink() or not each.is_file())]
+    if not path.exists():
+        try:
+            os.close(make_file(path, PRIVATE))
+        except FileExistsError:  # a link to nothing, unless another process has just made it
+            wrong += [] if path.exists() else [path]
+    if wrong:
+        raise LedgerError(
+            f"{wrong[0]} is a link, or no file; nothing was written",
+            hint="Move it away: the ledger would be written to another place.",
+        )
 
 
 def _begin_writing(connection: sa.Connection, busy: float) -> None:

@@ -23,7 +23,7 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from callsheet.errors import LedgerError
-from callsheet.files import make_folder, sync_folder
+from callsheet.files import make_folder, open_private, open_regular, sync_folder
 from callsheet.records import Attempt, Media, Usage
 
 logger = logging.getLogger("callsheet")
@@ -137,7 +137,7 @@ class Journal:
         """The file, locked until the run is over: nobody else removes it, or takes the run for dead."""
         while self._handle is None or not _is_still(self._path, self._handle):
             self._close()
-            self._handle = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+            self._handle = open_private(self._path, os.O_WRONLY | os.O_APPEND)
             fcntl.flock(self._handle, fcntl.LOCK_EX)
         return self._handle
 
@@ -167,7 +167,7 @@ def remove(left: Left) -> None:
 
     A file that cannot be removed does no harm: the next run reads it again, and finds that all is known.
     """
-    with suppress(OSError), left.path.open("rb") as file:
+    with suppress(OSError), open_regular(left.path) as file:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if os.fstat(file.fileno()).st_size == left.bytes:
             left.path.unlink()
@@ -178,7 +178,7 @@ def _line_of(answer: PaidAnswer) -> str:
 
 
 def _read(path: Path) -> Left:
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         in_use = False
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

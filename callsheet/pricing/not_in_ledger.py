@@ -162,7 +162,7 @@ async def _of_report(ledger: Ledger, url: str, content: bytes | None) -> str:
 
 
 def _store(settings: BatchSettings, url: str) -> Store:
-    return Store(url, endpoint_url=settings.storage.endpoint_url)
+    return Store(url, endpoint_url=settings.storage.endpoint_url, put=settings.storage.put)
 
 
 def _claim_of(ledger: Ledger) -> tuple[str, bytes]:

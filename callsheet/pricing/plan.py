@@ -26,7 +26,7 @@ from callsheet.batches.read import Batch
 from callsheet.cells import rejects
 from callsheet.config.settings import BatchSettings, Settings
 from callsheet.errors import StorageError
-from callsheet.files import PartialFile
+from callsheet.files import PartialFile, open_regular
 from callsheet.ledger import marks, queries
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.policy import policy_of
@@ -195,7 +195,8 @@ def make_plan(
 def open_plan(path: Path) -> Plan | None:
     """Reads `plan.parquet` back; None where there is none that can be read."""
     with suppress(KeyError, ValueError, OSError, pl.exceptions.PolarsError):
-        content = path.read_bytes()  # once: another run may replace the file
+        with open_regular(path) as file:
+            content = file.read()  # once: another run may replace the file
         metadata = pl.read_parquet_metadata(content)
         about = json.loads(metadata["callsheet.plan"])
         models = [Model.model_validate(model) for model in json.loads(metadata["callsheet.catalogue"])]

@@ -80,7 +80,7 @@ async def update_sidecars(settings: BatchSettings, ledger: Ledger) -> None:
     """
     if not settings.storage.sidecar:
         return
-    store = Store(settings.storage.url, endpoint_url=settings.storage.endpoint_url)
+    store = Store(settings.storage.url, endpoint_url=settings.storage.endpoint_url, put=settings.storage.put)
     said = await ledger.read(_said)
 
     async def update(row: dict[str, Any]) -> None:

@@ -269,7 +269,7 @@ def _app(
     is_reviewed: bool,
 ) -> Starlette:
     """What is served; `marked` is set after a mark. `Guard` decides who may ask for it."""
-    report = Store(settings.report.url, endpoint_url=settings.storage.endpoint_url)
+    report = Store(settings.report.url, endpoint_url=settings.storage.endpoint_url, put=settings.storage.put)
     links = ServedLinks(settings)
     user = login()
 

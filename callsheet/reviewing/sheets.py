@@ -34,6 +34,7 @@ from callsheet.config.form import FOLDER
 from callsheet.config.load import load_without_service
 from callsheet.config.settings import BatchSettings
 from callsheet.errors import CallsheetError, ConfigError
+from callsheet.files import open_private
 from callsheet.reviewing.server import WhenReviewed, listening, opened
 
 LINK = Path("out/sheets.link")
@@ -121,7 +122,7 @@ async def serving(reviewed: WhenReviewed) -> AsyncIterator[str]:
 def _link_file() -> TextIO:
     try:
         LINK.parent.mkdir(exist_ok=True)
-        file = os.fdopen(os.open(LINK, os.O_RDWR | os.O_CREAT, 0o600), "r+")
+        file = os.fdopen(open_private(LINK, os.O_RDWR), "r+")
         os.fchmod(file.fileno(), 0o600)
     except OSError as error:
         raise ConfigError(f"{LINK}: cannot be written: {error.strerror}") from None

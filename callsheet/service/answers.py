@@ -48,6 +48,7 @@ WINDOW = 60.0
 
 _LONGEST_RETRY_AFTER = 3600  # seconds; with windows of 60 seconds, a longer wait is not a real one
 _LONGEST_SHOWN = 100  # characters of a URL in a message: a data URI is a whole file
+_NO_ANSWER = "without sending a response"  # httpcore's words
 _DIGITS = re.compile("[0-9]{1,15}")
 _VISIBLE = "".join(map(chr, range(0x21, 0x7F)))
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
@@ -216,7 +217,9 @@ def transport_failures(name: str, hint: str = "") -> Iterator[None]:
             f"{name}: not sent: {_describe(why)}", hint=f"{_not_connected(why, error.proxy)}{hint}"
         ) from error
     except Exception as error:
-        raise MaybeSent(f"{name}: sent, but no answer came: {_describe(_root(error))}", hint=hint) from error
+        came = isinstance(error, httpx.RemoteProtocolError) and _NO_ANSWER not in str(error)
+        what = "its answer cannot be read" if came else "no answer came"
+        raise MaybeSent(f"{name}: sent, but {what}: {_describe(_root(error))}", hint=hint) from error
 
 
 def _root(error: BaseException) -> Exception:

@@ -1,4 +1,9 @@
-"""The connections: httpx's, one for each request in flight, kept for a moment for the next request; and TLS.
+"""The connections: httpx's, one for each request in flight; and TLS.
+
+A submission has a connection of its own, which no other request has used or will use: a server may close a
+used one at any moment, also while the next request is on its way, and nobody can tell then whether that was
+carried out. A new connection that fails before the request is sent has cost nothing. What only reads may use
+a connection that another one has left.
 
 They are httpx's transports and not its clients, which would write each URL, with its signature, to the log,
 send cookies back, and search all connections of a pool for each request. Nothing here depends on the
@@ -24,11 +29,7 @@ from callsheet.errors import ConfigError
 from callsheet.service.proxies import proxy_for
 
 KEEPALIVE = 2.0
-"""Seconds for which an idle connection may be used again.
-
-Common servers close idle connections after 5 s or more. A POST that is sent while the server closes the
-connection fails as if it might have been carried out, so a connection is dropped well before that.
-"""
+"""Seconds for which an idle connection may be used again; common servers close it after 5 s or more."""
 
 _TRUSTED = ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE")  # what names authorities
 _TRUSTS_NOBODY = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # plain HTTP needs none
@@ -54,10 +55,10 @@ class Unsent(Exception):
 
 
 class Connections:
-    """Takes the free transport that was used last for each request, or makes another.
+    """Takes the free transport that was used last for each GET, or makes another; a new one for a POST.
 
-    Each has one connection. It is free again when its exchange has ended as it should, and otherwise never;
-    after `keepalive` idle seconds it connects anew.
+    Each has one connection. A GET's is free again when its exchange has ended as it should, and otherwise
+    never; after `keepalive` idle seconds it connects anew.
     """
 
     def __init__(self, keepalive: float = KEEPALIVE) -> None:
@@ -87,8 +88,9 @@ class Connections:
             Exception: the request may have reached the server.
         """
         origin = _origin(request.url)
+        reads = request.method == "GET"
         free = self._free[origin]
-        transport = free.pop() if free else self._new(*origin)
+        transport = free.pop() if reads and free else self._new(*origin)
         progress = _Progress(within)
         request.extensions = {"timeout": {"read": part}, "trace": progress.follow}
         try:
@@ -111,7 +113,7 @@ class Connections:
             if unsent:
                 raise Unsent(proxy_of(request.url)) from error
             raise
-        if _ended_cleanly(transport):
+        if reads and _ended_cleanly(transport):
             free.append(transport)
         else:
             await transport.aclose()

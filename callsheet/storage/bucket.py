@@ -13,6 +13,8 @@ import base64
 import hashlib
 import io
 import secrets
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
@@ -27,6 +29,9 @@ if TYPE_CHECKING:
     from types_boto3_s3.type_defs import HeadObjectOutputTypeDef, PutObjectOutputTypeDef
 
 _File = io.BytesIO | io.BufferedReader
+
+_PROBE = ".callsheet-probe"
+_PROBED = b"callsheet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +56,11 @@ class _Server:
 class Bucket:
     """See `Store`; the URL is `s3://bucket/prefix`."""
 
-    def __init__(self, url: str, endpoint_url: str | None) -> None:
+    def __init__(self, url: str, endpoint_url: str | None, put: Mapping[Any, str]) -> None:
         self._bucket, _, prefix = url.removeprefix("s3://").partition("/")
         self._prefix = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
         self._endpoint_url = endpoint_url
+        self._put = dict[str, Any](put)
         with s3.errors_as(StorageError, url):
             self._client = s3.client(endpoint_url)
         self._checksums = s3.sends_checksums(self._client)
@@ -67,29 +73,58 @@ class Bucket:
 
     def probe(self) -> str:
         """See `Store.probe`. Also finds out what the server ignores or refuses."""
-        name, data = f".callsheet-probe-{secrets.token_hex(8)}", b"callsheet"
-        sha256, another = (hashlib.sha256(each).hexdigest() for each in (data, data + b"?"))
+        sha256, another = (hashlib.sha256(each).hexdigest() for each in (_PROBED, _PROBED + b"?"))
         checksums = "" if self._checksums else "is not sent"
-        with s3.errors_as(StorageError, self.url_of(name)):
-            first = self._upload_somehow(name, io.BytesIO(data), sha256, "text/plain")
+        with s3.errors_as(StorageError, self.url_of(_PROBE)):
+            name, first = self._upload_probe((sha256, another))
             try:
-                conditions = self._use_of(412, name, data, sha256, IfNoneMatch="*")
+                # Of two runs that probe at once, one may remove the object just before the other writes it.
+                conditions = self._use_of(412, name, sha256, IfNoneMatch="*")
+                if conditions == "ignores":
+                    conditions = self._use_of(412, name, sha256, IfNoneMatch="*")
                 if self._checksums:
-                    checksums = self._use_of(400, name, data, another)
+                    checksums = self._use_of(400, name, another)
                 elif not checksums:
                     checksums = "refuses"
             finally:
-                self._client.delete_object(Bucket=self._bucket, Key=self._prefix + name)
-        self._server = _Server(conditions, checksums, _etag(first) == _md5(io.BytesIO(data)))
+                # Who may not delete can use the bucket all the same.
+                with suppress(self._client.exceptions.ClientError):
+                    self._client.delete_object(Bucket=self._bucket, Key=self._prefix + name)
+        self._server = _Server(conditions, checksums, _etag(first) == _md5(io.BytesIO(_PROBED)))
         if not (wrong := self._server.does_not_obey()):
             return ""
         looked_up = "looked up before it is stored, and " if conditions else ""
         return f"the server of s3://{self._bucket} {wrong}: each file is {looked_up}compared afterwards"
 
-    def _use_of(self, obeyed: int, name: str, data: bytes, sha256: str, **headers: Any) -> str:
+    def _upload_probe(self, ours: tuple[str, str]) -> tuple[str, PutObjectOutputTypeDef]:
+        """Makes the probe's object, or writes over one that an earlier probe could not delete; its name.
+
+        `ours`: the hashes that such a one may have in its metadata. What else has the name is left as it is.
+        """
+
+        def upload(name: str, **condition: str) -> tuple[str, PutObjectOutputTypeDef]:
+            file = io.BytesIO(_PROBED)
+            return name, self._upload_somehow(name, file, ours[0], "text/plain", **condition)
+
+        errors = self._client.exceptions.ClientError
+        another = f"{_PROBE}-{secrets.token_hex(8)}"
+        left = None
+        with suppress(errors):  # who may not list is answered 403; the upload says what else is wrong
+            left = self._head(_PROBE)
+        if left and _sha256_of(left) not in ours:
+            return upload(another)
+        try:
+            return upload(_PROBE, **({"IfMatch": left["ETag"]} if left else {"IfNoneMatch": "*"}))
+        except errors as error:
+            is_taken = s3.status_of(error) in (404, 409, 412)  # or another run has just removed it
+            if not (is_taken or s3.refuses_header(error)):
+                raise
+        return upload(another if is_taken else _PROBE)
+
+    def _use_of(self, obeyed: int, name: str, sha256: str, **headers: Any) -> str:
         """What the server does with an upload that it should answer with `obeyed`; see `_Server`."""
         try:
-            self._upload(name, data, sha256, "text/plain", **headers)
+            self._upload(name, _PROBED, sha256, "text/plain", **headers)
         except self._client.exceptions.ClientError as error:
             if s3.status_of(error) == obeyed:
                 return ""
@@ -173,18 +208,20 @@ class Bucket:
                 raise
             return None
 
-    def _upload_somehow(self, name: str, file: _File, sha256: str, mime_type: str) -> PutObjectOutputTypeDef:
+    def _upload_somehow(
+        self, name: str, file: _File, sha256: str, mime_type: str, **headers: Any
+    ) -> PutObjectOutputTypeDef:
         """Uploads with a checksum, and from now on without where the server refuses it."""
         sends = self._checksums
         try:
             file.seek(0)
-            return self._upload(name, file, sha256, mime_type)
+            return self._upload(name, file, sha256, mime_type, **headers)
         except self._client.exceptions.ClientError as error:
             if not (sends and s3.refuses_header(error)):
                 raise
         file.seek(0)
         plain = s3.client(self._endpoint_url, checksums=False)
-        answer = self._upload(name, file, sha256, mime_type, plain=plain)
+        answer = self._upload(name, file, sha256, mime_type, plain=plain, **headers)
         self._client, self._checksums = plain, False  # so it was for the checksum
         return answer
 
@@ -206,6 +243,7 @@ class Bucket:
             Body=body,
             ContentType=mime_type,
             Metadata={"sha256": sha256},
+            **self._put,
             **headers,
         )
 
@@ -234,12 +272,17 @@ class Bucket:
                 return False
         if "ChecksumSHA256" in head:
             return head["ChecksumSHA256"] == _base64(sha256)
-        metadata = {key.lower(): value for key, value in head["Metadata"].items()}  # some change the case
-        return metadata.get("sha256") == sha256
+        return _sha256_of(head) == sha256
 
 
 def _opened(content: bytes | Path) -> _File:
     return io.BytesIO(content) if isinstance(content, bytes) else content.open("rb")
+
+
+def _sha256_of(head: HeadObjectOutputTypeDef) -> str | None:
+    """What an object's metadata say of its bytes."""
+    metadata = {key.lower(): value for key, value in head["Metadata"].items()}  # some change the case
+    return metadata.get("sha256")
 
 
 def _etag(answer: PutObjectOutputTypeDef | HeadObjectOutputTypeDef) -> str:

@@ -7,6 +7,7 @@ import hashlib
 import os
 import shutil
 import stat
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit
 
@@ -22,6 +23,7 @@ from callsheet.files import (
 )
 
 _SETTING = "storage.url or report.url"
+_PROBE = "callsheet-probe"
 
 
 class Folder:
@@ -39,12 +41,12 @@ class Folder:
     def probe(self) -> str:
         """See `Store.probe`."""
         with disk_errors(self._root, _SETTING):
-            make_folder(self._root)
-            path = self._root / ".callsheet-probe"  # always the same name: a killed run's file is removed too
-            try:
-                path.write_bytes(b"callsheet")
-            finally:
-                path.unlink(missing_ok=True)
+            with PartialFile(self._root / _PROBE) as partial:
+                partial.file.write(b"callsheet")
+                partial.file.flush()
+            for left in self._root.glob(f".{_PROBE}*"):  # by runs that were killed at it
+                with suppress(OSError):
+                    left.unlink()
         return ""
 
     def put(self, content: Path | bytes, name: str, sha256: str, mime_type: str) -> None:

@@ -21,7 +21,7 @@ from typing import Self
 
 from callsheet import failpoints
 from callsheet.errors import MediaError
-from callsheet.files import PartialFile, disk_errors
+from callsheet.files import PartialFile, disk_errors, open_regular
 from callsheet.media_types import extension, is_whole, recognise
 from callsheet.service.models import Download
 
@@ -207,7 +207,9 @@ def _verified(name: str, paths: list[Path]) -> Spooled | None:
     """The one that has the bytes that its name tells; those that do not are removed."""
     for path in paths:
         with suppress(OSError):  # what cannot be read is downloaded again
-            with path.open("rb") as file:
+            if path.is_symlink():  # storage would get the link
+                continue
+            with open_regular(path) as file:
                 sha256 = hashlib.file_digest(file, "sha256").hexdigest()
                 if path.name == f"{name}.{sha256}":
                     size = file.tell()

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TypeVar, TypeVarTuple
+from types import MappingProxyType
+from typing import Any, TypeVar, TypeVarTuple
 
 from callsheet import failpoints, s3
 from callsheet.errors import ConfigError
@@ -33,6 +34,7 @@ class Store:
     Args:
         url: `out/media`, `/abs`, `file:///abs` or `s3://bucket/prefix`.
         endpoint_url: the address of an S3 server other than Amazon's.
+        put: more arguments of S3's PutObject, for a bucket that demands them (`storage.put`).
 
     Raises:
         ConfigError: the URL is neither a folder nor a bucket.
@@ -41,10 +43,13 @@ class Store:
     Every method that reads or writes raises `StorageError` where the store refuses it.
     """
 
-    def __init__(self, url: str, *, endpoint_url: str | None = None) -> None:
+    def __init__(
+        self, url: str, *, endpoint_url: str | None = None, put: Mapping[Any, str] = MappingProxyType({})
+    ) -> None:
         if wrong := wrong_place(url):
             raise ConfigError(f"{url} {wrong[0]}", hint=wrong[1])
-        self._place: Bucket | Folder = Bucket(url, endpoint_url) if url.startswith("s3://") else Folder(url)
+        is_bucket = url.startswith("s3://")
+        self._place: Bucket | Folder = Bucket(url, endpoint_url, put) if is_bucket else Folder(url)
         self._threads = ThreadPoolExecutor(s3.THREADS, "storage")
 
     def url_of(self, name: str) -> str:
@@ -53,6 +58,8 @@ class Store:
 
     async def probe(self) -> str:
         """Writes a small file and removes it, to find out whether the store can be used.
+
+        Who may not delete in a bucket leaves one object there, which the next probe writes over.
 
         Returns:
             What a person should know of the store, in one line; mostly nothing.

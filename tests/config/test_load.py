@@ -49,6 +49,11 @@ def test_no_error_repeats_a_password_in_a_url(write):
         ("budget..limit=5", "must look like a.b=value"),
         ("batch.name=5", "`batch` is a single value"),
         ("budget.wall=5", "--set budget.wall=5: unknown key `budget.wall`"),
+        ("storage.put.StorageClas=x", "unknown key `storage.put.StorageClas`; did you mean StorageClass?"),
+        (
+            "storage.put.Body=x",
+            "unknown key `storage.put.Body`; expected one of ACL, ExpectedBucketOwner, Grant",
+        ),
         ("budget.limit=[", "--set budget.limit=[: is not valid YAML"),
     ],
 )

@@ -14,6 +14,7 @@ import pytest
 import sqlalchemy as sa
 
 from callsheet.errors import LedgerError
+from callsheet.ledger.copying import back_up
 from callsheet.ledger.databases import open_engine
 from callsheet.ledger.ledger import Ledger
 from tests.ledger.buying import buyer
@@ -128,6 +129,33 @@ def test_a_file_that_is_not_a_database_is_left_as_it_is(tmp_path: Path, content:
     assert "not a database" in error.message
     assert path.read_bytes() == content
     assert [file.name for file in tmp_path.iterdir()] == ["notes.txt"]
+
+
+@pytest.mark.parametrize("name", ["ledger.db", "ledger.db-wal", "ledger.db-shm"])
+def test_a_new_ledger_is_not_written_through_a_link(name: str, tmp_path: Path) -> None:
+    (notes := tmp_path / "notes.txt").write_text("")
+    link = tmp_path / name
+    link.symlink_to("nowhere" if name == "ledger.db" else notes)
+    error = refusal(f"sqlite:///{tmp_path}/ledger.db")
+    assert f"{link} is a link" in error.message
+    assert (notes.read_text(), (tmp_path / "nowhere").exists()) == ("", False)
+
+
+def rights(folder: Path) -> dict[str, int]:
+    return {path.name: path.stat().st_mode & 0o777 for path in folder.iterdir()}
+
+
+async def test_only_its_user_can_read_a_new_ledger_and_its_backup(tmp_path: Path) -> None:
+    """It has signed addresses. A ledger that is there keeps its rights, and may be a link."""
+    url = f"sqlite:///{tmp_path}/ledger.db"
+    async with buyer(url):
+        back_up(url, tmp_path / "backup.db")
+        names = ("backup.db", "ledger.db", "ledger.db-shm", "ledger.db-wal")
+        assert rights(tmp_path) == dict.fromkeys(names, 0o600)
+    (tmp_path / "ledger.db").chmod(0o640)
+    (tmp_path / "link.db").symlink_to("ledger.db")
+    async with buyer(f"sqlite:///{tmp_path}/link.db"):
+        assert rights(tmp_path) == dict.fromkeys([*names, "link.db"], 0o640) | {"backup.db": 0o600}
 
 
 async def test_an_empty_file_becomes_a_ledger(tmp_path: Path) -> None:

@@ -227,6 +227,8 @@ class S3Proxy(Proxy):
         refuses: beginnings of headers in lower case; a PUT, POST or DELETE with one is answered `refusal`.
         refusal: an HTTP status and one of S3's codes.
         refused: how many were answered so.
+        demands: headers, in lower case, without which a PUT is answered AccessDenied.
+        forbids: methods that are answered so.
         ignores: headers that requests are signed again without, so that the server behaves like one that does
             not know them.
         signer: signs these requests.
@@ -240,6 +242,8 @@ class S3Proxy(Proxy):
         self.refuses: Collection[str] = ()
         self.refusal = (501, "NotImplemented")
         self.refused = 0
+        self.demands: Mapping[str, str] = {}
+        self.forbids: Collection[str] = ()
         self.ignores: Collection[str] = ()
         self.signer: Signer | None = None
         self.damages = False
@@ -248,6 +252,9 @@ class S3Proxy(Proxy):
 
     def answer(self, method: str, path: str, headers: Headers, body: bytes) -> bytes:
         self.sees(method, path)
+        has = {name.lower(): value for name, value in headers.items()}
+        if method in self.forbids or (method == "PUT" and not self.demands.items() <= has.items()):
+            return _error(403, "AccessDenied")
         writes = method in ("PUT", "POST", "DELETE")
         if writes and any(name.lower().startswith(tuple(self.refuses)) for name in headers):
             self.refused += 1

@@ -34,7 +34,7 @@ from tests.servers.sockets import (
 )
 from tests.service.asking import KEY, image
 from tests.service.asking import run as ask
-from tests.service.test_transport import client, post, run
+from tests.service.test_transport import client, run, send
 from tests.waiting import LONGEST
 
 OK = reply(200, b"{}")
@@ -162,10 +162,10 @@ def test_a_proxy_that_cannot_be_used_is_a_config_error_that_does_not_show_its_pa
 
 async def _twice(url: str) -> list[httpx.Response]:
     async with client() as http:
-        return [await post(http, url) for _ in range(2)]
+        return [await send(http, url) for _ in range(2)]
 
 
-def posted(url: str) -> None:
+def got(url: str) -> None:
     """Two requests one after the other are answered `{}`."""
     assert [(answer.status_code, answer.content) for answer in run(_twice(url))] == [(200, b"{}")] * 2
 
@@ -176,10 +176,10 @@ def test_a_proxy_gets_the_whole_url_of_a_plain_request_and_its_own_credentials(
 ) -> None:
     with serve(OK, tls=trusted if secure_proxy else None) as proxy:
         monkeypatch.setenv("http_proxy", proxy.url.replace("://", WITH_PASSWORD))
-        posted("http://service.test/v2/models?type=image")
+        got("http://service.test/v2/models?type=image")
     assert proxy.connections == 1
     head = proxy.requests[0].decode()
-    assert head.startswith("POST http://service.test/v2/models?type=image HTTP/1.1\r\n")
+    assert head.startswith("GET http://service.test/v2/models?type=image HTTP/1.1\r\n")
     assert "Host: service.test\r\n" in head
     assert "Proxy-Authorization: Basic bWU6cEBzcw==\r\n" in head
 
@@ -193,12 +193,12 @@ def test_a_proxy_connects_a_secure_request_without_seeing_it(
         port = server.url.rpartition(":")[2]
         with serve(tunnel(int(port)), tls=trusted if secure_proxy else None) as proxy:
             monkeypatch.setenv("https_proxy", proxy.url.replace("://", WITH_PASSWORD))
-            posted(f"{server.url}/secret")
+            got(f"{server.url}/secret")
     [asked] = proxy.requests
     assert asked.startswith(f"CONNECT 127.0.0.1:{port} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n".encode())
     assert b"Proxy-Authorization: Basic bWU6cEBzcw==\r\n" in asked
     assert len(server.requests) == 2
-    assert server.requests[0].startswith(b"POST /secret HTTP/1.1\r\n")
+    assert server.requests[0].startswith(b"GET /secret HTTP/1.1\r\n")
     assert b"Proxy" not in server.requests[0]
 
 
@@ -211,7 +211,7 @@ def test_a_socks_proxy_connects_and_finds_the_name_itself(
         port = int(server.url.rpartition(":")[2])
         with socks5(port, *first, SOCKS_CONNECTED) as (address, asked):
             monkeypatch.setenv("all_proxy", f"socks5{WITH_PASSWORD if password else '://'}{address}")
-            posted(f"{scheme}://service.test/secret")
+            got(f"{scheme}://service.test/secret")
     assert b"service.test" in asked[-1]
     assert (b"p@ss" in asked[1]) is password
     assert (server.connections, len(server.requests)) == (1, 2)
@@ -227,7 +227,7 @@ def never_sent(url: str, connect: float = LONGEST) -> None:
         async with client() as http:
             for _ in range(2):
                 with pytest.raises(Unsent):
-                    await post(http, url, connect=connect)
+                    await send(http, url, connect=connect)
 
     run(scenario())
 

@@ -14,7 +14,8 @@ import certifi
 import httpx
 import pytest
 
-from callsheet.errors import ConfigError, NotSent
+from callsheet.errors import ConfigError, MaybeSent, NotSent
+from callsheet.service.answers import transport_failures
 from callsheet.service.client import Client
 from callsheet.service.transport import Connections
 from tests.servers.sockets import (
@@ -45,14 +46,14 @@ async def client(**settings: float) -> AsyncIterator[Connections]:
 
 
 def begin(
-    connections: Connections, url: str, body: bytes = b"{}", **seconds: float
+    connections: Connections, url: str, body: bytes = b"", **seconds: float
 ) -> Any:  # an asynchronous context manager with the response
-    request = httpx.Request("POST", url, content=body)
+    request = httpx.Request("POST" if body else "GET", url, content=body)
     return connections.send(request, **{"connect": LONGEST, "within": LONGEST} | seconds)
 
 
-async def post(connections: Connections, url: str, body: bytes = b"{}", **seconds: float) -> httpx.Response:
-    """A request and its whole answer."""
+async def send(connections: Connections, url: str, body: bytes = b"", **seconds: float) -> httpx.Response:
+    """A request, which is a POST where it has a body, and its whole answer."""
     response: httpx.Response
     async with begin(connections, url, body, **seconds) as response:
         await response.aread()
@@ -93,17 +94,32 @@ def keeping_open(message: bytes) -> Behaviour:
 def test_concurrent_requests_have_a_connection_each_and_later_ones_use_them_again() -> None:
     async def many(http: Connections, server: Server) -> None:
         for _ in range(3):
-            await asyncio.gather(*(post(http, server.url) for _ in range(20)))
+            await asyncio.gather(*(send(http, server.url) for _ in range(20)))
 
     server = talk(many, OK)
     assert (len(server.requests), server.connections) == (60, 20)
 
 
+def test_a_submission_has_a_new_connection_that_nothing_else_uses() -> None:
+    """Whatever a server does with a connection after its answer, it is not in the way of the next POST."""
+
+    def close_a_moment_later(connection: socket.socket) -> bool:
+        keeping_open(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")(connection)
+        return connection.recv(1) == b""  # the next request is on its way when it closes
+
+    async def one_after_another(http: Connections, server: Server) -> None:
+        for body in (b"", b"{}", b"{}", b"", b"{}"):
+            assert (await send(http, server.url, body)).content == b"ok"
+
+    server = talk(one_after_another, OK, close_a_moment_later, close_a_moment_later, OK)
+    assert (len(server.requests), server.connections) == (5, 4)
+
+
 def test_a_connection_that_was_idle_for_long_is_not_used_again() -> None:
     async def later(http: Connections, server: Server) -> None:
-        await post(http, server.url)
+        await send(http, server.url)
         await asyncio.sleep(0.1)
-        await post(http, server.url)
+        await send(http, server.url)
 
     assert talk(later, OK, keepalive=0.05).connections == 2
 
@@ -111,7 +127,7 @@ def test_a_connection_that_was_idle_for_long_is_not_used_again() -> None:
 def test_a_request_does_not_fail_because_the_server_closed_an_idle_connection() -> None:
     async def again_and_again(http: Connections, server: Server) -> None:
         for number in (10, 20, 30):
-            await asyncio.gather(*(post(http, server.url) for _ in range(10)))
+            await asyncio.gather(*(send(http, server.url) for _ in range(10)))
             closed = lambda number=number: server.closed == number  # noqa: E731
             await asyncio.to_thread(wait_until, closed, "the server keeps its connections")
 
@@ -121,12 +137,12 @@ def test_a_request_does_not_fail_because_the_server_closed_an_idle_connection() 
 
 def test_a_cancelled_request_closes_its_connection() -> None:
     async def cancel(http: Connections, server: Server) -> None:
-        request = asyncio.create_task(post(http, server.url))
+        request = asyncio.create_task(send(http, server.url))
         await asyncio.to_thread(server.arrived.wait, LONGEST)
         request.cancel()
         with pytest.raises(asyncio.CancelledError):
             await request
-        assert (await post(http, server.url)).status_code == 200
+        assert (await send(http, server.url)).status_code == 200
 
     assert talk(cancel, silence, OK).connections == 2
 
@@ -135,7 +151,7 @@ def test_an_unread_body_is_not_mixed_into_the_next_answer() -> None:
     async def read_a_part(http: Connections, server: Server) -> None:
         async with begin(http, server.url) as response:
             await anext(response.aiter_bytes())
-        assert (await post(http, server.url)).content == b"second"
+        assert (await send(http, server.url)).content == b"second"
 
     talk(read_a_part, reply(200, b"x" * 1_000_000), reply(200, b"second"))
 
@@ -149,10 +165,10 @@ def test_what_a_server_sends_unasked_is_not_taken_for_an_answer() -> None:
         return True
 
     async def wait(http: Connections, server: Server) -> None:
-        await post(http, server.url)
+        await send(http, server.url)
         answered.set()
         await asyncio.to_thread(sent.wait, LONGEST)
-        assert (await post(http, server.url)).content == b"ok"
+        assert (await send(http, server.url)).content == b"ok"
 
     answered, sent = threading.Event(), threading.Event()
     talk(wait, twice, OK)
@@ -163,11 +179,39 @@ def test_what_a_server_sends_unasked_is_not_taken_for_an_answer() -> None:
 )
 def test_what_comes_after_an_answer_is_not_taken_for_the_next_one(more: bytes) -> None:
     async def three_times(http: Connections, server: Server) -> None:
-        assert [(await post(http, server.url)).content for _ in range(3)] == [b"ok"] * 3
+        assert [(await send(http, server.url)).content for _ in range(3)] == [b"ok"] * 3
 
     message = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok" + more
     server = talk(three_times, keeping_open(message), OK)
     assert (len(server.requests), server.connections) == (3, 2)
+
+
+def test_an_answer_that_is_written_oddly_is_read_and_what_the_library_refuses_is_said() -> None:
+    """What h11 and httpcore let through and refuse; docs/reliability.md says it."""
+    length, chunks = b"Content-Length: 2\r\n", b"2;a=b\r\nok\r\n0\r\nX-Trailer: 1\r\n\r\n"
+    chunked = b"Transfer-Encoding: chunked\r\n"
+    read = [
+        b"HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.0 200\r\n" + length * 2 + b"\r\nok",
+        b"HTTP/1.1 200 OK\n" + length + "X-A: Größe\x01\n and more\n\nok".encode(),
+        b"HTTP/1.1 200 OK\r\n" + length + chunked + b"\r\n" + chunks,
+        b"HTTP/1.1 200 OK\r\nX-A: " + b"a" * 101_000 + b"\r\n\r\nok",
+    ]
+    odd_headers = [b"x-cache/edge: hit", b"X-A : hit", b"no colon", b"X-A: \x00"]
+    refused = [b"HTTP/1.1 200 OK\r\n" + length + header + b"\r\n\r\nok" for header in odd_headers]
+    for encodings in (chunked * 2, b"Transfer-Encoding: gzip, chunked\r\n"):
+        refused.append(b"HTTP/1.1 200 OK\r\n" + encodings + b"\r\n" + chunks)
+
+    async def look(http: Connections, server: Server) -> None:
+        for _ in read:
+            assert (await send(http, server.url, b"{}")).content == b"ok"
+        for _ in refused:
+            with (
+                pytest.raises(MaybeSent, match="its answer cannot be read: RemoteProtocolError: "),
+                transport_failures("POST"),
+            ):
+                await send(http, server.url, b"{}")
+
+    talk(look, *map(raw, read + refused))
 
 
 def test_a_refusal_before_the_request_is_all_sent_is_read() -> None:
@@ -181,7 +225,7 @@ def test_a_refusal_before_the_request_is_all_sent_is_read() -> None:
 
     async def send_much() -> httpx.Response:
         async with client() as http:
-            return await post(http, f"http://127.0.0.1:{listener.getsockname()[1]}", bytes(20_000_000))
+            return await send(http, f"http://127.0.0.1:{listener.getsockname()[1]}", bytes(20_000_000))
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = threading.Thread(target=refuse)
@@ -204,7 +248,7 @@ def test_a_file_that_falls_silent_is_given_up(begun: bytes) -> None:
 
     async def give_up(http: Connections, server: Server) -> None:
         with pytest.raises((TimeoutError, httpx.ReadTimeout)):
-            await post(http, server.url, part=0.1, within=0.5)
+            await send(http, server.url, part=0.1, within=0.5)
 
     talk(give_up, fall_silent)
 
@@ -222,7 +266,7 @@ def test_a_server_that_does_not_read_is_given_up() -> None:
         async with client() as http:
             with pytest.raises(TimeoutError):
                 url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-                await post(http, url, bytes(50_000_000), within=0.2)
+                await send(http, url, bytes(50_000_000), within=0.2)
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
         run(send_much())

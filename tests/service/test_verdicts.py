@@ -111,18 +111,6 @@ def test_verdict_on_a_submission(
     assert KEY not in repr(caught.value) + caught.value.hint
 
 
-def test_a_connection_that_breaks_during_its_second_request_is_dropped_and_that_one_in_doubt() -> None:
-    async def three_times(client: Client) -> None:
-        await image(client)
-        with pytest.raises(MaybeSent):
-            await image(client)
-        await image(client)
-
-    with serve(json_reply(IMAGE), close, json_reply(IMAGE)) as server:
-        run(server.url, three_times)
-        assert (server.connections, len(server.requests)) == (2, 3)
-
-
 def test_garbled_tls_after_the_handshake_is_in_doubt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pem = certificate(tmp_path)
     monkeypatch.setenv("SSL_CERT_FILE", str(pem))

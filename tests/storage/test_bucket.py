@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from callsheet.errors import StorageConflict, StorageError
+from callsheet.s3 import by_temporary_credentials, signed
 from callsheet.storage.store import Store
 from tests.servers import s3 as servers
 from tests.servers.proxies import ANY_CHECKSUM, S3Proxy
@@ -86,6 +87,66 @@ def test_a_report_object_can_be_replaced_and_read_and_a_missing_one_is_none(
         asyncio.run(Store("s3://no-such-bucket/x").read("report.json"))
 
 
+def test_a_bucket_that_demands_headers_gets_them_and_one_that_forbids_deleting_keeps_one_probe(
+    s3: servers.Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with a policy that denies PUTs without them. Each start writes over the object of the one before."""
+    url = f"s3://{s3.bucket}/{tmp_path.name}"
+    with S3Proxy(s3.endpoint_url, "/") as proxy:
+        proxy.demands = {"x-amz-acl": "bucket-owner-full-control", "x-amz-tagging": "team=studio"}
+        sign_in(monkeypatch, replace(s3, endpoint_url=proxy.url))
+        with pytest.raises(StorageError, match="AccessDenied") as caught:
+            asyncio.run(Store(url).probe())
+        assert "storage.put" in caught.value.hint
+        given = {"ACL": "bucket-owner-full-control", "Tagging": "team=studio"}
+        assert asyncio.run(Store(url, put=given).probe()) == ""
+        assert objects(s3, tmp_path.name) == {}
+        proxy.forbids = ("DELETE",)
+        for number in range(3):
+            store = Store(url, put=given)
+            assert asyncio.run(store.probe()) == ""
+            put(store, *spooled(tmp_path), f"{number}.png")
+        asyncio.run(store.write("report.json", b"{}", "application/json"))
+    stored = dict.fromkeys(("0.png", "1.png", "2.png"), b"media")
+    assert objects(s3, tmp_path.name) == stored | {".callsheet-probe": b"callsheet", "report.json": b"{}"}
+
+
+def test_another_object_with_the_probe_s_name_is_left_as_it_is(
+    signed_in: servers.Server, tmp_path: Path
+) -> None:
+    key = f"{tmp_path.name}/.callsheet-probe"
+    signed_in.client().put_object(Bucket=signed_in.bucket, Key=key, Body=b"not ours")
+    assert asyncio.run(Store(f"s3://{signed_in.bucket}/{tmp_path.name}").probe()) == ""
+    assert objects(signed_in, tmp_path.name) == {".callsheet-probe": b"not ours"}
+
+
+def test_runs_that_probe_at_once_are_not_in_each_other_s_way(
+    signed_in: servers.Server, tmp_path: Path
+) -> None:
+    stores = [Store(f"s3://{signed_in.bucket}/{tmp_path.name}") for _ in range(2)]
+
+    async def probe() -> list[str]:
+        return await asyncio.gather(*(store.probe() for store in stores))
+
+    assert [asyncio.run(probe()) for _ in range(10)] == [["", ""]] * 10
+    assert objects(signed_in, tmp_path.name) == {}
+
+
+def test_links_are_signed_by_version_4(signed_in: servers.Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For the bucket's own region. One that ends with a session of temporary credentials is told apart."""
+    url = f"s3://{signed_in.bucket}/a b.png"
+    address = signed(url, None, 60)
+    assert "X-Amz-Algorithm=AWS4-HMAC-SHA256" in address
+    assert not by_temporary_credentials(address)
+    for status in (200, 403):  # of who may look at the bucket, and who may not
+        with serve(reply(status, b"", {"x-amz-bucket-region": "eu-west-1"})) as server:
+            assert "%2Feu-west-1%2Fs3%2F" in signed(url, server.url, 60)
+            assert "%2Feu-west-1%2Fs3%2F" in signed(url, server.url, 60)
+            assert len(server.requests) == 1, "the bucket's place is asked for once"
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "token")
+    assert by_temporary_credentials(signed(url, signed_in.endpoint_url, 60))
+
+
 def test_the_endpoint_and_a_profile_may_come_from_the_settings_and_the_aws_files(
     s3: servers.Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -144,7 +205,7 @@ def test_an_error_of_a_server_has_a_hint(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("any_keys")
 def test_a_server_that_answers_without_a_checksum_is_asked_for_it(tmp_path: Path) -> None:
     path, sha256 = spooled(tmp_path)
-    probe = [reply(200), reply(412), reply(400), reply(204)]
+    probe = [reply(404), reply(200), reply(412), reply(400), reply(204)]
     with serve(*probe, reply(200), reply(200, b"", {"X-Amz-Meta-SHA256": sha256})) as server:
         put(Store("s3://b", endpoint_url=server.url), path, sha256)
     assert [request.split(b" ")[0] for request in server.requests[len(probe) :]] == [b"PUT", b"HEAD"]

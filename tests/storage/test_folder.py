@@ -14,9 +14,12 @@ from pathlib import Path
 import pytest
 
 from callsheet.errors import ConfigError, StorageConflict, StorageError
+from callsheet.ledger.journal import Journal
 from callsheet.records import StoredFile
-from callsheet.storage.spool import Spooled
+from callsheet.storage.spool import Spool, Spooled
 from callsheet.storage.store import Store
+from tests.ledger.journals import answer
+from tests.ledger.test_journal import ATTEMPT
 from tests.storage.conftest import put, spooled
 
 LINK = os.link
@@ -195,7 +198,8 @@ def test_two_runs_can_write_the_same_report_file_at_once(tmp_path: Path) -> None
 def test_a_probe_leaves_nothing_and_fails_where_nothing_can_be_written(tmp_path: Path) -> None:
     folder = tmp_path / "new/folder"
     asyncio.run(Store(str(folder)).probe())
-    (folder / ".callsheet-probe").write_text("what a run left that was killed in its probe")
+    for left in ".callsheet-probe", ".callsheet-probe.0123abcd.part":
+        (folder / left).write_text("what a run left that was killed in its probe")
     asyncio.run(Store(str(folder)).probe())
     assert list(folder.iterdir()) == []
     (tmp_path / "file").touch()
@@ -205,6 +209,41 @@ def test_a_probe_leaves_nothing_and_fails_where_nothing_can_be_written(tmp_path:
         assert "storage.url" in caught.value.hint
     with pytest.raises(StorageError, match="cannot be written"):
         asyncio.run(Store("/proc/callsheet").probe())
+
+
+@pytest.mark.usefixtures("two_disks")
+@pytest.mark.parametrize("make", [os.symlink, os.link, os.mkfifo], ids=["link", "hard link", "pipe"])
+def test_no_file_is_written_through_a_name_that_can_be_guessed(
+    make: Callable[..., None], tmp_path: Path
+) -> None:
+    """The probe's, a copied file's, a report's, a spooled file's, a journal's: what is there is kept."""
+    victim, _ = spooled(tmp_path, b"three years of notes")
+    copied = f".a.png.{hashlib.sha256(b'media').hexdigest()[:8]}.part"
+    names = ("media/.callsheet-probe", f"media/{copied}", "report/report.json")
+    places = [tmp_path / name for name in (*names, "spool/answers-run.jsonl", "spool/a.png.part")]
+    for place in places:
+        place.parent.mkdir(exist_ok=True)
+        make(*([] if make is os.mkfifo else [victim]), place)
+    store, file = Store(str(tmp_path / "media")), Spooled(tmp_path / "spool", "a.png")
+    asyncio.run(store.probe())
+    asyncio.run(Store(str(tmp_path / "report")).write("report.json", b"{}", "application/json"))
+    file.hold(b"media")
+    file.settle()
+    put(store, file.path, file.sha256, "a.png")
+    with pytest.raises(OSError, match="a link, or no regular file"):
+        Journal(tmp_path / "spool", "run").append(answer(ATTEMPT))
+    assert victim.read_bytes() == b"three years of notes"
+    assert [path.name for path in (tmp_path / "media").iterdir()] == ["a.png"]
+
+
+def test_a_link_in_the_spool_is_not_taken_for_a_file_that_was_left(tmp_path: Path) -> None:
+    path, sha256 = spooled(tmp_path)
+    spool = Spool(tmp_path / "spool")
+    spool.folder.mkdir()
+    (spool.folder / f"a.png.{sha256}").symlink_to(path)
+    os.mkfifo(spool.folder / f"b.png.{sha256}")
+    assert spool.look() == {"a.png", "b.png"}
+    assert [asyncio.run(spool.left(name)) for name in ("a.png", "b.png")] == [None, None]
 
 
 def test_a_url_that_is_neither_a_folder_nor_a_bucket_is_a_config_error() -> None:

@@ -101,7 +101,7 @@ def test_only_the_version_that_was_copied_is_deleted(
         monkeypatch.setenv(name, value)
     inbox.put("a.csv", "prompt\nfirst\n")
     with S3Proxy(s3.endpoint_url, "/") as proxy:
-        proxy.refuses = refuses
+        proxy.refuses, proxy.demands = refuses, {"x-amz-acl": "bucket-owner-full-control"}
         [file] = waiting(inbox.url)
         heads = 0
 
@@ -112,7 +112,7 @@ def test_only_the_version_that_was_copied_is_deleted(
                 inbox.put("a.csv", "prompt\nsecond\n")
 
         proxy.sees = written_anew
-        place = move_to_done(file, proxy.url)
+        place = move_to_done(file, proxy.url, {"ACL": "bucket-owner-full-control"})
         assert place
         if before == "nothing" or (refuses and before == "DELETE"):
             assert proxy.refused == len(refuses)

@@ -13,6 +13,7 @@ from callsheet.cli import STARTED
 from callsheet.cli.ledger import rebind
 from callsheet.cli.options import load_settings
 from callsheet.errors import ConfigError
+from callsheet.files import PartialFile
 
 FOLDER = Path("out/demo")
 """Where the demo's files are, in the working directory; the paths in the config begin with it."""
@@ -35,7 +36,9 @@ def demo_config() -> Path:
         FOLDER.mkdir(parents=True, exist_ok=True)
         for name in ("demo.yaml", "prompts.csv", "lamp.png"):
             if not (FOLDER / name).exists():
-                (FOLDER / name).write_bytes(files(__name__).joinpath(name).read_bytes())
+                with PartialFile(FOLDER / name) as partial:
+                    partial.file.write(files(__name__).joinpath(name).read_bytes())
+                    partial.commit()
     except OSError as error:
         raise ConfigError(
             f"{FOLDER} cannot be written: {error.strerror}", hint="Run the demo in a folder of yours."
@@ -56,7 +59,9 @@ def demo() -> None:
     port = PORT.read_text() if PORT.exists() else "0"
     try:
         with spawn(*BACKLOT, "--port", port) as (base_url, process):
-            PORT.write_text(base_url.rpartition(":")[2])
+            with PartialFile(PORT) as partial:
+                partial.file.write(base_url.rpartition(":")[2].encode())
+                partial.commit()
             os.environ |= {"CALLSHEET_BASE_URL": base_url, "CALLSHEET_API_KEY": KEY}
             err.print(f"The backlot, a service on this machine, listens at {base_url}.")
             if link := dashboard_of(process):

@@ -24,6 +24,7 @@ class Links:
     Attributes:
         on_disk: whether the page is on this machine.
         signs_own_files: whether the page reaches its own files by signed addresses.
+        may_end_early: whether temporary credentials have signed an address: it works no longer than these.
         marks: where the page sends and reads marks; None where the browser keeps them.
     """
 
@@ -38,6 +39,7 @@ class Links:
         self._signed: dict[str, str] = {}  # so that a page that is written again does not change
         self.on_disk = report is not None
         self.signs_own_files = report is None and self._seconds is not None
+        self.may_end_early = False
 
     def to_media(self, url: str, name: str) -> str | None:
         """The address in the page of the media file at `url`; None where a browser cannot open it.
@@ -72,7 +74,9 @@ class Links:
     def _sign(self, url: str) -> str:
         if url not in self._signed:
             with s3.errors_as(StorageError, url):
-                self._signed[url] = s3.signed(url, self._endpoint_url, self._seconds or 0)
+                address = s3.signed(url, self._endpoint_url, self._seconds or 0)
+            self._signed[url] = address
+            self.may_end_early |= s3.by_temporary_credentials(address)
         return self._signed[url]
 
 

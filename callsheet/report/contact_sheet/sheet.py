@@ -39,7 +39,7 @@ async def open_sheet(
     Without a plan, the batch is known only from the ledger.
     """
     thumbnails = Thumbnails(settings)
-    store = Store(settings.report.url, endpoint_url=settings.storage.endpoint_url)
+    store = Store(settings.report.url, endpoint_url=settings.storage.endpoint_url, put=settings.storage.put)
     links = Links(settings)
     interval = _IN_A_FOLDER if links.on_disk else _IN_A_BUCKET
     try:
@@ -94,6 +94,11 @@ class ContactSheet:
             note("the contact sheet has no thumbnails: the process that makes them could not be started")
         elif self.thumbnails.waiting and wait_for:
             note("thumbnails are missing in the contact sheet: callsheet report CONFIG makes them")
+        if self.links.may_end_early:
+            note(
+                "the contact sheet's links to S3 are signed with temporary AWS credentials: they end when "
+                "these expire, which may be before report.links_valid_for is over"
+            )
 
     async def write(self, header: Header) -> None:
         """Writes what has changed, and asks for the thumbnails that are missing.

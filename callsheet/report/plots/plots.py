@@ -46,7 +46,7 @@ async def write_plots(
     """
     if figures is None or not settings.report.plots:
         return {}
-    store = Store(settings.report.url, endpoint_url=settings.storage.endpoint_url)
+    store = Store(settings.report.url, endpoint_url=settings.storage.endpoint_url, put=settings.storage.put)
     limit, limits = settings.budget.limit, limits_of(learned, settings.limits)
 
     def draw() -> dict[str, bytes]:
