@@ -184,14 +184,21 @@ class Usage(ServiceObject):
     quantity: Decimal | None = None
 
     def cost(self, quoted: Decimal | None) -> tuple[Decimal | None, CostSource]:
-        """What the generation cost in dollars, and whose word that is; None where it has no quote, either."""
+        """What the generation cost in dollars, and whose word that is; None where it has no quote, either.
+
+        A sum of 0 that is only computed cannot be meant: a finished generation has a quantity, and what is
+        free has a quote of 0.
+        """
         if self.total_cost is not None:
             return self.total_cost, CostSource.USAGE
-        if self.unit_price is not None and self.quantity is not None:
-            product = self.unit_price * self.quantity
-            if product < _MOST:
-                return six_decimals(product), CostSource.COMPUTED
+        if self.unit_price and self.quantity and (product := self.unit_price * self.quantity) < _MOST:
+            return six_decimals(product), CostSource.COMPUTED
         return quoted, CostSource.QUOTED
+
+    def charged(self) -> tuple[Decimal, CostSource | None]:
+        """What a generation cost that failed: nothing, unless the service says that it charged for it."""
+        cost, source = self.cost(None)
+        return (cost, source) if cost else (Decimal(0), None)
 
 
 def _deletion(moment: datetime | None) -> datetime | None:

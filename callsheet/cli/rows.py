@@ -18,6 +18,7 @@ from callsheet.plain_text import counted, printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
+    from decimal import Decimal
 
     from sqlalchemy import Connection
 
@@ -111,13 +112,14 @@ def failed(
     else:
         from callsheet.pricing.plan import lines_of_last_plan
 
-        def first(connection: Connection, batch: str) -> tuple[list[Story], int]:
-            states = running_totals.of_batch(connection, batch).states
-            return list(stories.failures(connection, batch, MOST_LISTED)), states.get(State.FAILED, 0)
+        def first(connection: Connection, batch: str) -> tuple[list[Story], int, Decimal]:
+            jobs = running_totals.of_batch(connection, batch).states.get(State.FAILED, 0)
+            found = list(stories.failures(connection, batch, MOST_LISTED))
+            return found, jobs, stories.charged_for_failures(connection, batch)
 
-        found, jobs = _read(settings, first)
+        found, jobs, charged = _read(settings, first)
         lines = lines_of_last_plan(settings, [story.job_key for story in found])
-        show_failed(settings.batch, found, jobs, lines, shlex.quote(str(config)))
+        show_failed(settings.batch, found, lines, shlex.quote(str(config)), jobs=jobs, charged=charged)
 
 
 def _print_rows(settings: Settings, row_ids: set[str]) -> None:

@@ -334,13 +334,23 @@ def _file(file: StoredCopy) -> str:
 
 
 def show_failed(
-    batch: str, stories: Sequence[Story], jobs: int, lines: Mapping[str, int], config: str
+    batch: str,
+    stories: Sequence[Story],
+    lines: Mapping[str, int],
+    config: str,
+    *,
+    jobs: int,
+    charged: Decimal,
 ) -> None:
-    """Prints the jobs that failed, by reason: the last attempt at each of the first, of so many in all."""
+    """Prints the jobs that failed, by reason: the last attempt at each of the first, of so many in all.
+
+    `charged` is what the service says that it charged for all of them, in dollars.
+    """
     if not stories:
         out.print(f"[green]{safe(batch)}: no job has failed.[/]")
         return
-    out.print(f"[bold]{safe(batch)}[/]: {counted(jobs, 'job')} failed, at no cost\n")
+    cost = f"charged {dollars(charged)} USD" if charged else "at no cost"
+    out.print(f"[bold]{safe(batch)}[/]: {counted(jobs, 'job')} failed, {cost}\n")
     alike: dict[tuple[str | None, str], list[Story]] = {}
     for story in stories:
         reason = re.sub(PARTICULARS, "#", story.error_message or "")

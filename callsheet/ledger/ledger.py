@@ -43,7 +43,7 @@ from callsheet.ledger.policy import Policy
 from callsheet.ledger.tables import about
 from callsheet.ledger.takeover import Owner
 from callsheet.ledger.transitions import End, Intent, SameGeneration
-from callsheet.records import Attempt, File, Generation, Job, OtherRun, State, StoredFile
+from callsheet.records import Attempt, File, Generation, Job, OtherRun, State, StoredFile, Usage
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -278,9 +278,9 @@ class Ledger:
         result = await self._answered(State.PENDING, PaidAnswer(attempt, generation_id))
         return result if isinstance(result, SameGeneration) else None
 
-    async def failed(self, attempt: Attempt, code: str, message: str) -> None:
-        """The service refused the job or gave it up; it costs nothing."""
-        end = End(attempt, code, message, datetime.now(UTC))
+    async def failed(self, attempt: Attempt, code: str, message: str, usage: Usage | None = None) -> None:
+        """The service refused the job or gave it up; it costs what `usage` says, or else nothing."""
+        end = End(attempt, code, message, datetime.now(UTC), usage or Usage())
         await self._commits.write(State.FAILED, transitions.failed, end)
 
     async def doubt(self, attempt: Attempt, message: str) -> None:

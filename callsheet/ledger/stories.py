@@ -130,6 +130,11 @@ def failures(connection: sa.Connection, batch: str, most: int | None = None) -> 
         yield from _told(connection, sa.and_(these, ~attempts.c.superseded), *order)
 
 
+def charged_for_failures(connection: sa.Connection, batch: str) -> Decimal:
+    """What the service has charged, in dollars, for the jobs that have failed: mostly nothing."""
+    return connection.scalar(sa.select(sa.func.sum(attempts.c.cost)).where(_has_failed(batch))) or Decimal(0)
+
+
 def rows_that_failed(connection: sa.Connection, batch: str) -> set[str]:
     """The ids of the rows with a job that has failed."""
     return set(connection.scalars(sa.select(attempts.c.row_id).where(_has_failed(batch)).distinct()))

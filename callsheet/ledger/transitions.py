@@ -21,9 +21,9 @@ from callsheet.ledger.budget import Room, SpendingLimit, Wall
 from callsheet.ledger.charges import Charge
 from callsheet.ledger.journal import PaidAnswer
 from callsheet.ledger.policy import CHARGED, NOT_CHARGED, UNKNOWN_STATUS
-from callsheet.ledger.tables import attempts
+from callsheet.ledger.tables import attempts, runs
 from callsheet.ledger.writing import Values, is_made, key_of, move
-from callsheet.records import Attempt, File, State
+from callsheet.records import Attempt, CostSource, File, State, Usage
 
 
 class Intent(NamedTuple):
@@ -36,12 +36,13 @@ class Intent(NamedTuple):
 
 
 class End(NamedTuple):
-    """An attempt has failed, or is in doubt: the error's code, the reason, and when."""
+    """An attempt has failed, or is in doubt: the error's code, the reason, when, and what a failure cost."""
 
     attempt: Attempt
     code: str
     message: str
     at: datetime
+    usage: Usage = Usage()
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +102,8 @@ def answered(
     to = State.GENERATED if answers[0].usage else State.PENDING
     made = move(connection, run_id, to, [(answer.attempt, _of_answer(answer)) for answer in own])
     new = [answer for answer in own if key_of(answer.attempt) not in made]
-    _count_charges(connection, new)
+    charged = [(answer.attempt, _charge(answer)) for answer in new]
+    _count_charges(connection, answers[0].batch, charged)
     files = media.known(connection, [answer for answer in own if key_of(answer.attempt) in made])
     files |= media.enter(connection, new)
     keys = [key_of(answer.attempt) for answer in answers]
@@ -122,20 +124,25 @@ def recover(connection: sa.Connection, run_id: str, answer: PaidAnswer, submitte
         return
     state = State.GENERATED if answer.usage else State.PENDING
     writing.change(connection, [(row, taken_over | {"state": state} | _of_answer(answer))])
-    _count_charges(connection, [answer])
+    _count_charges(connection, answer.batch, [(answer.attempt, _charge(answer))])
     media.enter(connection, [answer])
 
 
-def _count_charges(connection: sa.Connection, answers: Sequence[PaidAnswer]) -> None:
+def _charge(answer: PaidAnswer) -> Decimal | None:
+    return answer.usage.cost(answer.attempt.quoted)[0] if answer.usage else None
+
+
+def _count_charges(
+    connection: sa.Connection, batch: str, charged: Sequence[tuple[Attempt, Decimal | None]]
+) -> None:
     """Counts what jobs with a price were charged, next to their quotes."""
-    new = []
-    for answer in answers:
-        attempt = answer.attempt
-        cost = answer.usage.cost(attempt.quoted)[0] if answer.usage else None
-        if attempt.quoted is not None and cost is not None:
-            new.append(Charge(attempt.row_id, attempt.sample, attempt.model, attempt.quoted, cost))
+    new = [
+        Charge(attempt.row_id, attempt.sample, attempt.model, attempt.quoted, cost)
+        for attempt, cost in charged
+        if attempt.quoted is not None and cost is not None
+    ]
     if new:
-        charges.charged(connection, answers[0].batch, new)
+        charges.charged(connection, batch, new)
 
 
 def _same_ids(connection: sa.Connection, answers: Sequence[PaidAnswer]) -> dict[int, SameGeneration]:
@@ -186,8 +193,11 @@ def _of_answer(answer: PaidAnswer) -> Values:
     }
     if (usage := answer.usage) is None:
         return values
-    cost, source = usage.cost(answer.attempt.quoted)
-    return values | {
+    return values | _cost(usage, *usage.cost(answer.attempt.quoted))
+
+
+def _cost(usage: Usage, cost: Decimal | None, source: CostSource | None) -> Values:
+    return {
         "cost": cost,
         "cost_source": source,
         "billable_unit": usage.billable_unit,
@@ -197,9 +207,12 @@ def _of_answer(answer: PaidAnswer) -> Values:
 
 
 def failed(connection: sa.Connection, run_id: str, ends: Sequence[End]) -> None:
-    """The service refused the jobs or gave them up. They cost nothing."""
-    moves = [(end.attempt, _of_end(end) | {"cost": Decimal(0)}) for end in ends]
-    move(connection, run_id, State.FAILED, moves)
+    """The service refused the jobs or gave them up. They cost what it has charged, mostly nothing."""
+    moves = [(end.attempt, _of_end(end) | _cost(end.usage, *end.usage.charged())) for end in ends]
+    made = move(connection, run_id, State.FAILED, moves)
+    new = [(end.attempt, end.usage.charged()[0]) for end in ends if key_of(end.attempt) not in made]
+    batch = connection.scalar(sa.select(runs.c.batch).where(runs.c.id == run_id))
+    _count_charges(connection, batch, [(attempt, cost) for attempt, cost in new if cost])
 
 
 def doubt(connection: sa.Connection, run_id: str, ends: Sequence[End]) -> None:

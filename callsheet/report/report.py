@@ -109,7 +109,7 @@ async def update_manifest(settings: BatchSettings, ledger: Ledger) -> None:
         StorageError: it cannot be written.
         LedgerError: the ledger cannot be read.
     """
-    store = Store(settings.report.url, endpoint_url=settings.storage.endpoint_url)
+    store = Store(settings.report.url, endpoint_url=settings.storage.endpoint_url, put=settings.storage.put)
     if await store.read(_MANIFEST) is None or await warning_of_ledger(ledger, settings):
         return
     plan = await asyncio.to_thread(last_plan, settings)

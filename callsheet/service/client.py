@@ -174,7 +174,8 @@ class Client:
                 return Pending()
             case "failed":
                 error = video.error
-                return Failed(error.code or "unknown", error.message or "no reason was given")
+                code, message = error.code or "unknown", error.message or "no reason was given"
+                return Failed(code, message, video.usage)
             case _ if video.data:
                 return Generation(generation_id, video.data[:1], video.usage)
             case "completed":

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date
 from decimal import Decimal
 from typing import Annotated, Any, Literal, NamedTuple
@@ -92,10 +92,11 @@ class NoFile:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A video that failed at the service. This is final, and costs nothing (INTERFACE 3)."""
+    """A video that failed for good (INTERFACE 3). It costs what its `usage` says, if anything."""
 
     code: str
     message: str
+    usage: Usage = field(default_factory=Usage)
 
 
 class ErrorBody(ServiceObject):

@@ -65,8 +65,7 @@ async def _follow(run: Run, video: Attempt) -> None:
             case Generation():
                 await run.keep(video, end)
             case Failed():
-                await run.ledger.failed(video, end.code, end.message)
-                run.tell(video, State.FAILED, end.message)
+                await _failed(run, video, end)
             case _ if video.in_doubt:  # and it stays so
                 pass
             case _Unknown():
@@ -76,6 +75,12 @@ async def _follow(run: Run, video: Attempt) -> None:
             case NoFile():
                 await _doubt(run, video, f"and is completed without a file; the service says {end.said}")
     run.open_jobs.end()
+
+
+async def _failed(run: Run, video: Attempt, end: Failed) -> None:
+    await run.ledger.failed(video, end.code, end.message, end.usage)
+    cost, _ = end.usage.charged()
+    run.tell(video, State.FAILED, end.message, cost or None)
 
 
 async def _doubt(run: Run, video: Attempt, why: str) -> None:

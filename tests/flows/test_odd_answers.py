@@ -79,6 +79,8 @@ CHANGES: dict[str, tuple[Change, str]] = {  # of an answer, and where the cost i
     "quantity": (nulls("usage", "quantity"), "usage"),
     "total-cost": (nulls("usage", "total_cost"), "computed"),
     "usage": (nulls("usage"), "quoted"),
+    "no-quantity": (lambda answer: answer["usage"].update(total_cost=None, quantity=0), "quoted"),
+    "no-price": (lambda answer: answer["usage"].update(total_cost=-1, unit_price=0), "quoted"),
     "deletes-at": (nulls("data", 0, "deletes_at"), "usage"),
     "mime-type": (nulls("data", 0, "mime_type"), "usage"),
     "year-1": (lambda answer: answer["data"][0].update(deletes_at="0001-01-01T00:00:00Z"), "usage"),
@@ -348,3 +350,26 @@ def test_a_file_without_a_deletes_at_is_never_lost_by_a_clock(behind: Behind) ->
     assert time.monotonic() - began > 1
     gateway.fail()
     assert made.run().stored == 1
+
+
+def test_a_failed_video_costs_what_the_service_says_that_it_charged_for_it(behind: Behind) -> None:
+    made, gateway = behind(*(VIDEO | {"id": f"row-{n}"} for n in range(4)))
+    charged = {"total_cost": 0.25, "billable_unit": "video_second", "unit_price": 0.25, "quantity": 1}
+    usages = [charged, charged, {"total_cost": None, "quantity": 0}, None]  # the last two say nothing
+    of: dict[str, Any] = {}
+
+    def failed(answer: dict[str, Any]) -> None:
+        usage = of.setdefault(answer["id"], usages[len(of) % 4])
+        error = {"message": "the finished film was refused", "code": "content_policy_violation"}
+        answer.update(status="failed", error=error, data=None, usage=usage)
+
+    gateway.rewrite = changed(VIDEOS, failed)
+    made.set(budget={"limit": "0.50"})
+    summary = made.run()
+    assert (summary.failed, summary.spent) == (4, Decimal("0.50"))
+    costs = made.costs().sort("cost")
+    assert costs["cost"].to_list() == [0, 0, Decimal("0.25"), Decimal("0.25")]
+    assert costs["cost_source"].to_list() == [None, None, "usage", "usage"]
+    assert "4 jobs failed, charged 0.5000 USD" in re.sub(r"\s+", " ", command(made, "failed"))
+    again = made.run("retry_failed=all")
+    assert (again.stop_reason, again.submissions, again.spent) == ("budget", 0, Decimal("0.50"))
