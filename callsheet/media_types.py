@@ -6,6 +6,7 @@ Does not decode a file.
 from __future__ import annotations
 
 import io
+import re
 from typing import BinaryIO
 
 # The extension is the interface's name for the format (INTERFACE 2.3 `output_format`), so `jpeg`.
@@ -34,7 +35,9 @@ _BRANDS = {  # of a file in the boxes of ISO 14496-12; every other brand is a ki
     b"mif1": "image/heic",
     b"qt  ": "video/quicktime",
 }
-_LAST = 16  # bytes that tell whether a file ends as its format ends
+_MATTERS = frozenset({b"moov", b"mdat", b"meta", b"moof"})  # boxes without which the others are no use
+_JPEG_MARKER = re.compile(rb"\xff([^\x00\x01\xd0-\xd7\xff])", re.DOTALL)  # what has no length is left out
+_FIRST = 16  # bytes that tell a file's type
 _PADDING = b"\0\r\n "
 
 
@@ -79,42 +82,73 @@ def recognise_image(first_bytes: bytes) -> str | None:
     return mime_type if mime_type in {"image/png", "image/jpeg", "image/webp"} else None
 
 
-def is_whole(file: BinaryIO) -> bool:
-    """Whether a file ends as its format ends; true too of a format whose end cannot be told."""
+def is_whole(file: BinaryIO, *, proven: bool = False) -> bool:
+    """Whether a file has the end of its format; true too of a format whose end cannot be told.
+
+    A JPEG, PNG or WebP may have other bytes after that end. Whether a file in boxes (MP4, AVIF) has ended
+    where something follows that is no box cannot be told by itself: it must end with a box, unless it is
+    `proven` that the transfer was whole. Then a GIF is taken as it is, too.
+    """
     size = file.seek(0, io.SEEK_END)
-    file.seek(max(0, size - _LAST))
-    last = file.read().rstrip(_PADDING)
     file.seek(0)
-    first = file.read(_LAST)
+    first = file.read(_FIRST)
     match recognise(first):
         case "image/jpeg":
-            return last.endswith(b"\xff\xd9")
+            return _ends_as_jpeg(file)
         case "image/png":
-            return last.endswith(b"IEND\xaeB`\x82")
+            return _ends_as_png(file, size)
         case "image/gif":
-            return last.endswith(b";")
+            file.seek(max(0, size - _FIRST))
+            return proven or file.read().rstrip(_PADDING).endswith(b";")
         case "image/webp":
             return size >= 8 + int.from_bytes(first[4:8], "little")
         case "image/avif" | "image/heic" | "video/mp4" | "video/quicktime" as mime_type:
-            boxes = _boxes(file, size)  # `moov` is the index, without which no video can be played
-            return boxes is not None and (mime_type.startswith("image/") or b"moov" in boxes)
+            boxes = _boxes(file, size, may_follow=proven)
+            names = set(boxes or ())  # `moov` or `meta` is the index, without which nothing can be shown
+            is_image = mime_type.startswith("image/")
+            return bool(names & {b"meta", b"moov"}) if is_image else names >= {b"moov", b"mdat"}
     return True
 
 
-def _boxes(file: BinaryIO, size: int) -> list[bytes] | None:
+def _ends_as_jpeg(file: BinaryIO) -> bool:
+    """Goes from marker to marker to the one that ends it: those of an inlined thumbnail are passed over."""
+    file.seek(0)
+    content, at = file.read(), 2
+    while marker := _JPEG_MARKER.search(content, at):
+        if marker[1] == b"\xd9":
+            return True
+        at = marker.end() + int.from_bytes(content[marker.end() : marker.end() + 2])
+    return False
+
+
+def _ends_as_png(file: BinaryIO, size: int) -> bool:
+    """Goes from chunk to chunk to `IEND`. Each is its length, its name, its bytes and a checksum."""
+    at = 8
+    while at + 12 <= size:
+        file.seek(at)
+        length, name = int.from_bytes(file.read(4)), file.read(4)
+        at += 12 + length
+        if name == b"IEND":
+            return at <= size
+    return False
+
+
+def _boxes(file: BinaryIO, size: int, *, may_follow: bool) -> list[bytes] | None:
     """The names of the outermost boxes of ISO 14496-12, of which MP4 files and their kin consist.
 
-    Each begins with its length. None where the file does not end with a box.
+    Each begins with its length. None where the file does not end with a box; or, where other bytes
+    `may_follow`, where a box that matters is cut off.
     """
     names, at = list[bytes](), 0
     while at < size:
         file.seek(at)
         head = file.read(16)
         least = 16 if head[:4] == b"\0\0\0\1" else 8  # then the length is in 8 more bytes
-        if len(head) < least:
-            return None
-        names.append(head[4:8])
         length = int.from_bytes(head[8:] if least == 16 else head[:4])
+        is_known = head[4:8] in _MATTERS
+        if len(head) < least or (may_follow and at + length > size and length >= least):
+            return names if may_follow and not is_known else None
+        names.append(head[4:8])
         if length < least:  # 0: it goes to the end of the file; anything else that short is no box
             return names
         at += length

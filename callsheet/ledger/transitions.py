@@ -211,8 +211,9 @@ def failed(connection: sa.Connection, run_id: str, ends: Sequence[End]) -> None:
     moves = [(end.attempt, _of_end(end) | _cost(end.usage, *end.usage.charged())) for end in ends]
     made = move(connection, run_id, State.FAILED, moves)
     new = [(end.attempt, end.usage.charged()[0]) for end in ends if key_of(end.attempt) not in made]
-    batch = connection.scalar(sa.select(runs.c.batch).where(runs.c.id == run_id))
-    _count_charges(connection, batch, [(attempt, cost) for attempt, cost in new if cost])
+    if charged := [(attempt, cost) for attempt, cost in new if cost]:
+        batch = connection.scalars(sa.select(runs.c.batch).where(runs.c.id == run_id)).one()
+        _count_charges(connection, batch, charged)
 
 
 def doubt(connection: sa.Connection, run_id: str, ends: Sequence[End]) -> None:

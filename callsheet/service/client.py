@@ -15,10 +15,13 @@ import asyncio
 import base64
 import json
 import math
+import re
+import zlib
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
+from types import MappingProxyType
 from typing import Any, Self
 from urllib.parse import quote, unquote_to_bytes, urlencode, urljoin, urlsplit
 
@@ -62,6 +65,8 @@ _OTHER_PROJECT = (
     "The key seems to be of another project than the one that bought it: check the key and service.base_url."
 )
 _MOST_REDIRECTS = 20  # of one download
+_MOST_RESUMES = 3  # one after another that bring nothing of a file
+_CONTENT_RANGE = re.compile("bytes ([0-9]{1,15})-[0-9]{1,15}/([0-9]{1,15})")
 _MOST_DAYS = timedelta(days=179)  # from a request's first day of costs to its last: within 180 of `start`
 # The bytes of a file must be those that Content-Length counts, and compressing them again helps nobody.
 _HEADERS = {"User-Agent": "callsheet", "Accept": "*/*", "Accept-Encoding": "identity"}
@@ -247,13 +252,58 @@ class Client:
                 plain = Refusal(refused.message, status=refused.status, code=refused.code)
                 plain.retry_after, plain.date = refused.retry_after, refused.date
                 raise plain
-            if packed := response.headers.get("content-encoding"):
-                response.headers["content-encoding"] = packed.lower().replace("x-gzip", "gzip")
-            # Of a packed file, or of a part that nobody asked for, Content-Length is not the file's.
-            is_whole = not packed and response.status_code != httpx.codes.PARTIAL_CONTENT
-            length = header_number(response.headers, "content-length") if is_whole else None
-            mime_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
-            yield Download(_chunks(name, response), length, mime_type)
+            headers = response.headers
+            if packed := headers.get("content-encoding"):
+                headers["content-encoding"] = packed = packed.lower().replace("x-gzip", "gzip")
+            is_part = response.status_code == httpx.codes.PARTIAL_CONTENT  # nobody has asked for it
+            chunked = "transfer-encoding" in headers  # then there is no other length
+            sent = None if chunked else header_number(headers, "content-length")
+            length = None if packed or is_part else sent  # of a packed file it is not the file's
+            # The transport sees that a length, or the last chunk, has come; `_chunks` sees the end of gzip.
+            proven = not is_part and (chunked or sent is not None or packed == "gzip")
+            mime_type = headers.get("content-type", "").partition(";")[0].strip().lower()
+            chunks = _chunks(name, response)
+            if proven and not packed and headers.get("accept-ranges", "").lower() != "none":
+                chunks = self._to_its_end(name, url, response, length, stack)
+            yield Download(chunks, length, proven, mime_type)
+
+    async def _to_its_end(
+        self, name: str, url: str, response: httpx.Response, length: int | None, stack: AsyncExitStack
+    ) -> AsyncIterator[bytes]:
+        """The bytes of a file. Where its connection breaks off it goes on from there, if the server can.
+
+        Raises:
+            MaybeSent: it broke off, and the server does not go on, or sends nothing more several times.
+        """
+        etag, tries, at = response.headers.get("etag", ""), 0, 0
+        unchanged = response.headers.get("last-modified", "") if etag[:2] in ("", "W/") else etag
+        while True:
+            try:
+                async for chunk in _chunks(name, response):
+                    tries, at = 0, at + len(chunk)
+                    yield chunk
+                if length in (None, at):
+                    return
+                cut = MaybeSent(f"{name}: only {at} of {length} bytes came")
+            except MaybeSent as error:
+                cut = error
+            while True:
+                tries += 1
+                if not at or tries > _MOST_RESUMES:
+                    raise cut
+                await asyncio.sleep(self.backoff(tries - 1) if tries > 1 else 0)
+                with suppress(MaybeSent, NotSent), transport_failures(name):
+                    await stack.aclose()
+                    asks = {"Range": f"bytes={at}-"} | ({"If-Range": unchanged} if unchanged else {})
+                    response = await self._file(url, stack, asks)
+                    break
+            part = _CONTENT_RANGE.fullmatch(response.headers.get("content-range", ""))
+            same = response.headers.get("etag", etag) == etag and not response.headers.get("content-encoding")
+            if response.status_code != httpx.codes.PARTIAL_CONTENT or not (part and same):
+                raise cut
+            length = length or int(part[2])
+            if (int(part[1]), int(part[2])) != (at, length):
+                raise cut
 
     # ---- one request
 
@@ -294,12 +344,17 @@ class Client:
             raise error
         return response
 
-    async def _file(self, url: str, stack: AsyncExitStack) -> httpx.Response:
-        """Asks for a file, and follows redirects; the head of the answer, which ends with the stack."""
+    async def _file(
+        self, url: str, stack: AsyncExitStack, more: Mapping[str, str] = MappingProxyType({})
+    ) -> httpx.Response:
+        """Asks for a file, and follows redirects; the head of the answer, which ends with the stack.
+
+        `more` are headers of this request.
+        """
         for _ in range(_MOST_REDIRECTS + 1):
             try:
                 whole = url if urlsplit(url).scheme else urljoin(f"{self.base_url}/", url)
-                request = httpx.Request("GET", whole, headers=_HEADERS)
+                request = httpx.Request("GET", whole, headers={**_HEADERS, **more})
             except (ValueError, httpx.InvalidURL) as error:
                 raise Unsent from error
             if request.url.userinfo:
@@ -334,8 +389,16 @@ def _checked_key(text: str, place: str) -> str:
 
 async def _chunks(name: str, response: httpx.Response) -> AsyncIterator[bytes]:
     with transport_failures(name):
-        async for chunk in response.aiter_bytes():
-            yield chunk
+        if response.headers.get("content-encoding") != "gzip":
+            async for chunk in response.aiter_bytes():
+                yield chunk
+            return
+        unpacker = zlib.decompressobj(16 + zlib.MAX_WBITS)  # of httpx's, nobody knows whether it saw the end
+        async for chunk in response.aiter_raw():
+            if not unpacker.eof:
+                yield unpacker.decompress(chunk)
+        if not unpacker.eof:
+            raise EOFError("the compressed file has no end")
 
 
 def _in_data_uri(url: str) -> Download:
@@ -354,4 +417,4 @@ def _in_data_uri(url: str) -> Download:
     async def chunks() -> AsyncIterator[bytes]:
         yield content
 
-    return Download(chunks(), len(content), mime_type)
+    return Download(chunks(), len(content), True, mime_type)

@@ -250,4 +250,5 @@ class Download:
 
     chunks: AsyncIterator[bytes]  # to be read once; raises `MaybeSent` when they stop coming
     length: int | None  # in bytes, by `Content-Length`; None where missing
+    proven: bool  # the end of the transfer, once it has come, proves that nothing is missing
     mime_type: str  # its `Content-Type`, lower case, without parameters; empty where missing

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import io
 import re
 import time
 from collections import defaultdict
@@ -145,17 +146,24 @@ class Spooled:
         self.held = 0
         return self._partial
 
-    def is_whole(self) -> bool:
-        """Whether it ends as its format ends; for a thread, when nothing more comes.
+    @property
+    def is_written(self) -> bool:
+        """Whether a part of it is on the disk: it is larger than a block."""
+        return self._partial is not None
+
+    def is_whole(self, *, proven: bool) -> bool:
+        """Whether it has the end of its format (`media_types.is_whole`); for a thread where it is large.
 
         Raises:
             StorageError: the spool cannot be written.
         """
+        if not self.is_written:
+            return is_whole(io.BytesIO(b"".join(self._blocks)), proven=proven)
         partial = self.write()
         with disk_errors(self._file.parent, _SETTING):
             partial.file.flush()
             with self._named(_PARTIAL).open("rb") as file:
-                return is_whole(file)
+                return is_whole(file, proven=proven)
 
     def settle(self) -> None:
         """Completes the file in the spool, unless it is complete; for a thread.
@@ -194,13 +202,17 @@ async def _receive(spooled: Spooled, download: Download, patience: float) -> Non
             raise MediaError(f"the download is slower than {SLOWEST} bytes a second")
         if spooled.held >= _BLOCK:
             await asyncio.to_thread(spooled.write)
-    size, length = spooled.bytes, download.length
+    size = spooled.bytes
     if not size:
         raise MediaError("the download is empty")
-    if length is None and not await asyncio.to_thread(spooled.is_whole):
-        raise MediaError(f"the download was cut off after {size} bytes: it does not end as its format ends")
-    if length not in (None, size):
-        raise MediaError(f"the download has {size} of {length} bytes")
+    if download.length not in (None, size):
+        raise MediaError(f"the download has {size} of {download.length} bytes")
+    if spooled.is_written:
+        whole = await asyncio.to_thread(spooled.is_whole, proven=download.proven)
+    else:
+        whole = spooled.is_whole(proven=download.proven)
+    if not whole:
+        raise MediaError(f"the download was cut off after {size} bytes: the end of its format is missing")
 
 
 def _verified(name: str, paths: list[Path]) -> Spooled | None:

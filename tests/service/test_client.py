@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import logging
+import re
 import socket
 import time
 from collections.abc import Awaitable, Callable
@@ -29,6 +30,7 @@ from callsheet.service.client import READ_TRIES, Client
 from tests.servers import http
 from tests.servers.sockets import (
     Behaviour,
+    close,
     error_reply,
     json_reply,
     page,
@@ -142,6 +144,41 @@ def test_a_file_that_is_compressed_unasked_is_unpacked() -> None:
         with serve(raw(head + framed)) as server:
             downloaded = fetched(server.url)
         assert downloaded == (content, None, "image/jpeg")
+    for cut in (b"gzip\r\n\r\n", b"gzip\r\nContent-Length: 300\r\n\r\n"):  # a server that has a part of it
+        with serve(raw(head + cut + packed[:300])) as server, pytest.raises(MaybeSent, match="has no end"):
+            fetched(server.url)
+
+
+def test_a_download_whose_connection_breaks_off_goes_on_from_there() -> None:
+    """Where the file is still the same: a part of another one is never put behind it."""
+    content = bytes(range(256)) * 10
+
+    def piece(at: int, *more: str, of: int = len(content), etag: str = '"1"') -> Behaviour:
+        head = f"HTTP/1.1 {'206' if more else '200'} OK\r\nETag: {etag}\r\n"
+        head += f"Content-Length: {len(content) - at}\r\n"
+        ranges = f"Content-Range: bytes {more[0]}/{of}\r\n" if more else ""
+        return raw((head + ranges + "\r\n").encode() + content[at : at + 1000])
+
+    parts = piece(0), close, piece(1000, "1000-2559"), piece(2000, "2000-2559")
+    with serve(*parts) as server:
+        assert fetched(server.url) == (content, len(content), "")
+    asked = [request for request in server.requests if b"\r\nRange: " in request]
+    assert [re.findall(rb"Range: bytes=(\d+)-", request)[0] for request in asked] == [
+        b"1000",
+        b"1000",
+        b"2000",
+    ]
+    assert all(b'\r\nIf-Range: "1"\r\n' in request for request in asked)
+    others = (
+        piece(0),  # from its beginning
+        piece(900, "900-2559"),
+        piece(1000, "1000-2599", of=2600),
+        piece(1000, "1000-2559", etag='"2"'),
+        reply(416),
+    )
+    for other in others:
+        with serve(piece(0), other) as server, pytest.raises(MaybeSent):
+            fetched(server.url)
 
 
 def test_the_length_of_a_part_is_not_the_files() -> None:
