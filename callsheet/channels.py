@@ -11,7 +11,7 @@ import itertools
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Generic, Self, TypeVar
 
@@ -94,13 +94,13 @@ class Waiting:
         file: under its latest URL.
         tries: failed downloads of this run.
         gone: how often the service has said after the file's `deletes_at` that there is no such file.
-        began: when this run first tried, in monotonic seconds.
+        began: when this run first took it from the queue to try it, in monotonic seconds; 0 before.
     """
 
     file: File
     tries: int = 0
     gone: int = 0
-    began: float = field(default_factory=time.monotonic)
+    began: float = 0.0
 
 
 class Downloads:
@@ -134,7 +134,9 @@ class Downloads:
         """Takes the most urgent file; waits for one."""
         await self._ready.acquire()
         self._moved = time.monotonic()
-        return heapq.heappop(self._heap)[-1]
+        waiting = heapq.heappop(self._heap)[-1]
+        waiting.began = waiting.began or self._moved
+        return waiting
 
     def again(self, waiting: Waiting, seconds: float) -> None:
         """Puts a file that was taken back into the queue after so many seconds."""

@@ -124,10 +124,13 @@ class Pace:
             self._left, self._left_at, self._resets = remaining - just_before, sent_at, ends
 
     def hold(self, sent_at: float, now: float, retry_after: float) -> None:
-        """429 with `Retry-After`: waits that long, and twice as long each time that it was not enough."""
+        """429 with `Retry-After`: waits that long, and twice as long each time that it was not enough.
+
+        But no longer than a window, unless the service says so: by then every request of before is forgotten.
+        """
         if sent_at >= self._hold_until:
             self._holds += 1
-        seconds = max(retry_after, 1.0) * min(2 ** (self._holds - 1), WINDOW)
+        seconds = max(retry_after, min(max(retry_after, 1.0) * 2 ** min(self._holds - 1, 6), WINDOW))
         self._hold_until = max(self._hold_until, now + seconds)
         self._left, self._left_at, self._resets = 0, sent_at, self._hold_until - ROUNDED
 

@@ -62,13 +62,14 @@ async def download(run: Run) -> None:
 
     try:
         await _sweep(run)
-        async with anyio.create_task_group() as workers:
-            for _ in range(run.downloads.side_by_side):
-                workers.start_soon(worker)
-            async for file in run.files:
-                run.downloads.add(file)
-            await run.downloads.all_done()
-            workers.cancel_scope.cancel()
+        with run.unless_ended():  # what is not stored then is left for the next run
+            async with anyio.create_task_group() as workers:
+                for _ in range(run.downloads.side_by_side):
+                    workers.start_soon(worker)
+                async for file in run.files:
+                    run.downloads.add(file)
+                await run.downloads.all_done()
+                workers.cancel_scope.cancel()
     finally:
         run.collected.set()
 

@@ -164,6 +164,18 @@ def test_a_run_that_is_ended_waits_for_no_answer_and_loses_nothing(project: Make
     assert (summary.stored, summary.in_doubt) == (8, 4)
 
 
+def test_a_run_whose_grace_ends_leaves_what_is_not_downloaded_and_reports(project: Make) -> None:
+    slow = {"rules": [{"endpoint": "downloads", "do": "delay", "seconds": 10_000}]}
+    made = project([{"id": f"s{n}", "prompt": "x", "model": "sketch-1"} for n in range(3)], faults=slow)
+    with running(made, grace=0.1) as process:
+        wait_until(lambda: attempts(made, "generated") == 3, "nothing is bought")
+        process.send_signal(signal.SIGINT)
+        assert_ends(process, made, 4)
+    assert made.report()["stop_reason"] == "interrupted"
+    made.backlot.service.faults = Faults([])
+    assert (made.run().stored, len(made.sold)) == (3, 3)
+
+
 @pytest.mark.parametrize("busy", [30, 0.2])
 def test_a_second_signal_ends_a_run_that_waits_for_its_ledger_and_every_answer_is_kept(
     project: Make, busy: float

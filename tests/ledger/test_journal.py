@@ -45,6 +45,8 @@ async def test_a_ledger_that_is_locked_for_long_gets_the_answer_when_it_is_free(
         with locked(url):
             both = asyncio.gather(*answers(ledger, image, video))
             await until(lambda: len(kept(spool)) == 2)
+            secret = [*files_in(spool), *spool.parent.glob("ledger.db*")]  # they have signed URLs
+            assert {path.stat().st_mode & 0o777 for path in secret} == {0o600}
         await both
         assert await state_of(ledger, IMAGE) is State.GENERATED
         assert len(notes) == 1, "the run is told once"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -151,6 +152,17 @@ async def test_a_full_window_waits_for_retry_after_and_longer_when_that_was_not_
     await asyncio.sleep(60)
     assert times == pytest.approx([0, 7, 7 + 14], abs=0.01)
     assert (limits.rate_limited, limits.submissions) == (2, 3)
+
+
+@virtual
+async def test_a_wait_is_never_longer_than_a_window_unless_the_service_says_so() -> None:
+    for told, waits in ((60, [60] * 7), (90, [90] * 7), (4, [4, 8, 16, 32, 60, 60, 60])):
+        limits, times = AccountLimits(clock=VirtualClock()), list[float]()
+        for _ in range(8):
+            async with sent(limits, IMAGE) as turn:
+                times.append(now())
+                turn.window_full(retry_after=told)
+        assert [after - before for before, after in pairwise(times)] == pytest.approx(waits, abs=0.01)
 
 
 @pytest.mark.parametrize("shape", mostly_soak(SHAPES, *SHAPES[::2]))
