@@ -78,6 +78,7 @@ class Run:
         plan: the one that reports go by: the newest that was priced, or where nothing is bought (`collect`)
             the batch's last one, or None.
         knows_videos: the service knows a video under this key, which is the right one then.
+        poll_errors: what polls were answered in place of a status, as a person was told.
         interrupted: a person or the system wants the run to end.
         signalled: by a signal.
         ended: it ends at once: what is not answered yet is left to the next run.
@@ -113,6 +114,7 @@ class Run:
     breaker: Breaker
     plan: Plan | None = None
     knows_videos: bool = False
+    poll_errors: set[str] = field(default_factory=set)
     interrupted: bool = False
     signalled: bool = False
     ended: bool = False
@@ -288,7 +290,7 @@ class Run:
     def doubts(self, attempt: Attempt, why: str) -> None:
         """A job is in doubt, and the ledger has it so."""
         self.tell(attempt, State.IN_DOUBT, why)
-        self.breaker.wrong("doubt", why)
+        self.breaker.of(attempt.model).wrong("doubt", why)
 
     def tell(self, attempt: Attempt, state: State, detail: str, cost: Decimal | None = None) -> None:
         """Tells the watcher that a job has come into another state; see `watch.Change`."""

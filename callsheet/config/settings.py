@@ -260,6 +260,10 @@ class Limits(Section):
     concurrency: Count | None = None
     """Generations in flight at the same time, images and pending videos together."""
 
+    patience: SomeSeconds = 1800.0
+    """Seconds for which submissions may be answered 429 alone, without one that is accepted. Then the run
+    ends, with the service's words: the key's quota may be used up."""
+
 
 class Poll(Section):
     """How pending videos are polled."""

@@ -266,8 +266,12 @@ class Ledger:
         intent = Intent(attempt, budget, rates, datetime.now(UTC) + self._behind)
         wall = await self._commits.write(State.SUBMITTING, transitions.intend, intent)
         if wall:
-            await self._commits.write("free", leases.free, attempt)
+            await self.leave(attempt)
         return wall
+
+    async def leave(self, attempt: Attempt) -> None:
+        """The job is no longer reserved: this run does not buy it."""
+        await self._commits.write("free", leases.free, attempt)
 
     async def release(self, attempt: Attempt) -> None:
         """The service took nothing: the job is planned again, and still ours."""

@@ -42,6 +42,10 @@ restarts comes back.
 class Breaker:
     """Lets jobs through to the service, or not. `stop` says why the buying must end; None while it may go on.
 
+    Each model has one of its own (`of`): what is wrong with one says nothing of the others. What goes wrong
+    for several of them, and nothing works meanwhile, counts for each of these. `stop` of the one that they
+    are `of` ends the buying of all.
+
     Args:
         stop_after: doubts or losses, one after another, that pause the buying (the setting `stop_after`).
         ask: sends a free request; raises `ServiceError` where the service does not answer it.
@@ -55,8 +59,14 @@ class Breaker:
         ask: Callable[[], Awaitable[object]],
         note: Callable[[str], None],
         backoff: Callable[[int], float],
+        *,
+        whole: Breaker | None = None,
+        model: str = "",
     ) -> None:
         self.stop: Stop | None = None
+        self._whole, self._model = whole or self, model
+        self._of: dict[str, Breaker] = {}
+        self._together: Counter[Trouble] = Counter()  # of all models, one after another
         self.stop_after = stop_after
         self._ask, self._note, self._backoff = ask, note, backoff
         self._streaks: Counter[Trouble] = Counter()  # of each, one after another
@@ -66,14 +76,27 @@ class Breaker:
         self._probing = self._noted = False
         self._change = asyncio.Event()
 
+    def of(self, model: str) -> Breaker:
+        """The breaker of a model, which is of one endpoint."""
+        if model not in self._of:
+            self._of[model] = Breaker(
+                self.stop_after, self._ask, self._note, self._backoff, whole=self, model=model
+            )
+        return self._of[model]
+
+    def stopped(self) -> dict[str, Stop]:
+        """The models of which nothing more is bought, and why."""
+        return {model: each.stop for model, each in self._of.items() if each.stop}
+
     def accepted(self) -> None:
         """The service accepted a job, or found out that it failed for a reason of the job's."""
         self._streaks = Counter({"loss": self._streaks["loss"]})
+        self._whole._together = Counter({"loss": self._whole._together["loss"]})
         self._recovered()
 
     def stored(self) -> None:
         """A file was stored."""
-        del self._streaks["loss"]
+        del self._streaks["loss"], self._whole._together["loss"]
         self._recovered()
 
     def wrong(self, trouble: Trouble, why: str, *, hint: str = "", told: float = 0.0) -> None:
@@ -82,6 +105,7 @@ class Breaker:
         Of a gateway, `hint` is what a person can do, and `told` are the seconds that its answer says.
         """
         self._streaks[trouble] += 1
+        self._whole._together[trouble] += 1
         self._why = why
         if trouble == "gateway":
             self._hint, self._told = hint, told
@@ -113,8 +137,12 @@ class Breaker:
     @property
     def _too_often(self) -> Trouble | None:
         """What has gone wrong so often in a row that the buying pauses; None without such."""
-        most = {"doubt": self.stop_after, "loss": self.stop_after, "gateway": GATEWAY, "failure": FAILURES}
-        return next((trouble for trouble in _PAUSES if self._streaks[trouble] >= most[trouble]), None)
+        stop_after, together = self._whole.stop_after, self._whole._together
+        most = {"doubt": stop_after, "loss": stop_after, "gateway": GATEWAY, "failure": FAILURES}
+        for trouble in _PAUSES:
+            if (own := self._streaks[trouble]) and max(own, together[trouble]) >= most[trouble]:
+                return trouble
+        return None
 
     async def _probe(self) -> None:
         if trouble := self._too_often:
@@ -132,7 +160,7 @@ class Breaker:
             try:
                 await self._ask()
             except InvalidApiKey as error:
-                self.stop = KeyRefused(str(error), hint=error.hint)
+                self.stop = self._whole.stop = KeyRefused(str(error), hint=error.hint)
                 return
             except ServiceError as error:
                 self._why = str(error)
@@ -142,18 +170,21 @@ class Breaker:
                 await anyio.sleep(self._pause(number))
             else:
                 return
-        self.stop = ServiceDown(f"the service does not answer: {self._why}", hint=_HINT)
+        down = ServiceDown(f"the service does not answer: {self._why}", hint=_HINT)
+        self.stop = self._whole.stop = down
 
     def _end(self, trouble: Trouble) -> Stop:
+        of_model = f" of {self._model}" if self._model else ""
         if trouble == "gateway":
             hint = f"{self._hint} Nothing failed, and nothing is lost. The same command goes on later."
-            return ServiceDown(f"a gateway answers in place of the service: {self._why}", hint=hint.strip())
+            what = f"a gateway answers in place of the service{of_model}: {self._why}"
+            return ServiceDown(what, hint=hint.strip())
         if trouble == "failure":
-            return ServiceDown(f"the service fails for every job: {self._why}", hint=_HINT)
+            return ServiceDown(f"the service fails for every job{of_model}: {self._why}", hint=_HINT)
         ended = "in doubt" if trouble == "doubt" else "lost"
         return Doubtful(
-            f"{self._streaks[trouble]} jobs in a row ended {ended}, and a pause did not help; the last: "
-            f"{self._why}",
+            f"{self._streaks[trouble]} jobs in a row{of_model} ended {ended}, and a pause did not help; "
+            f"the last: {self._why}",
             hint="Find out why before you buy more: `callsheet resolve CONFIG` lists what is in doubt.",
         )
 

@@ -97,6 +97,7 @@ class Turn:
         self._pace.end(self._sent_at, counts=self.counts)
         if self.counts:
             lanes.accepted()
+            self._limits.accepted()
         lanes.in_use -= not self.kept
         lanes.unsent -= not self.sent
         self._limits.submissions += self.sent
@@ -104,7 +105,7 @@ class Turn:
 
     def _refused(self) -> None:
         self.counts = False
-        self._limits.rate_limited += 1
+        self._limits.refused()
 
 
 class AccountLimits:
@@ -131,6 +132,8 @@ class AccountLimits:
         self._clock = clock
         self._offset = -math.inf  # the service's Unix time minus our monotonic time
         self.submissions = self.rate_limited = 0
+        self._refusals = 0  # 429s since the last submission that was not one
+        self._refused_at = 0.0  # the first of these
         self.lanes = Lanes(cap=concurrency)
         self.paces = {ModelType.IMAGE: Pace(cap=image_rpm), ModelType.VIDEO: Pace(cap=video_rpm)}
         if remembered:
@@ -196,6 +199,21 @@ class AccountLimits:
     def blocked(self, patience: float) -> bool:
         """Whether somebody waits for a lane that will not come free: see `Lanes.blocked`."""
         return bool(self._first_in_line()) and self.lanes.blocked(self.now(), patience)
+
+    def refused(self) -> None:
+        """Counts a 429."""
+        self.rate_limited += 1
+        self._refusals += 1
+        if self._refusals == 1:
+            self._refused_at = self.now()
+
+    def accepted(self) -> None:
+        """A submission was not answered 429: the count begins again."""
+        self._refusals = 0
+
+    def refused_for(self) -> float:
+        """Seconds for which submissions were answered 429 alone: three at the least, or it is 0."""
+        return self.now() - self._refused_at if self._refusals >= 3 else 0.0
 
     def learned(self) -> Learned:
         """The limits to remember for the next run."""

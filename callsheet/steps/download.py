@@ -140,7 +140,7 @@ async def _lose(run: Run, file: File, error: Exception) -> None:
     why = f"the file was deleted on {file.media.deletes_at}: {error}"
     if await run.ledger.lost(file, why) is State.LOST:
         run.tell(file.attempt, State.LOST, why)
-        run.breaker.wrong("loss", f"row {file.attempt.row_id}: {why}")
+        run.breaker.of(file.attempt.model).wrong("loss", f"row {file.attempt.row_id}: {why}")
 
 
 async def _renew(run: Run, file: File) -> File | None:
@@ -190,7 +190,7 @@ async def _store(run: Run, file: File, spooled: Spooled) -> bool:
             await run.ledger.stored(file, stored)
             run.tell(file.attempt, State.STORED, stored.url)
             run.spool.forget(spooled)
-            run.breaker.stored()
+            run.breaker.of(file.attempt.model).stored()
             return True
 
 

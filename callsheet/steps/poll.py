@@ -6,7 +6,7 @@ next run or `collect`; giving up on it here would lose what is paid for.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import anyio
 
@@ -19,6 +19,7 @@ from callsheet.session import Run
 from callsheet.watch import WATCHER
 
 NOT_FOUND_TRIES = 3  # a 404 may come from a replica that lags; so many in a row do not
+SAID_TRIES = 3  # errors one after another, after which a person sees them: it may be for ever
 NO_FILE_TRIES = 3  # the files may come a moment after the status
 LAST_ANSWER = 5.0  # seconds for an answer at the end of the run's patience
 
@@ -49,7 +50,7 @@ async def _follow(run: Run, video: Attempt) -> None:
     """Follows one video to its end, or to the end of the run's patience."""
     end = await _watch(run, video)
     if isinstance(end, _Left):
-        if end.said != video.said and not video.in_doubt:
+        if (end.said or video.said) and not video.in_doubt:
             with anyio.CancelScope(shield=True):
                 await run.ledger.says(video, end.said)
         if end.said:
@@ -77,6 +78,17 @@ async def _follow(run: Run, video: Attempt) -> None:
     run.open_jobs.end()
 
 
+async def _says(run: Run, video: Attempt, before: str, said: str) -> str:
+    """Keeps the words of polls that answer no status, for `status`, `show` and the sheet; tells them once."""
+    if said != before and not video.in_doubt:
+        with anyio.CancelScope(shield=True):
+            await run.ledger.says(video, said)
+    if said and said not in run.poll_errors:
+        run.poll_errors.add(said)
+        WATCHER.get().note(f"row {video.row_id}: it is polled on, and the service says {said}")
+    return said
+
+
 async def _failed(run: Run, video: Attempt, end: Failed) -> None:
     await run.ledger.failed(video, end.code, end.message, end.usage)
     cost, _ = end.usage.charged()
@@ -88,7 +100,7 @@ async def _doubt(run: Run, video: Attempt, why: str) -> None:
     said = f"it was accepted as {video.generation_id}, {why}"
     await run.ledger.doubt(video, said)
     run.tell(video, State.IN_DOUBT, said)
-    run.breaker.wrong("loss", f"row {video.row_id}: {said}")
+    run.breaker.of(video.model).wrong("loss", f"row {video.row_id}: {said}")
 
 
 async def _watch(run: Run, video: Attempt) -> Generation | Failed | NoFile | _Unknown | _Left:
@@ -113,6 +125,8 @@ async def _watch(run: Run, video: Attempt) -> Generation | Failed | NoFile | _Un
                 said = answer.said
                 if said and said == video.said:
                     return _Left(said)
+                if not said and video.said:
+                    video = replace(video, said=await _says(run, video, video.said, ""))
             elif not no_file or no_file == NO_FILE_TRIES or video.in_doubt:
                 return answer
         except ServiceError as error:
@@ -126,6 +140,8 @@ async def _watch(run: Run, video: Attempt) -> Generation | Failed | NoFile | _Un
                 return _Unknown(str(error))
             told = error.retry_after or 0.0
             wait = max(interval, run.client.backoff(errors))
+            if errors >= SAID_TRIES:
+                said = await _says(run, video, said, str(error))
         left = patience - anyio.current_time()
         if wait > left:
             return _Left(said)

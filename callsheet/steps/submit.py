@@ -28,6 +28,7 @@ from callsheet.errors import (
     LedgerError,
     PriceChanged,
     Refusal,
+    ServiceDown,
     ServiceError,
     Stop,
 )
@@ -45,7 +46,9 @@ from callsheet.records import Attempt, Job, ModelType, State, dollars
 from callsheet.service import verdicts
 from callsheet.service.verdicts import Verdict
 from callsheet.session import Run
+from callsheet.watch import WATCHER
 
+_SAID_AFTER = 15.0  # seconds of refusals alone
 BLOCK = 50  # jobs that are reserved in one transaction
 AHEAD = 200  # reserved jobs of a type that wait for their turn at once; another run cannot buy them
 
@@ -73,8 +76,9 @@ async def _buy(run: Run) -> None:
         before, free = free, await run.ledger.read(queries.free_jobs)
         if free in (0, before):  # others have left nothing that this run can buy
             break
-    if buyer.left_by_gateway:
-        run.halt(buyer.left_by_gateway)
+    for stop in (*run.breaker.stopped().values(), buyer.left_by_gateway):
+        if stop:
+            run.halt(stop)
 
 
 async def _take_over_again_and_again(run: Run) -> None:
@@ -125,6 +129,7 @@ class _Buyer:
         self._room = {model_type: asyncio.Semaphore(AHEAD) for model_type in ModelType}
         self._skips = run.settings.budget.on_exceed == "skip"
         self.left_by_gateway: CallsheetError | None = None
+        self._told: set[str] = set()  # models that are stopped, and refusals, of which a person knows
 
     @property
     def _quote(self) -> Quote:
@@ -167,7 +172,7 @@ class _Buyer:
         all those that do not fit wait for all that are under way.
         """
         run = self._run
-        rest = iter(jobs)
+        rest: Iterator[Job] = (job for job in jobs if not run.breaker.of(job.model).stop)
         while True:
             ended, left, wall = run.open_jobs.ended, list[Job](), None
             while not run.stop and (self._skips or not left) and (block := [*itertools.islice(rest, BLOCK)]):
@@ -258,11 +263,18 @@ class _Buyer:
             await anyio.sleep(1)
         await run.may_buy.wait()
         outcome: _End | float = _End.LEFT
-        async with run.limits.turn(job.type) as turn, run.breaker.passing():
+        breaker = run.breaker.of(job.model)
+        if breaker.stop:  # of this model nothing more is bought
+            await run.ledger.leave(attempt)
+            return outcome
+        async with run.limits.turn(job.type) as turn, breaker.passing():
             if run.breaker.stop:
                 run.halt(run.breaker.stop)
             if run.stop:
                 return outcome
+            if breaker.stop:
+                self._stopped(job.model, breaker.stop)
+                return 0.0
             if run.downloads.late() or not run.may_buy.is_set():  # the turn may have been long in coming
                 return 0.0
             try:
@@ -272,6 +284,15 @@ class _Buyer:
             except InputError as error:  # of an image
                 run.halt(error)
         return outcome
+
+    def _stopped(self, model: str, stop: Stop) -> None:
+        """Of a model nothing more is bought; the others go on, if there are others."""
+        run, models = self._run, {*self._quote.models}
+        if models <= run.breaker.stopped().keys():
+            run.halt(stop)
+        elif model not in self._told:
+            self._told.add(model)
+            WATCHER.get().note(f"of {model} nothing more is bought, of the other models it is: {stop}")
 
     async def _send(
         self, job: Job, attempt: Attempt, body: Mapping[str, Any], turn: Turn, tries: Counter[Verdict]
@@ -296,7 +317,7 @@ class _Buyer:
                 run.tell(attempt, State.IN_DOUBT, leases.NO_ANSWER)
             return _End.LEFT
         failpoints.passed("after submit")
-        run.breaker.accepted()
+        run.breaker.of(attempt.model).accepted()
         turn.answered(rate)
         if attempt.type is ModelType.IMAGE:
             is_own = await run.keep(attempt, image, job.carried)
@@ -309,6 +330,17 @@ class _Buyer:
         run.tell(attempt, State.PENDING, video_id)
         run.videos.put(replace(attempt, generation_id=video_id))
         return _End.BOUGHT
+
+    def _refused(self, why: str) -> None:
+        """Submissions are answered 429: says so where that goes on, and ends the buying after `patience`."""
+        run, seconds = self._run, self._run.limits.refused_for()
+        if seconds >= run.settings.limits.patience:
+            what = f"for {seconds:.0f} s the service has refused every submission: {why}"
+            hint = "The quota of the key may be used up. The same command goes on later (limits.patience)."
+            run.halt(ServiceDown(what, hint=hint))
+        elif seconds >= _SAID_AFTER and why not in self._told:
+            self._told.add(why)
+            WATCHER.get().note(f"the service refuses every submission, and the run waits: {why}")
 
     async def _kept_back(self, attempt: Attempt) -> _End | None:
         """Records the intent to send a job; or says why it must not leave."""
@@ -329,6 +361,7 @@ class _Buyer:
     ) -> _End | float:
         """Carries out the verdict on a POST that was not accepted."""
         run, why, most = self._run, str(error), self._run.settings.attempts
+        breaker = run.breaker.of(attempt.model)
         if error.rate:  # otherwise it may be a gateway's word
             turn.answered(error.rate)
         verdict = verdicts.submit(error)
@@ -345,7 +378,7 @@ class _Buyer:
         else:
             tries[verdict] += 1
         if verdict is Verdict.REFUSED or tries[Verdict.SAYS_NO] >= most:
-            run.breaker.wrong("failure", why) if verdict is Verdict.SAYS_NO else run.breaker.accepted()
+            breaker.wrong("failure", why) if verdict is Verdict.SAYS_NO else breaker.accepted()
             code = error.code if isinstance(error, Refusal) else "server_error"
             await run.ledger.failed(attempt, code, why)
             run.tell(attempt, State.FAILED, why)
@@ -353,14 +386,15 @@ class _Buyer:
         await run.ledger.release(attempt)
         match verdict:
             case Verdict.WINDOW_FULL | Verdict.LANES_FULL:
+                self._refused(why)
                 return 0.0
             case Verdict.STOP_KEY | Verdict.STOP_BALANCE:
                 run.halt(error)
             case Verdict.NOT_SENT:
                 turn.unsent()
-                run.breaker.wrong("unsent", why)
+                breaker.wrong("unsent", why)
             case Verdict.GATEWAY:
-                run.breaker.wrong("gateway", why, hint=error.hint, told=told)
+                breaker.wrong("gateway", why, hint=error.hint, told=told)
                 if tries[verdict] >= most:  # others are accepted, or the breaker ends it first
                     self.left_by_gateway = self.left_by_gateway or error
                     return _End.LEFT

@@ -223,6 +223,21 @@ def test_a_service_that_fails_for_everyone_is_probed_and_not_hammered(project: M
     assert summary.submissions < 60, "the rest was never sent"
 
 
+def test_a_model_that_is_broken_is_stopped_and_the_others_are_bought(project: Make) -> None:
+    """Its rows come first, and between those of the other model."""
+    models = ["poster-1"] * 8 + ["sketch-1", "poster-1"] * 6 + ["sketch-1"] * 4
+    rows = [{"id": f"s{n}", "prompt": f"image {n}", "model": model} for n, model in enumerate(models)]
+    broken = {"endpoint": "images", "model": "poster-1", "do": "error", "status": 502}
+    made = project(rows, faults={"rules": [broken]})
+    made.set(stop_after=3, limits={"concurrency": 2})
+    summary = made.run()
+    assert (summary.outcome, summary.stop_reason, summary.stored) == ("stopped", "doubt", 10)
+    assert summary.in_doubt <= 5
+    assert "of poster-1 ended in doubt" in (summary.stop_message or "")
+    made.backlot.service.faults = Faults([])
+    assert made.run().stored == 24 - summary.in_doubt
+
+
 def test_a_service_that_goes_down_is_reported_once_and_ends_the_run_with_4(project: Make) -> None:
     """It answers the catalogue and the balance, and then its port is closed."""
     made = project([{"id": f"s{n}", "prompt": "x", "model": "sketch-1"} for n in range(20)])

@@ -103,6 +103,31 @@ async def test_a_probe_that_works_ends_the_pause_and_the_count_begins_again() ->
 
 
 @virtual
+async def test_what_is_wrong_with_a_model_stops_that_one_and_what_is_wrong_with_all_stops_all() -> None:
+    whole = Service().breaker(stop_after=3)
+    broken, other = whole.of("broken"), whole.of("other")
+    for _ in range(3):
+        broken.wrong("doubt", "502")
+        other.accepted()
+    async with other.passing():
+        assert other.stop is None
+    async with broken.passing():
+        broken.wrong("doubt", "502")
+    async with broken.passing():
+        assert "of broken ended in doubt" in str(broken.stop)
+    assert (other.stop, whole.stop, [*whole.stopped()]) == (None, None, ["broken"])
+    for _ in range(2):  # and nothing works meanwhile: two of it are enough
+        other.wrong("doubt", "502")
+        third = whole.of("third")
+        third.wrong("doubt", "502")
+        for each in other, third:
+            async with each.passing():
+                pass
+    assert isinstance(other.stop, Doubtful)
+    assert isinstance(third.stop, Doubtful)
+
+
+@virtual
 async def test_a_key_that_is_refused_meanwhile_is_what_stops_the_buying() -> None:
     guard = Service(InvalidApiKey("no", status=401)).breaker()
     guard.wrong("doubt", "cut off")
