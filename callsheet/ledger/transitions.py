@@ -208,12 +208,17 @@ def _cost(usage: Usage, cost: Decimal | None, source: CostSource | None) -> Valu
 
 def failed(connection: sa.Connection, run_id: str, ends: Sequence[End]) -> None:
     """The service refused the jobs or gave them up. They cost what it has charged, mostly nothing."""
-    moves = [(end.attempt, _of_end(end) | _cost(end.usage, *end.usage.charged())) for end in ends]
+    moves = [(end.attempt, _of_end(end) | _of_failure(end.usage)) for end in ends]
     made = move(connection, run_id, State.FAILED, moves)
     new = [(end.attempt, end.usage.charged()[0]) for end in ends if key_of(end.attempt) not in made]
     if charged := [(attempt, cost) for attempt, cost in new if cost]:
         batch = connection.scalars(sa.select(runs.c.batch).where(runs.c.id == run_id)).one()
         _count_charges(connection, batch, charged)
+
+
+def _of_failure(usage: Usage) -> Values:
+    cost, source = usage.charged()
+    return _cost(usage, cost, source) if cost else {"cost": cost}
 
 
 def doubt(connection: sa.Connection, run_id: str, ends: Sequence[End]) -> None:
