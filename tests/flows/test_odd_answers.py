@@ -354,7 +354,7 @@ def test_a_file_without_a_deletes_at_is_never_lost_by_a_clock(behind: Behind) ->
 
 def test_a_failed_video_costs_what_the_service_says_that_it_charged_for_it(behind: Behind) -> None:
     made, gateway = behind(*(VIDEO | {"id": f"row-{n}"} for n in range(4)))
-    charged = {"total_cost": 0.25, "billable_unit": "video_second", "unit_price": 0.25, "quantity": 1}
+    charged = {"total_cost": 0.008, "billable_unit": "video_second", "unit_price": 0.008, "quantity": 1}
     usages = [charged, charged, {"total_cost": None, "quantity": 0}, None]  # the last two say nothing
     of: dict[str, Any] = {}
 
@@ -364,12 +364,11 @@ def test_a_failed_video_costs_what_the_service_says_that_it_charged_for_it(behin
         answer.update(status="failed", error=error, data=None, usage=usage)
 
     gateway.rewrite = changed(VIDEOS, failed)
-    made.set(budget={"limit": "0.50"})
     summary = made.run()
-    assert (summary.failed, summary.spent) == (4, Decimal("0.50"))
+    assert (summary.failed, summary.spent) == (4, Decimal("0.016"))
     costs = made.costs().sort("cost")
-    assert costs["cost"].to_list() == [0, 0, Decimal("0.25"), Decimal("0.25")]
+    assert costs["cost"].to_list() == [0, 0, Decimal("0.008"), Decimal("0.008")]
     assert costs["cost_source"].to_list() == [None, None, "usage", "usage"]
-    assert "4 jobs failed, charged 0.5000 USD" in re.sub(r"\s+", " ", command(made, "failed"))
-    again = made.run("retry_failed=all")
-    assert (again.stop_reason, again.submissions, again.spent) == ("budget", 0, Decimal("0.50"))
+    assert "4 jobs failed, charged 0.0160 USD" in re.sub(r"\s+", " ", command(made, "failed"))
+    again = made.run("retry_failed=all", "budget.limit=0.016")
+    assert (again.stop_reason, again.submissions, again.spent) == ("budget", 0, Decimal("0.016"))

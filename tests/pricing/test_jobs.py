@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import unicodedata
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
@@ -110,7 +111,7 @@ def test_a_request_has_any_prompt_unchanged(tmp_path_factory, prompt):
     [only] = jobs(plan.of(plan.settings(path)))
     assert only.request["prompt"] == prompt
     pair = canonical([only.request, only.sample])
-    assert only.request_key == hashlib.sha256(pair.encode()).hexdigest()
+    assert only.request_key == hashlib.sha256(unicodedata.normalize("NFC", pair).encode()).hexdigest()
 
 
 def test_the_matrix_buys_each_row_once_for_every_combination(plan):
