@@ -79,6 +79,7 @@ class Terminal(Watcher):
         self._clock = clock
         self._lines: dict[str, int] = {}  # by job, where there is no row id to name it by
         self._live: Live | None = None
+        self._sheet = ""
         self._last, self._counts = clock(), ""  # of the last line of progress
 
     def quoted(self, quote: Quote) -> None:
@@ -111,8 +112,9 @@ class Terminal(Watcher):
         return answer.strip().lower() in ("y", "yes")
 
     def sheet(self, url: str) -> None:
-        """Prints its address: the page is there while the run goes on."""
-        if not self._quiet:
+        """Prints its address, once: the page is there while the run goes on."""
+        if not self._quiet and url != self._sheet:
+            self._sheet = url
             err.print(f"Contact sheet: {safe(browser_address(url))}", soft_wrap=True)
 
     def progress(self, progress: Progress) -> None:
