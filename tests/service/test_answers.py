@@ -15,7 +15,7 @@ from callsheet.pricing import rates as pricing
 from callsheet.records import CostSource, Generation
 from callsheet.service import verdicts
 from callsheet.service.client import Client
-from callsheet.service.models import Failed, Pending, RateHeaders
+from callsheet.service.models import Cost, Failed, Pending, RateHeaders
 from callsheet.service.verdicts import Verdict
 from tests.servers.sockets import Behaviour, json_reply, reply, serve, trickle
 from tests.service.asking import IMAGE, KEY, RATE, VIDEO, answered, ask, image, run, video
@@ -171,8 +171,8 @@ def test_a_poll_tells_whether_a_video_is_pending_failed_or_finished() -> None:
         pending, failure, without_reason, generation = run(server.url, poll)
     assert server.requests[0].startswith(b"GET /v2/videos/generations/req%2F2 HTTP/1.1\r\n")
     assert pending == Pending()
-    assert failure == Failed("server_error", "Upstream.")
-    assert without_reason == Failed("unknown", "no reason was given")
+    assert failure == Failed("server_error", "Upstream.", Cost())
+    assert without_reason == Failed("unknown", "no reason was given", Cost())
     assert [media.mime_type for media in generation.media] == ["video/mp4"]
     assert (generation.media[0].duration, generation.media[0].fps, generation.media[0].has_sound) == (
         5,
