@@ -90,6 +90,7 @@ class Run:
         progress: how the batch stood when it was last looked at.
         seen: the number of the last change that it goes by.
         portions: how many it has begun with.
+        has_claimed: the batch is claimed for its ledger, and its store takes a write.
 
     Attributes of the portion that is bought now:
         quote: what to buy; None where nothing is bought.
@@ -126,6 +127,7 @@ class Run:
     progress: Progress = field(default_factory=lambda: Progress(0, {}, Decimal(0)))
     seen: int = 0
     portions: int = 0
+    has_claimed: bool = False
     _begun: set[anyio.CancelScope] = field(default_factory=set)
     _deciding: anyio.CancelScope | None = None
     _left: tuple[Sequence[Attempt], Sequence[File], Sequence[Attempt]] = ((), (), ())  # by dead runs
