@@ -368,6 +368,7 @@ class OtherRun:
     """Another run of the batch that is at work.
 
     `run_id` is its id in the ledger; `jobs`: how many it has in hand (reserved, sent, or not stored yet).
+    `refused`: the service's words, while it refuses every submission of the run.
     """
 
     run_id: str
@@ -375,11 +376,13 @@ class OtherRun:
     pid: int
     started_at: datetime
     jobs: int
+    refused: str = ""
 
     def line(self) -> str:
         """Where it runs, since when, and with how many jobs, in one line."""
         since = f"{self.started_at:%Y-%m-%d %H:%M:%S} UTC"
-        return f"{self.host}, pid {self.pid}, since {since}: {counted(self.jobs, 'job')} in hand"
+        refused = f"; the service refuses every submission: {self.refused}" if self.refused else ""
+        return f"{self.host}, pid {self.pid}, since {since}: {counted(self.jobs, 'job')} in hand{refused}"
 
     def as_json(self) -> dict[str, Any]:
         """The JSON object in the `other_runs` of `run --json` and `status --json`."""

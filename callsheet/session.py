@@ -55,6 +55,7 @@ class Bounds:
         thumbnails: some ten seconds' worth; where more are missing at its end, a run does not wait for them.
         downloads: files that are downloaded at once.
         changes: between two looks at what persons have changed for the runs at work.
+        refusals: for which submissions are refused alone, before that is said.
         judging: that the user's program may take for a file (`checks.command`).
     """
 
@@ -65,6 +66,7 @@ class Bounds:
     thumbnails: int = 500
     downloads: int = 24
     changes: float = 2.0
+    refusals: float = 15.0
     judging: float = PATIENCE
 
 
@@ -81,6 +83,7 @@ class Run:
         poll_errors: what polls were answered in place of a status, as a person was told.
         interrupted: a person or the system wants the run to end.
         signalled: by a signal.
+        refused: the service's words, while it refuses every submission.
         ended: it ends at once: what is not answered yet is left to the next run.
         may_buy: is clear while a person holds the buying.
         asking: it waits for a person in the Prefect UI, which suspends the flow run.
@@ -118,6 +121,7 @@ class Run:
     poll_errors: set[str] = field(default_factory=set)
     interrupted: bool = False
     signalled: bool = False
+    refused: str = ""
     ended: bool = False
     may_buy: asyncio.Event = field(default_factory=asyncio.Event)
     asking: bool = False

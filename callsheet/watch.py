@@ -59,6 +59,7 @@ class Progress:
         seconds_left: until every job is submitted, at the account's limits; None while they are not known.
         quoted: the price of the jobs that count, in dollars; None where there is no plan.
         paused: a person holds the buying.
+        refused: the service's words, while it refuses every submission.
     """
 
     jobs: int
@@ -71,6 +72,7 @@ class Progress:
     seconds_left: float | None = None
     quoted: Decimal | None = None
     paused: bool = False
+    refused: str = ""
 
     @property
     def done(self) -> int:
@@ -118,6 +120,8 @@ class Progress:
         """Until every job is submitted: `about 5 min left`; empty while that is not known."""
         if self.paused:
             return "the buying is paused"
+        if self.refused:
+            return f"the service refuses every submission: {self.refused}"
         return f"about {in_words(self.seconds_left)} left" if self.seconds_left else ""
 
     def as_json(self) -> dict[str, Any]:

@@ -132,6 +132,11 @@ def renew(connection: sa.Connection, run_id: str, lease: float) -> None:
         )
 
 
+def is_refused(connection: sa.Connection, run_id: str, why: str) -> None:
+    """The service refuses every submission of a run, in these words; empty where it does not any more."""
+    connection.execute(runs.update().where(runs.c.id == run_id).values(refused=why))
+
+
 def leave(connection: sa.Connection, run_id: str, batch: str) -> None:
     """Ends a run of the batch: what it had reserved is free again."""
     _free(connection, sa.and_(attempts.c.batch == batch, attempts.c.run_id == run_id))
@@ -159,6 +164,7 @@ def others(connection: sa.Connection, batch: str, run_id: str | None) -> list[Ot
             pid=run.pid,
             started_at=run.started_at,
             jobs=connection.scalar(jobs, {"the_run": run.id}) or 0,
+            refused=run.refused or "",
         )
         for run in alive(connection, batch)
         if run.id != run_id

@@ -367,6 +367,10 @@ class Ledger:
         """
         return await self._commits.write_one(operation.__name__, operation, self.batch, *args, **kwargs)
 
+    async def is_refused(self, why: str) -> None:
+        """The service refuses every submission of this run, in these words; empty: not any more."""
+        await self._commits.write_one("is_refused", leases.is_refused, self.run_id, why)
+
     async def goes_by(self, number: int) -> None:
         """This run goes by all changes up to this one."""
         await self._commits.write_one("goes_by", changes.goes_by, self.run_id, number)

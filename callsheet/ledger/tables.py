@@ -88,6 +88,7 @@ runs = sa.Table(
     sa.Column("spent_at_start", Money),
     sa.Column("flow_run", sa.Text),  # its id in Prefect, where it is one
     sa.Column("approval", sa.String(32)),  # what it buys by now
+    sa.Column("refused", sa.Text),  # the service's words, while it refuses every submission of the run
     sa.Column("taken", sa.BigInteger, nullable=False, default=0),  # the last of `changes` that it goes by
 )
 

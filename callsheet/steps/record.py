@@ -235,6 +235,7 @@ def _progress(run: Run, states: Mapping[State, int], others: pl.DataFrame, spent
         seconds_left=_left(run),
         quoted=plan.quoted + Decimal(others["quoted"].sum() or 0) if plan else None,
         paused=not run.may_buy.is_set(),
+        refused=run.refused,
     )
 
 

@@ -48,7 +48,6 @@ from callsheet.service.verdicts import Verdict
 from callsheet.session import Run
 from callsheet.watch import WATCHER
 
-_SAID_AFTER = 15.0  # seconds of refusals alone
 BLOCK = 50  # jobs that are reserved in one transaction
 AHEAD = 200  # reserved jobs of a type that wait for their turn at once; another run cannot buy them
 
@@ -129,7 +128,7 @@ class _Buyer:
         self._room = {model_type: asyncio.Semaphore(AHEAD) for model_type in ModelType}
         self._skips = run.settings.budget.on_exceed == "skip"
         self.left_by_gateway: CallsheetError | None = None
-        self._told: set[str] = set()  # models that are stopped, and refusals, of which a person knows
+        self._told: set[str] = set()  # models that are stopped, of which a person knows
 
     @property
     def _quote(self) -> Quote:
@@ -283,6 +282,9 @@ class _Buyer:
                     outcome = await self._send(job, attempt, body, turn, tries)
             except InputError as error:  # of an image
                 run.halt(error)
+        if outcome is _End.BOUGHT and run.refused:
+            run.refused = ""
+            await run.ledger.is_refused("")
         return outcome
 
     def _stopped(self, model: str, stop: Stop) -> None:
@@ -331,16 +333,18 @@ class _Buyer:
         run.videos.put(replace(attempt, generation_id=video_id))
         return _End.BOUGHT
 
-    def _refused(self, why: str) -> None:
+    async def _refused(self, why: str) -> None:
         """Submissions are answered 429: says so where that goes on, and ends the buying after `patience`."""
         run, seconds = self._run, self._run.limits.refused_for()
         if seconds >= run.settings.limits.patience:
             what = f"for {seconds:.0f} s the service has refused every submission: {why}"
             hint = "The quota of the key may be used up. The same command goes on later (limits.patience)."
             run.halt(ServiceDown(what, hint=hint))
-        elif seconds >= _SAID_AFTER and why not in self._told:
-            self._told.add(why)
-            WATCHER.get().note(f"the service refuses every submission, and the run waits: {why}")
+        elif seconds >= run.bounds.refusals and why != run.refused:
+            if not run.refused:
+                WATCHER.get().note(f"the service refuses every submission, and the run waits: {why}")
+            run.refused = why
+            await run.ledger.is_refused(why)
 
     async def _kept_back(self, attempt: Attempt) -> _End | None:
         """Records the intent to send a job; or says why it must not leave."""
@@ -386,7 +390,7 @@ class _Buyer:
         await run.ledger.release(attempt)
         match verdict:
             case Verdict.WINDOW_FULL | Verdict.LANES_FULL:
-                self._refused(why)
+                await self._refused(why)
                 return 0.0
             case Verdict.STOP_KEY | Verdict.STOP_BALANCE:
                 run.halt(error)

@@ -11,18 +11,21 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from backlot.faults import RULE, Faults, Matched
 from callsheet.channels import Downloads
+from callsheet.ledger.tables import runs
 from callsheet.pricing.quote import Quote
 from callsheet.records import Attempt, File, ModelType
 from callsheet.session import Bounds
-from callsheet.watch import LogWatcher
+from callsheet.watch import LogWatcher, Progress
 from tests.conftest import Project
 from tests.ledger.buying import generation
 from tests.long_form import mostly_soak
@@ -236,6 +239,40 @@ def test_a_model_that_is_broken_is_stopped_and_the_others_are_bought(project: Ma
     assert "of poster-1 ended in doubt" in (summary.stop_message or "")
     made.backlot.service.faults = Faults([])
     assert made.run().stored == 24 - summary.in_doubt
+
+
+class Following(LogWatcher):
+    """Keeps what the progress says is left to wait for."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+        self.waits: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+    def progress(self, progress: Progress) -> None:
+        self.waits.append(progress.time_left())
+
+
+def test_refusals_without_end_are_said_and_end_the_run_after_its_patience(project: Make) -> None:
+    made = project([{"id": f"s{n}", "prompt": "x", "model": "sketch-1"} for n in range(6)])
+    made.backlot.service.faults = Faults(
+        [RULE.validate_python({"endpoint": "images", "do": "rate_limit", "kind": "concurrency"})]
+    )
+    made.set(limits={"patience": 3, "concurrency": 4})
+    made.bounds = replace(made.bounds, refusals=0.1)
+    watcher = Following()
+    stopped = made.run(watcher=watcher)
+    assert (stopped.stop_reason, stopped.exit_code, stopped.stored) == ("service", 4, 0)
+    assert "the service has refused every submission: POST /v2/images" in str(stopped.stop_message)
+    words = "the service refuses every submission"
+    assert [words in note for note in watcher.notes].count(True) == 1
+    assert any(words in wait and "429 rate_limit" in wait for wait in watcher.waits)
+    with sa.create_engine(f"sqlite:///{made.folder}/out/ledger.db").connect() as connection:
+        assert "429 rate_limit" in str(connection.scalar(sa.select(runs.c.refused)))
+    made.backlot.service.faults = Faults()
+    assert made.run().stored == 6
 
 
 def test_a_service_that_goes_down_is_reported_once_and_ends_the_run_with_4(project: Make) -> None:
