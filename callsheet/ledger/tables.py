@@ -172,7 +172,7 @@ totals = sa.Table(
     metadata,
     sa.Column("batch", sa.Text, primary_key=True),
     sa.Column("day", sa.String(10), primary_key=True),  # the UTC day of submission; empty before it
-    sa.Column("approval", sa.String(32), primary_key=True),
+    sa.Column("approval", sa.String(32), primary_key=True, index=True),
     *(sa.Column(name, Money, nullable=False) for name in AMOUNTS),
 )
 
