@@ -36,6 +36,9 @@ from tests.long_form import mostly_soak
 from tests.servers.forks import forks
 from tests.waiting import wait_until
 
+# A process that a stopped run has not waited for is forgotten after the trial's event loop is closed.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
 Make = Callable[..., Project]
 LANES = 4
 ALL = {"pilot": 6, "rounds": 2 * 3}
@@ -168,7 +171,6 @@ def test_a_signal_between_two_portions_is_a_pause(trials: Trials, kind: str, eve
         trial.assert_finishes()
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # of processes left so
 @KINDS
 @EVERY
 def test_a_second_signal_ends_it_at_once(trials: Trials, kind: str, every: int) -> None:
