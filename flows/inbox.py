@@ -1,15 +1,17 @@
 """`watch-inbox` and `buy-file`: a batch file that appears in a folder or bucket is quoted, then bought.
 
 Each file is a batch of its own. It is quoted at once, bought once a person has approved the price, and moved
-to `done/` when nothing of it is open.
+to `done/` when nothing of it is open. `callsheet up --inbox` looks without runs of `watch-inbox`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from prefect import get_client
 from prefect.deployments.flow_runs import arun_deployment
 from prefect.states import Completed
 
@@ -18,15 +20,19 @@ from callsheet.config.checks import Text
 from callsheet.config.form import ConfigFile, Overrides
 from callsheet.config.load import load, load_without_service
 from callsheet.config.settings import BatchSettings
-from callsheet.plain_text import counted
+from callsheet.errors import CallsheetError, ConfigError
+from callsheet.plain_text import counted, printable
 from callsheet.pricing.choice import ALL
 from callsheet.steps import batch
 from callsheet.watch import WATCHER
+from flows import server_errors
+from flows.deployments import FILE, Named
 from flows.names import batch_flow, begin, final_state
 from flows.steps import STEPS
 from tasks.approve import ask_to_go_on
 
 BUY_FILE = "buy-file/inbox-file"
+WATCH_INBOX = "flows.inbox.watch_inbox"
 
 
 @batch_flow("watch-inbox")
@@ -38,8 +44,14 @@ async def watch_inbox(config: ConfigFile, inbox: Text = "inbox", overrides: Over
         inbox: A folder, or `s3://bucket/prefix`.
         overrides: Settings to change, each as `budget.limit=5.00`.
     """
+    found = await _start_runs(config, inbox, overrides)
+    return Completed(message=f"{counted(found, 'file')} in {inbox}")
+
+
+async def _start_runs(config: str, inbox: str, overrides: Sequence[str]) -> int:
+    """Looks once, with the parameters of `watch_inbox`; returns how many files wait."""
     settings = load_without_service(Path(config), overrides)
-    files = inboxes.waiting(inbox, settings.storage.endpoint_url)
+    files = await asyncio.to_thread(inboxes.waiting, inbox, settings.storage.endpoint_url)
     for file in files:
         await arun_deployment(
             BUY_FILE,
@@ -48,7 +60,56 @@ async def watch_inbox(config: ConfigFile, inbox: Text = "inbox", overrides: Over
             timeout=0,
             as_subflow=False,  # it waits for a person, longer than this run
         )
-    return Completed(message=f"{counted(len(files), 'file')} in {inbox}")
+    return len(files)
+
+
+def watchers(named: Named) -> Named:
+    """The deployments of `watch_inbox` among these.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    if found := [each for each in named if each[1] == WATCH_INBOX]:
+        return found
+    raise ConfigError(
+        f"{FILE}: there is no deployment of {WATCH_INBOX}, which says where the inbox is",
+        hint="A new project has one: callsheet init --project FOLDER",
+    )
+
+
+async def look(named: Named, show: Callable[[str], None], every: float = 60.0) -> None:
+    """Looks into the inboxes of these deployments again and again, until it is cancelled.
+
+    Each look takes the parameters that the deployments have then on the server. Looks are no runs: 1,440 a
+    day would hide all others in the list.
+
+    Args:
+        named: deployments of `watch_inbox`.
+        show: is called with what is wrong with an inbox, once until something else is.
+        every: seconds from the end of a look to the next one.
+    """
+    said: dict[str, str] = {}
+    while True:
+        for name, _ in named:
+            wrong = await _look_once(name)
+            if wrong and wrong != said.get(name):
+                show(f"The deployment {name}: {wrong}")
+            said[name] = wrong
+        await asyncio.sleep(every)
+
+
+async def _look_once(name: str) -> str:
+    """A look by the parameters of a deployment; returns what is wrong, if anything is."""
+    try:
+        with server_errors.in_words():
+            async with get_client() as client:
+                deployment = await client.read_deployment_by_name(f"{watch_inbox.name}/{name}")
+            await _start_runs(**watch_inbox.validate_parameters(deployment.parameters or {}))
+    except CallsheetError as error:
+        return f"{error.message}. {error.hint}".strip()
+    except Exception as error:  # noqa: BLE001 - whatever it is, the next look may succeed
+        return f"{type(error).__name__}: {printable(str(error))}"
+    return ""
 
 
 def _of_file(config: Path, file: str, overrides: Sequence[str]) -> dict[str, str]:

@@ -31,6 +31,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="callsheet up")
     parser.add_argument("--port", type=int, help="of the Prefect server on this machine")
     parser.add_argument("--backlot", action="store_true", help="also start a service to buy from")
+    parser.add_argument("--inbox", action="store_true", help="also look for batch files each minute")
     given = parser.parse_args()
     environment = dict(os.environ)
     # Before Prefect is imported. On this terminal it says nothing: worker and server log to files.
@@ -38,7 +39,7 @@ def main() -> None:
     os.environ.setdefault("PREFECT_INTERNAL_LOGGING_LEVEL", "CRITICAL")
     os.environ.setdefault("DO_NOT_TRACK", "1")  # of this process: otherwise Prefect prints a notice about it
     try:
-        asyncio.run(_up(given.port, environment, with_backlot=given.backlot))
+        asyncio.run(_up(given.port, environment, with_backlot=given.backlot, with_inbox=given.inbox))
     except Interrupted:
         err.print("Ended.")
     except CallsheetError as error:
@@ -46,15 +47,16 @@ def main() -> None:
         sys.exit(error.exit_code)
 
 
-async def _up(port: int | None, environment: dict[str, str], *, with_backlot: bool) -> None:
+async def _up(port: int | None, environment: dict[str, str], *, with_backlot: bool, with_inbox: bool) -> None:
     from prefect.settings import PREFECT_HOME, PREFECT_UI_URL
 
     from callsheet.reviewing import sheets
-    from flows import deployments, servers
+    from flows import deployments, inbox, servers
     from tasks import events
 
     tls_context()  # Prefect fails on authorities that are not there, and does not name them
     named, pool = deployments.in_this_folder()
+    inboxes = inbox.watchers(named) if with_inbox else []
     api = servers.api_address(port)
     folder = Path(PREFECT_HOME.value()) / "callsheet" / str(os.getpid())
     try:
@@ -77,6 +79,11 @@ async def _up(port: int | None, environment: dict[str, str], *, with_backlot: bo
             for line in await deployments.deploy(named, environment):
                 err.print(safe(line))
             _say("Run", f"{ui}/deployments  ({', '.join(name for name, _ in named)})")
+            if inboxes:
+                looking = asyncio.create_task(inbox.look(inboxes, _error))
+                stack.callback(looking.cancel)
+                names = ", ".join(name for name, _ in inboxes)
+                _say("Inbox", f"looked into each minute, by the parameters of {names}")
             _say("Sheets", link)
             _say("Logs", str(folder))
             _say("", "Ctrl-C ends it all.")

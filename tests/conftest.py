@@ -100,8 +100,8 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 @pytest.fixture(scope="session")
 def the_up(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Up:
-    """`callsheet up --backlot` in a project of `init --project`, in an environment that has the wheel alone:
-    a real Prefect server with a database of its own, the deployments, and a worker of their pool.
+    """`callsheet up --backlot --inbox` in a project of `init --project`, in an environment that has the wheel
+    alone: a real Prefect server with a database of its own, the deployments, and a worker of their pool.
     """
     folder, port = tmp_path_factory.mktemp("up"), free_port()
     environment = prefect_environment(folder / "prefect", port) | {
@@ -115,7 +115,7 @@ def the_up(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     python, project = installed(folder, build_wheel(folder)), folder / "project"
     init = [python, "-m", "callsheet", "init", "--project", project]
     subprocess.run(init, check=True, capture_output=True)
-    options = ("--port", str(port), "--backlot")
+    options = ("--port", str(port), "--backlot", "--inbox")
     running = stack.enter_context(up(project, *options, python=python, **environment))
     running.until(READY)
     return running

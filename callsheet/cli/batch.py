@@ -153,7 +153,7 @@ def quote(
     if json:
         more: dict[str, Any] = {"compare": [each.as_json() for each in found]} if found else {}
         if show != "1":
-            more["requests"] = [request for _, request in first_look.requests(made.plan, show)]
+            more["requests"] = [request for _, request in first_look.requests(made.table, show)]
         print_json(made.as_json() | more)
     else:
         show_quote(made, show=show)

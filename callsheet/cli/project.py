@@ -68,6 +68,12 @@ def up(
     backlot: Annotated[
         bool, typer.Option("--backlot", help="Also start a service to buy from that costs nothing.")
     ] = False,
+    inbox: Annotated[
+        bool,
+        typer.Option(
+            "--inbox", help="Also look each minute for batch files, as the deployment `inbox` says."
+        ),
+    ] = False,
 ) -> None:
     """Start the Prefect UI with all that it needs, and stay until Ctrl-C.
 
@@ -88,7 +94,8 @@ def up(
             "flows/up.py",
             hint="Go to the folder of your project, or make one: callsheet init --project FOLDER",
         )
-    words = [*(["--port", str(port)] if port else []), *(["--backlot"] if backlot else [])]
+    words = [f"--{name}" for name, given in (("backlot", backlot), ("inbox", inbox)) if given]
+    words += ["--port", str(port)] if port else []
     sys.stdout.flush()
     sys.stderr.flush()
     # `python -m` finds the modules of the folder here.

@@ -68,7 +68,7 @@ def show_quote(quote: Quote, console: Console = out, show: str = "1") -> None:
         for each in dearest:
             table.add_row(*map(safe, each.values()))
         console.print(table)
-    for row, request in first_look.requests(quote.plan, show):
+    for row, request in first_look.requests(quote.table, show):
         console.print(
             f"  [bold]{'First' if show == '1' else 'Request':<10}[/] {safe(row)}, as it would be sent:"
         )

@@ -83,6 +83,10 @@ class Room:
             self._left[Wall.DAY] = budget.per_day - today(connection, at)
         self._is_too_dear = charges.of_batch(connection, budget.batch).stops(bound)
 
+    def left(self, wall: Wall) -> Decimal:
+        """What is left within a wall, in dollars; nothing within that of the price."""
+        return max(Decimal(0), self._left.get(wall, Decimal(0)))
+
     def take(self, amount: Decimal) -> Wall | None:
         """Takes an amount, in dollars; or returns the first wall that it does not fit."""
         if self._is_too_dear:

@@ -29,11 +29,13 @@ class Reservation:
         reserved: in their order.
         left: the first job that does not fit and all after it; with `skip` all that do not fit.
         wall: which one the first of them does not fit; None where none is left.
+        room: what was left within that wall then, in dollars.
     """
 
     reserved: list[tuple[Job, Attempt]] = field(default_factory=list)
     left: list[Job] = field(default_factory=list)
     wall: Wall | None = None
+    room: Decimal = Decimal(0)
 
 
 def reserve(
@@ -69,7 +71,8 @@ def reserve(
         elif reserved_by or (wall := room.take(job.quoted)) is None:
             result.reserved.append((job, entries.add(job, last)))
         else:
-            result.wall = result.wall or wall
+            if result.wall is None:
+                result.wall, result.room = wall, room.left(wall)
             if not skip:
                 result.left += jobs[position:]
                 break

@@ -25,16 +25,18 @@ _LONGEST_TEXT = 5_000  # characters of a request's text that are shown; a prompt
 _NAMED = 12  # columns
 
 
-def requests(plan: Plan, show: str = "1") -> list[tuple[str, dict[str, Any]]]:
+def requests(jobs: pl.DataFrame, show: str = "1") -> list[tuple[str, dict[str, Any]]]:
     """Requests as they would be sent, each with its row's name; images that are inlined later as their hash.
 
-    `show` says how many of the first, or which row's.
+    Args:
+        jobs: those of a plan, with their standing (`Quote.table`).
+        show: how many of the first that are to buy, or which row's.
 
     Raises:
         InputError: the plan has no such row.
     """
-    jobs = plan.table.filter(pl.col("request").is_not_null())
-    first = jobs.head(int(show)) if show.isdecimal() else jobs.filter(row_id=show)
+    jobs = jobs.filter(pl.col("request").is_not_null())
+    first = jobs.filter("to_buy").head(int(show)) if show.isdecimal() else jobs.filter(row_id=show)
     if first.is_empty() and not show.isdecimal():
         raise InputError(
             f"the batch has no row {show} that can be bought", hint="Give a row's id, or a number."
@@ -68,9 +70,9 @@ def repeated(plan: Plan) -> tuple[int, Decimal]:
     return again["row_id"].n_unique(), Decimal(again["price"].sum() or 0)
 
 
-def as_json(plan: Plan) -> dict[str, Any]:
-    """The fields of `quote --json` that say how the file was read."""
-    first = requests(plan)
+def as_json(plan: Plan, jobs: pl.DataFrame) -> dict[str, Any]:
+    """The fields of `quote --json` that say how the file was read; `jobs` as `requests` takes them."""
+    first = requests(jobs)
     return {
         "columns": dict(plan.columns.used),
         "carried": list(plan.columns.carried),

@@ -269,7 +269,7 @@ class Quote:
             "rejects": self.rejects,
             "warnings": list(self.warnings),
             "notes": list(self.plan.notes),
-            **first_look.as_json(self.plan),
+            **first_look.as_json(self.plan, self.table),
         }
 
     def as_json(self) -> dict[str, Any]:

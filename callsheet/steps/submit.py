@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from decimal import Decimal
 from enum import Enum, auto
 from functools import partial
 from typing import Any
@@ -105,6 +106,10 @@ async def _with_listed_prices(run: Run, stop: PriceChanged) -> PriceChanged:
     return PriceChanged(printable("; ".join([stop.message, *listed])), hint=stop.hint)
 
 
+def _of(limit: Decimal | None) -> str:
+    return "" if limit is None else f" of {dollars(limit)}"
+
+
 class _End(Enum):
     """What has become of a job that was reserved."""
 
@@ -173,12 +178,12 @@ class _Buyer:
         run = self._run
         rest: Iterator[Job] = (job for job in jobs if not run.breaker.of(job.model).stop)
         while True:
-            ended, left, wall = run.open_jobs.ended, list[Job](), None
+            ended, left, short = run.open_jobs.ended, list[Job](), Reservation()
             while not run.stop and (self._skips or not left) and (block := [*itertools.islice(rest, BLOCK)]):
                 result = await self._reserve(block)
                 for pair in result.reserved:
                     yield pair
-                left, wall = left + result.left, wall or result.wall
+                left, short = left + result.left, short if short.wall else result
             if run.stop or not left:
                 return
             if self._skips:
@@ -187,25 +192,29 @@ class _Buyer:
             elif run.open_jobs.ended == ended:
                 await run.open_jobs.next_end()
             if run.open_jobs.ended == ended:
-                run.halt(await self._does_not_fit(left, wall))
+                run.halt(await self._does_not_fit(left, short))
                 return
             rest = itertools.chain(left, rest)
 
-    async def _does_not_fit(self, left: list[Job], wall: Wall | None) -> Stop:
-        if wall in (Wall.PRICE, Wall.APPROVED):
-            return await self._costs_more(wall)
-        what = f"row {left[0].row_id} does not fit"
+    async def _does_not_fit(self, left: list[Job], short: Reservation) -> Stop:
+        if short.wall in (Wall.PRICE, Wall.APPROVED):
+            return await self._costs_more(short.wall)
+        budget, room = self._quote.budget, dollars(short.room)
+        what = f"row {left[0].row_id}, {dollars(left[0].quoted)} USD, does not fit"
         if self._skips:
-            first = f"(the first: row {left[0].row_id})"
-            what = f"skipped {counted(len(left), 'job')} {first}: they cost more than"
-        if wall is Wall.DAY:
+            first = f"the first: row {left[0].row_id}, {dollars(left[0].quoted)} USD"
+            what = f"skipped {counted(len(left), 'job')} ({first}), which cost more than"
+        if short.wall is Wall.DAY:
             hint = "The same command goes on after midnight UTC, or with a higher budget.per_day."
-            return BudgetReached(f"{what} what is left of budget.per_day for today", hint=hint)
-        if wall is Wall.BALANCE:
+            of = _of(budget.per_day)
+            return BudgetReached(
+                f"{what} what is left of budget.per_day for today: {room}{of} USD", hint=hint
+            )
+        if short.wall is Wall.BALANCE:
             hint = "With a higher balance the same command goes on from here."
-            return BalanceTooLow(f"{what} what is left of the balance", hint=hint)
+            return BalanceTooLow(f"{what} what is left of the balance: {room} USD", hint=hint)
         hint = "With a higher budget.limit the same command goes on from here."
-        return BudgetReached(f"{what} what is left of the budget", hint=hint)
+        return BudgetReached(f"{what} what is left of the budget: {room}{_of(budget.limit)} USD", hint=hint)
 
     async def _costs_more(self, wall: Wall) -> Stop:
         """The stop where the service charges more than was quoted, or what was approved is spent by that."""

@@ -14,6 +14,7 @@ import yaml
 from PIL import Image
 
 from callsheet.config.load import load
+from callsheet.pricing.choice import Choice
 from tests.cli.test_rows import printed, refusal
 from tests.conftest import Project
 
@@ -58,6 +59,9 @@ def test_more_requests_are_shown_by_number_or_by_row(project: Make) -> None:
     of_b = json.loads(printed("quote", "batch.yaml", "--show", "b", "--json"))["requests"]
     assert [request["prompt"] for request in of_b] == ["a bee", "a bee"]
     assert "has no row d" in refusal("quote", "batch.yaml", "--show", "d").message
+    made.run(choice=Choice(only=("a",)))
+    told = json.loads(printed("quote", "batch.yaml", "--json"))
+    assert told["first_request"]["prompt"] == "a bee", "what is bought is not sent"
 
 
 def test_all_that_is_wrong_with_a_row_is_said_at_once_with_what_may_be_meant(project: Make) -> None:

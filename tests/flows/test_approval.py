@@ -6,6 +6,7 @@ with a run that waits and goes on is in test_suspend.py.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import time
@@ -14,9 +15,11 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from flows.generate import generate_batch
+from flows.inbox import WATCH_INBOX, look
 from flows.resolve import resolve_doubts
 from tests.conftest import Project
 from tests.flows.test_asking import dearer
@@ -168,45 +171,59 @@ def put(inbox: Path, name: str, *prompts: str) -> None:
     os.utime(file, (time.time() - 60,) * 2)
 
 
-def look(crew: PrefectServer, made: Project, tag: str) -> dict[str, Any]:
-    """A run of the deployment `inbox` over the project's inbox, when it has ended."""
-    inbox = str(made.folder / "inbox")
-    crew.start("watch-inbox/inbox", tag=tag, config=str(made.config), inbox=inbox)
-    return crew.ended(tag)
+async def looked(until: Callable[[list[str]], bool]) -> list[str]:
+    """Looks as `callsheet up --inbox` does, but more often, until that is so; returns what it has said."""
+    said: list[str] = []
+    looking = asyncio.create_task(look([("inbox", WATCH_INBOX)], said.append, every=0.1))
+    await asyncio.to_thread(wait_until, lambda: looking.done() or until(said), "nothing comes of it", 0.3)
+    assert looking.cancel(), "it never ends by itself"
+    return said
 
 
-@pytest.mark.soak
 def test_a_file_is_quoted_at_once_bought_when_approved_moved_when_done_and_never_bought_twice(
     crew: PrefectServer, project: Make
 ) -> None:
+    """By looks that are no runs, with what the parameters of the deployment `inbox` are meanwhile."""
     made = project()
     name = made.folder.name
     made.set(batch=name, input={"defaults": {"model": "sketch-1"}})
     made.at_absolute_paths()
     made.set(report={"url": str(made.folder / "out/{batch}")})
     inbox = made.folder / "inbox"
-    inbox.mkdir()
-    put(inbox, "shots.csv", "one", "two")
-    for time_ in ("first", "second"):
-        looked = look(crew, made, f"{name}-{time_}")
-        assert looked["state"]["message"] == f"1 file in {inbox}"
-    batch = f"{name}-shots.csv"
-    of_batch = {"tags": {"all_": [f"batch:{batch}"]}}
-    wait_until(lambda: crew.ask("flow_runs", flow_runs=of_batch), "it is never priced", 0.3)
-    question = asked(crew, f"batch:{batch}")  # which finds one run: the second look has started none
-    assert question["name"] == f"{batch}: 2 jobs, 0.0030 USD"
-    assert "**Buy 2 jobs of" in question["description"]
-    assert made.charged == 0
-    assert answer(crew, question, decision="approve") == "ACCEPT"
-    wait_until(lambda: not list(inbox.glob("*.csv")), "the file is not moved", 0.3)
-    assert made.charged == Decimal("0.0030")
-    [moved] = (inbox / "done").iterdir()
-    assert moved.name.endswith("-shots.csv")
-    assert json.loads((made.folder / "out" / batch / "report.json").read_text())["stored"] == 2
-    put(inbox, "shots.csv", "one", "two")
-    look(crew, made, f"{name}-third")
-    wait_until(lambda: not list(inbox.glob("*.csv")), "the same rows are not recognised", 0.3)
-    assert made.charged == Decimal("0.0030"), "nothing is bought or asked twice"
+    deployment = crew.deployment("watch-inbox/inbox")
+    runs_of_looks = {"deployments": {"id": {"any_": [deployment["id"]]}}}
+
+    def set_to(parameters: dict[str, Any]) -> None:
+        path = f"{crew.api}/deployments/{deployment['id']}"
+        wait_until(lambda: httpx.patch(path, json={"parameters": parameters}).is_success, "not set", 0.3)
+
+    set_to({"config": str(made.config), "inbox": str(inbox)})
+    try:
+        wrong = asyncio.run(looked(bool))
+        assert wrong == [f"The deployment inbox: {inbox}: there is no such folder. mkdir -p {inbox}"]
+        inbox.mkdir()
+        put(inbox, "shots.csv", "one", "two")
+        batch = f"{name}-shots.csv"
+        of_batch = {"tags": {"all_": [f"batch:{batch}"]}}
+        assert asyncio.run(looked(lambda _: bool(crew.ask("flow_runs", flow_runs=of_batch)))) == []
+        question = asked(crew, f"batch:{batch}")  # which finds one run: the later looks have started none
+        assert question["name"] == f"{batch}: 2 jobs, 0.0030 USD"
+        assert "**Buy 2 jobs of" in question["description"]
+        assert made.charged == 0
+        assert answer(crew, question, decision="approve") == "ACCEPT"
+        wait_until(lambda: not list(inbox.glob("*.csv")), "the file is not moved", 0.3)
+        assert made.charged == Decimal("0.0030")
+        [moved] = (inbox / "done").iterdir()
+        assert moved.name.endswith("-shots.csv")
+        assert json.loads((made.folder / "out" / batch / "report.json").read_text())["stored"] == 2
+        put(inbox, "shots.csv", "one", "two")
+        asyncio.run(looked(lambda _: not list(inbox.glob("*.csv"))))
+        assert made.charged == Decimal("0.0030"), "nothing is bought or asked twice"
+        assert crew.ask("flow_runs", **runs_of_looks) == []
+    finally:
+        set_to(deployment["parameters"])
+    crew.start("watch-inbox/inbox", tag=f"{name}-by-hand", config=str(made.config), inbox=str(inbox))
+    assert crew.ended(f"{name}-by-hand")["state"]["message"] == f"0 files in {inbox}"
 
 
 def test_doubts_are_settled_in_the_ui_row_by_row_as_the_sum_that_is_gone_proposes(

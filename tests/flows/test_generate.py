@@ -160,6 +160,8 @@ def test_a_balance_that_is_too_small_is_a_wall_too(project: Make) -> None:
     made = project(images(5), balance=Decimal("0.0050"))
     summary = made.run()
     assert (summary.stop_reason, summary.exit_code, summary.stored) == ("balance", 4, 3)
+    said = "row s3, 0.0015 USD, does not fit what is left of the balance: 0.0005 USD"
+    assert summary.stop_message == said
 
 
 class Slow(LogWatcher):
@@ -317,10 +319,13 @@ def test_jobs_too_dear_are_skipped_and_the_run_ends_at_the_wall(project: Make) -
     made.set(budget={"limit": "0.0030"})
     stopped = made.run()
     assert (stopped.stored, stopped.stop_reason, stopped.exit_code) == (1, "budget", 4)
+    for words in ("row video, ", "does not fit what is left of the budget: 0.0015 of 0.0030 USD"):
+        assert words in (stopped.stop_message or "")
     made.set(budget={"on_exceed": "skip"})
     skipped = made.run()
     assert (skipped.stored, skipped.stop_reason, skipped.exit_code) == (2, "budget", 4)
-    assert "skipped 2 jobs (the first: row video)" in (skipped.stop_message or "")
+    for words in ("skipped 2 jobs (the first: row video, ", "is left of the budget: 0.0000 of 0.0030 USD"):
+        assert words in (skipped.stop_message or "")
     assert skipped.spent == Decimal("0.0030")
 
 

@@ -56,7 +56,6 @@ def test_what_buys_has_no_limit_and_what_buys_nothing_is_limited_to_one_run(crew
         "nightly": ["0 2 * * *"],
         "collector": ["*/15 * * * *"],
         "reconcile": ["0 6 * * *"],
-        "inbox": ["* * * * *"],
     }
     assert not any(each["active"] for each_of in schedules.values() for each in each_of), "until switched on"
 

@@ -100,6 +100,7 @@ def test_one_command_starts_the_ui_the_deployments_a_worker_and_a_backlot(
     names = [each["name"] for each in yaml.safe_load((ROOT / "prefect.yaml").read_text())["deployments"]]
     for words in (f"{backlot} with the key sk_backlot", f"/deployments  ({', '.join(names)})"):
         assert words in the_up.text
+    wait_until(lambda: "The deployment inbox: inbox: there is no such folder" in the_up.text, the_up.text)
     known = http.get(f"{backlot}/v2/models", headers={"Authorization": "Bearer sk_backlot"})
     assert known.is_success
     page = crew.api.removesuffix("/api")
