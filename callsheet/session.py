@@ -23,7 +23,7 @@ from callsheet.channels import Channel, Downloads, OpenJobs
 from callsheet.config.changes import with_value
 from callsheet.config.settings import Settings
 from callsheet.errors import CallsheetError, Interrupted, LedgerError, NoLane, Stop, as_stop
-from callsheet.ledger import changes, queries
+from callsheet.ledger import changes, leases, queries
 from callsheet.ledger.changes import PAUSED
 from callsheet.ledger.leases import NO_ANSWER
 from callsheet.ledger.ledger import Ledger
@@ -361,6 +361,9 @@ async def open_run(
     run: Run | None = None
     ended_by: BaseException | None = None
     try:
+        if flow_run:
+            left = await ledger.read(partial(leases.left_by, flow_run=flow_run))
+            WATCHER.get().begun(left)
         for other in await ledger.others():
             note(f"another run of this batch is at work: {other.line()}")
         run = await _run(settings, bounds, client, ledger, reports)

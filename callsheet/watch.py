@@ -190,6 +190,11 @@ class Watcher:
     def quoted(self, quote: Quote) -> None:
         """The batch is priced; nothing is bought yet."""
 
+    def begun(self, left: Mapping[str, State]) -> None:
+        """A flow run has opened the ledger. `left`: what it left in doubt or lost before it was suspended, by
+        job key.
+        """
+
     async def approves(self, asked: Asked) -> bool | None:
         """Whether to buy what a person must approve first; None where there is nobody to ask."""
         return None

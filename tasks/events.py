@@ -6,6 +6,7 @@ Prefect sends them in the background, adds the flow run, its deployment and its 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
@@ -44,6 +45,10 @@ class Events(LogWatcher):
             quoted=dollars(quote.quoted),
             balance=dollars(quote.balance),
         )
+
+    def begun(self, left: Mapping[str, State]) -> None:
+        """What this flow run left before it was suspended is its own; the events of it are sent already."""
+        self._left |= left
 
     def changed(self, change: Change) -> None:
         """`callsheet.job.in_doubt` and `callsheet.media.lost`; nothing else, for there may be a million."""

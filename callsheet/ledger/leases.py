@@ -20,6 +20,7 @@ import sqlalchemy as sa
 
 from callsheet.errors import LedgerError
 from callsheet.ledger import queries, running_totals, writing
+from callsheet.ledger.policy import CHARGED
 from callsheet.ledger.tables import Moment, attempts, runs
 from callsheet.records import Attempt, OtherRun, State
 
@@ -82,6 +83,25 @@ def has_begun(connection: sa.Connection, batch: str, flow_run: str) -> bool:
     """Whether a flow run of Prefect has begun with the batch before: it was suspended, and goes on."""
     begun = sa.exists().where(runs.c.batch == batch, runs.c.flow_run == flow_run)
     return bool(connection.scalar(sa.select(begun)))
+
+
+def left_by(connection: sa.Connection, batch: str, flow_run: str) -> dict[str, State]:
+    """By job key, what a flow run of Prefect has left in doubt or lost, in whichever of its processes.
+
+    What it has taken over and what was in doubt before it first began is not its own, nor what is settled.
+    """
+    own = sa.and_(runs.c.batch == batch, runs.c.flow_run == flow_run)
+    began = sa.select(sa.func.min(runs.c.started_at, type_=Moment)).where(own).scalar_subquery()
+    query = sa.select(attempts.c.job_key, attempts.c.state).where(
+        attempts.c.batch == batch,
+        attempts.c.state.in_((State.IN_DOUBT, State.LOST)),
+        ~attempts.c.superseded,
+        # What a dead run was submitting is of no run, since the next one found it (`take_over`).
+        sa.or_(attempts.c.run_id.in_(sa.select(runs.c.id).where(own)), attempts.c.run_id.is_(None)),
+        attempts.c.finished_at >= began,
+        attempts.c.error_code.is_distinct_from(CHARGED),
+    )
+    return {key: State(state) for key, state in connection.execute(query)}
 
 
 def alive(connection: sa.Connection, batch: str | None = None) -> list[Any]:

@@ -221,7 +221,7 @@ async def collect(settings: Settings, *, steps: Steps = Steps(), began: float | 
     with signals.cancelled_by_signals():
         await check_ledger(settings)
         async with await steps.connect(settings) as client, await open_ledger(settings, client) as ledger:
-            opening = open_run(settings, client, ledger, bounds=steps.bounds)
+            opening = open_run(settings, client, ledger, flow_run=steps.flow_run(), bounds=steps.bounds)
             async with opening as run, steps.beside(run):
                 run.began = began
                 summary = await _carry_out(run, steps, None)

@@ -161,6 +161,25 @@ def test_a_pilot_is_bought_shown_and_the_rest_bought_after_a_yes(crew: PrefectSe
     assert (approval["question"], approval["decision"], approval["jobs"]) == ("pilot", "approved", 1)
 
 
+def test_what_a_run_left_in_doubt_before_it_was_suspended_is_its_own_when_it_goes_on(
+    crew: PrefectServer, project: Make
+) -> None:
+    """It is red for it, as if it had never waited; a later run is not."""
+    cut_off = {"endpoint": "images", "prompt": "image 0", "do": "drop", "when": "after_charging"}
+    made = project(ROWS, faults={"rules": [cut_off]})
+    tag = made.folder.name
+    made.set(batch=tag, budget={"pilot": 2})
+    parameters = {"config": str(made.config)}
+    run = crew.begin(generate_batch, "generate-batch/nightly", tag=tag, **parameters)
+    assert run["state"]["name"] == "Suspended", run["state"]
+    assert answer(crew, asked(crew, tag), decision="approve") == "ACCEPT"
+    ended = crew.go_on(generate_batch, tag)
+    assert (ended["state"]["type"], ended["state"]["name"]) == ("FAILED", "InDoubt"), ended["state"]
+    assert "3 jobs: 2 stored, 1 in doubt" in ended["state"]["message"]
+    later = crew.begin(generate_batch, "generate-batch/nightly", tag=f"{tag}-later", **parameters)
+    assert (later["state"]["type"], later["state"]["name"]) == ("COMPLETED", "Partial"), later["state"]
+
+
 # ---- an inbox
 
 

@@ -10,6 +10,7 @@ import threading
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ import pytest
 import sqlalchemy as sa
 
 from callsheet.errors import LedgerError
-from callsheet.ledger import approvals, changes, frames, marks, queries, running_totals, stories
+from callsheet.ledger import approvals, changes, frames, leases, marks, queries, running_totals, stories
 from callsheet.ledger.approvals import Approval, Decision, Place, Question
 from callsheet.ledger.doubts import settle
 from callsheet.ledger.journal import Journal
@@ -349,6 +350,37 @@ async def test_the_newest_word_about_the_limit_counts_for_every_run_of_the_batch
             await another.begin_run(limit=None, says_limit=True, flow_run="two")
             assert await limit(watching) is None
             await another.end_run()
+
+
+async def test_what_a_flow_run_left_in_doubt_or_lost_is_known_until_it_is_settled(url: str) -> None:
+    """Also what its killed process was submitting; not what was left before it began, or by others."""
+
+    async def left(ledger: Ledger, flow_run: str) -> dict[str, State]:
+        return await ledger.read(partial(leases.left_by, flow_run=flow_run))
+
+    old, doubt, lost, killed, others = map(job, ("old", "doubt", "lost", "killed", "others"))
+    async with buyer(url) as before:
+        [attempt] = await submitting(before, old)
+        await before.doubt(attempt, "cut off")
+        await before.end_run()
+    async with await Ledger.open(url, "b") as first:
+        await first.begin_run(flow_run="one")
+        assert await left(first, "one") == {}
+        attempt, gone, _ = await submitting(first, doubt, lost, killed)
+        await first.doubt(attempt, "cut off")
+        [file] = await first.generated(gone, generation("lost"), ["lost.png"], "out")
+        await first.lost(file, "gone")
+    async with await Ledger.open(url, "b") as other:  # the first was not ended
+        await other.begin_run(flow_run="two")
+        [attempt] = await submitting(other, others)
+        await other.doubt(attempt, "cut off")
+        in_doubt = {each.key: State.IN_DOUBT for each in (doubt, killed)}
+        assert await left(other, "one") == in_doubt | {lost.key: State.LOST}
+        assert (await left(other, "two"))[others.key] is State.IN_DOUBT
+        doubts = [each for each in await other.read(queries.doubts) if each.job_key != killed.key]
+        await other.write(settle, doubts, charged=True, by="ada", why=None)
+        assert await left(other, "one") == {killed.key: State.IN_DOUBT, lost.key: State.LOST}
+        await other.end_run()
 
 
 async def test_a_mark_takes_as_long_among_many_marks_as_among_few(tmp_path: Path) -> None:
