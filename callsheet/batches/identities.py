@@ -54,21 +54,17 @@ _SIGNATURES = (
     ),
     # OpenStack Swift: "Temporary URL middleware"
     ("temp_url_sig temp_url_expires", "temp_url_prefix temp_url_ip_range"),
-    # Qiniu: "private space"; Bunny CDN: "token authentication"; Akamai: "token authentication 2.0"
-    ("e token", ""),
-    ("expires token", "token_path token_countries token_countries_blocked bcdn_token"),
+    # Akamai: "token authentication 2.0"
     ("hdnts", ""),
     ("hdnea", ""),
     # the attachments of Discord; SharePoint and OneDrive
     ("ex is hm", ""),
     ("tempauth", ""),
-    # imgix and Cloudflare Images: "signed URLs" that expire
-    ("expires s", ""),
-    ("exp sig", ""),
 )
 """Signatures in the query of an address, by the names of their parameters in lower case: those that all of
 them have, by which an address is known to be signed, and those that it may have besides. Without the first, a
-parameter with one of these names is the address's own."""
+parameter with one of these names is the address's own. Pairs of common words (`expires` and `token`) are not
+here: of an address with its own parameters of these names, two images would be one job."""
 
 _ADDRESSES = re.compile(r"""https://[^\s"|]*\?[^\s"|]+""")
 
