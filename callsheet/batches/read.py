@@ -225,6 +225,11 @@ def _as_text(types: Mapping[str, pl.DataType], column: str, name: str | None, fi
     if name is None or name not in types:
         return pl.lit(None, pl.String).alias(column)
     if column == "images" and isinstance(types[name], pl.List):
+        if "Binary" in str(types[name]):  # of which polars makes no JSON
+            raise InputError(
+                f"{file}: the column {name!r} has the type {types[name]}; expected addresses or paths of images",
+                hint="Write the images into files, and their paths into the column.",
+            )
         json = pl.struct(pl.col(name).alias("i")).struct.json_encode()  # {"i":[...]}
         return pl.when(pl.col(name).is_not_null()).then(json.str.slice(5).str.head(-1)).alias(column)
     text = _cast_to_text(types, column, name, file)

@@ -219,6 +219,13 @@ def test_a_carried_value_of_any_type_can_be_stored_in_the_ledger(tmp_path):
     assert json.loads(json.dumps(first, allow_nan=False)) == first
 
 
+def test_a_column_of_images_that_has_their_bytes_is_an_error(tmp_path):
+    for cell in ([b"PNG"], [{"bytes": b"PNG", "path": "a.png"}]):
+        pl.DataFrame({"prompt": ["x"], "images": [cell]}).write_parquet(tmp_path / "shots.parquet")
+        with pytest.raises(InputError, match=r"the column 'images' has the type List.*; expected addresses"):
+            read_batch(settings(tmp_path / "shots.parquet"))
+
+
 def test_a_nested_column_as_prompt_is_an_error(tmp_path):
     for cell in (["a"], timedelta(1)):
         pl.DataFrame({"prompt": [cell]}).write_parquet(tmp_path / "shots.parquet")
