@@ -227,7 +227,7 @@ def _as_text(types: Mapping[str, pl.DataType], column: str, name: str | None, fi
     if column == "images" and isinstance(types[name], pl.List):
         if "Binary" in str(types[name]):  # of which polars makes no JSON
             raise InputError(
-                f"{file}: the column {name!r} has the type {types[name]}; expected addresses or paths of images",
+                f"{file}: the column {name!r} has the type {types[name]}; expected addresses or paths",
                 hint="Write the images into files, and their paths into the column.",
             )
         json = pl.struct(pl.col(name).alias("i")).struct.json_encode()  # {"i":[...]}
