@@ -53,7 +53,10 @@ def test_a_signal_stops_buying_and_leaves_nothing_in_doubt(project: Make, number
         log.open("w") as err,
         forks().start(*words, env=dict(os.environ), stdout=out, stderr=err) as process,
     ):
-        while not list(made.folder.glob("out/media/**/*.jpeg")):
+        while not (
+            list(made.folder.glob("out/media/**/*.jpeg"))
+            and any(one.model == "dailies-1" for one in made.sold)
+        ):
             assert process.poll() is None
             time.sleep(0.01)
         process.send_signal(number)
