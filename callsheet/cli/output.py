@@ -15,7 +15,7 @@ from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.cells import cell_len
-from rich.console import Console
+from rich.console import Console, ConsoleDimensions
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
@@ -24,8 +24,20 @@ from typing_extensions import Buffer
 from callsheet.errors import OutputError
 from callsheet.plain_text import printable
 
-out = Console(highlight=False, soft_wrap=True)
-err = Console(stderr=True, highlight=False, soft_wrap=True)
+_WIDEST = 10_000  # columns
+
+
+class _Output(Console):
+    """Tables have the width that they need where there is no terminal: no name is broken into pieces."""
+
+    @property  # type: ignore[misc]  # nobody sets it
+    def size(self) -> ConsoleDimensions:
+        is_limited = self.is_terminal or "COLUMNS" in os.environ
+        return super().size if is_limited else ConsoleDimensions(_WIDEST, 25)
+
+
+out = _Output(highlight=False, soft_wrap=True)
+err = _Output(stderr=True, highlight=False, soft_wrap=True)
 
 _CLOSED_PIPE = 141  # the shell's exit code for a program that SIGPIPE ends
 

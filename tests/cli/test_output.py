@@ -106,6 +106,19 @@ def test_no_control_character_of_a_batch_the_service_or_an_error_reaches_the_ter
 # ---- lines on a terminal
 
 
+def test_where_there_is_no_terminal_a_name_in_a_table_stays_in_one_piece(project: Make) -> None:
+    """A program or a mail that gets the output of a night looks for it."""
+    row = "a-row-of-the-autumn-catalogue-with-a-name-of-eighty-characters-and-some-more-of-it"
+    drop = {"endpoint": "images", "do": "drop", "when": "after_charging"}
+    made = project([{"id": row, "prompt": "x", **IMAGE}], faults={"rules": [drop]})
+    assert made.run().in_doubt == 1
+    environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    for words in (("status", "--verbose"), ("resolve",)):
+        done = forks().run("-m", "callsheet", *words, str(made.config), env=environment)
+        [shown] = [line for line in done.stdout.splitlines() if "sketch-1" in line]
+        assert row in shown
+
+
 def test_a_line_is_broken_between_words_and_indented_on_a_terminal_alone() -> None:
     """A path and a command stay in one piece, so that they can be copied; wide characters count twice."""
     japanese = "\u771f\u936e\u306e\u30e9\u30f3\u30d7\u3001\u5915\u65b9\u306e\u5149\u306e\u4e2d\u3067"
