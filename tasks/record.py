@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 
 from callsheet.ledger import marks
 from callsheet.records import dollars
@@ -19,7 +20,8 @@ from tasks.step import step
 async def record(run: Run) -> Summary:
     """Does what `callsheet/steps/record.py` does, with a progress bar and the costs as artifacts."""
     summary = await library.record(run, _shown(run))
-    await artifacts.show_costs(summary, run.settings, await run.ledger.read(marks.to_buy_again))
+    again = await run.ledger.read(partial(marks.to_buy_again, samples=run.settings.review.samples))
+    await artifacts.show_costs(summary, run.settings, again)
     if not run.is_pilot:
         in_doubt = f", {summary.in_doubt:,} in doubt" if summary.in_doubt else ""
         stored = f"{summary.stored:,} of {summary.jobs:,} stored"

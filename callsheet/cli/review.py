@@ -65,7 +65,7 @@ def review(
     if port and not is_served:
         raise ConfigError("--port is for the page, which is served without marks and without --json")
     if is_served:
-        counts = _served(settings, port)
+        counts = _served(settings, config, port)
     else:
         from callsheet.reviewing.marks import enter
 
@@ -114,7 +114,7 @@ def _said(
     return read_marks(from_) if from_ else said
 
 
-def _served(settings: BatchSettings, port: int) -> ReviewResult:
+def _served(settings: BatchSettings, config: Path, port: int) -> ReviewResult:
     """Serves the page until Ctrl-C. Returns how far the batch is reviewed then."""
     from callsheet.cli.rows import open_in_browser
     from callsheet.reviewing.server import serve
@@ -126,4 +126,4 @@ def _served(settings: BatchSettings, port: int) -> ReviewResult:
         how = "" if opened else "No browser could be opened here: open this link in yours. "
         err.print(f"{how}It works until Ctrl-C, which ends the review; each mark is kept at once.")
 
-    return asyncio.run(serve(settings, port, announce))
+    return asyncio.run(serve(settings, str(config), port, announce))

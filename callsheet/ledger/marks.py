@@ -205,15 +205,16 @@ def rejected_rows(connection: sa.Connection, batch: str) -> pl.Series:
     return rows.filter("decision")["row_id"]
 
 
-def to_buy_again(connection: sa.Connection, batch: str) -> tuple[int, Decimal]:
-    """How many rows have rejected files alone, and what one more sample of each costs, as the last one, in
-    dollars. How many samples a row may have is not looked at: the quote says what is bought.
+def to_buy_again(connection: sa.Connection, batch: str, samples: int) -> tuple[int, Decimal]:
+    """How many rows have rejected files alone and less than so many samples (`review.samples`), and what one
+    more of each costs, as the last one, in dollars. The quote has the exact price.
     """
     rows = rejected_rows(connection, batch)
     newest = sa.and_(attempts.c.batch == batch, ~attempts.c.superseded)
     bought = frames.read(connection, sa.select(*(attempts.c[name] for name in _BOUGHT)).where(newest))
     last = bought.filter(pl.col("row_id").is_in(rows.implode())).sort("sample").unique("row_id", keep="last")
-    return rows.len(), six_decimals(Decimal(last["quoted"].sum() or 0))
+    more = last.filter(pl.col("sample") < samples)
+    return more.height, six_decimals(Decimal(more["quoted"].sum() or 0))
 
 
 def counts(connection: sa.Connection, batch: str) -> Counts:

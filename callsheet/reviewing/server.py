@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import shlex
 import socket
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
 from decimal import Decimal
+from functools import partial
 from typing import Annotated, Any, NamedTuple
 
 import polars as pl
@@ -171,10 +173,13 @@ class _Tables:
             raise
 
 
-async def serve(settings: BatchSettings, port: int, announce: Callable[[str], None]) -> ReviewResult:
+async def serve(
+    settings: BatchSettings, config: str, port: int, announce: Callable[[str], None]
+) -> ReviewResult:
     """Serves the page until Ctrl-C.
 
     Args:
+        config: the path of the config, for the commands that the page shows.
         port: of 127.0.0.1; 0 for any that is free.
         announce: called with the link that opens the page, as soon as it can be opened.
 
@@ -183,7 +188,7 @@ async def serve(settings: BatchSettings, port: int, announce: Callable[[str], No
         LedgerError: there is no ledger, or it cannot be read.
     """
     with signals.cancelled_by_signals():
-        async with opened(settings) as (app, ledger):
+        async with opened(settings, config) as (app, ledger):
             with listening(app, port) as (link, server, listener):
 
                 def end(_: object) -> None:
@@ -197,11 +202,13 @@ async def serve(settings: BatchSettings, port: int, announce: Callable[[str], No
 
 @asynccontextmanager
 async def opened(
-    settings: BatchSettings, reviewed: WhenReviewed = _nothing
+    settings: BatchSettings, config: str, reviewed: WhenReviewed = _nothing
 ) -> AsyncIterator[tuple[ASGIApp, Ledger]]:
     """What is served of a batch, and its ledger; sidecars and manifest are brought up to date with marks.
 
-    `reviewed` is called when, by marks that the page has shown, no stored file is left to be marked.
+    Args:
+        config: the path of the config, for the commands that the page shows.
+        reviewed: is called when, by marks that the page has shown, no stored file is left to be marked.
 
     Raises:
         LedgerError: there is no ledger, or it cannot be read.
@@ -213,7 +220,12 @@ async def opened(
         try:
             review = await read_review(ledger)
             is_reviewed = not review.to_review
-            yield _app(ledger, settings, pages, tables.outdated, reviewed, is_reviewed=is_reviewed), ledger
+            app = _app(
+                *(ledger, settings, pages, tables.outdated, reviewed),
+                command=f"callsheet run {shlex.quote(config)} --again",
+                is_reviewed=is_reviewed,
+            )
+            yield app, ledger
         finally:
             keeping.cancel()
             await asyncio.wait([keeping])
@@ -266,9 +278,13 @@ def _app(
     marked: asyncio.Event,
     reviewed: WhenReviewed,
     *,
+    command: str,
     is_reviewed: bool,
 ) -> Starlette:
-    """What is served; `marked` is set after a mark. `Guard` decides who may ask for it."""
+    """What is served; `marked` is set after a mark. `Guard` decides who may ask for it.
+
+    `command` buys again what was rejected.
+    """
     report = Store(settings.report.url, endpoint_url=settings.storage.endpoint_url, put=settings.storage.put)
     links = ServedLinks(settings)
     user = login()
@@ -307,10 +323,10 @@ def _app(
         is_reviewed = not review.to_review
         if not is_reviewed:
             return ""  # to find the rejected rows takes a moment with many marks
-        rows, price = await ledger.read(marks.to_buy_again)
+        rows, price = await ledger.read(partial(marks.to_buy_again, samples=settings.review.samples))
         if not was_reviewed:
             reviewed(review, rows, price)
-        return f"{counted(rows, 'row')}, {dollars(price)} USD: callsheet run CONFIG --again" if rows else ""
+        return f"{counted(rows, 'row')}, {dollars(price)} USD: {command}" if rows else ""
 
     async def newer(request: Request) -> Response:
         text = request.query_params.get("since", "0")

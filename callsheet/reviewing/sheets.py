@@ -169,7 +169,7 @@ class _Sheets:
         settings = await asyncio.to_thread(load_without_service, Path(config), values={"batch": batch})
         known = self._open.get((config, batch))
         if known is None or known[0] != settings:
-            app, _ = await self._stack.enter_async_context(opened(settings, self._reviewed))
+            app, _ = await self._stack.enter_async_context(opened(settings, config, self._reviewed))
             self._open[config, batch] = settings, app
 
 

@@ -7,12 +7,14 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import pandas as pd
 
 from callsheet.config.load import load
 from callsheet.ledger import marks
+from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.marks import FileKey, Finding
 from callsheet.pricing.choice import ALL, Choice
 from callsheet.pricing.quote import Quote, quote_batch
@@ -99,6 +101,17 @@ def test_a_row_with_only_rejected_files_buys_one_more_sample_and_no_other_row_do
     assert made.run(AGAIN).submissions == 0, "the mark is taken back"
 
 
+def to_buy_again(made: Project, samples: int) -> tuple[int, Decimal]:
+    """How many rows are to be bought again where a row may have so many samples, and for how much."""
+    settings = load(made.config)
+
+    async def read() -> tuple[int, Decimal]:
+        async with await Ledger.open(settings.ledger.url, settings.batch) as ledger:
+            return await ledger.read(partial(marks.to_buy_again, samples=samples))
+
+    return asyncio.run(read())
+
+
 def test_a_sample_that_nobody_has_looked_at_buys_nothing_and_the_samples_have_an_end(project: Make) -> None:
     made = project(images("bad"))
     made.run()
@@ -107,6 +120,7 @@ def test_a_sample_that_nobody_has_looked_at_buys_nothing_and_the_samples_have_an
     assert made.run(AGAIN).submissions == 1
     assert made.run(AGAIN).submissions == 0, "the newest sample is not looked at"
     decide(made, "rejected", ("bad", 2))
+    assert [to_buy_again(made, samples) for samples in (2, 3)] == [(0, 0), (1, PRICE)], "what the page says"
     assert made.run(AGAIN).submissions == 0
     assert any(
         "1 row has only rejected files and no sample left" in note for note in quote(made, AGAIN).plan.notes

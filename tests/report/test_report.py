@@ -131,7 +131,7 @@ def test_a_batch_file_with_only_rejected_rows_is_not_complete_whatever_was_bough
 
     async def served() -> str:
         async with (
-            opened(load(made.config)) as (app, _),
+            opened(load(made.config), str(made.config)) as (app, _),
             httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://review") as client,
         ):
             return (await client.get("/contact-sheet/data/summary.js")).text
