@@ -9,10 +9,11 @@ import asyncio
 import base64
 import re
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from decimal import Decimal
 from io import BytesIO
+from types import MappingProxyType
 from typing import TypeVar
 from uuid import UUID
 
@@ -202,14 +203,17 @@ async def _update(artifact: UUID, progress: Progress) -> bool:
 
 async def show_costs(summary: Summary, settings: Settings, again: tuple[int, Decimal]) -> None:
     """The cost summary as a page of its own; `again`: the rows that are rejected, and what they cost anew."""
-    content = _costs(summary, _config(), served_sheet(settings), again)
+    deployments = _deployments(runtime.deployment.name, runtime.flow_run.flow_name)
+    content = _costs(summary, _config(), served_sheet(settings), again, deployments)
     await _show_page("costs", summary.batch, content, f"{dollars(summary.spent)} {summary.currency} spent")
 
 
 async def show_killed(client: PrefectClient, run: FlowRun, summary: Summary, settings: BatchSettings) -> None:
     """The cost summary and the name of a run whose process is gone; another one, the worker's, says so."""
     config, batch = str(run.parameters.get("config", "CONFIG")), summary.batch
-    content = _costs(summary, config, link_to(settings, config))
+    name = (await client.read_deployment(run.deployment_id)).name if run.deployment_id else None
+    flow_name = (await client.read_flow(run.flow_id)).name
+    content = _costs(summary, config, link_to(settings, config), deployments=_deployments(name, flow_name))
     page = ArtifactCreate(type="markdown", key=_key("costs", batch), data=content, flow_run_id=run.id)
     page.description = f"{dollars(summary.spent)} {summary.currency} spent: costs of {batch}"
     await client.create_artifact(page)
@@ -220,6 +224,19 @@ async def show_killed(client: PrefectClient, run: FlowRun, summary: Summary, set
 def served_sheet(settings: Settings) -> str | None:
     """The link to the batch's contact sheet in `callsheet up`; None where that does not serve it."""
     return link_to(settings, _config())
+
+
+def _deployments(name: str | None, flow_name: str | None) -> dict[str, str]:
+    """Whose runs do what commands do, by the command; none for a run without a deployment.
+
+    Args:
+        name: that of the run's own deployment, which buys unless its flow is the collector's.
+        flow_name: the run's flow.
+    """
+    if not name:
+        return {}
+    others = {"resolve": "resolve", "collect": "collector"}
+    return others if flow_name == "collect-media" else others | {"run": name}
 
 
 def _config() -> str:
@@ -257,7 +274,11 @@ async def _answered(request: Awaitable[T]) -> T | None:
 
 
 def _costs(
-    summary: Summary, config: str, sheet: str | None, again: tuple[int, Decimal] = (0, Decimal(0))
+    summary: Summary,
+    config: str,
+    sheet: str | None,
+    again: tuple[int, Decimal] = (0, Decimal(0)),
+    deployments: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
     """What is wrong and what to do about it, then the figures; where the files are comes last."""
     currency, details = summary.currency, summary.details
@@ -295,7 +316,7 @@ def _costs(
             [
                 *([_sheet(sheet)] if sheet else []),
                 *(_again(config, *again) if again[0] else []),
-                *map(text, summary.next_steps(config)),
+                *map(text, summary.next_steps(config, deployments)),
             ],
         ),
         "## The batch",

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
+from types import MappingProxyType
 from typing import Any
 
 from callsheet.errors import SERVICE_CODES, LedgerError
@@ -44,14 +45,15 @@ class Reviewed(Record):
             yield f"callsheet export {config} --to FOLDER --as imagefolder --kept hands on what is kept."
 
 
-_COLLECT = "callsheet collect {} fetches the pending media, and buys nothing."
-_MENDS = {
-    State.IN_DOUBT: "callsheet resolve {} shows the jobs in doubt with the evidence, and settles them.",
-    State.LOST: "callsheet show {} ROW tells what was tried; with another id its row is bought again.",
+_COLLECT = ("collect", "fetches the pending media, and buys nothing.")
+_MENDS = {  # the command, and what it does
+    State.IN_DOUBT: ("resolve", "shows the jobs in doubt with the evidence, and settles them."),
+    State.LOST: ("show", "ROW tells what was tried; with another id its row is bought again."),
     State.PENDING: _COLLECT,
     State.GENERATED: _COLLECT,
-    State.FAILED: "callsheet failed {} --csv prints the failed rows, to correct and run again.",
+    State.FAILED: ("failed", "--csv prints the failed rows, to correct and run again."),
 }
+_NO_DEPLOYMENTS: Mapping[str, str] = MappingProxyType({})
 _EXIT_CODES = {"complete": 0, "partial": 3, "stopped": 4}
 
 
@@ -146,8 +148,14 @@ class Summary(Reviewed):
         """Jobs that were never sent, or not accepted."""
         return self.jobs - self.stored - self.failed - self.in_doubt - self.lost - self.pending
 
-    def next_steps(self, config: str = "CONFIG") -> Iterator[str]:
-        """What a person can do next, a sentence each; `config` as it is typed in a command."""
+    def next_steps(
+        self, config: str = "CONFIG", deployments: Mapping[str, str] = _NO_DEPLOYMENTS
+    ) -> Iterator[str]:
+        """What a person can do next, a sentence each; `config` as it is typed in a command.
+
+        `deployments` are the names of those whose runs do what a command does, by the command: `resolve`.
+        """
+        run = _command("run", config, deployments)
         if self.rejected_rows:
             bought = self.details.others or self.details.kept
             changed = "a row that was bought already is bought again if what it asks for changes."
@@ -155,21 +163,21 @@ class Summary(Reviewed):
             yield f"Correct the rejected rows and run the batch again; {twice}"
         for state in (State.IN_DOUBT, State.LOST):
             if self[state.value]:
-                yield from mending(state, config=config)
+                yield from mending(state, config=config, deployments=deployments)
         for other in self.other_runs:
             where = f"{other.host}, pid {other.pid}"
             yield f"Another run is at work ({where}): it finishes its jobs; wait for it, or run again later."
         if self.outcome == "stopped":
-            yield f"callsheet run {config} goes on from here."
+            yield f"{run} goes on from here."
         elif self.details.all_chosen_stored is not None and self.not_bought:
-            yield f"callsheet run {config} buys the other jobs."
+            yield f"{run} buys the other jobs."
         elif self.pending and not self.other_runs:
-            yield from mending(State.PENDING, config=config)
+            yield from mending(State.PENDING, config=config, deployments=deployments)
         if any(problem.state is State.PENDING for problem in self.details.problems):
             yield f"callsheet resolve {config} lists videos that stay pending; --give-up settles one."
         if self.failed:
             codes = {each.code for each in self.details.problems if each.state is State.FAILED}
-            yield from mending(State.FAILED, codes, config)
+            yield from mending(State.FAILED, codes, config, deployments)
         yield from self.review_steps(config)
 
     def keys(self) -> Iterable[str]:
@@ -177,16 +185,33 @@ class Summary(Reviewed):
         return [*(name for name in Record.keys(self) if name != "details"), "models"]
 
 
-def mending(state: State, codes: Iterable[str] = (), config: str = "CONFIG") -> list[str]:
+def _command(name: str, config: str, deployments: Mapping[str, str]) -> str:
+    """A command, or the deployment whose runs do the same, as the beginning of a sentence."""
+    return (
+        f"A run of the deployment {deployments[name]}"
+        if name in deployments
+        else f"callsheet {name} {config}"
+    )
+
+
+def mending(
+    state: State,
+    codes: Iterable[str] = (),
+    config: str = "CONFIG",
+    deployments: Mapping[str, str] = _NO_DEPLOYMENTS,
+) -> list[str]:
     """What to do about jobs in a state, a sentence each that begins with the command; empty where nothing is.
 
-    `codes` are those of the jobs, where they have failed; `config` is the file, as it is typed in a command.
+    `codes` are those of the jobs, where they have failed; the others are as in `Summary.next_steps`.
     """
-    first = [_MENDS[state].format(config)] if state in _MENDS else []
-    return [*first, *retries(codes, config)]
+    first = []
+    if state in _MENDS:
+        name, does = _MENDS[state]
+        first = [f"{_command(name, config, deployments)} {does}"]
+    return [*first, *retries(codes, config, deployments)]
 
 
-def retries(codes: Iterable[str], config: str) -> list[str]:
+def retries(codes: Iterable[str], config: str, deployments: Mapping[str, str] = _NO_DEPLOYMENTS) -> list[str]:
     """How to buy failed jobs again, by their codes, a sentence each; nothing for refused prompts."""
     kinds = set()
     for code in codes:
@@ -194,7 +219,8 @@ def retries(codes: Iterable[str], config: str) -> list[str]:
             kinds.add("server_error")
         elif code not in SERVICE_CODES:
             kinds.add("gateway")
-    command = f"callsheet run {config} --set retry_failed="
+    how = "with the override" if "run" in deployments else "--set"
+    command = f"{_command('run', config, deployments)} {how} retry_failed="
     return [f"{command}{kind} buys again what was no fault of the prompt." for kind in sorted(kinds)]
 
 
