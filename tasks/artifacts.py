@@ -160,7 +160,8 @@ async def show_pilot(asked: Asked) -> None:
         _marked(asked.pilot),
         _pictures(asked.pilot, *_ON_A_PAGE),
     )
-    await _show_page("pilot", batch, content)
+    bought = int(asked.quote.pilot_jobs.sum()) if asked.quote.pilot_jobs is not None else len(asked.pilot)
+    await _show_page("pilot", batch, content, counted(bought, "job"))
 
 
 def _facts(quote: Quote, rejects: Sequence[str]) -> str:
@@ -179,7 +180,8 @@ def _facts(quote: Quote, rejects: Sequence[str]) -> str:
 async def progress_of(run: Run) -> AsyncIterator[None]:
     """Within it, a progress bar follows the run; at the end it stands where the run does."""
     key = _key("progress", run.settings.batch)
-    artifact = await _answered(acreate_progress_artifact(progress=0.0, key=key, description="Jobs done"))
+    begun = acreate_progress_artifact(progress=0.0, key=key, description=run.progress.line())
+    artifact = await _answered(begun)
 
     async def follow() -> None:
         while artifact and await _update(artifact, run.progress):  # noqa: ASYNC110 - the server is slow
@@ -248,13 +250,16 @@ async def show_books(result: Reconciliation, config: str) -> None:
     facts = [f"- **{name}**: {fact}" for name, fact in result.facts()]
     lines = [*result.doubt_lines(), *result.accepted_lines(), *map(printable, result.resolving(config))]
     doubts = "\n".join(["```", *lines, "```"]) if lines else ""
-    description = "\n".join([result.line(), "", *facts, "", doubts])
+    unexplained = result.total("unexplained")
+    first = f"**{dollars(result.total('difference'))} USD** between the accounts"  # what a card shows
+    first += f", {dollars(unexplained)} unexplained" if unexplained else ""
+    description = "\n".join([first, "", result.line(), "", *facts, "", doubts])
     table, key = result.table()[-_ROWS:], _key("reconcile", result.batch)
     await _answered(acreate_table_artifact(table, key=key, description=description))
 
 
-async def _show_page(what: str, batch: str, content: str, first: str = "") -> None:
-    about = ": ".join(filter(None, [first, f"{what} of {batch}"]))  # a card begins with the sum
+async def _show_page(what: str, batch: str, content: str, first: str) -> None:
+    about = f"{first}: {what} of {batch}"  # a card begins with the sum or the count
     await _answered(acreate_markdown_artifact(content, key=_key(what, batch), description=about))
 
 

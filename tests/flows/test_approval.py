@@ -157,6 +157,8 @@ def test_a_pilot_is_bought_shown_and_the_rest_bought_after_a_yes(crew: PrefectSe
     assert run["description"].count("![s") == run["description"].count("](data:image/jpeg;base64,") == 2
     [pilot] = [shown for key, shown in crew.artifacts(run).items() if key.startswith("pilot-")]
     assert pilot.count("](data:image/jpeg;base64,") == 2
+    cards = [one["description"] for one in crew.ask("artifacts", flow_runs={"id": {"any_": [run["id"]]}})]
+    assert any(card.startswith("2 jobs: pilot of") for card in cards)
     assert pilot.count("[Look at ") == run["description"].count("[Look at ") == 1
     assert answer(crew, run, decision="approve") == "ACCEPT"
     ended = crew.ended(tag)

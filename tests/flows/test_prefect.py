@@ -203,6 +203,7 @@ def test_books_that_agree_complete_the_run_with_their_table_and_over_the_thresho
     day, total = json.loads(shown["data"])
     assert (day["quoted"], day["usage"], day["billed"]) == ("0.0030", "0.0015", "0.0030")
     assert (day["reason"], total["date"]) == ("doubts that were charged 0.0015", "total")
+    assert shown["description"].startswith("**0.0015 USD** between the accounts\n")
     for words in ("100.0000 USD on", f"callsheet resolve {made.config}", "row b"):
         assert words in shown["description"]
     before = datetime.now(UTC).date() - timedelta(days=2)
@@ -212,6 +213,7 @@ def test_books_that_agree_complete_the_run_with_their_table_and_over_the_thresho
     failed, shown = reconciled(prefect, made)
     assert (failed["state"]["type"], failed["state"]["name"]) == ("FAILED", "Failed")
     assert failed["name"] == "Shots.of_May: a difference of 0.0415 USD, 0.0400 unexplained"
+    assert shown["description"].startswith("**0.0415 USD** between the accounts, 0.0400 unexplained\n")
     assert "0.0400 USD unexplained, above reconcile.threshold 0.0000" in failed["state"]["message"]
     assert "unexplained 0.0400" in json.loads(shown["data"])[0]["reason"]
     assert (made.folder / "out/report/reconcile.parquet").exists()
