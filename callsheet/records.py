@@ -85,6 +85,25 @@ class State(StrEnum):
     LOST = "lost"
 
 
+CHARGED = "charged"
+"""The error code of an attempt that was in doubt, and that a person has settled as charged."""
+
+NOT_CHARGED = "not_charged"
+"""The error code of an attempt that was in doubt, and that a person has settled as not charged."""
+
+UNKNOWN_STATUS = "unknown_status"
+"""The error code of a pending video of which the service said a status that the interface does not have."""
+
+BOUGHT = (State.SUBMITTING, State.PENDING, State.GENERATED, State.STORED, State.LOST)
+"""The states of jobs that are sent, and that no run sends again."""
+
+MAY_COST = (*BOUGHT, State.IN_DOUBT)
+"""The states of jobs that have cost money, or may have."""
+
+DELIVERED = (State.GENERATED, State.STORED, State.LOST)
+"""The states of jobs that are paid for and answered."""
+
+
 class ServiceObject(BaseModel):
     """The base of every JSON object of the service. Immutable; ignores fields that it does not know.
 

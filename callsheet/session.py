@@ -23,11 +23,11 @@ from callsheet.channels import Channel, Downloads, OpenJobs
 from callsheet.config.changes import with_value
 from callsheet.config.settings import Settings
 from callsheet.errors import CallsheetError, Interrupted, LedgerError, NoLane, Stop, as_stop
-from callsheet.ledger import changes, leases, queries
-from callsheet.ledger.changes import PAUSED
+from callsheet.ledger import approvals, leases, queries
+from callsheet.ledger.approvals import PAUSED
 from callsheet.ledger.leases import NO_ANSWER
 from callsheet.ledger.ledger import Ledger
-from callsheet.ledger.transitions import SameGeneration
+from callsheet.ledger.states import SameGeneration
 from callsheet.limits.breaker import Breaker
 from callsheet.limits.limits import AccountLimits, Learned
 from callsheet.media_types import extension
@@ -200,7 +200,7 @@ class Run:
         self.polling.cancel()
 
     def change(self, setting: str, value: Any) -> None:
-        """A person has changed a setting of the runs at work (`ledger/changes.py`): it counts from now on."""
+        """A person has changed a setting of the runs at work (`ledger/approvals.py`); it counts now."""
         if setting == PAUSED:
             self.may_buy.clear() if value else self.may_buy.set()
             return
@@ -395,8 +395,8 @@ async def open_run(
 async def _run(settings: Settings, bounds: Bounds, client: Client, ledger: Ledger, plan: Plan | None) -> Run:
     """A run whose parts are open, at the limit that a person has said last."""
     learned = await ledger.learned(client.base_url)
-    seen = await ledger.read(lambda connection, _: changes.taken_by(connection, ledger.run_id))
-    said = await ledger.read(changes.said_limit)
+    seen = await ledger.read(lambda connection, _: approvals.taken_by(connection, ledger.run_id))
+    said = await ledger.read(approvals.said_limit)
     budget = settings.budget.model_copy(update={"limit": said})
     settings = settings.model_copy(update={"budget": budget})
     limits = AccountLimits(
@@ -440,7 +440,7 @@ async def _follow_changes(run: Run) -> None:
     """Takes over what persons change while the run is at work, and says so in the ledger."""
     while True:
         await asyncio.sleep(run.bounds.changes)
-        new = await run.ledger.read(partial(changes.since, number=run.seen))
+        new = await run.ledger.read(partial(approvals.since, number=run.seen))
         for change in new:
             run.change(change.setting, change.value)
             if change.run_id != run.ledger.run_id:

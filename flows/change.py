@@ -11,7 +11,7 @@ from callsheet.config.changes import changed_values
 from callsheet.config.checks import Text
 from callsheet.config.form import ConfigFile, Overrides
 from callsheet.errors import ConfigError
-from callsheet.ledger.changes import PAUSED, in_words
+from callsheet.ledger.approvals import PAUSED, in_words
 from callsheet.plain_text import counted
 from callsheet.steps.change import change
 from flows.names import batch_flow, begin

@@ -20,8 +20,8 @@ from callsheet.config.form import ConfigFile, Overrides, ServiceForm, load_form
 from callsheet.config.settings import Settings
 from callsheet.errors import ConfigError
 from callsheet.ledger import queries
-from callsheet.ledger.doubts import settle
 from callsheet.ledger.ledger import Ledger
+from callsheet.ledger.spending import settle
 from callsheet.plain_text import counted, row_name
 from callsheet.records import Doubt, dollars
 from callsheet.report import balance_evidence

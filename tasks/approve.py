@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from callsheet.config.settings import Settings
 from callsheet.errors import CallsheetError, Stop
-from callsheet.ledger import approvals, changes
+from callsheet.ledger import approvals
 from callsheet.ledger.approvals import Question
 from callsheet.ledger.ledger import Ledger
 from callsheet.pricing import approval
@@ -63,7 +63,7 @@ async def ask_to_go_on(settings: Settings, choice: Choice, summary: Summary) -> 
         if not left.to_buy:
             return
         # By the newest word: a person may have set another limit than the config's.
-        left = left.with_limit(await ledger.read(changes.said_limit))
+        left = left.with_limit(await ledger.read(approvals.said_limit))
         question = approval.question_about(left, Question.QUOTE, ui.flow_run if ui else None)
         await ledger.write(approvals.ask, question)
     shown = artifacts.question_in_markdown(Asked(Question.QUOTE, left, "the run was suspended"))

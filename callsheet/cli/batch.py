@@ -205,7 +205,7 @@ def _status_of_one(config: Path, overrides: list[str], verbose: bool, json: bool
 def _status_of_all(overrides: list[str], json: bool) -> None:
     from callsheet.cli import show
     from callsheet.config.load import load_ledger
-    from callsheet.ledger import running_totals
+    from callsheet.ledger import writing
     from callsheet.ledger.databases import check_exists
     from callsheet.report.summary import check_totals
 
@@ -214,8 +214,8 @@ def _status_of_all(overrides: list[str], json: bool) -> None:
 
     async def read() -> Any:
         async with open_ledger(url, "") as ledger:
-            wrong = await ledger.read(lambda connection, _: running_totals.differences(connection))
-            return await ledger.read(lambda connection, _: running_totals.of_ledger(connection)), wrong
+            wrong = await ledger.read(lambda connection, _: writing.differences(connection))
+            return await ledger.read(lambda connection, _: writing.of_ledger(connection)), wrong
 
     batches, wrong = asyncio.run(read())
     check_totals(wrong)

@@ -136,7 +136,7 @@ async def _settle(
     settings: Settings, keys: list[str] | None, *, charged: bool, give_up: bool, why: str | None, json: bool
 ) -> int:
     """Settles the doubts named, or all; returns how many are left."""
-    from callsheet.ledger import doubts, queries
+    from callsheet.ledger import queries, spending
     from callsheet.pricing.plan import last_plan
 
     async with open_ledger(settings.ledger.url, settings.batch) as ledger:
@@ -145,11 +145,11 @@ async def _settle(
             rows = await ledger.read(partial(queries.row_ids, words=keys))
             plan = last_plan(settings)  # which has rows that were never sent, too
             rows |= {*keys}.intersection(plan.table["row_id"]) if plan else set()
-            chosen = doubts.named(found, keys, rows=rows, give_up=give_up)
+            chosen = spending.named(found, keys, rows=rows, give_up=give_up)
         else:
             chosen = _apart(found)[0]
-        by = doubts.login()
-        await ledger.write(doubts.settle, chosen, charged=charged, by=by, why=why)
+        by = spending.login()
+        await ledger.write(spending.settle, chosen, charged=charged, by=by, why=why)
         left = await ledger.read(queries.doubts)
     left_out = _apart(left)[1]
     if json:

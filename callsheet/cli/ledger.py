@@ -48,7 +48,7 @@ def backup(
 
     Runs may be under way: the copy is of one moment, and a ledger like any other (--set ledger.url=...).
     """
-    from callsheet.ledger.copying import back_up
+    from callsheet.ledger.databases import back_up
 
     counts = back_up(load_batch(config, set_).ledger.url, to)
     if json:
@@ -76,9 +76,9 @@ def move(
 
     No run may be at work. The old ledger cannot be opened any more: two that both go on would buy twice.
     """
-    from callsheet.ledger import copying
+    from callsheet.ledger import databases
 
-    counts = copying.move(load_batch(config, set_).ledger.url, to)
+    counts = databases.move(load_batch(config, set_).ledger.url, to)
     if json:
         print_json({"moved": True, "rows": counts})
     else:
@@ -111,10 +111,10 @@ async def rebind(settings: Settings) -> tuple[str, list[str]]:
 
     There are none where nothing of the batch was sent yet: then it belongs to no service.
     """
-    from callsheet.ledger import services
+    from callsheet.ledger import spending
     from callsheet.steps.connect import address
 
     service = address(settings)
     async with open_ledger(settings.ledger.url, settings.batch) as ledger:
-        is_bound = await ledger.read(services.of_batch) is not None
-        return service, await ledger.write(services.rebind, service) if is_bound else []
+        is_bound = await ledger.read(spending.of_batch) is not None
+        return service, await ledger.write(spending.rebind, service) if is_bound else []

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from callsheet.config.settings import BatchSettings, Settings
-    from callsheet.ledger.stories import Story
+    from callsheet.ledger.queries import Story
 
 T = TypeVar("T")
 
@@ -43,10 +43,10 @@ def show(
 ) -> None:
     """Tell all that is known of a row: its request, attempts, times, costs, files and reasons."""
     from callsheet.cli.show import show_stories
-    from callsheet.ledger import stories
+    from callsheet.ledger import queries
 
     settings = load_batch(config, set_)
-    found = _read(settings, lambda connection, batch: stories.stories(connection, batch, row))
+    found = _read(settings, lambda connection, batch: queries.stories(connection, batch, row))
     planned = _planned(settings, row, {story.job_key for story in found})
     if not found and not planned:
         raise CallsheetError(
@@ -91,21 +91,21 @@ def failed(
     callsheet failed CONFIG --csv > again.csv; callsheet run CONFIG --set input.path=again.csv
     """
     from callsheet.cli.show import show_failed
-    from callsheet.ledger import running_totals, stories
+    from callsheet.ledger import queries, writing
     from callsheet.records import State
 
     settings = load_batch(config, set_)
     if csv and json:
         raise CallsheetError("--csv and --json exclude each other", hint="Choose one of them.")
     if csv:
-        row_ids = _read(settings, stories.rows_that_failed)
+        row_ids = _read(settings, queries.rows_that_failed)
         if not row_ids:
             raise CallsheetError(f"{settings.batch}: no job has failed", hint="So there is no row to print.")
         _print_rows(load_settings(config, set_), row_ids)
     elif json:
 
         def print_all(connection: Connection, batch: str) -> None:
-            found = (story.as_json() for story in stories.failures(connection, batch))
+            found = (story.as_json() for story in queries.failures(connection, batch))
             print_json_list({"batch": batch}, "failed", found)
 
         _read(settings, print_all)
@@ -113,9 +113,9 @@ def failed(
         from callsheet.pricing.plan import lines_of_last_plan
 
         def first(connection: Connection, batch: str) -> tuple[list[Story], int, Decimal]:
-            jobs = running_totals.of_batch(connection, batch).states.get(State.FAILED, 0)
-            found = list(stories.failures(connection, batch, MOST_LISTED))
-            return found, jobs, stories.charged_for_failures(connection, batch)
+            jobs = writing.of_batch(connection, batch).states.get(State.FAILED, 0)
+            found = list(queries.failures(connection, batch, MOST_LISTED))
+            return found, jobs, queries.charged_for_failures(connection, batch)
 
         found, jobs, charged = _read(settings, first)
         lines = lines_of_last_plan(settings, [story.job_key for story in found])

@@ -17,7 +17,7 @@ from rich.table import Table
 from callsheet.cli.doubts import print_jobs
 from callsheet.cli.output import err, out, print_facts, print_line, print_more, print_steps, safe, table_of
 from callsheet.errors import CallsheetError
-from callsheet.ledger.stories import StoredCopy, Story
+from callsheet.ledger.queries import StoredCopy, Story
 from callsheet.plain_text import counted, row_name
 from callsheet.pricing import first_look
 from callsheet.pricing.compare import Comparison

@@ -46,13 +46,13 @@ def resume(config: Config, set_: Sets = None, json: Json = False) -> None:
 
 
 def _pause(config: Path, overrides: list[str] | None, *, paused: bool, json: bool) -> None:
-    from callsheet.ledger.changes import PAUSED
+    from callsheet.ledger.approvals import PAUSED
 
     _change(load_batch(config, overrides), {PAUSED: paused}, json)
 
 
 def _change(settings: BatchSettings, values: Mapping[str, Any], json: bool) -> None:
-    from callsheet.ledger.changes import in_words
+    from callsheet.ledger.approvals import in_words
     from callsheet.steps.change import change
 
     done = asyncio.run(change(settings, values))

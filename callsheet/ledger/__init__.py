@@ -1,13 +1,9 @@
-"""What was bought, what it cost, and where it is: the one record that money rests on.
+"""The ledger: what was bought, what it cost, where it is, and what persons say of it.
 
-It knows neither the service's HTTP nor the storage, and everything is written and read through the methods of
-`ledger.py`, where to begin. `transitions.py` and `media.py` have what the answers of the service and of the
-storage change, `doubts.py` what persons decide, and `writing.py` which state may follow which: the one place
-that writes attempts and keeps the totals. `budget.py` has the bound of a batch, with what persons say
-(`changes.py`, `approvals.py`) and what was charged (`charges.py`); `claims.py` the reservation of jobs,
-`policy.py` the rule of which are bought, `leases.py` and `takeover.py` how a run takes over from a dead one.
-`running_totals.py` has what batches and days have cost, `spending.py` what one service took, `queries.py`
-everything else that is only read, `tables.py` the schema.
-
-A function that is given a connection is part of a transaction on it.
+A run uses it through `Ledger` of `ledger.py`, where to begin. `states.py` has what the answers of the service
+and of the storage change, and `writing.py` which state may follow which: the one place that writes attempts
+and their totals. `budget.py` has what may be spent and the reservation of jobs, `approvals.py` what persons
+say about money, `marks.py` what they say of files. `leases.py`, `journal.py` and `takeover.py` have how a run
+takes over from a dead one, `spending.py` what one service took, and `queries.py` what is read of it all. It
+knows nothing of the service's HTTP or of the storage.
 """

@@ -1,28 +1,35 @@
-"""Approvals: what a person was asked before money was spent, and what they said. Nothing here decides.
+"""What persons say about money: approvals, changes for the runs at work, and charges above their quotes.
 
-An approval is kept once. What is bought by it refers to it: by the run that has asked, by others that buy the
-same at the same time, by a later run that finishes it. Where nobody had to be asked, what a run was about to
-buy is entered as if it was approved, for the case that no limit bounds the batch.
+An approval is kept once. What is bought by it refers to it: by the run that has asked, by others that buy
+the same at the same time, by a later run that finishes it. Where nobody had to be asked, what a run was
+about to buy is entered as if it was approved, for the case that no limit bounds the batch.
+
+Runs look again and again for changes (`session.py`), and say what they go by. The next run has the settings
+of its config. Of `budget.limit` the newest word counts, for all runs of the batch: so what the config of a
+run says, or the answer to its question, is a change, too.
+
+A service that charges more than it lists stops the buying of every run, before that costs a whole batch,
+until a person has approved it by name. Charges are counted over all runs of a batch. Nothing here decides
+whether a job is sent: that is `budget.py`. Money is in dollars.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from enum import StrEnum
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
 from callsheet.errors import LedgerError
-from callsheet.ledger import charges, leases, running_totals
-from callsheet.ledger.charges import Charge
-from callsheet.ledger.tables import approvals, batches, runs
-from callsheet.plain_text import counted
-from callsheet.records import dollars
+from callsheet.ledger import leases, writing
+from callsheet.ledger.tables import approvals, batches, changes, charges, runs
+from callsheet.plain_text import counted, row_name
+from callsheet.records import OtherRun, dollars
 
 
 class Question(StrEnum):
@@ -152,7 +159,7 @@ def bound(connection: sa.Connection, approval: str, *, is_limited: bool) -> Deci
 def left(connection: sa.Connection, approval: str) -> Decimal:
     """What may still be spent by an approval, in dollars, whether the batch has a limit or not."""
     allowed = bound(connection, approval, is_limited=False) or Decimal(0)
-    return allowed - running_totals.exposure_by(connection, approval, reserved=False)
+    return allowed - writing.exposure_by(connection, approval, reserved=False)
 
 
 def of_plan(connection: sa.Connection, batch: str, plan: str) -> str | None:
@@ -183,7 +190,7 @@ def enter(connection: sa.Connection, batch: str, run_id: str, approval: Approval
     known = sa.select(approvals.c.id).where(sa.or_(entered, same)).order_by(approvals.c.asked_at)
     shared: str | None = connection.scalar(known.limit(1))
     if shared is None:
-        above = charges.of_batch(connection, batch).above
+        above = charges_of(connection, batch).above
         at_most = max(Decimal(0), approval.at_most - above)
         connection.execute(approvals.insert(), _values(replace(approval, at_most=at_most)) | {"batch": batch})
     return shared or approval.id
@@ -242,7 +249,7 @@ def answer(connection: sa.Connection, batch: str, approval: Approval) -> None:
         return
     connection.execute(approvals.update().where(approvals.c.id == approval.id), _values(approval))
     if approval.is_approved and approval.charges:
-        charges.accept(connection, batch, approval.charges)
+        accept(connection, batch, approval.charges)
 
 
 def _values(approval: Approval) -> dict[str, Any]:
@@ -253,4 +260,230 @@ def _values(approval: Approval) -> dict[str, Any]:
 def _approval(values: dict[str, Any]) -> Approval:
     types = {"question": Question, "decision": Decision, "place": Place}
     known = {name: kind(values[name]) for name, kind in types.items() if values[name] is not None}
-    return Approval(**values | known | {"charges": tuple(map(charges.charge_of, values["charges"]))})
+    return Approval(**values | known | {"charges": tuple(map(charge_of, values["charges"]))})
+
+
+ROUNDING = Decimal("1.01")  # a charge of at most this many times its quote is a rounding, and not dearer
+LAST = 3  # charges that are looked at
+DEARER = 2  # of these that stop the buying
+SHARE = Decimal("0.1")  # of the bound: so much above the quotes stops the buying, too
+APPROVE = (
+    "Nothing more is bought until somebody approves that: run it again with --yes, or answer its question."
+)
+
+Pairs = Mapping[tuple[str, Decimal], Decimal]
+"""What jobs were charged at most, by their model and their quote."""
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """What a job was charged, next to its quote; `is_dearer`: than a person has accepted for such a job."""
+
+    row_id: str
+    sample: int
+    model: str
+    quoted: Decimal
+    cost: Decimal
+    is_dearer: bool = False
+
+    @property
+    def pair(self) -> tuple[str, Decimal]:
+        """What says which jobs are such jobs: the model and the quote."""
+        return self.model, self.quoted
+
+    def as_json(self) -> list[Any]:
+        """As the ledger has it."""
+        return [self.row_id, self.sample, self.model, str(self.quoted), str(self.cost), self.is_dearer]
+
+
+def charge_of(value: Sequence[Any]) -> Charge:
+    """A charge as the ledger has it."""
+    row_id, sample, model, quoted, cost, is_dearer = value
+    return Charge(row_id, sample, model, Decimal(quoted), Decimal(cost), is_dearer)
+
+
+@dataclass(frozen=True, slots=True)
+class Charged:
+    """How a batch is charged.
+
+    Attributes:
+        last: the last charges, the newest last.
+        dearer: the dearest charge of each model and quote that nobody has accepted.
+        accepted: what a person has accepted.
+        above: by how much all charges that nobody has accepted are above their quotes.
+    """
+
+    last: tuple[Charge, ...] = ()
+    dearer: tuple[Charge, ...] = ()
+    accepted: tuple[Charge, ...] = ()
+    above: Decimal = Decimal(0)
+
+    def stops(self, bound: Decimal | None) -> bool:
+        """Whether nothing more may be bought within a bound of the whole batch; None where it has none."""
+        in_a_row = sum(charge.is_dearer for charge in self.last) >= DEARER
+        return in_a_row or (bound is not None and self.above > bound * SHARE)
+
+    def in_words(self) -> str:
+        """What nobody has accepted, in a sentence."""
+        each = (
+            f"row {row_name(one.row_id, one.sample)}: {dollars(one.cost)} USD, quoted {dollars(one.quoted)}"
+            for one in self.dearer
+        )
+        return f"the service charges more than was quoted: {'; '.join(each)}"
+
+
+def pairs(listed: Iterable[Charge]) -> dict[tuple[str, Decimal], Decimal]:
+    """The dearest of these charges, by model and quote."""
+    return {one.pair: one.cost for one in sorted(listed, key=lambda one: one.cost)}
+
+
+def charges_of(connection: sa.Connection, batch: str) -> Charged:
+    """How the batch is charged."""
+    row = connection.execute(sa.select(charges).where(charges.c.batch == batch)).first()
+    if row is None:
+        return Charged()
+    last, dearer, accepted = (tuple(map(charge_of, each)) for each in (row.last, row.dearer, row.accepted))
+    return Charged(last, dearer, accepted, row.above)
+
+
+def charged(connection: sa.Connection, batch: str, new: Iterable[Charge]) -> None:
+    """The service has charged jobs, in this order."""
+    known = before = charges_of(connection, batch)
+    for charge in new:
+        most = max(pairs(known.accepted).get(charge.pair, charge.quoted), charge.quoted)
+        is_dearer = charge.cost > most * ROUNDING
+        said = replace(charge, is_dearer=is_dearer)
+        known = replace(known, last=(*known.last, said)[-LAST:])
+        if is_dearer:
+            known = replace(known, dearer=_with(known.dearer, said), above=known.above + charge.cost - most)
+    if known != before:
+        _write(connection, batch, known)
+
+
+def accept(connection: sa.Connection, batch: str, named: Iterable[Charge]) -> None:
+    """A person has accepted these charges, and that they are above their quotes; others are not accepted."""
+    known, accepted = charges_of(connection, batch), tuple(named)
+    for charge in accepted:
+        known = replace(known, accepted=_with(known.accepted, charge))
+    left = tuple(one for one in known.dearer if one.cost > pairs(known.accepted).get(one.pair, one.quoted))
+    above = known.above if left else Decimal(0)
+    _write(connection, batch, replace(known, last=() if not left else known.last, dearer=left, above=above))
+
+
+def _with(listed: Sequence[Charge], charge: Charge) -> tuple[Charge, ...]:
+    """The list, with a charge in the place of a lower one of the same model and quote."""
+    dearest = {one.pair: one for one in sorted([*listed, charge], key=lambda one: one.cost)}
+    return tuple(dearest.values())
+
+
+def _write(connection: sa.Connection, batch: str, known: Charged) -> None:
+    values = {
+        name: [each.as_json() for each in getattr(known, name)] for name in ("last", "dearer", "accepted")
+    }
+    row: dict[str, Any] = {**values, "above": known.above}
+    if connection.execute(charges.update().where(charges.c.batch == batch), row).rowcount == 0:
+        connection.execute(charges.insert(), row | {"batch": batch})
+
+
+LIMIT = "budget.limit"
+PAUSED = "paused"
+"""In place of a setting: whether the runs hold their buying."""
+
+
+class Setting(NamedTuple):
+    """A setting that somebody has changed; `value` as JSON has it, money as text.
+
+    `run_id`: the run whose config or question has said it; None where it was changed for all at work.
+    """
+
+    number: int
+    setting: str
+    value: Any
+    changed_by: str
+    changed_at: datetime
+    run_id: str | None = None
+
+    def line(self) -> str:
+        """The change in one line."""
+        what, how = in_words(self.setting, self.value), " for another run" if self.run_id else ""
+        return f"{what}: by {self.changed_by}{how}, {self.changed_at:%Y-%m-%d %H:%M:%S} UTC"
+
+    def as_json(self) -> dict[str, Any]:
+        """The JSON object in the `changes` of `status --json`."""
+        fields = self._asdict() | {"changed_at": self.changed_at.isoformat()}
+        return {name: value for name, value in fields.items() if name != "run_id"}
+
+
+def in_words(setting: str, value: Any) -> str:
+    """What is so from now on: `budget.limit is 4.00`."""
+    if setting == PAUSED:
+        return "the buying is paused" if value else "the buying goes on"
+    return f"{setting} is {value}"
+
+
+def change(
+    connection: sa.Connection, batch: str, values: Mapping[str, Any], by: str
+) -> tuple[int, Sequence[OtherRun]]:
+    """Enters changes, by the settings' dotted names; nothing where no run of the batch is at work.
+
+    Returns:
+        The number of the last one, and the runs that are at work.
+    """
+    at_work = leases.others(connection, batch, None)
+    if at_work:
+        _enter(connection, batch, values, by)
+    return newest(connection), at_work
+
+
+def says_limit(connection: sa.Connection, batch: str, limit: Decimal | None, by: str, run_id: str) -> None:
+    """The config of a run says what the batch may spend, or the answer to its question."""
+    if limit != said_limit(connection, batch):
+        _enter(connection, batch, {LIMIT: None if limit is None else str(limit)}, by, run_id)
+
+
+def _enter(
+    connection: sa.Connection, batch: str, values: Mapping[str, Any], by: str, run_id: str | None = None
+) -> None:
+    number, now = newest(connection), datetime.now(UTC)
+    rows = [
+        {"number": number + nth, "batch": batch, "setting": name, "value": value}
+        | {"run_id": run_id, "changed_by": by, "changed_at": now}
+        for nth, (name, value) in enumerate(values.items(), start=1)
+    ]
+    connection.execute(changes.insert(), rows)
+
+
+def said_limit(connection: sa.Connection, batch: str) -> Decimal | None:
+    """What the batch may spend by the newest word of a person, in dollars; None where that is no limit."""
+    said = sa.select(changes.c.value).where(changes.c.batch == batch, changes.c.setting == LIMIT)
+    value = connection.scalar(said.order_by(changes.c.number.desc()).limit(1))
+    return None if value is None else Decimal(value)
+
+
+def goes_by(connection: sa.Connection, run_id: str, number: int) -> None:
+    """The run goes by all changes up to this one."""
+    connection.execute(runs.update().where(runs.c.id == run_id).values(taken=number))
+
+
+def taken_by(connection: sa.Connection, run_id: str) -> int:
+    """The number of the last change that the run goes by."""
+    return connection.scalar(sa.select(runs.c.taken).where(runs.c.id == run_id)) or 0
+
+
+def not_taken(connection: sa.Connection, batch: str, number: int) -> list[OtherRun]:
+    """The runs of the batch at work that do not go by this change yet."""
+    known = sa.select(runs.c.id).where(runs.c.batch == batch, runs.c.taken >= number)
+    taken = set(connection.scalars(known))
+    return [run for run in leases.others(connection, batch, None) if run.run_id not in taken]
+
+
+def since(connection: sa.Connection, batch: str, number: int) -> list[Setting]:
+    """The changes of the batch with a higher number, in order."""
+    columns = [changes.c[name] for name in Setting._fields]
+    query = sa.select(*columns).where(changes.c.batch == batch, changes.c.number > number)
+    return [Setting(*row) for row in connection.execute(query.order_by(changes.c.number))]
+
+
+def newest(connection: sa.Connection) -> int:
+    """The number of the last change; 0 without any."""
+    return connection.scalar(sa.select(sa.func.max(changes.c.number))) or 0

@@ -1,21 +1,27 @@
-"""The bound of a batch: what may be spent is one rule, for all its runs together.
+"""The bound of a batch, and the reservation of jobs within it: one rule, for all its runs together.
 
-It is the smallest of the limit that a person has said last (`changes.said_limit`), what is approved
-(`approvals.py`), what all batches may spend in a day, and what the workspace can pay. Without a limit, what a
-run has quoted is the bound, as if it was approved. It is looked at where a job is reserved, and again in the
-transaction that says that it is about to be sent. Money is in dollars.
+The bound is the smallest of the limit that a person has said last (`approvals.said_limit`), what is
+approved, what all batches may spend in a day, and what the workspace can pay. Without a limit, what a run
+has quoted is the bound, as if it was approved. It is looked at where a job is reserved, and again in the
+transaction that says that it is about to be sent. Exact with any number of runs. Money is in dollars.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from decimal import Decimal
 from enum import StrEnum
+from typing import Any
 
 import sqlalchemy as sa
 
-from callsheet.ledger import approvals, changes, charges, leases, running_totals
+from callsheet.ledger import approvals, leases, queries, spending, writing
+from callsheet.ledger.queries import Policy, to_buy
+from callsheet.ledger.tables import attempts
+from callsheet.ledger.writing import Values
+from callsheet.records import NOT_CHARGED, Attempt, Job, State, canonical
 
 
 class Wall(StrEnum):
@@ -34,7 +40,7 @@ class Wall(StrEnum):
     """What the workspace can pay."""
 
     PRICE = "price"
-    """Jobs were charged more than was quoted, and nobody has accepted that (`charges.py`)."""
+    """Jobs were charged more than was quoted, and nobody has accepted that (`approvals.Charged`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,23 +71,23 @@ class Room:
     def __init__(
         self, connection: sa.Connection, budget: SpendingLimit, at: datetime, *, reserved: bool
     ) -> None:
-        exposure = running_totals.exposure(connection, budget.batch, reserved=reserved)
-        limit = changes.said_limit(connection, budget.batch)
+        exposure = writing.exposure(connection, budget.batch, reserved=reserved)
+        limit = approvals.said_limit(connection, budget.batch)
         bound = limit  # of the whole batch
         self._left: dict[Wall, Decimal] = {}
         if limit is not None:
             self._left[Wall.LIMIT] = limit - exposure
         approved = approvals.bound(connection, budget.approval, is_limited=limit is not None)
         if approved is not None:
-            used = running_totals.exposure_by(connection, budget.approval, reserved=reserved)
-            self._left[Wall.APPROVED] = approved * charges.ROUNDING - used
+            used = writing.exposure_by(connection, budget.approval, reserved=reserved)
+            self._left[Wall.APPROVED] = approved * approvals.ROUNDING - used
             if limit is None:
                 bound = exposure + approved - used
         self._left[Wall.BALANCE] = budget.affordable - exposure
         if budget.per_day is not None:
-            today = leases.used_today if reserved else running_totals.sent_since
+            today = leases.used_today if reserved else writing.sent_since
             self._left[Wall.DAY] = budget.per_day - today(connection, at)
-        self._is_too_dear = charges.of_batch(connection, budget.batch).stops(bound)
+        self._is_too_dear = approvals.charges_of(connection, budget.batch).stops(bound)
 
     def left(self, wall: Wall) -> Decimal:
         """What is left within a wall, in dollars; nothing within that of the price."""
@@ -96,3 +102,156 @@ class Room:
                 return wall
         self._left = {wall: left - amount for wall, left in self._left.items()}
         return None
+
+
+@dataclass(slots=True)
+class Reservation:
+    """What `Ledger.reserve` did.
+
+    Attributes:
+        reserved: in their order.
+        left: the first job that does not fit and all after it; with `skip` all that do not fit.
+        wall: which one the first of them does not fit; None where none is left.
+        room: what was left within that wall then, in dollars.
+    """
+
+    reserved: list[tuple[Job, Attempt]] = field(default_factory=list)
+    left: list[Job] = field(default_factory=list)
+    wall: Wall | None = None
+    room: Decimal = Decimal(0)
+
+
+def reserve(
+    connection: sa.Connection,
+    run_id: str,
+    jobs: Sequence[Job],
+    policy: Policy,
+    budget: SpendingLimit,
+    *,
+    service: str,
+    skip: bool,
+) -> Reservation:
+    """Reserves jobs in their order for a run at `service`, as far as the budget allows (`Ledger.reserve`).
+
+    The run gets again what it has reserved before, which the budget counts: the commit of an earlier try may
+    have been made without being confirmed.
+    """
+    room = Room(connection, budget, leases.time_by_database(connection), reserved=True)
+    newest = _newest(connection, jobs, policy)
+    stored: dict[str, list[Any]] = {}
+    if policy.reuse:
+        others = spending.elsewhere(connection, service)
+        stored = queries.reusable(connection, budget.batch, jobs, without=others)
+    entries = _Entries(budget.batch, run_id, budget.approval)
+    result = Reservation()
+    for position, job in enumerate(jobs):
+        last = newest.get(job.key)
+        reserved_by = last["run_id"] if last and last["state"] == State.PLANNED else None
+        if last and (not last["to_buy"] or reserved_by not in (None, run_id) or _has_failed_in(last, run_id)):
+            continue
+        if stored and (source := stored.get(job.request_key)):
+            entries.add(job, last, _reused(source.pop(0)))
+        elif reserved_by or (wall := room.take(job.quoted)) is None:
+            result.reserved.append((job, entries.add(job, last)))
+        else:
+            if result.wall is None:
+                result.wall, result.room = wall, room.left(wall)
+            if not skip:
+                result.left += jobs[position:]
+                break
+            result.left.append(job)
+    entries.write(connection)
+    return result
+
+
+def enter(connection: sa.Connection, batch: str, run_id: str, job: Job) -> Attempt:
+    """Enters an attempt at a job for a run, whatever budget and policy say: it was sent already.
+
+    That is a planned attempt, or a new one that supersedes the last.
+    """
+    entries = _Entries(batch, run_id)
+    attempt = entries.add(job, _newest(connection, [job], Policy()).get(job.key))
+    entries.write(connection)
+    return attempt
+
+
+def _has_failed_in(last: Values, run_id: str) -> bool:
+    """Whether a run has tried the job already, and it failed: the same run does not try it again."""
+    has_failed = last["state"] == State.FAILED and last["error_code"] != NOT_CHARGED
+    return bool(has_failed and last["run_id"] == run_id)
+
+
+def _newest(connection: sa.Connection, jobs: Sequence[Job], policy: Policy) -> dict[str, Values]:
+    """By key, the newest attempt at each job that has one, and whether it is `to_buy`."""
+    newest = sa.and_(attempts.c.job_key.in_([job.key for job in jobs]), ~attempts.c.superseded)
+    rows = writing.which(connection, newest, also=[to_buy(policy).label("to_buy")])
+    return {row["job_key"]: row for row in rows}
+
+
+class _Entries:
+    """The attempts that one reservation writes: each statement is carried out once for all of them."""
+
+    def __init__(self, batch: str, run_id: str, approval: str = "") -> None:
+        self._owner = {"batch": batch, "run_id": run_id, "state": State.PLANNED}
+        self._approval = approval
+        self._changes: list[tuple[Values, Values]] = []
+        self._new: list[Values] = []
+
+    def add(self, job: Job, last: Values | None, more: Values | None = None) -> Attempt:
+        """Reserves a job: its planned attempt, or a new one that supersedes the last; sets `more` columns.
+
+        A planned attempt was never sent, so it gets today's price.
+        """
+        # A job without a price is held to nothing: what it costs counts for no approval.
+        approval = {"approval": self._approval if job.price else ""}
+        values = _row(job) | self._owner | approval | (more or {})
+        number = 1 if last is None else last["attempt"]
+        if last is not None and last["state"] == State.PLANNED:
+            self._changes.append((last, values))
+        else:
+            if last is not None:
+                self._changes.append((last, {"superseded": True}))
+                number += 1
+            self._new.append(values | {"attempt": number})
+        quoted = job.price.total if job.price else None
+        return Attempt(
+            *(job.key, number, job.type, job.row_id, job.sample, job.model, quoted),
+            request_key=job.request_key,
+        )
+
+    def write(self, connection: sa.Connection) -> None:
+        """Writes all of it."""
+        writing.change(connection, self._changes)
+        writing.enter(connection, self._new)
+
+
+def _reused(source: Any) -> Values:
+    """The columns of an attempt that is stored with the files of another batch's attempt, at no cost."""
+    return {
+        "state": State.STORED,
+        "cost": Decimal(0),
+        "generation_id": source.generation_id,
+        "reused_key": source.job_key,
+        "reused_attempt": source.attempt,
+        "submitted_at": None,
+        "finished_at": datetime.now(UTC),
+    }
+
+
+def _row(job: Job) -> Values:
+    return {
+        "job_key": job.key,
+        "row_id": job.row_id,
+        "sample": job.sample,
+        "type": job.type,
+        "model": job.model,
+        "prompt": job.request["prompt"],
+        "request": canonical(dict(job.request)),
+        "carried": dict(job.carried),
+        "request_key": job.request_key,
+        "quoted": job.price.total if job.price else None,
+        "currency": job.price.currency if job.price else "USD",
+        "billable_unit": job.price.billable_unit if job.price else None,
+        "unit_price": job.price.unit_price if job.price else None,
+        "quantity": Decimal(job.price.quantity) if job.price else None,
+    }

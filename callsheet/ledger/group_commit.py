@@ -2,7 +2,7 @@
 
 A commit that fails is tried again as a whole, while the run's lease lives; the writes that arrive meanwhile
 wait for it. Its connection may be lost when it has succeeded. So a write that is made a second time must
-change nothing, and come to the same; whoever writes sees to that (`transitions.py`).
+change nothing, and come to the same; whoever writes sees to that (`states.py`).
 
 It knows no table. A change is a function that writes many items at once, all or none: those of one commit
 are given to it together. Where it refuses, each item is tried alone, so that one that is refused leaves the

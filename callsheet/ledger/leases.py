@@ -19,10 +19,9 @@ from typing import Any
 import sqlalchemy as sa
 
 from callsheet.errors import LedgerError
-from callsheet.ledger import queries, running_totals, writing
-from callsheet.ledger.policy import CHARGED
+from callsheet.ledger import queries, writing
 from callsheet.ledger.tables import Moment, attempts, runs
-from callsheet.records import Attempt, OtherRun, State
+from callsheet.records import CHARGED, Attempt, OtherRun, State
 
 _OPEN = (State.PLANNED, State.SUBMITTING, State.PENDING, State.GENERATED)
 _IN_HAND = sa.and_(
@@ -214,8 +213,8 @@ def used_today(connection: sa.Connection, now: datetime, *, but_of: str | None =
     theirs = sa.and_(
         attempts.c.batch.in_({run.batch for run in living}), attempts.c.run_id.in_([run.id for run in living])
     )
-    reserved = sa.select(running_totals.total(attempts.c.quoted)).where(theirs, _RESERVED)
-    return running_totals.sent_since(connection, now) + (connection.scalar(reserved) or Decimal(0))
+    reserved = sa.select(writing.total(attempts.c.quoted)).where(theirs, _RESERVED)
+    return writing.sent_since(connection, now) + (connection.scalar(reserved) or Decimal(0))
 
 
 def _is_alive(run: Any, now: datetime) -> bool:

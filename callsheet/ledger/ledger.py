@@ -21,28 +21,24 @@ import sqlalchemy as sa
 
 from callsheet.errors import LedgerError, LedgerUnavailable
 from callsheet.ledger import (
-    changes,
-    claims,
+    approvals,
     databases,
     journal,
     leases,
-    media,
     queries,
-    services,
+    spending,
+    states,
     takeover,
-    transitions,
     writing,
 )
-from callsheet.ledger.budget import SpendingLimit, Wall
-from callsheet.ledger.claims import Reservation
+from callsheet.ledger.budget import Reservation, SpendingLimit, Wall, reserve
 from callsheet.ledger.databases import BUSY, explained, open_engine
 from callsheet.ledger.group_commit import GroupCommit, explain_values
 from callsheet.ledger.journal import Journal, PaidAnswer
-from callsheet.ledger.media import FileEnd
-from callsheet.ledger.policy import Policy
+from callsheet.ledger.queries import Policy
+from callsheet.ledger.states import End, FileEnd, Intent, SameGeneration
 from callsheet.ledger.tables import about
 from callsheet.ledger.takeover import Owner
-from callsheet.ledger.transitions import End, Intent, SameGeneration
 from callsheet.records import Attempt, File, Generation, Job, OtherRun, State, StoredFile, Usage
 
 T = TypeVar("T")
@@ -192,7 +188,7 @@ class Ledger:
 
     async def check_service(self, service: str) -> None:
         """Raises OtherService where something of the batch was sent to another service than this one."""
-        await self.read(lambda connection, batch: services.check(connection, batch, service))
+        await self.read(lambda connection, batch: spending.check(connection, batch, service))
 
     async def renew(self) -> None:
         """Renews the lease; to be called several times within a lease.
@@ -245,14 +241,14 @@ class Ledger:
             OtherService: the batch belongs to another service; nothing was reserved.
         """
 
-        def reserve(connection: sa.Connection) -> Reservation:
+        def reserving(connection: sa.Connection) -> Reservation:
             service = self._owner.service
-            result = claims.reserve(connection, self.run_id, jobs, policy, budget, service=service, skip=skip)
+            result = reserve(connection, self.run_id, jobs, policy, budget, service=service, skip=skip)
             if result.reserved and service:
-                services.bind(connection, self.batch, service, self.run_id)
+                spending.bind(connection, self.batch, service, self.run_id)
             return result
 
-        return await self._commits.write_one("reserve", reserve)
+        return await self._commits.write_one("reserve", reserving)
 
     async def intend(self, attempt: Attempt, budget: SpendingLimit, rates: Mapping[str, Any]) -> Wall | None:
         """The POST is about to leave, if it still fits the budget.
@@ -264,7 +260,7 @@ class Ledger:
             None where it may leave. Otherwise the wall that it does not fit, and it is no longer reserved.
         """
         intent = Intent(attempt, budget, rates, datetime.now(UTC) + self._behind)
-        wall = await self._commits.write(State.SUBMITTING, transitions.intend, intent)
+        wall = await self._commits.write(State.SUBMITTING, states.intend, intent)
         if wall:
             await self.leave(attempt)
         return wall
@@ -275,7 +271,7 @@ class Ledger:
 
     async def release(self, attempt: Attempt) -> None:
         """The service took nothing: the job is planned again, and still ours."""
-        await self._commits.write(State.PLANNED, transitions.release, attempt)
+        await self._commits.write(State.PLANNED, states.release, attempt)
 
     async def pending(self, attempt: Attempt, generation_id: str) -> SameGeneration | None:
         """A video was accepted; or it is in doubt, because the id is another job's."""
@@ -285,16 +281,16 @@ class Ledger:
     async def failed(self, attempt: Attempt, code: str, message: str, usage: Usage | None = None) -> None:
         """The service refused the job or gave it up; it costs what `usage` says, or else nothing."""
         end = End(attempt, code, message, datetime.now(UTC), usage or Usage())
-        await self._commits.write(State.FAILED, transitions.failed, end)
+        await self._commits.write(State.FAILED, states.failed, end)
 
     async def doubt(self, attempt: Attempt, message: str) -> None:
         """What became of the job is not known; the attempt has its id where an answer had one."""
         end = End(attempt, "in_doubt", message, datetime.now(UTC))
-        await self._commits.write(State.IN_DOUBT, transitions.doubt, end)
+        await self._commits.write(State.IN_DOUBT, states.doubt, end)
 
     async def says(self, attempt: Attempt, said: str) -> None:
         """Keeps the service's words for a pending video; empty where it says nothing odd any more."""
-        await self._commits.write("says", transitions.says, (attempt, said))
+        await self._commits.write("says", states.says, (attempt, said))
 
     async def generated(
         self, attempt: Attempt, made: Generation, names: Sequence[str], storage: str
@@ -319,7 +315,7 @@ class Ledger:
         if self._commits.failing:
             await self._journal.keep(answer)
         try:
-            result = await self._commits.write(state, transitions.answered, answer)
+            result = await self._commits.write(state, states.answered, answer)
         except LedgerError:
             await self._journal.keep(answer)
             raise
@@ -337,22 +333,22 @@ class Ledger:
 
     async def refreshed(self, file: File, source_url: str, deletes_at: datetime | None) -> None:
         """The service gave a new URL for a file."""
-        await self._commits.write("refreshed", media.refreshed, (file, source_url, deletes_at))
+        await self._commits.write("refreshed", states.refreshed, (file, source_url, deletes_at))
 
     async def renamed(self, file: File, name: str) -> str:
         """The file gets this name, or another one where a file of the ledger has it; returns its name."""
-        return await self._commits.write("renamed", media.renamed, (file, name))
+        return await self._commits.write("renamed", states.renamed, (file, name))
 
     async def stored(self, file: File, copy: StoredFile) -> State | None:
         """A file is verified and in storage. Returns the job's end state when this was its last file."""
         end = FileEnd(file, asdict(copy), "", datetime.now(UTC))
-        return await self._commits.write(State.STORED, media.ended, end)
+        return await self._commits.write(State.STORED, states.ended, end)
 
     async def lost(self, file: File, message: str) -> State | None:
         """A file can no longer be had. Returns the job's end state when this was its last file."""
         now = datetime.now(UTC)
         end = FileEnd(file, {"lost_at": now}, message, now)
-        return await self._commits.write(State.LOST, media.ended, end)
+        return await self._commits.write(State.LOST, states.ended, end)
 
     async def carries(self, cells: Sequence[tuple[str, dict[str, Any]]]) -> None:
         """The batch file's other columns have changed for some jobs: of each its key, and its cells now."""
@@ -373,7 +369,7 @@ class Ledger:
 
     async def goes_by(self, number: int) -> None:
         """This run goes by all changes up to this one."""
-        await self._commits.write_one("goes_by", changes.goes_by, self.run_id, number)
+        await self._commits.write_one("goes_by", approvals.goes_by, self.run_id, number)
 
     async def read(self, query: Callable[[sa.Connection, str], T]) -> T:
         """Runs a query of `queries.py` on this batch, in one consistent view."""
@@ -410,8 +406,8 @@ class Ledger:
 
     async def learned(self, service: str) -> dict[str, Any] | None:
         """What earlier runs learned of the limits of `service`."""
-        return await self.read(lambda connection, _: services.learned(connection, service))
+        return await self.read(lambda connection, _: spending.learned(connection, service))
 
     async def learn(self, service: str, limits: dict[str, Any]) -> None:
         """Remembers what was learned of the limits of `service`."""
-        await self._commits.write_one("learn", services.learn, service, limits)
+        await self._commits.write_one("learn", spending.learn, service, limits)

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import polars as pl
 import sqlalchemy as sa
 
-from callsheet.ledger import frames, queries
+from callsheet.ledger import queries
 from callsheet.ledger.tables import attempts, checks, marks, media
 from callsheet.records import six_decimals
 
@@ -145,13 +145,13 @@ def decisions(connection: sa.Connection, batch: str, since: int = 0) -> pl.DataF
     """
     names = ("number", "decision", "note", "decided_by", "decided_at")
     query = sa.select(*_columns(marks, *names)).where(marks.c.batch == batch, marks.c.number > since)
-    return frames.read(connection, query.where(_IS_NEWEST).order_by(marks.c.number))
+    return queries.read(connection, query.where(_IS_NEWEST).order_by(marks.c.number))
 
 
 def findings(connection: sa.Connection, batch: str) -> pl.DataFrame:
     """What checks found: `FILE`, `flags` (a JSON list), `score` and `hash` of each file that was checked."""
     columns = _columns(checks, "flags", "score", "hash")
-    return frames.read(connection, sa.select(*columns).where(checks.c.batch == batch))
+    return queries.read(connection, sa.select(*columns).where(checks.c.batch == batch))
 
 
 def checked(connection: sa.Connection, batch: str) -> int:
@@ -211,7 +211,7 @@ def to_buy_again(connection: sa.Connection, batch: str, samples: int) -> tuple[i
     """
     rows = rejected_rows(connection, batch)
     newest = sa.and_(attempts.c.batch == batch, ~attempts.c.superseded)
-    bought = frames.read(connection, sa.select(*(attempts.c[name] for name in _BOUGHT)).where(newest))
+    bought = queries.read(connection, sa.select(*(attempts.c[name] for name in _BOUGHT)).where(newest))
     last = bought.filter(pl.col("row_id").is_in(rows.implode())).sort("sample").unique("row_id", keep="last")
     more = last.filter(pl.col("sample") < samples)
     return more.height, six_decimals(Decimal(more["quoted"].sum() or 0))

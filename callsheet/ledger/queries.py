@@ -1,22 +1,94 @@
-"""Everything that is only read from the ledger; each query is a function of a connection and a batch name.
+"""What the ledger has, read: attempts, files and totals as records, and as the columns of frames.
 
-Run them with `Ledger.read`. Nothing here writes.
+Also which jobs a run buys (`to_buy`): one rule in SQL over the newest attempt at a job, for the quote that
+counts them and for the reservation that takes them. Nothing here writes.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from decimal import Decimal
 from typing import Any
 
 import polars as pl
 import sqlalchemy as sa
 
-from callsheet.ledger import frames
-from callsheet.ledger.policy import Policy, to_buy
-from callsheet.ledger.tables import attempts, media
-from callsheet.records import Attempt, CostSource, Doubt, File, Job, Media, ModelType, State
+from callsheet.config.checks import RetryFailed
+from callsheet.config.settings import Settings
+from callsheet.errors import SERVICE_CODES
+from callsheet.ledger.tables import Moment, Money, attempts, media, settlements
+from callsheet.records import (
+    NOT_CHARGED,
+    Attempt,
+    CostSource,
+    Doubt,
+    File,
+    Job,
+    Media,
+    ModelType,
+    State,
+    dollars,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What a run does with jobs that it meets in the ledger.
+
+    Attributes:
+        retry_failed: which failed jobs to buy again, each once a run.
+        retry_doubt: buy jobs in doubt again; their exposure stays.
+        attempts: how many attempts a job may have, over all runs, before its failure or its doubt is left to
+            a person. Only attempts that were sent count.
+        reuse: take what another batch of the same service has stored for the same request, and do not buy it.
+    """
+
+    retry_failed: RetryFailed = False
+    retry_doubt: bool = False
+    attempts: int = 4
+    reuse: bool = False
+
+
+def policy_of(settings: Settings) -> Policy:
+    """What a config says about jobs that were tried before."""
+    return Policy(
+        retry_failed=settings.retry_failed,
+        retry_doubt=settings.on_doubt == "retry",
+        attempts=settings.attempts,
+        reuse=settings.reuse == "ledger",
+    )
+
+
+def to_buy(policy: Policy) -> sa.ColumnElement[bool]:
+    """Whether a run buys a job, by the newest attempt at it: true too for a job that a run has reserved.
+
+    A job without any attempt is always to buy. One in doubt that has a generation id was accepted: it is
+    asked for again, and never bought again.
+    """
+    not_charged = sa.and_(attempts.c.state == State.FAILED, attempts.c.error_code == NOT_CHARGED)
+    buys = [attempts.c.state == State.PLANNED, not_charged]
+    if policy.retry_failed:
+        failed = sa.and_(attempts.c.state == State.FAILED, _is_of_kind(policy.retry_failed))
+        buys.append(sa.and_(failed, attempts.c.attempt < policy.attempts))
+    if policy.retry_doubt:
+        in_doubt = sa.and_(attempts.c.state == State.IN_DOUBT, attempts.c.generation_id.is_(None))
+        buys.append(sa.and_(in_doubt, attempts.c.attempt < policy.attempts))
+    return sa.or_(*buys)
+
+
+def _is_of_kind(kind: RetryFailed) -> sa.ColumnElement[bool]:
+    """Whether a failed job is one of those that `retry_failed` names."""
+    code = attempts.c.error_code
+    if kind == "server_error":
+        return sa.or_(code == "server_error", code.startswith("http_5", autoescape=True))
+    return code.not_in(SERVICE_CODES) if kind == "gateway" else sa.true()
+
 
 _KEYS = 5_000  # that one statement names
 
@@ -61,7 +133,7 @@ def jobs(
     if policy is not None:
         columns.append(to_buy(policy).label("to_buy"))
     query = sa.select(*columns).where(attempts.c.batch == batch, ~attempts.c.superseded)
-    return frames.read(connection, query)
+    return read(connection, query)
 
 
 def requests(connection: sa.Connection, batch: str, policy: Policy) -> pl.DataFrame:
@@ -94,7 +166,7 @@ def reusable_requests(connection: sa.Connection, batch: str, *, without: Collect
     """The `request_key` of all that `reusable` finds, and in `stored` how often."""
     key = attempts.c.request_key
     query = sa.select(key, sa.func.count().label("stored")).where(_is_reusable(batch, without))
-    return frames.read(connection, query.group_by(key))
+    return read(connection, query.group_by(key))
 
 
 def _is_reusable(batch: str, without: Collection[str]) -> sa.ColumnElement[bool]:
@@ -183,7 +255,7 @@ def every_attempt(connection: sa.Connection, batch: str, names: Collection[str])
         .where(attempts.c.batch == batch)
         .order_by(attempts.c.submitted_at, attempts.c.job_key, attempts.c.attempt)
     )
-    return frames.read(connection, query)
+    return read(connection, query)
 
 
 def stored_files(
@@ -202,7 +274,7 @@ def stored_files(
         .where(attempts.c.batch == batch, media.c.stored_at.is_not(None), *which)
         .order_by(media.c.stored_at, attempts.c.job_key, media.c.index)
     )
-    return frames.read(connection, query)
+    return read(connection, query)
 
 
 def estimated_costs(connection: sa.Connection, batch: str) -> int:
@@ -238,3 +310,213 @@ def _files(connection: sa.Connection, *which: sa.ColumnElement[bool]) -> list[Fi
     others = [column for column in attempts.c if column.name not in media.c]
     query = sa.select(media, *others).join(attempts, FILES_OF).where(*which)
     return [file_of(row, attempt_of(row)) for row in connection.execute(query).mappings()]
+
+
+_KEY = re.compile("[0-9a-f]{8,64}")
+
+
+@dataclass(frozen=True, slots=True)
+class StoredCopy:
+    """A file of an attempt. Without `stored_at` it is not stored yet, or lost."""
+
+    index: int
+    url: str
+    mime_type: str
+    width: int | None
+    height: int | None
+    duration: float | None
+    bytes: int | None
+    sha256: str | None
+    deletes_at: datetime | None
+    stored_at: datetime | None
+    lost_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """A person's decision about a doubt."""
+
+    charged: bool
+    settled_by: str
+    settled_at: datetime
+    why: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """One attempt at a job.
+
+    Attributes:
+        request: as sent, as JSON text, with `sha256:<hex>` in place of each inlined image.
+        quoted: in dollars; None where the catalogue had no price.
+        cost: in dollars; None while that is not known.
+        cost_source: whose word that is (`records.CostSource`); None where nothing was charged.
+        reused_from: the key of the job of another batch whose files stand for this one's.
+    """
+
+    job_key: str
+    sample: int
+    attempt: int
+    newest: bool
+    state: State
+    row_id: str
+    type: str
+    model: str
+    prompt: str
+    request: str
+    carried: dict[str, Any]
+    quoted: Decimal | None
+    cost: Decimal | None
+    cost_source: str | None
+    generation_id: str | None
+    error_code: str | None
+    error_message: str | None
+    submitted_at: datetime | None
+    finished_at: datetime | None
+    reused_from: str | None
+    decision: Settlement | None
+    files: tuple[StoredCopy, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """What `failed --json` prints; money is a string, a time is ISO 8601."""
+        fields: dict[str, Any] = _as_json(asdict(self))
+        del fields["request"]
+        return fields
+
+
+def _as_json(value: Any) -> Any:
+    match value:
+        case Decimal():
+            return dollars(value)
+        case datetime():
+            return value.isoformat()
+        case dict():
+            return {name: _as_json(item) for name, item in value.items()}
+        case tuple():
+            return [_as_json(item) for item in value]
+    return value
+
+
+def stories(connection: sa.Connection, batch: str, row: str) -> list[Story]:
+    """Every attempt at the jobs of a row, in their order.
+
+    `row`: the row's id; or how a job's key begins, with 8 digits at least.
+    """
+    wanted = attempts.c.row_id == row
+    if _KEY.fullmatch(row):
+        wanted = sa.or_(wanted, attempts.c.job_key.startswith(row))
+    order = (attempts.c.sample, attempts.c.job_key, attempts.c.attempt)
+    return _told(connection, sa.and_(attempts.c.batch == batch, wanted), *order)
+
+
+def stories_of(connection: sa.Connection, keys: Sequence[str]) -> list[Story]:
+    """The newest attempt at each of these few jobs, in the order of the rows' ids."""
+    newest = sa.and_(attempts.c.job_key.in_(keys), ~attempts.c.superseded)
+    return _told(connection, newest, attempts.c.row_id, attempts.c.sample)
+
+
+def failures(connection: sa.Connection, batch: str, most: int | None = None) -> Iterator[Story]:
+    """The newest attempt of every job that has failed, or of the first so many, in order of submission."""
+    order = (attempts.c.submitted_at, attempts.c.job_key)
+    failed = sa.select(attempts.c.job_key).where(_has_failed(batch)).order_by(*order).limit(most)
+    for these in of_jobs(connection.scalars(failed).all()):
+        yield from _told(connection, sa.and_(these, ~attempts.c.superseded), *order)
+
+
+def charged_for_failures(connection: sa.Connection, batch: str) -> Decimal:
+    """What the service has charged, in dollars, for the jobs that have failed: mostly nothing."""
+    return connection.scalar(sa.select(sa.func.sum(attempts.c.cost)).where(_has_failed(batch))) or Decimal(0)
+
+
+def rows_that_failed(connection: sa.Connection, batch: str) -> set[str]:
+    """The ids of the rows with a job that has failed."""
+    return set(connection.scalars(sa.select(attempts.c.row_id).where(_has_failed(batch)).distinct()))
+
+
+def _has_failed(batch: str) -> sa.ColumnElement[bool]:
+    return sa.and_(attempts.c.batch == batch, attempts.c.state == State.FAILED, ~attempts.c.superseded)
+
+
+def _told(connection: sa.Connection, which: sa.ColumnElement[bool], *order: sa.Column[Any]) -> list[Story]:
+    """The stories of these attempts: three statements, however many there are."""
+    ids = (attempts.c.job_key, attempts.c.attempt)
+    own = [attempts.c[name].label(f"of_{name}") for name in ("job_key", "attempt")]
+    files: defaultdict[tuple[str, int], list[StoredCopy]] = defaultdict(list)
+    stored = sa.select(media, *own).join_from(attempts, media, FILES_OF).where(which)
+    for row in connection.execute(stored.order_by(media.c.index)):
+        files[row.of_job_key, row.of_attempt].append(_copy(row))
+    settled = sa.select(settlements).join(
+        attempts, sa.tuple_(settlements.c.job_key, settlements.c.attempt) == sa.tuple_(*ids)
+    )
+    decisions = {
+        (row.job_key, row.attempt): Settlement(row.charged, row.settled_by, row.settled_at, row.why)
+        for row in connection.execute(settled.where(which))
+    }
+    rows = connection.execute(sa.select(attempts).where(which).order_by(*order)).all()
+    keys = [(row.job_key, row.attempt) for row in rows]
+    return [_story(row, decisions.get(key), files[key]) for key, row in zip(keys, rows, strict=True)]
+
+
+def _story(row: sa.Row[Any], decision: Settlement | None, files: Sequence[StoredCopy]) -> Story:
+    same = {name: getattr(row, name) for name in Story.__slots__ if name in attempts.c}
+    return Story(
+        **same
+        | {
+            "state": State(row.state),
+            "newest": not row.superseded,
+            "reused_from": row.reused_key,
+            "decision": decision,
+            "files": tuple(files),
+        }
+    )
+
+
+def _copy(row: Any) -> StoredCopy:
+    fields = {name: getattr(row, name) for name in StoredCopy.__slots__}
+    return StoredCopy(**fields | {"url": row.url or f"{row.storage.rstrip('/')}/{row.name}"})
+
+
+MONEY = pl.Decimal(18, 6)
+TIME = pl.Datetime("us", "UTC")
+_TEXT = "%Y-%m-%dT%H:%M:%S%.fZ"  # of a moment
+_PART = 16_384  # rows that are Python objects at once, which take ten times the memory
+_TYPES: dict[type[Any], Any] = {
+    Money: MONEY,
+    Moment: TIME,
+    sa.Boolean: pl.Boolean,
+    sa.Integer: pl.Int64,
+    sa.BigInteger: pl.Int64,
+    sa.Float: pl.Float64,
+}
+
+
+def read(connection: sa.Connection, query: sa.Select[Any]) -> pl.DataFrame:
+    """The rows of a query. Money is `MONEY`, a moment is `TIME`, and JSON is its text."""
+    columns = query.selected_columns
+    raw = query.with_only_columns(*map(_as_stored, columns), maintain_column_froms=True)
+    types = {column.name: _TYPES.get(type(column.type), pl.String) for column in columns}
+    parts = [pl.DataFrame(schema=types)]
+    with closing(connection.execute(raw, execution_options={"yield_per": _PART})) as result:
+        for rows in result.partitions():
+            cells = zip(*rows, strict=True)
+            parts.append(pl.DataFrame([_typed(*each) for each in zip(types.items(), cells, strict=True)]))
+    return pl.concat(parts)
+
+
+def _as_stored(column: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
+    """A column without the conversion of each of its values in Python."""
+    if isinstance(column.type, sa.JSON):
+        return sa.cast(column, sa.Text).label(column.name)
+    stored = {Money: sa.BigInteger, Moment: sa.String, sa.Boolean: sa.Integer}.get(type(column.type))
+    return sa.type_coerce(column, stored).label(column.name) if stored else column
+
+
+def _typed(column: tuple[str, Any], cells: Sequence[Any]) -> pl.Series:
+    name, dtype = column
+    if dtype == MONEY:  # millionths
+        return pl.Series(name, cells, pl.Int64).cast(pl.Int128).reinterpret(dtype=dtype)
+    if dtype == TIME:
+        return pl.Series(name, cells, pl.String).str.to_datetime(_TEXT, time_unit="us", time_zone="UTC")
+    if dtype == pl.Boolean:  # a number in SQLite
+        return pl.Series(name, cells, strict=False).cast(dtype)
+    return pl.Series(name, cells, dtype)

@@ -259,12 +259,12 @@ checks = sa.Table(
     sa.Column("checked_at", Moment, nullable=False),
 )
 
-# What a batch was charged lately next to its quotes (`charges.py` keeps it).
+# What a batch was charged lately next to its quotes (`approvals.py` keeps it).
 charges = sa.Table(
     "charges",
     metadata,
     sa.Column("batch", sa.Text, primary_key=True),
-    sa.Column("last", sa.JSON, nullable=False),  # the last ones, as `charges.Charge`
+    sa.Column("last", sa.JSON, nullable=False),  # the last ones, as `approvals.Charge`
     # The dearest of each model and quote: of those that nobody has accepted, and of those that a person has.
     sa.Column("dearer", sa.JSON, nullable=False),
     sa.Column("accepted", sa.JSON, nullable=False),
@@ -278,7 +278,7 @@ changes = sa.Table(
     metadata,
     sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
     sa.Column("batch", sa.Text, nullable=False, index=True),
-    sa.Column("setting", sa.Text, nullable=False),  # by its dotted name, or `changes.PAUSED`
+    sa.Column("setting", sa.Text, nullable=False),  # by its dotted name, or `approvals.PAUSED`
     sa.Column("value", sa.JSON),
     sa.Column("run_id", sa.String(36)),  # whose config or question has said it; empty: it was changed for all
     sa.Column("changed_by", sa.Text, nullable=False),

@@ -18,15 +18,14 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 
 from callsheet.errors import CallsheetError, UnknownAnswers
-from callsheet.ledger import changes, claims, leases, queries, running_totals, services, transitions
-from callsheet.ledger.doubts import login
+from callsheet.ledger import approvals, budget, leases, queries, spending, states, writing
 from callsheet.ledger.group_commit import explain_values
 from callsheet.ledger.journal import Left, PaidAnswer
-from callsheet.ledger.policy import CHARGED, NOT_CHARGED
+from callsheet.ledger.spending import login
 from callsheet.ledger.tables import attempts
 from callsheet.ledger.writing import Key
 from callsheet.plain_text import counted
-from callsheet.records import Attempt, File, Job, State
+from callsheet.records import CHARGED, NOT_CHARGED, Attempt, File, Job, State
 
 _ATTEMPTS = sa.select(attempts).where(attempts.c.job_key == sa.bindparam("the_job"))
 _ACCEPTED = (State.PENDING, State.GENERATED, State.STORED, State.LOST, State.IN_DOUBT)
@@ -93,8 +92,8 @@ def begin_run(
 
     `journals`: what lies in the folder of the batch's journals, of whichever runs.
     """
-    elsewhere = services.elsewhere(connection, owner.service) if owner.service else ()
-    spent = running_totals.spent(connection, without=elsewhere)
+    elsewhere = spending.elsewhere(connection, owner.service) if owner.service else ()
+    spent = writing.spent(connection, without=elsewhere)
     goes_on = owner.flow_run is not None and leases.has_begun(connection, owner.batch, owner.flow_run)
     leases.enter(
         connection,
@@ -107,8 +106,8 @@ def begin_run(
     )
     if owner.says_limit and not goes_on:
         by = f"{login()} (config)"
-        changes.says_limit(connection, owner.batch, owner.limit, by, owner.run_id)
-    changes.goes_by(connection, owner.run_id, changes.newest(connection))
+        approvals.says_limit(connection, owner.batch, owner.limit, by, owner.run_id)
+    approvals.goes_by(connection, owner.run_id, approvals.newest(connection))
     return _take_over(connection, owner, journals)
 
 
@@ -229,8 +228,8 @@ class _Reader:
             return "that run is at work"
         if answer.ledger_id != owner.ledger_id and not owner.replaces:
             return "it is of another ledger"
-        if not services.is_same(answer.service, owner.service):
-            return f"it is of the service at {services.without_login(answer.service)}"
+        if not spending.is_same(answer.service, owner.service):
+            return f"it is of the service at {spending.without_login(answer.service)}"
         job = owner.jobs.get(answer.attempt.job_key)
         if job is None or job.request_key != answer.attempt.request_key:
             return "the batch file does not have it with this request"
@@ -243,11 +242,11 @@ class _Reader:
             number, sent = own.attempt, own.submitted_at
         else:
             job = owner.jobs[answer.attempt.job_key]
-            number, sent = claims.enter(connection, owner.batch, owner.run_id, job).number, answer.at
+            number, sent = budget.enter(connection, owner.batch, owner.run_id, job).number, answer.at
             if owner.service:
-                services.bind(connection, owner.batch, owner.service, owner.run_id)
+                spending.bind(connection, owner.batch, owner.service, owner.run_id)
         numbered = replace(answer, attempt=replace(answer.attempt, number=number))
-        transitions.recover(connection, owner.run_id, numbered, sent)
+        states.recover(connection, owner.run_id, numbered, sent)
 
 
 def _is_open(attempt: Any, answer: PaidAnswer) -> bool:

@@ -12,8 +12,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 
 from callsheet.errors import ApprovalNeeded, BudgetReached, PriceChanged, Stop
-from callsheet.ledger.approvals import PILOT, Approval, Decision, Question
-from callsheet.ledger.charges import APPROVE
+from callsheet.ledger.approvals import APPROVE, PILOT, Approval, Decision, Question
 from callsheet.plain_text import counted, printable
 from callsheet.pricing.known import are_too_many, likely_repeats
 from callsheet.pricing.quote import Quote

@@ -21,10 +21,9 @@ from typing import Any
 import polars as pl
 
 from callsheet.batches.identities import written_alike
-from callsheet.ledger.policy import MAY_COST
 from callsheet.plain_text import and_more, counted
 from callsheet.pricing.jobs import COLUMNS, MAY_DIFFER, keyed, request_key, same_request
-from callsheet.records import State
+from callsheet.records import MAY_COST, State
 
 _MADE_ID = r"^[0-9a-f]{16}-\d+$"
 _SAME_KEY = request_key(same_request())

@@ -19,7 +19,7 @@ import polars as pl
 
 from callsheet.config.settings import BatchSettings, Settings
 from callsheet.errors import LedgerError, OtherLedger, StorageConflict, StorageError
-from callsheet.ledger import databases, media, running_totals
+from callsheet.ledger import databases, states, writing
 from callsheet.ledger.ledger import Ledger
 from callsheet.plain_text import counted
 from callsheet.records import ModelType
@@ -128,7 +128,7 @@ async def _begun_elsewhere(settings: BatchSettings) -> str:
 async def _knows_batch(ledger: Path, batch: str) -> bool:
     with suppress(LedgerError):
         async with await Ledger.open(f"sqlite:///{ledger}", batch, looks=True) as other:
-            return bool((await other.read(running_totals.of_batch)).states)
+            return bool((await other.read(writing.of_batch)).states)
     return False
 
 
@@ -151,7 +151,7 @@ async def _of_report(ledger: Ledger, url: str, content: bytes | None) -> str:
     paid = report.get("paid_jobs") if report.get("batch") == ledger.batch else None
     if not isinstance(paid, int) or not paid:
         return ""
-    known = (await ledger.read(running_totals.of_batch)).paid_jobs
+    known = (await ledger.read(writing.of_batch)).paid_jobs
     says = f"it was written at {report.get('written_at')} and has {counted(paid, 'job')} paid for"
     says += f", {report.get('stored')} of the batch file stored"
     if report.get("ledger_id") != ledger.id:
@@ -199,7 +199,7 @@ async def taken_names(jobs: pl.DataFrame, settings: Settings, ledger: Ledger) ->
         )
         for job in jobs.filter("to_buy").head(_FIRST).iter_rows(named=True)
     ]
-    own = await ledger.read(lambda connection, _: media.taken_names(connection, url, wanted))
+    own = await ledger.read(lambda connection, _: states.taken_names(connection, url, wanted))
     store = Store(url, endpoint_url=settings.storage.endpoint_url)
     others = [name for name in wanted if folded(name) not in own]
     try:

@@ -29,7 +29,7 @@ from callsheet.errors import StorageError
 from callsheet.files import PartialFile, open_regular
 from callsheet.ledger import marks, queries
 from callsheet.ledger.ledger import Ledger
-from callsheet.ledger.policy import policy_of
+from callsheet.ledger.queries import policy_of
 from callsheet.pricing.config_values import check_config_values
 from callsheet.pricing.jobs import COLUMNS, make_jobs, request_key
 from callsheet.pricing.known import changed_carried, match

@@ -20,11 +20,10 @@ from callsheet.batches.read import read_batch
 from callsheet.cells import rejects_csv
 from callsheet.config.settings import Budget, Settings
 from callsheet.errors import BalanceTooLow, BudgetReached, InputError, Stop
-from callsheet.ledger import approvals, charges, leases, queries, running_totals, services
-from callsheet.ledger.approvals import PILOT, Approval
-from callsheet.ledger.charges import Charge, Charged, pairs
+from callsheet.ledger import approvals, leases, queries, spending, writing
+from callsheet.ledger.approvals import PILOT, Approval, Charge, Charged, pairs
 from callsheet.ledger.ledger import Ledger
-from callsheet.ledger.policy import policy_of
+from callsheet.ledger.queries import policy_of
 from callsheet.plain_text import counted
 from callsheet.pricing import first_look
 from callsheet.pricing.choice import ALL, Choice, chosen, pilot
@@ -351,11 +350,11 @@ async def make(
         known = queries.jobs(connection, batch, ["job_key", "state"], policy=policy)
         stored = None
         if policy.reuse:
-            others = services.elsewhere(connection, service)
+            others = spending.elsewhere(connection, service)
             stored = queries.reusable_requests(connection, batch, without=others)
         return {
             "table": with_standing(plan.table, known, stored),
-            "totals": running_totals.of_batch(connection, batch),
+            "totals": writing.of_batch(connection, batch),
             **_history(connection, batch, plan),
         }
 
@@ -393,7 +392,7 @@ def _history(connection: sa.Connection, batch: str, plan: Plan) -> dict[str, Any
         "approvals": asked,
         "known_rates": {name: Model.model_validate(entry) for name, entry in rates.items()},
         "left": {one.id: approvals.left(connection, one.id) for one in approved if one.plan == sha256},
-        "charged": charges.of_batch(connection, batch),
+        "charged": approvals.charges_of(connection, batch),
     }
 
 

@@ -9,9 +9,8 @@ from decimal import Decimal
 
 import polars as pl
 
-from callsheet.ledger.policy import BOUGHT, DELIVERED
 from callsheet.pricing.jobs import request_key
-from callsheet.records import State
+from callsheet.records import BOUGHT, DELIVERED, State
 
 _MOST_EXPENSIVE = 5
 _ENDED = (*DELIVERED, State.FAILED)

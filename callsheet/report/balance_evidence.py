@@ -19,7 +19,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from callsheet.errors import CallsheetError
-from callsheet.ledger import services, spending
+from callsheet.ledger import spending
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.spending import Spending
 from callsheet.plain_text import and_more, row_name
@@ -255,7 +255,7 @@ async def evidence(
         missing = error.message
 
     def read(connection: sa.Connection, batch: str) -> tuple[ExpectedBalance | None, dict[date, Spending]]:
-        service = services.of_batch(connection, batch)
+        service = spending.of_batch(connection, batch)
         return spending.expected_balance(connection, batch, first), (
             spending.days(connection, batch, service, first.date(), last.date()) if service else {}
         )

@@ -12,11 +12,10 @@ import polars as pl
 import sqlalchemy as sa
 
 from callsheet.ledger import queries
-from callsheet.ledger.frames import MONEY
 from callsheet.ledger.ledger import Ledger
-from callsheet.ledger.policy import MAY_COST, Policy
+from callsheet.ledger.queries import MONEY, Policy
 from callsheet.pricing.plan import Plan
-from callsheet.records import State
+from callsheet.records import MAY_COST, State
 
 _JOB = {"job_key": pl.String(), "state": pl.String(), "quoted": MONEY}
 ENDED = (State.STORED, State.FAILED, State.LOST, State.IN_DOUBT)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from callsheet.config.settings import Settings
-from callsheet.ledger import marks, stories
+from callsheet.ledger import marks, queries
 from callsheet.ledger.ledger import Ledger
 from callsheet.plain_text import row_name
 from callsheet.pricing.quote import Quote
@@ -50,7 +50,7 @@ async def bought_pilot(quote: Quote, settings: Settings) -> tuple[PilotJob, ...]
     async with await Ledger.open(settings.ledger.url, settings.batch, looks=True) as ledger:
         told, said = await ledger.read(
             lambda connection, batch: (
-                stories.of_jobs(connection, [*lines]),
+                queries.stories_of(connection, [*lines]),
                 marks.decisions(connection, batch).select(*marks.FILE, "decision"),
             )
         )

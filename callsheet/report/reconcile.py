@@ -18,8 +18,8 @@ import polars as pl
 from callsheet.config.settings import Settings
 from callsheet.errors import CallsheetError, StorageError
 from callsheet.ledger import spending
-from callsheet.ledger.frames import MONEY, TIME
 from callsheet.ledger.ledger import Ledger
+from callsheet.ledger.queries import MONEY, TIME
 from callsheet.ledger.spending import KnownBalance
 from callsheet.plain_text import counted, printable, row_name
 from callsheet.records import dollars

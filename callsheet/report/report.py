@@ -20,13 +20,12 @@ import polars as pl
 from callsheet.cells import rejects_csv
 from callsheet.config.settings import BatchSettings
 from callsheet.errors import Interrupted, Stop
-from callsheet.ledger import approvals, leases, marks, queries, running_totals
+from callsheet.ledger import approvals, leases, marks, queries, writing
 from callsheet.ledger.ledger import Ledger
-from callsheet.ledger.policy import MAY_COST
 from callsheet.pricing.facts import rejects_in_words
 from callsheet.pricing.not_in_ledger import warning_of_ledger
 from callsheet.pricing.plan import Plan, last_plan
-from callsheet.records import State
+from callsheet.records import MAY_COST, State
 from callsheet.report.counts import ENDED, OPEN, is_complete
 from callsheet.report.details import Details, model_lines, most_expensive, problems_of, surcharge_of
 from callsheet.report.parquet_tables import (
@@ -149,7 +148,7 @@ async def _summary(
     states = Counter[State](dict(newest["state"].value_counts().iter_rows()))
     totals, runs, asked, estimated, review = await ledger.read(
         lambda connection, batch: (
-            running_totals.of_batch(connection, batch),
+            writing.of_batch(connection, batch),
             leases.others(connection, batch, ledger.run_id),
             approvals.of_batch(connection, batch),
             queries.estimated_costs(connection, batch),

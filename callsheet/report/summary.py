@@ -10,9 +10,8 @@ from types import MappingProxyType
 from typing import Any
 
 from callsheet.errors import SERVICE_CODES, LedgerError
-from callsheet.ledger import approvals, changes, leases, marks, running_totals
-from callsheet.ledger.approvals import Approval
-from callsheet.ledger.changes import Setting
+from callsheet.ledger import approvals, leases, marks, writing
+from callsheet.ledger.approvals import Approval, Setting
 from callsheet.ledger.ledger import Ledger
 from callsheet.plain_text import counted
 from callsheet.records import OtherRun, Record, State, dollars
@@ -284,7 +283,7 @@ async def read_review(ledger: Ledger) -> ReviewResult:
     counts, totals = await ledger.read(
         lambda connection, batch: (
             marks.counts(connection, batch),
-            running_totals.of_batch(connection, batch),
+            writing.of_batch(connection, batch),
         )
     )
     return ReviewResult(ledger.batch, *counts, counts.cost_per_kept(totals.spent))
@@ -298,13 +297,13 @@ async def read_status(ledger: Ledger) -> Status:
     """
     wrong, totals, others, asked, review, last_run, changed = await ledger.read(
         lambda connection, batch: (
-            running_totals.differences(connection, batch),
-            running_totals.of_batch(connection, batch),
+            writing.differences(connection, batch),
+            writing.of_batch(connection, batch),
             leases.others(connection, batch, ledger.run_id),
             approvals.of_batch(connection, batch),
             marks.counts(connection, batch),
             leases.last_run(connection, batch),
-            changes.since(connection, batch, 0),
+            approvals.since(connection, batch, 0),
         )
     )
     check_totals(wrong)

@@ -18,9 +18,9 @@ from callsheet.config.settings import BatchSettings
 from callsheet.errors import InputError, StorageError
 from callsheet.ledger import marks
 from callsheet.ledger.databases import check_exists
-from callsheet.ledger.doubts import login
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.marks import FileKey, Mark, MediaDecision
+from callsheet.ledger.spending import login
 from callsheet.plain_text import printable
 from callsheet.report.report import update_manifest
 from callsheet.report.sidecars import update_sidecars

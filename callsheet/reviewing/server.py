@@ -31,15 +31,14 @@ from starlette.types import ASGIApp
 from callsheet import signals
 from callsheet.config.settings import BatchSettings, Report
 from callsheet.errors import CallsheetError, ConfigError, LedgerError, StorageError
-from callsheet.ledger import leases, marks, running_totals
+from callsheet.ledger import leases, marks, writing
 from callsheet.ledger.databases import check_exists
-from callsheet.ledger.doubts import login
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.marks import FileKey, Mark, MediaDecision
-from callsheet.ledger.policy import MAY_COST
+from callsheet.ledger.spending import login
 from callsheet.plain_text import counted
 from callsheet.pricing.plan import PLAN, Plan, last_plan, work_folder
-from callsheet.records import Totals, dollars
+from callsheet.records import MAY_COST, Totals, dollars
 from callsheet.report.contact_sheet import page
 from callsheet.report.contact_sheet.links import FOLDER, ServedLinks, local_path
 from callsheet.report.contact_sheet.sheet import ContactSheet
@@ -405,7 +404,7 @@ class _Now(NamedTuple):
 
 def _now(connection: sa.Connection, batch: str) -> _Now:
     at_work = frozenset(run.run_id for run in leases.others(connection, batch, None))
-    return _Now(running_totals.of_batch(connection, batch), at_work, marks.checked(connection, batch))
+    return _Now(writing.of_batch(connection, batch), at_work, marks.checked(connection, batch))
 
 
 def _made_at(settings: BatchSettings) -> int | None:

@@ -9,10 +9,10 @@ from typing import Protocol
 
 from callsheet.config.settings import Settings
 from callsheet.errors import ApprovalNeeded, Stop
-from callsheet.ledger import approvals, changes
+from callsheet.ledger import approvals
 from callsheet.ledger.approvals import Approval, Decision, Place, Question
-from callsheet.ledger.doubts import login
 from callsheet.ledger.ledger import Ledger
+from callsheet.ledger.spending import login
 from callsheet.pricing import approval
 from callsheet.pricing.choice import ALL, Choice
 from callsheet.pricing.not_in_ledger import check_names
@@ -136,8 +136,8 @@ async def _answer_in_the_ui(run: Run, quote: Quote, ui: InTheUI | None) -> Appro
     if answer.is_approved:
         if answer.budget_limit is not None:
             by, limit = answer.decided_by or "", answer.budget_limit
-            await run.ledger.write(changes.says_limit, limit, by, run.ledger.run_id)
-            run.change(changes.LIMIT, str(limit))
+            await run.ledger.write(approvals.says_limit, limit, by, run.ledger.run_id)
+            run.change(approvals.LIMIT, str(limit))
         ui.approved(answer)
     return answer
 

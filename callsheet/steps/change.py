@@ -12,10 +12,10 @@ import anyio
 
 from callsheet.config.settings import BatchSettings
 from callsheet.errors import ConfigError, NotTaken
-from callsheet.ledger import approvals, changes
+from callsheet.ledger import approvals
 from callsheet.ledger.databases import check_exists
-from callsheet.ledger.doubts import login
 from callsheet.ledger.ledger import Ledger
+from callsheet.ledger.spending import login
 from callsheet.records import OtherRun, dollars
 
 
@@ -45,7 +45,7 @@ async def change(
     """Changes settings for the runs of the batch that are at work, and waits until they go by that.
 
     Args:
-        values: by the settings' dotted names, as JSON has them; or `changes.PAUSED`.
+        values: by the settings' dotted names, as JSON has them; or `approvals.PAUSED`.
         by: who; the user of this process where it is empty.
         patience: seconds to wait for the runs.
 
@@ -56,12 +56,12 @@ async def change(
     """
     check_exists(settings.ledger.url)
     async with await Ledger.open(settings.ledger.url, settings.batch) as ledger:
-        number, runs = await ledger.write(changes.change, values, by or login())
+        number, runs = await ledger.write(approvals.change, values, by or login())
         bounds = await ledger.read(approvals.in_use)
         with anyio.move_on_after(patience):
-            while left := await ledger.read(partial(changes.not_taken, number=number)):  # noqa: ASYNC110 - a process
+            while left := await ledger.read(partial(approvals.not_taken, number=number)):  # noqa: ASYNC110 - a process
                 await anyio.sleep(LOOK)
-        left = await ledger.read(partial(changes.not_taken, number=number))
+        left = await ledger.read(partial(approvals.not_taken, number=number))
     if not runs:
         raise ConfigError(
             f"no run of {settings.batch} is at work, so there is nothing to change",
@@ -73,5 +73,5 @@ async def change(
             hint="The change is in the ledger, and counts as soon as that run answers. To be sure, end the "
             "run: Ctrl-C in its terminal, or Cancel in the Prefect UI.",
         )
-    limit = values.get(changes.LIMIT, settings.budget.limit)
-    return Changed(runs, sum(bounds, Decimal(0)) if changes.LIMIT in values and limit is None else None)
+    limit = values.get(approvals.LIMIT, settings.budget.limit)
+    return Changed(runs, sum(bounds, Decimal(0)) if approvals.LIMIT in values and limit is None else None)

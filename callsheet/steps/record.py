@@ -20,12 +20,12 @@ import polars as pl
 
 from callsheet.config.settings import BatchSettings
 from callsheet.errors import LedgerError, Stop, StorageError
-from callsheet.ledger import running_totals, services
+from callsheet.ledger import spending, writing
 from callsheet.ledger.ledger import Ledger
-from callsheet.ledger.policy import MAY_COST, Policy, policy_of
+from callsheet.ledger.queries import Policy, policy_of
 from callsheet.pricing.not_in_ledger import check_ledger
 from callsheet.pricing.plan import last_plan
-from callsheet.records import ModelType, State
+from callsheet.records import MAY_COST, ModelType, State
 from callsheet.report.contact_sheet.page import INDEX, Header
 from callsheet.report.contact_sheet.sheet import ContactSheet, open_sheet
 from callsheet.report.counts import counted_states, left_to_buy, other_jobs
@@ -99,7 +99,7 @@ async def report_anew(settings: BatchSettings, note: Callable[[str], None]) -> S
         async with open_sheet(ledger, settings, plan) if has_page else nullcontext() as page:
             await check_files(ledger, settings, page.thumbnails if page else None, note=note)
             summary = await write_report(ledger, store, plan, OfRun())
-            learned = await ledger.read(services.learned_limits)
+            learned = await ledger.read(spending.learned_limits)
             plots = await write_plots(settings, summary.details.figures, learned, note)
             if page:
                 await page.finish(Header.of(summary, plan, plots), note, wait_for=None)
@@ -209,7 +209,7 @@ async def _show_progress(run: Run) -> None:
         with anyio.move_on_after(TICK):
             await run.collected.wait()
         over = run.collected.is_set()
-        totals = await run.ledger.read(running_totals.of_batch)
+        totals = await run.ledger.read(writing.of_batch)
         states = counted_states(totals.states, others)
         progress = _progress(run, states, counting, totals.spent)
         WATCHER.get().progress(progress)

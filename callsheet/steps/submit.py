@@ -33,11 +33,10 @@ from callsheet.errors import (
     ServiceError,
     Stop,
 )
-from callsheet.ledger import charges, leases, queries
-from callsheet.ledger.budget import SpendingLimit, Wall
-from callsheet.ledger.charges import APPROVE
-from callsheet.ledger.claims import Reservation
-from callsheet.ledger.policy import policy_of
+from callsheet.ledger import approvals, leases, queries
+from callsheet.ledger.approvals import APPROVE
+from callsheet.ledger.budget import Reservation, SpendingLimit, Wall
+from callsheet.ledger.queries import policy_of
 from callsheet.limits.limits import Turn
 from callsheet.plain_text import counted, printable
 from callsheet.pricing import references
@@ -218,7 +217,7 @@ class _Buyer:
 
     async def _costs_more(self, wall: Wall) -> Stop:
         """The stop where the service charges more than was quoted, or what was approved is spent by that."""
-        charged = await self._run.ledger.read(charges.of_batch)
+        charged = await self._run.ledger.read(approvals.charges_of)
         if wall is Wall.PRICE:
             return PriceChanged(charged.in_words(), hint=APPROVE)
         return PriceChanged(

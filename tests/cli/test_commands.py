@@ -19,7 +19,7 @@ from typing import IO, Any
 import polars as pl
 import pytest
 
-from callsheet.ledger.doubts import login
+from callsheet.ledger.spending import login
 from tests.conftest import Project
 from tests.servers.forks import forks
 from tests.servers.prefect import BEHIND_A_PROXY

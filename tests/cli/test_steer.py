@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from callsheet.config.changes import changed_values
 from callsheet.config.load import load
-from callsheet.ledger.changes import PAUSED
+from callsheet.ledger.approvals import PAUSED
 from callsheet.ledger.tables import changes
 from callsheet.records import ModelType, State
 from callsheet.report.summary import Summary

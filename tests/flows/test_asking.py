@@ -12,7 +12,7 @@ import pytest
 import callsheet
 from backlot.faults import Faults, Matched, Surcharge
 from callsheet.errors import InputError, Interrupted
-from callsheet.ledger import charges
+from callsheet.ledger import approvals
 from callsheet.pricing.choice import Choice
 from callsheet.pricing.plan import open_plan
 from callsheet.python import calls
@@ -132,8 +132,8 @@ def dear(project: Make) -> Make:
 @pytest.fixture
 def no_brake(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only the walls of the budget stop the buying."""
-    monkeypatch.setattr(charges, "DEARER", 1_000)
-    monkeypatch.setattr(charges, "ROUNDING", Decimal(1_000))
+    monkeypatch.setattr(approvals, "DEARER", 1_000)
+    monkeypatch.setattr(approvals, "ROUNDING", Decimal(1_000))
 
 
 class Rising(Faults):
@@ -195,7 +195,7 @@ def test_two_dear_charges_of_three_stop_the_buying_until_somebody_approves_the_p
 def test_without_a_limit_and_below_a_higher_one_the_amount_quoted_or_approved_holds(
     dear: Make, monkeypatch: pytest.MonkeyPatch, budget: dict[str, str], approved: bool
 ) -> None:
-    monkeypatch.setattr(charges, "DEARER", 1_000)
+    monkeypatch.setattr(approvals, "DEARER", 1_000)
     made = dear(images(30))
     made.set(budget=budget)
     summary = made.run(approved=approved)

@@ -13,7 +13,7 @@ import pytest
 import callsheet
 from backlot.faults import Faults, Matched, Surcharge
 from callsheet.config.load import load
-from callsheet.ledger import changes, charges
+from callsheet.ledger import approvals
 from callsheet.ledger.approvals import Decision
 from callsheet.ledger.ledger import Ledger
 from callsheet.records import State
@@ -56,8 +56,8 @@ def every_other(made: Project) -> None:
 @pytest.fixture
 def no_brake(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only the bound stops the buying."""
-    monkeypatch.setattr(charges, "DEARER", 1_000)
-    monkeypatch.setattr(charges, "SHARE", Decimal(1_000))
+    monkeypatch.setattr(approvals, "DEARER", 1_000)
+    monkeypatch.setattr(approvals, "SHARE", Decimal(1_000))
 
 
 @pytest.fixture
@@ -114,7 +114,7 @@ def test_runs_one_after_another_spend_what_the_first_was_quoted(
     quoted = 60 * PRICE
     first, second, third = made.run(), made.run(), made.run()
     assert [each.stop_reason for each in (first, second, third)] == ["price"] * 3
-    assert quoted - DEAR <= made.charged <= quoted * charges.ROUNDING + 2 * DEAR
+    assert quoted - DEAR <= made.charged <= quoted * approvals.ROUNDING + 2 * DEAR
     assert (second.submissions, third.submissions) == (0, 0)
     assert {decision for decision, _ in given(made)} == {Decision.NOT_ASKED}
     assert callsheet.status(made.config).approvals == (), "nobody was asked"
@@ -127,7 +127,7 @@ def test_runs_side_by_side_share_what_is_quoted(
     made = shared(kind, 60)
     summaries = several(made, 3)
     assert {each.stop_reason for each in summaries} <= {"price", None}
-    assert made.charged <= 60 * PRICE * charges.ROUNDING + 3 * 2 * DEAR
+    assert made.charged <= 60 * PRICE * approvals.ROUNDING + 3 * 2 * DEAR
     assert [most for _, most in given(made)][:1] == [60 * PRICE]
 
 
@@ -171,7 +171,7 @@ def test_a_crew_has_one_approval_and_its_amount(
 
     asyncio.run(crew())
     assert given(made) == [(Decision.APPROVED, 60 * PRICE)]
-    assert made.charged <= 60 * PRICE * charges.ROUNDING + 3 * 2 * DEAR
+    assert made.charged <= 60 * PRICE * approvals.ROUNDING + 3 * 2 * DEAR
     left = made.run()
     assert (left.stop_reason, left.submissions) == ("approval", 0), "the rest is above the threshold"
 
@@ -189,7 +189,7 @@ def test_a_limit_that_is_taken_away_leaves_what_was_quoted(project: Make, no_bra
                 threads[0].start()
 
     def says() -> None:
-        said.append(asyncio.run(change(load(made.config), {changes.LIMIT: None}, "somebody")))
+        said.append(asyncio.run(change(load(made.config), {approvals.LIMIT: None}, "somebody")))
 
     threads: list[threading.Thread] = []
     summary = made.run(watcher=Somebody())
@@ -197,7 +197,7 @@ def test_a_limit_that_is_taken_away_leaves_what_was_quoted(project: Make, no_bra
     assert said[0].bound == 30 * PRICE
     assert "0.0450 USD" in said[0].bound_in_words()
     assert summary.stop_reason == "price"
-    assert summary.spent <= 30 * PRICE * charges.ROUNDING + DEAR
+    assert summary.spent <= 30 * PRICE * approvals.ROUNDING + DEAR
 
 
 # ---- what a command can cost

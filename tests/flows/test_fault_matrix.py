@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from backlot.faults import AnyRule, Faults
-from callsheet.ledger import charges
+from callsheet.ledger import approvals
 from tests.conftest import Project
 
 ROWS = {
@@ -182,7 +182,7 @@ def test_every_fault_has_its_one_end_and_the_books_agree_to_the_cent(
         concurrency=1000,
     )
     # Doubts that come one after another are no news here, nor are charges above the quotes.
-    monkeypatch.setattr(charges, "DEARER", len(CELLS))
+    monkeypatch.setattr(approvals, "DEARER", len(CELLS))
     made.set(poll={"timeout": 4}, stop_after=len(CELLS), budget={"limit": "100"})
     first = made.run()
     ends = {cell.id: cell.state for cell in CELLS} | dict.fromkeys(PLAIN, "stored")
@@ -209,7 +209,7 @@ def compare(made: Project) -> None:
     assert len(charges) == sum(1 for _ in service.store.select("1"))
     expected = {f"{cell.id}.": cell.cost for cell in CELLS}
     expected |= dict.fromkeys(PLAIN, PRICE["image"])
-    charged = {prompt: each.cost for prompt, each in charges.items() if each.state == "completed"}
+    charged = {prompt: each.cost for prompt, each in approvals.items() if each.state == "completed"}
     assert charged == {prompt: cost for prompt, cost in expected.items() if cost}
     unknown = Decimal(0)
     for row in made.costs().iter_rows(named=True):

@@ -24,7 +24,7 @@ import pytest
 from callsheet import signals
 from callsheet.config.load import load
 from callsheet.errors import ConfigError, LedgerError
-from callsheet.ledger.changes import LIMIT, PAUSED
+from callsheet.ledger.approvals import LIMIT, PAUSED
 from callsheet.ledger.ledger import Ledger
 from callsheet.report.summary import Summary
 from callsheet.session import Bounds, Run

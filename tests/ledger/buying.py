@@ -15,7 +15,7 @@ from callsheet.ledger import marks
 from callsheet.ledger.budget import SpendingLimit, Wall
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.marks import FileKey, Mark, MediaDecision
-from callsheet.ledger.policy import Policy
+from callsheet.ledger.queries import Policy
 from callsheet.ledger.tables import attempts, media
 from callsheet.records import Attempt, Generation, Job, Media, ModelType, Price, State, StoredFile, Usage
 from tests.ledger import reading

@@ -7,8 +7,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from callsheet.ledger import queries, running_totals, tables
-from callsheet.ledger.policy import Policy
+from callsheet.ledger import queries, tables, writing
+from callsheet.ledger.queries import Policy
 from callsheet.records import State, Totals
 
 Row = dict[str, Any]
@@ -40,4 +40,4 @@ def known(policy: Policy) -> Callable[[sa.Connection, str], dict[str, Row]]:
 def known_and_totals(connection: sa.Connection, batch: str) -> tuple[dict[str, Row], Totals]:
     """The same by a policy that buys what is in doubt again, and the totals."""
     policy = Policy(retry_doubt=True, attempts=2)
-    return known(policy)(connection, batch), running_totals.of_batch(connection, batch)
+    return known(policy)(connection, batch), writing.of_batch(connection, batch)

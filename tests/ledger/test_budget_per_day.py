@@ -14,11 +14,10 @@ import sqlalchemy as sa
 
 from callsheet.config.load import load
 from callsheet.ledger import leases, writing
-from callsheet.ledger.budget import SpendingLimit, Wall
-from callsheet.ledger.claims import Reservation
+from callsheet.ledger.budget import Reservation, SpendingLimit, Wall
 from callsheet.ledger.databases import open_engine
 from callsheet.ledger.ledger import Ledger
-from callsheet.ledger.policy import Policy
+from callsheet.ledger.queries import Policy
 from callsheet.ledger.tables import attempts
 from callsheet.records import Job
 from callsheet.steps import batch

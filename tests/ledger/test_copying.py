@@ -10,9 +10,8 @@ import pytest
 import sqlalchemy as sa
 
 from callsheet.errors import LedgerError, StorageError
-from callsheet.ledger import services
-from callsheet.ledger.copying import back_up, copy, move
-from callsheet.ledger.databases import open_engine
+from callsheet.ledger import spending
+from callsheet.ledger.databases import back_up, copy, move, open_engine
 from callsheet.ledger.tables import attempts, media, metadata
 from callsheet.records import State
 from tests.ledger.buying import buyer, generation, intend, job, reserve, state_of
@@ -38,7 +37,7 @@ def content(url: str | sa.URL) -> dict[str, list[str]]:
 async def bought(url: str, batch: str) -> None:
     """A run that has bought some jobs, and left one in doubt and one reserved."""
     async with buyer(url, batch, balance="12.5") as ledger:
-        await ledger.write(services.rebind, "http://127.0.0.1:1")
+        await ledger.write(spending.rebind, "http://127.0.0.1:1")
         reserved, _ = await reserve(ledger, *(job(f"{batch} {name}") for name in NAMES))
         for number, (_, attempt) in enumerate(reserved[:-1]):
             await intend(ledger, attempt)

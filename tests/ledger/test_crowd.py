@@ -12,7 +12,7 @@ from decimal import Decimal
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
-from callsheet.ledger import running_totals
+from callsheet.ledger import writing
 from callsheet.ledger.ledger import Ledger
 from callsheet.records import Attempt, State, StoredFile
 from tests.ledger import reading
@@ -100,8 +100,8 @@ async def _watch_the_wall(url: str, crowd: list[multiprocessing.process.BaseProc
     while any(process.is_alive() for process in crowd):
         exposure, wrong = await ledger.read(
             lambda connection, batch: (
-                running_totals.of_batch(connection, batch).exposure,
-                running_totals.differences(connection),
+                writing.of_batch(connection, batch).exposure,
+                writing.differences(connection),
             )
         )
         assert exposure <= LIMIT
@@ -123,6 +123,6 @@ async def _inherit(url: str, book: Path) -> dict[str, State]:
             await _send(heir, book, one.row_id, attempt, random.Random(0), None)
         await heir.end_run()
         states = await heir.read(reading.states)
-        totals = await heir.read(running_totals.of_batch)
+        totals = await heir.read(writing.of_batch)
     assert totals.exposure == totals.spent + totals.in_doubt_exposure <= LIMIT
     return states

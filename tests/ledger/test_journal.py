@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from callsheet.errors import LedgerError, LedgerUnavailable
-from callsheet.ledger import journal, queries, running_totals, stories
-from callsheet.ledger.doubts import settle
+from callsheet.ledger import journal, queries, writing
 from callsheet.ledger.journal import Journal
 from callsheet.ledger.ledger import Ledger
+from callsheet.ledger.spending import settle
 from callsheet.records import Attempt, ModelType, State
 from tests.ledger import reading
 from tests.ledger.buying import STORED, buyer, generation, job, state_of, submitting
@@ -68,7 +68,7 @@ async def test_what_cannot_be_written_before_the_lease_expires_is_written_by_the
             ("i.png", "http://x/1"),
             ("j.png", "http://x/1"),
         ]
-        totals = await heir.read(running_totals.of_batch)
+        totals = await heir.read(writing.of_batch)
         assert (totals.spent, totals.in_doubt_exposure) == (Decimal("0.05"), 0)
         assert files_in(spool) == []
         assert [await heir.stored(file, STORED) for file in files] == [None, State.STORED]
@@ -188,7 +188,7 @@ async def test_an_answer_counts_more_than_a_doubt_and_a_persons_decision_about_i
         assert "refuses the step" in sleeper.ask("generated image")
     async with buyer(url, journal=spool) as third:
         assert await state_of(third, IMAGE) is State.GENERATED
-        totals = await third.read(running_totals.of_batch)
+        totals = await third.read(writing.of_batch)
         assert (totals.spent, totals.in_doubt_exposure) == (Decimal("0.04"), 0)
         assert files_in(spool) == []
 
@@ -211,7 +211,7 @@ async def test_a_video_whose_answer_came_after_it_was_settled_may_be_settled_aga
         await third.end_run()
         await third.write(settle, await third.read(queries.doubts), charged=charged, by="bob", why=None)
         assert await state_of(third, VIDEO) is (State.LOST if charged else State.FAILED)
-        [story] = await third.read(lambda *batch: stories.stories(*batch, "video"))
+        [story] = await third.read(lambda *batch: queries.stories(*batch, "video"))
         assert story.decision and (story.decision.charged, story.decision.settled_by) == (charged, "bob")
 
 
@@ -229,7 +229,7 @@ async def test_both_answers_count_where_a_job_was_bought_again_before_the_first_
         sleeper.ask("generated image")
     async with buyer(url, journal=spool) as third:
         assert await state_of(third, IMAGE) is State.STORED
-        assert (await third.read(running_totals.of_batch)).spent == Decimal("0.08")
+        assert (await third.read(writing.of_batch)).spent == Decimal("0.08")
         [file] = (await third.adopted())[1]
         assert (file.attempt.number, file.name) == (1, f"image-{IMAGE.key[:12]}.png")
 

@@ -12,10 +12,10 @@ import pytest
 import sqlalchemy as sa
 
 from callsheet.errors import LedgerError
-from callsheet.ledger import leases, queries, running_totals
+from callsheet.ledger import leases, queries, writing
 from callsheet.ledger.databases import open_engine
-from callsheet.ledger.doubts import settle
 from callsheet.ledger.ledger import Ledger
+from callsheet.ledger.spending import settle
 from callsheet.ledger.tables import attempts, runs
 from callsheet.records import State
 from tests.ledger import reading
@@ -176,7 +176,7 @@ async def test_an_accepted_video_is_given_up_only_where_no_run_at_work_asks_for_
     async with buyer(url) as ledger:
         assert await ledger.adopted() == ([], []), "it is asked for no more"
         assert await state_of(ledger, job("a")) is (State.LOST if charged else State.FAILED)
-        totals = await ledger.read(running_totals.of_batch)
+        totals = await ledger.read(writing.of_batch)
         assert totals.exposure == totals.spent == (Decimal("0.08") if charged else 0)
         assert all(row["finished_at"] for row in await ledger.read(reading.attempts))
         again, _ = await reserve(ledger, job("a"))

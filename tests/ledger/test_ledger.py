@@ -19,16 +19,15 @@ import pytest
 import sqlalchemy as sa
 
 from callsheet.errors import LedgerError
-from callsheet.ledger import approvals, changes, frames, leases, marks, queries, running_totals, stories
+from callsheet.ledger import approvals, leases, marks, queries, writing
 from callsheet.ledger.approvals import Approval, Decision, Place, Question
-from callsheet.ledger.doubts import settle
 from callsheet.ledger.journal import Journal
 from callsheet.ledger.ledger import Ledger
-from callsheet.ledger.media import other_name
-from callsheet.ledger.policy import Policy
+from callsheet.ledger.queries import Policy
+from callsheet.ledger.spending import settle
+from callsheet.ledger.states import SameGeneration, other_name
 from callsheet.ledger.tables import attempts
 from callsheet.ledger.tables import marks as marks_table
-from callsheet.ledger.transitions import SameGeneration
 from callsheet.records import ModelType, Price, State
 from tests.ledger import reading
 from tests.ledger.buying import (
@@ -59,7 +58,7 @@ async def test_a_job_of_several_files_ends_with_the_last_one(ledger: Ledger) -> 
     files = await ledger.generated(c, generation("c", files=2), ["c0.png", "c1.png"], "out")
     assert await ledger.lost(files[0], "gone") is None
     assert await ledger.stored(files[1], STORED) is State.LOST
-    assert (await ledger.read(running_totals.of_batch)).states == {State.STORED: 2, State.LOST: 1}
+    assert (await ledger.read(writing.of_batch)).states == {State.STORED: 2, State.LOST: 1}
 
 
 async def test_a_write_whose_caller_is_cancelled_is_made_with_those_of_the_others(ledger: Ledger) -> None:
@@ -93,7 +92,7 @@ async def test_another_batchs_files_stand_for_the_same_request_once_a_batch_and_
         urls = {name: row["url"] for name, row in rows.items()}
         assert urls == {"mine 0": "out/one.png", "mine 1": "out/two.png"}
         assert (rows["mine 0"]["job_key"], rows["mine 0"]["cost"]) == (first.key, Decimal(0))
-        exposure = (await mine.read(running_totals.of_batch)).exposure
+        exposure = (await mine.read(writing.of_batch)).exposure
         assert exposure == Decimal("0.08"), "what is reused is free"
         assert not any(row["submitted_at"] for row in await mine.read(reading.attempts))
     async with buyer(url, "unasked") as unasked:
@@ -134,7 +133,7 @@ async def test_what_was_planned_before_a_price_rose_is_reserved_at_the_new_one(u
         assert [each.key for each in dearer] == [job(each).key for each in "abc"]
         reserved, _ = await reserve(ledger, *dearer, limit="0.20")
         assert [one.row_id for one, _ in reserved] == ["a", "b"]
-        assert (await ledger.read(running_totals.of_batch)).exposure == Decimal("0.16")
+        assert (await ledger.read(writing.of_batch)).exposure == Decimal("0.16")
 
 
 async def test_names_that_differ_only_in_case_or_encoding_are_one_name(ledger: Ledger) -> None:
@@ -163,7 +162,7 @@ async def test_what_the_ledger_cannot_hold_leaves_the_others_in_its_commit_alone
     states = [await state_of(ledger, job(name)) for name in "abc"]
     assert states == [State.FAILED, State.SUBMITTING, State.FAILED]
     with pytest.raises(LedgerError, match="no ledger can have"):
-        await ledger.read(lambda *of: stories.stories(*of, "typed as Latin-1: \udcff"))
+        await ledger.read(lambda *of: queries.stories(*of, "typed as Latin-1: \udcff"))
 
 
 async def test_nobody_can_say_what_an_unpriced_job_has_cost(ledger: Ledger) -> None:
@@ -186,7 +185,7 @@ async def test_values_have_the_same_types_from_each_database(ledger: Ledger) -> 
     reserved, _ = await reserve(ledger, one, replace(job("b"), price=None), limit="1000000")
     await intend(ledger, reserved[0][1], limit="1000000")
     query = sa.select(*(attempts.c[name] for name in names.split())).order_by(attempts.c.row_id)
-    rows = await ledger.read(lambda connection, _: frames.read(connection, query))
+    rows = await ledger.read(lambda connection, _: queries.read(connection, query))
     assert dict(rows.schema) == {
         "row_id": pl.String,
         "superseded": pl.Boolean,
@@ -278,7 +277,7 @@ async def test_an_answer_with_the_id_of_another_row_is_in_doubt_and_names_both_r
         open_ = await ledger.read(queries.doubts)
         assert {doubt.row_id for doubt in open_} == {"b", "d", "w"}
         assert [doubt.generation_id for doubt in open_ if doubt.what == what] == [None]
-        totals = await ledger.read(running_totals.of_batch)
+        totals = await ledger.read(writing.of_batch)
         assert (totals.spent, totals.in_doubt_exposure) == (Decimal("0.08"), Decimal("0.12"))
         videos, _ = await ledger.adopted()
         assert [video.row_id for video in videos] == ["v"], "the other one is never polled"
@@ -316,7 +315,7 @@ async def test_a_journal_with_the_id_of_another_row_leaves_its_job_in_doubt_or_a
         [row] = [row for row in await ledger.read(reading.attempts) if row["row_id"] == "b"]
         assert (row["state"], row["generation_id"]) == ("lost" if settled else "in_doubt", None)
         assert ("settled as charged" if settled else "which row a has already") in row["error_message"]
-        totals = await ledger.read(running_totals.of_batch)
+        totals = await ledger.read(writing.of_batch)
         assert (totals.spent, totals.exposure) == (Decimal("0.08" if settled else "0.04"), Decimal("0.08"))
         assert not files_in(spool)
 
@@ -328,19 +327,19 @@ async def test_the_newest_word_about_the_limit_counts_for_every_run_of_the_batch
     """A flow run that was suspended says nothing anew when it goes on; another run does."""
 
     async def limit(ledger: Ledger) -> Decimal | None:
-        return await ledger.read(changes.said_limit)
+        return await ledger.read(approvals.said_limit)
 
     async with buyer(url) as watching:
         assert await limit(watching) is None
         async with await Ledger.open(url, "b") as first:
             await first.begin_run(limit=Decimal("2.00"), says_limit=True, flow_run="one")
             assert await limit(watching) == Decimal("2.00")
-            await first.write(changes.says_limit, Decimal("3.00"), "in a dialog", first.run_id)
-            number, runs = await first.write(changes.change, {changes.LIMIT: "0.50"}, "somebody")
+            await first.write(approvals.says_limit, Decimal("3.00"), "in a dialog", first.run_id)
+            number, runs = await first.write(approvals.change, {approvals.LIMIT: "0.50"}, "somebody")
             assert (len(runs), await limit(watching)) == (2, Decimal("0.50"))
-            assert len(await first.read(lambda *of: changes.not_taken(*of, number))) == 2
+            assert len(await first.read(lambda *of: approvals.not_taken(*of, number))) == 2
             await first.goes_by(number)
-            assert len(await first.read(lambda *of: changes.not_taken(*of, number))) == 1
+            assert len(await first.read(lambda *of: approvals.not_taken(*of, number))) == 1
             await first.end_run()
         async with await Ledger.open(url, "b") as resumed:
             await resumed.begin_run(limit=Decimal("2.00"), says_limit=True, flow_run="one")

@@ -25,14 +25,14 @@ from hypothesis.stateful import (
 )
 
 from callsheet.errors import LedgerError
-from callsheet.ledger import approvals, changes, charges, leases, queries, running_totals
+from callsheet.ledger import approvals, leases, queries, writing
 from callsheet.ledger.approvals import Approval, Decision, Place, Question
 from callsheet.ledger.budget import SpendingLimit, Wall
 from callsheet.ledger.databases import open_engine
-from callsheet.ledger.doubts import settle
 from callsheet.ledger.journal import Journal, PaidAnswer
 from callsheet.ledger.ledger import Ledger
-from callsheet.ledger.policy import Policy
+from callsheet.ledger.queries import Policy
+from callsheet.ledger.spending import settle
 from callsheet.ledger.takeover import Owner
 from callsheet.records import Attempt, Doubt, File, Job, ModelType, State
 from tests.ledger import reading
@@ -405,7 +405,7 @@ class LedgerMachine(RuleBasedStateMachine):
         """A person says another limit; the newest word counts for all runs."""
         self.limit = None if limit is None else Decimal(limit)
         run = self.alive[0]
-        self.do(run.write(changes.says_limit, self.limit, "somebody", run.run_id))
+        self.do(run.write(approvals.says_limit, self.limit, "somebody", run.run_id))
 
     @rule(
         data=st.data(),
@@ -421,7 +421,7 @@ class LedgerMachine(RuleBasedStateMachine):
         asked = Approval(f"a{len(self.given)}", Question.QUOTE, plan, 1, amount, amount, [], now)
         approval = asked.id
         if person:
-            listed = self.do(run.read(charges.of_batch)).dearer if names else ()
+            listed = self.do(run.read(approvals.charges_of)).dearer if names else ()
             said = {"decision": Decision.APPROVED, "decided_at": now, "place": Place.YES, "charges": listed}
             self.do(run.write(approvals.ask, replace(asked, charges=listed)))
             self.do(run.write(approvals.answer, replace(asked, **said)))
@@ -506,10 +506,10 @@ class LedgerMachine(RuleBasedStateMachine):
         adopted = [queries.unfinished(connection, batch, ledger.run_id) for ledger in self.alive]
         return (
             reading.states(connection, batch),
-            running_totals.of_batch(connection, batch),
+            writing.of_batch(connection, batch),
             {key for key, row in reading.known(Policy())(connection, batch).items() if row["to_buy"]},
             adopted,
-            running_totals.differences(connection),
+            writing.differences(connection),
         )
 
 

@@ -14,8 +14,7 @@ import pytest
 import sqlalchemy as sa
 
 from callsheet.errors import LedgerError
-from callsheet.ledger.copying import back_up
-from callsheet.ledger.databases import open_engine
+from callsheet.ledger.databases import back_up, open_engine
 from callsheet.ledger.ledger import Ledger
 from tests.ledger.buying import buyer
 

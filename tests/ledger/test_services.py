@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from backlot.server import Backlot
 from callsheet.cli.main import app
 from callsheet.errors import OtherService
-from callsheet.ledger import services as ledger_services
+from callsheet.ledger import spending as ledger_services
 from tests.conftest import Project
 from tests.ledger.buying import buyer, intend, job, reserve, state_of, submitting
 

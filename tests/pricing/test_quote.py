@@ -15,7 +15,7 @@ from callsheet.config.settings import Settings
 from callsheet.errors import BalanceTooLow, BudgetReached
 from callsheet.ledger import queries
 from callsheet.ledger.ledger import Ledger
-from callsheet.ledger.policy import Policy
+from callsheet.ledger.queries import Policy
 from callsheet.pricing.approval import objection
 from callsheet.pricing.choice import ALL, Choice
 from callsheet.pricing.facts import as_facts, as_table, submission_time

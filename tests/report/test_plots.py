@@ -16,7 +16,7 @@ import pytest
 from PIL import Image
 
 from callsheet.config.settings import Limits
-from callsheet.ledger.frames import MONEY, TIME
+from callsheet.ledger.queries import MONEY, TIME
 from callsheet.records import dollars
 from callsheet.report.plots.activity import Figures, figures_of
 from callsheet.report.plots.plots import limits_of, write_plots

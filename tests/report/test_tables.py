@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 
-from callsheet.ledger.frames import MONEY, TIME
+from callsheet.ledger.queries import MONEY, TIME
 from callsheet.report.parquet_tables import MANIFEST, manifest
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -16,12 +16,11 @@ from typing import Any
 import polars as pl
 import sqlalchemy as sa
 
-from callsheet.ledger import frames, marks, queries
+from callsheet.ledger import marks, queries
 from callsheet.ledger.marks import FileKey
-from callsheet.ledger.policy import MAY_COST
 from callsheet.ledger.tables import attempts, media
 from callsheet.pricing.plan import Plan
-from callsheet.records import State, dollars
+from callsheet.records import MAY_COST, State, dollars
 from callsheet.report.summary import mending
 
 _LONGEST = 1_000  # characters of a carried value and of a reason that the page shows
@@ -133,7 +132,7 @@ def _in_ledger(
     order = ("submitted_at", "job_key")
     query = sa.select(*(attempts.c[name] for name in (*_JOB, "carried", "submitted_at")))
     query = query.where(~attempts.c.superseded).order_by(*(attempts.c[name] for name in order)).limit(most)
-    jobs = pl.concat(frames.read(connection, query.where(these)) for these in which)
+    jobs = pl.concat(queries.read(connection, query.where(these)) for these in which)
     return jobs.sort(pl.col("submitted_at").min().over("row_id"), "row_id", "sample", *order)
 
 
