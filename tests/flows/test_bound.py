@@ -250,8 +250,9 @@ def test_only_what_an_approval_has_named_is_accepted(project: Make) -> None:
     made.backlot.service.faults = Charging(9 * PRICE, lambda number: number == 0)
     assert made.run().spent == 10 * PRICE
     made.rows(*images(2))
-    made.set(budget={"limit": "1.00"})
+    made.set(budget={"limit": "1.00", "approve_above": "0"})
     assert made.run(approved=True).spent == 11 * PRICE, "one dear charge below a limit stops nothing"
+    made.set(budget={"limit": "1.00", "approve_above": "1.00"})
     made.backlot.service.faults = Charging(8 * PRICE, lambda _: True)
     made.rows(*images(14))
     stopped = made.run()
@@ -261,6 +262,31 @@ def test_only_what_an_approval_has_named_is_accepted(project: Make) -> None:
     done = made.run(watcher=person)
     assert "row s0: 0.0150 USD, quoted 0.0015" in person.asked[0].reason
     assert (done.stored, done.stop_reason) == (14, None)
+
+
+def test_a_yes_leaves_what_became_dear_after_the_question(project: Make) -> None:
+    made = project(images(1))
+    made.run()
+    named, later = (
+        approvals.Charge(f"s{n}", 1, model, PRICE, 2 * PRICE) for n, model in enumerate(["a", "b"])
+    )
+
+    async def stops() -> bool:
+        async with await Ledger.open(load(made.config).ledger.url, "test") as ledger:
+            await ledger.write(approvals.charged, [named, later])
+            await ledger.write(approvals.accept, [named])
+            known = await ledger.read(approvals.charges_of)
+            return known.stops(Decimal("0.01")) and [one.model for one in known.dearer] == ["b"]
+
+    assert asyncio.run(stops())
+
+
+def test_two_dear_charges_of_three_stop_it_wherever_they_stand(project: Make) -> None:
+    made = project(images(10))
+    made.set(limits={"concurrency": 1}, budget={"limit": "10.00"})
+    made.backlot.service.faults = Charging(4 * PRICE, lambda number: number in (0, 2))
+    stopped = made.run()
+    assert (stopped.stop_reason, stopped.stored) == ("price", 3)
 
 
 def test_charges_are_counted_over_the_runs_of_a_batch(project: Make) -> None:
