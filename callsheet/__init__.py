@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
-    from callsheet.python.batch_file import Rows
-    from callsheet.python.calls import QuotedBatch
+    from callsheet.python.calls import QuotedBatch, Rows
     from callsheet.report.summary import ReviewResult, Status, Summary
 
     Config = str | os.PathLike[str]

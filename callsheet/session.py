@@ -20,7 +20,7 @@ import anyio
 
 from callsheet import signals
 from callsheet.channels import Channel, Downloads, OpenJobs
-from callsheet.config.changes import with_value
+from callsheet.config.load import with_value
 from callsheet.config.settings import Settings
 from callsheet.errors import CallsheetError, Interrupted, LedgerError, NoLane, Stop, as_stop
 from callsheet.ledger import approvals, leases, queries

@@ -7,9 +7,9 @@ from typing import Any, Literal
 
 from prefect.states import Completed
 
-from callsheet.config.changes import changed_values
 from callsheet.config.checks import Text
 from callsheet.config.form import ConfigFile, Overrides
+from callsheet.config.load import changed_values
 from callsheet.errors import ConfigError
 from callsheet.ledger.approvals import PAUSED, in_words
 from callsheet.plain_text import counted

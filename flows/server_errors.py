@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import httpx
 from prefect.settings import PREFECT_API_URL
 
-from callsheet.config.yaml_lines import masked
+from callsheet.config.load import masked
 from callsheet.errors import ConfigError
 
 

@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 from prefect import get_client
 from prefect.settings import PREFECT_API_URL, PREFECT_HOME, temporary_settings
 
-from callsheet.config.yaml_lines import masked
+from callsheet.config.load import masked
 from callsheet.errors import ConfigError, ProcessEnded
 from flows import server_errors
 from flows.deployments import make_pool

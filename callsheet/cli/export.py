@@ -14,7 +14,7 @@ from callsheet.errors import CallsheetError
 from callsheet.plain_text import counted
 
 if TYPE_CHECKING:
-    from callsheet.export.stored import Exported
+    from callsheet.exports import Exported
 
 
 def export(
@@ -41,7 +41,7 @@ def export(
     twice, and removes what is not part of it any more.
     """
     from callsheet.cli.output import err, out, print_facts, safe
-    from callsheet.export.export import Kind, export
+    from callsheet.exports import Kind, export
 
     if bom and as_ != "csv":
         raise CallsheetError(f"--bom cannot be combined with --as {as_}", hint="It is for --as csv.")

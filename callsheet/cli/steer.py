@@ -29,7 +29,7 @@ def set_values(config: Config, values: _Values, *, overrides: Sets = None, json:
 
     callsheet set batch.yaml budget.limit=20.00 limits.image_rpm=30
     """
-    from callsheet.config.changes import changed_values
+    from callsheet.config.load import changed_values
 
     settings, changed = changed_values(config, values, overrides or ())
     _change(settings, changed, json)

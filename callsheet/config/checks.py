@@ -26,6 +26,9 @@ from pydantic import (
 
 from callsheet.files import with_home, wrong_place
 
+KeyPath = tuple[str | int, ...]
+"""The keys and positions that lead to a value: ('budget', 'limit')."""
+
 
 class WrongValue(ValueError):
     """A value that its setting cannot have: the reason, and what to do about it."""

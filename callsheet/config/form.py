@@ -14,9 +14,8 @@ from typing import Annotated, Any
 from pydantic import SerializerFunctionWrapHandler, WithJsonSchema, model_serializer
 
 from callsheet.config.checks import Count, Dollars, SomeSeconds, Text, text_like
-from callsheet.config.load import load
+from callsheet.config.load import dotted, load, split_override
 from callsheet.config.settings import Section, Settings
-from callsheet.config.yaml_lines import dotted, split_override
 from callsheet.errors import ConfigError
 
 FOLDER = Path("configs")

@@ -32,6 +32,7 @@ from callsheet.config.checks import (
     CountFromZero,
     Dollars,
     HttpAddress,
+    KeyPath,
     LocalPath,
     ReportUrl,
     RetryFailed,
@@ -45,7 +46,6 @@ from callsheet.config.checks import (
     TextEncoding,
     WrongCell,
 )
-from callsheet.config.yaml_lines import KeyPath
 
 PutArgument = Literal[
     "ACL",

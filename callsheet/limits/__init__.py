@@ -1,6 +1,6 @@
 """When the next submission may leave, learned from the service's answers (INTERFACE 8).
 
 Begin with `limits.py`: a `Turn` is the permission for one submission, and `AccountLimits` gives them out.
-`pace.py` counts requests per window, and `breaker.py` pauses the buying while the service fails. Nothing here
-sends a request or reads a body, and all time comes from a clock that is passed in.
+`breaker.py` pauses the buying while the service fails. Nothing here sends a request or reads a body, and all
+time comes from a clock that is passed in.
 """

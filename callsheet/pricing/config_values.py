@@ -11,8 +11,9 @@ from typing import Any
 
 from callsheet.batches.read import Batch
 from callsheet.cells import IMAGE_COLUMNS, Value, fixed_values
+from callsheet.config.checks import KeyPath
+from callsheet.config.load import dotted
 from callsheet.config.settings import FileColumn, Settings
-from callsheet.config.yaml_lines import KeyPath, dotted
 from callsheet.errors import ConfigError
 from callsheet.pricing.rates import Combination, Reject, offer
 from callsheet.pricing.references import examine, parse_references

@@ -1,6 +1,7 @@
 """`quote`, `run`, `collect` and `status`: what a call from Python gets is what a command gets.
 
-Nothing here decides about money. The steps and their order are in `steps/batch.py`.
+A table in memory becomes a batch file, so that everything after it is the same as for a file. Nothing here
+decides about money. The steps and their order are in `steps/batch.py`.
 """
 
 from __future__ import annotations
@@ -8,26 +9,99 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import os
-from collections.abc import Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, TypeVar
+from tempfile import TemporaryDirectory
+from typing import Any, Protocol, TypeVar
+
+import polars as pl
+import pyarrow as pa
 
 from callsheet import signals
 from callsheet.config.load import load, load_without_service
-from callsheet.errors import ApprovalNeeded, ConfigError, Interrupted, known_error
+from callsheet.errors import ApprovalNeeded, CallsheetError, ConfigError, InputError, Interrupted, known_error
+from callsheet.files import temporary_file_errors
 from callsheet.ledger.ledger import Ledger
 from callsheet.pricing.quote import quote_batch
-from callsheet.python.batch_file import Rows, batch_file
 from callsheet.python.notebook import Notebook, in_notebook
 from callsheet.records import Record
 from callsheet.report.summary import Status, Summary, read_status
 from callsheet.steps import batch
 from callsheet.steps.connect import connect
 from callsheet.watch import WATCHER, ScriptWatcher
+
+_INDEX = r"^__index_level_\d+__$"  # pandas' row labels, where they have no name
+_NAME = "rows"  # in messages, in place of the temporary file's
+
+
+class Rows(Protocol):
+    """A table that any library can read: a pandas or polars DataFrame, a pyarrow Table, a DuckDB result.
+
+    This is the Arrow PyCapsule interface.
+    """
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """A capsule with the stream."""
+
+
+@asynccontextmanager
+async def batch_file(rows: Rows | None) -> AsyncIterator[Mapping[str, object]]:
+    """The setting that puts rows in the place of the batch file; nothing where there are none.
+
+    Raises:
+        InputError: they are not a table, or a column cannot be read.
+        StorageError: the temporary file cannot be written.
+    """
+    if rows is None:
+        yield {}
+        return
+    table = await asyncio.to_thread(in_memory, rows, _NAME)
+    with temporary_file_errors():
+        folder = TemporaryDirectory(prefix="callsheet-")
+    with folder:
+        path = Path(folder.name, f"{_NAME}.parquet")
+        with temporary_file_errors():
+            await asyncio.to_thread(table.write_parquet, path)
+        try:
+            yield {"input.path": str(path)}
+        except CallsheetError as error:
+            error.message = error.message.replace(str(path), _NAME)
+            error.args = (error.message,)
+            raise
+
+
+def in_memory(rows: Any, name: str) -> pl.DataFrame:
+    """The table that a caller has given, with `name` for messages; only an index with a name is a column.
+
+    Raises:
+        InputError: it is no table, or a column cannot be read.
+    """
+    if not hasattr(rows, "__arrow_c_stream__"):
+        hint = "Give a pandas or polars DataFrame, a pyarrow Table, or anything with __arrow_c_stream__"
+        example = f"; pandas.DataFrame({name}) makes one." if isinstance(rows, list | dict) else "."
+        raise InputError(f"{name}: {type(rows).__name__} is not a table", hint=hint + example)
+    try:
+        arrow = pa.table(rows)  # of pandas with its index, which may be a column of the batch
+        names = arrow.column_names
+        if twice := sorted({each for each in names if names.count(each) > 1}):
+            raise InputError(f"{name}: there are two columns named {twice[0]!r}", hint="Rename one of them.")
+        table = pl.DataFrame(arrow).select(pl.exclude(_INDEX))
+        return table.cast({pl.Categorical: pl.String, pl.Enum: pl.String})
+    except (
+        pa.ArrowException,
+        pl.exceptions.PolarsError,
+        pl.exceptions.PanicException,
+        TypeError,
+        ValueError,
+    ) as error:
+        reason = ": ".join(str(part).strip() for part in error.args) or type(error).__name__
+        hint = "Give each column one type: text, numbers, booleans, dates, or lists and structs of these."
+        raise InputError(f"{name}: cannot be read: {reason}", hint=hint) from None
+
 
 T = TypeVar("T")
 Config = str | os.PathLike[str]

@@ -16,8 +16,7 @@ from callsheet.errors import InputError
 from callsheet.ledger.databases import check_exists
 from callsheet.ledger.ledger import Ledger
 from callsheet.pricing.plan import QUOTE, work_folder
-from callsheet.python.batch_file import in_memory
-from callsheet.python.calls import Config, Values, carry_out
+from callsheet.python.calls import Config, Values, carry_out, in_memory
 from callsheet.report.contact_sheet.links import local_path
 from callsheet.report.parquet_tables import stored_files
 from callsheet.report.summary import ReviewResult

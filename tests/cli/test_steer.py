@@ -10,8 +10,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from callsheet.config.changes import changed_values
-from callsheet.config.load import load
+from callsheet.config.load import changed_values, load
 from callsheet.ledger.approvals import PAUSED
 from callsheet.ledger.tables import changes
 from callsheet.records import ModelType, State

@@ -20,12 +20,11 @@ from PIL import Image
 from typer.testing import CliRunner
 from webdataset import WebDataset
 
+from callsheet import exports
 from callsheet.cli.main import app
 from callsheet.config.load import load
 from callsheet.errors import InputError, StorageError
-from callsheet.export import export, webdataset
-from callsheet.export.export import Kind
-from callsheet.export.stored import Exported
+from callsheet.exports import Exported, Kind
 from tests.cli.test_rows import printed, refusal
 from tests.conftest import Project
 from tests.servers.s3 import Server
@@ -40,7 +39,7 @@ VIDEO = {"id": "waves", "prompt": "waves", "model": "dailies-1", "duration": 1}
 
 
 def exported(made: Project, to: str, kind: str) -> Exported:
-    return asyncio.run(export.export(load(made.config), to, Kind(kind)))
+    return asyncio.run(exports.export(load(made.config), to, Kind(kind)))
 
 
 def content(folder: Path) -> dict[str, bytes]:
@@ -59,9 +58,9 @@ def members(tar: Path | io.BytesIO) -> dict[str, bytes]:
 
 @pytest.fixture
 def small_shards() -> Iterator[None]:
-    most, webdataset._MOST_FILES = webdataset._MOST_FILES, 2
+    most, exports._MOST_FILES = exports._MOST_FILES, 2
     yield
-    webdataset._MOST_FILES = most
+    exports._MOST_FILES = most
 
 
 # ---- tables
@@ -153,13 +152,13 @@ def test_an_export_that_broke_off_goes_on_and_is_as_if_it_had_not(
     made = project([*ROWS, {"id": "d", "prompt": "four", "model": "sketch-1"}])
     made.run()
     exported(made, "out/whole", kind)
-    monkeypatch.setattr("callsheet.export.image_folder.AT_ONCE", 2)
+    monkeypatch.setattr("callsheet.exports.AT_ONCE", 2)
 
     def end(_: int) -> None:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        asyncio.run(export.export(load(made.config), "out/part", Kind(kind), end))
+        asyncio.run(exports.export(load(made.config), "out/part", Kind(kind), end))
     (made.folder / "out/part/.x.jpeg.1234.part").write_bytes(b"what a kill leaves")
     done = exported(made, "out/part", kind)
     assert done.copied == (2 if kind == "imagefolder" else 4)  # a shard is whole or absent

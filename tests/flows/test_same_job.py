@@ -17,7 +17,7 @@ from PIL import Image
 
 import callsheet
 from callsheet.config.load import load
-from callsheet.export.export import Kind
+from callsheet.exports import Kind
 from callsheet.pricing.facts import as_facts
 from callsheet.pricing.quote import Quote, quote_batch
 from callsheet.service.client import Client

@@ -21,8 +21,7 @@ from benchmarks.simulated_service import (
     run_virtual,
     unix,
 )
-from callsheet.limits.limits import FIRST_LANES, PROBE, RAMP_MOST, AccountLimits
-from callsheet.limits.pace import WINDOW
+from callsheet.limits.limits import FIRST_LANES, PROBE, RAMP_MOST, WINDOW, AccountLimits
 from callsheet.records import ModelType
 from tests.limits.virtual_time import FIXED, IMAGE, VIDEO, let_others_run, now, sent, start_caller, virtual
 from tests.long_form import mostly_soak
