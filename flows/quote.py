@@ -17,7 +17,7 @@ from callsheet.config.form import (
     load_form,
 )
 from callsheet.ledger.ledger import Ledger
-from callsheet.pricing.choice import Choice
+from callsheet.pricing.plan import Choice
 from flows.names import batch_flow, begin
 from tasks.approve import show
 from tasks.price import price

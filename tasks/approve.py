@@ -11,8 +11,7 @@ from callsheet.ledger import approvals
 from callsheet.ledger.approvals import Question
 from callsheet.ledger.ledger import Ledger
 from callsheet.pricing import approval
-from callsheet.pricing.choice import ALL, Choice
-from callsheet.pricing.plan import Plan, last_plan
+from callsheet.pricing.plan import ALL, Choice, Plan, last_plan
 from callsheet.pricing.quote import Quote, quote_plan
 from callsheet.report.summary import Summary
 from callsheet.service.client import Client

@@ -27,7 +27,7 @@ from backlot.server import Backlot
 from backlot.settings import Settings as BacklotSettings
 from backlot.store import Generation
 from callsheet.config.load import load
-from callsheet.pricing.choice import ALL, Choice
+from callsheet.pricing.plan import ALL, Choice
 from callsheet.report.summary import Summary
 from callsheet.service.client import Client
 from callsheet.service.verdicts import Backoff

@@ -17,7 +17,7 @@ from callsheet.errors import ConfigError
 
 if TYPE_CHECKING:
     from callsheet.config.settings import Settings
-    from callsheet.pricing.choice import Choice
+    from callsheet.pricing.plan import Choice
     from callsheet.pricing.quote import Quote
     from callsheet.records import Doubt
     from callsheet.report.summary import Summary
@@ -137,7 +137,7 @@ def quote(
     """Price a batch exactly, show the first request, and list what is wrong with which line. Buys nothing."""
     from callsheet.cli.show import show_comparison, show_quote
     from callsheet.pricing import first_look
-    from callsheet.pricing.compare import compare_models
+    from callsheet.pricing.first_look import compare_models
     from callsheet.pricing.quote import quote_batch
 
     settings = load_settings(config, [*(set_ or []), *(_BUY_AGAIN if again else [])])
@@ -227,7 +227,7 @@ def _status_of_all(overrides: list[str], json: bool) -> None:
 
 def _choice(first: int | None, only: list[str] | None, pilot: int | None = None) -> Choice:
     """The jobs that `--first` and `--only` name; they exclude a pilot."""
-    from callsheet.pricing.choice import Choice
+    from callsheet.pricing.plan import Choice
 
     choice = Choice(first, tuple(only or ()))
     if choice and pilot:

@@ -25,8 +25,7 @@ from callsheet.plain_text import counted, printable
 from callsheet.records import dollars
 
 if TYPE_CHECKING:
-    from callsheet.pricing.compare import Guess
-    from callsheet.pricing.starter import Starter
+    from callsheet.pricing.first_look import Guess, Starter
     from callsheet.service.models import Catalogue
 
 _CONFIG = """\
@@ -117,7 +116,7 @@ def init(
     config, prompts = _names(path)
     check_free(config, prompts, hint=_ANOTHER)
     catalogue = asyncio.run(_catalogue())
-    from callsheet.pricing.starter import starter  # polars, which the first checks do not need
+    from callsheet.pricing.first_look import starter  # polars, which the first checks do not need
 
     made = starter(catalogue)
     batch = _batch_name(config.stem if config == path else path.resolve().name)
@@ -137,7 +136,7 @@ def _init_file(path: Path, config: Path, json: bool) -> None:
     """Writes the config for a batch file."""
     check_free(config, hint=f"Name another config: callsheet init {shlex.quote(str(path))} NAME.yaml")
     catalogue = asyncio.run(_catalogue())
-    from callsheet.pricing.compare import guess
+    from callsheet.pricing.first_look import guess
 
     guessed = guess(str(path), catalogue)
     batch = _batch_name(config.stem)

@@ -20,8 +20,8 @@ from callsheet.errors import CallsheetError
 from callsheet.ledger.queries import StoredCopy, Story
 from callsheet.plain_text import counted, row_name
 from callsheet.pricing import first_look
-from callsheet.pricing.compare import Comparison
 from callsheet.pricing.facts import as_facts, as_table, costliest, rejects_in_words
+from callsheet.pricing.first_look import Comparison
 from callsheet.pricing.quote import Quote
 from callsheet.records import CostSource, Doubt, State, Totals, dollars
 from callsheet.report.contact_sheet.links import browser_address

@@ -14,9 +14,8 @@ from callsheet.ledger.approvals import Approval, Decision, Place, Question
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.spending import login
 from callsheet.pricing import approval
-from callsheet.pricing.choice import ALL, Choice
 from callsheet.pricing.not_in_ledger import check_names
-from callsheet.pricing.plan import Plan
+from callsheet.pricing.plan import ALL, Choice, Plan
 from callsheet.pricing.quote import Quote, quote_plan
 from callsheet.report.contact_sheet.page import INDEX
 from callsheet.report.pilot import bought_pilot

@@ -16,7 +16,7 @@ from callsheet.config.load import load
 from callsheet.ledger import marks
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.marks import FileKey, Finding
-from callsheet.pricing.choice import ALL, Choice
+from callsheet.pricing.plan import ALL, Choice
 from callsheet.pricing.quote import Quote, quote_batch
 from callsheet.python.dataframes import review, reviews
 from callsheet.report.summary import Summary

@@ -13,8 +13,7 @@ import callsheet
 from backlot.faults import Faults, Matched, Surcharge
 from callsheet.errors import InputError, Interrupted
 from callsheet.ledger import approvals
-from callsheet.pricing.choice import Choice
-from callsheet.pricing.plan import open_plan
+from callsheet.pricing.plan import Choice, open_plan
 from callsheet.python import calls
 from callsheet.records import dollars
 from callsheet.watch import Asked, LogWatcher

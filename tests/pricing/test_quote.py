@@ -17,9 +17,8 @@ from callsheet.ledger import queries
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.queries import Policy
 from callsheet.pricing.approval import objection
-from callsheet.pricing.choice import ALL, Choice
 from callsheet.pricing.facts import as_facts, as_table, submission_time
-from callsheet.pricing.plan import Plan, make_plan
+from callsheet.pricing.plan import ALL, Choice, Plan, make_plan
 from callsheet.pricing.quote import Quote, make
 from callsheet.records import Generation, Media, ModelType, StoredFile, Usage
 from callsheet.service.models import Catalogue
