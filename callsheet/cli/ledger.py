@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from callsheet.cli.options import (
+from callsheet.cli.output import (
     Config,
     Json,
     Sets,
@@ -17,8 +17,8 @@ from callsheet.cli.options import (
     load_settings,
     open_ledger,
     path_at_home,
+    print_json,
 )
-from callsheet.cli.output import print_json
 from callsheet.errors import CallsheetError
 from callsheet.plain_text import printable
 

@@ -13,17 +13,12 @@ import typer
 
 from callsheet.cli import (
     batch,
-    doubts,
-    export,
     init,
     ledger,
     output,
-    project,
     reconcile,
     review,
     rows,
-    service,
-    steer,
 )
 from callsheet.cli.demo import demo
 from callsheet.errors import CallsheetError, ConfigError, OutputError, as_stop, known_error
@@ -48,14 +43,14 @@ app = typer.Typer(
 )
 for command in (
     *(demo, init.init, batch.quote, batch.run, batch.collect, batch.status),
-    *(rows.show, rows.failed, rows.report, review.review, export.export, doubts.resolve),
-    *(reconcile.reconcile, service.models, service.balance, project.up),
+    *(rows.show, rows.failed, rows.report, review.review, rows.export, reconcile.resolve),
+    *(reconcile.reconcile, init.models, init.balance, init.up),
 ):
     app.command()(command)
 app.command("open")(rows.open_)
-app.command("set")(steer.set_values)
-app.command("pause")(steer.pause)
-app.command("resume")(steer.resume)
+app.command("set")(batch.set_values)
+app.command("pause")(batch.pause)
+app.command("resume")(batch.resume)
 app.add_typer(ledger.app)
 
 

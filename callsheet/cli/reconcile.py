@@ -1,19 +1,272 @@
-"""`reconcile`: the ledger next to the service's own account, day by day."""
+"""`resolve` and `reconcile`: doubts with a person's decision, and the ledger next to the account."""
 
 from __future__ import annotations
 
 import asyncio
+import shlex
+from collections.abc import Mapping, Sequence
 from datetime import date
+from decimal import Decimal
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from callsheet import signals
-from callsheet.cli.options import Config, Json, Sets, load_settings, open_client
-from callsheet.cli.output import out, print_facts, print_json, print_line, safe, table_of
+from callsheet.cli.output import (
+    MOST_LISTED,
+    Config,
+    Json,
+    Sets,
+    load_settings,
+    open_client,
+    open_ledger,
+    out,
+    print_facts,
+    print_json,
+    print_line,
+    print_more,
+    safe,
+    table_of,
+)
 from callsheet.errors import CallsheetError
-from callsheet.records import dollars
+from callsheet.plain_text import and_more, counted, row_name
+from callsheet.records import State, dollars
+
+if TYPE_CHECKING:
+    from callsheet.config.settings import Settings
+    from callsheet.records import Doubt
+    from callsheet.report.balance_evidence import Evidence
+
+_EVENTS = 10  # that left jobs in doubt
+_ACCEPTED = "accepted video"
+
+
+def resolve(
+    config: Config,
+    keys: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[KEY]...", help="Row ids, or how a job's key or row id begins.", show_default=False
+        ),
+    ] = None,
+    *,
+    charged: Annotated[bool, typer.Option("--charged", help="They were paid for, and are lost.")] = False,
+    not_charged: Annotated[
+        bool, typer.Option("--not-charged", help="They cost nothing; the next run buys them.")
+    ] = False,
+    all_: Annotated[
+        bool, typer.Option("--all", help="Settle everything that is in doubt, but no accepted video.")
+    ] = False,
+    give_up: Annotated[
+        bool,
+        typer.Option(
+            "--give-up",
+            help="Settle accepted videos too: those of KEY that have an id, in doubt or pending. Every run "
+            "asks the service for them. With --charged the price is spent and the video lost; with "
+            "--not-charged it is bought again, and may be paid for twice.",
+        ),
+    ] = False,
+    why: Annotated[str | None, typer.Option(help="The reason, for the ledger.")] = None,
+    set_: Sets = None,
+    json: Json = False,
+) -> None:
+    """List the jobs that may have been paid for, with the evidence; or settle them.
+
+    A video that the service has accepted has an id. It is no doubt about money, because every run asks for it
+    again: it is listed apart, and settled only with --give-up. What a run at work asks for is not settled.
+
+    Exit codes: 0 nothing is in doubt (any more); 3 something is; 2 nothing was settled: bad use, or a run at
+    work has it.
+    """
+    settings = load_settings(config, set_)
+    settles = charged or not_charged
+    unclear = settles != bool(keys or all_) or (charged and not_charged) or (keys and all_)
+    if unclear or (why and not settles) or (give_up and not keys):
+        ways = "KEY... or --all, with either --charged or --not-charged"
+        raise CallsheetError(
+            "to settle doubts, say which and how",
+            hint=f"{ways}; --why goes with these, and --give-up with KEY... alone.",
+        )
+    work = (
+        _settle(settings, keys, charged=charged, give_up=give_up, why=why, json=json)
+        if settles
+        else _list(settings, config, json)
+    )
+    raise typer.Exit(3 if asyncio.run(work) else 0)
+
+
+async def _list(settings: Settings, config: Path, json: bool) -> int:
+    """Prints what is in doubt, and the evidence; returns how many."""
+    from callsheet.ledger import queries
+    from callsheet.report import balance_evidence
+
+    async with open_ledger(settings.ledger.url, settings.batch) as ledger:
+        found = await ledger.read(queries.doubts)
+        doubts, accepted = _apart(found)
+        evidence = None
+        if doubts:
+            evidence = await balance_evidence.evidence(ledger, doubts, lambda: open_client(settings))
+    if json:
+        prices = (doubt.price or Decimal(0) for doubt in found if doubt.state is State.IN_DOUBT)
+        print_json(
+            {
+                "batch": settings.batch,
+                "in_doubt": [doubt.as_json() for doubt in doubts],
+                "accepted": [doubt.as_json() for doubt in accepted],
+                "in_doubt_exposure": dollars(sum(prices, Decimal(0))),
+                "evidence": evidence and evidence.as_json(),
+                "currency": "USD",
+            }
+        )
+    else:
+        from callsheet.pricing.plan import lines_of_last_plan
+
+        lines = lines_of_last_plan(settings, [doubt.job_key for doubt in found])
+        if evidence:
+            _show_doubts(settings.batch, doubts, evidence, lines, config)
+        if accepted:
+            _show_accepted(settings.batch, accepted, lines, config)
+        if not found:
+            out.print(f"[green]{safe(settings.batch)}: nothing is in doubt.[/]")
+    return len(found)
+
+
+def _apart(found: Sequence[Doubt]) -> tuple[list[Doubt], list[Doubt]]:
+    """What may have been paid for, and apart from it what the service has accepted."""
+    return [one for one in found if not one.is_accepted], [one for one in found if one.is_accepted]
+
+
+async def _settle(
+    settings: Settings, keys: list[str] | None, *, charged: bool, give_up: bool, why: str | None, json: bool
+) -> int:
+    """Settles the doubts named, or all; returns how many are left."""
+    from callsheet.ledger import queries, spending
+    from callsheet.pricing.plan import last_plan
+
+    async with open_ledger(settings.ledger.url, settings.batch) as ledger:
+        found = await ledger.read(partial(queries.doubts, pending=True))
+        if keys:
+            rows = await ledger.read(partial(queries.row_ids, words=keys))
+            plan = last_plan(settings)  # which has rows that were never sent, too
+            rows |= {*keys}.intersection(plan.table["row_id"]) if plan else set()
+            chosen = spending.named(found, keys, rows=rows, give_up=give_up)
+        else:
+            chosen = _apart(found)[0]
+        by = spending.login()
+        await ledger.write(spending.settle, chosen, charged=charged, by=by, why=why)
+        left = await ledger.read(queries.doubts)
+    left_out = _apart(left)[1]
+    if json:
+        settled = {"settled": [doubt.as_json() for doubt in chosen], "charged": charged, "settled_by": by}
+        rest = {"left": len(left), "left_out": [doubt.as_json() for doubt in left_out]}
+        print_json({"batch": settings.batch, **settled, "why": why, **rest, "currency": "USD"})
+    else:
+        _show_settled(settings.batch, chosen, charged=charged, left=len(left), left_out=left_out)
+    return len(left)
+
+
+def _show_doubts(
+    batch: str, doubts: Sequence[Doubt], evidence: Evidence, lines: Mapping[str, int], config: Path
+) -> None:
+    """Prints the jobs in doubt, and the evidence whether they were charged; `lines` as `print_jobs`."""
+    out.print(f"[bold]{safe(batch)}[/]: {len(doubts):,} in doubt")
+    print_jobs(doubts, lines)
+    out.print()
+    print_facts(out, evidence.facts())
+    print_line(
+        out, "  [dim]Other buyers in this workspace, and late costs, make these figures less certain.[/]"
+    )
+    command = f"callsheet resolve {shlex.quote(str(config))}"
+    out.print()
+    if proposed := _proposed(doubts, evidence):
+        print_line(out, "To settle by this evidence:")
+        for words in proposed:
+            print_line(out, f"  {safe(command)} {words} --why 'by the balance'")
+    print_line(out, f"To settle: {safe(command)} KEY... (or --all) --charged | --not-charged --why ...")
+
+
+def _proposed(doubts: Sequence[Doubt], evidence: Evidence) -> list[str]:
+    """What to add to `resolve` to settle all doubts, where one sum of them is gone and can be typed."""
+    if evidence.charged is None:
+        return []
+    is_charged = {one.job_key for one in evidence.charged}
+    keys: dict[str, list[str]] = {"--charged": [], "--not-charged": []}
+    for key in dict.fromkeys(one.job_key for one in doubts):
+        keys["--charged" if key in is_charged else "--not-charged"].append(key[:12])
+    (first, named), (other, rest) = sorted(keys.items(), key=lambda each: len(each[1]))
+    if len(named) > MOST_LISTED:
+        return []
+    return [*([f"{' '.join(named)} {first}"] if named else []), *([f"--all {other}"] if rest else [])]
+
+
+def _show_accepted(batch: str, accepted: Sequence[Doubt], lines: Mapping[str, int], config: Path) -> None:
+    """Prints the videos in doubt that the service has accepted."""
+    name = shlex.quote(str(config))
+    out.print(f"[bold]{safe(batch)}[/]: {counted(len(accepted), _ACCEPTED)}, no doubt about money")
+    print_jobs(accepted, lines)
+    out.print()
+    words = "The service has accepted them. A run with the key that bought them asks for them again."
+    print_line(out, f"  {words}", 2)
+    facts = [
+        ("Ask now", f"callsheet collect {name}"),
+        ("Give up", f"callsheet resolve {name} KEY... --give-up --charged | --not-charged --why ..."),
+        ("", "--charged: its price is spent, and the video is lost"),
+        ("", "--not-charged: the next run buys it again, and it may be paid for twice"),
+    ]
+    print_facts(out, facts)
+
+
+def print_jobs(doubts: Sequence[Doubt], lines: Mapping[str, int]) -> None:
+    """Prints the first of these jobs, with their ids where they have any, and what has happened to them.
+
+    `lines` are those of the batch file, by key, where the last plan has them.
+    """
+    ids = any(doubt.generation_id for doubt in doubts)
+    table = table_of(("key", "row", "model", "submitted (UTC)", "USD", *(["id"] if ids else [])))
+    table.columns[0].no_wrap = table.columns[4].no_wrap = True
+    rows_by_event: dict[str, list[str]] = {}
+    for doubt in doubts:
+        row = row_name(doubt.row_id, doubt.sample, lines.get(doubt.job_key))
+        rows_by_event.setdefault(doubt.what, []).append(row)
+        if table.row_count == MOST_LISTED:
+            continue
+        price = "unpriced" if doubt.price is None else dollars(doubt.price)
+        when = f"{doubt.submitted_at:%Y-%m-%d %H:%M:%S}"
+        cells = [doubt.job_key[:12], safe(row), safe(doubt.model), when, price]
+        table.add_row(*cells, *([safe(doubt.generation_id or "")] if ids else []))
+    out.print(table)
+    print_more(len(doubts) - MOST_LISTED, "more: --json and costs.parquet have all\n")
+    for what, rows in islice(rows_by_event.items(), _EVENTS):
+        print_line(out, f"  [bold]{safe(_some(rows))}[/]: {safe(what)}")
+    print_more(len(rows_by_event) - _EVENTS, "more of what happened: see --json")
+
+
+def _show_settled(
+    batch: str, doubts: Sequence[Doubt], *, charged: bool, left: int, left_out: Sequence[Doubt]
+) -> None:
+    """Prints the doubts that were settled, and how many are left, some of them accepted videos."""
+    if doubts:
+        price = sum((doubt.price or Decimal(0) for doubt in doubts), Decimal(0))
+        decision = "paid for, and lost" if charged else "free: the next run buys them again"
+        out.print(f"[bold]{safe(batch)}[/]: {len(doubts)} settled ({dollars(price)} USD), {decision}")
+        print_facts(out, [("Rows", _some([doubt.row_id for doubt in doubts])), ("In doubt", f"{left} left")])
+    else:
+        out.print(f"[bold]{safe(batch)}[/]: nothing is in doubt about money, so nothing was settled.")
+    if given_up := [doubt.generation_id for doubt in doubts if doubt.generation_id]:
+        twice = "" if charged else ". The service may charge for them: then they are paid for twice"
+        given = f"{counted(len(given_up), 'accepted generation')}, {safe(_some(given_up))}"
+        print_line(out, f"  [yellow]Given up: {given}{twice}.[/]")
+    if ids := [doubt.generation_id for doubt in left_out if doubt.generation_id]:
+        asked = "a run with the key that bought them asks for them again"
+        print_line(out, f"  Left out: {counted(len(ids), _ACCEPTED)}, {safe(_some(ids))}: {asked}.")
+
+
+def _some(rows: Sequence[str]) -> str:
+    return and_more(rows[:10], len(rows))
+
 
 if TYPE_CHECKING:
     from callsheet.config.settings import Settings

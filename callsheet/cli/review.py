@@ -9,8 +9,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from callsheet.cli.options import Config, Json, Sets, load_batch, path_at_home
-from callsheet.cli.output import err, out, print_facts, print_json, print_steps, safe
+from callsheet.cli.output import (
+    Config,
+    Json,
+    Sets,
+    err,
+    load_batch,
+    out,
+    path_at_home,
+    print_facts,
+    print_json,
+    print_steps,
+    safe,
+)
 from callsheet.errors import ConfigError
 from callsheet.plain_text import counted
 

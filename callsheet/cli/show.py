@@ -14,8 +14,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from callsheet.cli.doubts import print_jobs
 from callsheet.cli.output import err, out, print_facts, print_line, print_more, print_steps, safe, table_of
+from callsheet.cli.reconcile import print_jobs
 from callsheet.errors import CallsheetError
 from callsheet.ledger.queries import StoredCopy, Story
 from callsheet.plain_text import counted, row_name

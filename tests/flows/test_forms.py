@@ -16,7 +16,7 @@ import yaml
 from prefect.blocks.system import Secret
 from prefect.client.schemas.objects import State
 
-from callsheet.cli.project import make_project
+from callsheet.cli.init import make_project
 from flows.deployments import _deployed, in_this_folder
 from flows.generate import generate_batch
 from flows.quote import quote_batch

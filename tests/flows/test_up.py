@@ -20,7 +20,7 @@ import psutil
 import pytest
 import yaml
 
-from callsheet.cli.project import make_project
+from callsheet.cli.init import make_project
 from callsheet.errors import ConfigError, ProcessEnded
 from flows import servers
 from flows.deployments import deploy, in_this_folder

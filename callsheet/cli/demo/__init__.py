@@ -11,7 +11,7 @@ import typer
 
 from callsheet.cli import STARTED
 from callsheet.cli.ledger import rebind
-from callsheet.cli.options import load_settings
+from callsheet.cli.output import load_settings
 from callsheet.errors import ConfigError
 from callsheet.files import PartialFile
 
