@@ -321,8 +321,8 @@ class Report(Section):
     run ends, it does not wait for them, and `callsheet report` makes them. 0: no contact sheet is made."""
 
     plots: bool = True
-    """Whether to draw the plots, `plots/*.png`, when a run that took at least 10 s has ended: 2 s of CPU,
-    and only where something has changed since they were drawn. `callsheet report` draws them after shorter
+    """Whether to draw the plots, `plots.png`, when a run that took at least 10 s has ended: 2 s of CPU, and
+    only where something has changed since they were drawn. `callsheet report` draws them after shorter
     runs."""
 
     links_valid_for: Annotated[Seconds, Field(gt=0, le=604_800)] | None = None

@@ -17,7 +17,7 @@ from callsheet.plain_text import and_more, counted, row_in_words, row_name
 from callsheet.pricing.plan import Plan
 from callsheet.records import State, dollars
 from callsheet.report.counts import ENDED
-from callsheet.report.plots.activity import Figures
+from callsheet.report.plots import Figures
 
 _ROWS_NAMED = 5  # for each reason; the others are counted
 _REASONS_NAMED = 10  # the jobs with others are counted

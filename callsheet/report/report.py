@@ -38,7 +38,7 @@ from callsheet.report.parquet_tables import (
     parquet,
     stored_files,
 )
-from callsheet.report.plots.activity import figures_of
+from callsheet.report.plots import figures_of
 from callsheet.report.summary import Summary
 from callsheet.storage.store import Store
 

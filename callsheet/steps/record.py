@@ -11,7 +11,7 @@ import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
-from dataclasses import asdict, replace
+from dataclasses import replace
 from decimal import Decimal
 from functools import partial
 
@@ -20,7 +20,7 @@ import polars as pl
 
 from callsheet.config.settings import BatchSettings
 from callsheet.errors import LedgerError, Stop, StorageError
-from callsheet.ledger import spending, writing
+from callsheet.ledger import writing
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.queries import Policy, policy_of
 from callsheet.pricing.not_in_ledger import check_ledger
@@ -29,7 +29,7 @@ from callsheet.records import MAY_COST, ModelType, State
 from callsheet.report.contact_sheet.page import INDEX, Header
 from callsheet.report.contact_sheet.sheet import ContactSheet, open_sheet
 from callsheet.report.counts import counted_states, left_to_buy, other_jobs
-from callsheet.report.plots.plots import write_plots
+from callsheet.report.plots import write_plots
 from callsheet.report.report import OfRun, write_report, write_summary
 from callsheet.report.sidecars import update_sidecars
 from callsheet.report.summary import Summary
@@ -99,8 +99,7 @@ async def report_anew(settings: BatchSettings, note: Callable[[str], None]) -> S
         async with open_sheet(ledger, settings, plan) if has_page else nullcontext() as page:
             await check_files(ledger, settings, page.thumbnails if page else None, note=note)
             summary = await write_report(ledger, store, plan, OfRun())
-            learned = await ledger.read(spending.learned_limits)
-            plots = await write_plots(settings, summary.details.figures, learned, note)
+            plots = await write_plots(settings, summary.details.figures, note)
             if page:
                 await page.finish(Header.of(summary, plan, plots), note, wait_for=None)
                 summary = _with_page(summary, store)
@@ -156,8 +155,8 @@ async def _plots(run: Run, summary: Summary) -> dict[str, str]:
     if run.interrupted:
         return {}
     may_draw = time.monotonic() - run.began >= run.bounds.plots
-    learned, note = asdict(run.limits.learned()), WATCHER.get().note
-    return await write_plots(run.settings, summary.details.figures, learned, note, may_draw=may_draw)
+    figures, note = summary.details.figures, WATCHER.get().note
+    return await write_plots(run.settings, figures, note, may_draw=may_draw)
 
 
 async def _report(run: Run, store: Store) -> Summary:

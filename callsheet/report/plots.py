@@ -1,0 +1,261 @@
+"""The plots of a batch: one page of four, `plots.png` in the report. What was spent over time, and by model;
+how many files are kept; how long a file takes until it is stored. `plots.json` has the numbers.
+
+A plot is for looking: where it cannot be drawn, a person is told so, and nothing else changes. Amounts are
+exact until they become the height of a line or the length of a bar. The ground is transparent, and the
+colours are in the middle between light and dark: it is read on a light page and on a dark one. Matplotlib
+takes a second to import, so that is done in a thread, and only where something is drawn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
+from io import BytesIO
+from itertools import accumulate
+from math import ceil
+from typing import Any
+
+import polars as pl
+
+from callsheet.config.settings import BatchSettings
+from callsheet.ledger.marks import MediaDecision
+from callsheet.plain_text import and_more, counted, printable
+from callsheet.records import State, dollars
+from callsheet.storage.store import Store
+
+QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+"""Of the seconds that files took, which the plot shows."""
+
+PLOTS, _NUMBERS = "plots.png", "plots.json"  # the numbers are written last: with them, the plots are complete
+_POINTS = 240  # of the line, at most
+_MODELS = 8  # with a bar of their own
+_IN_WORDS = 3  # models
+_LONGEST_NAME = 24
+_FLAT = 25  # times what is plotted: a limit above that would leave a flat line
+_INK, _LINE, _ALARM = "#7b7b77", "#80808040", "#dd4b41"
+_BLUE, _GREEN, _GREY = "#3b7dd8", "#2f9e6e", "#8b8b86"
+_STYLE: Any = {
+    **{"font.size": 10, "text.color": _INK, "text.parse_math": False, "axes.labelcolor": _INK},
+    **{"axes.axisbelow": True, "axes.grid": True, "grid.color": _LINE, "axes.titleweight": "bold"},
+    **{"axes.titlelocation": "left", "axes.titlepad": 10, "legend.frameon": False, "lines.linewidth": 2},
+    **{f"axes.spines.{side}": False for side in ("left", "right", "top", "bottom")},
+    **{f"{axis}tick.color": _INK for axis in "xy"},
+    **{f"{axis}tick.{kind}.size": 0 for axis in "xy" for kind in ("major", "minor")},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """The numbers behind the plots: a few hundred, however large the batch is.
+
+    Attributes:
+        spent: moments, and what had been spent in dollars until then, by the time of submission.
+        by_model: what was spent in dollars; the dearest first.
+        kept: by model: how many files are kept, rejected, and not decided; the most files first.
+        seconds: by model: how many files, and the seconds from submission to storage at each of `QUANTILES`.
+    """
+
+    spent: Sequence[tuple[datetime, Decimal]]
+    by_model: dict[str, Decimal]
+    kept: dict[str, tuple[int, int, int]]
+    seconds: dict[str, tuple[int, Sequence[float]]]
+
+
+def figures_of(attempts: pl.DataFrame, files: pl.DataFrame) -> Figures | None:
+    """The numbers to plot; None where nothing was submitted.
+
+    Args:
+        attempts: what was submitted: rows of the ledger's `attempts`.
+        files: what is stored, with `model` and `decision`.
+    """
+    if attempts.is_empty():
+        return None
+    paid = attempts.filter(pl.col("cost") > 0).sort("submitted_at")
+    sums = paid.group_by("model").agg(pl.col("cost").sum()).sort("cost", "model", descending=[True, False])
+    decided = (pl.col("decision").eq_missing(name).sum() for name in (*MediaDecision, None))
+    counts = files.group_by("model").agg(pl.len().alias("files"), *_named(decided))
+    kept = {
+        model: (kept, rejected, open_)
+        for model, _, kept, rejected, open_ in counts.sort("files", "model", descending=[True, False]).rows()
+    }
+    return Figures(_spent(paid), dict(sums.iter_rows()), kept, _seconds(attempts))
+
+
+def _named(columns: Iterable[pl.Expr]) -> list[pl.Expr]:
+    return [column.alias(str(nth)) for nth, column in enumerate(columns)]
+
+
+def _spent(paid: pl.DataFrame) -> list[tuple[datetime, Decimal]]:
+    """From nothing to all that was spent, by the time of submission."""
+    every = pl.int_range(pl.len()) // ceil(max(paid.height, 1) / _POINTS)
+    moment, cost = pl.col("submitted_at").last(), pl.col("cost").sum()
+    moments, costs = paid.group_by(every, maintain_order=True).agg(moment, cost)[:, 1:]
+    points = [*zip(moments, accumulate(costs), strict=True)]
+    return [(paid["submitted_at"][0] - timedelta(seconds=1), Decimal(0)), *points] if points else []
+
+
+def _seconds(attempts: pl.DataFrame) -> dict[str, tuple[int, Sequence[float]]]:
+    """Of each model; those with the most files first."""
+    seconds = (pl.col("finished_at") - pl.col("submitted_at")).dt.total_microseconds() / 1e6
+    stored = attempts.filter(pl.col("state") == State.STORED).select("model", seconds=seconds)
+    places = _named(pl.col("seconds").quantile(each, "nearest").round(4) for each in QUANTILES)
+    models = stored.filter(pl.col("seconds") > 0).group_by("model").agg(pl.len().alias("files"), *places)
+    rows = models.sort("files", "model", descending=[True, False]).iter_rows()
+    return {model: (count, quantiles) for model, count, *quantiles in rows}
+
+
+async def write_plots(
+    settings: BatchSettings, figures: Figures | None, note: Callable[[str], None], *, may_draw: bool = True
+) -> dict[str, str]:
+    """Draws and stores the plots, unless the config asks for none, or those of the same numbers are there.
+
+    Args:
+        figures: what to show; None where nothing was submitted.
+        note: called with the reason where they cannot be drawn or stored.
+        may_draw: false finds only what is drawn already.
+
+    Returns:
+        What they show, in words, by the file's name inside `report.url`; nothing where they cannot be drawn.
+        Never raises for that.
+    """
+    if figures is None or not settings.report.plots:
+        return {}
+    store = Store(settings.report.url, endpoint_url=settings.storage.endpoint_url, put=settings.storage.put)
+    limit = settings.budget.limit
+    asked = {"batch": settings.batch, "limit": limit} | asdict(figures)
+    numbers = json.dumps(asked, indent=1, ensure_ascii=False, default=_as_json).encode()
+    try:
+        if await store.read(_NUMBERS) != numbers:
+            if not may_draw:
+                return {}
+            await store.write(PLOTS, await asyncio.to_thread(_drawn, figures, limit), "image/png")
+            await store.write(_NUMBERS, numbers, "application/json")
+    except Exception as error:  # noqa: BLE001 - a plot is for looking, and nothing that goes wrong with it matters
+        note(f"the plots are not drawn: {error}")
+        return {}
+    return {PLOTS: _in_words(figures, limit)}
+
+
+def _as_json(value: Any) -> str:
+    return dollars(value) if isinstance(value, Decimal) else str(value.isoformat())
+
+
+def _in_words(figures: Figures, limit: Decimal | None) -> str:
+    """What the plots show, for who does not see them."""
+    spent = figures.spent[-1][1] if figures.spent else Decimal(0)
+    of_limit = f" of a budget of {dollars(limit)} USD" if limit is not None else ""
+    costs = [f"{model} {dollars(cost)} USD" for model, cost in figures.by_model.items()]
+    kept = [f"{model} {each[0]:,} of {sum(each):,}" for model, each in figures.kept.items()]
+    middle = len(QUANTILES) // 2
+    seconds = [f"{model} {quantiles[middle]:.1f} s" for model, (_, quantiles) in figures.seconds.items()]
+    parts = (("by model", costs), ("kept", kept), ("median time to store", seconds))
+    listed = (f"{what}: {and_more(each[:_IN_WORDS], len(each))}" for what, each in parts if each)
+    return "; ".join([f"Spent over time: {dollars(spent)} USD{of_limit}", *listed])
+
+
+def _drawn(figures: Figures, limit: Decimal | None) -> bytes:
+    """The page as a PNG. Call it in a thread."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it tells of fonts that it looks for
+    content = BytesIO()
+    with mpl.rc_context(_STYLE), warnings.catch_warnings(action="ignore"):  # letters without a font
+        page = Figure(figsize=(11, 6.5), dpi=144, layout="constrained")
+        page.get_layout_engine().set(w_pad=0.15, h_pad=0.15)  # type: ignore[union-attr, call-arg]
+        axes = page.subplots(2, 2).flat
+        _draw_spent(axes[0], figures, limit)
+        _draw_models(axes[1], figures)
+        _draw_kept(axes[2], figures)
+        _draw_seconds(axes[3], figures)
+        page.savefig(content, format="png", transparent=True, metadata={"Software": None})
+    return content.getvalue()
+
+
+def _draw_spent(axes: Any, figures: Figures, limit: Decimal | None) -> None:
+    from matplotlib import dates as untyped
+
+    dates: Any = untyped
+    spent = figures.spent[-1][1] if figures.spent else Decimal(0)
+    of_limit = f" of {limit:,.2f}" if limit is not None else ""
+    axes.set_title(f"Spent {spent:,.4f}{of_limit} USD")
+    if figures.spent:
+        moments, heights = [at for at, _ in figures.spent], [float(amount) for _, amount in figures.spent]
+        axes.plot(moments, heights, color=_BLUE)
+        axes.fill_between(moments, heights, color=_BLUE, alpha=0.15)
+    if limit is not None and limit <= _FLAT * spent:
+        axes.axhline(float(limit), color=_ALARM, linestyle="--", linewidth=1.2)
+    axes.set_ylim(bottom=0)
+    locator = dates.AutoDateLocator(minticks=2, maxticks=6)
+    axes.xaxis.set_major_locator(locator)
+    axes.xaxis.set_major_formatter(dates.ConciseDateFormatter(locator))
+    axes.set_xlabel("by the time of submission, UTC", loc="left")
+
+
+def _draw_models(axes: Any, figures: Figures) -> None:
+    shown = [*figures.by_model.items()][:_MODELS]
+    axes.set_title("Spent by model")
+    bars = axes.barh(range(len(shown)), [float(cost) for _, cost in shown], color=_BLUE, height=0.6)
+    axes.bar_label(bars, [f"{cost:,.4f}" for _, cost in shown], padding=5)
+    axes.margins(x=0.2)
+    _rows(axes, [_name(model) for model, _ in shown], "USD", len(figures.by_model))
+
+
+def _draw_kept(axes: Any, figures: Figures) -> None:
+    shown = [*figures.kept.items()][:_MODELS]
+    axes.set_title("Files kept")
+    done = [0] * len(shown)
+    colours = ((_GREEN, "kept"), (_ALARM, "rejected"), (_GREY, "not decided"))
+    for place, (colour, what) in enumerate(colours):
+        counts = [each[place] for _, each in shown]
+        axes.barh(range(len(shown)), counts, left=done, color=colour, height=0.6, label=what)
+        done = [before + count for before, count in zip(done, counts, strict=True)]
+    axes.legend(loc="lower right")
+    names = [f"{_name(model)}  {each[0]:,} of {sum(each):,}" for model, each in shown]
+    _rows(axes, names, "files", len(figures.kept))
+
+
+def _draw_seconds(axes: Any, figures: Figures) -> None:
+    shown = [*figures.seconds.items()][:_MODELS]
+    axes.set_title("Time from submission to the stored file")
+    for place, (_, (_, (low, first, middle, third, high))) in enumerate(shown):
+        axes.hlines(place, low, high, color=_BLUE, linewidth=1.5)
+        axes.hlines(place, first, third, color=_BLUE, linewidth=9, alpha=0.55)
+        axes.plot([middle], [place], marker="|", markersize=15, markeredgewidth=2.5, color=_INK)
+        digits = 0 if middle >= 10 else 1 if middle >= 1 else 2
+        axes.annotate(
+            f"{middle:.{digits}f} s", (high, place), (6, 0), textcoords="offset points", va="center"
+        )
+    seconds = [each for _, (_, quantiles) in shown for each in quantiles]
+    if seconds and max(seconds) > _FLAT * min(seconds):
+        axes.set_xscale("log")
+        axes.xaxis.set_major_formatter("{x:g}")
+        axes.margins(x=0.15)
+    elif seconds:
+        axes.set_xlim(0, 1.2 * max(seconds))
+    _rows(
+        axes, [_name(model) for model, _ in shown], "seconds: the median, half and 90 %", len(figures.seconds)
+    )
+
+
+def _rows(axes: Any, names: list[str], unit: str, models: int) -> None:
+    """A row for each model, the first on top, with room for at least four: one is no wall."""
+    axes.set_yticks(range(len(names)), names)
+    middle, half = (len(names) - 1) / 2, max(len(names), 4) / 2
+    axes.set_ylim(middle + half + 0.1, middle - half - 0.1)
+    others = models - len(names)
+    axes.set_xlabel(unit + (f"; {counted(others, 'other model')} left out" if others > 0 else ""))
+
+
+def _name(model: str) -> str:
+    """A model's name on one line, without its middle where it is long."""
+    name = printable(model)
+    half = _LONGEST_NAME // 2
+    return name if len(name) <= _LONGEST_NAME else f"{name[: half - 1]}…{name[-half:]}"
