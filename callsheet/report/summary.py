@@ -253,6 +253,11 @@ class Status(Reviewed):
     last_run: datetime | None = None
     changes: tuple[Setting, ...] = ()
 
+    def counts(self) -> str:
+        """The number of jobs in each state: `7 stored, 1 failed`; empty where there is none."""
+        counts = ((self[state.value], state.value.replace("_", " ")) for state in State)
+        return ", ".join(f"{count:,} {name}" for count, name in counts if count)
+
     def next_steps(self, config: str) -> Iterator[str]:
         """What a person can do next, a sentence each; `config` as it is typed in a command."""
         if (unsent := self.planned + self.submitting) and not self.other_runs:

@@ -35,6 +35,10 @@ from callsheet.config.load import load_without_service
 from callsheet.config.settings import BatchSettings
 from callsheet.errors import CallsheetError, ConfigError
 from callsheet.files import open_private
+from callsheet.ledger.ledger import Ledger
+from callsheet.records import dollars
+from callsheet.report.contact_sheet.page import asset
+from callsheet.report.summary import read_status
 from callsheet.reviewing.server import WhenReviewed, listening, opened
 
 LINK = Path("out/sheets.link")
@@ -49,11 +53,18 @@ _PAGE = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark"><title>{title}</title><link rel="icon" href="data:,">
 <style>
-body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 44rem; margin: 2rem auto; padding: 0 1rem }}
-h1 {{ font-size: 1.4rem }} li {{ margin: .5rem 0; overflow-wrap: anywhere }} p {{ overflow-wrap: anywhere }}
+{style}
+main {{ padding: 20px clamp(12px, 2vw, 28px); overflow-wrap: anywhere }}
+table {{ border-collapse: collapse; margin-top: 12px }}
+th {{ color: var(--quiet); font-size: 11px; font-weight: normal }}
+th, td {{ padding: 7px 24px 7px 0; text-align: start; vertical-align: top }}
+td {{ border-bottom: 1px solid var(--line) }}
+.sum {{ text-align: end; font-variant-numeric: tabular-nums }}
 </style>
+<main>
 <h1>{title}</h1>
 {body}
+</main>
 </html>
 """
 
@@ -173,24 +184,35 @@ class _Sheets:
             self._open[config, batch] = settings, app
 
 
-def _list(_: Request) -> Response:
-    items = "\n".join(f"<li>{item}</li>" for item in _items())
-    body = f"<ul>\n{items}\n</ul>" if items else f"<p>There is no config in {FOLDER}/.</p>"
-    return HTMLResponse(_PAGE.format(title="Contact sheets", body=body))
+async def _list(_: Request) -> Response:
+    rows = [await _row(path) for path in sorted(FOLDER.glob("*.yaml"))]
+    head = '<tr><th>batch<th>config<th>jobs<th>reviewed<th class="sum">USD spent'
+    table = "\n".join(["<table>", head, *rows, "</table>"])
+    return _page("Contact sheets", table if rows else f"<p>There is no config in {FOLDER}/.</p>")
 
 
-def _items() -> Iterator[str]:
-    """The list: a link for each config, or why it cannot be read."""
-    for path in sorted(FOLDER.glob("*.yaml")):
-        try:
-            batch = load_without_service(path).batch
-        except CallsheetError as error:
-            yield escape(error.message)
-        else:
-            yield f'<a href="{escape(_path(path, batch))}">{escape(batch)}</a> ({escape(str(path))})'
+async def _row(path: Path) -> str:
+    """A config's row of the list: its batch as a link with its counts, or why it cannot be read."""
+    try:
+        settings = await asyncio.to_thread(load_without_service, path)
+        async with await Ledger.open(settings.ledger.url, settings.batch, looks=True) as ledger:
+            status = await read_status(ledger)
+    except CallsheetError as error:
+        return f"<tr><td><td>{escape(str(path))}<td colspan=3>{escape(error.message)}"
+    cells = [
+        f'<a href="{escape(_path(path, settings.batch))}">{escape(settings.batch)}</a>',
+        escape(str(path)),
+        status.counts() or "nothing bought yet",
+        status.reviewed() or "nothing yet",
+    ]
+    return f'<tr><td>{"<td>".join(cells)}<td class="sum">{dollars(status.spent)}'
+
+
+def _page(title: str, body: str, status_code: int = 200) -> Response:
+    return HTMLResponse(_PAGE.format(title=title, body=body, style=asset("style.css").decode()), status_code)
 
 
 async def _problem(_: Request, error: Any) -> Response:
     """What is wrong with a config or its ledger (a CallsheetError). The other sheets are still served."""
     body = f"<p>{escape(error.message)}</p>\n<p>{escape(error.hint)}</p>"
-    return HTMLResponse(_PAGE.format(title="This sheet cannot be shown", body=body), 503)
+    return _page("This sheet cannot be shown", body, 503)

@@ -57,6 +57,7 @@ def made(project: Callable[..., Project], monkeypatch: pytest.MonkeyPatch) -> Pr
     monkeypatch.chdir(made.folder)
     (made.folder / "configs").mkdir()
     shutil.copy("batch.yaml", CONFIG)
+    (made.folder / "configs/new.yaml").write_text("batch: new\ninput: {path: new.csv}\n")
     (made.folder / "configs/broken.yaml").write_text("batch: other\nbudget: {limit: <b>many</b>}\n")
     return made
 
@@ -95,8 +96,11 @@ def test_who_follows_a_runs_link_sees_and_marks_what_it_bought(
         [(review, rows, price)] = told
         assert (review.kept, review.rejected, rows, price) == (1, 1, 1, Decimal("0.0015"))
         page.goto(link)
-        expect(page.locator("li").nth(1)).to_contain_text("configs/broken.yaml, line 2")
-        page.get_by_role("link", name="test").click()
+        said = ["test", CONFIG, "2 stored", "2 of 2 files: 1 kept, 1 rejected", "0.0030"]
+        expect(page.locator("tr").filter(has_text=CONFIG).locator("td")).to_contain_text(said)
+        expect(page.locator("tr").filter(has_text="broken")).to_contain_text("configs/broken.yaml, line 2")
+        expect(page.locator("tr").filter(has_text="new.yaml")).to_contain_text("nothing bought yet")
+        page.get_by_role("link", name="test", exact=True).click()
         expect(page.locator("article")).to_have_count(2)
         page.goto(f"{link.partition('?')[0]}configs/broken.yaml/batches/other/")
         expect(page.locator("p").first).to_contain_text("(it is '<b>many</b>')")
