@@ -89,8 +89,7 @@ class Header:
 
 
 def refused_in_words(why: str) -> str | None:
-    """What the page says while the service refuses every submission in these words; None where there are none.
-    """
+    """What the page says while the service refuses every submission in these words; None without words."""
     return f"The service refuses every submission, and the run waits: {why}" if why else None
 
 
