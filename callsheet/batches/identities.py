@@ -62,7 +62,7 @@ _SIGNATURES = (
     ),
     # OpenStack Swift: docs.openstack.org/swift/latest/api/temporary_url_middleware.html
     ("temp_url_sig temp_url_expires", "temp_url_prefix temp_url_ip_range"),
-    # Akamai's token has any name (techdocs.akamai.com, "Auth Token 2.0 Verification"); these are its usual ones
+    # Akamai: techdocs.akamai.com, "Auth Token 2.0 Verification"; it may have any name, and mostly has these
     ("hdnts", ""),
     ("hdnea", ""),
     # Discord: docs.discord.com/developers/reference, "Signed Attachment CDN URLs"

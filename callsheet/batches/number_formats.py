@@ -1,8 +1,8 @@
 """A number of a workbook and its cell's format -> the text that the sheet shows (ECMA-376 part 1, 18.8.31).
 
 Formats that are not read, such as conditions, give None: their numbers stay as they are. So does a fraction
-that is not exactly the number, for programs choose different ones, and `General`, which shows as many digits as the column is wide. Dates that are shown as the reader's system
-shows them are ISO 8601.
+that is not exactly the number, for programs choose different ones, and `General`, which shows as many digits
+as the column is wide. Dates that are shown as the reader's system shows them are ISO 8601.
 """
 
 from __future__ import annotations
