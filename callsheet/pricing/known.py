@@ -31,6 +31,7 @@ _SAME_KEY = request_key(same_request())
 _NTH = pl.int_range(pl.len()).over("request_key")
 _NAME = ["request_key", "made", "name"]
 _REQUEST = ["row_id", "asked"]
+_BY_HAND = 10  # prompts that a person corrects, and means to buy
 _NAMED = 5  # changed defaults, those of the most jobs
 _INLINED = "sha256:[0-9a-f]{64}"
 _OPEN = (State.SUBMITTING, State.PENDING, State.GENERATED, State.IN_DOUBT)
@@ -241,7 +242,7 @@ def _with_repeats(
             f"{counted(again, 'new job')} {'has' if again == 1 else 'have'} another prompt than what this "
             "batch has bought for the same row; with the prompts as they were nothing is bought again"
         )
-    few = not are_too_many(again, jobs.height)  # such as a person corrects
+    few = again <= _BY_HAND or not are_too_many(again, jobs.height)
     found = [by_request, by_id] if few else [by_request, by_id, by_prompt]
     return jobs.with_columns(repeats=pl.col("key").is_in(pl.concat(found).implode())), notes
 
