@@ -90,6 +90,13 @@ def test_a_formula_that_has_failed_is_no_empty_cell(tmp_path):
     assert not read.notes
 
 
+def test_what_programs_write_for_an_empty_cell_is_no_prompt(batch):
+    empty = ["NaN", "none", "NULL", " <NA>", "undefined"]
+    read = batch("id,prompt\n" + "".join(f"{at},{cell}\n" for at, cell in enumerate([*empty, "none of it"])))
+    assert prompts(read) == [(7, "none of it")]
+    assert {*read.rejects["reason"]} == {"is what a program has written for an empty cell"}
+
+
 def test_the_error_of_a_formula_is_no_prompt_in_a_csv_either(batch):
     read = batch("prompt,product\n#NAME?,hat\na cat,#N/A\n")
     assert prompts(read) == [(3, "a cat")]
