@@ -205,8 +205,9 @@ def written_alike(new: Iterable[str], before: Iterable[str]) -> dict[str, str]:
 
 
 def _plain(row_id: str) -> str:
-    """An id without its capitals, its width, and any blanks but one between words."""
-    return " ".join(unicodedata.normalize("NFKC", row_id).casefold().split())
+    """An id without its capitals, its width, what nobody sees, and any blanks but one between words."""
+    seen = (each for each in unicodedata.normalize("NFKC", row_id) if unicodedata.category(each) != "Cf")
+    return " ".join("".join(seen).casefold().split())
 
 
 def _readings(row_id: str) -> Iterator[tuple[str, str]]:
