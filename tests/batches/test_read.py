@@ -316,6 +316,7 @@ def test_rejects_as_csv_have_a_header_and_no_formula_that_a_spreadsheet_would_ru
         ("?Policy=p&Signature=s&Key-Pair-Id=k&w=100", "?w=100"),
         ("?sp=r&st=1&se=2&spr=https&sv=2022-11-02&sr=b&sig=x%3D&snapshot=7", "?snapshot=7"),
         ("?x-oss-process=image/resize,w_9&x-oss-date=1&x-oss-signature=s", "?x-oss-process=image/resize,w_9"),
+        ("?x-oss-signature=s&x-oss-access-key-id=k&x-oss-additional-headers=host&sv=1", "?sv=1"),
         ("?ex=1&is=2&hm=3&", ""),
         *((query, query) for query in ("?sp=r&se=2", "?Expires=1&w=2", "?token=t", "?sig=1", "?s=9&v=2", "")),
     ],
