@@ -34,6 +34,9 @@ FAILED_FORMULAS = (
 )
 """What a spreadsheet shows, and saves as CSV, in the place of a result."""
 
+_NOTHING = ("nan", "nat", "none", "null", "undefined", "n/a", "<na>")
+"""What programs write for a cell that is empty, in any case: pandas, Python, SQL, JavaScript."""
+
 FAILED = "is the error of a formula: correct it in the spreadsheet"
 
 WRONG = {"line": pl.Int64} | dict.fromkeys(["file", "column", "value", "reason"], pl.String)
@@ -125,6 +128,11 @@ _CHECKS: tuple[tuple[str, pl.Expr, str | pl.Expr], ...] = (
         ),
     ),
     ("prompt", pl.col("prompt").str.strip_chars().is_in(FAILED_FORMULAS), FAILED),
+    (
+        "prompt",
+        pl.col("prompt").str.strip_chars().str.to_lowercase().is_in(_NOTHING),
+        "is what a program has written for an empty cell",
+    ),
     # which PostgreSQL, and so the ledger, cannot store
     ("prompt", pl.col("prompt").str.contains("\0", literal=True), "contains a NUL character"),
     ("id", pl.col("id").str.contains("\0", literal=True), "contains a NUL character"),

@@ -56,7 +56,7 @@ async def resolve_doubts(
     """
     settings = load_form(config, overrides, service=service)
     await begin(settings)
-    async with await Ledger.open(settings.ledger.url, settings.batch) as ledger:
+    async with await Ledger.open(settings.ledger.url, settings.batch, looks=True) as ledger:
         became = await _resolved(settings, ledger, config)
     await artifacts.name_run(settings.batch, became)
     return Completed(message=f"{settings.batch}: {became}", data=None)

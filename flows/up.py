@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, ExitStack, contextmanager, suppress
 from pathlib import Path
+from tempfile import mkdtemp
 from urllib.parse import urlsplit
 
 import httpx
@@ -58,11 +59,7 @@ async def _up(port: int | None, environment: dict[str, str], *, with_backlot: bo
     named, pool = deployments.in_this_folder()
     inboxes = inbox.watchers(named) if with_inbox else []
     api = servers.api_address(port)
-    folder = Path(PREFECT_HOME.value()) / "callsheet" / str(os.getpid())
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(f"{folder}: cannot be written: {error.strerror}") from None
+    folder = _logs(Path(PREFECT_HOME.value()) / "callsheet")
     with signals.cancelled_by_signals(), servers.connected(api):
         async with AsyncExitStack() as stack:
             if with_backlot:
@@ -91,6 +88,15 @@ async def _up(port: int | None, environment: dict[str, str], *, with_backlot: bo
                 await servers.stay(server, worker, folder, show=_error)
             finally:
                 err.print("Ending: runs at work stop in order first. A second Ctrl-C ends them at once.")
+
+
+def _logs(folder: Path) -> Path:
+    """A new folder for the logs, which only this user can read: so no log is written into what is there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        return Path(mkdtemp(prefix=f"{os.getpid()}-", dir=folder))
+    except OSError as error:
+        raise ConfigError(f"{folder}: cannot be written: {error.strerror}") from None
 
 
 @contextmanager

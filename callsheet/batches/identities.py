@@ -21,44 +21,53 @@ THIS_ID = " this id already; input.id makes one of several columns, and input.co
 """What is wrong with a repeated id, after the line that has it first."""
 
 _SIGNATURES = (
-    # S3 and what speaks its protocol: "Authenticating Requests: Using Query Parameters" (version 4, and 2)
+    # S3 and what speaks its protocol, version 4: docs.aws.amazon.com/AmazonS3/latest/API/
+    # sigv4-query-string-auth.html; version 2: .../userguide/RESTAuthentication.html
     ("x-amz-signature", "x-amz-*"),
     ("awsaccesskeyid signature", "expires x-amz-security-token"),
-    # CloudFront: "Use signed URLs"
+    # docs.aws.amazon.com/AmazonCloudFront/latest/DeveloperGuide/private-content-creating-signed-url-*.html
     ("key-pair-id signature", "expires policy hash-algorithm"),
-    # Google Cloud Storage: "Signed URLs" (version 4, and 2); Cloud CDN: "Use signed URLs"
+    # cloud.google.com/storage/docs/access-control/signed-urls and signed-urls-v2; cdn/docs/using-signed-urls
     ("x-goog-signature", "x-goog-*"),
     ("googleaccessid signature", "expires"),
     ("keyname signature", "expires urlprefix"),
-    # Azure Storage: "Create a service SAS", "an account SAS", "a user delegation SAS"
+    # learn.microsoft.com/rest/api/storageservices/create-service-sas, create-account-sas,
+    # create-user-delegation-sas
     (
         "sig sv",
-        "ss srt sp st se spr sip sr si sdd ses saoid suoid scid skoid sktid skt ske sks skv skdutid sduoid",
+        "ss srt sp st se spr sip sr si sdd ses saoid suoid scid skoid sktid skt ske sks skv skdutid sduoid "
+        "srh srq",
     ),
-    # Alibaba OSS (x-oss-process is no part of it: it makes another image), Tencent COS, Huawei OBS, TOS
+    # Alibaba OSS, versions 4 and 2, and version 1: alibabacloud.com/help/doc-detail/31952.htm. x-oss-process
+    # is no part of a signature: it makes another image.
     (
         "x-oss-signature",
         "x-oss-signature-version x-oss-credential x-oss-date x-oss-expires x-oss-security-token "
-        "x-oss-additional-headers",
+        "x-oss-additional-headers x-oss-access-key-id",
     ),
     ("ossaccesskeyid signature", "expires security-token"),
+    # Tencent COS: tencentcloud.com/document/product/436/7778
     (
         "q-signature",
         "q-sign-algorithm q-ak q-sign-time q-key-time q-header-list q-url-param-list x-cos-security-token",
     ),
+    # Huawei OBS: obs-community.obs.cn-north-1.myhuaweicloud.com/sign/query_signature.html
     ("accesskeyid signature", "expires x-obs-security-token"),
+    # TOS: docs.byteplus.com/en/docs/tos/reference-including-a-signature-in-the-url, and
+    # reference-presigned-url-with-the-x-tos-policy-query-parameter
     (
         "x-tos-signature",
         "x-tos-algorithm x-tos-credential x-tos-date x-tos-expires x-tos-signedheaders "
         "x-tos-security-token x-tos-policy",
     ),
-    # OpenStack Swift: "Temporary URL middleware"
+    # OpenStack Swift: docs.openstack.org/swift/latest/api/temporary_url_middleware.html
     ("temp_url_sig temp_url_expires", "temp_url_prefix temp_url_ip_range"),
-    # Akamai: "token authentication 2.0"
+    # Akamai: techdocs.akamai.com, "Auth Token 2.0 Verification"; it may have any name, and mostly has these
     ("hdnts", ""),
     ("hdnea", ""),
-    # the attachments of Discord; SharePoint and OneDrive
+    # Discord: docs.discord.com/developers/reference, "Signed Attachment CDN URLs"
     ("ex is hm", ""),
+    # SharePoint and OneDrive (@microsoft.graph.downloadUrl): in no reference, and in every such address
     ("tempauth", ""),
 )
 """Signatures in the query of an address, by the names of their parameters in lower case: those that all of
@@ -196,8 +205,9 @@ def written_alike(new: Iterable[str], before: Iterable[str]) -> dict[str, str]:
 
 
 def _plain(row_id: str) -> str:
-    """An id without its capitals, its width, and any blanks but one between words."""
-    return " ".join(unicodedata.normalize("NFKC", row_id).casefold().split())
+    """An id without its capitals, its width, what nobody sees, and any blanks but one between words."""
+    seen = (each for each in unicodedata.normalize("NFKC", row_id) if unicodedata.category(each) != "Cf")
+    return " ".join("".join(seen).casefold().split())
 
 
 def _readings(row_id: str) -> Iterator[tuple[str, str]]:

@@ -1,8 +1,8 @@
 """A number of a workbook and its cell's format -> the text that the sheet shows (ECMA-376 part 1, 18.8.31).
 
-Formats that are not read, such as fractions and conditions, give None: their numbers stay as they are. So
-does `General`, which shows as many digits as the column is wide. Dates that are shown as the reader's system
-shows them are ISO 8601.
+Formats that are not read, such as conditions, give None: their numbers stay as they are. So does a fraction
+that is not exactly the number, for programs choose different ones, and `General`, which shows as many digits
+as the column is wide. Dates that are shown as the reader's system shows them are ISO 8601.
 """
 
 from __future__ import annotations
@@ -10,10 +10,12 @@ from __future__ import annotations
 import re
 from datetime import datetime, timedelta
 from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
+from fractions import Fraction
 from functools import cache
 
 _BUILT_IN = {
     **{1: "0", 2: "0.00", 3: "#,##0", 4: "#,##0.00", 9: "0%", 10: "0.00%", 11: "0.00e+00"},
+    **{12: "# ?/?", 13: "# ??/??"},
     **{14: "yyyy-mm-dd", 15: "d-mmm-yy", 16: "d-mmm", 17: "mmm-yy", 18: "h:mm am/pm", 19: "h:mm:ss am/pm"},
     **{20: "h:mm", 21: "h:mm:ss", 22: "yyyy-mm-dd h:mm", 37: "#,##0;(#,##0)", 38: "#,##0;(#,##0)"},
     **{39: "#,##0.00;(#,##0.00)", 40: "#,##0.00;(#,##0.00)", 45: "mm:ss", 46: "[h]:mm:ss", 48: "##0.0e+0"},
@@ -22,9 +24,11 @@ _BY_SYSTEM = re.compile(r"\[\$-(f800|f400|x-sysdate|x-systime)\]", re.IGNORECASE
 _TOKEN = re.compile(
     r"""(?P<text>"[^"]*"|\\.|[ $+():!^&'~{}<>=-]|[^\x00-\x7f])|(?P<blank>_.|\*.)|\[\$(?P<money>[^\]-]*)"""
     r"""(?:-(?P<language>[^\]]*))?\]|\[(?P<elapsed>h+|m+|s+)\]|\[(?P<colour>[a-z]+\d*)\]|(?P<half>am/pm|a/p)"""
-    r"""|(?P<part>y+|m+|d+|h+|s+(?:\.0+)?)|(?P<exponent>e[+-]0+)|(?P<digit>[0#?])|(?P<mark>[.,%/@])""",
+    r"""|(?P<general>general)|(?P<part>y+|m+|d+|h+|s+(?:\.0+)?)|(?P<exponent>e[+-]0+)|(?P<digit>[0#?])|(?P<mark>[.,%/@])""",
     re.IGNORECASE,
 )
+_FRACTION = re.compile(r"(?:([#0?]+) +)?([#0?]+) ?/ ?([#0?]+|[1-9]\d*)")
+_LONGEST = 11  # characters of a number as `General`
 _MONTHS = "January February March April May June July August September October November December"
 _DAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday"
 _LAST_DAY = 2_958_465  # 9999-12-31
@@ -56,6 +60,8 @@ def _shown(value: Decimal, code: str, *, since_1904: bool) -> str | None:
         return None
     sections = _sections(code)
     at = 1 if value < 0 and len(sections) > 1 else 2 if value == 0 and len(sections) > 2 else 0
+    if fraction := _FRACTION.fullmatch(sections[at].strip()):
+        return _fraction(value, *fraction.groups())
     tokens = _tokens(sections[at])
     if tokens is None:
         return None
@@ -91,8 +97,8 @@ def _tokens(section: str) -> _Tokens | None:
                 tokens.append(("language", language))
         elif kind == "text":
             token = token[1:] if token.startswith("\\") else token.strip('"') if len(token) > 1 else token
-        elif kind == "blank":
-            kind, token = "text", " "
+        elif kind == "blank":  # `*-` fills the cell with a character, which a CSV does not have
+            kind, token = "text", " " if token[0] == "_" else ""
         elif kind == "elapsed":
             token = found["elapsed"]
         elif kind == "colour":
@@ -107,7 +113,11 @@ def _number(value: Decimal, tokens: _Tokens) -> str | None:
     if "/" in marks or "@" in marks or marks.count(".") > 1 or kinds.count("exponent") > 1:
         return None
     if "digit" not in kinds:
-        return "".join(token for kind, token in tokens if kind == "text")
+        plain = f"{value.normalize():f}"
+        shown = [
+            plain if kind == "general" else token for kind, token in tokens if kind in ("text", "general")
+        ]
+        return "".join(shown) if "general" not in kinds or len(plain) <= _LONGEST else None
     point = next((at for at, token in enumerate(tokens) if token == ("mark", ".")), len(tokens))
     last = max((at for at in range(point) if kinds[at] == "digit"), default=-1)
     whole, fraction = tokens[:point], tokens[point:]
@@ -152,12 +162,35 @@ def _whole(digits: str, tokens: _Tokens, *, thousands: bool) -> str:
 
 
 def _scientific(value: Decimal, tokens: _Tokens, whole: _Tokens, places: int) -> str | None:
-    if sum(kind == "digit" for kind, _ in whole) != 1 or any(kind == "text" for kind, _ in tokens):
+    digits = "".join(token for kind, token in whole if kind == "digit")
+    if digits not in ("0", "##0") or any(kind == "text" for kind, _ in tokens):
         return None
     exponent = next(token for kind, token in tokens if kind == "exponent")
-    mantissa, _, power = f"{value:.{places}e}".partition("e")
-    sign = "-" if int(power) < 0 else "+" if exponent[1] == "+" else ""
-    return f"{mantissa}E{sign}{abs(int(power)):0{len(exponent) - 2}d}"
+    step, last = len(digits), Decimal(1).scaleb(-places)  # the power is a multiple of the step
+    power = value.adjusted() // step * step if value else 0
+    mantissa = value.scaleb(-power).quantize(last, ROUND_HALF_UP)
+    if mantissa.adjusted() >= step:  # rounded up
+        power += step
+        mantissa = value.scaleb(-power).quantize(last, ROUND_HALF_UP)
+    sign = "-" if power < 0 else "+" if exponent[1] == "+" else ""
+    return f"{mantissa:f}E{sign}{abs(power):0{len(exponent) - 2}d}"
+
+
+def _fraction(value: Decimal, whole: str | None, above: str, below: str) -> str | None:
+    """A number as a fraction, such as `1 3/8`: of the format's denominator, or the shortest that fits in.
+
+    None where none is the number, up to the 15 digits that a spreadsheet keeps.
+    """
+    number = abs(Fraction(value))
+    fixed = int(below) if below.strip("#?0") else 0
+    exact = number.limit_denominator(fixed or 10 ** len(below) - 1)
+    if abs(exact - number) > number / 10**14 or (fixed and fixed % exact.denominator):
+        return None
+    denominator = fixed or exact.denominator
+    count, rest = divmod(int(exact * denominator), denominator) if whole else (0, int(exact * denominator))
+    parts = [str(count)] if whole and (count or not rest or "0" in whole) else []
+    parts += [f"{rest:>{len(above)}}/{denominator}"] if rest or not whole else []
+    return ("-" if value < 0 else "") + " ".join(parts).strip()
 
 
 def _date(value: Decimal, tokens: _Tokens, *, since_1904: bool) -> str | None:

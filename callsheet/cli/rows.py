@@ -56,11 +56,18 @@ def show(
 ) -> None:
     """Tell all that is known of a row: its request, attempts, times, costs, files and reasons."""
     from callsheet.cli.show import show_stories
-    from callsheet.ledger import queries
+    from callsheet.ledger import leases, queries
+    from callsheet.records import State
 
     settings = load_batch(config, set_)
-    found = _read(settings, lambda connection, batch: queries.stories(connection, batch, row))
+
+    def read(connection: Connection, batch: str) -> tuple[list[Story], str]:
+        return list(queries.stories(connection, batch, row)), leases.refusal(connection, batch)
+
+    found, refusal = _read(settings, read)
     planned = _planned(settings, row, {story.job_key for story in found})
+    if not planned and not any(story.newest and story.state == State.PLANNED for story in found):
+        refusal = ""
     if not found and not planned:
         raise CallsheetError(
             f"the batch {settings.batch} has no row {row}: neither in the ledger nor in the last quote",
@@ -69,10 +76,11 @@ def show(
     if json:
         attempts = [story.as_json() | {"request": story.request} for story in found]
         print_json(
-            {"batch": settings.batch, "row": row, "attempts": attempts, "not_bought_yet": list(planned)}
+            {"batch": settings.batch, "row": row, "attempts": attempts}
+            | {"not_bought_yet": list(planned), "refused": refusal}
         )
     else:
-        show_stories(settings.batch, row, found, planned)
+        show_stories(settings.batch, row, found, planned, refusal)
 
 
 def _planned(settings: BatchSettings, row: str, tried: Collection[str]) -> dict[str, str]:

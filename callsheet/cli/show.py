@@ -263,14 +263,20 @@ def show_models(models: Iterable[Model]) -> None:
         print_facts(out, facts)
 
 
-def show_stories(batch: str, row: str, stories: Sequence[Story], planned: Mapping[str, str]) -> None:
-    """Prints a row: its jobs, their attempts in order, and the files; then the requests of those to come."""
+def show_stories(
+    batch: str, row: str, stories: Sequence[Story], planned: Mapping[str, str], refusal: str
+) -> None:
+    """Prints a row: its jobs, their attempts in order, and the files; then the requests of those to come, and
+    the service's words (`refusal`) where it refuses them.
+    """
     out.print(f"[bold]{safe(row)}[/] of {safe(batch)}")
     for key, attempts in groupby(stories, key=lambda story: story.job_key):
         _show_job(key, list(attempts))
     for key, request in planned.items():
         out.print(f"\n[bold]{key[:12]}[/]: not bought yet")
         print_facts(out, [("request", _spaced(request))])
+    if refusal:
+        print_line(out, f"\n[yellow]The service refuses every submission:[/] {safe(refusal)}")
 
 
 def _spaced(request: str) -> str:

@@ -156,6 +156,14 @@ def is_refused(connection: sa.Connection, run_id: str, why: str) -> None:
     connection.execute(runs.update().where(runs.c.id == run_id).values(refused=why))
 
 
+def refusal(connection: sa.Connection, batch: str) -> str:
+    """In which words the service refuses every submission of the batch's newest run, or did at its end; empty
+    where it does not.
+    """
+    newest = sa.select(runs.c.refused).where(runs.c.batch == batch).order_by(runs.c.started_at.desc())
+    return connection.scalar(newest.limit(1)) or ""
+
+
 def leave(connection: sa.Connection, run_id: str, batch: str) -> None:
     """Ends a run of the batch: what it had reserved is free again."""
     _free(connection, sa.and_(attempts.c.batch == batch, attempts.c.run_id == run_id))

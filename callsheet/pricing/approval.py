@@ -21,8 +21,8 @@ from callsheet.records import dollars
 _HINT = "Look at `callsheet quote`, then approve with `callsheet run --yes`."
 
 _REPEATS_HINT = (
-    "`callsheet quote` names them. With the ids as they were they are not bought again; to buy them, approve "
-    "with `callsheet run --yes`, or set budget.repeats to buy."
+    "`callsheet quote` says why. With the ids and prompts as they were they are not bought again; to buy "
+    "them, approve with `callsheet run --yes`, or set budget.repeats to buy."
 )
 
 

@@ -30,6 +30,7 @@ _SAME_KEY = request_key(same_request())
 _NTH = pl.int_range(pl.len()).over("request_key")
 _NAME = ["request_key", "made", "name"]
 _REQUEST = ["row_id", "asked"]
+_BY_HAND = 10  # prompts that a person corrects, and means to buy
 _NAMED = 5  # changed defaults, those of the most jobs
 _INLINED = "sha256:[0-9a-f]{64}"
 _OPEN = (State.SUBMITTING, State.PENDING, State.GENERATED, State.IN_DOUBT)
@@ -50,9 +51,8 @@ def match(
         jobs: all jobs that the catalogue offers (`JobTable.jobs`).
         not_offered: the others (`JobTable.not_offered`).
         known: what the ledger has of the batch (`queries.requests`).
-        rejected: the rows of which every stored file is rejected (`marks.rejected_rows`), where these are to
-            be bought again.
-        samples: up to which number (`review.samples`).
+        rejected: the rows of which every stored file is rejected (`marks.rejected_rows`).
+        samples: up to which number (`review.samples`) these are bought again; 0: they are not.
 
     Returns:
         The rows of `plan.parquet`, those that are bought and not offered any more after the others, without a
@@ -60,6 +60,7 @@ def match(
     """
     if known.is_empty():
         return keyed(jobs, batch).select(COLUMNS), []
+    rejected = pl.Series(dtype=pl.String) if rejected is None else rejected
     known = _with_same_key(known)
     rows = [jobs.select("row_id", "carried"), not_offered.select("row_id")]
     renamed, unsure = _equal_rows(pl.concat(rows, how="diagonal"), known)
@@ -73,10 +74,10 @@ def match(
     jobs = keyed(jobs.with_columns(as_known).with_row_index("place"), batch)
     jobs = _bought_as_another(jobs.with_columns(_SAME_KEY), known)
     jobs = _with_more_samples(jobs, known, batch)
-    jobs, said = _with_repeats(jobs, known)
+    jobs, said = _with_repeats(jobs, known, rejected)
     notes += _changed_defaults(jobs, known) + said + _other_bytes(jobs, known)
     kept = _kept(not_offered.with_columns(as_known), jobs, known, batch)
-    if rejected is not None:
+    if samples:
         more, said = _next_samples(jobs, known, rejected, samples)
         jobs = _placed(jobs, keyed(more, batch))
         notes += said
@@ -199,10 +200,15 @@ def _changed_defaults(jobs: pl.DataFrame, known: pl.DataFrame) -> list[str]:
     return said
 
 
-def _with_repeats(jobs: pl.DataFrame, known: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
+def _with_repeats(
+    jobs: pl.DataFrame, known: pl.DataFrame, rejected: pl.Series
+) -> tuple[pl.DataFrame, list[str]]:
     """The jobs with `repeats`: which of the new ones look like what was bought for rows that are gone, by
-    their request (a column of ids is new, say) or by their id (a spreadsheet has written 001 as 1); and what
-    a person should know of these.
+    their request (a column of ids is new, say) or by their id (a spreadsheet has written 001 as 1); or for
+    the same rows, where a large part of the batch has other prompts (a template's cells have another format).
+    And what a person should know of these.
+
+    `rejected` are the rows of which every stored file is rejected: another prompt is what they need.
     """
     is_new = ~pl.col("key").is_in(known["job_key"].implode())
     is_gone = ~pl.col("job_key").is_in(jobs["key"].implode()) & pl.col("state").is_in(MAY_COST)
@@ -229,8 +235,26 @@ def _with_repeats(jobs: pl.DataFrame, known: pl.DataFrame) -> tuple[pl.DataFrame
             f"{len(alike):,} {have} like one that this batch has bought, written in another way: "
             f"{and_more(pairs, len(alike))}; with the ids as they were nothing is bought again"
         )
-    repeats = pl.col("key").is_in(pl.concat([by_request, by_id]).implode())
-    return jobs.with_columns(repeats=repeats), notes
+    by_prompt = _with_another_prompt(jobs.filter(is_new), gone.filter(own_id), rejected)
+    if again := by_prompt.len():
+        notes.append(
+            f"{counted(again, 'new job')} {'has' if again == 1 else 'have'} another prompt than what this "
+            "batch has bought for the same row; with the prompts as they were nothing is bought again"
+        )
+    few = again <= _BY_HAND or not are_too_many(again, jobs.height)
+    found = [by_request, by_id] if few else [by_request, by_id, by_prompt]
+    return jobs.with_columns(repeats=pl.col("key").is_in(pl.concat(found).implode())), notes
+
+
+def _with_another_prompt(new: pl.DataFrame, gone: pl.DataFrame, rejected: pl.Series) -> pl.Series:
+    """The keys of new jobs whose row and sample have bought what has another prompt, and is gone."""
+    prompt = pl.col("request").str.json_path_match("$.prompt")
+    place = ["row_id", "sample"]
+    wanted = new.filter(~pl.col("row_id").is_in(rejected.implode())).select("key", *place, now=prompt)
+    # Of a matrix there are several of one place: it has bought this prompt where one of them has it.
+    bought = gone.group_by(place).agg(before=prompt)
+    pairs = wanted.join(bought, on=place, maintain_order="left")
+    return pairs.filter(~pl.col("now").is_in(pl.col("before")))["key"]
 
 
 def _other_bytes(jobs: pl.DataFrame, known: pl.DataFrame) -> list[str]:
@@ -253,13 +277,12 @@ def _other_bytes(jobs: pl.DataFrame, known: pl.DataFrame) -> list[str]:
 
 
 def likely_repeats(repeats: int, to_buy: int) -> str:
-    """How many of the jobs to buy look like what the batch has bought under another id; empty if none."""
+    """How many of the jobs to buy look like what the batch has bought; empty if none."""
     if not repeats:
         return ""
     like = "looks like one" if repeats == 1 else "look like some"
-    return (
-        f"{repeats:,} of {counted(to_buy, 'job')} to buy {like} that this batch has bought under another id"
-    )
+    what = f"{repeats:,} of {counted(to_buy, 'job')} to buy {like} that this batch has bought"
+    return f"{what} under another id or with another prompt"
 
 
 def are_too_many(repeats: int, to_buy: int) -> bool:

@@ -230,7 +230,7 @@ def make_plan(
         path: where the plan is written, in one step; an older one is replaced.
         now: when the catalogue was read.
         known: what the ledger has of the batch (`queries.requests`); None where it has nothing.
-        rejected: the rows of which every stored file is rejected, where these are to be bought again.
+        rejected: the rows of which every stored file is rejected.
 
     Raises:
         ConfigError: a value of `input.matrix` or `input.defaults.model` is wrong for the catalogue.
@@ -242,7 +242,7 @@ def make_plan(
     jobs, notes = match(
         *(made.jobs, made.not_offered, known, settings.batch),
         rejected=rejected,
-        samples=settings.review.samples,
+        samples=settings.review.samples if settings.review.buy_again else 0,
     )
     others = batch.others.filter(pl.col("model").is_not_null()).with_columns(pl.col("prompt").fill_null(""))
     besides = make_jobs(others, catalogue, settings).wrong if others.height else made.wrong.clear()
@@ -325,9 +325,8 @@ async def price_batch(batch: Batch, settings: Settings, client: Client, ledger: 
     catalogue = await client.models()
     path = work_folder(settings) / QUOTE
 
-    def read(connection: sa.Connection, name: str) -> tuple[pl.DataFrame, pl.Series | None]:
-        known = queries.requests(connection, name, policy_of(settings))
-        return known, marks.rejected_rows(connection, name) if settings.review.buy_again else None
+    def read(connection: sa.Connection, name: str) -> tuple[pl.DataFrame, pl.Series]:
+        return queries.requests(connection, name, policy_of(settings)), marks.rejected_rows(connection, name)
 
     known, rejected = await ledger.read(read)
     now = datetime.now(UTC)

@@ -209,7 +209,7 @@ class Quote:
 
     @property
     def repeats(self) -> int:
-        """Those of `to_buy` that look like what the batch has bought under another id."""
+        """Those of `to_buy` that look like what the batch has bought (`known.py`)."""
         return int((self.table["to_buy"] & self.table["repeats"]).sum())
 
     @property

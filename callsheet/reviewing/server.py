@@ -136,6 +136,7 @@ class _Pages:
         outcome = "complete" if is_complete(states, jobs, plan) else "partial"
         return page.Header(
             outcome=None if now.at_work else outcome,
+            stop=page.refused_in_words(now.refusal) if now.at_work else None,
             jobs=jobs,
             states=states,
             spent=now.totals.spent,
@@ -399,12 +400,14 @@ class _Now(NamedTuple):
 
     totals: Totals
     at_work: frozenset[str]  # the runs that are
+    refusal: str  # in which words the service refuses every submission
     checked: int  # how many files
 
 
 def _now(connection: sa.Connection, batch: str) -> _Now:
     at_work = frozenset(run.run_id for run in leases.others(connection, batch, None))
-    return _Now(writing.of_batch(connection, batch), at_work, marks.checked(connection, batch))
+    refusal, checked = leases.refusal(connection, batch), marks.checked(connection, batch)
+    return _Now(writing.of_batch(connection, batch), at_work, refusal, checked)
 
 
 def _made_at(settings: BatchSettings) -> int | None:

@@ -240,6 +240,7 @@ async def _check_plan(made: Plan, approved: str | None) -> None:
 async def _carry_out(run: Run, steps: Steps, quote: Quote | None) -> Summary:
     """Carries out the steps that run side by side for a portion; without a quote nobody submits."""
     if quote and quote.to_buy and not run.stop and not run.has_claimed:
+        await asyncio.to_thread(run.spool.probe)
         if known := await run.store.probe():
             WATCHER.get().note(known)
         await claim(run.ledger, run.settings, run.store)

@@ -26,7 +26,7 @@ from callsheet.ledger.queries import Policy, policy_of
 from callsheet.pricing.not_in_ledger import check_ledger
 from callsheet.pricing.plan import last_plan
 from callsheet.records import MAY_COST, ModelType, State
-from callsheet.report.contact_sheet.page import INDEX, Header
+from callsheet.report.contact_sheet.page import INDEX, Header, refused_in_words
 from callsheet.report.contact_sheet.sheet import ContactSheet, open_sheet
 from callsheet.report.counts import counted_states, left_to_buy, other_jobs
 from callsheet.report.plots import write_plots
@@ -147,7 +147,7 @@ async def _is_written(writing: Awaitable[None]) -> bool:
 def _header(run: Run) -> Header:
     """What the contact sheet says of a run that is under way."""
     now, rejected = run.progress, run.plan.rejected_rows if run.plan else 0
-    return Header(now.jobs, now.states, now.spent, now.quoted, rejected)
+    return Header(now.jobs, now.states, now.spent, now.quoted, rejected, stop=refused_in_words(run.refused))
 
 
 async def _plots(run: Run, summary: Summary) -> dict[str, str]:

@@ -43,6 +43,16 @@ class Spool:
         self.folder = folder
         self._left: defaultdict[str, list[Path]] = defaultdict(list)  # what earlier runs left, by name
 
+    def probe(self) -> None:
+        """Writes a small file and removes it; for a thread, before anything is bought.
+
+        Raises:
+            StorageError: the spool cannot be made or written.
+        """
+        with disk_errors(self.folder, _SETTING), PartialFile(self.folder / "probe") as partial:
+            partial.file.write(b"callsheet")
+            partial.file.flush()
+
     def look(self) -> set[str]:
         """The names of what earlier runs left, complete or not; for a thread, once, before all else."""
         for path in self.folder.glob("*"):

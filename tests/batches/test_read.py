@@ -12,7 +12,7 @@ from decimal import Decimal
 import polars as pl
 import pytest
 
-from callsheet.batches.identities import THIS_ID, without_signature
+from callsheet.batches.identities import THIS_ID, without_signature, written_alike
 from callsheet.batches.read import read_batch
 from callsheet.cells import REJECTS, rejects_csv
 from callsheet.errors import InputError
@@ -316,6 +316,7 @@ def test_rejects_as_csv_have_a_header_and_no_formula_that_a_spreadsheet_would_ru
         ("?Policy=p&Signature=s&Key-Pair-Id=k&w=100", "?w=100"),
         ("?sp=r&st=1&se=2&spr=https&sv=2022-11-02&sr=b&sig=x%3D&snapshot=7", "?snapshot=7"),
         ("?x-oss-process=image/resize,w_9&x-oss-date=1&x-oss-signature=s", "?x-oss-process=image/resize,w_9"),
+        ("?x-oss-signature=s&x-oss-access-key-id=k&x-oss-additional-headers=host&sv=1", "?sv=1"),
         ("?ex=1&is=2&hm=3&", ""),
         *((query, query) for query in ("?sp=r&se=2", "?Expires=1&w=2", "?token=t", "?sig=1", "?s=9&v=2", "")),
     ],
@@ -323,3 +324,10 @@ def test_rejects_as_csv_have_a_header_and_no_formula_that_a_spreadsheet_would_ru
 def test_an_address_is_told_apart_without_its_signature_where_it_is_signed(address, bare):
     image = "https://files.example/a.png"
     assert without_signature(image + address) == image + bare
+
+
+def test_an_id_with_a_character_that_nobody_sees_is_like_the_one_without():
+    assert written_alike(["\u200bcup", "mug\ufeff", "hat"], ["cup", "MUG"]) == {
+        "\u200bcup": "cup",
+        "mug\ufeff": "MUG",
+    }

@@ -90,6 +90,13 @@ def test_a_formula_that_has_failed_is_no_empty_cell(tmp_path):
     assert not read.notes
 
 
+def test_what_programs_write_for_an_empty_cell_is_no_prompt(batch):
+    empty = ["NaN", "none", "NULL", " <NA>", "undefined"]
+    read = batch("id,prompt\n" + "".join(f"{at},{cell}\n" for at, cell in enumerate([*empty, "none of it"])))
+    assert prompts(read) == [(7, "none of it")]
+    assert {*read.rejects["reason"]} == {"is what a program has written for an empty cell"}
+
+
 def test_the_error_of_a_formula_is_no_prompt_in_a_csv_either(batch):
     read = batch("prompt,product\n#NAME?,hat\na cat,#N/A\n")
     assert prompts(read) == [(3, "a cat")]
@@ -170,7 +177,7 @@ def test_numbers_are_read_as_their_sheet_shows_them(tmp_path):
     assert read.rows.select("line", "row_id", "aspect_ratio").rows() == [
         (3, "001", "16:9"),
         (4, "002", "1:1"),
-        (5, "0.5", "32:9"),
+        (5, "1/2", "32:9"),
         (6, "x", "9:16"),
     ]
 
@@ -186,15 +193,28 @@ def test_numbers_are_read_as_their_sheet_shows_them(tmp_path):
         ("-5", "#,##0;(#,##0)", "(5)"),
         ("0", '0;-0;"none"', "none"),
         ("1234567", '#,##0.0,,"M"', "1.2M"),
-        ("7", "_([$€-407]* #,##0.0#_);_(@_)", "€ 7.0"),
+        ("7", "_([$€-407]* #,##0.0#_);_(@_)", "€7.0"),
         ("0.5", "#.##", ".5"),
         ("123456", "0.00E+00", "1.23E+05"),
         ("46027", "[$-409]d-mmm-yy;@", "5-Jan-26"),
         ("46027.75", "dddd, mmmm d, yyyy h:mm AM/PM", "Monday, January 5, 2026 6:00 PM"),
         ("46027", 'yyyy"年"m"月"d"日"', "2026年1月5日"),
         ("46027.5001", "hh:mm:ss.00", "12:00:08.64"),
+        ("-5", '_($* #,##0.00_);_($* (#,##0.00);_($* "-"??_);_(@_)', "$(5.00)"),
+        ("12345", "##0.0E+0", "12.3E+3"),
+        ("12500", "0.0E+00", "1.3E+04"),
+        ("0.25", "# ?/?", "1/4"),
+        ("-2.25", "# ??/??", "-2  1/4"),
+        ("0.33333333333333331", "# ?/?", "1/3"),
+        ("2", "# ?/?", "2"),
+        ("0.5", "# ?/8", "4/8"),
+        ("1.5", "?/?", "3/2"),
+        ("1.25", 'General" pcs"', "1.25 pcs"),
+        ("-3", '"Nr. "General', "-Nr. 3"),
         # not read: they stay as they are
-        ("0.5", "# ?/?", None),
+        ("3.14159", "# ??/??", None),
+        ("0.1", "# ?/8", None),
+        ("123456789.123", 'General" pcs"', None),
         ("5", "[<10]0;00", None),
         ("46027", "[$-407]d. mmmm yyyy", None),
         ("46027", "[$-F800]dddd, mmmm dd, yyyy", None),

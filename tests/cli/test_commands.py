@@ -145,22 +145,31 @@ def test_bad_configs_name_the_place_and_cost_nothing(project: Make) -> None:
     refused(callsheet("quote", str(made.config), CALLSHEET_API_KEY=""), "CALLSHEET_API_KEY")
 
 
-def test_the_question_is_whole_and_ctrl_d_is_no(project: Make) -> None:
-    made = project([{"id": "a", "prompt": "x", **IMAGE}])
-    made.set(budget={"approve_above": "0.0010"})
+def asked(made: Project, answer: bytes) -> tuple[bytes, int]:
+    """Runs the batch on a terminal and answers its question; returns what was shown up to it, and the exit
+    code.
+    """
     terminal, end = pty.openpty()
     with forks().start(*CALLSHEET[1:], "run", str(made.config), stdin=end, stdout=end, stderr=end) as process:
         os.close(end)
         question = b""
         while b"Buy 1 job " not in question or not question.endswith(b" "):
             question += os.read(terminal, 4096)
-        os.write(terminal, b"\x04")
+        os.write(terminal, answer)
         with suppress(OSError):  # how a terminal ends
             while os.read(terminal, 4096):
                 pass
+        process.wait()
     os.close(terminal)
+    return question, process.returncode
+
+
+def test_the_question_is_whole_and_ctrl_d_is_no(project: Make) -> None:
+    made = project([{"id": "a", "prompt": "x", **IMAGE}])
+    made.set(budget={"approve_above": "0.0010"})
+    question, code = asked(made, b"\x04")
     assert question.endswith(b"? [y/N] ")
-    assert process.returncode == 4
+    assert code == 4
     assert made.run().stop_reason == "approval"
     assert json.loads(callsheet("run", str(made.config), "--yes", "--json").stdout)["stored"] == 1
     kept = json.loads(callsheet("status", str(made.config), "--json").stdout)["approvals"]
@@ -169,6 +178,17 @@ def test_the_question_is_whole_and_ctrl_d_is_no(project: Make) -> None:
         (None, None, None),
         ("approved", "--yes", login()),
     ]
+
+
+def test_what_looks_like_bought_jobs_is_asked_about_on_a_terminal(project: Make) -> None:
+    made = project([{"id": "001", "prompt": "x", **IMAGE}])
+    assert made.run().stored == 1
+    made.rows({"id": "1", "prompt": "x", **IMAGE})
+    question, code = asked(made, b"n\n")
+    assert b"1 of 1 job to buy looks like one that this batch has bought" in b" ".join(question.split())
+    assert (code, made.costs().height) == (4, 1)
+    assert asked(made, b"y\n")[1] == 0
+    assert made.costs().height == 2
 
 
 def test_a_signal_before_anything_is_bought_ends_with_130(project: Make) -> None:

@@ -17,8 +17,10 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from callsheet.cli.main import app
+from callsheet.config.load import load
 from callsheet.errors import StorageError
 from callsheet.pricing.facts import as_facts
+from callsheet.pricing.plan import work_folder
 from callsheet.pricing.quote import Quote
 from callsheet.records import State
 from callsheet.watch import Asked, Change, LogWatcher
@@ -251,6 +253,21 @@ def test_storage_that_takes_nothing_is_found_before_the_first_cent(
     with pytest.raises(StorageError, match=s3.bucket):
         made.run()
     assert made.charged == 0
+
+
+@pytest.mark.parametrize("kind", ["file", "dangling link"])
+def test_a_folder_for_downloads_that_takes_nothing_is_found_before_the_first_cent(
+    project: Make, kind: str
+) -> None:
+    made = project(images(1))
+    spool = work_folder(load(made.config, ())) / "spool"
+    spool.write_text("mine") if kind == "file" else spool.symlink_to("nowhere/at/all")
+    with pytest.raises(StorageError, match=r"spool.*it is not a folder") as raised:
+        made.run()
+    assert (raised.value.exit_code, "report.url" in raised.value.hint, made.charged) == (2, True, 0)
+    assert not (made.folder / "nowhere").exists()
+    spool.unlink()
+    assert made.run().stored == 1
 
 
 def test_unpriced_rows_are_bought_where_the_config_allows_it_and_cost_what_usage_says(project: Make) -> None:

@@ -308,6 +308,29 @@ def test_a_few_jobs_that_look_like_bought_ones_stop_no_run_and_are_said(project:
     assert made.run("budget.repeats=buy").submissions == 9
 
 
+def test_a_batch_whose_prompts_have_all_changed_is_not_bought_again_unseen(project: Make) -> None:
+    """So it is where the cells of a template are written in another way: by another format, say."""
+    made = project([IMAGE | {"id": f"{n}", "prompt": f"a mug for {n}.50 USD"} for n in range(12)])
+    assert made.run().stored == 12
+    made.rows(*(IMAGE | {"id": f"{n}", "prompt": f"a mug for {n}.5 USD"} for n in range(12)))
+    [warning] = _quote(made).warnings
+    assert warning.startswith("12 of 12 jobs to buy look like some that this batch has bought")
+    assert "12 new jobs have another prompt than what this batch has bought for the same row" in notes(made)
+    done = made.run()
+    assert (done.stop_reason, done.submissions, done.exit_code) == ("approval", 0, 4)
+    rejected = [{"row_id": f"{n}", "sample": 1, "decision": "rejected"} for n in range(11)]
+    callsheet.review(made.config, pd.DataFrame(rejected))
+    assert made.run().submissions == 12, "a person wants others of eleven, and has corrected one"
+
+
+def test_a_few_corrected_prompts_stop_no_run_and_are_said(project: Make) -> None:
+    made = project(rows(*range(11)))
+    assert made.run().stored == 11
+    made.rows(IMAGE | {"id": "0", "prompt": "a vase, blue"}, *rows(*range(1, 11)))
+    assert "1 new job has another prompt than what this batch has bought" in notes(made)
+    assert (_quote(made).warnings, made.run().submissions) == ((), 1)
+
+
 def test_an_image_that_was_saved_anew_is_said(project: Make) -> None:
     """It may have other metadata, or be another image: only a person knows."""
     made = project([row | {"model": "still-1"} for row in rows("mug", "cup", reference_image="mug.png")])

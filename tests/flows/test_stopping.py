@@ -14,21 +14,24 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
-import sqlalchemy as sa
+from typer.testing import CliRunner
 
 from backlot.faults import RULE, Faults, Matched
 from callsheet.channels import Downloads
-from callsheet.ledger.tables import runs
+from callsheet.cli.main import app
 from callsheet.pricing.quote import Quote
 from callsheet.records import Attempt, File, ModelType
+from callsheet.report.contact_sheet.page import SUMMARY
 from callsheet.session import Bounds
 from callsheet.watch import LogWatcher, Progress
 from tests.conftest import Project
 from tests.ledger.buying import generation
 from tests.long_form import mostly_soak
+from tests.report.contact_sheets import with_sheet
 from tests.servers.forks import Process, forks
 from tests.servers.proxies import ReverseProxy
 from tests.waiting import wait_until
@@ -245,9 +248,11 @@ def test_a_model_that_is_broken_is_stopped_and_the_others_are_bought(project: Ma
 
 
 class Following(LogWatcher):
-    """Keeps what the progress says is left to wait for."""
+    """Keeps what the progress says is left to wait for, and what the contact sheet's page says then."""
 
-    def __init__(self) -> None:
+    def __init__(self, report: Path) -> None:
+        self.page = report / SUMMARY
+        self.pages: set[str] = set()
         self.notes: list[str] = []
         self.waits: list[str] = []
 
@@ -256,26 +261,35 @@ class Following(LogWatcher):
 
     def progress(self, progress: Progress) -> None:
         self.waits.append(progress.time_left())
+        if self.page.exists():
+            self.pages.add(self.page.read_text())
 
 
-def test_refusals_without_end_are_said_and_end_the_run_after_its_patience(project: Make) -> None:
+def test_refusals_without_end_are_said_and_end_the_run_after_its_patience(
+    project: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("callsheet.report.contact_sheet.sheet._IN_A_FOLDER", 0.2)
     made = project([{"id": f"s{n}", "prompt": "x", "model": "sketch-1"} for n in range(6)])
     made.backlot.service.faults = Faults(
         [RULE.validate_python({"endpoint": "images", "do": "rate_limit", "kind": "concurrency"})]
     )
     made.set(limits={"patience": 3, "concurrency": 4})
+    with_sheet(made)
     made.bounds = replace(made.bounds, refusals=0.1)
-    watcher = Following()
+    watcher = Following(made.folder / "out/report")
     stopped = made.run(watcher=watcher)
     assert (stopped.stop_reason, stopped.exit_code, stopped.stored) == ("service", 4, 0)
     assert "the service has refused every submission: POST /v2/images" in str(stopped.stop_message)
     words = "the service refuses every submission"
     assert [words in note for note in watcher.notes].count(True) == 1
     assert any(words in wait and "429 rate_limit" in wait for wait in watcher.waits)
-    with sa.create_engine(f"sqlite:///{made.folder}/out/ledger.db").connect() as connection:
-        assert "429 rate_limit" in str(connection.scalar(sa.select(runs.c.refused)))
+    shown = CliRunner().invoke(app, ["show", str(made.config), "s0"]).stdout
+    assert "The service refuses every submission: POST /v2/images" in " ".join(shown.split())
+    assert any("refuses every submission" in said and "429 rate_limit" in said for said in watcher.pages)
     made.backlot.service.faults = Faults()
     assert made.run().stored == 6
+    shown = CliRunner().invoke(app, ["show", str(made.config), "s0", "--json"]).stdout
+    assert json.loads(shown)["refused"] == ""
 
 
 def test_a_service_that_goes_down_is_reported_once_and_ends_the_run_with_4(project: Make) -> None:

@@ -24,7 +24,7 @@ from callsheet.cli.init import make_project
 from callsheet.errors import ConfigError, ProcessEnded
 from flows import servers
 from flows.deployments import deploy, in_this_folder
-from flows.up import _backlot
+from flows.up import _backlot, _logs
 from tests.cli.test_commands import callsheet, refused
 from tests.servers import http
 from tests.servers.forks import forks
@@ -296,6 +296,14 @@ def test_a_project_is_not_written_over_another(tmp_path: Path) -> None:
     (tmp_path / "flows").mkdir()
     refused(callsheet("init", "--project", str(tmp_path)), "already there; nothing was written")
     assert [file.name for file in tmp_path.iterdir()] == ["flows"]
+
+
+def test_logs_are_new_files_of_this_user_whatever_is_there(tmp_path: Path) -> None:
+    (tmp_path / f"{os.getpid()}").symlink_to("elsewhere")
+    folders = [_logs(tmp_path) for _ in range(2)]
+    assert len({*folders}) == 2
+    assert [(folder.stat().st_mode & 0o777, [*folder.iterdir()]) for folder in folders] == [(0o700, [])] * 2
+    assert not (tmp_path / "elsewhere").exists()
 
 
 def test_a_backlot_that_cannot_listen_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

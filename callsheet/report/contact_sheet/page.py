@@ -57,7 +57,7 @@ class Header:
         jobs: those that count (`report/counts.py`).
         quoted: their price; None where there is no plan.
         outcome: as in `Summary`; None while a run is under way.
-        stop: why the run stopped early, in words.
+        stop: why the run stopped early, in words; or why it waits (`refused_in_words`).
         in_doubt: what may have been spent besides.
         plots: what each plot that is drawn shows, in words, by its file's name inside `report.url`.
     """
@@ -86,6 +86,11 @@ class Header:
             in_doubt=summary.in_doubt_exposure,
             plots=plots,
         )
+
+
+def refused_in_words(why: str) -> str | None:
+    """What the page says while the service refuses every submission in these words; None without words."""
+    return f"The service refuses every submission, and the run waits: {why}" if why else None
 
 
 def part_name(number: int) -> str:
