@@ -160,7 +160,7 @@ async def _cancel_after(seconds: float, run: FlowRun) -> None:
         within=timedelta(seconds=seconds),
     )
     message = f"Nobody has approved it within {timedelta(seconds=round(seconds))}; nothing was bought."
-    cancel = ChangeFlowRunState(state=StateType.CANCELLED, message=message)
+    cancel = ChangeFlowRunState(state=StateType.CANCELLED, name="Expired", message=message)
     automation = AutomationCore(name=AUTOMATION, trigger=waited, actions=[cancel])
     with suppress(*SERVER_FAILS):
         async with get_client() as client:

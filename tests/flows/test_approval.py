@@ -133,7 +133,7 @@ def test_a_question_that_nobody_answers_cancels_the_run_and_retrying_it_asks_aga
 ) -> None:
     made, tag = waiting(first=2, approve_within=10)
     ended = crew.ended(tag)
-    assert ended["state"]["type"] == "CANCELLED"
+    assert (ended["state"]["type"], ended["state"]["name"]) == ("CANCELLED", "Expired")
     assert "Nobody has approved it within 0:00:10" in ended["state"]["message"]
     assert made.charged == 0
     run = retry(crew, tag)

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from decimal import Decimal
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -17,6 +18,9 @@ from typing import Any
 import pytest
 from prefect.blocks.webhook import Webhook
 
+from callsheet.report.summary import ReviewResult
+from flows.generate import generate_batch
+from tasks.events import reviewed
 from tests.cli.test_commands import CALLSHEET
 from tests.conftest import Project
 from tests.flows.test_forms import bought
@@ -49,6 +53,15 @@ def listener() -> Iterator[tuple[str, list[Any]]]:
             server.shutdown()
 
 
+def call(crew: PrefectServer, folder: Path, url: str, *automations: str) -> None:
+    """Has these automations of a project call a URL."""
+    block = Webhook(method="POST", url=url).save(f"for-{folder.name}".replace("_", "-"))
+    for name in automations:
+        file = folder / f"{name}.yaml"
+        file.write_text((AUTOMATIONS / file.name).read_text().replace("WEBHOOK_BLOCK_ID", str(block)))
+        crew.command("automation", "create", "--from-file", str(file))
+
+
 def events(crew: PrefectServer, run: str) -> list[dict[str, Any]]:
     """The events of Callsheet that are linked to a run."""
     related = {"id": [f"prefect.flow-run.{run}"]}
@@ -65,10 +78,7 @@ def test_a_night_that_stops_in_doubt_is_red_says_why_and_tells_automations(
     made.set(batch=made.folder.name, budget={"limit": "0.0030"})
     made.at_absolute_paths()
     with listener() as (url, posted):
-        block = Webhook(method="POST", url=url).save("for-stopped")
-        file = tmp_path / "stopped-batch.yaml"
-        file.write_text((AUTOMATIONS / file.name).read_text().replace("WEBHOOK_BLOCK_ID", str(block)))
-        crew.command("automation", "create", "--from-file", str(file))
+        call(crew, tmp_path, url, "stopped-batch")
         crew.start("generate-batch/nightly", tag=made.folder.name, config=str(made.config))
         run = crew.ended(made.folder.name)
         wait_until(lambda: posted, "the webhook is never called", 0.2)
@@ -91,6 +101,24 @@ def test_a_night_that_stops_in_doubt_is_red_says_why_and_tells_automations(
     stopped = seen["callsheet.batch.stopped"]["payload"]
     assert (stopped["stop_reason"], stopped["stored"], stopped["in_doubt"]) == ("budget", 1, 1)
     assert stopped["in_doubt_exposure"] == "0.0015"
+
+
+def test_a_question_and_the_end_of_a_review_call_a_webhook(
+    crew: PrefectServer, project: Callable[..., Project], tmp_path: Path
+) -> None:
+    made = project([{"id": "a", "prompt": "a", "model": "sketch-1"}])
+    name = made.folder.name
+    made.set(batch=name, budget={"approve_above": "0.0010"})
+    with listener() as (url, posted):
+        call(crew, tmp_path, url, "asked", "reviewed")
+        crew.begin(generate_batch, "generate-batch/nightly", tag=name, config=str(made.config))
+        wait_until(lambda: posted, "nobody is told of the question", 0.2)
+        reviewed(ReviewResult(name, 2, 1, 0, None), 1, Decimal("0.0015"))
+        wait_until(lambda: len(posted) == 2, "nobody is told of the review", 0.2)
+    assert [one["text"] for one in posted] == [
+        f"Batch {name} asks: buy 1 job for 0.0015 USD?",
+        f"Batch {name} is reviewed: 2 kept, 1 row to buy again for 0.0015 USD",
+    ]
 
 
 def test_doubts_that_a_killed_run_left_and_files_that_a_check_rejects_are_told_by_the_next_run(
