@@ -142,12 +142,16 @@ def not_asked(quote: Quote) -> Approval:
     return replace(question_about(quote, Question.QUOTE, None), decision=Decision.NOT_ASKED)
 
 
-def covering(quote: Quote, question: Question, among: Iterable[Approval]) -> Approval | None:
+def covering(
+    quote: Quote, question: Question, among: Iterable[Approval], *, own: Approval | None = None
+) -> Approval | None:
     """The approval among these by which a quote may be bought: it is of the same plan, and has enough left.
 
-    None where there is none, and where somebody must accept what was charged.
+    None where there is none, and where somebody must accept what was charged. `own`: the answer to the run's
+    own question. Of another run's the words do not say which jobs of the plan were chosen.
     """
     parts = ("", PILOT) if quote.is_pilot else ("",)
-    found = [one for one in among if one.is_approved and one.question is question and one.part in parts]
+    among = [one for one in among if one.part in parts or (one == own and one.part == quote.part)]
+    found = [one for one in among if one.is_approved and one.question is question]
     enough = [one for one in found if quote.left.get(one.id, Decimal(0)) >= quote.at_most]
     return enough[-1] if enough and not quote.dearer else None

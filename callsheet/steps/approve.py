@@ -84,7 +84,7 @@ async def approve(
     answer = await _answer_in_the_ui(run, quote, ui)
     if answer and not answer.is_approved:
         return quote, approval.refused(answer)
-    if answer:
+    if answer and answer.plan == quote.plan.sha256():  # the batch and its prices are the same
         quote = replace(quote, left={**quote.left, answer.id: answer.at_most}, budget=run.settings.budget)
     if stop := approval.objection(quote):
         return quote, stop
@@ -94,7 +94,7 @@ async def approve(
     stop = approval.pilot_to_look_at(part) if is_rest else approval.needed(part)
     if not part.to_buy:
         return part, None
-    given = await _known(run, part, question, answers, plan)
+    given = await _known(run, part, question, answers, answer, plan)
     if given is None and plan is not None:
         stop = ApprovalNeeded("nobody has approved this plan", hint="Run the batch again.")
     elif given is None and stop is None:
@@ -113,12 +113,20 @@ async def approve(
 
 
 async def _known(
-    run: Run, quote: Quote, question: Question, answers: Sequence[Approval], plan: str | None
+    run: Run,
+    quote: Quote,
+    question: Question,
+    answers: Sequence[Approval],
+    own: Approval | None,
+    plan: str | None,
 ) -> str | None:
-    """The id of an approval by which the quote may be bought unasked; None where there is none."""
+    """The id of an approval by which the quote may be bought unasked; None where there is none.
+
+    `own`: the answer to this flow run's own question.
+    """
     if plan is not None:
         return await run.ledger.read(lambda connection, batch: approvals.of_plan(connection, batch, plan))
-    if given := approval.covering(quote, question, answers):
+    if given := approval.covering(quote, question, answers, own=own):
         return given.id
     if run.approval and not quote.dearer:  # another round
         left = await run.ledger.read(lambda connection, _: approvals.left(connection, run.approval))

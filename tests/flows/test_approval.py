@@ -127,6 +127,19 @@ def test_a_run_asks_until_somebody_approves_what_was_shown_and_buys_up_to_the_li
         assert words in costs
 
 
+def test_a_yes_to_the_first_jobs_buys_them_and_none_of_a_batch_that_has_changed_since(
+    crew: PrefectServer, waiting: Waiting
+) -> None:
+    made, tag = waiting(first=2)
+    assert answer(crew, asked(crew, tag), decision="approve") == "ACCEPT"
+    made.rows(*(row | {"prompt": f"another {row['prompt']}"} for row in ROWS))
+    crew.go_on(generate_batch, tag)
+    assert made.charged == 0
+    assert answer(crew, asked(crew, tag), decision="approve") == "ACCEPT"
+    assert crew.go_on(generate_batch, tag)["state"]["name"] == "Partial"
+    assert made.charged == Decimal("0.0030")
+
+
 @pytest.mark.soak
 def test_a_question_that_nobody_answers_cancels_the_run_and_retrying_it_asks_again(
     crew: PrefectServer, waiting: Waiting
