@@ -94,7 +94,7 @@ async def approve(
     stop = approval.pilot_to_look_at(part) if is_rest else approval.needed(part)
     if not part.to_buy:
         return part, None
-    given = await _known(run, part, question, answers, answer, plan)
+    given = await _known(run, part, question, answers, own=answer, plan=plan)
     if given is None and plan is not None:
         stop = ApprovalNeeded("nobody has approved this plan", hint="Run the batch again.")
     elif given is None and stop is None:
@@ -117,6 +117,7 @@ async def _known(
     quote: Quote,
     question: Question,
     answers: Sequence[Approval],
+    *,
     own: Approval | None,
     plan: str | None,
 ) -> str | None:
