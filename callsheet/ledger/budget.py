@@ -93,6 +93,11 @@ class Room:
         """What is left within a wall, in dollars; nothing within that of the price."""
         return max(Decimal(0), self._left.get(wall, Decimal(0)))
 
+    def moved(self, amount: Decimal) -> None:
+        """What was reserved by another approval, in dollars, is bought by this one from now on."""
+        if Wall.APPROVED in self._left:
+            self._left[Wall.APPROVED] -= amount
+
     def take(self, amount: Decimal) -> Wall | None:
         """Takes an amount, in dollars; or returns the first wall that it does not fit."""
         if self._is_too_dear:
@@ -152,6 +157,8 @@ def reserve(
         if stored and (source := stored.get(job.request_key)):
             entries.add(job, last, _reused(source.pop(0)))
         elif reserved_by or (wall := room.take(job.quoted)) is None:
+            if reserved_by and last and last["approval"] != budget.approval:
+                room.moved(job.quoted)
             result.reserved.append((job, entries.add(job, last)))
         else:
             if result.wall is None:

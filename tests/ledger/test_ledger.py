@@ -21,6 +21,7 @@ import sqlalchemy as sa
 from callsheet.errors import LedgerError
 from callsheet.ledger import approvals, leases, marks, queries, writing
 from callsheet.ledger.approvals import Approval, Decision, Place, Question
+from callsheet.ledger.budget import SpendingLimit, Wall
 from callsheet.ledger.journal import Journal
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.queries import Policy
@@ -70,6 +71,17 @@ async def test_a_write_whose_caller_is_cancelled_is_made_with_those_of_the_other
     await asyncio.wait(writes)
     assert [write.cancelled() for write in writes] == [False, True, False]
     assert [await state_of(ledger, one) for one in jobs] == [State.SUBMITTING] * 3
+
+
+async def test_what_a_run_has_reserved_counts_for_the_approval_that_it_buys_by_now(ledger: Ledger) -> None:
+    jobs = [job(name, price="0.0100") for name in "abc"]
+    await reserve(ledger, *jobs[:2])
+    amount, now = Decimal("0.02"), datetime.now(UTC)
+    quoted = Approval("one", Question.QUOTE, "plan", 2, amount, amount, [], now)
+    entered = replace(quoted, decision=Decision.NOT_ASKED)
+    await ledger.write(approvals.enter, ledger.run_id, entered)
+    result = await ledger.reserve(jobs, Policy(), SpendingLimit("b", Decimal(100), approval="one"))
+    assert (len(result.reserved), result.left, result.wall) == (2, jobs[2:], Wall.APPROVED)
 
 
 async def test_another_batchs_files_stand_for_the_same_request_once_a_batch_and_only_if_asked_for(
