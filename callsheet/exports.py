@@ -43,8 +43,8 @@ from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.marks import MediaDecision
 from callsheet.media_types import extension
 from callsheet.pricing.plan import last_plan
-from callsheet.report.contact_sheet.links import local_path
-from callsheet.report.parquet_tables import COSTS, costs, jobs_of, manifest, stored_files
+from callsheet.report.contact_sheet.cards import local_path
+from callsheet.report.report import COSTS, costs, jobs_of, manifest, stored_files
 from callsheet.storage.store import Store
 
 AT_ONCE = 16

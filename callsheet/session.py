@@ -34,7 +34,7 @@ from callsheet.media_types import extension
 from callsheet.pricing.plan import Plan, last_plan, work_folder
 from callsheet.pricing.quote import Quote, has_to_buy
 from callsheet.records import Attempt, File, Generation, ModelType, State
-from callsheet.reviewing.command import PATIENCE
+from callsheet.reviewing.checks import PATIENCE
 from callsheet.service.client import Client
 from callsheet.storage.names import carried_columns
 from callsheet.storage.names import name as name_in_store

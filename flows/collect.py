@@ -7,7 +7,7 @@ from typing import Any
 from callsheet.config.form import ConfigFile, Overrides, PollForm, ServiceForm, load_form
 from callsheet.steps import batch
 from flows.names import batch_flow, begin, final_state, main, settings_of
-from flows.steps import STEPS
+from tasks.steps import STEPS
 
 
 @batch_flow("collect-media", killed=settings_of)

@@ -29,8 +29,8 @@ from callsheet.report.summary import Summary
 from callsheet.session import Run
 from callsheet.steps import batch
 from callsheet.watch import WATCHER
-from flows.steps import STEPS
 from tasks.pressed import SERVER_FAILS, as_it_is_now, flow_run, until_pressed
+from tasks.steps import STEPS
 
 _OWN = ("crew", "plan", "again", "first", "only", "approved")  # parameters that the others do not have
 _NOT_BEGUN = (StateType.SCHEDULED, StateType.PENDING)

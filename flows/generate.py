@@ -20,8 +20,7 @@ from callsheet.pricing.plan import Choice
 from callsheet.steps import batch
 from flows import crew as crews
 from flows.names import batch_flow, begin, final_state, main, settings_of
-from flows.steps import STEPS
-from tasks.approve import ask_to_go_on
+from tasks.steps import STEPS, ask_to_go_on
 
 
 @batch_flow("generate-batch", killed=settings_of)

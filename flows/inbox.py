@@ -28,8 +28,7 @@ from callsheet.watch import WATCHER
 from flows import server_errors
 from flows.deployments import FILE, Named
 from flows.names import batch_flow, begin, final_state
-from flows.steps import STEPS
-from tasks.approve import ask_to_go_on
+from tasks.steps import STEPS, ask_to_go_on
 
 BUY_FILE = "buy-file/inbox-file"
 WATCH_INBOX = "flows.inbox.watch_inbox"

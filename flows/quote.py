@@ -19,10 +19,8 @@ from callsheet.config.form import (
 from callsheet.ledger.ledger import Ledger
 from callsheet.pricing.plan import Choice
 from flows.names import batch_flow, begin
-from tasks.approve import show
-from tasks.price import price
-from tasks.read import read
 from tasks.service_block import connect
+from tasks.steps import price, read, show
 
 
 @batch_flow("quote-batch")

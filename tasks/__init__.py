@@ -1,4 +1,4 @@
-"""The steps of the data's way, one Prefect task a file: read, price, submit, poll, download, record."""
+"""What a Prefect flow adds to the library: steps as tasks, artifacts, events, approval and suspension."""
 
 import logging
 

@@ -14,8 +14,7 @@ import polars as pl
 from polars.datatypes import DataTypeClass
 
 from callsheet.batches import delimited, json_files, sources, workbooks
-from callsheet.batches.delimited import Table
-from callsheet.batches.encodings import kind_of, read_text
+from callsheet.batches.delimited import Table, kind_of, read_text
 from callsheet.config.settings import COLUMNS, FileColumn, Input
 from callsheet.errors import InputError
 from callsheet.plain_text import counted

@@ -201,8 +201,8 @@ def open_(config: Config, set_: Sets = None, json: Json = False) -> None:
 
 async def _address(settings: BatchSettings) -> tuple[str, str]:
     """The page's address, and what to do where a browser cannot open that."""
-    from callsheet.report.contact_sheet.links import Links, browser_address
-    from callsheet.report.contact_sheet.page import INDEX
+    from callsheet.report.contact_sheet.cards import Links, browser_address
+    from callsheet.report.contact_sheet.sheet import INDEX
     from callsheet.storage.store import Store
 
     store = Store(settings.report.url, endpoint_url=settings.storage.endpoint_url)

@@ -24,10 +24,8 @@ from callsheet.pricing.facts import as_facts, as_table, costliest, rejects_in_wo
 from callsheet.pricing.first_look import Comparison
 from callsheet.pricing.quote import Quote
 from callsheet.records import CostSource, Doubt, State, Totals, dollars
-from callsheet.report.contact_sheet.links import browser_address
-from callsheet.report.counts import ENDED
-from callsheet.report.details import PARTICULARS, ModelLine
-from callsheet.report.summary import Status, Summary, retries
+from callsheet.report.contact_sheet.cards import browser_address
+from callsheet.report.summary import ENDED, PARTICULARS, ModelLine, Status, Summary, retries
 from callsheet.service.models import Model
 from callsheet.watch import Asked
 

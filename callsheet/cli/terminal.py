@@ -25,7 +25,7 @@ from callsheet.ledger.approvals import Place, Question
 from callsheet.plain_text import counted, row_in_words
 from callsheet.pricing.quote import Quote
 from callsheet.records import State, dollars
-from callsheet.report.contact_sheet.links import browser_address
+from callsheet.report.contact_sheet.cards import browser_address
 from callsheet.report.summary import Summary
 from callsheet.watch import WATCHER, Asked, Change, Progress, Watcher
 

@@ -17,8 +17,8 @@ from callsheet.ledger.databases import check_exists
 from callsheet.ledger.ledger import Ledger
 from callsheet.pricing.plan import QUOTE, work_folder
 from callsheet.python.calls import Config, Values, carry_out, in_memory
-from callsheet.report.contact_sheet.links import local_path
-from callsheet.report.parquet_tables import stored_files
+from callsheet.report.contact_sheet.cards import local_path
+from callsheet.report.report import stored_files
 from callsheet.report.summary import ReviewResult
 from callsheet.reviewing.marks import enter, from_table
 from callsheet.storage.store import Store

@@ -3,7 +3,9 @@
     manifest.parquet   a row for each stored file   costs.parquet   a row for each attempt that was submitted
     rejects.csv        a row for each reject        report.json     the summary, as `run --json` prints it
 
-It reads the ledger and changes nothing there.
+And sidecars: a JSON file beside each stored file, with what was asked for and what it cost. They are written
+while a run stores the files; what is decided about the files later is added (`update_sidecars`). It changes
+nothing in the ledger.
 """
 
 from __future__ import annotations
@@ -11,36 +13,228 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import Decimal
+from io import BytesIO
+from typing import Any
 
 import polars as pl
+import sqlalchemy as sa
 
 from callsheet.cells import rejects_csv
 from callsheet.config.settings import BatchSettings
-from callsheet.errors import Interrupted, Stop
+from callsheet.errors import Interrupted, Stop, StorageConflict
 from callsheet.ledger import approvals, leases, marks, queries, writing
 from callsheet.ledger.ledger import Ledger
+from callsheet.ledger.tables import attempts
 from callsheet.pricing.facts import rejects_in_words
 from callsheet.pricing.not_in_ledger import warning_of_ledger
 from callsheet.pricing.plan import Plan, last_plan
-from callsheet.records import MAY_COST, State
-from callsheet.report.counts import ENDED, OPEN, is_complete
-from callsheet.report.details import Details, model_lines, most_expensive, problems_of, surcharge_of
-from callsheet.report.parquet_tables import (
-    COSTS,
-    PARQUET_TYPE,
-    SUBMITTED,
-    costs,
-    jobs_of,
-    manifest,
-    parquet,
-    stored_files,
-)
+from callsheet.records import MAY_COST, File, State, StoredFile, dollars
 from callsheet.report.plots import figures_of
-from callsheet.report.summary import Summary
+from callsheet.report.summary import (
+    ENDED,
+    OPEN,
+    Details,
+    Summary,
+    is_complete,
+    model_lines,
+    most_expensive,
+    problems_of,
+    surcharge_of,
+)
 from callsheet.storage.store import Store
+
+_OF_MEDIA = (
+    *("job_key", "row_id", "sample", "generation_id", "index", "model", "prompt", "url", "sha256", "bytes"),
+    *("mime_type", "width", "height", "duration", "fps", "has_sound", "cost", "deletes_at", "stored_at"),
+)
+_CURRENT = "current"
+_REVIEW = ("decision", "decided_by", "decided_at", "note", "flags")
+_POSITION = "\0position"  # no column of a batch file has such a name
+
+MANIFEST = (*_OF_MEDIA, *_REVIEW, "carried")
+"""What `manifest` needs of stored files, with the types of `stored_files`."""
+
+COSTS = (
+    *("job_key", "row_id", "sample", "generation_id", "model", "type", "state", "error_code"),
+    *("error_message", "quoted", "cost", "cost_source", "currency", "billable_unit", "unit_price"),
+    *("quantity", "submitted_at", "finished_at"),
+)
+"""The columns of `costs.parquet`, which are those of the ledger's attempts."""
+
+PARQUET_TYPE = "application/vnd.apache.parquet"
+
+SUBMITTED = pl.col("submitted_at").is_not_null() & (pl.col("state") != State.PLANNED)
+"""Attempts that were submitted."""
+
+
+def jobs_of(plan: Plan) -> pl.DataFrame:
+    """`job_key`, `line` and `position` of each job of the plan, in the batch file's order."""
+    return plan.table.select(pl.col("key").alias("job_key"), "line").with_row_index("position")
+
+
+def costs(attempts: pl.DataFrame) -> pl.DataFrame:
+    """`costs.parquet`: a row for each attempt that was submitted, of some with the columns `COSTS`."""
+    return attempts.filter(SUBMITTED).select(COSTS)
+
+
+def stored_files(
+    connection: sa.Connection, batch: str, columns: Sequence[str] = (*_OF_MEDIA, "attempt", "carried")
+) -> pl.DataFrame:
+    """Every stored file of the batch, in order of storage, with what was said of it and found in it."""
+    files = queries.stored_files(connection, batch, columns)
+    said = marks.decisions(connection, batch).drop("number")
+    flags = pl.col("flags").str.json_decode(pl.List(pl.String))
+    found = marks.findings(connection, batch).select(*marks.FILE, flags, "score")
+    for each in (said, found):
+        files = files.join(each, on=marks.FILE, how="left", maintain_order="left")
+    return files
+
+
+def manifest(files: pl.DataFrame, jobs: pl.DataFrame | None) -> pl.DataFrame:
+    """`manifest.parquet`: a row for each stored file, with the batch file's carried columns after its own.
+
+    It is in the batch file's order. `current` is false for rows that the batch file no longer has or has
+    changed; they come last, in the order of `files`.
+
+    Args:
+        files: the stored files, with the columns `MANIFEST`.
+        jobs: from `jobs_of`; None where nothing is known of the batch file: then every row is current, and
+            the rows stay as they come.
+    """
+    carried = _carried(files["carried"])
+    table = files.select(_OF_MEDIA + _REVIEW).with_columns(carried)
+    columns = (*_OF_MEDIA, _CURRENT, *_REVIEW, *(column.name for column in carried))
+    if jobs is None:
+        return table.with_columns(pl.lit(True).alias(_CURRENT)).select(columns)
+    places = table.select("job_key").join(jobs, on="job_key", how="left", maintain_order="left")["position"]
+    table = table.with_columns(places.alias(_POSITION), places.is_not_null().alias(_CURRENT))
+    current = table.filter(_CURRENT).sort(_POSITION, "index", "stored_at", maintain_order=True)
+    return pl.concat([current, table.filter(~pl.col(_CURRENT))]).select(columns)
+
+
+def parquet(table: pl.DataFrame) -> bytes:
+    """The table as a Parquet file."""
+    file = BytesIO()
+    table.write_parquet(file)
+    return file.getvalue()
+
+
+def _carried(texts: pl.Series) -> list[pl.Series]:
+    """The carried columns, from the JSON object of each row."""
+    if (texts == "{}").all():
+        return []
+    rows = json.loads(f"[{','.join(texts)}]")
+    names = dict.fromkeys(name for row in rows for name in row)
+    return [pl.Series(_column(name, names), [row.get(name) for row in rows], strict=False) for name in names]
+
+
+def _column(name: str, carried: Collection[str]) -> str:
+    """The manifest's name for a carried column: the batch file's, unless it is taken."""
+    column = name
+    while column in (*_OF_MEDIA, _CURRENT, *_REVIEW) or (column != name and column in carried):
+        column = f"input_{column}"
+    return column
+
+
+_OF_ATTEMPT = (
+    *("row_id", "sample", "type", "model", "prompt"),
+    *("generation_id", "quoted", "cost", "currency", "carried"),
+)
+_AT_ONCE = 16  # files
+_MEDIA_COLUMNS = {"mime_type", "width", "height", "duration", "fps", "has_sound"}
+
+
+async def write_sidecar(store: Store, ledger: Ledger, file: File, stored: StoredFile) -> bool:
+    """Writes the sidecar of a file that the store of the media has taken. Nothing else is overwritten.
+
+    Returns:
+        Whether it is there; False where its name is taken by something else.
+
+    Raises:
+        StorageError: storage refused it.
+        LedgerError: the ledger cannot be read.
+    """
+    name, content = f"{file.name}.json", await _content(ledger, file, stored)
+    try:
+        await store.add(name, _as_json(content), "application/json")
+    except StorageConflict:  # perhaps of an earlier try, with another plan
+        return _is_of(await store.read(name), stored.sha256)
+    return True
+
+
+async def _content(ledger: Ledger, file: File, stored: StoredFile) -> dict[str, Any]:
+    key, number = file.attempt.job_key, file.attempt.number
+    query = sa.select(*(attempts.c[column] for column in (*_OF_ATTEMPT, "request"))).where(
+        attempts.c.job_key == key, attempts.c.attempt == number
+    )
+    row = await ledger.read(lambda connection, _: connection.execute(query).one())
+    return {
+        "batch": ledger.batch,
+        "job_key": key,
+        **{column: getattr(row, column) for column in _OF_ATTEMPT},
+        "quoted": None if row.quoted is None else dollars(row.quoted),
+        "cost": None if row.cost is None else dollars(row.cost),
+        "index": file.index,
+        "request": json.loads(row.request),
+        "url": stored.url,
+        "sha256": stored.sha256,
+        "bytes": stored.bytes,
+        **file.media.model_dump(include=_MEDIA_COLUMNS),
+    }
+
+
+async def update_sidecars(settings: BatchSettings, ledger: Ledger) -> None:
+    """Brings the sidecars up to date with what was decided about their files, and what checks found in them.
+
+    Does nothing where the config asks for no sidecars, nor for a file that has none.
+
+    Raises:
+        StorageError: storage refused it.
+        LedgerError: the ledger cannot be read.
+    """
+    if not settings.storage.sidecar:
+        return
+    store = Store(settings.storage.url, endpoint_url=settings.storage.endpoint_url, put=settings.storage.put)
+    said = await ledger.read(_said)
+
+    async def update(row: dict[str, Any]) -> None:
+        name, url, sha256 = (row.pop(column) for column in ("name", "url", "sha256"))
+        content = await store.read(f"{name}.json") if store.url_of(name) == url else None
+        if not (content and _is_of(content, sha256)):
+            return
+        before = json.loads(content)
+        decided_at = row["decided_at"] and row["decided_at"].isoformat(timespec="seconds")
+        after = before | row | {"decided_at": decided_at, "flags": row["flags"] or []}
+        if after != before:
+            await store.write(f"{name}.json", _as_json(after), "application/json")
+
+    for some in said.iter_slices(_AT_ONCE):
+        await asyncio.gather(*map(update, some.iter_rows(named=True)))
+
+
+def _said(connection: sa.Connection, batch: str) -> pl.DataFrame:
+    """The files of which anything was said, with their places."""
+    files = stored_files(connection, batch, [*marks.FILE, "name", "url", "sha256"])
+    is_said = pl.any_horizontal(pl.col("decided_by", "flags").is_not_null())
+    return files.filter(is_said).drop(*marks.FILE, "score")
+
+
+def _as_json(content: dict[str, Any]) -> bytes:
+    return (json.dumps(content, ensure_ascii=False, indent=2) + "\n").encode()
+
+
+def _is_of(content: bytes | None, sha256: str) -> bool:
+    """Whether what has the name is a sidecar of the same file."""
+    try:
+        found = json.loads(content or b"")
+    except ValueError:
+        return False
+    return isinstance(found, dict) and found.get("sha256") == sha256
+
 
 _COSTS, _MANIFEST, _REJECTS = "costs.parquet", "manifest.parquet", "rejects.csv"
 _TIMES = 4  # that the manifest is written at the most, where it changes meanwhile

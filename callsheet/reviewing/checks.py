@@ -1,15 +1,155 @@
-"""What is wrong with a stored file, by what was seen of it and what was asked for. Pure."""
+"""The automatic checks of a batch's stored files, each once, in the background while a run is at work.
+
+Begin with `check_files`. Which files are left the ledger says, so a killed run leaves them to the next one.
+Some checks go by what was seen of a file and what was asked for; one is a program of the user's own
+(`checks.command`).
+"""
 
 from __future__ import annotations
 
+import asyncio
+import json
+import os
 import re
+import shlex
+import signal
+import time
 from array import array
-from collections.abc import Iterable, Mapping
-from typing import Any
+from asyncio.subprocess import PIPE, Process
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from typing import Annotated, Any
 
-from callsheet.config.settings import Checks
+import anyio
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
+
+from callsheet.config.settings import BatchSettings, Checks
+from callsheet.errors import LedgerError
+from callsheet.ledger import marks, queries
+from callsheet.ledger.ledger import Ledger
+from callsheet.ledger.marks import FileKey, Finding
+from callsheet.plain_text import counted, printable
 from callsheet.pricing.rates import CLOSE
-from callsheet.report.contact_sheet.thumbnails import Seen
+from callsheet.records import RejectedFile
+from callsheet.report.contact_sheet.thumbnails import Seen, Thumbnails, local_file
+
+PATIENCE = 60.0
+"""Seconds that the program may take for a file."""
+
+_LONGEST = 200  # characters of a flag
+_LONGEST_LINE = 1 << 20  # bytes of an answer
+_SHOWN = 1_000  # characters of its stderr
+_GRACE = 2.0  # seconds to end by itself when nothing more is asked
+
+
+class Judged(BaseModel):
+    """What the program says of a file; a field that it has besides is not read. A longer flag is cut off."""
+
+    model_config = ConfigDict(strict=True, allow_inf_nan=False)
+
+    score: float | None = None
+    flags: list[Annotated[str, AfterValidator(lambda text: printable(text)[:_LONGEST])]] = []
+    reject: bool = False
+
+
+class _Failed(Exception):
+    """The program cannot be asked any more; the text says why."""
+
+
+class Judge:
+    """The program, which starts with the first question and ends with `aclose`. No shell is used.
+
+    It reads a line of JSON for each file and answers with one. One that cannot be started, ends, answers
+    anything else or takes longer is not asked any more: after an odd line nobody knows which file the next
+    one is about.
+
+    `line` is the program with its arguments. `note` is called once where it fails, with the reason and what
+    it has written to stderr. `patience`: seconds that it may take for a file.
+    """
+
+    def __init__(self, line: str, note: Callable[[str], None], patience: float = PATIENCE) -> None:
+        self._line = line
+        self._note = note
+        self._patience = patience
+        self._process: Process | None = None
+        self._said = bytearray()  # on stderr
+        self._hearing: asyncio.Task[None] | None = None
+        self.works = True
+
+    async def judge(self, about: Mapping[str, Any]) -> Judged | None:
+        """What it says of a file; None where it fails, or has failed before."""
+        if not self.works:
+            return None
+        try:
+            return await self._ask(about)
+        except _Failed as error:
+            self.works = False
+            await self.aclose(at_once=True)
+            said = printable(self._said.decode(errors="replace").strip())
+            self._note(
+                f"the program of checks.command judges no more files: {error}: {self._line}"
+                + (f"; it wrote: {said}" if said else "")
+            )
+            return None
+
+    async def _ask(self, about: Mapping[str, Any]) -> Judged:
+        process = self._process or await self._start()
+        assert process.stdin and process.stdout  # noqa: S101 - both are pipes
+        try:
+            async with asyncio.timeout(self._patience):
+                process.stdin.write(json.dumps(about).encode() + b"\n")
+                await process.stdin.drain()
+                line = await process.stdout.readline()
+        except TimeoutError:
+            raise _Failed(f"it took longer than {self._patience:g} s for a file") from None
+        except (OSError, ValueError):  # it reads no more; or a line without end
+            line = b""
+        if not line:
+            raise _Failed("it ended")
+        try:
+            return Judged.model_validate_json(line)
+        except ValidationError:
+            answer = printable(line[:_LONGEST].decode(errors="replace").strip())
+            raise _Failed(f"its answer is no JSON object with score, flags and reject ({answer})") from None
+
+    async def _start(self) -> Process:
+        try:
+            process = self._process = await asyncio.create_subprocess_exec(
+                *shlex.split(self._line),
+                stdin=PIPE,
+                stdout=PIPE,
+                stderr=PIPE,
+                limit=_LONGEST_LINE,
+                start_new_session=True,  # a terminal's Ctrl-C is for the run
+            )
+        except (OSError, ValueError) as error:
+            raise _Failed(f"it cannot be started: {error}") from None
+        self._hearing = asyncio.create_task(self._hear(process))
+        return process
+
+    async def _hear(self, process: Process) -> None:
+        """Keeps the beginning of its stderr, and reads the rest, so that it does not wait for a reader."""
+        assert process.stderr  # noqa: S101 - it is a pipe
+        while text := await process.stderr.read(1 << 16):
+            self._said += text[: _SHOWN - len(self._said)]
+
+    async def aclose(self, *, at_once: bool = False) -> None:
+        """Ends the program, which may first write what it has left to write."""
+        process, self._process = self._process, None
+        if process is None or self._hearing is None:
+            return
+        assert process.stdin  # noqa: S101 - it is a pipe
+        process.stdin.close()
+        try:
+            await asyncio.wait_for(asyncio.shield(process.wait()), 0 if at_once else _GRACE)
+        except TimeoutError:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # what it has started, too
+        await process.wait()
+        await self._hearing
+
 
 _NEAR = 4  # of 64 bits: of the same image saved anew at most 3 differ, of unlike ones rarely fewer than 10
 _RATIO = re.compile(r"([1-9]\d*(?:\.\d+)?):([1-9]\d*(?:\.\d+)?)")
@@ -109,3 +249,155 @@ def _may_be(width: int, height: int, resolution: str) -> bool:
     if lines := _LINES.fullmatch(resolution):
         return 0.75 * int(lines[1]) <= short <= 1.4 * int(lines[1])
     return True
+
+
+_PART = 16  # files that are looked at side by side; their checks are what a kill may undo
+_PAUSE = 3.0  # seconds between two looks for new files
+_SHARE = 20  # looking for them takes at most one part in so many of the time, in a batch of any size
+
+
+async def check_files(
+    ledger: Ledger,
+    settings: BatchSettings,
+    thumbnails: Thumbnails | None,
+    *,
+    note: Callable[[str], None],
+    rejected: Callable[[RejectedFile], None] = lambda _: None,
+    over: asyncio.Event | None = None,
+    may_leave: Callable[[int], bool] = lambda _: False,
+    patience: float = PATIENCE,
+) -> None:
+    """Checks each stored file of the batch that is not checked yet, as the config wants it.
+
+    Left for a later run is only what cannot be read now, ends or delays the process that looks at it, or was
+    not judged by a program that has failed; and, once `over` is set, all that `may_leave` allows. Where the
+    ledger fails, a person is told so. At the end a person is told how many files were rejected.
+
+    Args:
+        thumbnails: of the contact sheet, so that a file is decoded once for both; None where there is none.
+        note: called with what a person should know.
+        rejected: called for each file that a check rejects, once the ledger has it.
+        over: what is stored until it is set is checked, too; None: only what is stored now.
+        may_leave: whether so many files may be left for later.
+        patience: seconds that the user's program may take for a file.
+    """
+    if not is_wanted(settings.checks):
+        return
+    own = thumbnails or Thumbnails(settings)
+    command = settings.checks.command
+    judge = Judge(command, note, patience) if command else None
+    checking = _Checking(ledger, settings, own, judge, note, rejected)
+    try:
+        await checking.keep(over, may_leave)
+    except LedgerError as error:
+        note(f"not all files are checked: {error}. {error.hint}".strip())
+    finally:
+        if not own.decoder.works:
+            note("files are not checked: the process that looks at them could not be started")
+        if checking.rejected:
+            by_check = ", ".join(f"{check} {count:,}" for check, count in sorted(checking.rejected.items()))
+            note(f"{counted(checking.rejected.total(), 'file')} rejected by checks: {by_check}")
+        if judge:
+            await judge.aclose()
+        if thumbnails is None:
+            await own.close()
+
+
+@dataclass(slots=True)
+class _Checking:
+    """The checks of a batch."""
+
+    ledger: Ledger
+    settings: BatchSettings
+    thumbnails: Thumbnails
+    judge: Judge | None
+    note: Callable[[str], None]
+    tell: Callable[[RejectedFile], None]
+    pictures: Pictures = field(default_factory=Pictures)  # those that are not rejected
+    later: set[FileKey] = field(default_factory=set)  # files that could not be checked now
+    rejected: Counter[str] = field(default_factory=Counter)  # how many files, by check
+    pause: float = _PAUSE
+
+    async def keep(self, over: asyncio.Event | None, may_leave: Callable[[int], bool]) -> None:
+        while over and not over.is_set():
+            with anyio.move_on_after(self.pause):
+                await over.wait()
+            if not over.is_set():
+                others = [run.run_id for run in await self.ledger.others()]  # which check what they store
+                await self._look(lambda _: over.is_set(), others)
+        if left := await self._look(may_leave):
+            self.note(f"{counted(left, 'file')} not checked yet: callsheet report CONFIG checks them")
+
+    async def _look(self, may_leave: Callable[[int], bool], but_of: Sequence[str] = ()) -> int:
+        """Checks what is not checked yet, but of these runs; returns how many files `may_leave` has left."""
+        began = time.monotonic()
+        unchecked = (await self.ledger.read(marks.unchecked)).iter_rows(named=True)
+        files = [row for row in unchecked if row["run_id"] not in but_of and _key(row) not in self.later]
+        self.pause = max(_PAUSE, _SHARE * (time.monotonic() - began))
+        if files and self.settings.checks.duplicate != "off":
+            self.pictures = Pictures(await self.ledger.read(marks.hashes))
+        part = 1 if self.judge else _PART  # what a program says may have taken long, and have cost something
+        for start in range(0, len(files), part):
+            if may_leave(len(files) - start):
+                return len(files) - start
+            await self._check(files[start : start + part])
+        return 0
+
+    async def _check(self, files: Sequence[dict[str, Any]]) -> None:
+        """Checks some files, rows of `marks.unchecked`, and enters what is found."""
+        keys = [file["job_key"] for file in files]
+        requests = await self.ledger.read(lambda connection, _: queries.asked_for(connection, keys))
+        looks = [self.thumbnails.look_at(file["sha256"], file["url"], file["mime_type"]) for file in files]
+        found: list[tuple[dict[str, Any], Finding]] = []
+        for file, look in zip(files, looks, strict=True):
+            seen = await asyncio.shield(look)
+            finding = seen and await self._finding(file, seen, *requests[file["job_key"]])
+            if finding:
+                found.append((file, finding))
+            else:
+                self.later.add(_key(file))
+        if found:
+            self._say(found, await self.ledger.write(marks.found, [finding for _, finding in found]))
+
+    async def _finding(
+        self, file: dict[str, Any], seen: Seen, request: dict[str, Any], carried: dict[str, Any]
+    ) -> Finding | None:
+        """What is found in a file; None where nothing is, and the user's program has not judged it."""
+        checks, row_id = self.settings.checks, file["row_id"]
+        found = wrong(checks, seen, row_id, request, self.pictures)
+        answer = await self._judged(file, request, carried)
+        if answer is None and not found:
+            return None
+        answer = answer or Judged()
+        check = rejecting(checks, found) or ("command" if answer.reject else "")
+        if seen.hash and not check:
+            self.pictures.add(row_id, seen.hash)
+        flags = (*(flag for _, flag in found), *answer.flags)
+        return Finding(_key(file), flags, answer.score, seen.hash, check)
+
+    async def _judged(
+        self, file: dict[str, Any], request: dict[str, Any], carried: dict[str, Any]
+    ) -> Judged | None:
+        """What the user's program says of a file; None where it fails, or the file cannot be read now."""
+        if self.judge is None:
+            return Judged()
+        with ExitStack() as copies:
+            endpoint_url = self.settings.storage.endpoint_url
+            path = await asyncio.to_thread(local_file, file["url"], endpoint_url, copies)
+            if path is None:
+                return None
+            about = {"path": str(path), "row": file["row_id"], "prompt": request.get("prompt", "")}
+            about |= {name: file[name] for name in ("sample", "index", "model")}
+            return await self.judge.judge(about | {"carried": carried})
+
+    def _say(self, found: Sequence[tuple[dict[str, Any], Finding]], rejected: Sequence[Finding]) -> None:
+        """Tells who watches which of the files are rejected."""
+        for file, finding in found:
+            if finding in rejected:
+                self.rejected[finding.rejected_by] += 1
+                which = {name: file[name] for name in ("job_key", "row_id", "sample", "index", "url")}
+                self.tell(RejectedFile(**which, check=finding.rejected_by, flags=finding.flags))
+
+
+def _key(file: dict[str, Any]) -> FileKey:
+    return FileKey(file["job_key"], file["attempt"], file["index"])

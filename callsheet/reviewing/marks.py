@@ -12,8 +12,7 @@ from typing import Any
 
 import polars as pl
 
-from callsheet.batches.delimited import read_table
-from callsheet.batches.encodings import read_text
+from callsheet.batches.delimited import read_table, read_text
 from callsheet.config.settings import BatchSettings
 from callsheet.errors import InputError, StorageError
 from callsheet.ledger import marks
@@ -22,8 +21,7 @@ from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.marks import FileKey, Mark, MediaDecision
 from callsheet.ledger.spending import login
 from callsheet.plain_text import printable
-from callsheet.report.report import update_manifest
-from callsheet.report.sidecars import update_sidecars
+from callsheet.report.report import update_manifest, update_sidecars
 from callsheet.report.summary import ReviewResult, read_review
 
 COLUMNS = ["row_id", "sample", "index", "decision", "note"]

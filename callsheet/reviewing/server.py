@@ -1,13 +1,19 @@
 """Serves the contact sheet on this machine, for looking and marking: `callsheet review CONFIG`.
 
-It is the page of the report, made anew from the ledger when something has changed, and kept in memory. A mark
-is in the ledger before it is answered. No request buys, or changes anything but marks.
+It is the page of the report, made anew from the ledger when something has changed, and kept in memory. A
+mark is in the ledger before it is answered. No request buys, or changes anything but marks.
+
+The server listens on loopback alone. Other programs, and pages of other sites, can reach it there too: by a
+name of their own that points to this machine, or by a form. So each request must name this server, show the
+cookie that the link has set, and a mark must come from the page itself (`Guard`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import errno
+import hashlib
+import secrets
 import shlex
 import socket
 import time
@@ -24,9 +30,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import FileResponse, JSONResponse, RedirectResponse, Response
+from starlette.responses import FileResponse, HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from callsheet import signals
 from callsheet.config.settings import BatchSettings, Report
@@ -39,15 +45,81 @@ from callsheet.ledger.spending import login
 from callsheet.plain_text import counted
 from callsheet.pricing.plan import PLAN, Plan, last_plan, work_folder
 from callsheet.records import MAY_COST, Totals, dollars
-from callsheet.report.contact_sheet import page
-from callsheet.report.contact_sheet.links import FOLDER, ServedLinks, local_path
+from callsheet.report.contact_sheet import sheet
+from callsheet.report.contact_sheet.cards import FOLDER, ServedLinks, local_path
 from callsheet.report.contact_sheet.sheet import ContactSheet
 from callsheet.report.contact_sheet.thumbnails import Thumbnails, thumbnail_name
-from callsheet.report.counts import counted_states, is_complete, other_jobs
-from callsheet.report.summary import ReviewResult, read_review
-from callsheet.reviewing.guard import Guard
+from callsheet.report.summary import ReviewResult, counted_states, is_complete, other_jobs, read_review
 from callsheet.reviewing.marks import LONGEST_NOTE, update_tables
 from callsheet.storage.store import Store
+
+_HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Cross-Origin-Resource-Policy": "same-origin",  # otherwise a page of another port could load the scripts
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+}
+# Not an answer 303: a browser that comes from another site would follow that without the cookie.
+_GO_ON = (
+    '<!doctype html><link rel="icon" href="data:,"><meta http-equiv="refresh" content="0;url=./">'
+    '<a href="./">Review</a>'
+)
+
+
+class Guard:
+    """Lets requests pass to `app` that may; all others are answered 403. `link` opens the first page.
+
+    `token` signs a browser in, at any address that ends in a slash; None for a new one.
+    """
+
+    def __init__(self, app: ASGIApp, port: int, token: str | None) -> None:
+        self._app = app
+        self._token = token or secrets.token_urlsafe(16)
+        # After a restart with the same token, a page that is open stays signed in.
+        self._session = hashlib.sha256(self._token.encode()).hexdigest()
+        self._cookie = f"callsheet-review-{port}"  # to browsers, all ports of a machine share their cookies
+        self._hosts = {f"127.0.0.1:{port}", f"localhost:{port}"}
+        self.link = f"http://127.0.0.1:{port}/?token={self._token}"
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers a request, as ASGI says."""
+        request = Request(scope)
+
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                extra = [(name.lower().encode(), value.encode()) for name, value in _HEADERS.items()]
+                message["headers"] = [*message["headers"], *extra]
+            await send(message)
+
+        refusal = self._refusal(request)
+        if refusal:
+            await Response(refusal, 403, media_type="text/plain")(scope, receive, with_headers)
+        elif "token" in request.query_params:
+            answer = HTMLResponse(_GO_ON, headers={"Cache-Control": "no-store"})
+            answer.set_cookie(self._cookie, self._session, httponly=True, samesite="strict")
+            await answer(scope, receive, with_headers)
+        else:
+            await self._app(scope, receive, with_headers)
+
+    def _refusal(self, request: Request) -> str:
+        """Why a request is refused; empty where it may pass."""
+        host = request.headers.get("host", "")
+        if host not in self._hosts:
+            return "This server has another name."
+        is_read = request.method in {"GET", "HEAD"}
+        if not is_read and request.headers.get("origin") != f"http://{host}":
+            return "This was not sent from the page."
+        if is_read and "token" in request.query_params:
+            is_known = _same(request.query_params["token"], self._token)
+        else:
+            is_known = _same(request.cookies.get(self._cookie, ""), self._session)
+        return "" if is_known else "Open the link that callsheet printed when it started."
+
+
+def _same(one: str, other: str) -> bool:
+    return secrets.compare_digest(one.encode(errors="replace"), other.encode())
+
 
 _INTERVAL = 3.0  # seconds between two looks of a page at the jobs
 _SHARE = 4  # making the page takes at most one part in so many of the time
@@ -101,7 +173,7 @@ class _Pages:
 
     async def file(self, name: str) -> Response:
         """One of the page's files."""
-        if name in (page.INDEX, page.SUMMARY) or not self._files:
+        if name in (sheet.INDEX, sheet.SUMMARY) or not self._files:
             async with self._one:
                 await self._refresh()
         content, mime_type = self._files.get(name) or (None, "")
@@ -128,15 +200,15 @@ class _Pages:
         await sheet.write(await self._header(now, plan))
         self._seen, self._took = seen, time.monotonic() - self._began
 
-    async def _header(self, now: _Now, plan: Plan | None) -> page.Header:
+    async def _header(self, now: _Now, plan: Plan | None) -> sheet.Header:
         others = await other_jobs(self._ledger, plan)
         states = counted_states(now.totals.states, others)
         more = others.filter(pl.col("state").is_in(MAY_COST)).height
         jobs = plan.jobs + more if plan else states.total()
         outcome = "complete" if is_complete(states, jobs, plan) else "partial"
-        return page.Header(
+        return sheet.Header(
             outcome=None if now.at_work else outcome,
-            stop=page.refused_in_words(now.refusal) if now.at_work else None,
+            stop=sheet.refused_in_words(now.refusal) if now.at_work else None,
             jobs=jobs,
             states=states,
             spent=now.totals.spent,
@@ -290,7 +362,7 @@ def _app(
     user = login()
 
     async def index(_: Request) -> Response:
-        return await pages.file(page.INDEX)
+        return await pages.file(sheet.INDEX)
 
     async def own(request: Request) -> Response:
         return await pages.file(f"{FOLDER}/{request.path_params['name']}")

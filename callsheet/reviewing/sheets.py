@@ -37,7 +37,7 @@ from callsheet.errors import CallsheetError, ConfigError
 from callsheet.files import open_private
 from callsheet.ledger.ledger import Ledger
 from callsheet.records import dollars
-from callsheet.report.contact_sheet.page import asset
+from callsheet.report.contact_sheet.sheet import asset
 from callsheet.report.summary import read_status
 from callsheet.reviewing.server import WhenReviewed, listening, opened
 

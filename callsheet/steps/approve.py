@@ -17,7 +17,7 @@ from callsheet.pricing import approval
 from callsheet.pricing.not_in_ledger import check_names
 from callsheet.pricing.plan import ALL, Choice, Plan
 from callsheet.pricing.quote import Quote, quote_plan
-from callsheet.report.contact_sheet.page import INDEX
+from callsheet.report.contact_sheet.sheet import INDEX
 from callsheet.report.pilot import bought_pilot
 from callsheet.service.client import Client
 from callsheet.session import Run

@@ -28,7 +28,7 @@ from callsheet.errors import (
 from callsheet.ledger import queries
 from callsheet.media_types import with_extension
 from callsheet.records import File, Generation, ModelType, State
-from callsheet.report.sidecars import write_sidecar
+from callsheet.report.report import write_sidecar
 from callsheet.service import verdicts
 from callsheet.service.verdicts import Verdict
 from callsheet.session import Run

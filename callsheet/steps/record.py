@@ -26,15 +26,11 @@ from callsheet.ledger.queries import Policy, policy_of
 from callsheet.pricing.not_in_ledger import check_ledger
 from callsheet.pricing.plan import last_plan
 from callsheet.records import MAY_COST, ModelType, State
-from callsheet.report.contact_sheet.page import INDEX, Header, refused_in_words
-from callsheet.report.contact_sheet.sheet import ContactSheet, open_sheet
-from callsheet.report.counts import counted_states, left_to_buy, other_jobs
+from callsheet.report.contact_sheet.sheet import INDEX, ContactSheet, Header, open_sheet, refused_in_words
 from callsheet.report.plots import write_plots
-from callsheet.report.report import OfRun, write_report, write_summary
-from callsheet.report.sidecars import update_sidecars
-from callsheet.report.summary import Summary
-from callsheet.reviewing.checking import check_files
-from callsheet.reviewing.checks import may_reject
+from callsheet.report.report import OfRun, update_sidecars, write_report, write_summary
+from callsheet.report.summary import Summary, counted_states, left_to_buy, other_jobs
+from callsheet.reviewing.checks import check_files, may_reject
 from callsheet.session import Run
 from callsheet.storage.store import Store
 from callsheet.watch import WATCHER, Pacing, Progress

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from callsheet.batches.encodings import zstd
+from callsheet.batches.delimited import zstd
 from callsheet.batches.read import Batch, read_batch
 from callsheet.config.settings import Settings
 from callsheet.errors import CallsheetError, ConfigError, InputError

@@ -16,7 +16,7 @@ from hypothesis import settings as quick
 from hypothesis import strategies as st
 
 from callsheet.batches import delimited
-from callsheet.batches.encodings import read_text
+from callsheet.batches.delimited import read_text
 from callsheet.batches.read import read_batch
 from callsheet.errors import InputError
 from tests.batches.conftest import packed, places, prompts, settings

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from callsheet.batches.number_formats import code_of, shown
 from callsheet.batches.read import read_batch
+from callsheet.batches.workbooks import code_of, shown
 from callsheet.errors import InputError
 from tests.batches.conftest import places, prompts, settings
 

@@ -19,16 +19,15 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 from callsheet.config.load import load
 from callsheet.ledger import approvals
 from callsheet.ledger.ledger import Ledger
-from callsheet.report.details import Details
-from callsheet.report.summary import Summary
+from callsheet.report.summary import Details, Summary
 from callsheet.service.client import Client
 from callsheet.session import open_run
 from flows.change import change_batch
 from flows.generate import generate_batch
 from flows.names import final_state
 from flows.reconcile import reconcile_costs
-from flows.steps import STEPS
 from tasks import artifacts
+from tasks.steps import STEPS
 from tests.cli.test_commands import callsheet
 from tests.cli.test_reconcile import CUT_OFF, STUDIO, doubtful, rows, spend
 from tests.conftest import Project

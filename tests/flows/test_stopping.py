@@ -25,7 +25,7 @@ from callsheet.channels import Downloads
 from callsheet.cli.main import app
 from callsheet.pricing.quote import Quote
 from callsheet.records import Attempt, File, ModelType
-from callsheet.report.contact_sheet.page import SUMMARY
+from callsheet.report.contact_sheet.sheet import SUMMARY
 from callsheet.session import Bounds
 from callsheet.watch import LogWatcher, Progress
 from tests.conftest import Project

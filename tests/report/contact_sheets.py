@@ -17,9 +17,8 @@ from PIL import Image
 from callsheet.config.settings import BatchSettings
 from callsheet.ledger.marks import Counts
 from callsheet.records import State
-from callsheet.report.contact_sheet import page
-from callsheet.report.contact_sheet.cards import Card, MediaFile
-from callsheet.report.contact_sheet.links import FOLDER, Links
+from callsheet.report.contact_sheet import sheet
+from callsheet.report.contact_sheet.cards import FOLDER, Card, Links, MediaFile
 from callsheet.report.contact_sheet.thumbnails import thumbnail_name
 from callsheet.storage.store import Store
 from tests.conftest import Project
@@ -74,20 +73,20 @@ async def write(
 ) -> None:
     """Writes the page with these cards."""
     store, links = Store(settings.report.url), Links(settings)
-    for name in page.ASSETS:
-        await store.write(f"{FOLDER}/{name}", page.asset(name), "text/plain")
+    for name in sheet.ASSETS:
+        await store.write(f"{FOLDER}/{name}", sheet.asset(name), "text/plain")
     shown = [each.files[0].sha256 for each in cards if each.files]
     for number, sha256 in enumerate(shown):
         await store.write(thumbnail_name(sha256), pictures[number % len(pictures)], "image/jpeg")
     versions = []
-    for start in range(0, len(cards), page.PER_PART):
-        content = page.part(len(versions), cards[start : start + page.PER_PART], {*shown}, links)
-        await store.write(page.part_name(len(versions)), content, "text/javascript")
+    for start in range(0, len(cards), sheet.PER_PART):
+        content = sheet.part(len(versions), cards[start : start + sheet.PER_PART], {*shown}, links)
+        await store.write(sheet.part_name(len(versions)), content, "text/javascript")
         versions.append(hashlib.sha256(content).hexdigest()[:12])
-    await store.write(page.INDEX, page.index(settings, cards[: page.PER_PART], links), "text/html")
+    await store.write(sheet.INDEX, sheet.index(settings, cards[: sheet.PER_PART], links), "text/html")
     states = Counter(each.state for each in cards)
-    header = page.Header(len(cards), states, Decimal("1.25"), Decimal("2.5"), 0, outcome)
-    summary = page.summary(
+    header = sheet.Header(len(cards), states, Decimal("1.25"), Decimal("2.5"), 0, outcome)
+    summary = sheet.summary(
         header,
         settings,
         ledger_id="a ledger",
@@ -97,7 +96,7 @@ async def write(
         parts=versions,
         links=links,
     )
-    await store.write(page.SUMMARY, summary, "text/javascript")
+    await store.write(sheet.SUMMARY, summary, "text/javascript")
 
 
 def with_sheet(made: Project) -> Project:
@@ -115,4 +114,4 @@ def settings_for(folder: Path, **more: Any) -> BatchSettings:
 def written(folder: Path, cards: Sequence[Card], outcome: str | None = None) -> Path:
     """As `write`, from code that is not asynchronous. Returns the path of the page."""
     asyncio.run(write(settings_for(folder), cards, [picture(n) for n in range(64)], outcome))
-    return (folder / page.INDEX).absolute()
+    return (folder / sheet.INDEX).absolute()

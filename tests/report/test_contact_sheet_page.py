@@ -383,8 +383,8 @@ def test_signed_links_open_the_page_and_the_files_of_a_private_bucket(
     for name, value in s3.environment().items():
         monkeypatch.setenv(name, value)
     from callsheet.config.load import load
-    from callsheet.report.contact_sheet.links import Links
-    from callsheet.report.contact_sheet.page import INDEX
+    from callsheet.report.contact_sheet.cards import Links
+    from callsheet.report.contact_sheet.sheet import INDEX
 
     made = project(
         [{"id": "mug", "prompt": "a red mug", **IMAGE}, {"id": "video", "prompt": "waves", **VIDEO}]

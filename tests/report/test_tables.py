@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 
 from callsheet.ledger.queries import MONEY, TIME
-from callsheet.report.parquet_tables import MANIFEST, manifest
+from callsheet.report.report import MANIFEST, manifest
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 TYPES = {"sample": pl.Int64, "index": pl.Int64, "cost": MONEY, "stored_at": TIME}

@@ -18,8 +18,7 @@ from pathlib import Path
 from callsheet.batches.sources import local_copy
 from callsheet.config.settings import BatchSettings
 from callsheet.errors import InputError, StorageError
-from callsheet.report.contact_sheet.cards import MediaFile
-from callsheet.report.contact_sheet.links import FOLDER, local_path
+from callsheet.report.contact_sheet.cards import FOLDER, MediaFile, local_path
 from callsheet.storage.store import Store
 
 _FOLDER = f"{FOLDER}/thumbs"

@@ -1,0 +1,167 @@
+"""The steps of a batch as tasks of Prefect, for `steps.batch.generate` and `collect`: `STEPS` is the table.
+
+Each does what the library's step does. Shown besides are the quote as the run's name and page, the progress,
+and the costs; and a person is asked in the UI where one must approve. `show` and `approve` are plain
+functions: they take no time, and the quote belongs to the page of the whole run.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import AsyncIterator, Callable, Coroutine
+from concurrent.futures import Future
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any, ParamSpec, TypeVar
+
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+from prefect.exceptions import Pause
+
+from callsheet.config.settings import Settings
+from callsheet.errors import CallsheetError, Stop
+from callsheet.ledger import approvals, marks
+from callsheet.ledger.approvals import Question
+from callsheet.ledger.ledger import Ledger
+from callsheet.pricing import approval
+from callsheet.pricing.plan import ALL, Choice, Plan, last_plan, price_batch
+from callsheet.pricing.quote import Quote, quote_plan
+from callsheet.records import dollars
+from callsheet.report.summary import Summary
+from callsheet.service.client import Client
+from callsheet.session import Run
+from callsheet.steps import approve as approve_step
+from callsheet.steps import batch, download, poll, submit
+from callsheet.steps import record as record_step
+from callsheet.steps.batch import Steps
+from callsheet.watch import Asked
+from tasks import artifacts, suspend
+from tasks.pressed import Pressed, flow_run, heed, heeding, pressed
+from tasks.service_block import connect
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def step(
+    work: Callable[P, Coroutine[Any, Any, T]], name: str | None = None
+) -> Callable[P, Coroutine[Any, Any, T]]:
+    """Shows `work` as a task of a name, or of its own, on the page of the flow run.
+
+    When a person has suspended the run, Prefect raises `Pause` where a task begins or has ended, and one of
+    the steps that run side by side would break the others off. So a step ends as its work does; what Suspend
+    does is in `tasks/pressed.py`.
+    """
+
+    @functools.wraps(work)
+    async def run(*args: P.args, **kwargs: P.kwargs) -> T:
+        outcome: Future[T] = Future()
+
+        @functools.wraps(work)
+        async def kept(*args: P.args, **kwargs: P.kwargs) -> None:
+            try:
+                outcome.set_result(await work(*args, **kwargs))
+            except BaseException as error:
+                outcome.set_exception(error)
+                raise
+
+        shown = name or work.__name__
+        as_task = task(name=shown, task_run_name=shown, cache_policy=NO_CACHE, persist_result=False)(kept)
+        try:
+            await as_task(*args, **kwargs)
+        except Pause:
+            if not outcome.done():  # it has not begun
+                return await work(*args, **kwargs)
+        return outcome.result()
+
+    return run
+
+
+@step
+async def record(run: Run) -> Summary:
+    """Does what `callsheet/steps/record.py` does, with a progress bar and the costs as artifacts."""
+    summary = await record_step.record(run, _shown(run))
+    again = await run.ledger.read(partial(marks.to_buy_again, samples=run.settings.review.samples))
+    await artifacts.show_costs(summary, run.settings, again)
+    if not run.is_pilot:
+        in_doubt = f", {summary.in_doubt:,} in doubt" if summary.in_doubt else ""
+        stored = f"{summary.stored:,} of {summary.jobs:,} stored"
+        await artifacts.name_run(summary.batch, f"{stored}{in_doubt}, {dollars(summary.spent)} USD")
+    return summary
+
+
+@asynccontextmanager
+async def _shown(run: Run) -> AsyncIterator[None]:
+    async with artifacts.progress_of(run):
+        yield
+    if run.interrupted:
+        await heed(run)  # a signal may have been a Cancel in the Prefect UI: the report says so
+
+
+async def show(plan: Plan, settings: Settings, client: Client, ledger: Ledger, choice: Choice = ALL) -> Quote:
+    """Makes the quote (`steps/approve.py`), and shows it as an artifact and as the run's name."""
+    quote = await approve_step.show(plan, settings, client, ledger, choice)
+    await artifacts.show_quote(quote)
+    return quote
+
+
+async def approve(
+    run: Run, quote: Quote, approved: bool, *, pilot: bool = False, plan: str | None = None
+) -> tuple[Quote, Stop | None]:
+    """Asks a person in the UI (`steps/approve.py`).
+
+    Raises:
+        Pause: (Prefect's) the run waits for a person; it begins again with the answer.
+    """
+    ui = suspend.UI.of_this_run(run.settings)
+    return await approve_step.approve(run, quote, approved, pilot=pilot, plan=plan, ui=ui)
+
+
+async def ask_to_go_on(settings: Settings, choice: Choice, summary: Summary) -> None:
+    """Where a person has suspended this run of a deployment, asks in the UI whether to buy what is left.
+
+    It is the question about the quote, which Resume shows; whoever answers may set another limit.
+
+    Raises:
+        Pause: (Prefect's) the run waits for a person; it begins again with the answer.
+    """
+    if await pressed() is not Pressed.SUSPEND or (plan := last_plan(settings)) is None:
+        return
+    ui = suspend.UI.of_this_run(settings)
+    async with await Ledger.open(settings.ledger.url, settings.batch) as ledger:
+        try:
+            async with await connect(settings) as client:
+                left = await quote_plan(plan, settings, client, ledger, choice)
+        except CallsheetError:  # then Resume asks nothing
+            return
+        if not left.to_buy:
+            return
+        # By the newest word: a person may have set another limit than the config's.
+        left = left.with_limit(await ledger.read(approvals.said_limit))
+        question = approval.question_about(left, Question.QUOTE, ui.flow_run if ui else None)
+        await ledger.write(approvals.ask, question)
+    shown = artifacts.question_in_markdown(Asked(Question.QUOTE, left, "the run was suspended"))
+    await suspend.stay(summary.line(), question, shown)
+
+
+def _flow_run() -> str | None:
+    run = flow_run()
+    return str(run.id) if run else None
+
+
+read = step(batch.read)
+price = step(price_batch, "price")
+STEPS = Steps(
+    connect=connect,
+    read=read,
+    price=price,
+    show=show,
+    approve=approve,
+    submit=step(submit.submit),
+    poll=step(poll.poll),
+    download=step(download.download),
+    record=record,
+    beside=heeding,
+    before=heed,
+    flow_run=_flow_run,
+)
