@@ -278,6 +278,7 @@ def test_a_file_of_an_unknown_type_says_what_to_do(tmp_path):
 
 
 def test_bytes_fields_and_uuids_of_parquet_are_text(tmp_path):
+    pytest.importorskip("pyarrow", "18")  # an older one cannot write a column of UUIDs
     path = tmp_path / "shots.parquet"
     table = pyarrow.table(
         {
