@@ -10,8 +10,8 @@ import pytest
 
 from tests.conftest import Project
 from tests.crash.killed_batch import forked_run
-from tests.flows.test_again import images, reject_all, samples
 from tests.long_form import mostly_soak
+from tests.steps.test_again import images, reject_all, samples
 
 Make = Callable[..., Project]
 UNSENT = ("before ledger.reserve", "after ledger.reserve", "before ledger.submitting")

@@ -22,9 +22,9 @@ from flows.generate import generate_batch
 from flows.inbox import WATCH_INBOX, look
 from flows.resolve import resolve_doubts
 from tests.conftest import Project
-from tests.flows.test_asking import dearer
 from tests.servers import http
 from tests.servers.prefect import PrefectServer
+from tests.steps.test_asking import dearer
 from tests.waiting import wait_until
 
 ROWS = [{"id": f"s{n}", "prompt": f"image {n}", "model": "sketch-1"} for n in range(3)]  # 0.0015 USD each

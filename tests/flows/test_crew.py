@@ -22,9 +22,9 @@ from callsheet.steps import batch
 from flows.generate import generate_batch
 from tests.cli.test_commands import run_at_work
 from tests.conftest import Project
-from tests.flows.test_again import reject_all, samples, side_by_side
-from tests.flows.test_stopping import make_quick
 from tests.servers.prefect import PrefectServer
+from tests.steps.test_again import reject_all, samples, side_by_side
+from tests.steps.test_stopping import make_quick
 
 Make = Callable[..., Project]
 

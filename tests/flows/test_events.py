@@ -24,8 +24,8 @@ from tasks.events import reviewed
 from tests.cli.test_commands import CALLSHEET
 from tests.conftest import Project
 from tests.flows.test_forms import bought
-from tests.flows.test_stopping import make_quick
 from tests.servers.prefect import ROOT, PrefectServer
+from tests.steps.test_stopping import make_quick
 from tests.waiting import wait_until
 
 AUTOMATIONS = Path(__file__).parents[2] / "automations"

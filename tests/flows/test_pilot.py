@@ -13,8 +13,8 @@ from tasks.artifacts import question_in_markdown
 from tests.cli.test_commands import callsheet
 from tests.cli.test_rows import printed
 from tests.conftest import Project
-from tests.flows.test_again import Person, side_by_side
 from tests.servers.forks import forks
+from tests.steps.test_again import Person, side_by_side
 
 Make = Callable[..., Project]
 ROWS = [

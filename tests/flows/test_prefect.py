@@ -31,9 +31,9 @@ from tasks.steps import STEPS
 from tests.cli.test_commands import callsheet
 from tests.cli.test_reconcile import CUT_OFF, STUDIO, doubtful, rows, spend
 from tests.conftest import Project
-from tests.flows.test_again import samples, with_check
 from tests.servers.prefect import PrefectServer
 from tests.servers.proxies import Failure, ReverseProxy
+from tests.steps.test_again import samples, with_check
 
 Make = Callable[..., Project]
 

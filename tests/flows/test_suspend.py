@@ -20,9 +20,9 @@ from flows.generate import generate_batch
 from tests.conftest import Project
 from tests.flows.test_approval import answer, asked
 from tests.flows.test_crew import asks, of_its_crew
-from tests.flows.test_stopping import make_quick
 from tests.servers import http
 from tests.servers.prefect import PrefectServer
+from tests.steps.test_stopping import make_quick
 from tests.waiting import LONGEST, wait_until
 
 Make = Callable[..., Project]

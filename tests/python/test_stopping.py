@@ -17,7 +17,7 @@ from callsheet import signals
 from callsheet.errors import Interrupted
 from tests.cli.test_commands import callsheet
 from tests.conftest import Project
-from tests.flows.test_stopping import make_quick
+from tests.steps.test_stopping import make_quick
 from tests.waiting import LONGEST
 
 Make = Callable[..., Project]

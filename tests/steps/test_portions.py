@@ -31,9 +31,9 @@ from callsheet.session import Bounds, Run
 from callsheet.steps import batch
 from callsheet.steps.change import change
 from tests.conftest import Project
-from tests.flows.test_again import PRICE, with_check
 from tests.long_form import mostly_soak
 from tests.servers.forks import forks
+from tests.steps.test_again import PRICE, with_check
 from tests.waiting import wait_until
 
 # A process that a stopped run has not waited for is forgotten after the trial's event loop is closed.

@@ -16,7 +16,7 @@ import pytest
 
 from tests.cli.test_commands import CALLSHEET
 from tests.conftest import Project
-from tests.flows.test_stopping import attempts
+from tests.steps.test_stopping import attempts
 
 JOBS = 20_000
 PROMPTS = 400  # different pictures: what is under test is the run, not the drawing

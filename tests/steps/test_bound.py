@@ -22,7 +22,7 @@ from callsheet.steps import batch
 from callsheet.steps.change import Changed, change
 from callsheet.watch import Change, LogWatcher
 from tests.conftest import Project
-from tests.flows.test_again import Person, checked
+from tests.steps.test_again import Person, checked
 
 Make = Callable[..., Project]
 PRICE = Decimal("0.0015")

@@ -26,9 +26,9 @@ from callsheet.records import State
 from callsheet.watch import Asked, Change, LogWatcher
 from tests.cli.test_reconcile import spend
 from tests.conftest import Project
-from tests.flows.test_asking import dearer
 from tests.report.contact_sheets import with_sheet
 from tests.servers.s3 import Server
+from tests.steps.test_asking import dearer
 
 IMAGE = {"model": "sketch-1", "aspect_ratio": "1:1"}
 VIDEO = {"model": "dailies-1", "aspect_ratio": "9:16", "duration": 1}
