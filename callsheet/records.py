@@ -140,8 +140,7 @@ class Job:
         inlined: the place of each inlined image, by the sha256 of its bytes (hex): a path or an `s3://` URL.
         carried: the batch file's other columns, for the manifest.
         price: None where the catalogue has no price and the config allows that.
-        request_key: a hash of request and sample, 64 hex digits: equal for jobs of several batches that buy
-            the same.
+        request_key: a hash of request and sample, 64 hex digits: equal for jobs that buy the same.
     """
 
     key: str

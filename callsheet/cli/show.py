@@ -312,13 +312,11 @@ def _facts(story: Story) -> list[tuple[str, str]]:
         what = "charged" if decision.charged else "not charged"
         why = f": {decision.why}" if decision.why else ""
         settled = f"as {what} by {decision.settled_by}, {_moment(decision.settled_at)}{why}"
-    reused = story.reused_from
     return [
         ("sent", _moment(sent) if sent else ""),
         ("ended", f"{_moment(ended)}{took}" if ended else ""),
         ("price", f"{quoted}, {cost}{_SOURCES.get(story.cost_source, '')}"),
         ("id", story.generation_id or ""),
-        ("reused", f"the files of job {reused[:12]} of another batch" if reused else ""),
         ("reason", f"{story.error_code}: {story.error_message}" if story.error_message else ""),
         ("settled", settled),
         *(("file", _file(file)) for file in story.files),

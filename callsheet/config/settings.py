@@ -394,10 +394,6 @@ class BatchSettings(Section):
     failed, `gateway` those that failed with a code that is not one of the service's own, as of a gateway.
     Neither sends a request again that the service has refused; `all` or `true` does."""
 
-    reuse: Literal["batch", "ledger"] = "batch"
-    """`ledger` uses what another batch of the ledger and of the same service has stored for the same request.
-    Nothing is paid for it again."""
-
     attempts: Count = 4
     """How often a job is tried that the service answers with 500, or that `on_doubt: retry` buys again."""
 

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
-from typing import Any
 
 import sqlalchemy as sa
 
-from callsheet.ledger import approvals, leases, queries, spending, writing
+from callsheet.ledger import approvals, leases, writing
 from callsheet.ledger.queries import Policy, to_buy
 from callsheet.ledger.tables import attempts
 from callsheet.ledger.writing import Values
@@ -133,20 +132,15 @@ def reserve(
     policy: Policy,
     budget: SpendingLimit,
     *,
-    service: str,
     skip: bool,
 ) -> Reservation:
-    """Reserves jobs in their order for a run at `service`, as far as the budget allows (`Ledger.reserve`).
+    """Reserves jobs in their order for a run, as far as the budget allows (`Ledger.reserve`).
 
     The run gets again what it has reserved before, which the budget counts: the commit of an earlier try may
     have been made without being confirmed.
     """
     room = Room(connection, budget, leases.time_by_database(connection), reserved=True)
     newest = _newest(connection, jobs, policy)
-    stored: dict[str, list[Any]] = {}
-    if policy.reuse:
-        others = spending.elsewhere(connection, service)
-        stored = queries.reusable(connection, budget.batch, jobs, without=others)
     entries = _Entries(budget.batch, run_id, budget.approval)
     result = Reservation()
     for position, job in enumerate(jobs):
@@ -154,9 +148,7 @@ def reserve(
         reserved_by = last["run_id"] if last and last["state"] == State.PLANNED else None
         if last and (not last["to_buy"] or reserved_by not in (None, run_id) or _has_failed_in(last, run_id)):
             continue
-        if stored and (source := stored.get(job.request_key)):
-            entries.add(job, last, _reused(source.pop(0)))
-        elif reserved_by or (wall := room.take(job.quoted)) is None:
+        if reserved_by or (wall := room.take(job.quoted)) is None:
             if reserved_by and last and last["approval"] != budget.approval:
                 room.moved(job.quoted)
             result.reserved.append((job, entries.add(job, last)))
@@ -204,14 +196,14 @@ class _Entries:
         self._changes: list[tuple[Values, Values]] = []
         self._new: list[Values] = []
 
-    def add(self, job: Job, last: Values | None, more: Values | None = None) -> Attempt:
-        """Reserves a job: its planned attempt, or a new one that supersedes the last; sets `more` columns.
+    def add(self, job: Job, last: Values | None) -> Attempt:
+        """Reserves a job: its planned attempt, or a new one that supersedes the last.
 
         A planned attempt was never sent, so it gets today's price.
         """
         # A job without a price is held to nothing: what it costs counts for no approval.
         approval = {"approval": self._approval if job.price else ""}
-        values = _row(job) | self._owner | approval | (more or {})
+        values = _row(job) | self._owner | approval
         number = 1 if last is None else last["attempt"]
         if last is not None and last["state"] == State.PLANNED:
             self._changes.append((last, values))
@@ -230,19 +222,6 @@ class _Entries:
         """Writes all of it."""
         writing.change(connection, self._changes)
         writing.enter(connection, self._new)
-
-
-def _reused(source: Any) -> Values:
-    """The columns of an attempt that is stored with the files of another batch's attempt, at no cost."""
-    return {
-        "state": State.STORED,
-        "cost": Decimal(0),
-        "generation_id": source.generation_id,
-        "reused_key": source.job_key,
-        "reused_attempt": source.attempt,
-        "submitted_at": None,
-        "finished_at": datetime.now(UTC),
-    }
 
 
 def _row(job: Job) -> Values:

@@ -242,9 +242,8 @@ class Ledger:
         """
 
         def reserving(connection: sa.Connection) -> Reservation:
-            service = self._owner.service
-            result = reserve(connection, self.run_id, jobs, policy, budget, service=service, skip=skip)
-            if result.reserved and service:
+            result = reserve(connection, self.run_id, jobs, policy, budget, skip=skip)
+            if result.reserved and (service := self._owner.service):
                 spending.bind(connection, self.batch, service, self.run_id)
             return result
 

@@ -29,7 +29,6 @@ from callsheet.records import (
     CostSource,
     Doubt,
     File,
-    Job,
     Media,
     ModelType,
     State,
@@ -46,13 +45,11 @@ class Policy:
         retry_doubt: buy jobs in doubt again; their exposure stays.
         attempts: how many attempts a job may have, over all runs, before its failure or its doubt is left to
             a person. Only attempts that were sent count.
-        reuse: take what another batch of the same service has stored for the same request, and do not buy it.
     """
 
     retry_failed: RetryFailed = False
     retry_doubt: bool = False
     attempts: int = 4
-    reuse: bool = False
 
 
 def policy_of(settings: Settings) -> Policy:
@@ -61,7 +58,6 @@ def policy_of(settings: Settings) -> Policy:
         retry_failed=settings.retry_failed,
         retry_doubt=settings.on_doubt == "retry",
         attempts=settings.attempts,
-        reuse=settings.reuse == "ledger",
     )
 
 
@@ -104,11 +100,8 @@ IS_ESTIMATED = attempts.c.cost_source.in_((CostSource.COMPUTED, CostSource.QUOTE
 """Attempts of which the cost is not the service's word."""
 
 _HAS_ENDED = sa.or_(media.c.stored_at.is_not(None), media.c.lost_at.is_not(None))
-FILES_OF = sa.and_(
-    sa.func.coalesce(attempts.c.reused_key, attempts.c.job_key) == media.c.job_key,
-    sa.func.coalesce(attempts.c.reused_attempt, attempts.c.attempt) == media.c.attempt,
-)
-"""Joins attempts with their files; where another batch's files stand for an attempt's own, with those."""
+FILES_OF = sa.and_(attempts.c.job_key == media.c.job_key, attempts.c.attempt == media.c.attempt)
+"""Joins attempts with their files."""
 
 
 def of_jobs(keys: Sequence[str], table: sa.Table = attempts) -> Iterator[sa.ColumnElement[bool]]:
@@ -140,45 +133,6 @@ def requests(connection: sa.Connection, batch: str, policy: Policy) -> pl.DataFr
     """What the batch has asked for: of each job the columns by which a plan finds it again, and `to_buy`."""
     names = "job_key row_id sample state type model quoted request_key request carried"
     return jobs(connection, batch, names.split(), policy=policy)
-
-
-def reusable(
-    connection: sa.Connection, batch: str, wanted: Sequence[Job], *, without: Collection[str]
-) -> dict[str, list[Any]]:
-    """What other batches have stored for the requests of jobs and this one has not reused yet.
-
-    Each may be used for one job of this batch: two equal rows are two images. The batches of another service
-    are to be left out: `without`.
-
-    Returns:
-        By request key the `job_key`, `attempt` and `generation_id` of each, the oldest first.
-    """
-    names = ("request_key", "job_key", "attempt", "generation_id")
-    these = attempts.c.request_key.in_([job.request_key for job in wanted])
-    query = sa.select(*(attempts.c[name] for name in names)).where(_is_reusable(batch, without), these)
-    found = defaultdict(list)
-    for row in connection.execute(query.order_by(attempts.c.finished_at, attempts.c.job_key)):
-        found[row.request_key].append(row)
-    return found
-
-
-def reusable_requests(connection: sa.Connection, batch: str, *, without: Collection[str]) -> pl.DataFrame:
-    """The `request_key` of all that `reusable` finds, and in `stored` how often."""
-    key = attempts.c.request_key
-    query = sa.select(key, sa.func.count().label("stored")).where(_is_reusable(batch, without))
-    return read(connection, query.group_by(key))
-
-
-def _is_reusable(batch: str, without: Collection[str]) -> sa.ColumnElement[bool]:
-    reused = attempts.alias("reused")
-    taken = sa.exists().where(
-        reused.c.batch == batch,
-        reused.c.request_key == attempts.c.request_key,  # always: this finds it by an index
-        reused.c.reused_key == attempts.c.job_key,
-        reused.c.reused_attempt == attempts.c.attempt,
-    )
-    stored = sa.and_(attempts.c.batch.not_in([batch, *without]), attempts.c.state == State.STORED)
-    return sa.and_(stored, attempts.c.reused_key.is_(None), ~taken)
 
 
 def doubts(connection: sa.Connection, batch: str, *, pending: bool = False) -> list[Doubt]:
@@ -263,11 +217,9 @@ def stored_files(
 ) -> pl.DataFrame:
     """A row for every stored file of the batch, or for those that meet all conditions, in order of storage.
 
-    A job that reuses another batch's files has a row for each of them. `names` are columns of the file, or of
-    its attempt where the file does not have them.
+    `names` are columns of the file, or of its attempt where the file does not have them.
     """
-    of_job = {"job_key", "attempt"}  # this one's, also where the file is another job's
-    named = (attempts.c[name] if name in of_job or name not in media.c else media.c[name] for name in names)
+    named = (media.c[name] if name in media.c else attempts.c[name] for name in names)
     query = (
         sa.select(*named)
         .join_from(attempts, media, FILES_OF)
@@ -351,7 +303,6 @@ class Story:
         quoted: in dollars; None where the catalogue had no price.
         cost: in dollars; None while that is not known.
         cost_source: whose word that is (`records.CostSource`); None where nothing was charged.
-        reused_from: the key of the job of another batch whose files stand for this one's.
     """
 
     job_key: str
@@ -373,7 +324,6 @@ class Story:
     error_message: str | None
     submitted_at: datetime | None
     finished_at: datetime | None
-    reused_from: str | None
     decision: Settlement | None
     files: tuple[StoredCopy, ...]
 
@@ -464,7 +414,6 @@ def _story(row: sa.Row[Any], decision: Settlement | None, files: Sequence[Stored
         | {
             "state": State(row.state),
             "newest": not row.superseded,
-            "reused_from": row.reused_key,
             "decision": decision,
             "files": tuple(files),
         }

@@ -29,7 +29,7 @@ from callsheet.ledger.tables import learned as learned_table
 from callsheet.ledger.writing import Values, total
 from callsheet.records import CHARGED, DELIVERED, NOT_CHARGED, CostSource, Doubt, ExpectedBalance, State
 
-_SENT = sa.and_(attempts.c.state != State.PLANNED, attempts.c.reused_key.is_(None))
+_SENT = attempts.c.state != State.PLANNED
 
 
 def check(connection: sa.Connection, batch: str, service: str) -> bool:

@@ -149,11 +149,11 @@ def _count_charges(
 def _same_ids(connection: sa.Connection, answers: Sequence[PaidAnswer]) -> dict[int, SameGeneration]:
     """By their number, the answers with an id that another attempt has: in the ledger, or before them here.
 
-    Another service's ids say nothing, and what is reused has the id of what it reuses.
+    Another service's ids say nothing.
     """
     ids = {answer.generation_id for answer in answers}
     named = (attempts.c[name] for name in ("generation_id", "job_key", "attempt", "row_id", "batch"))
-    known = sa.select(*named).where(attempts.c.generation_id.in_(ids), attempts.c.reused_key.is_(None))
+    known = sa.select(*named).where(attempts.c.generation_id.in_(ids))
     elsewhere: Collection[str] = ()
     others: dict[str, list[tuple[str, int, str, str]]] = defaultdict(list)
     for row in connection.execute(known):

@@ -14,7 +14,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Dialect
 
-SCHEMA_VERSION = 14
+SCHEMA_VERSION = 15
 _MICRO = Decimal(1_000_000)
 
 
@@ -123,17 +123,12 @@ attempts = sa.Table(
     sa.Column("error_message", sa.Text),
     sa.Column("submitted_at", Moment, index=True),
     sa.Column("finished_at", Moment),
-    # The sha256 of the request as sent and the sample's number: what other batches find it by.
+    # The sha256 of the request as sent and the sample's number.
     sa.Column("request_key", sa.String(64), nullable=False, index=True),
-    # The attempt of another batch whose files stand for this one's, where `reuse` is `ledger`.
-    sa.Column("reused_key", sa.String(64)),
-    sa.Column("reused_attempt", sa.Integer),
     sa.Index("attempts_by_state", "batch", "state", "superseded", "run_id"),
 )
 # A service may give ids of any length, which only this kind of index takes in PostgreSQL.
 sa.Index("attempts_by_generation", attempts.c.generation_id, postgresql_using="hash")
-_IS_REUSED = attempts.c.reused_key.is_not(None)
-sa.Index("attempts_reused", attempts.c.reused_key, sqlite_where=_IS_REUSED, postgresql_where=_IS_REUSED)
 
 media = sa.Table(
     "media",

@@ -20,13 +20,12 @@ from callsheet.batches.read import read_batch
 from callsheet.cells import rejects_csv
 from callsheet.config.settings import Budget, Settings
 from callsheet.errors import BalanceTooLow, BudgetReached, InputError, Stop
-from callsheet.ledger import approvals, leases, queries, spending, writing
+from callsheet.ledger import approvals, leases, queries, writing
 from callsheet.ledger.approvals import PILOT, Approval, Charge, Charged, pairs
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.queries import policy_of
 from callsheet.plain_text import counted
 from callsheet.pricing import first_look
-from callsheet.pricing.jobs import request_key
 from callsheet.pricing.known import likely_repeats
 from callsheet.pricing.not_in_ledger import taken_names, warning_of_ledger
 from callsheet.pricing.plan import ALL, Choice, Plan, chosen, pilot, price_batch
@@ -40,37 +39,25 @@ _MOST_EXPENSIVE = 5
 _ENDED = (*DELIVERED, State.FAILED)
 
 
-def with_standing(
-    jobs: pl.DataFrame, known: pl.DataFrame, stored: pl.DataFrame | None = None
-) -> pl.DataFrame:
+def with_standing(jobs: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
     """The jobs of a plan with what the ledger has of the batch; all others are to buy.
 
     `known` has the `job_key`, `state` and `to_buy` of these.
 
-    Where a job takes what other batches have stored, as `Ledger.reserve` will decide, `stored` has that
-    (`queries.reusable_requests`).
-
     Returns:
         The same rows with three Booleans: `to_buy` (a run buys it), `bought` (it is accepted, stored or lost,
-        and costs nothing more) and `open` (what a run has to look at when it buys: what is to buy, what takes
-        another batch's files, and what another run or a person may still free).
+        and costs nothing more) and `open` (what a run has to look at when it buys: what is to buy,
+        and what another run or a person may still free).
     """
     found = jobs.select("key").join(
         known, left_on="key", right_on="job_key", how="left", maintain_order="left"
     )
     is_offered = jobs["request"].is_not_null()
-    jobs = jobs.with_columns(
+    return jobs.with_columns(
         to_buy=found["to_buy"].fill_null(found["state"].is_null()) & is_offered,
         bought=found["state"].is_in(BOUGHT).fill_null(value=False),
         open=(found["to_buy"] | ~found["state"].is_in(_ENDED)).fill_null(value=True) & is_offered,
     )
-    if stored is None:
-        return jobs
-    asked = jobs.select(request_key(), "to_buy")
-    asked = asked.join(stored, on="request_key", how="left", maintain_order="left")
-    nth = pl.col("to_buy").cum_sum().over("request_key")  # of the jobs to buy that ask for the same
-    reused = asked.select(pl.col("to_buy") & (nth <= pl.col("stored").fill_null(0))).to_series()
-    return jobs.with_columns(to_buy=pl.col("to_buy") & ~reused, bought=pl.col("bought") | reused)
 
 
 def by_price(jobs: pl.DataFrame) -> pl.DataFrame:
@@ -433,12 +420,8 @@ async def make(
 
     def read(connection: sa.Connection, batch: str) -> dict[str, Any]:
         known = queries.jobs(connection, batch, ["job_key", "state"], policy=policy)
-        stored = None
-        if policy.reuse:
-            others = spending.elsewhere(connection, service)
-            stored = queries.reusable_requests(connection, batch, without=others)
         return {
-            "table": with_standing(plan.table, known, stored),
+            "table": with_standing(plan.table, known),
             "totals": writing.of_batch(connection, batch),
             **_history(connection, batch, plan),
         }

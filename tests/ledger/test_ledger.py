@@ -84,33 +84,6 @@ async def test_what_a_run_has_reserved_counts_for_the_approval_that_it_buys_by_n
     assert (len(result.reserved), result.left, result.wall) == (2, jobs[2:], Wall.APPROVED)
 
 
-async def test_another_batchs_files_stand_for_the_same_request_once_a_batch_and_only_if_asked_for(
-    url: str,
-) -> None:
-    same = job("one").request_key
-    first, second, third = (replace(job(f"mine {n}"), request_key=same) for n in range(3))
-    async with buyer(url, "theirs") as theirs:
-        for attempt in await submitting(theirs, job("one"), replace(job("two"), request_key=same)):
-            name = attempt.row_id
-            [file] = await theirs.generated(attempt, generation(name), [f"{name}.png"], "out")
-            await theirs.stored(file, replace(STORED, url=f"out/{name}.png"))
-    async with buyer(url, "mine") as mine:
-        reserved, considered = await reserve(
-            mine, first, second, third, job("another"), limit="0.08", reuse=True
-        )
-        assert ([one.row_id for one, _ in reserved], considered) == (["mine 2", "another"], 4)
-        assert await state_of(mine, first) is State.STORED
-        rows = {row["row_id"]: row for row in await mine.read(reading.manifest)}
-        urls = {name: row["url"] for name, row in rows.items()}
-        assert urls == {"mine 0": "out/one.png", "mine 1": "out/two.png"}
-        assert (rows["mine 0"]["job_key"], rows["mine 0"]["cost"]) == (first.key, Decimal(0))
-        exposure = (await mine.read(writing.of_batch)).exposure
-        assert exposure == Decimal("0.08"), "what is reused is free"
-        assert not any(row["submitted_at"] for row in await mine.read(reading.attempts))
-    async with buyer(url, "unasked") as unasked:
-        [_], _ = await reserve(unasked, replace(job("x"), request_key=same))
-
-
 SERVER, GATEWAY = {"server_error", "http_503"}, {"http_403", "waf_block"}
 BY_KIND: dict[Any, set[str]] = {
     False: set(),

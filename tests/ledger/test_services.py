@@ -102,22 +102,3 @@ def test_a_batch_is_not_bought_at_a_second_service_until_a_person_says_that_it_h
     assert json.loads(moved.stdout) == {"batch": "test", "service": second.base_url, "batches": ["test"]}
     summary = made.run()
     assert (summary.stored, summary.submissions) == (2, 1)
-
-
-def test_a_batch_reuses_nothing_that_another_service_has_made(
-    project: Callable[..., Project], start_backlot: Callable[..., Backlot], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A trial on a backlot leaves no images in the batch that is bought for good."""
-    made = project([ROW])
-    assert made.run().stored == 1
-    same = ["batch=same-service", "reuse=ledger"]
-    assert made.run(*same).submissions == 0
-    other = start_backlot()
-    monkeypatch.setenv("CALLSHEET_API_KEY", other.api_key)
-    elsewhere = ["batch=elsewhere", "reuse=ledger", f"service.base_url={other.base_url}"]
-    changes = [word for change in elsewhere for word in ("--set", change)]
-    quoted = json.loads(CliRunner().invoke(app, ["quote", str(made.config), "--json", *changes]).stdout)
-    assert (quoted["to_buy"], quoted["already_bought"]) == (1, 0)
-    summary = made.run(*elsewhere)
-    assert (summary.submissions, summary.stored) == (1, 1)
-    assert summary.spent == other.service.workspaces["default"].spent > 0

@@ -140,22 +140,11 @@ def test_what_is_not_chosen_is_left_for_later(quote, first, others):
     assert (made.to_buy, facts(made)["Chosen"]) == (first, f"{chosen}; {others} left for later")
 
 
-def test_what_takes_another_batchs_file_is_bought_already_and_a_run_looks_at_it_too(quote):
-    quote("id,prompt\nx,a cat\ny,a cat\nz,a dog\n", states={"x": "stored", "z": "stored"}, batch="other")
-    text = "id,prompt\n1,a dog\n2,a cat\n3,a cat\n4,a dog\n"
-    assert (quote(text).already_bought, quote(text).to_buy) == (0, 4)
-    reused = quote(text, reuse="ledger")
-    assert (reused.already_bought, reused.to_buy) == (2, 2)
-    assert reused.table["bought"].to_list() == [True, True, False, False], "the first rows that want them"
-    assert rows(reused) == ["1", "2", "3", "4"]
-
-
-@pytest.mark.parametrize("reuse", ["batch", "ledger"])
-def test_what_is_stored_and_offered_no_more_stays_bought(quote, reuse):
+def test_what_is_stored_and_offered_no_more_stays_bought(quote):
     text = "id,model,prompt\nx,reel-1,a cat\n"
     quote(text, states={"x": "stored"})
     others = {name: model for name, model in CATALOGUE.items() if name != "reel-1"}
-    made = quote(text, catalogue=others, reuse=reuse)
+    made = quote(text, catalogue=others)
     assert (made.plan.kept(), made.already_bought, made.to_buy) == (1, 1, 0)
 
 

@@ -245,15 +245,6 @@ def test_files_are_checked_while_the_run_goes_on(project: Make) -> None:
     assert found(made) == {"nothing": (["blank"], "check:blank"), "video": ([], None)}
 
 
-def test_a_file_of_another_batch_that_stands_for_a_row_is_checked_for_this_batch_too(project: Make) -> None:
-    made = project(images("nothing"), faults=FAULTS)
-    run(made, blank="reject")
-    made.set(batch="second", reuse="ledger")
-    run(made, blank="reject")
-    assert len(made.sold) == 1
-    assert found(made) == {"nothing": (["blank"], "check:blank")}
-
-
 def test_a_ledger_in_postgresql_has_the_same(project: Make, new_database: Callable[[], str]) -> None:
     made = project([*images("nothing", "narrow"), {"id": "a", "prompt": "a fox", **IMAGE}], faults=FAULTS)
     made.set(ledger={"url": new_database()})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import json
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -304,24 +303,6 @@ def test_a_run_whose_balance_is_spent_by_others_stops_and_keeps_what_it_has(proj
 
 
 SAME = {"prompt": "an image", **IMAGE}  # 0.0015 USD
-
-
-def test_a_batch_that_shares_requests_with_another_takes_its_files(project: Make) -> None:
-    made = project([{"id": "a", **SAME}, {"id": "b", **SAME, "prompt": "another"}])
-    assert made.run().submissions == 2
-    bought = {row["prompt"]: row["url"] for row in made.manifest().iter_rows(named=True)}
-    made.rows({"id": "x", **SAME, "shelf": "7"}, {"id": "y", **SAME}, {"id": "z", **SAME, "prompt": "new"})
-    made.set(batch="other", reuse="ledger")
-    quote = json.loads(CliRunner().invoke(app, ["quote", str(made.config), "--json"]).stdout)
-    assert (quote["already_bought"], quote["quoted"]) == (1, "0.0030")
-    summary = made.run()
-    assert (summary.stored, summary.submissions, summary.exit_code) == (3, 2, 0)
-    assert summary.spent == Decimal("0.0030")
-    manifest = {row["row_id"]: row for row in made.manifest().iter_rows(named=True)}
-    assert manifest["x"]["url"] == bought["an image"]
-    assert (manifest["x"]["cost"], manifest["x"]["shelf"]) == (0, "7")
-    assert manifest["y"]["url"] not in bought.values(), "two equal rows are two pictures"
-    assert made.run().submissions == 0
 
 
 def test_jobs_too_dear_are_skipped_and_the_run_ends_at_the_wall(project: Make) -> None:
