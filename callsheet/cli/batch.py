@@ -142,9 +142,6 @@ def quote(
     compare: Annotated[
         bool, typer.Option("--compare", help="Price the same rows on each model that can take them, too.")
     ] = False,
-    dearest_first: Annotated[
-        bool, typer.Option("--dearest-first", help="The same, the dearest model first.")
-    ] = False,
 ) -> None:
     """Price a batch exactly, show the first request, and list what is wrong with which line. Buys nothing."""
     from callsheet.cli.show import show_comparison, show_quote
@@ -161,7 +158,7 @@ def quote(
                 return await quote_batch(settings, client, choice)
 
     made = asyncio.run(price())
-    found = compare_models(made.plan, settings, dearest_first) if compare or dearest_first else []
+    found = compare_models(made.plan, settings) if compare else []
     if json:
         more: dict[str, Any] = {"compare": [each.as_json() for each in found]} if found else {}
         if show != "1":

@@ -162,10 +162,10 @@ class Comparison:
         }
 
 
-def compare_models(plan: Plan, settings: Settings, dearest_first: bool) -> list[Comparison]:
+def compare_models(plan: Plan, settings: Settings) -> list[Comparison]:
     """The rows of the batch file on each model of a plan's catalogue that takes some of them."""
     found = [each for each in compare(read_batch(settings), plan.catalogue, settings) if each.rows]
-    return sorted(found, key=lambda each: each.price, reverse=dearest_first)
+    return sorted(found, key=lambda each: each.price)
 
 
 def compare(batch: Batch, catalogue: Catalogue, settings: Settings) -> list[Comparison]:
