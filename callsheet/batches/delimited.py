@@ -2,9 +2,9 @@
 
 Where an encoding is wrong, it says which ones are likely, and how a line would read in each of them: an
 encoding in which any file can be read is no help. How a file is written (delimiter, quote, where its header
-is) is detected where the config does not say it. A plain file is parsed by polars, which is fast, and any
-other one by Python's `csv`; the cells are the same, and each row has the line of the file on which it
-begins. A line break inside a quoted cell is read as one `\\n`. Does not know what the columns mean.
+is) is detected where the config does not say it. A file without quotes is parsed by polars, which
+is fast, and any other one by Python's `csv`; the cells are the same, and each row has the line of the file on
+which it begins. A line break inside a quoted cell is read as one `\\n`. Does not know what the columns mean.
 """
 
 from __future__ import annotations
@@ -360,31 +360,23 @@ def _parse_plain(
     rows: bytes, lines_above: int, columns: Sequence[str], dialect: _Dialect
 ) -> tuple[pl.DataFrame, pl.Series] | None:
     """Parses the lines below the header with polars: cells, and the line on which each row begins; None where
-    `csv` has to parse them.
-
-    The cells are those that `csv` would find where polars, when it writes them, gives the same bytes: each of
-    the two reads what the other writes. Polars reads an empty cell as null and `""` as text, so both are
-    written as they were, and a line that is too short would be written longer.
+    `csv` has to parse them: where a quote is in the file, a line is blank, or has too few or too many cells.
     """
     delimiter, quote = dialect.delimiter, dialect.quote
-    if not f"{delimiter}{quote or ''}".isascii():  # polars takes a single byte for each
+    if not delimiter.isascii() or (quote and quote.encode() in rows):  # polars takes a single byte
+        return None
+    if rows.startswith(codecs.BOM_UTF8):  # which it would drop
         return None
     schema = {str(at): pl.String for at in range(len(columns))}
     try:
-        cells = pl.read_csv(rows, has_header=False, schema=schema, separator=delimiter, quote_char=quote)
+        cells = pl.read_csv(rows, has_header=False, schema=schema, separator=delimiter, quote_char=None)
     except pl.exceptions.PolarsError:
         return None
-    written = io.BytesIO()
-    style: Literal["necessary", "never"] = "necessary" if quote else "never"
-    cells.write_csv(
-        written, include_header=False, separator=delimiter, quote_char=quote or '"', quote_style=style
-    )
-    if written.getvalue() != rows:
+    last = 0 if rows.endswith(b"\n") else 1
+    is_whole = rows.count(delimiter.encode()) == cells.height * (len(columns) - 1)
+    if not is_whole or rows.count(b"\n") + last != cells.height:
         return None
     lines = pl.int_range(lines_above + 1, lines_above + 1 + cells.height, eager=True)
-    if rows.count(b"\n") > cells.height:
-        breaks = cells.select(pl.sum_horizontal(pl.all().str.count_matches("\n", literal=True)))
-        lines += breaks.to_series().cast(pl.Int64).cum_sum().shift(1, fill_value=0)
     cells = cells.fill_null("")
     content = pl.all() if len(columns) > 1 else pl.all().str.strip_chars()
     is_row = cells.select(pl.any_horizontal(content != "")).to_series()
