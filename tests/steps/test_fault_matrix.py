@@ -209,7 +209,7 @@ def compare(made: Project) -> None:
     assert len(charges) == sum(1 for _ in service.store.select("1"))
     expected = {f"{cell.id}.": cell.cost for cell in CELLS}
     expected |= dict.fromkeys(PLAIN, PRICE["image"])
-    charged = {prompt: each.cost for prompt, each in approvals.items() if each.state == "completed"}
+    charged = {prompt: each.cost for prompt, each in charges.items() if each.state == "completed"}
     assert charged == {prompt: cost for prompt, cost in expected.items() if cost}
     unknown = Decimal(0)
     for row in made.costs().iter_rows(named=True):
