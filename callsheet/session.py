@@ -9,7 +9,7 @@ import asyncio
 import signal
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from decimal import Decimal
@@ -23,21 +23,17 @@ from callsheet.channels import Channel, Downloads, OpenJobs
 from callsheet.config.load import with_value
 from callsheet.config.settings import Settings
 from callsheet.errors import CallsheetError, Interrupted, LedgerError, NoLane, Stop, as_stop
-from callsheet.ledger import approvals, leases, queries
+from callsheet.ledger import approvals, leases
 from callsheet.ledger.approvals import PAUSED
 from callsheet.ledger.leases import NO_ANSWER
 from callsheet.ledger.ledger import Ledger
-from callsheet.ledger.states import SameGeneration
 from callsheet.limits.breaker import Breaker
 from callsheet.limits.limits import AccountLimits, Learned
-from callsheet.media_types import extension
 from callsheet.pricing.plan import Plan, last_plan, work_folder
 from callsheet.pricing.quote import Quote, has_to_buy
-from callsheet.records import Attempt, File, Generation, ModelType, State
+from callsheet.records import Attempt, File, ModelType, State
 from callsheet.reviewing.checks import PATIENCE
 from callsheet.service.client import Client
-from callsheet.storage.names import carried_columns
-from callsheet.storage.names import name as name_in_store
 from callsheet.storage.spool import Spool
 from callsheet.storage.store import Store
 from callsheet.watch import WATCHER, Change, Progress
@@ -251,47 +247,6 @@ class Run:
             self.videos.put(video)
         for file in files:
             self.files.put(file)
-
-    async def keep(
-        self, attempt: Attempt, generation: Generation, carried: Mapping[str, Any] | None = None
-    ) -> bool:
-        """Writes a paid generation into the ledger, and gives its files, each under a name in storage, on.
-
-        `carried` are the job's carried columns, which a name may need. Without them the ledger is read, and
-        where that fails, the answer is lost: so only a video is without, which can be asked for again.
-
-        Returns:
-            Whether it is paid for; if not, its id is another job's, and this one is in doubt.
-        """
-        key = self.settings.storage.key
-        if carried is None and carried_columns(key):
-            keys = [attempt.job_key]
-            asked = await self.ledger.read(lambda connection, _: queries.asked_for(connection, keys))
-            _, carried = asked[attempt.job_key]
-        names = [
-            name_in_store(
-                key,
-                carried or {},
-                batch=self.settings.batch,
-                row_id=attempt.row_id,
-                sample=attempt.sample,
-                index=index,
-                ext=extension(item.mime_type),
-                job_key=attempt.job_key,
-                model=attempt.model,
-                generation_id=generation.id,
-            )
-            for index, item in enumerate(generation.media)
-        ]
-        files = await self.ledger.generated(attempt, generation, names, self.settings.storage.url)
-        if isinstance(files, SameGeneration):
-            self.doubts(attempt, files.what)
-            return False
-        cost, _ = generation.usage.cost(attempt.quoted)
-        self.tell(attempt, State.GENERATED, generation.id, cost)
-        for file in files:
-            self.files.put(file)
-        return True
 
     def doubts(self, attempt: Attempt, why: str) -> None:
         """A job is in doubt, and the ledger has it so."""

@@ -10,8 +10,10 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import anyio
 
@@ -26,19 +28,63 @@ from callsheet.errors import (
     StorageError,
 )
 from callsheet.ledger import queries
-from callsheet.media_types import with_extension
-from callsheet.records import File, Generation, ModelType, State
+from callsheet.ledger.states import SameGeneration
+from callsheet.media_types import extension, with_extension
+from callsheet.records import Attempt, File, Generation, ModelType, State
 from callsheet.report.report import write_sidecar
 from callsheet.service import verdicts
 from callsheet.service.verdicts import Verdict
 from callsheet.session import Run
-from callsheet.storage.names import ends_with_type
+from callsheet.storage.names import carried_columns, ends_with_type
+from callsheet.storage.names import name as name_in_store
 from callsheet.storage.spool import Spooled
 from callsheet.watch import WATCHER
 
 _GONE_IMAGE = 2  # answers after `deletes_at` that there is no such file: one alone loses nothing
 _GONE_VIDEO = 3  # the first of them is the reason to ask for a fresh URL
 STORE_TRIES = 3  # a store that refuses this often is left for the next run
+
+
+async def keep(
+    run: Run, attempt: Attempt, generation: Generation, carried: Mapping[str, Any] | None = None
+) -> bool:
+    """Writes a paid generation into the ledger, and gives its files, each under a name in storage, on.
+
+    `carried` are the job's carried columns, which a name may need. Without them the ledger is read, and
+    where that fails, the answer is lost: so only a video is without, which can be asked for again.
+
+    Returns:
+        Whether it is paid for; if not, its id is another job's, and this one is in doubt.
+    """
+    key = run.settings.storage.key
+    if carried is None and carried_columns(key):
+        keys = [attempt.job_key]
+        asked = await run.ledger.read(lambda connection, _: queries.asked_for(connection, keys))
+        _, carried = asked[attempt.job_key]
+    names = [
+        name_in_store(
+            key,
+            carried or {},
+            batch=run.settings.batch,
+            row_id=attempt.row_id,
+            sample=attempt.sample,
+            index=index,
+            ext=extension(item.mime_type),
+            job_key=attempt.job_key,
+            model=attempt.model,
+            generation_id=generation.id,
+        )
+        for index, item in enumerate(generation.media)
+    ]
+    files = await run.ledger.generated(attempt, generation, names, run.settings.storage.url)
+    if isinstance(files, SameGeneration):
+        run.doubts(attempt, files.what)
+        return False
+    cost, _ = generation.usage.cost(attempt.quoted)
+    run.tell(attempt, State.GENERATED, generation.id, cost)
+    for file in files:
+        run.files.put(file)
+    return True
 
 
 async def download(run: Run) -> None:

@@ -16,6 +16,7 @@ from callsheet.service import verdicts
 from callsheet.service.models import Failed, NoFile, Pending
 from callsheet.service.verdicts import Verdict
 from callsheet.session import Run
+from callsheet.steps.download import keep
 from callsheet.watch import WATCHER
 
 NOT_FOUND_TRIES = 3  # a 404 may come from a replica that lags; so many in a row do not
@@ -64,7 +65,7 @@ async def _follow(run: Run, video: Attempt) -> None:
     with anyio.CancelScope(shield=True):  # an end that is known is kept, also when the run is interrupted
         match end:
             case Generation():
-                await run.keep(video, end)
+                await keep(run, video, end)
             case Failed():
                 await _failed(run, video, end)
             case _ if video.in_doubt:  # and it stays so

@@ -46,6 +46,7 @@ from callsheet.records import Attempt, Job, ModelType, State, dollars
 from callsheet.service import verdicts
 from callsheet.service.verdicts import Verdict
 from callsheet.session import Run
+from callsheet.steps.download import keep
 from callsheet.watch import WATCHER
 
 BLOCK = 50  # jobs that are reserved in one transaction
@@ -330,7 +331,7 @@ class _Buyer:
         run.breaker.of(attempt.model).accepted()
         turn.answered(rate)
         if attempt.type is ModelType.IMAGE:
-            is_own = await run.keep(attempt, image, job.carried)
+            is_own = await keep(run, attempt, image, job.carried)
             return _End.BOUGHT if is_own else _End.IN_DOUBT
         if same := await run.ledger.pending(attempt, video_id):
             run.doubts(attempt, same.what)
