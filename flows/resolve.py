@@ -24,8 +24,7 @@ from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.spending import settle
 from callsheet.plain_text import counted, row_name
 from callsheet.records import Doubt, dollars
-from callsheet.report import balance_evidence
-from callsheet.report.balance_evidence import Evidence
+from callsheet.report.evidence import Evidence, gather
 from flows.names import batch_flow, begin
 from tasks import artifacts, suspend
 from tasks.pressed import flow_run
@@ -80,7 +79,7 @@ async def _resolved(settings: Settings, ledger: Ledger, config: str) -> str:
     key = hashlib.sha256(shown.encode()).hexdigest()[:32]
     answer = await suspend.answer_of(run, key)
     if answer is None:
-        evidence = await balance_evidence.evidence(ledger, doubts, lambda: connect(settings))
+        evidence = await gather(ledger, doubts, lambda: connect(settings))
         form = _form(jobs, evidence).with_initial_data(description=_in_markdown(settings, jobs, evidence))
         await asuspend_flow_run(wait_for_input=form, key=key, timeout=_DAY)
         raise AssertionError("a suspended run has ended")

@@ -38,7 +38,7 @@ from callsheet.records import State, dollars
 if TYPE_CHECKING:
     from callsheet.config.settings import Settings
     from callsheet.records import Doubt
-    from callsheet.report.balance_evidence import Evidence
+    from callsheet.report.evidence import Evidence
 
 _EVENTS = 10  # that left jobs in doubt
 _ACCEPTED = "accepted video"
@@ -101,14 +101,14 @@ def resolve(
 async def _list(settings: Settings, config: Path, json: bool) -> int:
     """Prints what is in doubt, and the evidence; returns how many."""
     from callsheet.ledger import queries
-    from callsheet.report import balance_evidence
+    from callsheet.report.evidence import gather
 
     async with open_ledger(settings.ledger.url, settings.batch) as ledger:
         found = await ledger.read(queries.doubts)
         doubts, accepted = _apart(found)
         evidence = None
         if doubts:
-            evidence = await balance_evidence.evidence(ledger, doubts, lambda: open_client(settings))
+            evidence = await gather(ledger, doubts, lambda: open_client(settings))
     if json:
         prices = (doubt.price or Decimal(0) for doubt in found if doubt.state is State.IN_DOUBT)
         print_json(
@@ -155,7 +155,7 @@ async def _settle(
             chosen = spending.named(found, keys, rows=rows, give_up=give_up)
         else:
             chosen = _apart(found)[0]
-        by = spending.login()
+        by = spending.user_name()
         await ledger.write(spending.settle, chosen, charged=charged, by=by, why=why)
         left = await ledger.read(queries.doubts)
     left_out = _apart(left)[1]

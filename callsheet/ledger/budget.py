@@ -60,7 +60,7 @@ class SpendingLimit:
     approval: str = ""
 
 
-class Room:
+class Bound:
     """What is left within each wall at a moment, in dollars; until the transaction ends, this stays true.
 
     `reserved`: reservations count too; in the wall of a day, those of runs at work alone. A job that is about
@@ -116,13 +116,13 @@ class Reservation:
         reserved: in their order.
         left: the first job that does not fit and all after it; with `skip` all that do not fit.
         wall: which one the first of them does not fit; None where none is left.
-        room: what was left within that wall then, in dollars.
+        left_then: what was left within that wall then, in dollars.
     """
 
     reserved: list[tuple[Job, Attempt]] = field(default_factory=list)
     left: list[Job] = field(default_factory=list)
     wall: Wall | None = None
-    room: Decimal = Decimal(0)
+    left_then: Decimal = Decimal(0)
 
 
 def reserve(
@@ -139,7 +139,7 @@ def reserve(
     The run gets again what it has reserved before, which the budget counts: the commit of an earlier try may
     have been made without being confirmed.
     """
-    room = Room(connection, budget, leases.time_by_database(connection), reserved=True)
+    bound = Bound(connection, budget, leases.time_by_database(connection), reserved=True)
     newest = _newest(connection, jobs, policy)
     entries = _Entries(budget.batch, run_id, budget.approval)
     result = Reservation()
@@ -148,13 +148,13 @@ def reserve(
         reserved_by = last["run_id"] if last and last["state"] == State.PLANNED else None
         if last and (not last["to_buy"] or reserved_by not in (None, run_id) or _has_failed_in(last, run_id)):
             continue
-        if reserved_by or (wall := room.take(job.quoted)) is None:
+        if reserved_by or (wall := bound.take(job.quoted)) is None:
             if reserved_by and last and last["approval"] != budget.approval:
-                room.moved(job.quoted)
+                bound.moved(job.quoted)
             result.reserved.append((job, entries.add(job, last)))
         else:
             if result.wall is None:
-                result.wall, result.room = wall, room.left(wall)
+                result.wall, result.left_then = wall, bound.left(wall)
             if not skip:
                 result.left += jobs[position:]
                 break

@@ -391,7 +391,7 @@ def settle(
         connection.execute(settlements.insert(), settled | record)
 
 
-def login() -> str:
+def user_name() -> str:
     """The user of this process: the login name, or the user's number where it has no name."""
     try:
         return getpass.getuser()

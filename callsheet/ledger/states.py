@@ -19,7 +19,7 @@ import sqlalchemy as sa
 
 from callsheet.ledger import approvals, queries, spending, writing
 from callsheet.ledger.approvals import Charge
-from callsheet.ledger.budget import Room, SpendingLimit, Wall
+from callsheet.ledger.budget import Bound, SpendingLimit, Wall
 from callsheet.ledger.journal import PaidAnswer
 from callsheet.ledger.tables import attempts, media, runs
 from callsheet.ledger.writing import Key, Values, is_made, key_of, move, refused
@@ -65,13 +65,13 @@ def intend(connection: sa.Connection, run_id: str, intents: Sequence[Intent]) ->
     """
     budget, rates = intents[0].budget, intents[0].rates  # a run has one of each
     rows = writing.found(connection, [intent.attempt.job_key for intent in intents])
-    room = Room(connection, budget, intents[0].at, reserved=False)
+    bound = Bound(connection, budget, intents[0].at, reserved=False)
     walls: list[Wall | None] = []
     moves: list[tuple[Attempt, Values]] = []
     for intent in intents:
         sent = {"submitted_at": intent.at}
         counted = is_made(rows.get(key_of(intent.attempt)), run_id, State.SUBMITTING, sent)
-        wall = None if counted else room.take(intent.attempt.quoted or Decimal(0))
+        wall = None if counted else bound.take(intent.attempt.quoted or Decimal(0))
         walls.append(wall)
         if wall is None:
             moves.append((intent.attempt, sent))

@@ -21,7 +21,7 @@ from callsheet.errors import CallsheetError, UnknownAnswers
 from callsheet.ledger import approvals, budget, leases, queries, spending, states, writing
 from callsheet.ledger.group_commit import explain_values
 from callsheet.ledger.journal import Left, PaidAnswer
-from callsheet.ledger.spending import login
+from callsheet.ledger.spending import user_name
 from callsheet.ledger.tables import attempts
 from callsheet.ledger.writing import Key
 from callsheet.plain_text import counted
@@ -105,7 +105,7 @@ def begin_run(
         flow_run=owner.flow_run,
     )
     if owner.says_limit and not goes_on:
-        by = f"{login()} (config)"
+        by = f"{user_name()} (config)"
         approvals.says_limit(connection, owner.batch, owner.limit, by, owner.run_id)
     approvals.goes_by(connection, owner.run_id, approvals.newest(connection))
     return _take_over(connection, owner, journals)

@@ -2,7 +2,7 @@
 
 Nothing here buys anything. Begin with `rates.py`, the price of one request. `jobs.py` prices a batch, each
 distinct combination of parameters once; `plan.py` makes the plan in which it is frozen, and finds it again.
-`known.py` finds what the ledger has of it already, and what is bought again. `quote.py` compares it with the
+`bought.py` finds what the ledger has of it already, and what is bought again. `quote.py` compares it with the
 ledger, the budget and the balance; `facts.py` has a quote in words, and `approval.py` says whether what is
 quoted may be bought. `references.py` reads the images that a request contains; `first_look.py` has what a
 person should see first.

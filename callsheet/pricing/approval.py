@@ -14,7 +14,7 @@ from decimal import Decimal
 from callsheet.errors import ApprovalNeeded, BudgetReached, PriceChanged, Stop
 from callsheet.ledger.approvals import APPROVE, PILOT, Approval, Decision, Question
 from callsheet.plain_text import counted, printable
-from callsheet.pricing.known import are_too_many, likely_repeats
+from callsheet.pricing.bought import are_too_many, likely_repeats
 from callsheet.pricing.quote import Quote
 from callsheet.records import dollars
 

@@ -120,7 +120,7 @@ def _not_taken(
 COLUMNS = ["key", "row_id", "sample", "line", "type", "model", "resolution", "duration", "sound", "request"]
 COLUMNS += ["inlined", "inlined_bytes", "carried", "billable_unit", "unit_price", "quantity", "price"]
 COLUMNS += ["currency", "repeats"]
-"""The columns of `plan.parquet`. `repeats`: the job looks like one that was bought (`known.py`)."""
+"""The columns of `plan.parquet`. `repeats`: the job looks like one that was bought (`bought.py`)."""
 
 _MONEY = pl.Decimal(18, 6)
 _READERS = max(4, os.cpu_count() or 1)  # of images, at most 10 MiB each; S3 answers slowly, so never only one

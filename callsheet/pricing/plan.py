@@ -34,8 +34,8 @@ from callsheet.ledger import marks, queries
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.queries import policy_of
 from callsheet.plain_text import counted, printable
+from callsheet.pricing.bought import changed_carried, match
 from callsheet.pricing.jobs import COLUMNS, check_config_values, make_jobs, request_key
-from callsheet.pricing.known import changed_carried, match
 from callsheet.pricing.rates import changed_rates
 from callsheet.records import Job, ModelType, Price, canonical
 from callsheet.service.client import Client

@@ -26,8 +26,8 @@ from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.queries import policy_of
 from callsheet.plain_text import counted
 from callsheet.pricing import first_look
-from callsheet.pricing.known import likely_repeats
-from callsheet.pricing.not_in_ledger import taken_names, warning_of_ledger
+from callsheet.pricing.bought import likely_repeats
+from callsheet.pricing.claim import taken_names, warning_of_ledger
 from callsheet.pricing.plan import ALL, Choice, Plan, chosen, pilot, price_batch
 from callsheet.pricing.rates import changed_rates
 from callsheet.records import BOUGHT, DELIVERED, Job, ModelType, State, Totals, dollars
@@ -196,7 +196,7 @@ class Quote:
 
     @property
     def repeats(self) -> int:
-        """Those of `to_buy` that look like what the batch has bought (`known.py`)."""
+        """Those of `to_buy` that look like what the batch has bought (`bought.py`)."""
         return int((self.table["to_buy"] & self.table["repeats"]).sum())
 
     @property

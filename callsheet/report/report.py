@@ -29,8 +29,8 @@ from callsheet.errors import Interrupted, Stop, StorageConflict
 from callsheet.ledger import approvals, leases, marks, queries, writing
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.tables import attempts
+from callsheet.pricing.claim import warning_of_ledger
 from callsheet.pricing.facts import rejects_in_words
-from callsheet.pricing.not_in_ledger import warning_of_ledger
 from callsheet.pricing.plan import Plan, last_plan
 from callsheet.records import MAY_COST, File, State, StoredFile, dollars
 from callsheet.report.plots import figures_of

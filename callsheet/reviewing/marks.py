@@ -19,7 +19,7 @@ from callsheet.ledger import marks
 from callsheet.ledger.databases import check_exists
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.marks import FileKey, Mark, MediaDecision
-from callsheet.ledger.spending import login
+from callsheet.ledger.spending import user_name
 from callsheet.plain_text import printable
 from callsheet.report.report import update_manifest, update_sidecars
 from callsheet.report.summary import ReviewResult, read_review
@@ -128,7 +128,7 @@ async def enter(settings: BatchSettings, said: Sequence[Said]) -> tuple[int, Rev
     """
     check_exists(settings.ledger.url)
     async with await Ledger.open(settings.ledger.url, settings.batch) as ledger:
-        changed = await _take(ledger, said, login())
+        changed = await _take(ledger, said, user_name())
         await update_tables(settings, ledger)
         return changed, await read_review(ledger)
 

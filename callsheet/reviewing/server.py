@@ -41,7 +41,7 @@ from callsheet.ledger import leases, marks, writing
 from callsheet.ledger.databases import check_exists
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.marks import FileKey, Mark, MediaDecision
-from callsheet.ledger.spending import login
+from callsheet.ledger.spending import user_name
 from callsheet.plain_text import counted
 from callsheet.pricing.plan import PLAN, Plan, last_plan, work_folder
 from callsheet.records import MAY_COST, Totals, dollars
@@ -359,7 +359,7 @@ def _app(
     """
     report = Store(settings.report.url, endpoint_url=settings.storage.endpoint_url, put=settings.storage.put)
     links = ServedLinks(settings)
-    user = login()
+    user = user_name()
 
     async def index(_: Request) -> Response:
         return await pages.file(sheet.INDEX)

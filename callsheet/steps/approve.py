@@ -12,9 +12,9 @@ from callsheet.errors import ApprovalNeeded, Stop
 from callsheet.ledger import approvals
 from callsheet.ledger.approvals import Approval, Decision, Place, Question
 from callsheet.ledger.ledger import Ledger
-from callsheet.ledger.spending import login
+from callsheet.ledger.spending import user_name
 from callsheet.pricing import approval
-from callsheet.pricing.not_in_ledger import check_names
+from callsheet.pricing.claim import check_names
 from callsheet.pricing.plan import ALL, Choice, Plan
 from callsheet.pricing.quote import Quote, quote_plan
 from callsheet.report.contact_sheet.sheet import INDEX
@@ -169,7 +169,9 @@ async def _asked(run: Run, asked: Asked, approved: bool, ui: InTheUI | None) -> 
     says, place = (True, watcher.yes) if approved else (await watcher.approves(asked), Place.TERMINAL)
     if says is not None:
         decision = Decision.APPROVED if says else Decision.REFUSED
-        said = replace(said, decision=decision, decided_at=datetime.now(UTC), decided_by=login(), place=place)
+        said = replace(
+            said, decision=decision, decided_at=datetime.now(UTC), decided_by=user_name(), place=place
+        )
         await run.ledger.write(approvals.answer, said)
     if ui and said.is_approved:
         ui.approved(said)

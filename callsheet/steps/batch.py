@@ -18,7 +18,7 @@ from callsheet.batches.read import Batch, read_batch
 from callsheet.config.settings import Settings
 from callsheet.errors import CallsheetError, InputError, Stop
 from callsheet.ledger.ledger import Ledger
-from callsheet.pricing.not_in_ledger import check_ledger, claim
+from callsheet.pricing.claim import check_ledger, claim
 from callsheet.pricing.plan import ALL, Choice, Plan, adopt, is_outdated, price_batch
 from callsheet.pricing.quote import Quote, quote_plan
 from callsheet.report.summary import Summary

@@ -15,7 +15,7 @@ from callsheet.errors import ConfigError, NotTaken
 from callsheet.ledger import approvals
 from callsheet.ledger.databases import check_exists
 from callsheet.ledger.ledger import Ledger
-from callsheet.ledger.spending import login
+from callsheet.ledger.spending import user_name
 from callsheet.records import OtherRun, dollars
 
 
@@ -56,7 +56,7 @@ async def change(
     """
     check_exists(settings.ledger.url)
     async with await Ledger.open(settings.ledger.url, settings.batch) as ledger:
-        number, runs = await ledger.write(approvals.change, values, by or login())
+        number, runs = await ledger.write(approvals.change, values, by or user_name())
         bounds = await ledger.read(approvals.in_use)
         with anyio.move_on_after(patience):
             while left := await ledger.read(partial(approvals.not_taken, number=number)):  # noqa: ASYNC110 - a process

@@ -23,7 +23,7 @@ from callsheet.errors import LedgerError, Stop, StorageError
 from callsheet.ledger import writing
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.queries import Policy, policy_of
-from callsheet.pricing.not_in_ledger import check_ledger
+from callsheet.pricing.claim import check_ledger
 from callsheet.pricing.plan import last_plan
 from callsheet.records import MAY_COST, ModelType, State
 from callsheet.report.contact_sheet.sheet import INDEX, ContactSheet, Header, open_sheet, refused_in_words

@@ -19,7 +19,7 @@ from typing import IO, Any
 import polars as pl
 import pytest
 
-from callsheet.ledger.spending import login
+from callsheet.ledger.spending import user_name
 from tests.conftest import Project
 from tests.servers.forks import forks
 from tests.servers.prefect import BEHIND_A_PROXY
@@ -174,9 +174,9 @@ def test_the_question_is_whole_and_ctrl_d_is_no(project: Make) -> None:
     assert json.loads(callsheet("run", str(made.config), "--yes", "--json").stdout)["stored"] == 1
     kept = json.loads(callsheet("status", str(made.config), "--json").stdout)["approvals"]
     assert [(one["decision"], one["place"], one["decided_by"]) for one in kept] == [
-        ("refused", "terminal", login()),
+        ("refused", "terminal", user_name()),
         (None, None, None),
-        ("approved", "--yes", login()),
+        ("approved", "--yes", user_name()),
     ]
 
 

@@ -233,7 +233,7 @@ class Evidence:
         }
 
 
-async def evidence(
+async def gather(
     ledger: Ledger, doubts: Sequence[Doubt], connect: Callable[[], Awaitable[Client]]
 ) -> Evidence:
     """Compares the service's account with the ledger, of which all batches of the same service count, because

@@ -9,7 +9,7 @@ from decimal import Decimal
 import pytest
 
 from callsheet.records import Doubt, ExpectedBalance, ModelType
-from callsheet.report.balance_evidence import Evidence, fitting
+from callsheet.report.evidence import Evidence, fitting
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
