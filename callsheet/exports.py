@@ -31,8 +31,8 @@ from typing import IO, Any
 import polars as pl
 import sqlalchemy as sa
 
+from callsheet.batches.formats import local_copy
 from callsheet.batches.identities import sha256
-from callsheet.batches.sources import local_copy
 from callsheet.cells import harmless
 from callsheet.config.settings import BatchSettings
 from callsheet.errors import InputError, StorageError

@@ -1,26 +1,109 @@
 """Each page, each part that is fetched again while a page is open, and what forms change.
 
-What they show is taken from the service: nothing is counted or remembered here.
+What they show is taken from the service: nothing is counted or remembered here. Every value is escaped, and
+headers let a page load nothing from elsewhere. Bar charts are numbers for an SVG; the page has every value
+in words or in a table, too.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 from urllib.parse import urlencode
 
 from fastapi import Request, Response
 from fastapi.responses import RedirectResponse
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
 from pydantic import Field, StringConstraints
 
 from backlot.accounts import SECONDS, Outcome, Workspace
-from backlot.dashboard import rendering
 from backlot.dashboard.sign_in import unknown
 from backlot.faults import RULE, AnyRule, Rule
 from backlot.service import Service
 from backlot.settings import Money, Shape
+
+FOLDER = Path(__file__).parent
+
+HEADERS = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; media-src 'self'; "
+        "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    ),
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "same-origin",  # without a referrer, a form would have no origin either
+    "X-Content-Type-Options": "nosniff",
+}
+WIDTH, HEIGHT = 960, 190  # of a chart, in pixels
+LEFT, BASE, TOP = 64, 166, 10  # where its bars begin, stand, and end
+
+
+def moment(seconds: float) -> Markup:
+    """Unix seconds as a `time` element with the UTC date and time."""
+    at = datetime.fromtimestamp(seconds, UTC)
+    return Markup('<time datetime="{0:%Y-%m-%dT%H:%M:%SZ}">{0:%Y-%m-%d %H:%M:%S}</time>').format(at)
+
+
+def duration(seconds: float) -> str:
+    """A length of time in its largest unit: `45 s`, `12 min`, `3 h`, `2 days`."""
+    for size, unit in ((86_400, "days"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds // size:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+TEMPLATES = Environment(
+    loader=FileSystemLoader(FOLDER / "templates"),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+TEMPLATES.filters |= {"dollars": "{:,.4f}".format, "moment": moment, "duration": duration}
+
+
+def page(template: str, status: int = 200, **values: Any) -> Response:
+    """A page, or a part of one."""
+    html = TEMPLATES.get_template(template).render(values)
+    return Response(html, status, HEADERS, "text/html")
+
+
+def chart(
+    bars: Sequence[tuple[str, str, Mapping[str, Decimal]]], *, least: Decimal, every: int
+) -> dict[str, Any]:
+    """A chart of stacked bars, as chart.html draws it.
+
+    Args:
+        bars: the name of each, what it says when it is pointed at, and its values by series, from below.
+        least: the smallest value that the top may stand for.
+        every: which names are written below: the first, and each so many bars after it.
+    """
+    top = round_up(max([least, *(sum(values.values(), Decimal(0)) for _, _, values in bars)]))
+    room, step = BASE - TOP, (WIDTH - LEFT) / len(bars)
+    drawn = []
+    for n, (name, title, values) in enumerate(bars):
+        y, parts = float(BASE), []
+        for series, value in values.items():
+            height = float(value / top) * room
+            y -= height
+            parts.append({"series": series, "y": round(y, 2), "height": round(height, 2)})
+        x, label = round(LEFT + step * n, 2), "" if n % every else name
+        drawn.append({"x": x, "width": round(step * 0.8, 2), "parts": parts, "title": title, "label": label})
+    ticks = [(BASE - room * n / 2, top * n / 2) for n in range(3)]
+    return {"bars": drawn, "ticks": ticks, "width": WIDTH, "height": HEIGHT, "left": LEFT, "base": BASE}
+
+
+def round_up(value: Decimal) -> Decimal:
+    """The next larger number of the form 1, 2 or 5 times a power of ten."""
+    power = Decimal(10) ** value.adjusted()
+    return next(power * factor for factor in (1, 2, 5, 10) if power * factor >= value)
+
 
 DAYS = (7, 30, 90, 180)
 Fields = dict[str, str]  # of a form, as they were sent
@@ -64,7 +147,7 @@ def show(template: str, request: Request, service: Service, **values: Any) -> Re
     """
     workspace = workspace_of(request, service)
     errors, typed = getattr(request.state, "failed", ({}, {}))
-    return rendering.page(
+    return page(
         template,
         422 if errors else 200,
         workspace=workspace,
@@ -96,7 +179,7 @@ def live_values(request: Request, service: Service) -> dict[str, Any]:
         words = ", ".join(f"{value} {outcome}" for outcome, value in values.items() if value)
         bars.append((name, f"{name}: {words or 'none'}", values))
     return {
-        "chart": rendering.chart(bars, least=Decimal(10), every=20),
+        "chart": chart(bars, least=Decimal(10), every=20),
         "refusals": sorted(refusals, key=lambda each: each.at, reverse=True)[:LATEST],
         "keyless": service.keyless,
     }
@@ -160,8 +243,8 @@ async def costs(request: Request, service: Service) -> Response:
         (day["date"][5:], f"{day['date']}: {day['cost']:.4f} USD", {"cost": day["cost"]})
         for day in answer["data"]
     ]
-    chart = rendering.chart(bars, least=Decimal("0.01"), every=max(len(bars) // 8, 1))
-    values = {"projects": projects, "project": project, "answer": answer, "choices": DAYS, "chart": chart}
+    drawn = chart(bars, least=Decimal("0.01"), every=max(len(bars) // 8, 1))
+    values = {"projects": projects, "project": project, "answer": answer, "choices": DAYS, "chart": drawn}
     return show("costs.html", request, service, **values)
 
 

@@ -11,7 +11,7 @@ from fastapi.responses import RedirectResponse
 from pydantic import ValidationError
 from starlette.staticfiles import StaticFiles
 
-from backlot.dashboard import pages, rendering, sign_in
+from backlot.dashboard import pages, sign_in
 from backlot.dashboard.sign_in import SignIn
 from backlot.files import File
 from backlot.media import make, make_thumbnail
@@ -100,7 +100,7 @@ def add_dashboard(app: FastAPI, service: Service, known: SignIn) -> None:
             raise sign_in.unknown()
         session = known.exchange(request.query_params.get("token", ""))
         # Not a redirect: after a link on a page of another site, that would be sent without a strict cookie.
-        answer = rendering.page("signed_in.html", title="Signed in")
+        answer = pages.page("signed_in.html", title="Signed in")
         answer.set_cookie(
             sign_in.cookie_name(request),
             session,
@@ -122,12 +122,12 @@ def add_dashboard(app: FastAPI, service: Service, known: SignIn) -> None:
 
     @app.exception_handler(sign_in.Problem)
     async def problem(request: Request, error: sign_in.Problem) -> Response:
-        return rendering.page("problem.html", error.status, title=error.title, text=error.text)
+        return pages.page("problem.html", error.status, title=error.title, text=error.text)
 
     async def docs(request: Request) -> Response:
         """Without a session: it is about the interface, and shows nothing of an account."""
-        answer = rendering.page("docs.html", title="API")
-        policy = rendering.HEADERS["Content-Security-Policy"]
+        answer = pages.page("docs.html", title="API")
+        policy = pages.HEADERS["Content-Security-Policy"]
         icons = policy.replace("img-src 'self'", "img-src 'self' data:")  # Swagger UI has its own as data
         answer.headers["Content-Security-Policy"] = icons
         return answer
@@ -140,4 +140,4 @@ def add_dashboard(app: FastAPI, service: Service, known: SignIn) -> None:
         add_form(path, carry_out, again)
     add("/another-link", "POST", another_link)
     add("/sign-out", "POST", end)
-    app.mount("/assets", StaticFiles(directory=rendering.FOLDER / "static"))
+    app.mount("/assets", StaticFiles(directory=pages.FOLDER / "static"))

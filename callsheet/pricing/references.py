@@ -19,7 +19,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
 
-from callsheet.batches import sources
+from callsheet.batches import formats
 from callsheet.errors import InputError
 from callsheet.media_types import recognise_image
 from callsheet.pricing.rates import ROLES, Reject
@@ -106,7 +106,7 @@ def examine(source: str, file: str = "", endpoint_url: str | None = None) -> Req
     places, problem = dict.fromkeys((_beside(source, file), source)), ""
     for place in places:
         try:
-            content = sources.read_file(place, LARGEST_IMAGE, endpoint_url)
+            content = formats.read_file(place, LARGEST_IMAGE, endpoint_url)
             break
         except InputError as error:
             problem = problem or error.message
@@ -174,7 +174,7 @@ def _data_url(source: str, sha256: str, endpoint_url: str | None) -> str:
     Raises:
         InputError: it cannot be read, or has changed.
     """
-    content = sources.read_file(source, LARGEST_IMAGE, endpoint_url)
+    content = formats.read_file(source, LARGEST_IMAGE, endpoint_url)
     if hashlib.sha256(content).hexdigest() != sha256:
         hint = "Run again: the new plan uses the image as it is now."
         raise InputError("has changed since it was priced", hint=hint)

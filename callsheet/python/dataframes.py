@@ -10,7 +10,7 @@ import polars as pl
 import pyarrow as pa
 from pyarrow import parquet
 
-from callsheet.batches.sources import local_copy
+from callsheet.batches.formats import local_copy
 from callsheet.config.load import load_without_service
 from callsheet.errors import InputError
 from callsheet.ledger.databases import check_exists

@@ -9,7 +9,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from callsheet.batches import sources
+from callsheet.batches import formats
 from callsheet.batches.read import read_batch
 from callsheet.errors import InputError
 from callsheet.pricing import references
@@ -109,10 +109,10 @@ def test_reference_images_are_read_from_s3(bucket):
     content = b"\x89PNG\r\n\x1a\n" + b"p" * 100
     url = put(bucket, "look.png", content)
     assert isinstance(references.examine(url), references.RequestImage)
-    assert sources.read_file(url, 200) == content
+    assert formats.read_file(url, 200) == content
     assert "there is no such object" in str(references.examine(url + "x"))
     with pytest.raises(InputError, match="has 108 bytes; at most 100 are allowed"):
-        sources.read_file(url, 100)
+        formats.read_file(url, 100)
 
 
 @pytest.fixture(params=["a pipe", "a device", "a link to a device", "a folder"])
@@ -132,7 +132,7 @@ def not_a_file(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 def test_an_image_or_a_batch_that_is_not_a_regular_file_is_an_error(not_a_file):
     with pytest.raises(InputError, match="cannot be read: it is not a regular file"):
-        sources.read_file(not_a_file, 100)
+        formats.read_file(not_a_file, 100)
     with pytest.raises(InputError, match=r"is not a regular file|is a folder") as caught:
         read_batch(settings(not_a_file))
     assert not_a_file in caught.value.message
@@ -141,11 +141,11 @@ def test_an_image_or_a_batch_that_is_not_a_regular_file_is_an_error(not_a_file):
 def test_a_file_is_read_to_its_limit_and_not_beyond(tmp_path):
     path = tmp_path / "x.png"
     path.write_bytes(b"x" * 100)
-    assert sources.read_file(str(path), 100) == b"x" * 100
+    assert formats.read_file(str(path), 100) == b"x" * 100
     with pytest.raises(InputError, match="has 100 bytes; at most 99 are allowed"):
-        sources.read_file(str(path), 99)
+        formats.read_file(str(path), 99)
     with pytest.raises(InputError, match="has more than 10 bytes; at most 10 are allowed"):
-        sources.read_file("/proc/self/maps", 10)  # a regular file whose declared size is 0
+        formats.read_file("/proc/self/maps", 10)  # a regular file whose declared size is 0
 
 
 def test_an_object_of_unknown_length_is_read_to_its_limit_and_not_beyond(monkeypatch):
@@ -154,7 +154,7 @@ def test_an_object_of_unknown_length_is_read_to_its_limit_and_not_beyond(monkeyp
     chunk = b"40\r\n" + b"x" * 64 + b"\r\n"
     head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
     with serve(raw(head + chunk + b"0\r\n\r\n")) as server:
-        assert sources.read_file("s3://b/x.png", 64, server.url) == b"x" * 64
+        assert formats.read_file("s3://b/x.png", 64, server.url) == b"x" * 64
     too_large = pytest.raises(InputError, match="has more than 64 bytes; at most 64 are allowed")
     with serve(raw(head + 100_000 * chunk)) as server, too_large:
-        sources.read_file("s3://b/x.png", 64, server.url)
+        formats.read_file("s3://b/x.png", 64, server.url)

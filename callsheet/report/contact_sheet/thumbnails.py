@@ -15,7 +15,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from callsheet.batches.sources import local_copy
+from callsheet.batches.formats import local_copy
 from callsheet.config.settings import BatchSettings
 from callsheet.errors import InputError, StorageError
 from callsheet.report.contact_sheet.cards import FOLDER, MediaFile, local_path
