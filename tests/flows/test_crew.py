@@ -25,6 +25,7 @@ from tests.conftest import Project
 from tests.servers.prefect import PrefectServer
 from tests.steps.test_again import reject_all, samples, side_by_side
 from tests.steps.test_stopping import make_quick
+from tests.waiting import wait_until
 
 Make = Callable[..., Project]
 
