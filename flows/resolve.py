@@ -136,7 +136,7 @@ def _in_markdown(settings: Settings, jobs: Mapping[str, Sequence[Doubt]], eviden
     return artifacts.page(
         f"**{counted(len(jobs), 'job')} of {artifacts.text(settings.batch)} may have been paid for.** "
         "No answer says whether the service has accepted what was sent.",
-        "\n".join(f"- **{name}**: {artifacts.text(fact)}" for name, fact in facts),
+        artifacts.list_of(facts),
         "The fields below are filled in as the sum that is gone says; change what you know better."
         if proposal
         else "",

@@ -11,7 +11,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -89,14 +89,32 @@ def print_facts(console: Console, facts: Iterable[tuple[str, str]], indent: str 
         print_line(console, f"{indent}[bold]{name:<10}[/] {safe(value)}", len(indent) + 11)
 
 
-def table_of(text: Sequence[str], numbers: Sequence[str] = (), **options: Any) -> Table:
-    """An empty table: its columns of text, where what is long goes on below, and then those of numbers."""
-    table = Table(box=SIMPLE_HEAD, **options)
-    for name in text:
-        table.add_column(name, overflow="fold")
-    for name in numbers:
-        table.add_column(name, justify="right", no_wrap=True)
-    return table
+def print_table(
+    console: Console,
+    lines: Sequence[Mapping[str, str]],
+    *text: str,
+    most: int = 30,
+    more: str = "",
+    is_narrow: bool = False,
+) -> None:
+    """Prints lines as a table with their keys as its head, the first `most`; nothing where there are none.
+
+    The columns named in `text` are broken where they are long; the others are numbers, or the keys of jobs. A
+    narrow one has the words of a number's head below each other. `more` is what those are that are left out.
+    """
+    if not lines:
+        return
+    table = Table(box=SIMPLE_HEAD, collapse_padding=is_narrow)
+    for name in lines[0]:
+        if name in text:
+            table.add_column(name, overflow="fold", min_width=8 if is_narrow else None)
+        else:
+            head = name.replace(" ", "\n", 1) if is_narrow else name
+            table.add_column(head, justify="left" if name == "key" else "right", no_wrap=True)
+    for line in lines[:most]:
+        table.add_row(*map(safe, line.values()))
+    console.print(table)
+    print_more(len(lines) - most, more, console)
 
 
 def print_more(left_out: int, what: str, console: Console = out) -> None:

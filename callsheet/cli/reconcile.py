@@ -28,8 +28,8 @@ from callsheet.cli.output import (
     print_json,
     print_line,
     print_more,
+    print_table,
     safe,
-    table_of,
 )
 from callsheet.errors import CallsheetError
 from callsheet.plain_text import and_more, counted, row_name
@@ -224,20 +224,18 @@ def print_jobs(doubts: Sequence[Doubt], lines: Mapping[str, int]) -> None:
 
     `lines` are those of the batch file, by key, where the last plan has them.
     """
-    ids = any(doubt.generation_id for doubt in doubts)
-    table = table_of(("key", "row", "model", "submitted (UTC)", "USD", *(["id"] if ids else [])))
-    table.columns[0].no_wrap = table.columns[4].no_wrap = True
+    has_ids = any(doubt.generation_id for doubt in doubts)
+    shown_lines: list[dict[str, str]] = []
     rows_by_event: dict[str, list[str]] = {}
     for doubt in doubts:
         row = row_name(doubt.row_id, doubt.sample, lines.get(doubt.job_key))
         rows_by_event.setdefault(doubt.what, []).append(row)
-        if table.row_count == MOST_LISTED:
-            continue
-        price = "unpriced" if doubt.price is None else dollars(doubt.price)
-        when = f"{doubt.submitted_at:%Y-%m-%d %H:%M:%S}"
-        cells = [doubt.job_key[:12], safe(row), safe(doubt.model), when, price]
-        table.add_row(*cells, *([safe(doubt.generation_id or "")] if ids else []))
-    out.print(table)
+        if len(shown_lines) < MOST_LISTED:
+            shown = {"key": doubt.job_key[:12], "row": row, "model": doubt.model}
+            shown["submitted (UTC)"] = f"{doubt.submitted_at:%Y-%m-%d %H:%M:%S}"
+            shown["USD"] = "unpriced" if doubt.price is None else dollars(doubt.price)
+            shown_lines.append(shown | ({"id": doubt.generation_id or ""} if has_ids else {}))
+    print_table(out, shown_lines, "row", "model", "submitted (UTC)", "id", most=MOST_LISTED)
     print_more(len(doubts) - MOST_LISTED, "more: --json and costs.parquet have all\n")
     for what, rows in islice(rows_by_event.items(), _EVENTS):
         print_line(out, f"  [bold]{safe(_some(rows))}[/]: {safe(what)}")
@@ -321,30 +319,23 @@ async def _reconcile(settings: Settings, start: date | None, end: date | None) -
 def _show(result: Reconciliation, config: Path) -> None:
     colour, ending = ("red", "not reconciled") if result.is_over else ("green", "reconciled")
     out.print(f"[bold {colour}]{safe(result.batch)}: {ending}[/], {result.range()}")
-    _print_table(result)
+    lines = result.table()
+    days = [{name: line[name] for name in line if name != "reason"} for line in lines]
+    print_table(out, days, "UTC day", most=len(days))
+    for day in lines:
+        if day["reason"]:
+            print_line(out, f"  {day['UTC day']}: {safe(day['reason'])}")
     print_facts(out, result.facts())
     if result.is_over:
         over = f"{dollars(result.total('unexplained'))} USD"
         threshold = f"reconcile.threshold is {dollars(result.threshold)}"
         print_facts(out, [("Over", f"{over} unexplained, and {threshold}")])
-    for name, lines in (("Doubts", result.doubt_lines()), ("Accepted", result.accepted_lines())):
-        print_facts(out, [(name, line) for line in lines[:1]])
-        for line in lines[1:]:
+    for name, listed in (("Doubts", result.doubt_lines()), ("Accepted", result.accepted_lines())):
+        print_facts(out, [(name, line) for line in listed[:1]])
+        for line in listed[1:]:
             print_line(out, f"    {safe(line)}", 6)
     print_facts(out, [("File", result.file)])
     for command in result.resolving(str(config)):
         out.print(f"  [bold]{'Next':<10}[/] {safe(command)}")  # in one piece, to be copied
     words = "Costs are of all keys of the project, and lag; the balance is of the whole workspace."
     print_line(out, f"  [dim]{words}[/]", 2)
-
-
-def _print_table(result: Reconciliation) -> None:
-    """Prints the days, and below them the reason of each one that has a difference."""
-    table = table_of(["UTC day"], ("quoted", "usage", "in doubt", "billed", "difference"))
-    lines = result.table()
-    for line in lines:
-        table.add_row(*(safe(value) for name, value in line.items() if name != "reason"))
-    out.print(table)
-    for line in lines:
-        if line["reason"]:
-            print_line(out, f"  {line['date']}: {safe(line['reason'])}")

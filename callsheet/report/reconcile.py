@@ -299,16 +299,16 @@ class Reconciliation:
     def table(self) -> list[dict[str, str]]:
         """The days on which anything was quoted, answered or billed, as text; the last line is the total."""
         lines = [
-            {"date": f"{day.date}{' so far' if day.partial else ''}"}
-            | {book: dollars(getattr(day, book)) for book in _TABLE}
+            {"UTC day": f"{day.date}{' so far' if day.partial else ''}"}
+            | {book.replace("_", " "): dollars(getattr(day, book)) for book in _TABLE}
             | {"reason": day.reason}
             for day in self.days
             if day.quoted or day.usage or day.billed
         ]
         unexplained = self.total("unexplained")
         reason = f"unexplained {dollars(unexplained)}" if unexplained else ""
-        sums = {book: dollars(self.total(book)) for book in _TABLE}
-        return [*lines, {"date": "total"} | sums | {"reason": reason}]
+        sums = {book.replace("_", " "): dollars(self.total(book)) for book in _TABLE}
+        return [*lines, {"UTC day": "total"} | sums | {"reason": reason}]
 
     def facts(self) -> Iterator[tuple[str, str]]:
         """The balances and the other batches, each with its name."""

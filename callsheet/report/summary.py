@@ -373,6 +373,54 @@ class Summary(Reviewed):
         what = f"the cost of {jobs} is not the service's word: computed, or as quoted"
         return what if self.estimated_costs else ""
 
+    def stopped(self) -> list[tuple[str, str]]:
+        """How many jobs were not bought and why, or what went wrong otherwise, and what to do about it."""
+        left = self.not_bought
+        count = f"{left:,} of {counted(self.jobs, 'job')}" if left else ""
+        name = "Not bought" if left else "Stopped" if self.stop_reason else "Problem"
+        said = ": ".join(filter(None, (count, self.stop_message)))
+        return [fact for fact in ((name, said), ("", self.details.stop_hint)) if fact[1]]
+
+    def facts(self) -> list[tuple[str, str]]:
+        """What a person needs to know besides: names and texts."""
+        details, currency, rejected = self.details, self.currency, self.rejected_rows
+        wrong = f"{rejected:,} rejected: see {details.rejects}" if rejected else "none rejected"
+        are = f"{details.others:,} of them {'is' if details.others == 1 else 'are'} of rows that"
+        sent = f"{counted(self.submissions, 'submission')}, {self.rate_limited:,} rate limited"
+        in_doubt = f"at most {dollars(self.in_doubt_exposure)} {currency} more"
+        facts = [
+            ("Rows", "" if details.rows is None else f"{details.rows:,} read, {wrong}"),
+            ("Jobs", f"{self.jobs:,}: {self.counts()}"),
+            ("", f"{are} this batch file does not have, or has changed" if details.others else ""),
+            ("Quoted", f"{dollars(self.quoted)} {currency}"),
+            ("Spent", f"{dollars(self.spent)} {currency}"),
+            ("Reviewed", self.reviewed()),
+            *(("Other run", other.line()) for other in self.other_runs),
+            ("Estimated", self.estimated()),
+            ("Surcharge", details.surcharge),
+            ("In doubt", in_doubt if self.in_doubt_exposure else ""),
+            ("This run", f"{sent}, {self.seconds:.1f} s" if self.submissions or self.seconds else ""),
+        ]
+        return [(name, fact) for name, fact in facts if fact]
+
+    def by_model(self) -> list[dict[str, str]]:
+        """A line for each model, the dearest first, as text; a state that no job is in has no column."""
+        lines = sorted(self.models, key=lambda line: -line.quoted)
+        states = [state for state in ENDED if any(line.states[state] for line in lines)]
+        is_reviewed = any(line.review.kept or line.review.rejected for line in lines)
+        shown = []
+        for line in lines:
+            counts = {"jobs": line.jobs} | {state.replace("_", " "): line.states[state] for state in states}
+            if any(each.open for each in lines):
+                counts["open"] = line.open
+            money = {"quoted USD": dollars(line.quoted), "spent USD": dollars(line.spent)}
+            if is_reviewed:
+                kept = {"kept": f"{line.review.kept:,}", "rejected": f"{line.review.rejected:,}"}
+                each = "" if line.cost_per_kept is None else dollars(line.cost_per_kept)
+                money = {"spent USD": money["spent USD"]} | kept | {"USD a kept": each}
+            shown.append({"model": line.model} | {name: f"{n:,}" for name, n in counts.items()} | money)
+        return shown
+
     def line(self) -> str:
         """The summary in one line."""
         rejected = f"; {counted(self.rejected_rows, 'row')} rejected" if self.rejected_rows else ""
