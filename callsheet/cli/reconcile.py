@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from callsheet.config.settings import Settings
     from callsheet.records import Doubt
     from callsheet.report.balance_evidence import Evidence
+    from callsheet.report.reconcile import Reconciliation
 
 _EVENTS = 10  # that left jobs in doubt
 _ACCEPTED = "accepted video"
@@ -101,6 +102,7 @@ def resolve(
 async def _list(settings: Settings, config: Path, json: bool) -> int:
     """Prints what is in doubt, and the evidence; returns how many."""
     from callsheet.ledger import queries
+    from callsheet.pricing.plan import lines_of_last_plan
     from callsheet.report import balance_evidence
 
     async with open_ledger(settings.ledger.url, settings.batch) as ledger:
@@ -121,16 +123,28 @@ async def _list(settings: Settings, config: Path, json: bool) -> int:
                 "currency": "USD",
             }
         )
-    else:
-        from callsheet.pricing.plan import lines_of_last_plan
-
-        lines = lines_of_last_plan(settings, [doubt.job_key for doubt in found])
-        if evidence:
-            _show_doubts(settings.batch, doubts, evidence, lines, config)
-        if accepted:
-            _show_accepted(settings.batch, accepted, lines, config)
-        if not found:
-            out.print(f"[green]{safe(settings.batch)}: nothing is in doubt.[/]")
+        return len(found)
+    lines = lines_of_last_plan(settings, [doubt.job_key for doubt in found])
+    name = shlex.quote(str(config))
+    if evidence:
+        _show_doubts(settings.batch, doubts, evidence, lines, f"callsheet resolve {name}")
+    if accepted:
+        out.print(
+            f"[bold]{safe(settings.batch)}[/]: {counted(len(accepted), _ACCEPTED)}, no doubt about money"
+        )
+        print_jobs(accepted, lines)
+        out.print()
+        words = "The service has accepted them. A run with the key that bought them asks for them again."
+        print_line(out, f"  {words}", 2)
+        facts = [
+            ("Ask now", f"callsheet collect {name}"),
+            ("Give up", f"callsheet resolve {name} KEY... --give-up --charged | --not-charged --why ..."),
+            ("", "--charged: its price is spent, and the video is lost"),
+            ("", "--not-charged: the next run buys it again, and it may be paid for twice"),
+        ]
+        print_facts(out, facts)
+    if not found:
+        out.print(f"[green]{safe(settings.batch)}: nothing is in doubt.[/]")
     return len(found)
 
 
@@ -169,7 +183,7 @@ async def _settle(
 
 
 def _show_doubts(
-    batch: str, doubts: Sequence[Doubt], evidence: Evidence, lines: Mapping[str, int], config: Path
+    batch: str, doubts: Sequence[Doubt], evidence: Evidence, lines: Mapping[str, int], command: str
 ) -> None:
     """Prints the jobs in doubt, and the evidence whether they were charged; `lines` as `print_jobs`."""
     out.print(f"[bold]{safe(batch)}[/]: {len(doubts):,} in doubt")
@@ -179,7 +193,6 @@ def _show_doubts(
     print_line(
         out, "  [dim]Other buyers in this workspace, and late costs, make these figures less certain.[/]"
     )
-    command = f"callsheet resolve {shlex.quote(str(config))}"
     out.print()
     if proposed := _proposed(doubts, evidence):
         print_line(out, "To settle by this evidence:")
@@ -200,23 +213,6 @@ def _proposed(doubts: Sequence[Doubt], evidence: Evidence) -> list[str]:
     if len(named) > MOST_LISTED:
         return []
     return [*([f"{' '.join(named)} {first}"] if named else []), *([f"--all {other}"] if rest else [])]
-
-
-def _show_accepted(batch: str, accepted: Sequence[Doubt], lines: Mapping[str, int], config: Path) -> None:
-    """Prints the videos in doubt that the service has accepted."""
-    name = shlex.quote(str(config))
-    out.print(f"[bold]{safe(batch)}[/]: {counted(len(accepted), _ACCEPTED)}, no doubt about money")
-    print_jobs(accepted, lines)
-    out.print()
-    words = "The service has accepted them. A run with the key that bought them asks for them again."
-    print_line(out, f"  {words}", 2)
-    facts = [
-        ("Ask now", f"callsheet collect {name}"),
-        ("Give up", f"callsheet resolve {name} KEY... --give-up --charged | --not-charged --why ..."),
-        ("", "--charged: its price is spent, and the video is lost"),
-        ("", "--not-charged: the next run buys it again, and it may be paid for twice"),
-    ]
-    print_facts(out, facts)
 
 
 def print_jobs(doubts: Sequence[Doubt], lines: Mapping[str, int]) -> None:
@@ -266,10 +262,6 @@ def _some(rows: Sequence[str]) -> str:
     return and_more(rows[:10], len(rows))
 
 
-if TYPE_CHECKING:
-    from callsheet.config.settings import Settings
-    from callsheet.report.reconcile import Reconciliation
-
 _Start = Annotated[
     str | None,
     typer.Option(metavar="DATE", help="The first UTC day. Without it: the first day in the ledger."),
@@ -292,7 +284,14 @@ def reconcile(
     """
     settings = load_settings(config, set_)
     days = _day("--start", start), _day("--end", end)
-    result = asyncio.run(_reconcile(settings, *days))
+    from callsheet.report.reconcile import reconcile
+
+    async def ask() -> Reconciliation:
+        with signals.cancelled_by_signals():
+            async with await open_client(settings) as client:
+                return await reconcile(settings, client, *days)
+
+    result = asyncio.run(ask())
     if json:
         print_json(result.as_json(str(config)))
     else:
@@ -308,14 +307,6 @@ def _day(option: str, text: str | None) -> date | None:
         raise CallsheetError(f"{option} {text!r} is not a date", hint=hint) from None
 
 
-async def _reconcile(settings: Settings, start: date | None, end: date | None) -> Reconciliation:
-    from callsheet.report.reconcile import reconcile
-
-    with signals.cancelled_by_signals():
-        async with await open_client(settings) as client:
-            return await reconcile(settings, client, start, end)
-
-
 def _show(result: Reconciliation, config: Path) -> None:
     colour, ending = ("red", "not reconciled") if result.is_over else ("green", "reconciled")
     out.print(f"[bold {colour}]{safe(result.batch)}: {ending}[/], {result.range()}")
@@ -327,9 +318,8 @@ def _show(result: Reconciliation, config: Path) -> None:
             print_line(out, f"  {day['UTC day']}: {safe(day['reason'])}")
     print_facts(out, result.facts())
     if result.is_over:
-        over = f"{dollars(result.total('unexplained'))} USD"
-        threshold = f"reconcile.threshold is {dollars(result.threshold)}"
-        print_facts(out, [("Over", f"{over} unexplained, and {threshold}")])
+        over = f"{dollars(result.total('unexplained'))} USD unexplained"
+        print_facts(out, [("Over", f"{over}, and reconcile.threshold is {dollars(result.threshold)}")])
     for name, listed in (("Doubts", result.doubt_lines()), ("Accepted", result.accepted_lines())):
         print_facts(out, [(name, line) for line in listed[:1]])
         for line in listed[1:]:
