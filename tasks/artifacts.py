@@ -218,9 +218,7 @@ def served_sheet(settings: Settings) -> str | None:
 def _deployments(name: str | None, flow_name: str | None) -> dict[str, str]:
     """Whose runs do what commands do, by the command; none for a run without a deployment.
 
-    Args:
-        name: that of the run's own deployment, which buys unless its flow is the collector's.
-        flow_name: the run's flow.
+    That has a name, and buys unless the run's flow is the collector's.
     """
     if not name:
         return {}
@@ -275,39 +273,30 @@ def _costs(
     details = summary.details
     differ = len({cost for *_, cost in details.dearest}) > 1
     dearest = [{"row": row, "model": model, "USD": dollars(cost)} for row, model, cost in details.dearest]
-    places = {
-        "Contact sheet": details.contact_sheet,
-        "Manifest": summary.manifest,
-        "Costs": summary.costs,
-        "Report": summary.report,
-    }
+    places = [("Contact sheet", details.contact_sheet), ("Manifest", summary.manifest)]
+    places += [("Costs", summary.costs), ("Report", summary.report)]
+    rows, price = again
+    steps = [_sheet(sheet)] if sheet else []
+    if rows:  # what was rejected is bought again, priced and approved as anything else
+        what = f"{counted(rows, 'row')} to buy again, {dollars(price)} USD"
+        command = text(f"callsheet run {config} --again")
+        steps.append(f"{what}: a run of the deployment `buy-again`, or {command}.")
+    rejected = f"{counted(summary.rejected_rows, 'row')} rejected" if summary.rejected_rows else ""
     return page(
         f"# {text(summary.batch)}: {summary.outcome}",
         list_of(summary.stopped()),
         *_problems(summary, [state for state in _PROBLEMS if state not in _OLD or leaves(state)]),
-        *_rejected(summary),
-        _list(
-            "What to do next",
-            [
-                *([_sheet(sheet)] if sheet else []),
-                *(_again(config, *again) if again[0] else []),
-                *map(text, summary.next_steps(config, deployments)),
-            ],
-        ),
+        _list(rejected, map(text, details.rejected[:_REJECTS])) if rejected else "",
+        f"All are in {_place(details.rejects)}." if rejected and details.rejects else "",
+        _list("What to do next", [*steps, *map(text, summary.next_steps(config, deployments))]),
         "## The batch",
         list_of(summary.facts()),
         table(summary.by_model()),
         *_problems(summary, [state for state in _OLD if not leaves(state)], " by earlier runs"),
         _list("Approvals", [text(one.line()) for one in summary.approvals[-_APPROVALS:]]),
         "## The dearest jobs\n\n" + table(dearest) if differ else "",
-        _list("Files", [f"{name}: {_place(place)}" for name, place in places.items() if place]),
+        _list("Files", [f"{name}: {_place(place)}" for name, place in places if place]),
     )
-
-
-def _again(config: str, rows: int, price: Decimal) -> Iterator[str]:
-    """What was rejected is a step: it is bought again, priced and approved as anything else."""
-    what = f"{counted(rows, 'row')} to buy again, {dollars(price)} USD"
-    yield f"{what}: a run of the deployment `buy-again`, or {text(f'callsheet run {config} --again')}."
 
 
 def _problems(summary: Summary, states: Sequence[State], by_whom: str = "") -> Iterator[str]:
@@ -319,15 +308,6 @@ def _problems(summary: Summary, states: Sequence[State], by_whom: str = "") -> I
             yield "A run of the deployment `resolve` shows the evidence, and asks you to settle them."
     if summary.details.other_problems and not by_whom:
         yield f"{counted(summary.details.other_problems, 'job')} with other reasons: see the costs file."
-
-
-def _rejected(summary: Summary) -> Iterator[str]:
-    details = summary.details
-    if summary.rejected_rows:
-        yield _list(
-            f"{counted(summary.rejected_rows, 'row')} rejected", map(text, details.rejected[:_REJECTS])
-        )
-        yield f"All are in {_place(details.rejects)}." if details.rejects else ""
 
 
 def page(*parts: str) -> str:

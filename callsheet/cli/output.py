@@ -44,6 +44,7 @@ class _Output(Console):
 out = _Output(highlight=False, soft_wrap=True)
 err = _Output(stderr=True, highlight=False, soft_wrap=True)
 
+_STDERR = 2
 _CLOSED_PIPE = 141  # the shell's exit code for a program that SIGPIPE ends
 
 MOST_LISTED = 1_000
@@ -152,9 +153,9 @@ def check_streams() -> None:
     reads its progress any more.
     """
     if sys.stdout is sys.__stdout__ and sys.stdout is not None:
-        sys.stdout = _text_stream(_Stdout(1, "w", closefd=False), sys.stdout)
+        sys.stdout = _text_stream(_Stream(1, "w", closefd=False), sys.stdout)
     if sys.stderr is sys.__stderr__ and sys.stderr is not None:
-        sys.stderr = _text_stream(_Stderr(2, "w", closefd=False), sys.stderr)
+        sys.stderr = _text_stream(_Stream(_STDERR, "w", closefd=False), sys.stderr)
 
 
 def flush() -> None:
@@ -173,35 +174,23 @@ def _text_stream(raw: io.FileIO, stream: Any) -> io.TextIOWrapper:
     )
 
 
-class _Stdout(io.FileIO):
+class _Stream(io.FileIO):
     def write(self, data: Buffer) -> int:
         try:
             return super().write(data)
-        except BrokenPipeError:
-            _discard(self)
-            raise SystemExit(_CLOSED_PIPE) from None
         except OSError as error:
-            _discard(self)
+            fd = self.fileno()
+            nowhere = os.open(os.devnull, os.O_WRONLY)  # so that Python can flush the stream when it exits
+            os.dup2(nowhere, fd)
+            os.close(nowhere)
+            if fd == _STDERR:
+                return memoryview(data).nbytes
+            if isinstance(error, BrokenPipeError):
+                raise SystemExit(_CLOSED_PIPE) from None
             raise OutputError(
                 f"the result cannot be written to stdout: {error.strerror}",
                 hint="What the command did is done: repeating it prints the result again.",
             ) from None
-
-
-class _Stderr(io.FileIO):
-    def write(self, data: Buffer) -> int:
-        try:
-            return super().write(data)
-        except OSError:
-            _discard(self)
-            return memoryview(data).nbytes
-
-
-def _discard(stream: io.FileIO) -> None:
-    """From now on, what is written to the stream goes nowhere, so that Python can flush it when it exits."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, stream.fileno())
-    os.close(nowhere)
 
 
 if TYPE_CHECKING:

@@ -237,18 +237,6 @@ class Balances:
         """How much less there is."""
         return self.before.balance - self.after.balance
 
-    def as_json(self) -> dict[str, Any]:
-        """The JSON object; money is a string."""
-        return {
-            "before": dollars(self.before.balance),
-            "before_at": self.before.at.isoformat(),
-            "after": dollars(self.after.balance),
-            "after_at": self.after.at.isoformat(),
-            "gone": dollars(self.gone),
-            "usage": dollars(self.usage),
-            "billed": dollars(self.billed),
-        }
-
 
 @dataclass(frozen=True, slots=True)
 class Reconciliation:
@@ -370,7 +358,19 @@ class Reconciliation:
 
     def as_json(self, config: str) -> dict[str, Any]:
         """The JSON object of `reconcile --json`, for the config with this path; money is a string."""
-        books = (*_TABLE, "unexplained")
+        books, known = (*_TABLE, "unexplained"), self.balances
+
+        def listed(each: OpenDoubt) -> dict[str, Any]:
+            doubt = each.doubt
+            return {
+                "date": each.day.isoformat(),
+                "batch": each.batch,
+                "job_key": doubt.job_key,
+                "row_id": doubt.row_id,
+                "sample": doubt.sample,
+                "quoted": None if doubt.price is None else dollars(doubt.price),
+            }
+
         return {
             "batch": self.batch,
             "start": self.days[0].date.isoformat(),
@@ -385,10 +385,19 @@ class Reconciliation:
             **{book: dollars(self.total(book)) for book in books},
             "threshold": dollars(self.threshold),
             "is_over": self.is_over,
-            "balance": self.balances and self.balances.as_json(),
-            "doubts": [_doubt(each) | {"verdict": each.verdict.value} for each in self.doubts],
+            "balance": known
+            and {
+                "before": dollars(known.before.balance),
+                "before_at": known.before.at.isoformat(),
+                "after": dollars(known.after.balance),
+                "after_at": known.after.at.isoformat(),
+                "gone": dollars(known.gone),
+                "usage": dollars(known.usage),
+                "billed": dollars(known.billed),
+            },
+            "doubts": [listed(each) | {"verdict": each.verdict.value} for each in self.doubts],
             "accepted": [
-                _doubt(each) | {"generation_id": each.doubt.generation_id} for each in self.accepted
+                listed(each) | {"generation_id": each.doubt.generation_id} for each in self.accepted
             ],
             "resolve": self.resolving(config),
             "file": self.file,
@@ -413,18 +422,6 @@ def _listed(head: str, lines: list[str]) -> list[str]:
     """The first lines under their head; nothing where there are none."""
     more = [f"and {len(lines) - _DOUBTS_LISTED:,} more: see --json"] if len(lines) > _DOUBTS_LISTED else []
     return [head, *lines[:_DOUBTS_LISTED], *more] if lines else []
-
-
-def _doubt(each: OpenDoubt) -> dict[str, Any]:
-    doubt = each.doubt
-    return {
-        "date": each.day.isoformat(),
-        "batch": each.batch,
-        "job_key": doubt.job_key,
-        "row_id": doubt.row_id,
-        "sample": doubt.sample,
-        "quoted": None if doubt.price is None else dollars(doubt.price),
-    }
 
 
 def _read(content: bytes, url: str) -> pl.DataFrame:

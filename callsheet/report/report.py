@@ -158,21 +158,13 @@ async def write_sidecar(store: Store, ledger: Ledger, file: File, stored: Stored
         StorageError: storage refused it.
         LedgerError: the ledger cannot be read.
     """
-    name, content = f"{file.name}.json", await _content(ledger, file, stored)
-    try:
-        await store.add(name, _as_json(content), "application/json")
-    except StorageConflict:  # perhaps of an earlier try, with another plan
-        return _is_of(await store.read(name), stored.sha256)
-    return True
-
-
-async def _content(ledger: Ledger, file: File, stored: StoredFile) -> dict[str, Any]:
     key, number = file.attempt.job_key, file.attempt.number
     query = sa.select(*(attempts.c[column] for column in (*_OF_ATTEMPT, "request"))).where(
         attempts.c.job_key == key, attempts.c.attempt == number
     )
     row = await ledger.read(lambda connection, _: connection.execute(query).one())
-    return {
+    name = f"{file.name}.json"
+    content = {
         "batch": ledger.batch,
         "job_key": key,
         **{column: getattr(row, column) for column in _OF_ATTEMPT},
@@ -185,6 +177,11 @@ async def _content(ledger: Ledger, file: File, stored: StoredFile) -> dict[str, 
         "bytes": stored.bytes,
         **file.media.model_dump(include=_MEDIA_COLUMNS),
     }
+    try:
+        await store.add(name, _as_json(content), "application/json")
+    except StorageConflict:  # perhaps of an earlier try, with another plan
+        return _is_of(await store.read(name), stored.sha256)
+    return True
 
 
 async def update_sidecars(settings: BatchSettings, ledger: Ledger) -> None:
@@ -199,7 +196,10 @@ async def update_sidecars(settings: BatchSettings, ledger: Ledger) -> None:
     if not settings.storage.sidecar:
         return
     store = Store(settings.storage.url, endpoint_url=settings.storage.endpoint_url, put=settings.storage.put)
-    said = await ledger.read(_said)
+    columns = [*marks.FILE, "name", "url", "sha256"]
+    files = await ledger.read(lambda connection, batch: stored_files(connection, batch, columns))
+    is_said = pl.any_horizontal(pl.col("decided_by", "flags").is_not_null())
+    said = files.filter(is_said).drop(*marks.FILE, "score")
 
     async def update(row: dict[str, Any]) -> None:
         name, url, sha256 = (row.pop(column) for column in ("name", "url", "sha256"))
@@ -214,13 +214,6 @@ async def update_sidecars(settings: BatchSettings, ledger: Ledger) -> None:
 
     for some in said.iter_slices(_AT_ONCE):
         await asyncio.gather(*map(update, some.iter_rows(named=True)))
-
-
-def _said(connection: sa.Connection, batch: str) -> pl.DataFrame:
-    """The files of which anything was said, with their places."""
-    files = stored_files(connection, batch, [*marks.FILE, "name", "url", "sha256"])
-    is_said = pl.any_horizontal(pl.col("decided_by", "flags").is_not_null())
-    return files.filter(is_said).drop(*marks.FILE, "score")
 
 
 def _as_json(content: dict[str, Any]) -> bytes:
@@ -290,7 +283,7 @@ async def write_report(ledger: Ledger, store: Store, plan: Plan | None, of_run: 
         rejects=store.url_of(_REJECTS),
         figures=await asyncio.to_thread(figures_of, attempts.filter(SUBMITTED), files),
     )
-    return await _summary(ledger, store, plan, of_run, details=details, newest=newest, others=others)
+    return await _summary(ledger, store, plan, of_run, details=details, newest=newest)
 
 
 async def update_manifest(settings: BatchSettings, ledger: Ledger) -> None:
@@ -327,18 +320,10 @@ async def write_summary(store: Store, summary: Summary) -> None:
 
 
 async def _summary(
-    ledger: Ledger,
-    store: Store,
-    plan: Plan | None,
-    of_run: OfRun,
-    *,
-    details: Details,
-    newest: pl.DataFrame,
-    others: pl.DataFrame,
+    ledger: Ledger, store: Store, plan: Plan | None, of_run: OfRun, *, details: Details, newest: pl.DataFrame
 ) -> Summary:
-    """How the batch stands, by the newest attempts at the jobs that count; `others` are those at jobs that
-    the plan does not have.
-    """
+    """How the batch stands, by the newest attempts at the jobs that count."""
+    others = newest.filter(pl.col("position").is_null()) if plan else newest.clear()
     states = Counter[State](dict(newest["state"].value_counts().iter_rows()))
     totals, runs, asked, estimated, review = await ledger.read(
         lambda connection, batch: (
