@@ -141,5 +141,5 @@ def _in_markdown(settings: Settings, jobs: Mapping[str, Sequence[Doubt]], eviden
         if proposal
         else "",
         "Charged: it was paid for, and is lost. Not charged: the next run buys it again.",
-        "Other buyers in this workspace, and late costs, make these figures less certain.",
+        balance_evidence.UNCERTAIN,
     )

@@ -152,26 +152,22 @@ def check_streams() -> None:
     the command quietly with 141. A broken stderr is ignored: a run that buys must not end because nobody
     reads its progress any more.
     """
-    if sys.stdout is sys.__stdout__ and sys.stdout is not None:
-        sys.stdout = _text_stream(_Stream(1, "w", closefd=False), sys.stdout)
-    if sys.stderr is sys.__stderr__ and sys.stderr is not None:
-        sys.stderr = _text_stream(_Stream(_STDERR, "w", closefd=False), sys.stderr)
+    for name, number in (("stdout", 1), ("stderr", _STDERR)):
+        stream: Any = getattr(sys, name)
+        if stream is not None and stream is getattr(sys, f"__{name}__"):
+            wrapped = io.TextIOWrapper(
+                io.BufferedWriter(_Stream(number, "w", closefd=False)),
+                encoding=stream.encoding,
+                errors="backslashreplace",  # what the encoding does not have
+                line_buffering=stream.line_buffering,
+            )
+            setattr(sys, name, wrapped)
 
 
 def flush() -> None:
     """Writes what is still buffered for stdout, so that an error comes now and not when Python exits."""
     if sys.stdout is not None:
         sys.stdout.flush()
-
-
-def _text_stream(raw: io.FileIO, stream: Any) -> io.TextIOWrapper:
-    """A text stream like `stream` that writes to `raw`. It escapes what the encoding does not have."""
-    return io.TextIOWrapper(
-        io.BufferedWriter(raw),
-        encoding=stream.encoding,
-        errors="backslashreplace",
-        line_buffering=stream.line_buffering,
-    )
 
 
 class _Stream(io.FileIO):

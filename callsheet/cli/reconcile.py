@@ -186,13 +186,13 @@ def _show_doubts(
     batch: str, doubts: Sequence[Doubt], evidence: Evidence, lines: Mapping[str, int], command: str
 ) -> None:
     """Prints the jobs in doubt, and the evidence whether they were charged; `lines` as `print_jobs`."""
+    from callsheet.report.balance_evidence import UNCERTAIN
+
     out.print(f"[bold]{safe(batch)}[/]: {len(doubts):,} in doubt")
     print_jobs(doubts, lines)
     out.print()
     print_facts(out, evidence.facts())
-    print_line(
-        out, "  [dim]Other buyers in this workspace, and late costs, make these figures less certain.[/]"
-    )
+    print_line(out, f"  [dim]{UNCERTAIN}[/]")
     out.print()
     if proposed := _proposed(doubts, evidence):
         print_line(out, "To settle by this evidence:")

@@ -202,7 +202,17 @@ def show_stories(
     """
     out.print(f"[bold]{safe(row)}[/] of {safe(batch)}")
     for key, attempts in groupby(stories, key=lambda story: story.job_key):
-        _show_job(key, list(attempts))
+        told = list(attempts)
+        newest, state = told[-1], told[-1].state.replace("_", " ")
+        sample = f", sample {newest.sample}" if newest.sample > 1 else ""
+        out.print(f"\n[bold]{key[:12]}[/]{sample}: {state}")
+        carried = (f"{name} {value}" for name, value in newest.carried.items() if value is not None)
+        facts = [("model", f"{newest.model} ({newest.type})"), ("prompt", newest.prompt)]
+        facts += [("request", _spaced(newest.request)), ("carried", ", ".join(carried))]
+        print_facts(out, facts)
+        for story in told:
+            out.print(f"  [bold]attempt {story.attempt}[/]: {story.state.replace('_', ' ')}")
+            print_facts(out, _facts(story), indent="    ")
     for key, request in planned.items():
         out.print(f"\n[bold]{key[:12]}[/]: not bought yet")
         print_facts(out, [("request", _spaced(request))])
@@ -213,26 +223,6 @@ def show_stories(
 def _spaced(request: str) -> str:
     """A request as JSON with spaces, between which a line can be broken."""
     return json.dumps(json.loads(request), ensure_ascii=False)
-
-
-def _show_job(key: str, attempts: Sequence[Story]) -> None:
-    newest = attempts[-1]
-    sample = f", sample {newest.sample}" if newest.sample > 1 else ""
-    state = newest.state.replace("_", " ")
-    out.print(f"\n[bold]{key[:12]}[/]{sample}: {state}")
-    carried = ", ".join(f"{name} {value}" for name, value in newest.carried.items() if value is not None)
-    print_facts(
-        out,
-        [
-            ("model", f"{newest.model} ({newest.type})"),
-            ("prompt", newest.prompt),
-            ("request", _spaced(newest.request)),
-            ("carried", carried),
-        ],
-    )
-    for story in attempts:
-        out.print(f"  [bold]attempt {story.attempt}[/]: {story.state.replace('_', ' ')}")
-        print_facts(out, _facts(story), indent="    ")
 
 
 def _facts(story: Story) -> list[tuple[str, str]]:

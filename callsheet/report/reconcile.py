@@ -300,8 +300,7 @@ class Reconciliation:
 
     def facts(self) -> Iterator[tuple[str, str]]:
         """The balances and the other batches, each with its name."""
-        others = self.total("other_batches")
-        if others:
+        if others := self.total("other_batches"):
             yield "Others", f"other batches of this ledger: {dollars(others)} USD of the usage"
         if self.balances is None:
             yield "Balance", "unknown before: no run has read it yet"
@@ -412,29 +411,24 @@ class Reconciliation:
         constants = {"currency": "USD", "reconciled_at": self.at}
         rows = [{name: getattr(day, name, constants.get(name)) for name in _COLUMNS} for day in self.days]
         table = pl.DataFrame(rows, schema=_COLUMNS)
-        if before is not None:
-            others = ~pl.col("date").is_between(self.days[0].date, self.days[-1].date)
-            table = pl.concat([_read(before, self.file).filter(others), table]).sort("date")
-        return parquet(table)
+        if before is None:
+            return parquet(table)
+        hint = "Move it away; then run the same command again."
+        try:
+            known = pl.read_parquet(before)
+        except pl.exceptions.PolarsError as error:
+            problem = str(error).partition("\n")[0]
+            raise StorageError(f"{self.file}: cannot be extended: {problem}", hint=hint) from None
+        if dict(known.schema) != _COLUMNS:
+            raise StorageError(f"{self.file}: cannot be extended: it has other columns", hint=hint)
+        others = ~pl.col("date").is_between(self.days[0].date, self.days[-1].date)
+        return parquet(pl.concat([known.filter(others), table]).sort("date"))
 
 
 def _listed(head: str, lines: list[str]) -> list[str]:
     """The first lines under their head; nothing where there are none."""
     more = [f"and {len(lines) - _DOUBTS_LISTED:,} more: see --json"] if len(lines) > _DOUBTS_LISTED else []
     return [head, *lines[:_DOUBTS_LISTED], *more] if lines else []
-
-
-def _read(content: bytes, url: str) -> pl.DataFrame:
-    problem = "it has other columns"
-    try:
-        table = pl.read_parquet(content)
-        if dict(table.schema) == _COLUMNS:
-            return table
-    except pl.exceptions.PolarsError as error:
-        problem = str(error).partition("\n")[0]
-    raise StorageError(
-        f"{url}: cannot be extended: {problem}", hint="Move it away; then run the same command again."
-    )
 
 
 async def reconcile(
