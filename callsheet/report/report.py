@@ -28,7 +28,9 @@ from callsheet.config.settings import BatchSettings
 from callsheet.errors import Interrupted, Stop, StorageConflict
 from callsheet.ledger import approvals, leases, marks, queries, writing
 from callsheet.ledger.ledger import Ledger
+from callsheet.ledger.marks import Counts, MediaDecision
 from callsheet.ledger.tables import attempts
+from callsheet.plain_text import and_more, counted, row_in_words, row_name
 from callsheet.pricing.facts import rejects_in_words
 from callsheet.pricing.not_in_ledger import warning_of_ledger
 from callsheet.pricing.plan import Plan, last_plan
@@ -37,13 +39,12 @@ from callsheet.report.plots import figures_of
 from callsheet.report.summary import (
     ENDED,
     OPEN,
+    PARTICULARS,
     Details,
+    ModelLine,
+    Problem,
     Summary,
     is_complete,
-    model_lines,
-    most_expensive,
-    problems_of,
-    surcharge_of,
 )
 from callsheet.storage.store import Store
 
@@ -229,6 +230,10 @@ def _is_of(content: bytes | None, sha256: str) -> bool:
     return isinstance(found, dict) and found.get("sha256") == sha256
 
 
+_ROWS_NAMED = 5  # for each reason; the others are counted
+_REASONS_NAMED = 10  # the jobs with others are counted
+_DEAREST = 10
+_PROBLEMS = (State.FAILED, State.IN_DOUBT, State.LOST)
 _COSTS, _MANIFEST, _REJECTS = "costs.parquet", "manifest.parquet", "rejects.csv"
 _TIMES = 4  # that the manifest is written at the most, where it changes meanwhile
 
@@ -390,7 +395,7 @@ def _details(
 ) -> Details:
     """What is told of the run, of the attempts at the jobs that count, and of the stored files."""
     submitted = counting.filter(SUBMITTED)
-    problems, other_problems = problems_of(submitted)
+    problems, other_problems = _problems_of(submitted)
     all_chosen_stored = None
     if of_run.chosen is not None:
         stored = counting.filter(pl.col("state") == State.STORED, ~pl.col("superseded"))["position"]
@@ -402,10 +407,85 @@ def _details(
         rejected=tuple(rejects_in_words(plan.rejects)) if plan else (),
         problems=problems,
         other_problems=other_problems,
-        surcharge=surcharge_of(submitted),
+        surcharge=_surcharge_of(submitted),
         kept=plan.kept() if plan else 0,
         others=others.height,
-        models=model_lines(submitted, others, files, plan),
-        dearest=most_expensive(submitted),
+        models=_model_lines(submitted, others, files, plan),
+        dearest=_most_expensive(submitted),
         all_chosen_stored=all_chosen_stored,
     )
+
+
+def _model_lines(
+    attempts: pl.DataFrame, others: pl.DataFrame, files: pl.DataFrame, plan: Plan | None
+) -> tuple[ModelLine, ...]:
+    """A line for each model, by its id. Without a plan, the jobs are those that were ever sent.
+
+    `attempts` were submitted; `others` are the newest attempts at the jobs that the plan does not have;
+    `files` are stored, with `model` and `decision`.
+    """
+    newest = attempts.filter(~pl.col("superseded"))
+    jobs = [(others if plan else newest).select("model", price="quoted", jobs=pl.lit(1))]
+    jobs += [plan.table.select("model", "price", jobs=pl.lit(1))] if plan else []
+    decided = files.select("model", decision=pl.col("decision").fill_null("left"))
+    parts = [*jobs, newest.select("model", "state"), attempts.select("model", "cost"), decided]
+    sums = pl.col("jobs", "price", "cost").sum()
+    lists = pl.col("state", "decision").drop_nulls()
+    of_model = pl.concat(parts, how="diagonal_relaxed").group_by("model").agg(sums, lists).sort("model")
+    return tuple(
+        ModelLine(
+            model=model,
+            jobs=count,
+            states=Counter(map(State, states)),
+            quoted=price or Decimal(0),
+            spent=cost or Decimal(0),
+            review=Counts(*map(decisions.count, (*MediaDecision, "left"))),
+        )
+        for model, count, price, cost, states, decisions in of_model.iter_rows()
+        if count
+    )
+
+
+def _most_expensive(attempts: pl.DataFrame) -> tuple[tuple[str, str, Decimal], ...]:
+    """Row, model and cost of the ten jobs that cost most, the first most."""
+    paid = attempts.filter(pl.col("cost") > 0).select("row_id", "sample", "line", "model", "cost")
+    dearest = paid.sort("cost", "row_id", "sample", descending=[True, False, False]).head(_DEAREST)
+    return tuple((row_name(*row), model, cost) for *row, model, cost in dearest.iter_rows())
+
+
+def _problems_of(attempts: pl.DataFrame) -> tuple[tuple[Problem, ...], int]:
+    """The most common problems, and the number of jobs with others."""
+    said = (pl.col("state") == State.PENDING) & pl.col("error_message").is_not_null()
+    known = [pl.when(pl.col(name) != "").then(name) for name in ("error_message", "error_code")]
+    reason = pl.col("message").str.replace_all(PARTICULARS, "#").alias("reason")
+    groups = (
+        attempts.filter(pl.col("state").is_in(_PROBLEMS) | said, ~pl.col("superseded"))
+        .with_columns(message=pl.coalesce(*known, pl.lit("no reason is known")))
+        .group_by("state", reason, maintain_order=True)
+        .agg(
+            pl.col("message", "error_code").first(),
+            pl.len().alias("jobs"),
+            pl.struct("row_id", "sample", "line").head(_ROWS_NAMED).alias("rows"),
+        )
+        .sort("jobs", "state", descending=True, maintain_order=True)  # of states, what is open first
+        .drop("reason")
+    )
+    named = tuple(
+        Problem(State(state), message, code or "", jobs, tuple(row_in_words(**row) for row in rows))
+        for state, message, code, jobs, rows in groups.head(_REASONS_NAMED).iter_rows()
+    )
+    return named, int(groups["jobs"].slice(_REASONS_NAMED).sum())
+
+
+def _surcharge_of(attempts: pl.DataFrame) -> str:
+    """The jobs that cost more than quoted, in one line; empty where there are none."""
+    dearer = attempts.filter(pl.col("cost") > pl.col("quoted"))
+    if dearer.is_empty():
+        return ""
+    first = dearer.select("row_id", "sample", "line", "cost", "quoted").head(_ROWS_NAMED)
+    rows = [
+        f"{row_in_words(*row)} {dollars(cost)} instead of {dollars(quoted)}"
+        for *row, cost, quoted in first.iter_rows()
+    ]
+    more = f"{dollars(sum(dearer['cost'] - dearer['quoted'], Decimal(0)))} USD more than quoted"
+    return f"{counted(dearer.height, 'job')} cost {more}: {and_more(rows, dearer.height)}"
