@@ -48,7 +48,7 @@ class Progress:
     """A batch while a run is under way.
 
     Attributes:
-        jobs: the jobs that count (`report/counts.py`), without those that the run is not for.
+        jobs: the jobs that count (`report/summary.py`), without those that the run is not for.
         states: how many of them are in each state.
         spent: what the whole batch has cost so far, in dollars.
         limit: `budget.limit`.

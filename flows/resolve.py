@@ -24,7 +24,7 @@ from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.spending import settle
 from callsheet.plain_text import counted, row_name
 from callsheet.records import Doubt, dollars
-from callsheet.report.evidence import Evidence, gather
+from callsheet.report.evidence import UNCERTAIN, Evidence, gather
 from flows.names import batch_flow, begin
 from tasks import artifacts, suspend
 from tasks.pressed import flow_run
@@ -66,7 +66,7 @@ async def _resolved(settings: Settings, ledger: Ledger, config: str) -> str:
     doubts = [one for one in await ledger.read(queries.doubts) if not one.is_accepted]
     if not doubts:
         return "nothing is in doubt"
-    run, shown = flow_run(), "\n".join(f"{one.job_key} {one.attempt}" for one in doubts)
+    run, attempts = flow_run(), "\n".join(f"{one.job_key} {one.attempt}" for one in doubts)
     if run is None or run.deployment_id is None:
         raise ConfigError(
             f"{counted(len(doubts), 'job')} in doubt, and nobody can be asked here",
@@ -76,11 +76,21 @@ async def _resolved(settings: Settings, ledger: Ledger, config: str) -> str:
     for one in doubts:
         jobs.setdefault(one.job_key, []).append(one)
     await artifacts.name_run(settings.batch, f"{len(jobs):,} in doubt, to settle")
-    key = hashlib.sha256(shown.encode()).hexdigest()[:32]
+    key = hashlib.sha256(attempts.encode()).hexdigest()[:32]
     answer = await suspend.answer_of(run, key)
     if answer is None:
         evidence = await gather(ledger, doubts, lambda: connect(settings))
-        form = _form(jobs, evidence).with_initial_data(description=_in_markdown(settings, jobs, evidence))
+        facts = sorted(evidence.facts(), key=lambda fact: fact[0] != "So")  # the dialog shows the beginning
+        filled = "The fields below are filled in as the sum that is gone says; change what you know better."
+        shown = artifacts.page(
+            f"**{counted(len(jobs), 'job')} of {artifacts.text(settings.batch)} may have been paid for.** "
+            "No answer says whether the service has accepted what was sent.",
+            artifacts.list_of(facts),
+            filled if evidence.charged is not None else "",
+            "Charged: it was paid for, and is lost. Not charged: the next run buys it again.",
+            UNCERTAIN,
+        )
+        form = _form(jobs, evidence).with_initial_data(description=shown)
         await asuspend_flow_run(wait_for_input=form, key=key, timeout=_DAY)
         raise AssertionError("a suspended run has ended")
     said: Any = _form(jobs).load_from_flow_run_input(answer)
@@ -127,18 +137,3 @@ def _form(jobs: Mapping[str, Sequence[Doubt]], evidence: Evidence | None = None)
 def _price(of: Sequence[Doubt]) -> str:
     prices = [one.price for one in of]
     return "unpriced" if None in prices else dollars(sum(filter(None, prices), Decimal(0)))
-
-
-def _in_markdown(settings: Settings, jobs: Mapping[str, Sequence[Doubt]], evidence: Evidence) -> str:
-    proposal = evidence.charged is not None
-    facts = sorted(evidence.facts(), key=lambda fact: fact[0] != "So")  # the dialog shows the beginning
-    return artifacts.page(
-        f"**{counted(len(jobs), 'job')} of {artifacts.text(settings.batch)} may have been paid for.** "
-        "No answer says whether the service has accepted what was sent.",
-        "\n".join(f"- **{name}**: {artifacts.text(fact)}" for name, fact in facts),
-        "The fields below are filled in as the sum that is gone says; change what you know better."
-        if proposal
-        else "",
-        "Charged: it was paid for, and is lost. Not charged: the next run buys it again.",
-        "Other buyers in this workspace, and late costs, make these figures less certain.",
-    )

@@ -34,7 +34,7 @@ from callsheet.config.settings import BatchSettings, Settings
 from callsheet.ledger.approvals import Question
 from callsheet.plain_text import counted, printable
 from callsheet.pricing import first_look
-from callsheet.pricing.facts import as_facts, as_table, costliest, rejects_in_words
+from callsheet.pricing.facts import as_facts, as_table, costliest, in_few_columns, rejects_in_words
 from callsheet.pricing.quote import Quote
 from callsheet.records import State, dollars
 from callsheet.report.pilot import PilotJob
@@ -57,7 +57,6 @@ _OLD = (
 _PROBLEMS = (*_OLD, State.FAILED, State.PENDING)
 _APPROVALS = 20  # the last ones
 _REJECTS = 20  # reasons
-_MODELS = ["model", "jobs", "stored", "quoted USD", "spent USD", "kept", "rejected", "USD a kept"]
 _IN_A_DIALOG, _ON_A_PAGE = (88, 2), (168, 3)  # pixels of a picture's longer side, and how many stand in a row
 _ASKED_ROWS = 50  # of the quote above the fields in which to approve
 
@@ -83,15 +82,8 @@ async def show_quote(quote: Quote) -> None:
 def question_in_markdown(asked: Asked) -> str:
     """What a person sees above the fields in which to approve: the reason, the quote, and the facts."""
     quote = asked.quote
-    lines = [line for line in as_table(quote) if line["to buy"] != "0"]
-    rows = [  # in few columns: the UI shows it in a narrow box
-        [
-            text(", ".join(filter(None, [line["model"], line["resolution"], line["duration"], sound]))),
-            *(line[name] for name in ("to buy", "each", "USD")),
-        ]
-        for line in lines[:_ASKED_ROWS]
-        for sound in ["with sound" if line["sound"] == "on" else ""]
-    ]
+    lines = [line for line in in_few_columns(quote, "to buy", "each", "USD") if line["to buy"] != "0"]
+    rows = lines[:_ASKED_ROWS]
     more = len(lines) - len(rows)
     other = "the other " if asked.question is Question.PILOT else ""
     rejects = rejects_in_words(
@@ -104,7 +96,7 @@ def question_in_markdown(asked: Asked) -> str:
         _marked(asked.pilot),
         _pictures(asked.pilot, *_IN_A_DIALOG),
         _sheet(asked.contact_sheet),
-        table(["model", "to buy", "each", "USD"], rows),
+        table(rows),
         f"and {counted(more, 'line')} more, in the artifact" if more > 0 else "",
         _facts(quote, rejects[1:]),
     )
@@ -127,15 +119,13 @@ def _pictures(pilot: Sequence[PilotJob], edge: int, columns: int) -> str:
     rows: list[list[str]] = []
     for some in (shown[start : start + columns] for start in range(0, len(shown), columns)):
         padding = [""] * (columns - len(some))
-        pictures = (_picture(job, edge) for job in some)
-        rows += [[*pictures, *padding], [*map(_about, some), *padding]]
+        rows += [[*(_picture(job, edge) for job in some), *padding], [*map(_about, some), *padding]]
     others = [
         f"- {_about(job)}: {_place(job.place) if job.place else text(job.reason)}"
         for job in pilot
         if not job.thumbnail
     ]
-    shown_rows = table([""] * columns, rows) if rows else ""
-    return "\n\n".join(filter(None, [shown_rows, "\n".join(others)]))
+    return "\n\n".join(filter(None, [_cells([[""] * columns, *rows]) if rows else "", "\n".join(others)]))
 
 
 def _picture(job: PilotJob, edge: int) -> str:
@@ -170,10 +160,7 @@ def _facts(quote: Quote, rejects: Sequence[str]) -> str:
     for row, request in first_look.requests(quote.table):
         lines = "\n".join(first_look.in_lines(request))
         facts.append(f"\n**First** ({text(row)}), as it would be sent:\n\n```json\n{lines}\n```\n")
-    facts += [f"- **{name}**: {text(fact)}" for name, fact in as_facts(quote)]
-    dearest = (f"{row['costliest row']} (line {row['line']}) {row['USD']}" for row in costliest(quote))
-    facts += [f"- **Costliest**: {text(', '.join(dearest))}"] if costliest(quote) else []
-    return "\n".join(facts)
+    return "\n".join([*facts, list_of(as_facts(quote)), "", table(costliest(quote))])
 
 
 @asynccontextmanager
@@ -231,9 +218,7 @@ def served_sheet(settings: Settings) -> str | None:
 def _deployments(name: str | None, flow_name: str | None) -> dict[str, str]:
     """Whose runs do what commands do, by the command; none for a run without a deployment.
 
-    Args:
-        name: that of the run's own deployment, which buys unless its flow is the collector's.
-        flow_name: the run's flow.
+    That has a name, and buys unless the run's flow is the collector's.
     """
     if not name:
         return {}
@@ -247,13 +232,12 @@ def _config() -> str:
 
 async def show_books(result: Reconciliation, config: str) -> None:
     """A reconciliation as a table, with the facts and the doubts beside it as its description."""
-    facts = [f"- **{name}**: {fact}" for name, fact in result.facts()]
     lines = [*result.doubt_lines(), *result.accepted_lines(), *map(printable, result.resolving(config))]
     doubts = "\n".join(["```", *lines, "```"]) if lines else ""
     unexplained = result.total("unexplained")
     first = f"**{dollars(result.total('difference'))} USD** between the accounts"  # what a card shows
     first += f", {dollars(unexplained)} unexplained" if unexplained else ""
-    description = "\n".join([first, "", result.line(), "", *facts, "", doubts])
+    description = "\n".join([first, "", result.line(), "", list_of(result.facts()), "", doubts])
     table, key = result.table()[-_ROWS:], _key("reconcile", result.batch)
     await _answered(acreate_table_artifact(table, key=key, description=description))
 
@@ -286,67 +270,33 @@ def _costs(
     deployments: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
     """What is wrong and what to do about it, then the figures; where the files are comes last."""
-    currency, details = summary.currency, summary.details
-    doubt = f"at most {dollars(summary.in_doubt_exposure)} {currency} more" if summary.in_doubt else ""
-    facts = [
-        ("Jobs", f"{summary.jobs:,}: {summary.counts()}"),  # the head: an empty one would be an empty line
-        ("Quoted", f"{dollars(summary.quoted)} {currency}"),
-        ("Spent", f"{dollars(summary.spent)} {currency}"),
-        *((name, fact) for name, fact in (("In doubt", doubt), ("Reviewed", summary.reviewed())) if fact),
-    ]
-    models = [
-        [
-            *(text(line.model), f"{line.jobs:,}", f"{line.states[State.STORED]:,}"),
-            *map(dollars, (line.quoted, line.spent)),
-            *(f"{line.review.kept:,}", f"{line.review.rejected:,}"),
-            "" if line.cost_per_kept is None else dollars(line.cost_per_kept),
-        ]
-        for line in details.models
-    ]
+    details = summary.details
     differ = len({cost for *_, cost in details.dearest}) > 1
-    dearest = [[text(row), text(model), dollars(cost)] for row, model, cost in details.dearest if differ]
-    places = {
-        "Contact sheet": details.contact_sheet,
-        "Manifest": summary.manifest,
-        "Costs": summary.costs,
-        "Report": summary.report,
-    }
+    dearest = [{"row": row, "model": model, "USD": dollars(cost)} for row, model, cost in details.dearest]
+    places = [("Contact sheet", details.contact_sheet), ("Manifest", summary.manifest)]
+    places += [("Costs", summary.costs), ("Report", summary.report)]
+    rows, price = again
+    steps = [_sheet(sheet)] if sheet else []
+    if rows:  # what was rejected is bought again, priced and approved as anything else
+        what = f"{counted(rows, 'row')} to buy again, {dollars(price)} USD"
+        command = text(f"callsheet run {config} --again")
+        steps.append(f"{what}: a run of the deployment `buy-again`, or {command}.")
+    rejected = f"{counted(summary.rejected_rows, 'row')} rejected" if summary.rejected_rows else ""
     return page(
         f"# {text(summary.batch)}: {summary.outcome}",
-        *_stopped(summary),
+        list_of(summary.stopped()),
         *_problems(summary, [state for state in _PROBLEMS if state not in _OLD or leaves(state)]),
-        *_rejected(summary),
-        _list(
-            "What to do next",
-            [
-                *([_sheet(sheet)] if sheet else []),
-                *(_again(config, *again) if again[0] else []),
-                *map(text, summary.next_steps(config, deployments)),
-            ],
-        ),
+        _list(rejected, map(text, details.rejected[:_REJECTS])) if rejected else "",
+        f"All are in {_place(details.rejects)}." if rejected and details.rejects else "",
+        _list("What to do next", [*steps, *map(text, summary.next_steps(config, deployments))]),
         "## The batch",
-        table(facts[0], facts[1:]),
-        table(_MODELS, models) if models else "",
+        list_of(summary.facts()),
+        table(summary.by_model()),
         *_problems(summary, [state for state in _OLD if not leaves(state)], " by earlier runs"),
         _list("Approvals", [text(one.line()) for one in summary.approvals[-_APPROVALS:]]),
-        "## The dearest jobs\n\n" + table(["row", "model", "USD"], dearest) if dearest else "",
-        _list("Files", [f"{name}: {_place(place)}" for name, place in places.items() if place]),
+        "## The dearest jobs\n\n" + table(dearest) if differ else "",
+        _list("Files", [f"{name}: {_place(place)}" for name, place in places if place]),
     )
-
-
-def _again(config: str, rows: int, price: Decimal) -> Iterator[str]:
-    """What was rejected is a step: it is bought again, priced and approved as anything else."""
-    what = f"{counted(rows, 'row')} to buy again, {dollars(price)} USD"
-    yield f"{what}: a run of the deployment `buy-again`, or {text(f'callsheet run {config} --again')}."
-
-
-def _stopped(summary: Summary) -> Iterator[str]:
-    """What has stopped the run early, and what to do about it."""
-    if summary.stop_message:
-        yield "## Stopped early" if summary.stop_reason else "## Problem"
-        missing = f"{summary.not_bought:,} of {counted(summary.jobs, 'job')} not bought. "
-        yield (missing if summary.not_bought else "") + text(summary.stop_message)
-        yield text(summary.details.stop_hint)
 
 
 def _problems(summary: Summary, states: Sequence[State], by_whom: str = "") -> Iterator[str]:
@@ -360,15 +310,6 @@ def _problems(summary: Summary, states: Sequence[State], by_whom: str = "") -> I
         yield f"{counted(summary.details.other_problems, 'job')} with other reasons: see the costs file."
 
 
-def _rejected(summary: Summary) -> Iterator[str]:
-    details = summary.details
-    if summary.rejected_rows:
-        yield _list(
-            f"{counted(summary.rejected_rows, 'row')} rejected", map(text, details.rejected[:_REJECTS])
-        )
-        yield f"All are in {_place(details.rejects)}." if details.rejects else ""
-
-
 def page(*parts: str) -> str:
     """A page in markdown of the parts that are not empty."""
     return "\n\n".join(filter(None, parts)) + "\n"
@@ -380,10 +321,19 @@ def _list(title: str, lines: Iterable[str]) -> str:
     return "\n".join([f"## {title}\n", *points]) if points else ""
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table in markdown."""
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+def list_of(facts: Iterable[tuple[str, str]]) -> str:
+    """Facts as a list in markdown: names and texts; one without a name is about the one before."""
+    return "\n".join(f"- **{name}**: {text(fact)}" if name else f"  {text(fact)}" for name, fact in facts)
+
+
+def table(lines: Sequence[Mapping[str, str]]) -> str:
+    """Lines as a table in markdown with their keys as its head; empty without any."""
+    return _cells([[*lines[0]], *(map(text, line.values()) for line in lines)]) if lines else ""
+
+
+def _cells(rows: Sequence[Iterable[str]]) -> str:
+    head, *others = map(list, rows)
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in [head, ["---"] * len(head), *others])
 
 
 def text(text: str) -> str:

@@ -28,11 +28,11 @@ from callsheet.cli.output import (
 from callsheet.errors import ConfigError
 
 if TYPE_CHECKING:
-    from callsheet.config.settings import Settings
+    from callsheet.config.settings import BatchSettings, Settings
     from callsheet.pricing.plan import Choice
     from callsheet.pricing.quote import Quote
-    from callsheet.records import Doubt
-    from callsheet.report.summary import Summary
+    from callsheet.records import Doubt, Totals
+    from callsheet.report.summary import Status, Summary
 
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Approve what budget.approve_above or a pilot asks.")]
 Pilot = Annotated[
@@ -187,46 +187,31 @@ def status(
     json: Json = False,
 ) -> None:
     """Say how a batch stands, or all batches of a ledger, from the ledger alone."""
-    if config is None:
-        _status_of_all(set_ or [], json)
-    else:
-        _status_of_one(config, set_ or [], verbose, json)
-
-
-def _status_of_one(config: Path, overrides: list[str], verbose: bool, json: bool) -> None:
     from callsheet.cli import show
-    from callsheet.ledger import queries
-    from callsheet.report.summary import Status, read_status
+    from callsheet.config.load import load_ledger
+    from callsheet.ledger import queries, writing
+    from callsheet.ledger.databases import check_exists
+    from callsheet.report.summary import check_totals, read_status
 
-    settings = load_batch(config, overrides)
-
-    async def read() -> tuple[Status, list[Doubt]]:
+    async def read_one(settings: BatchSettings) -> tuple[Status, list[Doubt]]:
         async with open_ledger(settings.ledger.url, settings.batch) as ledger:
             return await read_status(ledger), await ledger.read(queries.doubts) if verbose else []
 
-    status, doubts = asyncio.run(read())
-    if json:
-        print_json(status.as_json())
-    else:
-        show.show_status(status, shlex.quote(str(config)), doubts)
-
-
-def _status_of_all(overrides: list[str], json: bool) -> None:
-    from callsheet.cli import show
-    from callsheet.config.load import load_ledger
-    from callsheet.ledger import writing
-    from callsheet.ledger.databases import check_exists
-    from callsheet.report.summary import check_totals
-
-    url = load_ledger(overrides)
-    check_exists(url)
-
-    async def read() -> Any:
+    async def read_all(url: str) -> tuple[dict[str, Totals], list[str]]:
         async with open_ledger(url, "") as ledger:
             wrong = await ledger.read(lambda connection, _: writing.differences(connection))
             return await ledger.read(lambda connection, _: writing.of_ledger(connection)), wrong
 
-    batches, wrong = asyncio.run(read())
+    if config is not None:
+        status, doubts = asyncio.run(read_one(load_batch(config, set_)))
+        if json:
+            print_json(status.as_json())
+        else:
+            show.show_status(status, shlex.quote(str(config)), doubts)
+        return
+    url = load_ledger(set_ or [])
+    check_exists(url)
+    batches, wrong = asyncio.run(read_all(url))
     check_totals(wrong)
     if json:
         print_json({"batches": [{"batch": name} | totals.as_json() for name, totals in batches.items()]})
@@ -257,9 +242,6 @@ def _print(summary: Summary, settings: Settings, config: Path, json: bool) -> No
     raise typer.Exit(summary.exit_code)
 
 
-if TYPE_CHECKING:
-    from callsheet.config.settings import BatchSettings
-
 _Values = Annotated[
     list[str], typer.Argument(metavar="A.B=VALUE...", help="What to change.", show_default=False)
 ]
@@ -282,18 +264,12 @@ def set_values(config: Config, values: _Values, *, overrides: Sets = None, json:
 
 def pause(config: Config, set_: Sets = None, json: Json = False) -> None:
     """Hold the buying of the runs of a batch that are at work. What is sent is stored all the same."""
-    _pause(config, set_, paused=True, json=json)
+    _change(load_batch(config, set_), {"paused": True}, json)
 
 
 def resume(config: Config, set_: Sets = None, json: Json = False) -> None:
     """Let the runs of a batch go on that hold their buying."""
-    _pause(config, set_, paused=False, json=json)
-
-
-def _pause(config: Path, overrides: list[str] | None, *, paused: bool, json: bool) -> None:
-    from callsheet.ledger.approvals import PAUSED
-
-    _change(load_batch(config, overrides), {PAUSED: paused}, json)
+    _change(load_batch(config, set_), {"paused": False}, json)
 
 
 def _change(settings: BatchSettings, values: Mapping[str, Any], json: bool) -> None:
@@ -306,6 +282,6 @@ def _change(settings: BatchSettings, values: Mapping[str, Any], json: bool) -> N
         print_json({"batch": settings.batch, "changed": dict(values), "runs": runs})
         return
     out.print(f"[bold]{safe(settings.batch)}[/]")
-    print_facts(out, [("Changed", in_words(name, value)) for name, value in values.items()])
-    print_facts(out, [("Bound", done.bound_in_words())])
-    print_facts(out, [("At work", run.line()) for run in done.runs])
+    facts = [("Changed", in_words(name, value)) for name, value in values.items()]
+    facts += [("Bound", done.bound_in_words()), *(("At work", run.line()) for run in done.runs)]
+    print_facts(out, facts)

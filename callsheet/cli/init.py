@@ -42,6 +42,7 @@ from callsheet.records import dollars
 
 if TYPE_CHECKING:
     from callsheet.pricing.first_look import Guess, Starter
+    from callsheet.service.client import Client
     from callsheet.service.models import Catalogue
 
 _CONFIG = """\
@@ -126,16 +127,21 @@ def init(
     if no_config and is_file:
         _init_file(path, config or path.with_suffix(".yaml"), json)
         return
-    if config is not None or (no_config and not is_folder and _is_batch_file(path)):
+    from callsheet.batches.formats import is_batch_file
+
+    if config is not None or (no_config and not is_folder and is_batch_file(path.name)):
         hint = f"It was looked for in {path.absolute().parent}."
         raise InputError(f"{path}: there is no such batch file", hint=hint)
-    config, prompts = _names(path)
+    is_config = path.suffix.lower() in (".yaml", ".yml")
+    config, prompts = (
+        (path, path.with_suffix(".csv")) if is_config else (path / "batch.yaml", path / "prompts.csv")
+    )
     check_free(config, prompts, hint=_ANOTHER)
     catalogue = asyncio.run(_catalogue())
     from callsheet.pricing.first_look import starter  # polars, which the first checks do not need
 
     made = starter(catalogue)
-    batch = _batch_name(config.stem if config == path else path.resolve().name)
+    batch = _batch_name(config.stem if is_config else path.resolve().name)
     text = _config_text(config, batch, prompts, _SUGGESTED, made.quoted)
     _write({config: text, prompts: made.as_csv()})
     models = list(dict.fromkeys(row["model"] for row in made.rows if row["model"]))
@@ -164,19 +170,6 @@ def _init_file(path: Path, config: Path, json: bool) -> None:
         print_json({"config": str(config), "batch": batch, "rows": guessed.rows} | used)
     else:
         _show_guess(config, guessed)
-
-
-def _is_batch_file(path: Path) -> bool:
-    from callsheet.batches.formats import is_batch_file
-
-    return is_batch_file(path.name)
-
-
-def _names(path: Path) -> tuple[Path, Path]:
-    """The config and the batch file to write."""
-    if path.suffix.lower() in (".yaml", ".yml"):
-        return path, path.with_suffix(".csv")
-    return path / "batch.yaml", path / "prompts.csv"
 
 
 def _batch_name(name: str) -> str:
@@ -359,9 +352,6 @@ def up(
     # `python -m` finds the modules of the folder here.
     os.execv(sys.executable, [sys.executable, "-m", "flows.up", *words])  # noqa: S606 - our own program
 
-
-if TYPE_CHECKING:
-    from callsheet.service.client import Client
 
 T = TypeVar("T")
 _Config = Annotated[

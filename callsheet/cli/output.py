@@ -11,7 +11,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -44,6 +44,7 @@ class _Output(Console):
 out = _Output(highlight=False, soft_wrap=True)
 err = _Output(stderr=True, highlight=False, soft_wrap=True)
 
+_STDERR = 2
 _CLOSED_PIPE = 141  # the shell's exit code for a program that SIGPIPE ends
 
 MOST_LISTED = 1_000
@@ -89,14 +90,32 @@ def print_facts(console: Console, facts: Iterable[tuple[str, str]], indent: str 
         print_line(console, f"{indent}[bold]{name:<10}[/] {safe(value)}", len(indent) + 11)
 
 
-def table_of(text: Sequence[str], numbers: Sequence[str] = (), **options: Any) -> Table:
-    """An empty table: its columns of text, where what is long goes on below, and then those of numbers."""
-    table = Table(box=SIMPLE_HEAD, **options)
-    for name in text:
-        table.add_column(name, overflow="fold")
-    for name in numbers:
-        table.add_column(name, justify="right", no_wrap=True)
-    return table
+def print_table(
+    console: Console,
+    lines: Sequence[Mapping[str, str]],
+    *text: str,
+    most: int = 30,
+    more: str = "",
+    is_narrow: bool = False,
+) -> None:
+    """Prints lines as a table with their keys as its head, the first `most`; nothing where there are none.
+
+    The columns named in `text` are broken where they are long; the others are numbers, or the keys of jobs. A
+    narrow one has the words of a number's head below each other. `more` is what those are that are left out.
+    """
+    if not lines:
+        return
+    table = Table(box=SIMPLE_HEAD, collapse_padding=is_narrow)
+    for name in lines[0]:
+        if name in text:
+            table.add_column(name, overflow="fold", min_width=8 if is_narrow else None)
+        else:
+            head = name.replace(" ", "\n", 1) if is_narrow else name
+            table.add_column(head, justify="left" if name == "key" else "right", no_wrap=True)
+    for line in lines[:most]:
+        table.add_row(*map(safe, line.values()))
+    console.print(table)
+    print_more(len(lines) - most, more, console)
 
 
 def print_more(left_out: int, what: str, console: Console = out) -> None:
@@ -133,10 +152,16 @@ def check_streams() -> None:
     the command quietly with 141. A broken stderr is ignored: a run that buys must not end because nobody
     reads its progress any more.
     """
-    if sys.stdout is sys.__stdout__ and sys.stdout is not None:
-        sys.stdout = _text_stream(_Stdout(1, "w", closefd=False), sys.stdout)
-    if sys.stderr is sys.__stderr__ and sys.stderr is not None:
-        sys.stderr = _text_stream(_Stderr(2, "w", closefd=False), sys.stderr)
+    for name, number in (("stdout", 1), ("stderr", _STDERR)):
+        stream: Any = getattr(sys, name)
+        if stream is not None and stream is getattr(sys, f"__{name}__"):
+            wrapped = io.TextIOWrapper(
+                io.BufferedWriter(_Stream(number, "w", closefd=False)),
+                encoding=stream.encoding,
+                errors="backslashreplace",  # what the encoding does not have
+                line_buffering=stream.line_buffering,
+            )
+            setattr(sys, name, wrapped)
 
 
 def flush() -> None:
@@ -145,45 +170,23 @@ def flush() -> None:
         sys.stdout.flush()
 
 
-def _text_stream(raw: io.FileIO, stream: Any) -> io.TextIOWrapper:
-    """A text stream like `stream` that writes to `raw`. It escapes what the encoding does not have."""
-    return io.TextIOWrapper(
-        io.BufferedWriter(raw),
-        encoding=stream.encoding,
-        errors="backslashreplace",
-        line_buffering=stream.line_buffering,
-    )
-
-
-class _Stdout(io.FileIO):
+class _Stream(io.FileIO):
     def write(self, data: Buffer) -> int:
         try:
             return super().write(data)
-        except BrokenPipeError:
-            _discard(self)
-            raise SystemExit(_CLOSED_PIPE) from None
         except OSError as error:
-            _discard(self)
+            fd = self.fileno()
+            nowhere = os.open(os.devnull, os.O_WRONLY)  # so that Python can flush the stream when it exits
+            os.dup2(nowhere, fd)
+            os.close(nowhere)
+            if fd == _STDERR:
+                return memoryview(data).nbytes
+            if isinstance(error, BrokenPipeError):
+                raise SystemExit(_CLOSED_PIPE) from None
             raise OutputError(
                 f"the result cannot be written to stdout: {error.strerror}",
                 hint="What the command did is done: repeating it prints the result again.",
             ) from None
-
-
-class _Stderr(io.FileIO):
-    def write(self, data: Buffer) -> int:
-        try:
-            return super().write(data)
-        except OSError:
-            _discard(self)
-            return memoryview(data).nbytes
-
-
-def _discard(stream: io.FileIO) -> None:
-    """From now on, what is written to the stream goes nowhere, so that Python can flush it when it exits."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, stream.fileno())
-    os.close(nowhere)
 
 
 if TYPE_CHECKING:

@@ -28,8 +28,8 @@ from callsheet.cli.output import (
     print_json,
     print_line,
     print_more,
+    print_table,
     safe,
-    table_of,
 )
 from callsheet.errors import CallsheetError
 from callsheet.plain_text import and_more, counted, row_name
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from callsheet.config.settings import Settings
     from callsheet.records import Doubt
     from callsheet.report.evidence import Evidence
+    from callsheet.report.reconcile import Reconciliation
 
 _EVENTS = 10  # that left jobs in doubt
 _ACCEPTED = "accepted video"
@@ -101,6 +102,7 @@ def resolve(
 async def _list(settings: Settings, config: Path, json: bool) -> int:
     """Prints what is in doubt, and the evidence; returns how many."""
     from callsheet.ledger import queries
+    from callsheet.pricing.plan import lines_of_last_plan
     from callsheet.report.evidence import gather
 
     async with open_ledger(settings.ledger.url, settings.batch) as ledger:
@@ -121,16 +123,28 @@ async def _list(settings: Settings, config: Path, json: bool) -> int:
                 "currency": "USD",
             }
         )
-    else:
-        from callsheet.pricing.plan import lines_of_last_plan
-
-        lines = lines_of_last_plan(settings, [doubt.job_key for doubt in found])
-        if evidence:
-            _show_doubts(settings.batch, doubts, evidence, lines, config)
-        if accepted:
-            _show_accepted(settings.batch, accepted, lines, config)
-        if not found:
-            out.print(f"[green]{safe(settings.batch)}: nothing is in doubt.[/]")
+        return len(found)
+    lines = lines_of_last_plan(settings, [doubt.job_key for doubt in found])
+    name = shlex.quote(str(config))
+    if evidence:
+        _show_doubts(settings.batch, doubts, evidence, lines, f"callsheet resolve {name}")
+    if accepted:
+        out.print(
+            f"[bold]{safe(settings.batch)}[/]: {counted(len(accepted), _ACCEPTED)}, no doubt about money"
+        )
+        print_jobs(accepted, lines)
+        out.print()
+        words = "The service has accepted them. A run with the key that bought them asks for them again."
+        print_line(out, f"  {words}", 2)
+        facts = [
+            ("Ask now", f"callsheet collect {name}"),
+            ("Give up", f"callsheet resolve {name} KEY... --give-up --charged | --not-charged --why ..."),
+            ("", "--charged: its price is spent, and the video is lost"),
+            ("", "--not-charged: the next run buys it again, and it may be paid for twice"),
+        ]
+        print_facts(out, facts)
+    if not found:
+        out.print(f"[green]{safe(settings.batch)}: nothing is in doubt.[/]")
     return len(found)
 
 
@@ -169,17 +183,16 @@ async def _settle(
 
 
 def _show_doubts(
-    batch: str, doubts: Sequence[Doubt], evidence: Evidence, lines: Mapping[str, int], config: Path
+    batch: str, doubts: Sequence[Doubt], evidence: Evidence, lines: Mapping[str, int], command: str
 ) -> None:
     """Prints the jobs in doubt, and the evidence whether they were charged; `lines` as `print_jobs`."""
+    from callsheet.report.evidence import UNCERTAIN
+
     out.print(f"[bold]{safe(batch)}[/]: {len(doubts):,} in doubt")
     print_jobs(doubts, lines)
     out.print()
     print_facts(out, evidence.facts())
-    print_line(
-        out, "  [dim]Other buyers in this workspace, and late costs, make these figures less certain.[/]"
-    )
-    command = f"callsheet resolve {shlex.quote(str(config))}"
+    print_line(out, f"  [dim]{UNCERTAIN}[/]")
     out.print()
     if proposed := _proposed(doubts, evidence):
         print_line(out, "To settle by this evidence:")
@@ -202,42 +215,23 @@ def _proposed(doubts: Sequence[Doubt], evidence: Evidence) -> list[str]:
     return [*([f"{' '.join(named)} {first}"] if named else []), *([f"--all {other}"] if rest else [])]
 
 
-def _show_accepted(batch: str, accepted: Sequence[Doubt], lines: Mapping[str, int], config: Path) -> None:
-    """Prints the videos in doubt that the service has accepted."""
-    name = shlex.quote(str(config))
-    out.print(f"[bold]{safe(batch)}[/]: {counted(len(accepted), _ACCEPTED)}, no doubt about money")
-    print_jobs(accepted, lines)
-    out.print()
-    words = "The service has accepted them. A run with the key that bought them asks for them again."
-    print_line(out, f"  {words}", 2)
-    facts = [
-        ("Ask now", f"callsheet collect {name}"),
-        ("Give up", f"callsheet resolve {name} KEY... --give-up --charged | --not-charged --why ..."),
-        ("", "--charged: its price is spent, and the video is lost"),
-        ("", "--not-charged: the next run buys it again, and it may be paid for twice"),
-    ]
-    print_facts(out, facts)
-
-
 def print_jobs(doubts: Sequence[Doubt], lines: Mapping[str, int]) -> None:
     """Prints the first of these jobs, with their ids where they have any, and what has happened to them.
 
     `lines` are those of the batch file, by key, where the last plan has them.
     """
-    ids = any(doubt.generation_id for doubt in doubts)
-    table = table_of(("key", "row", "model", "submitted (UTC)", "USD", *(["id"] if ids else [])))
-    table.columns[0].no_wrap = table.columns[4].no_wrap = True
+    has_ids = any(doubt.generation_id for doubt in doubts)
+    shown_lines: list[dict[str, str]] = []
     rows_by_event: dict[str, list[str]] = {}
     for doubt in doubts:
         row = row_name(doubt.row_id, doubt.sample, lines.get(doubt.job_key))
         rows_by_event.setdefault(doubt.what, []).append(row)
-        if table.row_count == MOST_LISTED:
-            continue
-        price = "unpriced" if doubt.price is None else dollars(doubt.price)
-        when = f"{doubt.submitted_at:%Y-%m-%d %H:%M:%S}"
-        cells = [doubt.job_key[:12], safe(row), safe(doubt.model), when, price]
-        table.add_row(*cells, *([safe(doubt.generation_id or "")] if ids else []))
-    out.print(table)
+        if len(shown_lines) < MOST_LISTED:
+            shown = {"key": doubt.job_key[:12], "row": row, "model": doubt.model}
+            shown["submitted (UTC)"] = f"{doubt.submitted_at:%Y-%m-%d %H:%M:%S}"
+            shown["USD"] = "unpriced" if doubt.price is None else dollars(doubt.price)
+            shown_lines.append(shown | ({"id": doubt.generation_id or ""} if has_ids else {}))
+    print_table(out, shown_lines, "row", "model", "submitted (UTC)", "id", most=MOST_LISTED)
     print_more(len(doubts) - MOST_LISTED, "more: --json and costs.parquet have all\n")
     for what, rows in islice(rows_by_event.items(), _EVENTS):
         print_line(out, f"  [bold]{safe(_some(rows))}[/]: {safe(what)}")
@@ -268,10 +262,6 @@ def _some(rows: Sequence[str]) -> str:
     return and_more(rows[:10], len(rows))
 
 
-if TYPE_CHECKING:
-    from callsheet.config.settings import Settings
-    from callsheet.report.reconcile import Reconciliation
-
 _Start = Annotated[
     str | None,
     typer.Option(metavar="DATE", help="The first UTC day. Without it: the first day in the ledger."),
@@ -294,7 +284,14 @@ def reconcile(
     """
     settings = load_settings(config, set_)
     days = _day("--start", start), _day("--end", end)
-    result = asyncio.run(_reconcile(settings, *days))
+    from callsheet.report.reconcile import reconcile
+
+    async def ask() -> Reconciliation:
+        with signals.cancelled_by_signals():
+            async with await open_client(settings) as client:
+                return await reconcile(settings, client, *days)
+
+    result = asyncio.run(ask())
     if json:
         print_json(result.as_json(str(config)))
     else:
@@ -310,41 +307,25 @@ def _day(option: str, text: str | None) -> date | None:
         raise CallsheetError(f"{option} {text!r} is not a date", hint=hint) from None
 
 
-async def _reconcile(settings: Settings, start: date | None, end: date | None) -> Reconciliation:
-    from callsheet.report.reconcile import reconcile
-
-    with signals.cancelled_by_signals():
-        async with await open_client(settings) as client:
-            return await reconcile(settings, client, start, end)
-
-
 def _show(result: Reconciliation, config: Path) -> None:
     colour, ending = ("red", "not reconciled") if result.is_over else ("green", "reconciled")
     out.print(f"[bold {colour}]{safe(result.batch)}: {ending}[/], {result.range()}")
-    _print_table(result)
+    lines = result.table()
+    days = [{name: line[name] for name in line if name != "reason"} for line in lines]
+    print_table(out, days, "UTC day", most=len(days))
+    for day in lines:
+        if day["reason"]:
+            print_line(out, f"  {day['UTC day']}: {safe(day['reason'])}")
     print_facts(out, result.facts())
     if result.is_over:
-        over = f"{dollars(result.total('unexplained'))} USD"
-        threshold = f"reconcile.threshold is {dollars(result.threshold)}"
-        print_facts(out, [("Over", f"{over} unexplained, and {threshold}")])
-    for name, lines in (("Doubts", result.doubt_lines()), ("Accepted", result.accepted_lines())):
-        print_facts(out, [(name, line) for line in lines[:1]])
-        for line in lines[1:]:
+        over = f"{dollars(result.total('unexplained'))} USD unexplained"
+        print_facts(out, [("Over", f"{over}, and reconcile.threshold is {dollars(result.threshold)}")])
+    for name, listed in (("Doubts", result.doubt_lines()), ("Accepted", result.accepted_lines())):
+        print_facts(out, [(name, line) for line in listed[:1]])
+        for line in listed[1:]:
             print_line(out, f"    {safe(line)}", 6)
     print_facts(out, [("File", result.file)])
     for command in result.resolving(str(config)):
         out.print(f"  [bold]{'Next':<10}[/] {safe(command)}")  # in one piece, to be copied
     words = "Costs are of all keys of the project, and lag; the balance is of the whole workspace."
     print_line(out, f"  [dim]{words}[/]", 2)
-
-
-def _print_table(result: Reconciliation) -> None:
-    """Prints the days, and below them the reason of each one that has a difference."""
-    table = table_of(["UTC day"], ("quoted", "usage", "in doubt", "billed", "difference"))
-    lines = result.table()
-    for line in lines:
-        table.add_row(*(safe(value) for name, value in line.items() if name != "reason"))
-    out.print(table)
-    for line in lines:
-        if line["reason"]:
-            print_line(out, f"  {line['date']}: {safe(line['reason'])}")

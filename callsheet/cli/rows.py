@@ -22,6 +22,7 @@ from callsheet.cli.output import (
     load_settings,
     open_ledger,
     out,
+    print_facts,
     print_json,
     print_json_list,
     safe,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from callsheet.config.settings import BatchSettings, Settings
+    from callsheet.exports import Exported
     from callsheet.ledger.queries import Story
 
 T = TypeVar("T")
@@ -231,10 +233,6 @@ def open_in_browser(address: str) -> bool:
     return bool(graphical) and webbrowser.open(address)
 
 
-if TYPE_CHECKING:
-    from callsheet.exports import Exported
-
-
 def export(
     config: Config,
     to: Annotated[
@@ -258,7 +256,6 @@ def export(
     The same command again goes on after any stop, and brings an earlier export up to date: it copies nothing
     twice, and removes what is not part of it any more.
     """
-    from callsheet.cli.output import err, out, print_facts, safe
     from callsheet.exports import Kind, export
 
     if bom and as_ != "csv":

@@ -12,24 +12,22 @@ from itertools import groupby
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
 
-from callsheet.cli.output import err, out, print_facts, print_line, print_more, print_steps, safe, table_of
+from callsheet.cli.output import err, out, print_facts, print_line, print_more, print_steps, print_table, safe
 from callsheet.cli.reconcile import print_jobs
 from callsheet.errors import CallsheetError
 from callsheet.ledger.queries import StoredCopy, Story
 from callsheet.plain_text import counted, row_name
 from callsheet.pricing import first_look
-from callsheet.pricing.facts import as_facts, as_table, costliest, rejects_in_words
+from callsheet.pricing.facts import as_facts, costliest, in_few_columns, rejects_in_words
 from callsheet.pricing.first_look import Comparison
 from callsheet.pricing.quote import Quote
 from callsheet.records import CostSource, Doubt, State, Totals, dollars
 from callsheet.report.contact_sheet.cards import browser_address
-from callsheet.report.summary import ENDED, PARTICULARS, ModelLine, Status, Summary, retries
+from callsheet.report.summary import PARTICULARS, Status, Summary, retries
 from callsheet.service.models import Model
 from callsheet.watch import Asked
 
-_LINES = 30  # of a table
 _APPROVALS = 5  # the last ones
 _REJECTS = 10  # of a quote
 _AROUND = r"^[A-Z]+ /\S+: | \(\d{3} [^()]*\)$"  # the service's words: what was asked for, and the code again
@@ -49,23 +47,11 @@ def show_error(error: CallsheetError) -> None:
 
 def show_quote(quote: Quote, console: Console = out, show: str = "1") -> None:
     """Prints the quote: prices, sums, the requests that `show` names (`first_look.requests`), and rejects."""
-    lines, numbers = as_table(quote), ("bought", "to buy", "each", "USD")
-    table = table_of(("model", "what"), numbers)
-    for line in lines[:_LINES]:
-        sound = f"sound {line['sound']}" if line["sound"] else ""
-        what = ", ".join(filter(None, (line["resolution"], line["duration"], sound)))
-        table.add_row(safe(line["model"]), safe(what), *(line[name] for name in numbers))
     console.print(f"[bold]{safe(quote.plan.batch)}[/]")
-    if lines:
-        console.print(table)
-    print_more(len(lines) - _LINES, "more prices", console)
+    prices = in_few_columns(quote, "bought", "to buy", "each", "USD")
+    print_table(console, prices, "model", "what", more="more prices")
     print_facts(console, as_facts(quote))
-    if dearest := costliest(quote):
-        first, *numbers_of_a_row = dearest[0]
-        table = table_of([first], numbers_of_a_row)
-        for each in dearest:
-            table.add_row(*map(safe, each.values()))
-        console.print(table)
+    print_table(console, costliest(quote), "costliest row")
     for row, request in first_look.requests(quote.table, show):
         console.print(
             f"  [bold]{'First' if show == '1' else 'Request':<10}[/] {safe(row)}, as it would be sent:"
@@ -84,13 +70,18 @@ def show_quote(quote: Quote, console: Console = out, show: str = "1") -> None:
 
 def show_comparison(found: Sequence[Comparison]) -> None:
     """Prints what the rows of a batch would cost on each model."""
-    table = table_of(("model", "makes"), ("rows", "jobs", "USD"))
-    table.add_column("why not all")
-    for each in found:
-        why = "" if each.rows == each.of else "; ".join([*each.reasons.values()][:1])
-        counts = (f"{each.rows:,} of {each.of:,}", f"{each.jobs:,}", dollars(each.price))
-        table.add_row(safe(each.model), each.type, *counts, safe(why))
-    out.print(table)
+    lines = [
+        {
+            "model": each.model,
+            "makes": each.type,
+            "rows": f"{each.rows:,} of {each.of:,}",
+            "jobs": f"{each.jobs:,}",
+            "USD": dollars(each.price),
+            "why not all": "" if each.rows == each.of else next(iter(each.reasons.values()), ""),
+        }
+        for each in found
+    ]
+    print_table(out, lines, "model", "makes", "why not all", most=len(lines))
 
 
 def show_summary(summary: Summary, config: Path | None, *, media: str) -> None:
@@ -98,76 +89,19 @@ def show_summary(summary: Summary, config: Path | None, *, media: str) -> None:
 
     `config` is the file, for the commands that can be typed next; None shows none. `media` is `storage.url`.
     """
-    details, currency = summary.details, summary.currency
+    details, sheet = summary.details, summary.details.contact_sheet
     colour = {"complete": "green", "partial": "yellow", "stopped": "red"}[summary.outcome]
     out.print(f"\n[bold {colour}]{safe(summary.batch)}: {summary.outcome}[/]")
-    if details.models:
-        out.print(_by_model(details.models))
-        print_more(len(details.models) - _LINES, "more models")
-    rejected, others = summary.rejected_rows, details.others
-    wrong = f"{rejected:,} rejected: see {details.rejects}" if rejected else "none rejected"
-    are = f"{others:,} of them {'is' if others == 1 else 'are'} of rows that"
-    sent = f"{counted(summary.submissions, 'submission')}, {summary.rate_limited:,} rate limited"
-    in_doubt, sheet = summary.in_doubt_exposure, details.contact_sheet
-    facts = [
-        ("Rows", "" if details.rows is None else f"{details.rows:,} read, {wrong}"),
-        ("Jobs", f"{summary.jobs:,}: {summary.counts()}"),
-        ("", f"{are} this batch file does not have, or has changed" if others else ""),
-        *_not_bought(summary),
-        ("Quoted", f"{dollars(summary.quoted)} {currency}"),
-        ("Spent", f"{dollars(summary.spent)} {currency}"),
-        ("Reviewed", summary.reviewed()),
-        *(("Other run", other.line()) for other in summary.other_runs),
-        ("Estimated", summary.estimated()),
-        ("Surcharge", details.surcharge),
-        ("In doubt", f"at most {dollars(in_doubt)} {currency} more" if in_doubt else ""),
-        ("This run", f"{sent}, {summary.seconds:.1f} s" if summary.submissions or summary.seconds else ""),
-        *(("Media", media), ("Manifest", summary.manifest)),
-        *(("Costs", summary.costs), ("Report", summary.report)),
-        ("Sheet", browser_address(sheet) if sheet else ""),
-    ]
-    print_facts(out, facts)
+    print_table(out, summary.by_model(), "model", more="more models", is_narrow=True)
+    places = [("Media", media), ("Manifest", summary.manifest), ("Costs", summary.costs)]
+    places += [("Report", summary.report), ("Sheet", browser_address(sheet) if sheet else "")]
+    print_facts(out, [*summary.stopped(), *summary.facts(), *places])
     for problem in details.problems:
         print_line(out, f"  [yellow]{safe(problem.line())}[/]")
     if details.other_problems:
         out.print(f"  [yellow]{details.other_problems:,} jobs with other reasons: see the costs file[/]")
     if config:
         print_steps(summary.next_steps(shlex.quote(str(config))))
-
-
-def _by_model(lines: Sequence[ModelLine]) -> Table:
-    """A line for each model; a state that no job is in has no column."""
-    states = [state for state in ENDED if any(line.states[state] for line in lines)]
-    some_open = any(line.open for line in lines)
-    names = ("jobs", *(state.replace("_", "\n") for state in states), *(["open"] if some_open else []))
-    reviewed = any(line.review.kept or line.review.rejected for line in lines)
-    money_names = (
-        ("spent\nUSD", "kept", "rejected", "USD\na kept") if reviewed else ("quoted\nUSD", "spent\nUSD")
-    )
-    table = table_of(["model"], (*names, *money_names), collapse_padding=True)
-    table.columns[0].min_width = 8
-    for line in sorted(lines, key=lambda line: -line.quoted)[:_LINES]:
-        counts = [line.jobs, *(line.states[state] for state in states), *([line.open] if some_open else [])]
-        money = [dollars(line.quoted), dollars(line.spent)]
-        if reviewed:
-            each = line.cost_per_kept
-            money = [
-                dollars(line.spent),
-                f"{line.review.kept:,}",
-                f"{line.review.rejected:,}",
-                "" if each is None else dollars(each),
-            ]
-        table.add_row(safe(line.model), *(f"{count:,}" for count in counts), *money)
-    return table
-
-
-def _not_bought(summary: Summary) -> list[tuple[str, str]]:
-    """How many jobs were not bought, and why; or what went wrong otherwise."""
-    details, left = summary.details, summary.not_bought
-    count = f"{left:,} of {counted(summary.jobs, 'job')}" if left else ""
-    label = "Not bought" if left else "Stopped" if summary.stop_reason else "Problem"
-    said = ": ".join(filter(None, (count, details.stop_message)))
-    return [(label, said), ("", details.stop_hint)]
 
 
 def show_demo(summary: Summary) -> None:
@@ -191,12 +125,9 @@ def show_status(status: Status, config: str, doubts: Sequence[Doubt] = ()) -> No
     """Prints the state of a batch, the runs that are at work, these jobs in doubt, and what to do next."""
     out.print(f"[bold]{safe(status.batch)}[/]")
     counts = {state: status[state] for state in State if status[state]}
-    if counts:
-        table = table_of(["state"], ["jobs"])
-        for state, count in counts.items():
-            table.add_row(state.replace("_", " "), f"{count:,}")
-        out.print(table)
-    else:
+    lines = [{"state": state.replace("_", " "), "jobs": f"{count:,}"} for state, count in counts.items()]
+    print_table(out, lines, "state")
+    if not lines:
         out.print("  The ledger has no job of this batch: nothing was bought yet.")
     print_facts(
         out,
@@ -217,12 +148,13 @@ def show_status(status: Status, config: str, doubts: Sequence[Doubt] = ()) -> No
 
 def show_pilot(asked: Asked, console: Console) -> None:
     """Prints where the files of a pilot are, before the question whether to buy the rest."""
-    table = table_of(("row", "model", "state", "file"))
-    for job in asked.pilot:
-        state = job.decision or job.state.replace("_", " ")
-        table.add_row(safe(job.row), safe(job.model), state, safe(job.place or job.reason))
     console.print("The pilot is bought:")
-    console.print(table)
+    lines = [
+        {"row": job.row, "model": job.model}
+        | {"state": job.decision or job.state.replace("_", " "), "file": job.place or job.reason}
+        for job in asked.pilot
+    ]
+    print_table(console, lines, *lines[0])
     if asked.contact_sheet:
         console.print(f"All of it on one page: {safe(browser_address(asked.contact_sheet))}")
 
@@ -230,12 +162,13 @@ def show_pilot(asked: Asked, console: Console) -> None:
 def show_batches(batches: Mapping[str, Totals]) -> None:
     """Prints a line for every batch of a ledger, and the sum of what they cost."""
     states = [state for state in State if any(totals.states.get(state) for totals in batches.values())]
-    names = (state.replace("_", " ") for state in states)
-    table = table_of(["batch"], (*names, "USD spent", "USD in doubt"))
-    for batch, totals in batches.items():
-        counts = [f"{totals.states.get(state, 0):,}" for state in states]
-        table.add_row(safe(batch), *counts, dollars(totals.spent), dollars(totals.in_doubt_exposure))
-    out.print(table)
+    lines = [
+        {"batch": batch}
+        | {state.replace("_", " "): f"{totals.states.get(state, 0):,}" for state in states}
+        | {"USD spent": dollars(totals.spent), "USD in doubt": dollars(totals.in_doubt_exposure)}
+        for batch, totals in batches.items()
+    ]
+    print_table(out, lines, "batch", most=len(lines))
     spent = sum((totals.spent for totals in batches.values()), Decimal(0))
     out.print(f"{counted(len(batches), 'batch', 'batches')}, {dollars(spent)} USD spent")
 
@@ -269,7 +202,17 @@ def show_stories(
     """
     out.print(f"[bold]{safe(row)}[/] of {safe(batch)}")
     for key, attempts in groupby(stories, key=lambda story: story.job_key):
-        _show_job(key, list(attempts))
+        told = list(attempts)
+        newest, state = told[-1], told[-1].state.replace("_", " ")
+        sample = f", sample {newest.sample}" if newest.sample > 1 else ""
+        out.print(f"\n[bold]{key[:12]}[/]{sample}: {state}")
+        carried = (f"{name} {value}" for name, value in newest.carried.items() if value is not None)
+        facts = [("model", f"{newest.model} ({newest.type})"), ("prompt", newest.prompt)]
+        facts += [("request", _spaced(newest.request)), ("carried", ", ".join(carried))]
+        print_facts(out, facts)
+        for story in told:
+            out.print(f"  [bold]attempt {story.attempt}[/]: {story.state.replace('_', ' ')}")
+            print_facts(out, _facts(story), indent="    ")
     for key, request in planned.items():
         out.print(f"\n[bold]{key[:12]}[/]: not bought yet")
         print_facts(out, [("request", _spaced(request))])
@@ -280,26 +223,6 @@ def show_stories(
 def _spaced(request: str) -> str:
     """A request as JSON with spaces, between which a line can be broken."""
     return json.dumps(json.loads(request), ensure_ascii=False)
-
-
-def _show_job(key: str, attempts: Sequence[Story]) -> None:
-    newest = attempts[-1]
-    sample = f", sample {newest.sample}" if newest.sample > 1 else ""
-    state = newest.state.replace("_", " ")
-    out.print(f"\n[bold]{key[:12]}[/]{sample}: {state}")
-    carried = ", ".join(f"{name} {value}" for name, value in newest.carried.items() if value is not None)
-    print_facts(
-        out,
-        [
-            ("model", f"{newest.model} ({newest.type})"),
-            ("prompt", newest.prompt),
-            ("request", _spaced(newest.request)),
-            ("carried", carried),
-        ],
-    )
-    for story in attempts:
-        out.print(f"  [bold]attempt {story.attempt}[/]: {story.state.replace('_', ' ')}")
-        print_facts(out, _facts(story), indent="    ")
 
 
 def _facts(story: Story) -> list[tuple[str, str]]:

@@ -39,6 +39,22 @@ def as_table(quote: Quote) -> list[dict[str, str]]:
     ]
 
 
+def in_few_columns(quote: Quote, *numbers: str) -> list[dict[str, str]]:
+    """The same with what a model makes in one column, and these columns of numbers."""
+    return [
+        {
+            "model": line["model"],
+            "what": ", ".join(
+                filter(
+                    None, (line["resolution"], line["duration"], line["sound"] and f"sound {line['sound']}")
+                )
+            ),
+            **{name: line[name] for name in numbers},
+        }
+        for line in as_table(quote)
+    ]
+
+
 def as_facts(quote: Quote) -> list[tuple[str, str]]:
     """What a person needs to know of a quote besides its table: names and texts."""
     plan = quote.plan

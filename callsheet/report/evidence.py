@@ -26,6 +26,7 @@ from callsheet.plain_text import and_more, row_name
 from callsheet.records import Doubt, ExpectedBalance, dollars
 from callsheet.service.client import Client
 
+UNCERTAIN = "Other buyers in this workspace, and late costs, make these figures less certain."
 _MICRO = Decimal("0.000001")
 _SUMS, _ROWS = 3, 10  # that are named
 _MOST_PARTS = 4_000_000

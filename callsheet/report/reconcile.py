@@ -237,18 +237,6 @@ class Balances:
         """How much less there is."""
         return self.before.balance - self.after.balance
 
-    def as_json(self) -> dict[str, Any]:
-        """The JSON object; money is a string."""
-        return {
-            "before": dollars(self.before.balance),
-            "before_at": self.before.at.isoformat(),
-            "after": dollars(self.after.balance),
-            "after_at": self.after.at.isoformat(),
-            "gone": dollars(self.gone),
-            "usage": dollars(self.usage),
-            "billed": dollars(self.billed),
-        }
-
 
 @dataclass(frozen=True, slots=True)
 class Reconciliation:
@@ -299,21 +287,20 @@ class Reconciliation:
     def table(self) -> list[dict[str, str]]:
         """The days on which anything was quoted, answered or billed, as text; the last line is the total."""
         lines = [
-            {"date": f"{day.date}{' so far' if day.partial else ''}"}
-            | {book: dollars(getattr(day, book)) for book in _TABLE}
+            {"UTC day": f"{day.date}{' so far' if day.partial else ''}"}
+            | {book.replace("_", " "): dollars(getattr(day, book)) for book in _TABLE}
             | {"reason": day.reason}
             for day in self.days
             if day.quoted or day.usage or day.billed
         ]
         unexplained = self.total("unexplained")
         reason = f"unexplained {dollars(unexplained)}" if unexplained else ""
-        sums = {book: dollars(self.total(book)) for book in _TABLE}
-        return [*lines, {"date": "total"} | sums | {"reason": reason}]
+        sums = {book.replace("_", " "): dollars(self.total(book)) for book in _TABLE}
+        return [*lines, {"UTC day": "total"} | sums | {"reason": reason}]
 
     def facts(self) -> Iterator[tuple[str, str]]:
         """The balances and the other batches, each with its name."""
-        others = self.total("other_batches")
-        if others:
+        if others := self.total("other_batches"):
             yield "Others", f"other batches of this ledger: {dollars(others)} USD of the usage"
         if self.balances is None:
             yield "Balance", "unknown before: no run has read it yet"
@@ -370,7 +357,19 @@ class Reconciliation:
 
     def as_json(self, config: str) -> dict[str, Any]:
         """The JSON object of `reconcile --json`, for the config with this path; money is a string."""
-        books = (*_TABLE, "unexplained")
+        books, known = (*_TABLE, "unexplained"), self.balances
+
+        def listed(each: OpenDoubt) -> dict[str, Any]:
+            doubt = each.doubt
+            return {
+                "date": each.day.isoformat(),
+                "batch": each.batch,
+                "job_key": doubt.job_key,
+                "row_id": doubt.row_id,
+                "sample": doubt.sample,
+                "quoted": None if doubt.price is None else dollars(doubt.price),
+            }
+
         return {
             "batch": self.batch,
             "start": self.days[0].date.isoformat(),
@@ -385,10 +384,19 @@ class Reconciliation:
             **{book: dollars(self.total(book)) for book in books},
             "threshold": dollars(self.threshold),
             "is_over": self.is_over,
-            "balance": self.balances and self.balances.as_json(),
-            "doubts": [_doubt(each) | {"verdict": each.verdict.value} for each in self.doubts],
+            "balance": known
+            and {
+                "before": dollars(known.before.balance),
+                "before_at": known.before.at.isoformat(),
+                "after": dollars(known.after.balance),
+                "after_at": known.after.at.isoformat(),
+                "gone": dollars(known.gone),
+                "usage": dollars(known.usage),
+                "billed": dollars(known.billed),
+            },
+            "doubts": [listed(each) | {"verdict": each.verdict.value} for each in self.doubts],
             "accepted": [
-                _doubt(each) | {"generation_id": each.doubt.generation_id} for each in self.accepted
+                listed(each) | {"generation_id": each.doubt.generation_id} for each in self.accepted
             ],
             "resolve": self.resolving(config),
             "file": self.file,
@@ -403,41 +411,24 @@ class Reconciliation:
         constants = {"currency": "USD", "reconciled_at": self.at}
         rows = [{name: getattr(day, name, constants.get(name)) for name in _COLUMNS} for day in self.days]
         table = pl.DataFrame(rows, schema=_COLUMNS)
-        if before is not None:
-            others = ~pl.col("date").is_between(self.days[0].date, self.days[-1].date)
-            table = pl.concat([_read(before, self.file).filter(others), table]).sort("date")
-        return parquet(table)
+        if before is None:
+            return parquet(table)
+        hint = "Move it away; then run the same command again."
+        try:
+            known = pl.read_parquet(before)
+        except pl.exceptions.PolarsError as error:
+            problem = str(error).partition("\n")[0]
+            raise StorageError(f"{self.file}: cannot be extended: {problem}", hint=hint) from None
+        if dict(known.schema) != _COLUMNS:
+            raise StorageError(f"{self.file}: cannot be extended: it has other columns", hint=hint)
+        others = ~pl.col("date").is_between(self.days[0].date, self.days[-1].date)
+        return parquet(pl.concat([known.filter(others), table]).sort("date"))
 
 
 def _listed(head: str, lines: list[str]) -> list[str]:
     """The first lines under their head; nothing where there are none."""
     more = [f"and {len(lines) - _DOUBTS_LISTED:,} more: see --json"] if len(lines) > _DOUBTS_LISTED else []
     return [head, *lines[:_DOUBTS_LISTED], *more] if lines else []
-
-
-def _doubt(each: OpenDoubt) -> dict[str, Any]:
-    doubt = each.doubt
-    return {
-        "date": each.day.isoformat(),
-        "batch": each.batch,
-        "job_key": doubt.job_key,
-        "row_id": doubt.row_id,
-        "sample": doubt.sample,
-        "quoted": None if doubt.price is None else dollars(doubt.price),
-    }
-
-
-def _read(content: bytes, url: str) -> pl.DataFrame:
-    problem = "it has other columns"
-    try:
-        table = pl.read_parquet(content)
-        if dict(table.schema) == _COLUMNS:
-            return table
-    except pl.exceptions.PolarsError as error:
-        problem = str(error).partition("\n")[0]
-    raise StorageError(
-        f"{url}: cannot be extended: {problem}", hint="Move it away; then run the same command again."
-    )
 
 
 async def reconcile(

@@ -28,7 +28,9 @@ from callsheet.config.settings import BatchSettings
 from callsheet.errors import Interrupted, Stop, StorageConflict
 from callsheet.ledger import approvals, leases, marks, queries, writing
 from callsheet.ledger.ledger import Ledger
+from callsheet.ledger.marks import Counts, MediaDecision
 from callsheet.ledger.tables import attempts
+from callsheet.plain_text import and_more, counted, row_in_words, row_name
 from callsheet.pricing.claim import warning_of_ledger
 from callsheet.pricing.facts import rejects_in_words
 from callsheet.pricing.plan import Plan, last_plan
@@ -37,13 +39,12 @@ from callsheet.report.plots import figures_of
 from callsheet.report.summary import (
     ENDED,
     OPEN,
+    PARTICULARS,
     Details,
+    ModelLine,
+    Problem,
     Summary,
     is_complete,
-    model_lines,
-    most_expensive,
-    problems_of,
-    surcharge_of,
 )
 from callsheet.storage.store import Store
 
@@ -158,21 +159,13 @@ async def write_sidecar(store: Store, ledger: Ledger, file: File, stored: Stored
         StorageError: storage refused it.
         LedgerError: the ledger cannot be read.
     """
-    name, content = f"{file.name}.json", await _content(ledger, file, stored)
-    try:
-        await store.add(name, _as_json(content), "application/json")
-    except StorageConflict:  # perhaps of an earlier try, with another plan
-        return _is_of(await store.read(name), stored.sha256)
-    return True
-
-
-async def _content(ledger: Ledger, file: File, stored: StoredFile) -> dict[str, Any]:
     key, number = file.attempt.job_key, file.attempt.number
     query = sa.select(*(attempts.c[column] for column in (*_OF_ATTEMPT, "request"))).where(
         attempts.c.job_key == key, attempts.c.attempt == number
     )
     row = await ledger.read(lambda connection, _: connection.execute(query).one())
-    return {
+    name = f"{file.name}.json"
+    content = {
         "batch": ledger.batch,
         "job_key": key,
         **{column: getattr(row, column) for column in _OF_ATTEMPT},
@@ -185,6 +178,11 @@ async def _content(ledger: Ledger, file: File, stored: StoredFile) -> dict[str, 
         "bytes": stored.bytes,
         **file.media.model_dump(include=_MEDIA_COLUMNS),
     }
+    try:
+        await store.add(name, _as_json(content), "application/json")
+    except StorageConflict:  # perhaps of an earlier try, with another plan
+        return _is_of(await store.read(name), stored.sha256)
+    return True
 
 
 async def update_sidecars(settings: BatchSettings, ledger: Ledger) -> None:
@@ -199,7 +197,10 @@ async def update_sidecars(settings: BatchSettings, ledger: Ledger) -> None:
     if not settings.storage.sidecar:
         return
     store = Store(settings.storage.url, endpoint_url=settings.storage.endpoint_url, put=settings.storage.put)
-    said = await ledger.read(_said)
+    columns = [*marks.FILE, "name", "url", "sha256"]
+    files = await ledger.read(lambda connection, batch: stored_files(connection, batch, columns))
+    is_said = pl.any_horizontal(pl.col("decided_by", "flags").is_not_null())
+    said = files.filter(is_said).drop(*marks.FILE, "score")
 
     async def update(row: dict[str, Any]) -> None:
         name, url, sha256 = (row.pop(column) for column in ("name", "url", "sha256"))
@@ -216,13 +217,6 @@ async def update_sidecars(settings: BatchSettings, ledger: Ledger) -> None:
         await asyncio.gather(*map(update, some.iter_rows(named=True)))
 
 
-def _said(connection: sa.Connection, batch: str) -> pl.DataFrame:
-    """The files of which anything was said, with their places."""
-    files = stored_files(connection, batch, [*marks.FILE, "name", "url", "sha256"])
-    is_said = pl.any_horizontal(pl.col("decided_by", "flags").is_not_null())
-    return files.filter(is_said).drop(*marks.FILE, "score")
-
-
 def _as_json(content: dict[str, Any]) -> bytes:
     return (json.dumps(content, ensure_ascii=False, indent=2) + "\n").encode()
 
@@ -236,6 +230,10 @@ def _is_of(content: bytes | None, sha256: str) -> bool:
     return isinstance(found, dict) and found.get("sha256") == sha256
 
 
+_ROWS_NAMED = 5  # for each reason; the others are counted
+_REASONS_NAMED = 10  # the jobs with others are counted
+_DEAREST = 10
+_PROBLEMS = (State.FAILED, State.IN_DOUBT, State.LOST)
 _COSTS, _MANIFEST, _REJECTS = "costs.parquet", "manifest.parquet", "rejects.csv"
 _TIMES = 4  # that the manifest is written at the most, where it changes meanwhile
 
@@ -290,7 +288,7 @@ async def write_report(ledger: Ledger, store: Store, plan: Plan | None, of_run: 
         rejects=store.url_of(_REJECTS),
         figures=await asyncio.to_thread(figures_of, attempts.filter(SUBMITTED), files),
     )
-    return await _summary(ledger, store, plan, of_run, details=details, newest=newest, others=others)
+    return await _summary(ledger, store, plan, of_run, details=details, newest=newest)
 
 
 async def update_manifest(settings: BatchSettings, ledger: Ledger) -> None:
@@ -327,18 +325,10 @@ async def write_summary(store: Store, summary: Summary) -> None:
 
 
 async def _summary(
-    ledger: Ledger,
-    store: Store,
-    plan: Plan | None,
-    of_run: OfRun,
-    *,
-    details: Details,
-    newest: pl.DataFrame,
-    others: pl.DataFrame,
+    ledger: Ledger, store: Store, plan: Plan | None, of_run: OfRun, *, details: Details, newest: pl.DataFrame
 ) -> Summary:
-    """How the batch stands, by the newest attempts at the jobs that count; `others` are those at jobs that
-    the plan does not have.
-    """
+    """How the batch stands, by the newest attempts at the jobs that count."""
+    others = newest.filter(pl.col("position").is_null()) if plan else newest.clear()
     states = Counter[State](dict(newest["state"].value_counts().iter_rows()))
     totals, runs, asked, estimated, review = await ledger.read(
         lambda connection, batch: (
@@ -405,7 +395,7 @@ def _details(
 ) -> Details:
     """What is told of the run, of the attempts at the jobs that count, and of the stored files."""
     submitted = counting.filter(SUBMITTED)
-    problems, other_problems = problems_of(submitted)
+    problems, other_problems = _problems_of(submitted)
     all_chosen_stored = None
     if of_run.chosen is not None:
         stored = counting.filter(pl.col("state") == State.STORED, ~pl.col("superseded"))["position"]
@@ -417,10 +407,85 @@ def _details(
         rejected=tuple(rejects_in_words(plan.rejects)) if plan else (),
         problems=problems,
         other_problems=other_problems,
-        surcharge=surcharge_of(submitted),
+        surcharge=_surcharge_of(submitted),
         kept=plan.kept() if plan else 0,
         others=others.height,
-        models=model_lines(submitted, others, files, plan),
-        dearest=most_expensive(submitted),
+        models=_model_lines(submitted, others, files, plan),
+        dearest=_most_expensive(submitted),
         all_chosen_stored=all_chosen_stored,
     )
+
+
+def _model_lines(
+    attempts: pl.DataFrame, others: pl.DataFrame, files: pl.DataFrame, plan: Plan | None
+) -> tuple[ModelLine, ...]:
+    """A line for each model, by its id. Without a plan, the jobs are those that were ever sent.
+
+    `attempts` were submitted; `others` are the newest attempts at the jobs that the plan does not have;
+    `files` are stored, with `model` and `decision`.
+    """
+    newest = attempts.filter(~pl.col("superseded"))
+    jobs = [(others if plan else newest).select("model", price="quoted", jobs=pl.lit(1))]
+    jobs += [plan.table.select("model", "price", jobs=pl.lit(1))] if plan else []
+    decided = files.select("model", decision=pl.col("decision").fill_null("left"))
+    parts = [*jobs, newest.select("model", "state"), attempts.select("model", "cost"), decided]
+    sums = pl.col("jobs", "price", "cost").sum()
+    lists = pl.col("state", "decision").drop_nulls()
+    of_model = pl.concat(parts, how="diagonal_relaxed").group_by("model").agg(sums, lists).sort("model")
+    return tuple(
+        ModelLine(
+            model=model,
+            jobs=count,
+            states=Counter(map(State, states)),
+            quoted=price or Decimal(0),
+            spent=cost or Decimal(0),
+            review=Counts(*map(decisions.count, (*MediaDecision, "left"))),
+        )
+        for model, count, price, cost, states, decisions in of_model.iter_rows()
+        if count
+    )
+
+
+def _most_expensive(attempts: pl.DataFrame) -> tuple[tuple[str, str, Decimal], ...]:
+    """Row, model and cost of the ten jobs that cost most, the first most."""
+    paid = attempts.filter(pl.col("cost") > 0).select("row_id", "sample", "line", "model", "cost")
+    dearest = paid.sort("cost", "row_id", "sample", descending=[True, False, False]).head(_DEAREST)
+    return tuple((row_name(*row), model, cost) for *row, model, cost in dearest.iter_rows())
+
+
+def _problems_of(attempts: pl.DataFrame) -> tuple[tuple[Problem, ...], int]:
+    """The most common problems, and the number of jobs with others."""
+    said = (pl.col("state") == State.PENDING) & pl.col("error_message").is_not_null()
+    known = [pl.when(pl.col(name) != "").then(name) for name in ("error_message", "error_code")]
+    reason = pl.col("message").str.replace_all(PARTICULARS, "#").alias("reason")
+    groups = (
+        attempts.filter(pl.col("state").is_in(_PROBLEMS) | said, ~pl.col("superseded"))
+        .with_columns(message=pl.coalesce(*known, pl.lit("no reason is known")))
+        .group_by("state", reason, maintain_order=True)
+        .agg(
+            pl.col("message", "error_code").first(),
+            pl.len().alias("jobs"),
+            pl.struct("row_id", "sample", "line").head(_ROWS_NAMED).alias("rows"),
+        )
+        .sort("jobs", "state", descending=True, maintain_order=True)  # of states, what is open first
+        .drop("reason")
+    )
+    named = tuple(
+        Problem(State(state), message, code or "", jobs, tuple(row_in_words(**row) for row in rows))
+        for state, message, code, jobs, rows in groups.head(_REASONS_NAMED).iter_rows()
+    )
+    return named, int(groups["jobs"].slice(_REASONS_NAMED).sum())
+
+
+def _surcharge_of(attempts: pl.DataFrame) -> str:
+    """The jobs that cost more than quoted, in one line; empty where there are none."""
+    dearer = attempts.filter(pl.col("cost") > pl.col("quoted"))
+    if dearer.is_empty():
+        return ""
+    first = dearer.select("row_id", "sample", "line", "cost", "quoted").head(_ROWS_NAMED)
+    rows = [
+        f"{row_in_words(*row)} {dollars(cost)} instead of {dollars(quoted)}"
+        for *row, cost, quoted in first.iter_rows()
+    ]
+    more = f"{dollars(sum(dearer['cost'] - dearer['quoted'], Decimal(0)))} USD more than quoted"
+    return f"{counted(dearer.height, 'job')} cost {more}: {and_more(rows, dearer.height)}"

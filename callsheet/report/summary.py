@@ -1,8 +1,7 @@
 """How a batch stands: after a run, with the exit code, and from the ledger alone (`status`).
 
 The jobs that count are those of the plan, and all others of the batch that have cost money or may have: a
-batch file may have some rows of a batch only. The parts that are for people (jobs by model, what went wrong
-and why, what cost most) are made from attempts at these jobs: rows of the ledger's `attempts`, with `line`.
+batch file may have some rows of a batch only. The parts that are for people are made in `report.py`.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ from callsheet.errors import SERVICE_CODES, LedgerError
 from callsheet.ledger import approvals, leases, marks, queries, writing
 from callsheet.ledger.approvals import Approval, Setting
 from callsheet.ledger.ledger import Ledger
-from callsheet.ledger.marks import Counts, MediaDecision
+from callsheet.ledger.marks import Counts
 from callsheet.ledger.queries import MONEY, Policy
-from callsheet.plain_text import and_more, counted, row_in_words, row_name
+from callsheet.plain_text import and_more, counted
 from callsheet.pricing.plan import Plan
 from callsheet.records import MAY_COST, OtherRun, Record, State, dollars
 from callsheet.report.plots import Figures
@@ -78,10 +77,6 @@ def is_complete(states: Mapping[State, int], jobs: int, plan: Plan | None) -> bo
     return states.get(State.STORED, 0) >= jobs and not (plan and plan.rejected_rows and not plan.jobs)
 
 
-_ROWS_NAMED = 5  # for each reason; the others are counted
-_REASONS_NAMED = 10  # the jobs with others are counted
-_DEAREST = 10
-_PROBLEMS = (State.FAILED, State.IN_DOUBT, State.LOST)
 PARTICULARS = r"req-[\w-]+|\d[\d:.TZ+-]*"
 """Ids, times and numbers in a reason: they differ from job to job, and do not make another reason."""
 
@@ -182,81 +177,6 @@ class Details:
     contact_sheet: str | None = None
     figures: Figures | None = field(default=None, repr=False)
     all_chosen_stored: bool | None = None
-
-
-def model_lines(
-    attempts: pl.DataFrame, others: pl.DataFrame, files: pl.DataFrame, plan: Plan | None
-) -> tuple[ModelLine, ...]:
-    """A line for each model, by its id. Without a plan, the jobs are those that were ever sent.
-
-    `attempts` were submitted; `others` are the newest attempts at the jobs that the plan does not have;
-    `files` are stored, with `model` and `decision`.
-    """
-    newest = attempts.filter(~pl.col("superseded"))
-    jobs = [(others if plan else newest).select("model", price="quoted", jobs=pl.lit(1))]
-    jobs += [plan.table.select("model", "price", jobs=pl.lit(1))] if plan else []
-    decided = files.select("model", decision=pl.col("decision").fill_null("left"))
-    parts = [*jobs, newest.select("model", "state"), attempts.select("model", "cost"), decided]
-    sums = pl.col("jobs", "price", "cost").sum()
-    lists = pl.col("state", "decision").drop_nulls()
-    of_model = pl.concat(parts, how="diagonal_relaxed").group_by("model").agg(sums, lists).sort("model")
-    return tuple(
-        ModelLine(
-            model=model,
-            jobs=count,
-            states=Counter(map(State, states)),
-            quoted=price or Decimal(0),
-            spent=cost or Decimal(0),
-            review=Counts(*map(decisions.count, (*MediaDecision, "left"))),
-        )
-        for model, count, price, cost, states, decisions in of_model.iter_rows()
-        if count
-    )
-
-
-def most_expensive(attempts: pl.DataFrame) -> tuple[tuple[str, str, Decimal], ...]:
-    """Row, model and cost of the ten jobs that cost most, the first most."""
-    paid = attempts.filter(pl.col("cost") > 0).select("row_id", "sample", "line", "model", "cost")
-    dearest = paid.sort("cost", "row_id", "sample", descending=[True, False, False]).head(_DEAREST)
-    return tuple((row_name(*row), model, cost) for *row, model, cost in dearest.iter_rows())
-
-
-def problems_of(attempts: pl.DataFrame) -> tuple[tuple[Problem, ...], int]:
-    """The most common problems, and the number of jobs with others."""
-    said = (pl.col("state") == State.PENDING) & pl.col("error_message").is_not_null()
-    known = [pl.when(pl.col(name) != "").then(name) for name in ("error_message", "error_code")]
-    reason = pl.col("message").str.replace_all(PARTICULARS, "#").alias("reason")
-    groups = (
-        attempts.filter(pl.col("state").is_in(_PROBLEMS) | said, ~pl.col("superseded"))
-        .with_columns(message=pl.coalesce(*known, pl.lit("no reason is known")))
-        .group_by("state", reason, maintain_order=True)
-        .agg(
-            pl.col("message", "error_code").first(),
-            pl.len().alias("jobs"),
-            pl.struct("row_id", "sample", "line").head(_ROWS_NAMED).alias("rows"),
-        )
-        .sort("jobs", "state", descending=True, maintain_order=True)  # of states, what is open first
-        .drop("reason")
-    )
-    named = tuple(
-        Problem(State(state), message, code or "", jobs, tuple(row_in_words(**row) for row in rows))
-        for state, message, code, jobs, rows in groups.head(_REASONS_NAMED).iter_rows()
-    )
-    return named, int(groups["jobs"].slice(_REASONS_NAMED).sum())
-
-
-def surcharge_of(attempts: pl.DataFrame) -> str:
-    """The jobs that cost more than quoted, in one line; empty where there are none."""
-    dearer = attempts.filter(pl.col("cost") > pl.col("quoted"))
-    if dearer.is_empty():
-        return ""
-    first = dearer.select("row_id", "sample", "line", "cost", "quoted").head(_ROWS_NAMED)
-    rows = [
-        f"{row_in_words(*row)} {dollars(cost)} instead of {dollars(quoted)}"
-        for *row, cost, quoted in first.iter_rows()
-    ]
-    more = f"{dollars(sum(dearer['cost'] - dearer['quoted'], Decimal(0)))} USD more than quoted"
-    return f"{counted(dearer.height, 'job')} cost {more}: {and_more(rows, dearer.height)}"
 
 
 class Reviewed(Record):
@@ -372,6 +292,54 @@ class Summary(Reviewed):
         jobs = counted(self.estimated_costs, "job")
         what = f"the cost of {jobs} is not the service's word: computed, or as quoted"
         return what if self.estimated_costs else ""
+
+    def stopped(self) -> list[tuple[str, str]]:
+        """How many jobs were not bought and why, or what went wrong otherwise, and what to do about it."""
+        left = self.not_bought
+        count = f"{left:,} of {counted(self.jobs, 'job')}" if left else ""
+        name = "Not bought" if left else "Stopped" if self.stop_reason else "Problem"
+        said = ": ".join(filter(None, (count, self.stop_message)))
+        return [fact for fact in ((name, said), ("", self.details.stop_hint)) if fact[1]]
+
+    def facts(self) -> list[tuple[str, str]]:
+        """What a person needs to know besides: names and texts."""
+        details, currency, rejected = self.details, self.currency, self.rejected_rows
+        wrong = f"{rejected:,} rejected: see {details.rejects}" if rejected else "none rejected"
+        are = f"{details.others:,} of them {'is' if details.others == 1 else 'are'} of rows that"
+        sent = f"{counted(self.submissions, 'submission')}, {self.rate_limited:,} rate limited"
+        in_doubt = f"at most {dollars(self.in_doubt_exposure)} {currency} more"
+        facts = [
+            ("Rows", "" if details.rows is None else f"{details.rows:,} read, {wrong}"),
+            ("Jobs", f"{self.jobs:,}: {self.counts()}"),
+            ("", f"{are} this batch file does not have, or has changed" if details.others else ""),
+            ("Quoted", f"{dollars(self.quoted)} {currency}"),
+            ("Spent", f"{dollars(self.spent)} {currency}"),
+            ("Reviewed", self.reviewed()),
+            *(("Other run", other.line()) for other in self.other_runs),
+            ("Estimated", self.estimated()),
+            ("Surcharge", details.surcharge),
+            ("In doubt", in_doubt if self.in_doubt_exposure else ""),
+            ("This run", f"{sent}, {self.seconds:.1f} s" if self.submissions or self.seconds else ""),
+        ]
+        return [(name, fact) for name, fact in facts if fact]
+
+    def by_model(self) -> list[dict[str, str]]:
+        """A line for each model, the dearest first, as text; a state that no job is in has no column."""
+        lines = sorted(self.models, key=lambda line: -line.quoted)
+        states = [state for state in ENDED if any(line.states[state] for line in lines)]
+        is_reviewed = any(line.review.kept or line.review.rejected for line in lines)
+        shown = []
+        for line in lines:
+            counts = {"jobs": line.jobs} | {state.replace("_", " "): line.states[state] for state in states}
+            if any(each.open for each in lines):
+                counts["open"] = line.open
+            money = {"quoted USD": dollars(line.quoted), "spent USD": dollars(line.spent)}
+            if is_reviewed:
+                kept = {"kept": f"{line.review.kept:,}", "rejected": f"{line.review.rejected:,}"}
+                each = "" if line.cost_per_kept is None else dollars(line.cost_per_kept)
+                money = {"spent USD": money["spent USD"]} | kept | {"USD a kept": each}
+            shown.append({"model": line.model} | {name: f"{n:,}" for name, n in counts.items()} | money)
+        return shown
 
     def line(self) -> str:
         """The summary in one line."""

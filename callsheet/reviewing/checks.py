@@ -356,8 +356,14 @@ class _Checking:
                 found.append((file, finding))
             else:
                 self.later.add(_key(file))
-        if found:
-            self._say(found, await self.ledger.write(marks.found, [finding for _, finding in found]))
+        if not found:
+            return
+        rejected = await self.ledger.write(marks.found, [finding for _, finding in found])
+        for file, finding in found:
+            if finding in rejected:
+                self.rejected[finding.rejected_by] += 1
+                which = {name: file[name] for name in ("job_key", "row_id", "sample", "index", "url")}
+                self.tell(RejectedFile(**which, check=finding.rejected_by, flags=finding.flags))
 
     async def _finding(
         self, file: dict[str, Any], seen: Seen, request: dict[str, Any], carried: dict[str, Any]
@@ -389,14 +395,6 @@ class _Checking:
             about = {"path": str(path), "row": file["row_id"], "prompt": request.get("prompt", "")}
             about |= {name: file[name] for name in ("sample", "index", "model")}
             return await self.judge.judge(about | {"carried": carried})
-
-    def _say(self, found: Sequence[tuple[dict[str, Any], Finding]], rejected: Sequence[Finding]) -> None:
-        """Tells who watches which of the files are rejected."""
-        for file, finding in found:
-            if finding in rejected:
-                self.rejected[finding.rejected_by] += 1
-                which = {name: file[name] for name in ("job_key", "row_id", "sample", "index", "url")}
-                self.tell(RejectedFile(**which, check=finding.rejected_by, flags=finding.flags))
 
 
 def _key(file: dict[str, Any]) -> FileKey:

@@ -167,13 +167,9 @@ async def _take(ledger: Ledger, said: Sequence[Said], by: str) -> int:
             hint = "No mark was taken."
             if (row := f"{one.row_id}/{one.sample}") in of_row:
                 hint += f" To an id with a slash, add the sample: {row}/1."
-            raise InputError(f"{one.place}: {_missing(one)}", hint=hint)
+            what = f"row {printable(one.row_id)!r}"
+            what += f", sample {one.sample}" if one.sample is not None else ""
+            what += f", index {one.index}" if one.index is not None else ""
+            raise InputError(f"{one.place}: the batch has no stored file of {what}", hint=hint)
         found |= {file: Mark(file, one.decision, one.note) for file in files}
     return await ledger.write(marks.mark, list(found.values()), by)
-
-
-def _missing(one: Said) -> str:
-    what = f"row {printable(one.row_id)!r}"
-    what += f", sample {one.sample}" if one.sample is not None else ""
-    what += f", index {one.index}" if one.index is not None else ""
-    return f"the batch has no stored file of {what}"

@@ -19,8 +19,9 @@ import socket
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
+from dataclasses import dataclass
 from decimal import Decimal
-from functools import partial
+from functools import cached_property, partial
 from typing import Annotated, Any, NamedTuple
 
 import polars as pl
@@ -135,10 +136,6 @@ WhenReviewed = Callable[[ReviewResult, int, Decimal], None]
 """Called with a batch that is reviewed: how many rows are to be bought again, and their price in dollars."""
 
 
-def _nothing(*_: object) -> None:
-    """Nobody is told."""
-
-
 class _OneMark(BaseModel):
     """What the page says of a file."""
 
@@ -164,7 +161,10 @@ class _Pages:
 
     def __init__(self, ledger: Ledger, settings: BatchSettings) -> None:
         self._ledger = ledger
-        self._settings = _with_cards(settings)
+        # A contact sheet is asked for now, also where the config says that none is made.
+        most = settings.report.contact_sheet or Report.model_fields["contact_sheet"].default
+        report = settings.report.model_copy(update={"contact_sheet": most})
+        self._settings = settings.model_copy(update={"report": report})
         self.thumbnails = Thumbnails(self._settings)
         self._files: dict[str, tuple[bytes, str]] = {}  # of the page: content and type
         self._one = asyncio.Lock()
@@ -186,7 +186,9 @@ class _Pages:
         if time.monotonic() - self._began < _SHARE * self._took:
             return
         now = await self._ledger.read(_now)
-        seen = (now, _made_at(self._settings), len(self.thumbnails.made))
+        path = work_folder(self._settings, make=False) / PLAN
+        made_at = path.stat().st_mtime_ns if path.exists() else None
+        seen = (now, made_at, len(self.thumbnails.made))
         if seen == self._seen:
             return
         self._began = time.monotonic()
@@ -274,7 +276,7 @@ async def serve(
 
 @asynccontextmanager
 async def opened(
-    settings: BatchSettings, config: str, reviewed: WhenReviewed = _nothing
+    settings: BatchSettings, config: str, reviewed: WhenReviewed = lambda *_: None
 ) -> AsyncIterator[tuple[ASGIApp, Ledger]]:
     """What is served of a batch, and its ledger; sidecars and manifest are brought up to date with marks.
 
@@ -290,14 +292,10 @@ async def opened(
         pages, tables = _Pages(ledger, settings), _Tables(settings, ledger)
         keeping = asyncio.create_task(tables.keep())
         try:
-            review = await read_review(ledger)
-            is_reviewed = not review.to_review
-            app = _app(
-                *(ledger, settings, pages, tables.outdated, reviewed),
-                command=f"callsheet run {shlex.quote(config)} --again",
-                is_reviewed=is_reviewed,
-            )
-            yield app, ledger
+            is_reviewed = not (await read_review(ledger)).to_review
+            again = f"callsheet run {shlex.quote(config)} --again"
+            served = _App(ledger, settings, pages, tables.outdated, reviewed, again, is_reviewed)
+            yield served.app(), ledger
         finally:
             keeping.cancel()
             await asyncio.wait([keeping])
@@ -343,75 +341,92 @@ def listening(
         yield guard.link, _Server(config), listener
 
 
-def _app(
-    ledger: Ledger,
-    settings: BatchSettings,
-    pages: _Pages,
-    marked: asyncio.Event,
-    reviewed: WhenReviewed,
-    *,
-    command: str,
-    is_reviewed: bool,
-) -> Starlette:
+@dataclass
+class _App:
     """What is served; `marked` is set after a mark. `Guard` decides who may ask for it.
 
     `command` buys again what was rejected.
     """
-    report = Store(settings.report.url, endpoint_url=settings.storage.endpoint_url, put=settings.storage.put)
-    links = ServedLinks(settings)
-    user = user_name()
 
-    async def index(_: Request) -> Response:
-        return await pages.file(sheet.INDEX)
+    ledger: Ledger
+    settings: BatchSettings
+    pages: _Pages
+    marked: asyncio.Event
+    reviewed: WhenReviewed
+    command: str
+    is_reviewed: bool
 
-    async def own(request: Request) -> Response:
-        return await pages.file(f"{FOLDER}/{request.path_params['name']}")
+    def app(self) -> Starlette:
+        return Starlette(
+            routes=[
+                Route("/", self.own),
+                Route("/contact-sheet/thumbs/{sha256:str}.jpg", self.thumbnail),
+                Route("/contact-sheet/{name:path}", self.own),
+                Route("/rejects.csv", self.rejects),
+                Route("/media/{job_key:str}/{attempt:int}/{index:int}", self.media),
+                Route("/marks", self.newer),
+                Route("/marks", self.mark, methods=["POST"]),
+            ],
+            exception_handlers={CallsheetError: _failed},
+        )
 
-    async def thumbnail(request: Request) -> Response:
-        content = await report.read(thumbnail_name(request.path_params["sha256"]))
+    @cached_property
+    def _report(self) -> Store:
+        storage = self.settings.storage
+        return Store(self.settings.report.url, endpoint_url=storage.endpoint_url, put=storage.put)
+
+    async def own(self, request: Request) -> Response:
+        name = request.path_params.get("name")
+        return await self.pages.file(sheet.INDEX if name is None else f"{FOLDER}/{name}")
+
+    async def thumbnail(self, request: Request) -> Response:
+        content = await self._report.read(thumbnail_name(request.path_params["sha256"]))
         return _answer(content, "image/jpeg", _KEEP | _FILE_ONLY)
 
-    async def rejects(_: Request) -> Response:
-        return _answer(await report.read("rejects.csv"), "text/csv", _NEVER_KEEP | _FILE_ONLY)
+    async def rejects(self, _: Request) -> Response:
+        return _answer(await self._report.read("rejects.csv"), "text/csv", _NEVER_KEEP | _FILE_ONLY)
 
-    async def media(request: Request) -> Response:
+    async def media(self, request: Request) -> Response:
         name = request.path_params
         key = FileKey(name["job_key"], name["attempt"], name["index"])
-        stored = await ledger.read(lambda connection, batch: marks.stored(connection, batch, [key.job_key]))
+        stored = await self.ledger.read(
+            lambda connection, batch: marks.stored(connection, batch, [key.job_key])
+        )
         if key not in stored:
             raise HTTPException(404)
         url, mime_type = stored[key]
         path = local_path(url)
         if path is None:
-            return RedirectResponse(links.loaded_from(url) or "", headers=_NEVER_KEEP)
+            return RedirectResponse(ServedLinks(self.settings).loaded_from(url) or "", headers=_NEVER_KEEP)
         if not path.is_file():
             raise HTTPException(404)
         return FileResponse(path, media_type=mime_type, headers=_FILE_ONLY)
 
-    async def news() -> str:
+    async def _news(self) -> str:
         """Where no file is left to be marked: what is to be bought again, in words; and it is said once."""
-        nonlocal is_reviewed
-        review, was_reviewed = await read_review(ledger), is_reviewed
-        is_reviewed = not review.to_review
-        if not is_reviewed:
+        review, was_reviewed = await read_review(self.ledger), self.is_reviewed
+        self.is_reviewed = not review.to_review
+        if not self.is_reviewed:
             return ""  # to find the rejected rows takes a moment with many marks
-        rows, price = await ledger.read(partial(marks.to_buy_again, samples=settings.review.samples))
+        rows, price = await self.ledger.read(
+            partial(marks.to_buy_again, samples=self.settings.review.samples)
+        )
         if not was_reviewed:
-            reviewed(review, rows, price)
-        return f"{counted(rows, 'row')}, {dollars(price)} USD: {command}" if rows else ""
+            self.reviewed(review, rows, price)
+        return f"{counted(rows, 'row')}, {dollars(price)} USD: {self.command}" if rows else ""
 
-    async def newer(request: Request) -> Response:
+    async def newer(self, request: Request) -> Response:
         text = request.query_params.get("since", "0")
         if not text.isdecimal() or len(text) > 18:
             raise HTTPException(400, "since is the number of a mark")
         since = int(text)
-        found = await ledger.read(lambda connection, batch: marks.decisions(connection, batch, since))
+        found = await self.ledger.read(lambda connection, batch: marks.decisions(connection, batch, since))
         number = found["number"].max() if found.height else since
-        again = await news() if found.height else ""
+        again = await self._news() if found.height else ""
         newest = {"number": number, "marks": found.drop("decided_at").to_dicts(), "again": again}
         return JSONResponse(newest, headers=_NEVER_KEEP)
 
-    async def mark(request: Request) -> Response:
+    async def mark(self, request: Request) -> Response:
         try:
             sent = _Marks.model_validate_json(await _body(request))
         except ValidationError as error:
@@ -421,25 +436,12 @@ def _app(
             for one in sent.marks
         ]
         keys = {one.job_key for one in sent.marks}
-        stored = await ledger.read(lambda connection, batch: marks.stored(connection, batch, keys))
+        stored = await self.ledger.read(lambda connection, batch: marks.stored(connection, batch, keys))
         if any(one.file not in stored for one in taken):
             raise HTTPException(404, "the batch has no such file")
-        await ledger.write(marks.mark, taken, (sent.by or "").strip() or user)
-        marked.set()
+        await self.ledger.write(marks.mark, taken, (sent.by or "").strip() or user_name())
+        self.marked.set()
         return Response(status_code=204)
-
-    return Starlette(
-        routes=[
-            Route("/", index),
-            Route("/contact-sheet/thumbs/{sha256:str}.jpg", thumbnail),
-            Route("/contact-sheet/{name:path}", own),
-            Route("/rejects.csv", rejects),
-            Route("/media/{job_key:str}/{attempt:int}/{index:int}", media),
-            Route("/marks", newer),
-            Route("/marks", mark, methods=["POST"]),
-        ],
-        exception_handlers={CallsheetError: _failed},
-    )
 
 
 def _answer(content: bytes | None, mime_type: str, headers: dict[str, str]) -> Response:
@@ -460,13 +462,6 @@ async def _body(request: Request) -> bytes:
     return content
 
 
-def _with_cards(settings: BatchSettings) -> BatchSettings:
-    """The config, also where it says that no contact sheet is made: it is asked for now."""
-    report = settings.report
-    most = report.contact_sheet or Report.model_fields["contact_sheet"].default
-    return settings.model_copy(update={"report": report.model_copy(update={"contact_sheet": most})})
-
-
 class _Now(NamedTuple):
     """What the page shows of the ledger, but for marks, which it reads by itself."""
 
@@ -480,12 +475,6 @@ def _now(connection: sa.Connection, batch: str) -> _Now:
     at_work = frozenset(run.run_id for run in leases.others(connection, batch, None))
     refusal, checked = leases.refusal(connection, batch), marks.checked(connection, batch)
     return _Now(writing.of_batch(connection, batch), at_work, refusal, checked)
-
-
-def _made_at(settings: BatchSettings) -> int | None:
-    """When the plan was written, for comparing; None where there is none."""
-    path = work_folder(settings, make=False) / PLAN
-    return path.stat().st_mtime_ns if path.exists() else None
 
 
 async def _failed(_: Request, error: Any) -> Response:

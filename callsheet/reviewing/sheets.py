@@ -20,7 +20,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from html import escape
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 from urllib.parse import quote
 
 import uvicorn
@@ -108,7 +108,13 @@ async def serving(reviewed: WhenReviewed) -> AsyncIterator[str]:
     Raises:
         ConfigError: the link cannot be kept.
     """
-    with _link_file() as file:
+    try:
+        LINK.parent.mkdir(exist_ok=True)
+        descriptor = open_private(LINK, os.O_RDWR)
+        os.fchmod(descriptor, 0o600)
+    except OSError as error:
+        raise ConfigError(f"{LINK}: cannot be written: {error.strerror}") from None
+    with os.fdopen(descriptor, "r+") as file:
         known = file.read().strip()
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -128,16 +134,6 @@ async def serving(reviewed: WhenReviewed) -> AsyncIterator[str]:
                     server.should_exit = True
                     await served
                     await sheets.aclose()  # without the error that ends this: marks go into the sidecars
-
-
-def _link_file() -> TextIO:
-    try:
-        LINK.parent.mkdir(exist_ok=True)
-        file = os.fdopen(open_private(LINK, os.O_RDWR), "r+")
-        os.fchmod(file.fileno(), 0o600)
-    except OSError as error:
-        raise ConfigError(f"{LINK}: cannot be written: {error.strerror}") from None
-    return file
 
 
 @contextmanager

@@ -79,7 +79,7 @@ def test_a_run_buys_a_batch_in_rounds_and_shows_it(
     artifacts = prefect.artifacts(run)
     assert artifacts["progress-test"] == 100.0
     assert "test: complete" in artifacts["costs-test"]
-    assert "| sketch-1 | 4 | 4 | 0.0060 | 0.0060 |" in artifacts["costs-test"]
+    assert "| sketch-1 | 4 | 4 | 0.0060 | 0 | 2 |" in artifacts["costs-test"]
     assert "| video | dailies-1 | " in artifacts["costs-test"]
     assert "dailies-1" in artifacts["quote-test"]
 
@@ -201,7 +201,7 @@ def test_books_that_agree_complete_the_run_with_their_table_and_over_the_thresho
     assert (shown["key"], shown["type"]) == ("reconcile-shots-of-may", "table")
     day, total = json.loads(shown["data"])
     assert (day["quoted"], day["usage"], day["billed"]) == ("0.0030", "0.0015", "0.0030")
-    assert (day["reason"], total["date"]) == ("doubts that were charged 0.0015", "total")
+    assert (day["reason"], total["UTC day"]) == ("doubts that were charged 0.0015", "total")
     assert shown["description"].startswith("**0.0015 USD** between the accounts\n")
     for words in ("100.0000 USD on", f"callsheet resolve {made.config}", "row b"):
         assert words in shown["description"]

@@ -328,9 +328,9 @@ def _moment(moment: datetime | None) -> str | None:
 
 def _carried(text: str | None) -> list[tuple[str, str]]:
     """Carried columns as text, from their JSON."""
-    return [(name, _text(cell)) for name, cell in json.loads(text or "{}").items() if cell is not None]
-
-
-def _text(cell: object) -> str:
-    text = cell if isinstance(cell, str) else json.dumps(cell, ensure_ascii=False, default=str)
-    return f"{text[: _LONGEST - 1]}…" if len(text) > _LONGEST else text
+    shown = []
+    for name, cell in json.loads(text or "{}").items():
+        if cell is not None:
+            said = cell if isinstance(cell, str) else json.dumps(cell, ensure_ascii=False, default=str)
+            shown.append((name, f"{said[: _LONGEST - 1]}…" if len(said) > _LONGEST else said))
+    return shown

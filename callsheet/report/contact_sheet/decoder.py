@@ -63,8 +63,12 @@ def look(path: str, mime_type: str, *, hashed: bool) -> tuple[dict[str, Any], by
             blank = all(high - low <= _ONE_COLOUR for low, high in extrema)
         content = io.BytesIO()
         image.save(content, "JPEG", quality=_QUALITY)
-        seen = {"width": size[0], "height": size[1], "blank": blank}
-        return seen | {"hash": _hash(image) if hashed and not blank else None}, content.getvalue()
+        seen: dict[str, Any] = {"width": size[0], "height": size[1], "blank": blank, "hash": None}
+        if hashed and not blank:  # nearly equal images differ in few of its 64 bits
+            import imagehash  # with scipy it takes 0.3 s
+
+            seen["hash"] = str(imagehash.phash(image))
+        return seen, content.getvalue()
     except Exception:  # noqa: BLE001 - decoders raise anything for a damaged file
         return {}, b""
 
@@ -95,7 +99,9 @@ def _first_frame(path: str) -> tuple[Image.Image, tuple[int, int], bool]:
         video.streams.video[0].thread_count = 1
         for frame in islice(video.decode(video=0), _FRAMES):
             size = frame.width, frame.height
-            image: Image.Image = frame.reformat(*_fitted(*size), format="rgb24").to_image()
+            scale = min(1, EDGE / max(size))
+            width, height = (max(1, round(side * scale)) for side in size)
+            image: Image.Image = frame.reformat(width, height, format="rgb24").to_image()
             first = first or image
             grey: Any = image.convert("L")
             black = black and grey.getextrema()[1] <= _BLACK
@@ -104,18 +110,6 @@ def _first_frame(path: str) -> tuple[Image.Image, tuple[int, int], bool]:
     if first is None:
         raise ValueError("a video without a frame")
     return first, size, black
-
-
-def _hash(image: Image.Image) -> str:
-    """What nearly equal images have nearly equal: in few of its 64 bits they differ."""
-    import imagehash  # with scipy it takes 0.3 s
-
-    return str(imagehash.phash(image))
-
-
-def _fitted(width: int, height: int) -> tuple[int, int]:
-    scale = min(1, EDGE / max(width, height))
-    return max(1, round(width * scale)), max(1, round(height * scale))
 
 
 if __name__ == "__main__":

@@ -73,7 +73,7 @@ class Header:
     """What the page says about the whole batch. Money is in dollars.
 
     Attributes:
-        jobs: those that count (`report/counts.py`).
+        jobs: those that count (`report/summary.py`).
         quoted: their price; None where there is no plan.
         outcome: as in `Summary`; None while a run is under way.
         stop: why the run stopped early, in words; or why it waits (`refused_in_words`).
@@ -305,8 +305,15 @@ class ContactSheet:
             StorageError: the page cannot be written.
             LedgerError: the ledger cannot be read.
         """
-        if self._jobs is None:
-            self._jobs = await self._begin()
+        if self._jobs is None:  # the page's own files, and the jobs that are shown
+            await self.thumbnails.look()
+            plan, most = self.plan, self.settings.report.contact_sheet
+            jobs = await self.ledger.read(lambda connection, batch: shown_jobs(connection, batch, plan, most))
+            for name in ASSETS:
+                mime_type = "text/css" if name.endswith(".css") else "text/javascript"
+                await self.put(f"{FOLDER}/{name}", asset(name), mime_type)
+            self._versions = [""] * max(1, -(-jobs.height // PER_PART))
+            self._jobs = jobs
         said, counts = await self.ledger.read(
             lambda connection, batch: (opinions(connection, batch), marks.counts(connection, batch))
         )
@@ -323,17 +330,6 @@ class ContactSheet:
             links=self.links,
         )
         await self.put(SUMMARY, content, "text/javascript")
-
-    async def _begin(self) -> pl.DataFrame:
-        """Writes the page's own files. Returns the jobs that are shown."""
-        await self.thumbnails.look()
-        plan, most = self.plan, self.settings.report.contact_sheet
-        jobs = await self.ledger.read(lambda connection, batch: shown_jobs(connection, batch, plan, most))
-        for name in ASSETS:
-            mime_type = "text/css" if name.endswith(".css") else "text/javascript"
-            await self.put(f"{FOLDER}/{name}", asset(name), mime_type)
-        self._versions = [""] * max(1, -(-jobs.height // PER_PART))
-        return jobs
 
     async def _write_part(self, number: int, jobs: pl.DataFrame, said: Opinions) -> None:
         """Writes the cards of a part, and `index.html` with those of the first, where they have changed."""

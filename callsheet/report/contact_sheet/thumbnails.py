@@ -165,18 +165,17 @@ class Decoder:
             if path is None:
                 return None, b""
             async with self._one:
-                return await self._try(path, mime_type) if self.works else (None, b"")
-
-    async def _try(self, path: Path, mime_type: str) -> tuple[Seen | None, bytes]:
-        try:
-            async with asyncio.timeout(_PATIENCE):
-                answer = await self._ask(path, mime_type)
-        except (OSError, TimeoutError, asyncio.IncompleteReadError):  # the process has died, or hangs
-            self._deaths += 1
-            await self.aclose()
-            return None, b""
-        self._deaths = 0
-        return answer
+                if not self.works:
+                    return None, b""
+                try:
+                    async with asyncio.timeout(_PATIENCE):
+                        answer = await self._ask(path, mime_type)
+                except (OSError, TimeoutError, asyncio.IncompleteReadError):  # it has died, or hangs
+                    self._deaths += 1
+                    await self.aclose()
+                    return None, b""
+                self._deaths = 0
+                return answer
 
     async def _ask(self, path: Path, mime_type: str) -> tuple[Seen, bytes]:
         if self._process is None:
