@@ -34,7 +34,7 @@ FAILED_FORMULAS = (
 )
 """What a spreadsheet shows, and saves as CSV, in the place of a result."""
 
-_NOTHING = ("nan", "nat", "none", "null", "undefined", "n/a", "<na>")
+NOTHING = ("nan", "nat", "none", "null", "undefined", "n/a", "<na>")
 """What programs write for a cell that is empty, in any case: pandas, Python, SQL, JavaScript."""
 
 FAILED = "is the error of a formula: correct it in the spreadsheet"
@@ -130,7 +130,7 @@ _CHECKS: tuple[tuple[str, pl.Expr, str | pl.Expr], ...] = (
     ("prompt", pl.col("prompt").str.strip_chars().is_in(FAILED_FORMULAS), FAILED),
     (
         "prompt",
-        pl.col("prompt").str.strip_chars().str.to_lowercase().is_in(_NOTHING),
+        pl.col("prompt").str.strip_chars().str.to_lowercase().is_in(NOTHING),
         "is what a program has written for an empty cell",
     ),
     # which PostgreSQL, and so the ledger, cannot store

@@ -111,12 +111,9 @@ def _without_signatures(texts: pl.Series) -> pl.Series:
 
 def sha256(text: pl.Expr) -> pl.Expr:
     """The SHA-256 of each text as UTF-8, in hex; null where there is none."""
-    return text.cast(pl.Binary).map_batches(_digests, return_dtype=pl.String)
-
-
-def _digests(contents: pl.Series) -> pl.Series:
-    digests = [None if content is None else hashlib.sha256(content).hexdigest() for content in contents]
-    return pl.Series(digests, dtype=pl.String)
+    return text.cast(pl.Binary).map_elements(
+        lambda content: hashlib.sha256(content).hexdigest(), return_dtype=pl.String
+    )
 
 
 def nfc(text: pl.Expr) -> pl.Expr:

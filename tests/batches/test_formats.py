@@ -14,12 +14,13 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from callsheet.batches.read import read_batch
+from callsheet.cells import FAILED_FORMULAS, NOTHING
 from callsheet.errors import InputError
 from tests.batches.conftest import places, prompts, settings
 
 TEXT = st.text(
     st.characters(exclude_categories=["Cs", "Cc"]) | st.sampled_from("\n\t"), min_size=1, max_size=30
-)
+).filter(lambda text: text.strip().lower() not in NOTHING and text.strip() not in FAILED_FORMULAS)
 
 
 # ---- prompt lists
