@@ -89,7 +89,7 @@ def test_a_run_asks_until_somebody_approves_what_was_shown_and_buys_up_to_the_li
     run = asked(crew, tag)
     assert "Buy 3 jobs of" in run["description"]
     assert "for 0.0045 USD" in run["description"]
-    assert "| sketch-1, 0.25K |" in run["description"]
+    assert "| sketch-1 | 0.25K |" in run["description"]
     assert answer(crew, run) == "REJECT", "there is no answer without a decision"
     assert answer(crew, run, decision="approve", limit="1e3") == "REJECT"
     dearer(made)
