@@ -54,7 +54,7 @@ _PAGE = """<!doctype html>
 <meta name="color-scheme" content="light dark"><title>{title}</title><link rel="icon" href="data:,">
 <style>
 {style}
-main {{ padding: 20px clamp(12px, 2vw, 28px); overflow-wrap: anywhere }}
+main {{ padding: 20px clamp(12px, 2vw, 28px); overflow-wrap: break-word }}
 table {{ border-collapse: collapse; margin-top: 12px }}
 th {{ color: var(--quiet); font-size: 11px; font-weight: normal }}
 th, td {{ padding: 7px 24px 7px 0; text-align: start; vertical-align: top }}

@@ -100,7 +100,11 @@ def test_who_follows_a_runs_link_sees_and_marks_what_it_bought(
         expect(page.locator("tr").filter(has_text=CONFIG).locator("td")).to_contain_text(said)
         expect(page.locator("tr").filter(has_text="broken")).to_contain_text("configs/broken.yaml, line 2")
         expect(page.locator("tr").filter(has_text="new.yaml")).to_contain_text("nothing bought yet")
-        page.get_by_role("link", name="test", exact=True).click()
+        listed = page.get_by_role("link", name="test", exact=True)
+        page.set_viewport_size({"width": 320, "height": 900})
+        assert listed.evaluate("link => link.getClientRects().length") == 1, "no name is in pieces on a phone"
+        page.set_viewport_size({"width": 1280, "height": 900})
+        listed.click()
         expect(page.locator("article")).to_have_count(2)
         page.goto(f"{link.partition('?')[0]}configs/broken.yaml/batches/other/")
         expect(page.locator("p").first).to_contain_text("(it is '<b>many</b>')")
