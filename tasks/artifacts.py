@@ -9,7 +9,7 @@ import asyncio
 import base64
 import re
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from decimal import Decimal
 from io import BytesIO
@@ -57,7 +57,7 @@ _OLD = (
 _PROBLEMS = (*_OLD, State.FAILED, State.PENDING)
 _APPROVALS = 20  # the last ones
 _REJECTS = 20  # reasons
-_IN_A_DIALOG, _ON_A_PAGE = (88, 2), (168, 3)  # pixels of a picture's longer side, and how many stand in a row
+_IN_A_DIALOG, _ON_A_PAGE = 88, 168  # pixels of a picture's longer side
 _ASKED_ROWS = 50  # of the quote above the fields in which to approve
 
 
@@ -94,7 +94,7 @@ def question_in_markdown(asked: Asked) -> str:
         f"You are asked because {text(asked.reason)}.",
         *(f"{counted(quote.plan.rejected_rows, 'row')} rejected: {text(reason)}." for reason in rejects[:1]),
         _marked(asked.pilot),
-        _pictures(asked.pilot, *_IN_A_DIALOG),
+        _pictures(asked.pilot, _beside),
         _sheet(asked.contact_sheet),
         table(rows),
         f"and {counted(more, 'line')} more, in the artifact" if more > 0 else "",
@@ -113,19 +113,30 @@ def _marked(pilot: Sequence[PilotJob]) -> str:
     )
 
 
-def _pictures(pilot: Sequence[PilotJob], edge: int, columns: int) -> str:
-    """The pictures of a pilot side by side, of `edge` pixels at most, and below them what has none."""
+def _pictures(pilot: Sequence[PilotJob], arranged: Callable[[Sequence[PilotJob]], str]) -> str:
+    """The pictures of a pilot as they are arranged, and below them what has none."""
     shown = [job for job in pilot if job.thumbnail]
-    rows: list[list[str]] = []
-    for some in (shown[start : start + columns] for start in range(0, len(shown), columns)):
-        padding = [""] * (columns - len(some))
-        rows += [[*(_picture(job, edge) for job in some), *padding], [*map(_about, some), *padding]]
     others = [
         f"- {_about(job)}: {_place(job.place) if job.place else text(job.reason)}"
         for job in pilot
         if not job.thumbnail
     ]
-    return "\n\n".join(filter(None, [_cells([[""] * columns, *rows]) if rows else "", "\n".join(others)]))
+    return "\n\n".join(filter(None, [arranged(shown) if shown else "", "\n".join(others)]))
+
+
+def _beside(shown: Sequence[PilotJob]) -> str:
+    """For a dialog: each picture with its words beside it; the box is narrow, and no cell is wrapped."""
+    return _cells([["", ""], *([_picture(job, _IN_A_DIALOG), _about(job)] for job in shown)])
+
+
+def _side_by_side(shown: Sequence[PilotJob], columns: int = 3) -> str:
+    """For a page: the pictures side by side, each above its words."""
+    rows: list[list[str]] = []
+    for some in (shown[start : start + columns] for start in range(0, len(shown), columns)):
+        padding = [""] * (columns - len(some))
+        pictures = (_picture(job, _ON_A_PAGE) for job in some)
+        rows += [[*pictures, *padding], [*map(_about, some), *padding]]
+    return _cells([[""] * columns, *rows])
 
 
 def _picture(job: PilotJob, edge: int) -> str:
@@ -148,7 +159,7 @@ async def show_pilot(asked: Asked) -> None:
         f"# {text(batch)}: the pilot",
         _sheet(asked.contact_sheet),
         _marked(asked.pilot),
-        _pictures(asked.pilot, *_ON_A_PAGE),
+        _pictures(asked.pilot, _side_by_side),
     )
     bought = int(asked.quote.pilot_jobs.sum()) if asked.quote.pilot_jobs is not None else len(asked.pilot)
     await _show_page("pilot", batch, content, counted(bought, "job"))

@@ -60,7 +60,9 @@ def test_without_a_yes_the_pilot_is_kept_and_a_later_yes_goes_on_from_it(project
     assert {job.row: job.decision for job in asked.pilot} == {"s0": "kept", "v0": "rejected", "s1": ""}
     shown = question_in_markdown(asked)
     assert "Of the pilot: 1 kept, 1 rejected, 1 not looked at" in shown
-    assert "stored, **rejected**" in shown
+    assert ") | v0, dailies-1, stored, **rejected** |" in shown, (
+        "beside its picture: no cell of a dialog wraps"
+    )
     done = made.run(*PILOT, approved=True)
     assert (done.stored, done.submissions, len(made.costs())) == (8, 5, 8)
 
