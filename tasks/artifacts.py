@@ -315,8 +315,6 @@ def _problems(summary: Summary, states: Sequence[State], by_whom: str = "") -> I
     for state in states:
         lines = [text(problem.line()) for problem in summary.details.problems if problem.state is state]
         yield _list(f"{state.replace('_', ' ').capitalize()}{by_whom}", lines)
-        if state is State.IN_DOUBT and lines:
-            yield "A run of the deployment `resolve` shows the evidence, and asks you to settle them."
     if summary.details.other_problems and not by_whom:
         yield f"{counted(summary.details.other_problems, 'job')} with other reasons: see the costs file."
 
