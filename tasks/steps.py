@@ -19,7 +19,7 @@ from prefect.cache_policies import NO_CACHE
 from prefect.exceptions import Pause
 
 from callsheet.config.settings import Settings
-from callsheet.errors import CallsheetError, Stop
+from callsheet.errors import ApprovalNeeded, CallsheetError, Stop
 from callsheet.ledger import approvals, marks
 from callsheet.ledger.approvals import Question
 from callsheet.ledger.ledger import Ledger
@@ -84,9 +84,10 @@ async def record(run: Run) -> Summary:
     again = await run.ledger.read(partial(marks.to_buy_again, samples=run.settings.review.samples))
     await artifacts.show_costs(summary, run.settings, again)
     if not run.is_pilot:
+        refused = "refused, " if summary.stop_reason == ApprovalNeeded.reason else ""
         in_doubt = f", {summary.in_doubt:,} in doubt" if summary.in_doubt else ""
         stored = f"{summary.stored:,} of {summary.jobs:,} stored"
-        await artifacts.name_run(summary.batch, f"{stored}{in_doubt}, {dollars(summary.spent)} USD")
+        await artifacts.name_run(summary.batch, f"{refused}{stored}{in_doubt}, {dollars(summary.spent)} USD")
     return summary
 
 
