@@ -365,7 +365,7 @@ async def _run(settings: Settings, bounds: Bounds, client: Client, ledger: Ledge
         bounds,
         client,
         ledger,
-        Store(settings.storage.url, endpoint_url=settings.storage.endpoint_url, put=settings.storage.put),
+        Store.of(settings.storage.url, settings.storage),
         limits,
         Spool(work_folder(settings) / "spool"),
         Breaker(settings.stop_after, client.balance, WATCHER.get().note, client.backoff),

@@ -116,13 +116,13 @@ class Reservation:
         reserved: in their order.
         left: the first job that does not fit and all after it; with `skip` all that do not fit.
         wall: which one the first of them does not fit; None where none is left.
-        left_then: what was left within that wall then, in dollars.
+        remaining: what was left within that wall then, in dollars.
     """
 
     reserved: list[tuple[Job, Attempt]] = field(default_factory=list)
     left: list[Job] = field(default_factory=list)
     wall: Wall | None = None
-    left_then: Decimal = Decimal(0)
+    remaining: Decimal = Decimal(0)
 
 
 def reserve(
@@ -154,7 +154,7 @@ def reserve(
             result.reserved.append((job, entries.add(job, last)))
         else:
             if result.wall is None:
-                result.wall, result.left_then = wall, bound.left(wall)
+                result.wall, result.remaining = wall, bound.left(wall)
             if not skip:
                 result.left += jobs[position:]
                 break

@@ -72,7 +72,7 @@ async def claim(ledger: Ledger, settings: BatchSettings, store: Store) -> None:
         StorageError: it cannot be claimed.
     """
     name, own = _claim_of(ledger)
-    for place in (_store(settings, settings.report.url), store):
+    for place in (Store.of(settings.report.url, settings.storage), store):
         known = None
         with suppress(StorageError):  # who may only write there
             known = await place.read(name)
@@ -95,12 +95,12 @@ async def _wrong(ledger: Ledger, settings: BatchSettings) -> str:
     """
     if elsewhere := await _begun_elsewhere(settings):
         return elsewhere
-    reports = _store(settings, settings.report.url)
+    reports = Store.of(settings.report.url, settings.storage)
     # Before the ledger, which only gets ahead of it.
     if older := await _of_report(ledger, reports.url_of(_REPORT), await reports.read(_REPORT)):
         return older
     name, own = _claim_of(ledger)
-    for place in (reports, _store(settings, settings.storage.url)):
+    for place in (reports, Store.of(settings.storage.url, settings.storage)):
         if (await place.read(name) or own) != own:
             return _claimed(place.url_of(name), ledger)
     return ""
@@ -161,10 +161,6 @@ async def _of_report(ledger: Ledger, url: str, content: bytes | None) -> str:
     return ""
 
 
-def _store(settings: BatchSettings, url: str) -> Store:
-    return Store(url, endpoint_url=settings.storage.endpoint_url, put=settings.storage.put)
-
-
 def _claim_of(ledger: Ledger) -> tuple[str, bytes]:
     """The name of the batch's claim, and its content for this ledger, which is always the same."""
     content = {"batch": ledger.batch, "ledger_id": ledger.id}
@@ -200,7 +196,7 @@ async def taken_names(jobs: pl.DataFrame, settings: Settings, ledger: Ledger) ->
         for job in jobs.filter("to_buy").head(_FIRST).iter_rows(named=True)
     ]
     own = await ledger.read(lambda connection, _: states.taken_names(connection, url, wanted))
-    store = Store(url, endpoint_url=settings.storage.endpoint_url)
+    store = Store.of(url, settings.storage)
     others = [name for name in wanted if folded(name) not in own]
     try:
         there = await asyncio.gather(*map(store.exists, others))

@@ -1,10 +1,9 @@
 """What a person should see of a batch before it is bought, and of one before it has a config.
 
-The first is requests, columns, and what may be a mistake. The second is what its rows would cost on each
-model of the catalogue; and a config for a batch file that is there: which of its columns are which, and the
-cheapest model that fits. A guess is used only if every row can be bought with it; what is not used is said.
-And the rows of a first batch, made from a catalogue, for `callsheet init`. It buys nothing, and writes
-nothing.
+Of a batch: requests, columns, what may be a mistake, and what its rows would cost on each other model. Of a
+batch file without a config: which of its columns are which, and the cheapest model that fits. A guess is used
+only if every row can be bought with it; what is not used is said. Without a batch file: the rows of a first
+batch, made from the catalogue. It buys nothing, and writes nothing.
 """
 
 from __future__ import annotations

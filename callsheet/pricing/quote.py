@@ -383,7 +383,7 @@ async def quote_plan(
         InputError: rows are rejected and `input.strict` is true, or a chosen row is not in the batch.
         ServiceError: the balance cannot be read.
     """
-    report = Store(settings.report.url, endpoint_url=settings.storage.endpoint_url, put=settings.storage.put)
+    report = Store.of(settings.report.url, settings.storage)
     content = await asyncio.to_thread(rejects_csv, plan.rejects)
     rejects = await report.write("rejects.csv", content, "text/csv")
     if settings.input.strict and plan.rejected_rows:

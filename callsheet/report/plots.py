@@ -45,6 +45,7 @@ _STYLE: Any = {
     **{"font.size": 10, "text.color": _INK, "text.parse_math": False, "axes.labelcolor": _INK},
     **{"axes.axisbelow": True, "axes.grid": True, "grid.color": _LINE, "axes.titleweight": "bold"},
     **{"axes.titlelocation": "left", "axes.titlepad": 10, "legend.frameon": False, "lines.linewidth": 2},
+    **{f"figure.constrained_layout.{side}_pad": 0.15 for side in "wh"},  # inches
     **{f"axes.spines.{side}": False for side in ("left", "right", "top", "bottom")},
     **{f"{axis}tick.color": _INK for axis in "xy"},
     **{f"{axis}tick.{kind}.size": 0 for axis in "xy" for kind in ("major", "minor")},
@@ -127,7 +128,7 @@ async def write_plots(
     """
     if figures is None or not settings.report.plots:
         return {}
-    store = Store(settings.report.url, endpoint_url=settings.storage.endpoint_url, put=settings.storage.put)
+    store = Store.of(settings.report.url, settings.storage)
     limit = settings.budget.limit
     asked = {"batch": settings.batch, "limit": limit} | asdict(figures)
     numbers = json.dumps(asked, indent=1, ensure_ascii=False, default=_as_json).encode()
@@ -169,7 +170,6 @@ def _drawn(figures: Figures, limit: Decimal | None) -> bytes:
     content = BytesIO()
     with mpl.rc_context(_STYLE), warnings.catch_warnings(action="ignore"):  # letters without a font
         page = Figure(figsize=(11, 6.5), dpi=144, layout="constrained")
-        page.get_layout_engine().set(w_pad=0.15, h_pad=0.15)  # type: ignore[union-attr, call-arg]
         axes = page.subplots(2, 2).flat
         _draw_spent(axes[0], figures, limit)
         _draw_models(axes[1], figures)

@@ -448,7 +448,7 @@ async def reconcile(
     today = now.date()
     _check_range(start, end, today)
     service = client.base_url
-    store = Store(settings.report.url, endpoint_url=settings.storage.endpoint_url, put=settings.storage.put)
+    store = Store.of(settings.report.url, settings.storage)
     async with await Ledger.open(settings.ledger.url, settings.batch, looks=True) as ledger:
         await ledger.check_service(service)
         known_from = await ledger.read(lambda connection, _: spending.first_day(connection, service))

@@ -196,7 +196,7 @@ async def update_sidecars(settings: BatchSettings, ledger: Ledger) -> None:
     """
     if not settings.storage.sidecar:
         return
-    store = Store(settings.storage.url, endpoint_url=settings.storage.endpoint_url, put=settings.storage.put)
+    store = Store.of(settings.storage.url, settings.storage)
     columns = [*marks.FILE, "name", "url", "sha256"]
     files = await ledger.read(lambda connection, batch: stored_files(connection, batch, columns))
     is_said = pl.any_horizontal(pl.col("decided_by", "flags").is_not_null())
@@ -300,7 +300,7 @@ async def update_manifest(settings: BatchSettings, ledger: Ledger) -> None:
         StorageError: it cannot be written.
         LedgerError: the ledger cannot be read.
     """
-    store = Store(settings.report.url, endpoint_url=settings.storage.endpoint_url, put=settings.storage.put)
+    store = Store.of(settings.report.url, settings.storage)
     if await store.read(_MANIFEST) is None or await warning_of_ledger(ledger, settings):
         return
     plan = await asyncio.to_thread(last_plan, settings)

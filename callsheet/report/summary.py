@@ -179,6 +179,12 @@ class Details:
     all_chosen_stored: bool | None = None
 
 
+def _counts(record: Record, *names: str) -> str:
+    """The number of jobs in each of these states that has any: `7 stored, 1 failed`."""
+    counts = ((record[name], name.replace("_", " ")) for name in names)
+    return ", ".join(f"{count:,} {name}" for count, name in counts if count)
+
+
 class Reviewed(Record):
     """A record with the counts of the review."""
 
@@ -283,9 +289,7 @@ class Summary(Reviewed):
 
     def counts(self) -> str:
         """The number of jobs in each state: `7 stored, 1 failed`."""
-        names = ("stored", "failed", "in_doubt", "lost", "pending")
-        counts = ((getattr(self, name), name.replace("_", " ")) for name in names)
-        return ", ".join(f"{count:,} {name}" for count, name in counts if count) or "nothing bought"
+        return _counts(self, "stored", "failed", "in_doubt", "lost", "pending") or "nothing bought"
 
     def estimated(self) -> str:
         """For how many jobs the cost is not the service's word; empty where it is for all."""
@@ -464,8 +468,7 @@ class Status(Reviewed):
 
     def counts(self) -> str:
         """The number of jobs in each state: `7 stored, 1 failed`; empty where there is none."""
-        counts = ((self[state.value], state.value.replace("_", " ")) for state in State)
-        return ", ".join(f"{count:,} {name}" for count, name in counts if count)
+        return _counts(self, *State)
 
     def next_steps(self, config: str) -> Iterator[str]:
         """What a person can do next, a sentence each; `config` as it is typed in a command."""

@@ -372,8 +372,7 @@ class _App:
 
     @cached_property
     def _report(self) -> Store:
-        storage = self.settings.storage
-        return Store(self.settings.report.url, endpoint_url=storage.endpoint_url, put=storage.put)
+        return Store.of(self.settings.report.url, self.settings.storage)
 
     async def own(self, request: Request) -> Response:
         name = request.path_params.get("name")

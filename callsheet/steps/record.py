@@ -44,7 +44,7 @@ async def record(run: Run, shown: AbstractAsyncContextManager[None] | None = Non
     `shown` is open while the progress is shown.
     """
     report, note = run.settings.report, WATCHER.get().note
-    store = Store(report.url, endpoint_url=run.settings.storage.endpoint_url, put=run.settings.storage.put)
+    store = Store.of(report.url, run.settings.storage)
     sheet: AbstractAsyncContextManager[ContactSheet | None] = nullcontext()
     if report.contact_sheet:
         sheet = open_sheet(run.ledger, run.settings, run.plan)
@@ -87,9 +87,7 @@ async def report_anew(settings: BatchSettings, note: Callable[[str], None]) -> S
     """
     await check_ledger(settings)
     async with await Ledger.open(settings.ledger.url, settings.batch, looks=True) as ledger:
-        store = Store(
-            settings.report.url, endpoint_url=settings.storage.endpoint_url, put=settings.storage.put
-        )
+        store = Store.of(settings.report.url, settings.storage)
         plan = await asyncio.to_thread(last_plan, settings)
         has_page = settings.report.contact_sheet > 0
         async with open_sheet(ledger, settings, plan) if has_page else nullcontext() as page:

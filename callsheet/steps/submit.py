@@ -199,7 +199,7 @@ class _Buyer:
     async def _does_not_fit(self, left: list[Job], short: Reservation) -> Stop:
         if short.wall in (Wall.PRICE, Wall.APPROVED):
             return await self._costs_more(short.wall)
-        budget, room = self._quote.budget, dollars(short.left_then)
+        budget, room = self._quote.budget, dollars(short.remaining)
         what = f"row {left[0].row_id}, {dollars(left[0].quoted)} USD, does not fit"
         if self._skips:
             first = f"the first: row {left[0].row_id}, {dollars(left[0].quoted)} USD"

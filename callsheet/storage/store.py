@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, TypeVar, TypeVarTuple
+from typing import Any, Protocol, Self, TypeVar, TypeVarTuple
 
 from callsheet import failpoints, s3
 from callsheet.errors import ConfigError
@@ -26,6 +26,18 @@ from callsheet.storage.spool import Spooled
 
 Arguments = TypeVarTuple("Arguments")
 T = TypeVar("T")
+
+
+class Access(Protocol):
+    """What the config's `storage` says of S3."""
+
+    @property
+    def endpoint_url(self) -> str | None:
+        """The address of a server other than Amazon's."""
+
+    @property
+    def put(self) -> Mapping[Any, str]:
+        """More arguments of PutObject."""
 
 
 class Store:
@@ -51,6 +63,11 @@ class Store:
         is_bucket = url.startswith("s3://")
         self._place: Bucket | Folder = Bucket(url, endpoint_url, put) if is_bucket else Folder(url)
         self._threads = ThreadPoolExecutor(s3.THREADS, "storage")
+
+    @classmethod
+    def of(cls, url: str, access: Access) -> Self:
+        """The store at a URL, with what the config's `storage` says of S3."""
+        return cls(url, endpoint_url=access.endpoint_url, put=access.put)
 
     def url_of(self, name: str) -> str:
         """The URL of a stored file; in a folder, a path that begins as the store's URL does."""

@@ -237,7 +237,7 @@ async def open_sheet(
     Without a plan, the batch is known only from the ledger.
     """
     thumbnails = Thumbnails(settings)
-    store = Store(settings.report.url, endpoint_url=settings.storage.endpoint_url, put=settings.storage.put)
+    store = Store.of(settings.report.url, settings.storage)
     links = Links(settings)
     interval = _IN_A_FOLDER if links.on_disk else _IN_A_BUCKET
     try:

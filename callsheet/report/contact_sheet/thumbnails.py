@@ -61,11 +61,7 @@ class Thumbnails:
         self.made: set[str] = set()
         self.decoder = Decoder(endpoint_url, hashes=settings.checks.duplicate != "off")
         self._keeps = settings.report.contact_sheet > 0
-        self._store = Store(
-            f"{settings.report.url.rstrip('/')}/{_FOLDER}",
-            endpoint_url=endpoint_url,
-            put=settings.storage.put,
-        )
+        self._store = Store.of(f"{settings.report.url.rstrip('/')}/{_FOLDER}", settings.storage)
         self._tasks: dict[str, asyncio.Task[Seen | None]] = {}
         self._error: StorageError | None = None
         self._few = asyncio.Semaphore(_AT_ONCE)
