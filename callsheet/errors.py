@@ -9,7 +9,8 @@ The whole tree:
     ├── Stop                      an orderly early end; what is bought is safe
     │   ├── BudgetReached         the next job does not fit the budget
     │   ├── BalanceTooLow         the workspace cannot pay for what is planned
-    │   ├── ApprovalNeeded        a person must approve first, and has not, or has refused
+    │   ├── ApprovalNeeded        a person must approve first, and has not
+    │   │   └── ApprovalRefused   a person has said no
     │   ├── KeyRefused            the service does not accept the API key
     │   ├── ServiceDown           the service fails for every job, or cannot be reached
     │   ├── StorageDown           storage refuses every file
@@ -100,9 +101,13 @@ class BalanceTooLow(Stop):
 
 
 class ApprovalNeeded(Stop):
-    """A person must approve first (`budget.approve_above`), and nobody has, or one has refused."""
+    """A person must approve first (`budget.approve_above`), and has not."""
 
     reason = "approval"
+
+
+class ApprovalRefused(ApprovalNeeded):
+    """A person has said no."""
 
 
 class KeyRefused(Stop):

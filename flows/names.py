@@ -23,7 +23,7 @@ from prefect.states import Cancelled, Completed, Crashed, Failed
 from callsheet.cli.show import show_error
 from callsheet.config.load import load_without_service
 from callsheet.config.settings import BatchSettings
-from callsheet.errors import ApprovalNeeded, CallsheetError, Stop, known_error
+from callsheet.errors import ApprovalNeeded, ApprovalRefused, CallsheetError, Stop, known_error
 from callsheet.records import State as JobState
 from callsheet.report.summary import Summary
 from callsheet.service.transport import tls_context
@@ -57,9 +57,10 @@ def batch_flow(
                 if (known := known_error(error)) is None:
                     raise
                 state = _failed(known)
-                await artifacts.name_run(
-                    _batch(), "refused" if isinstance(known, ApprovalNeeded) else "failed"
-                )
+                refused = isinstance(known, ApprovalRefused)
+                is_asked = isinstance(known, ApprovalNeeded)
+                word = "refused" if refused else "not approved" if is_asked else "failed"
+                await artifacts.name_run(_batch(), word)
             return await _unless_pressed(state)
 
         signed: Any = ended  # Prefect would look for the names of the types in this module

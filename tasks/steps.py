@@ -19,9 +19,9 @@ from prefect.cache_policies import NO_CACHE
 from prefect.exceptions import Pause
 
 from callsheet.config.settings import Settings
-from callsheet.errors import ApprovalNeeded, CallsheetError, Stop
+from callsheet.errors import ApprovalRefused, CallsheetError, Stop
 from callsheet.ledger import approvals, marks
-from callsheet.ledger.approvals import Decision, Question
+from callsheet.ledger.approvals import Question
 from callsheet.ledger.ledger import Ledger
 from callsheet.pricing import approval
 from callsheet.pricing.plan import ALL, Choice, Plan, last_plan, price_batch
@@ -84,9 +84,7 @@ async def record(run: Run) -> Summary:
     again = await run.ledger.read(partial(marks.to_buy_again, samples=run.settings.review.samples))
     await artifacts.show_costs(summary, run.settings, again)
     if not run.is_pilot:
-        last = summary.approvals[-1].decision if summary.approvals else None  # nobody may have been asked
-        is_refused = summary.stop_reason == ApprovalNeeded.reason and last is Decision.REFUSED
-        refused = "refused, " if is_refused else ""
+        refused = "refused, " if isinstance(run.stop, ApprovalRefused) else ""
         in_doubt = f", {summary.in_doubt:,} in doubt" if summary.in_doubt else ""
         stored = f"{summary.stored:,} of {summary.jobs:,} stored"
         await artifacts.name_run(summary.batch, f"{refused}{stored}{in_doubt}, {dollars(summary.spent)} USD")

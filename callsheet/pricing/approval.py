@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 
-from callsheet.errors import ApprovalNeeded, BudgetReached, PriceChanged, Stop
+from callsheet.errors import ApprovalNeeded, ApprovalRefused, BudgetReached, PriceChanged, Stop
 from callsheet.ledger.approvals import APPROVE, PILOT, Approval, Decision, Question
 from callsheet.plain_text import counted, printable
 from callsheet.pricing.bought import are_too_many, likely_repeats
@@ -107,11 +107,11 @@ def pilot_to_look_at(quote: Quote) -> ApprovalNeeded:
     )
 
 
-def refused(approval: Approval) -> ApprovalNeeded:
+def refused(approval: Approval) -> ApprovalRefused:
     """The stop that a person's no is."""
     what = "the rest after the pilot" if approval.question is Question.PILOT else "the quote"
     note = f": {printable(approval.note)}" if approval.note else ""
-    return ApprovalNeeded(
+    return ApprovalRefused(
         f"{printable(approval.decided_by or 'somebody')} has refused {what} of "
         f"{dollars(approval.quoted)} USD{note}",
         hint="Run the batch again to be asked again.",

@@ -14,11 +14,13 @@ import httpx
 import pytest
 import yaml
 from prefect.blocks.system import Secret
-from prefect.client.schemas.objects import State
+from prefect.client.schemas.objects import State, StateType
 
 from callsheet.cli.init import make_project
+from callsheet.errors import StorageError
 from flows.deployments import _deployed, in_this_folder
 from flows.generate import generate_batch
+from flows.names import batch_flow
 from flows.quote import quote_batch
 from tasks.service_block import CallsheetService
 from tests.cli.test_commands import callsheet, refused
@@ -154,6 +156,20 @@ def test_what_the_server_cannot_check_ends_the_run_in_words(
     assert message in str(state.message)
     assert "Traceback" not in str(state.message)
     assert made.charged == 0
+
+
+def test_the_errors_of_steps_side_by_side_end_a_run_in_words(prefect: PrefectServer) -> None:
+    async def fail(why: str) -> None:
+        raise StorageError(why, hint="Mend it.")
+
+    async def two_fail(config: str) -> Any:
+        async with asyncio.TaskGroup() as group:
+            for why in ("the bucket is gone", "the disk is full"):
+                group.create_task(fail(why))
+
+    state = asyncio.run(batch_flow("two-fail")(two_fail)("configs/example.yaml", return_state=True))
+    assert (state.type, state.name) == (StateType.FAILED, "Failed")
+    assert str(state.message).startswith("the bucket is gone")
 
 
 def test_what_is_wrong_with_a_block_is_said_without_its_key(

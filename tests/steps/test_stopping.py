@@ -15,12 +15,14 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from backlot.faults import RULE, Faults, Matched
+from callsheet import channels
 from callsheet.channels import Downloads
 from callsheet.cli.main import app
 from callsheet.pricing.quote import Quote
@@ -352,6 +354,25 @@ def test_buying_waits_when_the_files_would_hardly_be_had_in_time() -> None:
         return answers
 
     assert asyncio.run(late()) == [False, False, True], "39 and 58 s of work; half of what is left is 50 s"
+
+
+def test_the_patience_for_a_file_begins_when_it_is_first_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not when it was queued, which may be long before; and a second try does not begin it anew."""
+    media = generation("g").media[0]
+    file = File(Attempt("k", 1, ModelType.IMAGE, "r", 1, "m"), 0, "f", media)
+    clock = iter([10.0, 500.0, 600.0, 700.0])
+    monkeypatch.setattr(channels, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+
+    async def began() -> list[float]:
+        downloads = Downloads()
+        downloads.add(file)  # at 10
+        first = await downloads.next()  # at 500
+        times = [first.began]
+        downloads.again(first, 0)  # at 600
+        times.append((await downloads.next()).began)
+        return times
+
+    assert asyncio.run(began()) == [500.0, 500.0]
 
 
 @pytest.mark.soak  # it rests on a machine that does not become much slower in the middle
