@@ -15,7 +15,6 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from flows.generate import generate_batch
@@ -54,8 +53,8 @@ def asked(crew: PrefectServer, tag: str) -> dict[str, Any]:
     keys = run["state"]["state_details"]["run_input_keyset"]
     for part in ("schema", "description"):  # the server gets one after the other
         wait_until(lambda part=part: is_ready(crew, run, keys[part]), f"the {part} does not come", 0.1)
-    at = f"{crew.api}/flow_runs/{run['id']}/input"
-    return run | {part: http.get(f"{at}/{keys[part]}").json() for part in ("schema", "description")}
+    at = f"flow_runs/{run['id']}/input"
+    return run | {part: crew.get(f"{at}/{keys[part]}") for part in ("schema", "description")}
 
 
 def is_asking(run: dict[str, Any]) -> bool:
@@ -233,8 +232,7 @@ def test_a_file_is_quoted_at_once_bought_when_approved_moved_when_done_and_never
     runs_of_looks = {"deployments": {"id": {"any_": [deployment["id"]]}}}
 
     def set_to(parameters: dict[str, Any]) -> None:
-        path = f"{crew.api}/deployments/{deployment['id']}"
-        wait_until(lambda: httpx.patch(path, json={"parameters": parameters}).is_success, "not set", 0.3)
+        crew.request("PATCH", f"deployments/{deployment['id']}", {"parameters": parameters})
 
     set_to({"config": str(made.config), "inbox": str(inbox)})
     try:

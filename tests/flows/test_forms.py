@@ -25,7 +25,6 @@ from flows.quote import quote_batch
 from tasks.service_block import CallsheetService
 from tests.cli.test_commands import callsheet, refused
 from tests.conftest import Project
-from tests.servers import http
 from tests.servers.prefect import PrefectServer
 
 ROWS = [{"id": f"s{n}", "prompt": f"image {n}", "model": "sketch-1"} for n in range(4)]
@@ -102,7 +101,7 @@ def test_a_deployment_of_another_project_that_has_the_same_name_is_left_alone(cr
         named, _ = in_this_folder()
         ours = asyncio.run(_deployed(named))
     finally:
-        http.request("DELETE", f"{crew.api}/deployments/{made['id']}").raise_for_status()
+        crew.request("DELETE", f"deployments/{made['id']}")
     assert sorted(each.entrypoint or "" for each in ours) == sorted(entrypoint for _, entrypoint in named)
 
 

@@ -17,7 +17,6 @@ import pytest
 from prefect.server.schemas.schedules import CronSchedule
 
 from tests.conftest import Project
-from tests.servers import http
 from tests.servers.prefect import PrefectServer
 from tests.waiting import wait_until
 
@@ -35,9 +34,7 @@ def scheduled(server: PrefectServer, deployment: str, **parameters: Any) -> Iter
     try:
         yield made["id"]
     finally:
-        wait_until(
-            lambda: http.request("DELETE", f"{server.api}/{path}/{made['id']}").is_success, "it stays", 0.3
-        )
+        server.request("DELETE", f"{path}/{made['id']}")
 
 
 def test_a_schedule_of_one_minute_buys_a_batch_and_goes_on_where_its_last_run_was_killed(

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-import httpx
 import polars as pl
 import psutil
 import pytest
@@ -116,8 +115,7 @@ def switched_on_and_deployed_again(folder: Path, server: PrefectServer) -> bool:
     of_it = {"name": {"any_": [folder.name]}}
     [deployment] = server.ask("deployments", deployments=of_it)
     [schedule] = deployment["schedules"]
-    path = f"{server.api}/deployments/{deployment['id']}/schedules/{schedule['id']}"
-    wait_until(lambda: httpx.patch(path, json={"active": True}).is_success, "it is not switched on", 0.3)
+    server.request("PATCH", f"deployments/{deployment['id']}/schedules/{schedule['id']}", {"active": True})
     environment = os.environ | {"PREFECT_API_URL": server.api}
     subprocess.run([sys.executable, "-m", "flows.deployments"], cwd=folder, env=environment, check=True)
     [deployment] = server.ask("deployments", deployments=of_it)
@@ -247,13 +245,13 @@ def test_a_second_up_leaves_what_a_person_has_set_and_takes_what_has_changed_in_
         return schedules, there["parameters"]
 
     assert deployed() == []
-    path = f"{crew.api}/deployments/{crew.deployment('generate-batch/studio')['id']}"
+    path = f"deployments/{crew.deployment('generate-batch/studio')['id']}"
     [schedule] = crew.deployment("generate-batch/studio")["schedules"]
     cron = {"cron": "30 4 * * *", "timezone": "Europe/Berlin"}
     by_hand = {"schedule": cron, "active": True, "parameters": {"approved": True}}
     mine = {"config": "batch.yaml", "first": 3}
     for at, change in ((f"{path}/schedules/{schedule['id']}", by_hand), (path, {"parameters": mine})):
-        wait_until(lambda at=at, change=change: httpx.patch(at, json=change).is_success, "not changed", 0.3)
+        crew.request("PATCH", at, change)
     assert deployed() == []
     set_by_a_person = [("30 4 * * *", True, {"approved": True})]
     assert now() == (set_by_a_person, mine)
@@ -265,7 +263,7 @@ def test_a_second_up_leaves_what_a_person_has_set_and_takes_what_has_changed_in_
     in_file(schedules=[{"cron": "0 5 * * *", "active": True}])
     assert deployed() == ["studio: schedules are as prefect.yaml has them now: 0 5 * * * UTC, switched on"]
     assert now() == ([("0 5 * * *", True, {})], mine | {"crew": 2})
-    wait_until(lambda: httpx.delete(path).is_success, "it stays among those of other tests", 0.3)
+    crew.request("DELETE", path)
 
 
 def test_outside_of_a_project_it_says_where_to_go_or_how_to_make_one(tmp_path: Path) -> None:

@@ -49,16 +49,24 @@ class PrefectServer:
         with _process(command, self.environment | {"PREFECT_WORKER_QUERY_SECONDS": "1"} | environment):
             yield
 
-    def post(self, path: str, content: Any) -> Any:
-        """What the server answers to a POST; asked again where it says 503, its database being busy."""
+    def request(self, method: str, path: str, content: Any = None) -> httpx.Response:
+        """What the server answers, if it is no error; asked again where it says 503: its database is busy."""
         answers: list[httpx.Response] = []
 
         def answered() -> bool:
-            answers.append(http.post(f"{self.api}/{path}", json=content, timeout=LONGEST))
+            answers.append(http.request(method, f"{self.api}/{path}", json=content, timeout=LONGEST))
             return answers[-1].status_code != httpx.codes.SERVICE_UNAVAILABLE
 
-        wait_until(answered, f"{path} is never answered", 0.3)
-        return answers[-1].raise_for_status().json()
+        wait_until(answered, f"{method} {path} is never answered", 0.3)
+        return answers[-1].raise_for_status()
+
+    def get(self, path: str) -> Any:
+        """The content of the server's answer to a GET."""
+        return self.request("GET", path).json()
+
+    def post(self, path: str, content: Any) -> Any:
+        """The content of the server's answer to a POST."""
+        return self.request("POST", path, content).json()
 
     def ask(self, path: str, **filters: Any) -> list[dict[str, Any]]:
         """The server's objects of a kind, such as `flow_runs`, that fit the filters of its API."""
@@ -66,7 +74,7 @@ class PrefectServer:
 
     def deployment(self, name: str) -> dict[str, Any]:
         """A deployment by its flow's name and its own, `generate-batch/by-hand`."""
-        return dict(http.get(f"{self.api}/deployments/name/{name}").raise_for_status().json())
+        return dict(self.get(f"deployments/name/{name}"))
 
     def start(self, deployment: str, *, tag: str, **parameters: Any) -> None:
         """Starts a run of a deployment, as the UI does, with a tag by which it is found again."""
@@ -101,7 +109,7 @@ class PrefectServer:
 
     def now(self, run: dict[str, Any]) -> dict[str, Any]:
         """A flow run as it is now."""
-        return dict(http.get(f"{self.api}/flow_runs/{run['id']}").raise_for_status().json())
+        return dict(self.get(f"flow_runs/{run['id']}"))
 
     def ended(self, tag: str, *states: str) -> dict[str, Any]:
         """Waits until the run with this tag is in one of these types of state, by default a final one.
