@@ -20,7 +20,9 @@ from statistics import median, quantiles
 from tempfile import TemporaryDirectory
 
 from benchmarks.measuring import Figure
+from callsheet.ledger import states
 from callsheet.ledger.ledger import Ledger
+from callsheet.ledger.states import FileEnd
 from callsheet.records import Attempt, Job, StoredFile
 from tests.ledger.buying import (
     NOW,
@@ -144,4 +146,6 @@ async def lane(ledger: Ledger, reserved: asyncio.Queue[tuple[Job, Attempt] | Non
         assert await intend(ledger, attempt, limit=LIMIT) is None
         name = f"{one.row_id}.jpeg"
         [file] = await ledger.generated(attempt, generation(one.row_id), [name], "out/media")
-        await ledger.stored(file, StoredFile(f"out/media/{name}", one.key, 20_000, NOW, "image/png"))
+        await ledger.transition(
+            states.stored, FileEnd(file, StoredFile(f"out/media/{name}", one.key, 20_000, NOW, "image/png"))
+        )

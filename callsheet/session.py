@@ -13,7 +13,6 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from decimal import Decimal
-from functools import partial
 from typing import Any
 
 import anyio
@@ -23,7 +22,7 @@ from callsheet.channels import Channel, Downloads, OpenJobs
 from callsheet.config.load import with_value
 from callsheet.config.settings import Settings
 from callsheet.errors import CallsheetError, Interrupted, LedgerError, NoLane, Stop, as_stop
-from callsheet.ledger import approvals, leases
+from callsheet.ledger import approvals, leases, queries, spending
 from callsheet.ledger.approvals import PAUSED
 from callsheet.ledger.leases import NO_ANSWER
 from callsheet.ledger.ledger import Ledger
@@ -166,7 +165,7 @@ class Run:
 
     async def take_up_again(self) -> None:
         """Goes on with what the portions before have left: pending videos, and files."""
-        videos, files = await self.ledger.adopted()
+        videos, files = await self.ledger.read(queries.unfinished, self.ledger.run_id)
         self.limits.take_back(len(videos))
         self._follow(videos, files)
 
@@ -301,7 +300,7 @@ async def open_run(
         CallsheetError: what breaks off a portion ends the command with 3, not 2: it may have bought.
     """
     note = WATCHER.get().note
-    await ledger.check_service(client.base_url)
+    await ledger.read(spending.check, client.base_url)
     buys = plan is not None and await has_to_buy(plan, ledger, settings)
     reports = plan or await asyncio.to_thread(last_plan, settings)
     doubts = await ledger.begin_run(
@@ -317,12 +316,12 @@ async def open_run(
     ended_by: BaseException | None = None
     try:
         if flow_run:
-            left = await ledger.read(partial(leases.left_by, flow_run=flow_run))
+            left = await ledger.read(leases.left_by, flow_run)
             WATCHER.get().begun(left)
-        for other in await ledger.others():
+        for other in await ledger.read(leases.others, ledger.run_id):
             note(f"another run of this batch is at work: {other.line()}")
         run = await _run(settings, bounds, client, ledger, reports)
-        run.take_over(*await ledger.adopted(), doubts)
+        run.take_over(*await ledger.read(queries.unfinished, ledger.run_id), doubts)
         async with asyncio.TaskGroup() as background:
             watching = (_keep_lease(ledger), _watch_lanes(run), _follow_changes(run))
             watches = [background.create_task(each) for each in watching]
@@ -335,7 +334,7 @@ async def open_run(
             finally:
                 for watch in watches:
                     watch.cancel()
-        await ledger.learn(client.base_url, asdict(run.limits.learned()))
+        await ledger.write(spending.learn, client.base_url, asdict(run.limits.learned()))
     except (CallsheetError, BaseExceptionGroup) as error:
         if run and run.portions:
             may_have_bought(error)
@@ -349,7 +348,7 @@ async def open_run(
 
 async def _run(settings: Settings, bounds: Bounds, client: Client, ledger: Ledger, plan: Plan | None) -> Run:
     """A run whose parts are open, at the limit that a person has said last."""
-    learned = await ledger.learned(client.base_url)
+    learned = await ledger.read(spending.learned, client.base_url)
     seen = await ledger.read(lambda connection, _: approvals.taken_by(connection, ledger.run_id))
     said = await ledger.read(approvals.said_limit)
     budget = settings.budget.model_copy(update={"limit": said})
@@ -395,14 +394,14 @@ async def _follow_changes(run: Run) -> None:
     """Takes over what persons change while the run is at work, and says so in the ledger."""
     while True:
         await asyncio.sleep(run.bounds.changes)
-        new = await run.ledger.read(partial(approvals.since, number=run.seen))
+        new = await run.ledger.read(approvals.since, run.seen)
         for change in new:
             run.change(change.setting, change.value)
             if change.run_id != run.ledger.run_id:
                 WATCHER.get().note(change.line())
             run.seen = change.number
         if new:
-            await run.ledger.goes_by(run.seen)
+            await run.ledger.write(approvals.goes_by, run.ledger.run_id, run.seen)
 
 
 async def _watch_lanes(run: Run) -> None:

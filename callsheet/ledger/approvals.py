@@ -460,7 +460,7 @@ def said_limit(connection: sa.Connection, batch: str) -> Decimal | None:
     return None if value is None else Decimal(value)
 
 
-def goes_by(connection: sa.Connection, run_id: str, number: int) -> None:
+def goes_by(connection: sa.Connection, _: str, run_id: str, number: int) -> None:
     """The run goes by all changes up to this one."""
     connection.execute(runs.update().where(runs.c.id == run_id).values(taken=number))
 

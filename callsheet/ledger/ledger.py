@@ -11,7 +11,7 @@ import asyncio
 import logging
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -21,26 +21,24 @@ import sqlalchemy as sa
 
 from callsheet.errors import LedgerError, LedgerUnavailable
 from callsheet.ledger import (
-    approvals,
     databases,
     journal,
     leases,
-    queries,
     spending,
     states,
     takeover,
-    writing,
 )
 from callsheet.ledger.budget import Reservation, SpendingLimit, Wall, reserve
 from callsheet.ledger.databases import BUSY, explained, open_engine
-from callsheet.ledger.group_commit import GroupCommit, explain_values
+from callsheet.ledger.group_commit import Change, GroupCommit, explain_values
 from callsheet.ledger.journal import Journal, PaidAnswer
 from callsheet.ledger.queries import Policy
-from callsheet.ledger.states import End, FileEnd, Intent, SameGeneration
+from callsheet.ledger.states import Intent, SameGeneration
 from callsheet.ledger.tables import about
 from callsheet.ledger.takeover import Owner
-from callsheet.records import Attempt, File, Generation, Job, OtherRun, State, StoredFile, Usage
+from callsheet.records import Attempt, File, Generation, Job, State
 
+A = TypeVar("A")
 T = TypeVar("T")
 P = ParamSpec("P")
 
@@ -186,10 +184,6 @@ class Ledger:
             self._note(f"an answer of an earlier run could not be written to the ledger: {text}")
         return recovered.doubts
 
-    async def check_service(self, service: str) -> None:
-        """Raises OtherService where something of the batch was sent to another service than this one."""
-        await self.read(lambda connection, batch: spending.check(connection, batch, service))
-
     async def renew(self) -> None:
         """Renews the lease; to be called several times within a lease.
 
@@ -261,35 +255,13 @@ class Ledger:
         intent = Intent(attempt, budget, rates, datetime.now(UTC) + self._behind)
         wall = await self._commits.write(State.SUBMITTING, states.intend, intent)
         if wall:
-            await self.leave(attempt)
+            await self.transition(leases.free, attempt)
         return wall
-
-    async def leave(self, attempt: Attempt) -> None:
-        """The job is no longer reserved: this run does not buy it."""
-        await self._commits.write("free", leases.free, attempt)
-
-    async def release(self, attempt: Attempt) -> None:
-        """The service took nothing: the job is planned again, and still ours."""
-        await self._commits.write(State.PLANNED, states.release, attempt)
 
     async def pending(self, attempt: Attempt, generation_id: str) -> SameGeneration | None:
         """A video was accepted; or it is in doubt, because the id is another job's."""
         result = await self._answered(State.PENDING, PaidAnswer(attempt, generation_id))
         return result if isinstance(result, SameGeneration) else None
-
-    async def failed(self, attempt: Attempt, code: str, message: str, usage: Usage | None = None) -> None:
-        """The service refused the job or gave it up; it costs what `usage` says, or else nothing."""
-        end = End(attempt, code, message, datetime.now(UTC), usage or Usage())
-        await self._commits.write(State.FAILED, states.failed, end)
-
-    async def doubt(self, attempt: Attempt, message: str) -> None:
-        """What became of the job is not known; the attempt has its id where an answer had one."""
-        end = End(attempt, "in_doubt", message, datetime.now(UTC))
-        await self._commits.write(State.IN_DOUBT, states.doubt, end)
-
-    async def says(self, attempt: Attempt, said: str) -> None:
-        """Keeps the service's words for a pending video; empty where it says nothing odd any more."""
-        await self._commits.write("says", states.says, (attempt, said))
 
     async def generated(
         self, attempt: Attempt, made: Generation, names: Sequence[str], storage: str
@@ -330,49 +302,27 @@ class Ledger:
             if isinstance(item, PaidAnswer):
                 await self._journal.keep(item)
 
-    async def refreshed(self, file: File, source_url: str, deletes_at: datetime | None) -> None:
-        """The service gave a new URL for a file."""
-        await self._commits.write("refreshed", states.refreshed, (file, source_url, deletes_at))
+    async def transition(self, change: Change[A, T], item: A) -> T:
+        """Takes a job of this run, or a file, from one state to another, with `states.failed` and the like.
 
-    async def renamed(self, file: File, name: str) -> str:
-        """The file gets this name, or another one where a file of the ledger has it; returns its name."""
-        return await self._commits.write("renamed", states.renamed, (file, name))
-
-    async def stored(self, file: File, copy: StoredFile) -> State | None:
-        """A file is verified and in storage. Returns the job's end state when this was its last file."""
-        end = FileEnd(file, asdict(copy), "", datetime.now(UTC))
-        return await self._commits.write(State.STORED, states.ended, end)
-
-    async def lost(self, file: File, message: str) -> State | None:
-        """A file can no longer be had. Returns the job's end state when this was its last file."""
-        now = datetime.now(UTC)
-        end = FileEnd(file, {"lost_at": now}, message, now)
-        return await self._commits.write(State.LOST, states.ended, end)
-
-    async def carries(self, cells: Sequence[tuple[str, dict[str, Any]]]) -> None:
-        """The batch file's other columns have changed for some jobs: of each its key, and its cells now."""
-        await self._commits.write_one("carries", writing.carry, cells)
+        Those of one commit are written together. Returns the change's result for `item`.
+        """
+        return await self._commits.write(change.__name__, change, item)
 
     async def write(
         self, operation: Callable[Concatenate[sa.Connection, str, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """Changes this batch for a person or a check, all or nothing, with `marks.mark` and the like.
+        """Writes what is not the state of a job, all or nothing, with `marks.mark` and the like.
 
         Returns what that returns, when it is durable, and raises its errors.
         """
         return await self._commits.write_one(operation.__name__, operation, self.batch, *args, **kwargs)
 
-    async def is_refused(self, why: str) -> None:
-        """The service refuses every submission of this run, in these words; empty: not any more."""
-        await self._commits.write_one("is_refused", leases.is_refused, self.run_id, why)
-
-    async def goes_by(self, number: int) -> None:
-        """This run goes by all changes up to this one."""
-        await self._commits.write_one("goes_by", approvals.goes_by, self.run_id, number)
-
-    async def read(self, query: Callable[[sa.Connection, str], T]) -> T:
-        """Runs a query of `queries.py` on this batch, in one consistent view."""
-        return await self._looked(query, reading=True)
+    async def read(
+        self, query: Callable[Concatenate[sa.Connection, str, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Runs a query on this batch, `queries.doubts` for instance, in one consistent view."""
+        return await self._looked(lambda connection, batch: query(connection, batch, *args, **kwargs))
 
     async def outlook(self, query: Callable[[sa.Connection, str], T]) -> T:
         """Runs a query as `read` does, on the ledger as the next run will find it, and changes nothing.
@@ -388,25 +338,9 @@ class Ledger:
 
         return await self._looked(as_next_run, reading=False)
 
-    async def _looked(self, query: Callable[[sa.Connection, str], T], *, reading: bool) -> T:
+    async def _looked(self, query: Callable[[sa.Connection, str], T], *, reading: bool = True) -> T:
         def work() -> T:
             with explained(), explain_values(), self._engine.connect() as connection:
                 return query(connection.execution_options(reading=reading), self.batch)
 
         return await self._commits.read(work)
-
-    async def adopted(self) -> tuple[list[Attempt], list[File]]:
-        """What this run has taken over: videos to poll, and files to download."""
-        return await self.read(lambda connection, batch: queries.unfinished(connection, batch, self.run_id))
-
-    async def others(self) -> list[OtherRun]:
-        """The other runs of the batch that are at work now, the oldest first."""
-        return await self.read(lambda connection, batch: leases.others(connection, batch, self.run_id))
-
-    async def learned(self, service: str) -> dict[str, Any] | None:
-        """What earlier runs learned of the limits of `service`."""
-        return await self.read(lambda connection, _: spending.learned(connection, service))
-
-    async def learn(self, service: str, limits: dict[str, Any]) -> None:
-        """Remembers what was learned of the limits of `service`."""
-        await self._commits.write_one("learn", spending.learn, service, limits)

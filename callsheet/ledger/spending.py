@@ -90,20 +90,14 @@ def elsewhere(connection: sa.Connection, service: str) -> list[str]:
     return [batch for batch, address in bound if not is_same(address, service)]
 
 
-def learned_limits(connection: sa.Connection, batch: str) -> dict[str, Any] | None:
-    """What runs have learned of the limits of the batch's service; None where nothing."""
-    service = of_batch(connection, batch)
-    return learned(connection, service) if service else None
-
-
-def learned(connection: sa.Connection, service: str) -> dict[str, Any] | None:
+def learned(connection: sa.Connection, _: str, service: str) -> dict[str, Any] | None:
     """What runs have learned of the limits of a service; None where nothing."""
     query = sa.select(learned_table.c.limits).where(learned_table.c.service == service)
     limits: dict[str, Any] | None = connection.scalar(query)
     return limits
 
 
-def learn(connection: sa.Connection, service: str, limits: dict[str, Any]) -> None:
+def learn(connection: sa.Connection, _: str, service: str, limits: dict[str, Any]) -> None:
     """Remembers what was learned of the limits of a service."""
     connection.execute(learned_table.delete().where(learned_table.c.service == service))
     connection.execute(learned_table.insert().values(service=service, limits=limits))

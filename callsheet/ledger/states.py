@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,7 +23,17 @@ from callsheet.ledger.budget import Bound, SpendingLimit, Wall
 from callsheet.ledger.journal import PaidAnswer
 from callsheet.ledger.tables import attempts, media, runs
 from callsheet.ledger.writing import Key, Values, is_made, key_of, move, refused
-from callsheet.records import CHARGED, NOT_CHARGED, UNKNOWN_STATUS, Attempt, CostSource, File, State, Usage
+from callsheet.records import (
+    CHARGED,
+    NOT_CHARGED,
+    UNKNOWN_STATUS,
+    Attempt,
+    CostSource,
+    File,
+    State,
+    StoredFile,
+    Usage,
+)
 from callsheet.storage.names import folded
 
 
@@ -36,14 +46,15 @@ class Intent(NamedTuple):
     at: datetime
 
 
-class End(NamedTuple):
-    """An attempt has failed, or is in doubt: the error's code, the reason, when, and what a failure cost."""
+@dataclass(frozen=True, slots=True)
+class End:
+    """An attempt has failed, or is in doubt: the reason, the error's code, what a failure cost, and when."""
 
     attempt: Attempt
-    code: str
     message: str
-    at: datetime
-    usage: Usage = Usage()
+    code: str = "in_doubt"
+    usage: Usage = field(default_factory=Usage)
+    at: datetime = field(default_factory=lambda: datetime.now(UTC))
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +109,7 @@ def answered(
         The files of each finished generation, each with a free name in storage; or why it is in doubt.
     """
     same = _same_ids(connection, answers)
-    doubt(connection, run_id, [_of_same_id(answers[index], same[index]) for index in same])
+    in_doubt(connection, run_id, [_of_same_id(answers[index], same[index]) for index in same])
     own = [answer for index, answer in enumerate(answers) if index not in same]
     to = State.GENERATED if answers[0].usage else State.PENDING
     made = move(connection, run_id, to, [(answer.attempt, _of_answer(answer)) for answer in own])
@@ -178,7 +189,7 @@ def _same_ids(connection: sa.Connection, answers: Sequence[PaidAnswer]) -> dict[
 
 
 def _of_same_id(answer: PaidAnswer, same: SameGeneration) -> End:
-    return End(answer.attempt, "in_doubt", same.what, answer.at)
+    return End(answer.attempt, same.what, at=answer.at)
 
 
 def _of_answer(answer: PaidAnswer) -> Values:
@@ -222,7 +233,7 @@ def _of_failure(usage: Usage) -> Values:
     return _cost(usage, cost, source) if cost else {"cost": cost}
 
 
-def doubt(connection: sa.Connection, run_id: str, ends: Sequence[End]) -> None:
+def in_doubt(connection: sa.Connection, run_id: str, ends: Sequence[End]) -> None:
     """What became of the jobs is not known."""
     move(connection, run_id, State.IN_DOUBT, [(end.attempt, _of_end(end)) for end in ends])
 
@@ -277,13 +288,14 @@ def _free_name(taken: set[str], name: str, attempt: Attempt, index: int) -> str:
     return free
 
 
-class FileEnd(NamedTuple):
-    """A file is in storage, or lost (`lost`: why), by these columns of `media`; `at`: when."""
+@dataclass(frozen=True, slots=True)
+class FileEnd:
+    """A file is verified and in storage, as `copy`, or can no longer be had (`lost`: why); `at`: when."""
 
     file: File
-    values: Values
-    lost: str
-    at: datetime
+    copy: StoredFile | None = None
+    lost: str = ""
+    at: datetime = field(default_factory=lambda: datetime.now(UTC))
 
 
 def enter(connection: sa.Connection, answers: Sequence[PaidAnswer]) -> dict[Key, list[File]]:
@@ -349,14 +361,23 @@ def _set(connection: sa.Connection, run_id: str, file: File, values: Values) -> 
         connection.execute(_FILE, _the_file(file) | values)
 
 
-def ended(connection: sa.Connection, run_id: str, ends: Sequence[FileEnd]) -> Sequence[State | None]:
-    """Files are verified and in storage, or can no longer be had.
-
-    A job ends with its last file: as lost where one of them is, otherwise as stored.
+def stored(connection: sa.Connection, run_id: str, ends: Sequence[FileEnd]) -> Sequence[State | None]:
+    """Files are verified and in storage. A job ends with its last file: as lost where one of them is.
 
     Returns:
         For each the end of its job, where it was the job's last file.
     """
+    return _end_files(connection, run_id, ends, State.STORED)
+
+
+def lost(connection: sa.Connection, run_id: str, ends: Sequence[FileEnd]) -> Sequence[State | None]:
+    """Files can no longer be had; otherwise as `stored`."""
+    return _end_files(connection, run_id, ends, State.LOST)
+
+
+def _end_files(
+    connection: sa.Connection, run_id: str, ends: Sequence[FileEnd], to: State
+) -> Sequence[State | None]:
     attempts = [end.file.attempt for end in ends]
     rows = writing.found(connection, [attempt.job_key for attempt in attempts])
     files = _files_of(connection, attempts)
@@ -368,21 +389,22 @@ def ended(connection: sa.Connection, run_id: str, ends: Sequence[FileEnd]) -> Se
         row, its = rows.get(key_of(attempt)), files[key_of(attempt)]
         file = its.get(end.file.index)
         if row is None or file is None or row["run_id"] != run_id:
-            raise refused(attempt, State.LOST if end.lost else State.STORED)
-        if all(file[name] == value for name, value in end.values.items()):  # made before
+            raise refused(attempt, to)
+        values: Values = asdict(end.copy) if end.copy else {"lost_at": end.at}
+        if all(file[name] == value for name, value in values.items()):  # made before
             results.append(row["state"] if row["finished_at"] == end.at else None)
             continue
         if row["state"] != State.GENERATED or _has_ended(file):
-            raise refused(attempt, State.LOST if end.lost else State.STORED)
-        file |= end.values
-        changed.append(_the_file(end.file) | end.values)
+            raise refused(attempt, to)
+        file |= values
+        changed.append(_the_file(end.file) | values)
         if not all(map(_has_ended, its.values())):
             results.append(None)
             continue
-        to = State.LOST if any(each["lost_at"] is not None for each in its.values()) else State.STORED
+        state = State.LOST if any(each["lost_at"] is not None for each in its.values()) else State.STORED
         error = {"error_code": "lost", "error_message": end.lost} if end.lost else {}
-        moves[to].append((attempt, {"finished_at": end.at} | error))
-        results.append(to)
+        moves[state].append((attempt, {"finished_at": end.at} | error))
+        results.append(state)
     if changed:
         connection.execute(_FILE, changed)
     for state, its_moves in moves.items():

@@ -107,7 +107,7 @@ def begin_run(
     if owner.says_limit and not goes_on:
         by = f"{user_name()} (config)"
         approvals.says_limit(connection, owner.batch, owner.limit, by, owner.run_id)
-    approvals.goes_by(connection, owner.run_id, approvals.newest(connection))
+    approvals.goes_by(connection, owner.batch, owner.run_id, approvals.newest(connection))
     return _take_over(connection, owner, journals)
 
 

@@ -92,7 +92,7 @@ def remove(connection: sa.Connection, rows: Sequence[Values]) -> None:
         _count(connection, ((row, {}) for row in rows))
 
 
-def carry(connection: sa.Connection, cells: Sequence[tuple[str, Values]]) -> None:
+def carry(connection: sa.Connection, _: str, cells: Sequence[tuple[str, Values]]) -> None:
     """Sets what jobs carry of the batch file's other columns: of each its key, and the cells by column."""
     of_job = attempts.update().where(attempts.c.job_key == sa.bindparam("the_job"))
     connection.execute(of_job, [{"the_job": key, "carried": carried} for key, carried in cells])

@@ -30,7 +30,7 @@ from callsheet.cells import rejects
 from callsheet.config.settings import BatchSettings, Settings
 from callsheet.errors import InputError, StorageError
 from callsheet.files import PartialFile, open_regular
-from callsheet.ledger import marks, queries
+from callsheet.ledger import marks, queries, writing
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.queries import policy_of
 from callsheet.plain_text import counted, printable
@@ -345,9 +345,9 @@ async def adopt(plan: Plan, settings: Settings, ledger: Ledger) -> Plan:
         StorageError: the plan cannot be written.
     """
     carried = ["job_key", "carried"]
-    known = await ledger.read(lambda connection, batch: queries.jobs(connection, batch, carried))
+    known = await ledger.read(queries.jobs, carried)
     if changes := await asyncio.to_thread(changed_carried, plan.table, known):
-        await ledger.carries(changes)
+        await ledger.write(writing.carry, changes)
     plan = replace(plan, path=work_folder(settings) / PLAN)
     await asyncio.to_thread(_write, plan)
     return plan

@@ -20,7 +20,7 @@ from callsheet.batches.read import read_batch
 from callsheet.cells import rejects_csv
 from callsheet.config.settings import Budget, Settings
 from callsheet.errors import BalanceTooLow, BudgetReached, InputError, Stop
-from callsheet.ledger import approvals, leases, queries, writing
+from callsheet.ledger import approvals, leases, queries, spending, writing
 from callsheet.ledger.approvals import PILOT, Approval, Charge, Charged, pairs
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.queries import policy_of
@@ -370,7 +370,7 @@ async def has_to_buy(plan: Plan, ledger: Ledger, settings: Settings) -> bool:
     """Whether a plan has a job to buy, by the ledger."""
     policy = policy_of(settings)
     names = ["job_key", "state"]
-    known = await ledger.read(lambda connection, batch: queries.jobs(connection, batch, names, policy=policy))
+    known = await ledger.read(queries.jobs, names, policy=policy)
     return bool(with_standing(plan.table, known)["to_buy"].any())
 
 
@@ -415,7 +415,7 @@ async def make(
         OtherService: jobs of the batch were sent to another service.
         LedgerError: the ledger cannot be read.
     """
-    await ledger.check_service(service)
+    await ledger.read(spending.check, service)
     policy = policy_of(settings)
 
     def read(connection: sa.Connection, batch: str) -> dict[str, Any]:
@@ -466,7 +466,7 @@ def _history(connection: sa.Connection, batch: str, plan: Plan) -> dict[str, Any
 
 async def _rpm(settings: Settings, ledger: Ledger, service: str) -> dict[str, int]:
     """Submissions a minute by model type: the config's, otherwise what an earlier run has learned."""
-    learned = await ledger.learned(service) or {"windows": {}}
+    learned = await ledger.read(spending.learned, service) or {"windows": {}}
     remembered = {model_type: window["limit"] for model_type, window in learned["windows"].items()}
     given = {
         ModelType.IMAGE.value: settings.limits.image_rpm,

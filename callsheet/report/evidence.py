@@ -248,7 +248,7 @@ async def gather(
     balance, billed, missing = None, {}, None
     try:
         async with await connect() as client:
-            await ledger.check_service(client.base_url)
+            await ledger.read(spending.check, client.base_url)
             balance = await client.balance()
             end = min(datetime.now(UTC), datetime.combine(last.date(), time.max, UTC))
             billed = await client.daily_costs(datetime.combine(first.date(), time.min, UTC), end)

@@ -450,7 +450,7 @@ async def reconcile(
     service = client.base_url
     store = Store.of(settings.report.url, settings.storage)
     async with await Ledger.open(settings.ledger.url, settings.batch, looks=True) as ledger:
-        await ledger.check_service(service)
+        await ledger.read(spending.check, service)
         known_from = await ledger.read(lambda connection, _: spending.first_day(connection, service))
         last = min(end or today, today)
         first = min(start or known_from or last, last)

@@ -27,7 +27,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 
 from callsheet.config.settings import BatchSettings, Checks
 from callsheet.errors import LedgerError
-from callsheet.ledger import marks, queries
+from callsheet.ledger import leases, marks, queries
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.marks import FileKey, Finding
 from callsheet.plain_text import counted, printable
@@ -323,8 +323,9 @@ class _Checking:
             with anyio.move_on_after(self.pause):
                 await over.wait()
             if not over.is_set():
-                others = [run.run_id for run in await self.ledger.others()]  # which check what they store
-                await self._look(lambda _: over.is_set(), others)
+                others = await self.ledger.read(leases.others, self.ledger.run_id)
+                # They check what they store.
+                await self._look(lambda _: over.is_set(), [run.run_id for run in others])
         if left := await self._look(may_leave):
             self.note(f"{counted(left, 'file')} not checked yet: callsheet report CONFIG checks them")
 

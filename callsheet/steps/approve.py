@@ -126,7 +126,7 @@ async def _known(
     `own`: the answer to this flow run's own question.
     """
     if plan is not None:
-        return await run.ledger.read(lambda connection, batch: approvals.of_plan(connection, batch, plan))
+        return await run.ledger.read(approvals.of_plan, plan)
     if given := approval.covering(quote, question, answers, own=own):
         return given.id
     if run.approval and not quote.dearer:  # another round

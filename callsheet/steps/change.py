@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from functools import partial
 from typing import Any
 
 import anyio
@@ -59,9 +58,9 @@ async def change(
         number, runs = await ledger.write(approvals.change, values, by or user_name())
         bounds = await ledger.read(approvals.in_use)
         with anyio.move_on_after(patience):
-            while left := await ledger.read(partial(approvals.not_taken, number=number)):  # noqa: ASYNC110 - a process
+            while left := await ledger.read(approvals.not_taken, number):  # noqa: ASYNC110 - a process
                 await anyio.sleep(LOOK)
-        left = await ledger.read(partial(approvals.not_taken, number=number))
+        left = await ledger.read(approvals.not_taken, number)
     if not runs:
         raise ConfigError(
             f"no run of {settings.batch} is at work, so there is nothing to change",

@@ -27,8 +27,8 @@ from callsheet.errors import (
     StorageDown,
     StorageError,
 )
-from callsheet.ledger import queries
-from callsheet.ledger.states import SameGeneration
+from callsheet.ledger import queries, states
+from callsheet.ledger.states import FileEnd, SameGeneration
 from callsheet.media_types import extension, with_extension
 from callsheet.records import Attempt, File, Generation, ModelType, State
 from callsheet.report.report import write_sidecar
@@ -184,7 +184,7 @@ async def _failed(run: Run, waiting: Waiting, error: ServiceError | MediaError) 
 
 async def _lose(run: Run, file: File, error: Exception) -> None:
     why = f"the file was deleted on {file.media.deletes_at}: {error}"
-    if await run.ledger.lost(file, why) is State.LOST:
+    if await run.ledger.transition(states.lost, FileEnd(file, lost=why)) is State.LOST:
         run.tell(file.attempt, State.LOST, why)
         run.breaker.of(file.attempt.model).wrong("loss", f"row {file.attempt.row_id}: {why}")
 
@@ -202,7 +202,7 @@ async def _renew(run: Run, file: File) -> File | None:
     if not isinstance(answer, Generation) or file.index >= len(answer.media):
         return file
     fresh = answer.media[file.index]
-    await run.ledger.refreshed(file, fresh.url, fresh.deletes_at)
+    await run.ledger.transition(states.refreshed, (file, fresh.url, fresh.deletes_at))
     return replace(file, media=fresh)
 
 
@@ -225,7 +225,7 @@ async def _store(run: Run, file: File, spooled: Spooled) -> bool:
             if other == file.name:  # a server says so of every name
                 _refused(run, file, error)
                 return False
-            file = replace(file, name=await run.ledger.renamed(file, other))
+            file = replace(file, name=await run.ledger.transition(states.renamed, (file, other)))
         except StorageError as error:
             tries += 1
             if tries >= STORE_TRIES or not spooled.sha256:  # without it, it is not even in the spool
@@ -233,7 +233,7 @@ async def _store(run: Run, file: File, spooled: Spooled) -> bool:
                 return False
             await anyio.sleep(run.client.backoff(tries))
         else:
-            await run.ledger.stored(file, stored)
+            await run.ledger.transition(states.stored, FileEnd(file, stored))
             run.tell(file.attempt, State.STORED, stored.url)
             run.spool.forget(spooled)
             run.breaker.of(file.attempt.model).stored()
@@ -245,7 +245,7 @@ async def _under_its_type(run: Run, file: File, spooled: Spooled) -> File:
     mime_type = spooled.mime_type or file.media.mime_type
     name = with_extension(file.name, mime_type) if ends_with_type(run.settings.storage.key) else file.name
     if name != file.name:
-        name = await run.ledger.renamed(file, name)
+        name = await run.ledger.transition(states.renamed, (file, name))
     return replace(file, name=name, media=file.media.model_copy(update={"mime_type": mime_type}))
 
 

@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 import anyio
 
 from callsheet.errors import KeyRefused, ServiceError
+from callsheet.ledger import states
+from callsheet.ledger.states import End
 from callsheet.records import Attempt, Generation, State
 from callsheet.service import verdicts
 from callsheet.service.models import Failed, NoFile, Pending
@@ -53,7 +55,7 @@ async def _follow(run: Run, video: Attempt) -> None:
     if isinstance(end, _Left):
         if (end.said or video.said) and not video.in_doubt:
             with anyio.CancelScope(shield=True):
-                await run.ledger.says(video, end.said)
+                await run.ledger.transition(states.says, (video, end.said))
         if end.said:
             left = f"row {video.row_id}: left for a later run: the service says {end.said}"
             WATCHER.get().note(left)
@@ -83,7 +85,7 @@ async def _says(run: Run, video: Attempt, before: str, said: str) -> str:
     """Keeps the words of polls that answer no status, for `status`, `show` and the sheet; tells them once."""
     if said != before and not video.in_doubt:
         with anyio.CancelScope(shield=True):
-            await run.ledger.says(video, said)
+            await run.ledger.transition(states.says, (video, said))
     if said and said not in run.poll_errors:
         run.poll_errors.add(said)
         WATCHER.get().note(f"row {video.row_id}: it is polled on, and the service says {said}")
@@ -91,7 +93,7 @@ async def _says(run: Run, video: Attempt, before: str, said: str) -> str:
 
 
 async def _failed(run: Run, video: Attempt, end: Failed) -> None:
-    await run.ledger.failed(video, end.code, end.message, end.usage)
+    await run.ledger.transition(states.failed, End(video, end.message, end.code, end.usage))
     cost, _ = end.usage.charged()
     run.tell(video, State.FAILED, end.message, cost or None)
 
@@ -99,7 +101,7 @@ async def _failed(run: Run, video: Attempt, end: Failed) -> None:
 async def _doubt(run: Run, video: Attempt, why: str) -> None:
     """It was accepted, so it is neither failed nor free; later runs ask for it again."""
     said = f"it was accepted as {video.generation_id}, {why}"
-    await run.ledger.doubt(video, said)
+    await run.ledger.transition(states.in_doubt, End(video, said))
     run.tell(video, State.IN_DOUBT, said)
     run.breaker.of(video.model).wrong("loss", f"row {video.row_id}: {said}")
 

@@ -33,10 +33,11 @@ from callsheet.errors import (
     ServiceError,
     Stop,
 )
-from callsheet.ledger import approvals, leases, queries
+from callsheet.ledger import approvals, leases, queries, states
 from callsheet.ledger.approvals import APPROVE
 from callsheet.ledger.budget import Reservation, SpendingLimit, Wall
 from callsheet.ledger.queries import policy_of
+from callsheet.ledger.states import End
 from callsheet.limits.limits import Turn
 from callsheet.plain_text import counted, printable
 from callsheet.pricing import references
@@ -273,7 +274,7 @@ class _Buyer:
         outcome: _End | float = _End.LEFT
         breaker = run.breaker.of(job.model)
         if breaker.stop:  # of this model nothing more is bought
-            await run.ledger.leave(attempt)
+            await run.ledger.transition(leases.free, attempt)
             return outcome
         async with run.limits.turn(job.type) as turn, breaker.passing():
             if run.breaker.stop:
@@ -293,7 +294,7 @@ class _Buyer:
                 run.halt(error)
         if outcome is _End.BOUGHT and run.refused:
             run.refused = ""
-            await run.ledger.is_refused("")
+            await run.ledger.write(leases.is_refused, run.ledger.run_id, "")
         return outcome
 
     def _stopped(self, model: str, stop: Stop) -> None:
@@ -324,7 +325,7 @@ class _Buyer:
             return await self._not_accepted(attempt, error, turn, tries)
         if request.cancelled_caught:
             with suppress(LedgerError):  # it stays as it was, and the next run says that it is in doubt
-                await run.ledger.doubt(attempt, leases.NO_ANSWER)
+                await run.ledger.transition(states.in_doubt, End(attempt, leases.NO_ANSWER))
                 run.tell(attempt, State.IN_DOUBT, leases.NO_ANSWER)
             return _End.LEFT
         failpoints.passed("after submit")
@@ -353,7 +354,7 @@ class _Buyer:
             if not run.refused:
                 WATCHER.get().note(f"the service refuses every submission, and the run waits: {why}")
             run.refused = why
-            await run.ledger.is_refused(why)
+            await run.ledger.write(leases.is_refused, run.ledger.run_id, why)
 
     async def _kept_back(self, attempt: Attempt) -> _End | None:
         """Records the intent to send a job; or says why it must not leave."""
@@ -365,7 +366,7 @@ class _Buyer:
         if wall:
             return _End.NO_ROOM
         if run.ended:
-            await run.ledger.release(attempt)
+            await run.ledger.transition(states.release, attempt)
             return _End.LEFT
         return None
 
@@ -381,7 +382,7 @@ class _Buyer:
         told = error.retry_after or 0.0
         if verdict is Verdict.IN_DOUBT:
             attempt = replace(attempt, generation_id=error.generation_id)
-            await run.ledger.doubt(attempt, why)
+            await run.ledger.transition(states.in_doubt, End(attempt, why))
             run.doubts(attempt, why)
             return _End.IN_DOUBT
         if verdict is Verdict.WINDOW_FULL:
@@ -393,10 +394,10 @@ class _Buyer:
         if verdict is Verdict.REFUSED or tries[Verdict.SAYS_NO] >= most:
             breaker.wrong("failure", why) if verdict is Verdict.SAYS_NO else breaker.accepted()
             code = error.code if isinstance(error, Refusal) else "server_error"
-            await run.ledger.failed(attempt, code, why)
+            await run.ledger.transition(states.failed, End(attempt, why, code))
             run.tell(attempt, State.FAILED, why)
             return _End.FAILED
-        await run.ledger.release(attempt)
+        await run.ledger.transition(states.release, attempt)
         match verdict:
             case Verdict.WINDOW_FULL | Verdict.LANES_FULL:
                 await self._refused(why)

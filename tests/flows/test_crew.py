@@ -16,6 +16,7 @@ import pytest
 
 from callsheet.config.load import load
 from callsheet.errors import InputError
+from callsheet.ledger import leases
 from callsheet.ledger.ledger import Ledger
 from callsheet.report.summary import Summary
 from callsheet.steps import batch
@@ -59,7 +60,7 @@ async def _run_while_another_is_killed(made: Project, pid: int) -> Summary:
     """Buys, and kills the other run once this one is open."""
     run = asyncio.create_task(batch.generate(load(made.config), approved=True))
     ledger = await Ledger.open(f"sqlite:///{made.folder}/out/ledger.db", "test")
-    while len(await ledger.others()) < 2:  # noqa: ASYNC110 - another process changes it
+    while len(await ledger.read(leases.others, ledger.run_id)) < 2:  # noqa: ASYNC110 - another process changes it
         await asyncio.sleep(0.05)
     os.kill(pid, signal.SIGKILL)
     await ledger.close()

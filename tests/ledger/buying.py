@@ -11,11 +11,12 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from callsheet.ledger import marks
+from callsheet.ledger import marks, states
 from callsheet.ledger.budget import SpendingLimit, Wall
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.marks import FileKey, Mark, MediaDecision
 from callsheet.ledger.queries import Policy
+from callsheet.ledger.states import FileEnd
 from callsheet.ledger.tables import attempts, media
 from callsheet.records import Attempt, Generation, Job, Media, ModelType, Price, State, StoredFile, Usage
 from tests.ledger import reading
@@ -90,7 +91,7 @@ async def fill_with_marked_files(ledger: Ledger, count: int) -> None:
     """Fills a new ledger with stored files `file_key(0)` and so on, each of which is marked as kept."""
     [attempt] = await submitting(ledger, job("row"))
     [file] = await ledger.generated(attempt, generation("row"), ["row.png"], "out")
-    await ledger.stored(file, STORED)
+    await ledger.transition(states.stored, FileEnd(file, STORED))
 
     def fill(connection: sa.Connection, batch: str) -> None:
         for table, name in ((attempts, "row_id"), (media, "folded_name")):

@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import IO
 
 from callsheet.errors import CallsheetError
+from callsheet.ledger import states
+from callsheet.ledger.states import End
 from callsheet.records import Attempt, ModelType
 from tests.ledger.buying import buyer, generation, intend, job, reserve
 from tests.servers.forks import ROOT, Process, forks
@@ -103,7 +105,7 @@ async def main(url: str, batch: str = "b", spool: str = "", busy: str = "30") ->
                     case ["pending", name]:
                         await ledger.pending(attempts[name], f"req-{name}")
                     case ["doubt", name]:
-                        await ledger.doubt(attempts[name], "no answer knows it")
+                        await ledger.transition(states.in_doubt, End(attempts[name], "no answer knows it"))
                     case ["generated", name]:
                         await ledger.generated(attempts[name], generation(name), [f"{name}.png"], "out")
                     case ["renew"]:

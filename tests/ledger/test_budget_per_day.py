@@ -13,11 +13,12 @@ import pytest
 import sqlalchemy as sa
 
 from callsheet.config.load import load
-from callsheet.ledger import leases, writing
+from callsheet.ledger import leases, states, writing
 from callsheet.ledger.budget import Reservation, SpendingLimit, Wall
 from callsheet.ledger.databases import open_engine
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.queries import Policy
+from callsheet.ledger.states import End
 from callsheet.ledger.tables import attempts
 from callsheet.records import Job
 from callsheet.steps import batch
@@ -64,13 +65,13 @@ async def test_all_batches_together_spend_no_more_than_the_wall_in_a_day(url: st
         await intend(ledger, a)
         await intend(ledger, b)
         assert (await reserve(other, "x")).wall is Wall.DAY, "what is in flight counts"
-        await ledger.doubt(a, "cut off")
+        await ledger.transition(states.in_doubt, End(a, "cut off"))
         await ledger.generated(b, generation("b", cost="0.0100"), ["b.png"], "out")
         assert (await reserve(other, "x")).wall is Wall.DAY, "what is in doubt and spent counts"
         more = await reserve(other, "x", per_day="0.09")
         assert (len(more.reserved), more.wall) == (1, None)
         await intend(other, more.reserved[0][1])
-        await other.failed(more.reserved[0][1], "server_error", "no")
+        await other.transition(states.failed, End(more.reserved[0][1], "no", "server_error"))
         assert (await reserve(ledger, "c", per_day="0.09")).wall is None, "what failed is free"
 
 
@@ -89,7 +90,7 @@ async def test_a_job_counts_for_the_day_on_which_it_is_sent(url: str, ledger: Le
     reserved = (await reserve(ledger, "a", "b")).reserved
     for _, attempt in reserved:
         await intend(ledger, attempt)
-        await ledger.release(attempt)
+        await ledger.transition(states.release, attempt)
     submitted(url, datetime.now(UTC) - timedelta(days=1))
     assert (await reserve(ledger, "c")).wall is Wall.DAY, "what is reserved may be sent today"
     for _, attempt in reserved:

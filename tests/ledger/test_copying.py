@@ -10,8 +10,9 @@ import pytest
 import sqlalchemy as sa
 
 from callsheet.errors import LedgerError, StorageError
-from callsheet.ledger import spending
+from callsheet.ledger import spending, states
 from callsheet.ledger.databases import back_up, copy, move, open_engine
+from callsheet.ledger.states import End
 from callsheet.ledger.tables import attempts, media, metadata
 from callsheet.records import State
 from tests.ledger.buying import buyer, generation, intend, job, reserve, state_of
@@ -44,8 +45,8 @@ async def bought(url: str, batch: str) -> None:
             if number:
                 paid = generation(attempt.row_id, cost="0.123456", files=2)
                 await ledger.generated(attempt, paid, [f"{batch}-{number}-{n}.png" for n in range(2)], "out")
-        await ledger.doubt(reserved[0][1], "cut off: naïve ☂")
-        await ledger.learn("http://127.0.0.1:1", {"windows": {}})
+        await ledger.transition(states.in_doubt, End(reserved[0][1], "cut off: naïve ☂"))
+        await ledger.write(spending.learn, "http://127.0.0.1:1", {"windows": {}})
 
 
 @pytest.fixture

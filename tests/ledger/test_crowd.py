@@ -12,8 +12,9 @@ from decimal import Decimal
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
-from callsheet.ledger import writing
+from callsheet.ledger import queries, states, writing
 from callsheet.ledger.ledger import Ledger
+from callsheet.ledger.states import End, FileEnd
 from callsheet.records import Attempt, State, StoredFile
 from tests.ledger import reading
 from tests.ledger.buying import NOW, buyer, generation, intend, job, reserve
@@ -59,13 +60,15 @@ async def _send(
     _die_if(dies_at == "sent")
     outcome = "bought" if dies_at else chance.choice(["bought", "bought", "bought", "refused", "doubt"])
     if outcome == "refused":
-        await ledger.failed(attempt, "content_policy_violation", "no")
+        await ledger.transition(states.failed, End(attempt, "no", "content_policy_violation"))
     elif outcome == "doubt":
-        await ledger.doubt(attempt, "cut off")
+        await ledger.transition(states.in_doubt, End(attempt, "cut off"))
     else:
         [file] = await ledger.generated(attempt, generation(name), [f"{name}.png"], "out")
         _die_if(dies_at == "generated")
-        await ledger.stored(file, StoredFile(f"out/{name}.png", "ab" * 32, 7, NOW, "image/png"))
+        await ledger.transition(
+            states.stored, FileEnd(file, StoredFile(f"out/{name}.png", "ab" * 32, 7, NOW, "image/png"))
+        )
 
 
 def _die_if(now: bool) -> None:
@@ -114,15 +117,17 @@ async def _watch_the_wall(url: str, crowd: list[multiprocessing.process.BaseProc
 async def _inherit(url: str, book: Path) -> dict[str, State]:
     """The next run takes over from the dead, and buys what still fits."""
     async with buyer(url) as heir:
-        videos, files = await heir.adopted()
+        videos, files = await heir.read(queries.unfinished, heir.run_id)
         assert videos == []
         for file in files:
-            await heir.stored(file, StoredFile(f"out/{file.name}", "ab" * 32, 7, NOW, "image/png"))
+            await heir.transition(
+                states.stored, FileEnd(file, StoredFile(f"out/{file.name}", "ab" * 32, 7, NOW, "image/png"))
+            )
         reserved, _ = await reserve(heir, *JOBS, limit=str(LIMIT))
         for one, attempt in reserved:
             await _send(heir, book, one.row_id, attempt, random.Random(0), None)
         await heir.end_run()
-        states = await heir.read(reading.states)
+        known = await heir.read(reading.states)
         totals = await heir.read(writing.of_batch)
     assert totals.exposure == totals.spent + totals.in_doubt_exposure <= LIMIT
-    return states
+    return known

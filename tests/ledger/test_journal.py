@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 
 from callsheet.errors import LedgerError, LedgerUnavailable
-from callsheet.ledger import journal, queries, writing
+from callsheet.ledger import journal, queries, states, writing
 from callsheet.ledger.journal import Journal
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.spending import settle
+from callsheet.ledger.states import End, FileEnd
 from callsheet.records import Attempt, ModelType, State
 from tests.ledger import reading
 from tests.ledger.buying import STORED, buyer, generation, job, state_of, submitting
@@ -62,7 +63,7 @@ async def test_what_cannot_be_written_before_the_lease_expires_is_written_by_the
             ends = await asyncio.gather(*answers(ledger, image, video), return_exceptions=True)
         assert [type(end) for end in ends] == [LedgerUnavailable, LedgerUnavailable]
     async with buyer(url, journal=spool) as heir:
-        videos, files = await heir.adopted()
+        videos, files = await heir.read(queries.unfinished, heir.run_id)
         assert [found.generation_id for found in videos] == ["req-video"]
         assert [(file.name, file.media.url) for file in files] == [
             ("i.png", "http://x/1"),
@@ -71,7 +72,10 @@ async def test_what_cannot_be_written_before_the_lease_expires_is_written_by_the
         totals = await heir.read(writing.of_batch)
         assert (totals.spent, totals.in_doubt_exposure) == (Decimal("0.05"), 0)
         assert files_in(spool) == []
-        assert [await heir.stored(file, STORED) for file in files] == [None, State.STORED]
+        assert [await heir.transition(states.stored, FileEnd(file, STORED)) for file in files] == [
+            None,
+            State.STORED,
+        ]
         await heir.generated(videos[0], generation("video"), ["v.mp4"], "out")
 
 
@@ -124,7 +128,9 @@ async def test_two_runs_share_a_folder_and_each_leaves_the_others_journal_alone_
         own.close()
         async with buyer(url, journal=spool) as third, buyer(url, journal=spool):
             assert await state_of(third, IMAGE) is State.GENERATED
-            assert [file.attempt.row_id for file in (await third.adopted())[1]] == ["image"]
+            assert [
+                file.attempt.row_id for file in (await third.read(queries.unfinished, third.run_id))[1]
+            ] == ["image"]
 
 
 async def test_the_journal_of_another_batch_is_left_alone(url: str, spool: Path, tmp_path: Path) -> None:
@@ -148,10 +154,10 @@ async def test_a_journal_that_is_read_again_changes_nothing(url: str, spool: Pat
     [path] = files_in(spool)
     content = path.read_bytes()
     async with buyer(url, journal=spool) as heir:
-        videos, files = await heir.adopted()
+        videos, files = await heir.read(queries.unfinished, heir.run_id)
         if steps > 0:
-            await heir.stored(files[0], STORED)
-            await heir.doubt(videos[0], "polled, and not found")
+            await heir.transition(states.stored, FileEnd(files[0], STORED))
+            await heir.transition(states.in_doubt, End(videos[0], "polled, and not found"))
         await heir.end_run()
         if steps > 1:
             await heir.write(settle, await heir.read(queries.doubts), charged=False, by="ada", why=None)
@@ -206,8 +212,8 @@ async def test_a_video_whose_answer_came_after_it_was_settled_may_be_settled_aga
             await second.end_run()
         assert "refuses the step" in sleeper.ask("pending video")
     async with buyer(url, journal=spool) as third:
-        [video], _ = await third.adopted()
-        await third.doubt(video, "not found")
+        [video], _ = await third.read(queries.unfinished, third.run_id)
+        await third.transition(states.in_doubt, End(video, "not found"))
         await third.end_run()
         await third.write(settle, await third.read(queries.doubts), charged=charged, by="bob", why=None)
         assert await state_of(third, VIDEO) is (State.LOST if charged else State.FAILED)
@@ -224,13 +230,13 @@ async def test_both_answers_count_where_a_job_was_bought_again_before_the_first_
         async with buyer(url, journal=spool) as second:
             [again] = await submitting(second, IMAGE, retry_doubt=True)
             [file] = await second.generated(again, generation("again"), ["image.png"], "out")
-            await second.stored(file, STORED)
+            await second.transition(states.stored, FileEnd(file, STORED))
             await second.end_run()
         sleeper.ask("generated image")
     async with buyer(url, journal=spool) as third:
         assert await state_of(third, IMAGE) is State.STORED
         assert (await third.read(writing.of_batch)).spent == Decimal("0.08")
-        [file] = (await third.adopted())[1]
+        [file] = (await third.read(queries.unfinished, third.run_id))[1]
         assert (file.attempt.number, file.name) == (1, f"image-{IMAGE.key[:12]}.png")
 
 

@@ -12,10 +12,11 @@ import pytest
 import sqlalchemy as sa
 
 from callsheet.errors import LedgerError
-from callsheet.ledger import leases, queries, writing
+from callsheet.ledger import leases, queries, states, writing
 from callsheet.ledger.databases import open_engine
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.spending import settle
+from callsheet.ledger.states import End
 from callsheet.ledger.tables import attempts, runs
 from callsheet.records import State
 from tests.ledger import reading
@@ -53,7 +54,7 @@ async def test_who_takes_over_is_told_once_of_what_was_on_the_wire(url: str, bes
         told = await heir.begin_run() if beside else []
         await reserve(dead, job("reserved"))
         _, answered = await submitting(dead, job("sent"), job("answered"))
-        await dead.failed(answered, "refused", "no")
+        await dead.transition(states.failed, End(answered, "no", "refused"))
     assert told == []
     told = (await heir.take_over())[2] if beside else await heir.begin_run()
     assert [(one.row_id, one.number) for one in told] == [("sent", 1)]
@@ -111,10 +112,10 @@ async def test_the_process_says_whether_a_run_of_this_machine_lives_and_the_leas
         ):
             for until, expected in ((run.lease_until, lives), (LONG_AGO, lives_beyond_its_lease)):
                 change(url, **here | differs | {"lease_until": until})
-                assert bool(await reader.others()) is expected, differs
+                assert bool(await reader.read(leases.others, reader.run_id)) is expected, differs
         change(url, boot=None, process_start=None, lease_until=run.lease_until)
         other.kill()
-        assert await reader.others() == []
+        assert await reader.read(leases.others, reader.run_id) == []
     await reader.close()
 
 
@@ -142,7 +143,7 @@ async def test_a_video_in_doubt_that_a_run_asks_for_is_in_its_hand_and_any_other
     with other_run(url) as other:
         other.do("reserve a b", "intend a", "pending a", "doubt a", "intend b", "doubt b")
         async with buyer(url) as ledger:
-            [run] = await ledger.others()
+            [run] = await ledger.read(leases.others, ledger.run_id)
             assert run.jobs == 1
             assert not await ledger.read(leases.have_left_work)
             other.do("end")
@@ -174,7 +175,7 @@ async def test_an_accepted_video_is_given_up_only_where_no_run_at_work_asks_for_
             await person.write(settle, [a], **decision)
     await person.close()
     async with buyer(url) as ledger:
-        assert await ledger.adopted() == ([], []), "it is asked for no more"
+        assert await ledger.read(queries.unfinished, ledger.run_id) == ([], []), "it is asked for no more"
         assert await state_of(ledger, job("a")) is (State.LOST if charged else State.FAILED)
         totals = await ledger.read(writing.of_batch)
         assert totals.exposure == totals.spent == (Decimal("0.08") if charged else 0)

@@ -19,14 +19,14 @@ import pytest
 import sqlalchemy as sa
 
 from callsheet.errors import LedgerError
-from callsheet.ledger import approvals, leases, marks, queries, writing
+from callsheet.ledger import approvals, leases, marks, queries, states, writing
 from callsheet.ledger.approvals import Approval, Decision, Place, Question
 from callsheet.ledger.budget import SpendingLimit, Wall
 from callsheet.ledger.journal import Journal
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.queries import Policy
 from callsheet.ledger.spending import settle
-from callsheet.ledger.states import SameGeneration, other_name
+from callsheet.ledger.states import End, FileEnd, SameGeneration, other_name
 from callsheet.ledger.tables import attempts
 from callsheet.ledger.tables import marks as marks_table
 from callsheet.records import ModelType, Price, State
@@ -54,11 +54,11 @@ async def test_a_job_of_several_files_ends_with_the_last_one(ledger: Ledger) -> 
     a, b, c = await submitting(ledger, *map(job, "abc"))
     files = await ledger.generated(a, generation("a", files=2), ["a0.png", "a1.png"], "out")
     files += await ledger.generated(b, generation("b"), ["b.png"], "out")
-    ends = await asyncio.gather(*(ledger.stored(file, STORED) for file in files))
+    ends = await asyncio.gather(*(ledger.transition(states.stored, FileEnd(file, STORED)) for file in files))
     assert ends == [None, State.STORED, State.STORED]
     files = await ledger.generated(c, generation("c", files=2), ["c0.png", "c1.png"], "out")
-    assert await ledger.lost(files[0], "gone") is None
-    assert await ledger.stored(files[1], STORED) is State.LOST
+    assert await ledger.transition(states.lost, FileEnd(files[0], lost="gone")) is None
+    assert await ledger.transition(states.stored, FileEnd(files[1], STORED)) is State.LOST
     assert (await ledger.read(writing.of_batch)).states == {State.STORED: 2, State.LOST: 1}
 
 
@@ -98,7 +98,7 @@ async def test_failed_jobs_are_attempted_anew_by_their_kind(url: str) -> None:
     jobs = {code: job(code) for code in BY_KIND["all"]}
     async with buyer(url) as ledger:
         for attempt in await submitting(ledger, *jobs.values()):
-            await ledger.failed(attempt, attempt.row_id, "no")
+            await ledger.transition(states.failed, End(attempt, "no", attempt.row_id))
     async with buyer(url) as ledger:
         for kind, again in BY_KIND.items():
             known = await ledger.read(reading.known(Policy(retry_failed=kind)))
@@ -130,7 +130,7 @@ async def test_names_that_differ_only_in_case_or_encoding_are_one_name(ledger: L
     alike = ["SAME.png", "e\u0301.png", "STRASSE.png", "Same.PNG"]
     files = await ledger.generated(second, generation("b", files=4), alike, "out")
     assert [file.name for file in files] == [other_name(name, second, n) for n, name in enumerate(alike)]
-    await ledger.renamed(files[0], "Another.png")
+    await ledger.transition(states.renamed, (files[0], "Another.png"))
     files = await ledger.generated(last, generation("c", files=2), ["another.png", "Free.png"], "out")
     assert [file.name for file in files] == [other_name("another.png", last, 0), "Free.png"]
     assert other_name("a.png", last, 2) == f"a-{last.job_key[:12]}_2.png"
@@ -140,19 +140,20 @@ async def test_what_the_ledger_cannot_hold_leaves_the_others_in_its_commit_alone
     attempts = await submitting(ledger, *map(job, "abc"))
     words = ("no", "half an emoji: \ud83d", "no")
     failing = (
-        ledger.failed(attempt, "server_error", said) for attempt, said in zip(attempts, words, strict=True)
+        ledger.transition(states.failed, End(attempt, said, "server_error"))
+        for attempt, said in zip(attempts, words, strict=True)
     )
     ends = await asyncio.gather(*failing, return_exceptions=True)
     assert [type(end) for end in ends] == [type(None), LedgerError, type(None)]
-    states = [await state_of(ledger, job(name)) for name in "abc"]
-    assert states == [State.FAILED, State.SUBMITTING, State.FAILED]
+    known = [await state_of(ledger, job(name)) for name in "abc"]
+    assert known == [State.FAILED, State.SUBMITTING, State.FAILED]
     with pytest.raises(LedgerError, match="no ledger can have"):
         await ledger.read(lambda *of: queries.stories(*of, "typed as Latin-1: \udcff"))
 
 
 async def test_nobody_can_say_what_an_unpriced_job_has_cost(ledger: Ledger) -> None:
     [attempt] = await submitting(ledger, replace(job("a"), price=None))
-    await ledger.doubt(attempt, "cut off")
+    await ledger.transition(states.in_doubt, End(attempt, "cut off"))
     await ledger.write(settle, await ledger.read(queries.doubts), charged=True, by="ada", why=None)
     [row] = await ledger.read(reading.attempts)
     assert (row["state"], row["cost"]) == (State.LOST, None)
@@ -264,7 +265,7 @@ async def test_an_answer_with_the_id_of_another_row_is_in_doubt_and_names_both_r
         assert [doubt.generation_id for doubt in open_ if doubt.what == what] == [None]
         totals = await ledger.read(writing.of_batch)
         assert (totals.spent, totals.in_doubt_exposure) == (Decimal("0.08"), Decimal("0.12"))
-        videos, _ = await ledger.adopted()
+        videos, _ = await ledger.read(queries.unfinished, ledger.run_id)
         assert [video.row_id for video in videos] == ["v"], "the other one is never polled"
         assert await ledger.generated(v, generation("z"), ["v.mp4"], "out"), "its own id"
 
@@ -323,7 +324,7 @@ async def test_the_newest_word_about_the_limit_counts_for_every_run_of_the_batch
             number, runs = await first.write(approvals.change, {approvals.LIMIT: "0.50"}, "somebody")
             assert (len(runs), await limit(watching)) == (2, Decimal("0.50"))
             assert len(await first.read(lambda *of: approvals.not_taken(*of, number))) == 2
-            await first.goes_by(number)
+            await first.write(approvals.goes_by, first.run_id, number)
             assert len(await first.read(lambda *of: approvals.not_taken(*of, number))) == 1
             await first.end_run()
         async with await Ledger.open(url, "b") as resumed:
@@ -345,19 +346,19 @@ async def test_what_a_flow_run_left_in_doubt_or_lost_is_known_until_it_is_settle
     old, doubt, lost, killed, others = map(job, ("old", "doubt", "lost", "killed", "others"))
     async with buyer(url) as before:
         [attempt] = await submitting(before, old)
-        await before.doubt(attempt, "cut off")
+        await before.transition(states.in_doubt, End(attempt, "cut off"))
         await before.end_run()
     async with await Ledger.open(url, "b") as first:
         await first.begin_run(flow_run="one")
         assert await left(first, "one") == {}
         attempt, gone, _ = await submitting(first, doubt, lost, killed)
-        await first.doubt(attempt, "cut off")
+        await first.transition(states.in_doubt, End(attempt, "cut off"))
         [file] = await first.generated(gone, generation("lost"), ["lost.png"], "out")
-        await first.lost(file, "gone")
+        await first.transition(states.lost, FileEnd(file, lost="gone"))
     async with await Ledger.open(url, "b") as other:  # the first was not ended
         await other.begin_run(flow_run="two")
         [attempt] = await submitting(other, others)
-        await other.doubt(attempt, "cut off")
+        await other.transition(states.in_doubt, End(attempt, "cut off"))
         in_doubt = {each.key: State.IN_DOUBT for each in (doubt, killed)}
         assert await left(other, "one") == in_doubt | {lost.key: State.LOST}
         assert (await left(other, "two"))[others.key] is State.IN_DOUBT

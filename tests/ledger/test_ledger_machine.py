@@ -25,7 +25,7 @@ from hypothesis.stateful import (
 )
 
 from callsheet.errors import LedgerError
-from callsheet.ledger import approvals, leases, queries, writing
+from callsheet.ledger import approvals, leases, queries, states, writing
 from callsheet.ledger.approvals import Approval, Decision, Place, Question
 from callsheet.ledger.budget import SpendingLimit, Wall
 from callsheet.ledger.databases import open_engine
@@ -33,6 +33,7 @@ from callsheet.ledger.journal import Journal, PaidAnswer
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.queries import Policy
 from callsheet.ledger.spending import settle
+from callsheet.ledger.states import End, FileEnd
 from callsheet.ledger.takeover import Owner
 from callsheet.records import Attempt, Doubt, File, Job, ModelType, State
 from tests.ledger import reading
@@ -205,7 +206,7 @@ class LedgerMachine(RuleBasedStateMachine):
             last.owner, last.state, last.cost = ledger, State.GENERATED, Decimal("0.03")
             last.approval = ""
             last.generation_id = generation_id
-            files = self.do(ledger.adopted())[1]
+            files = self.do(ledger.read(queries.unfinished, ledger.run_id))[1]
             [last.file] = [
                 file
                 for file in files
@@ -530,15 +531,19 @@ async def _step(ledger: Ledger, one: Try, name: str, cost: str) -> File | None:
         paid = replace(generation(one.job.row_id, cost), id=answered_id(one))
         return (await ledger.generated(one.attempt, paid, [f"{one.job.row_id}.png"], "out"))[0]
     elif name == "failed":
-        await ledger.failed(one.attempt, "server_error", "no")
+        await ledger.transition(states.failed, End(one.attempt, "no", "server_error"))
     elif name == "doubt":
-        await ledger.doubt(one.attempt, "cut off")
+        await ledger.transition(states.in_doubt, End(one.attempt, "cut off"))
     elif name == "stored" and one.file:
-        await ledger.stored(one.file, STORED)
+        await ledger.transition(states.stored, FileEnd(one.file, STORED))
     elif name == "lost" and one.file:
-        await ledger.lost(one.file, "gone")
+        await ledger.transition(states.lost, FileEnd(one.file, lost="gone"))
     else:
-        await (intend(ledger, one.attempt) if name == "intend" else ledger.release(one.attempt))
+        await (
+            intend(ledger, one.attempt)
+            if name == "intend"
+            else ledger.transition(states.release, one.attempt)
+        )
     return None
 
 

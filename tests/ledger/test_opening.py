@@ -14,6 +14,7 @@ import pytest
 import sqlalchemy as sa
 
 from callsheet.errors import LedgerError
+from callsheet.ledger import spending
 from callsheet.ledger.databases import back_up, open_engine
 from callsheet.ledger.ledger import Ledger
 from tests.ledger.buying import buyer
@@ -54,7 +55,7 @@ async def test_a_ledger_is_opened_and_read_while_another_run_is_in_the_middle_of
     engine = open_engine(url)
     with engine.begin():
         ledger = await Ledger.open(url, "b")
-        await ledger.check_service("http://127.0.0.1:1")
+        await ledger.read(spending.check, "http://127.0.0.1:1")
         await ledger.close()
     engine.dispose()
 

@@ -11,8 +11,9 @@ import pytest
 import sqlalchemy as sa
 
 from callsheet.errors import LedgerError, LedgerUnavailable
-from callsheet.ledger import approvals
+from callsheet.ledger import approvals, queries, spending, states
 from callsheet.ledger.ledger import Ledger
+from callsheet.ledger.states import End, FileEnd
 from callsheet.ledger.tables import metadata, runs
 from callsheet.records import Job, ModelType, State
 from tests.ledger.buying import NOW, STORED, buyer, generation, intend, job, reserve, state_of, submitting
@@ -51,33 +52,40 @@ async def life(ledger: Ledger, url: str) -> list[Any]:
 
     a = await attempt_of(A, limit="0.08")  # both jobs fit, and no more
     await intend(ledger, a)
-    await ledger.release(a)
+    await ledger.transition(states.release, a)
     await intend(ledger, a)
     files = await ledger.generated(a, generation("a", files=2), ["a.png", "b.png"], "out")
     came.append([file.name for file in files])
-    await ledger.refreshed(files[0], "http://x/2", NOW + timedelta(hours=1))
-    await ledger.renamed(files[0], "c.png")
-    came += [await ledger.stored(files[0], STORED), await ledger.stored(files[1], STORED)]
+    await ledger.transition(states.refreshed, (files[0], "http://x/2", NOW + timedelta(hours=1)))
+    await ledger.transition(states.renamed, (files[0], "c.png"))
+    came += [
+        await ledger.transition(states.stored, FileEnd(files[0], STORED)),
+        await ledger.transition(states.stored, FileEnd(files[1], STORED)),
+    ]
     e, f = await attempt_of(E), await attempt_of(F)
     came.append(await intend(ledger, e, limit="0.01"))
     [(_, e)], _ = await reserve(ledger, E)
     came += await asyncio.gather(intend(ledger, e), intend(ledger, f, limit="0.12"))
     files = await ledger.generated(e, generation("e", files=3), ["e.png"] * 3, "out")
-    ends = (ledger.stored(files[0], STORED), ledger.lost(files[1], "gone"), ledger.stored(files[2], STORED))
+    ends = (
+        ledger.transition(states.stored, FileEnd(files[0], STORED)),
+        ledger.transition(states.lost, FileEnd(files[1], lost="gone")),
+        ledger.transition(states.stored, FileEnd(files[2], STORED)),
+    )
     came += [file.name for file in files] + await asyncio.gather(*ends)
     came.append(await ledger.generated(f, generation("e"), ["f.png"], "out"))
     c = await attempt_of(C)
     await intend(ledger, c)
     [file] = await ledger.generated(c, generation("c"), ["a.png"], "out")
-    came += [file.name, await ledger.lost(file, "gone")]
+    came += [file.name, await ledger.transition(states.lost, FileEnd(file, lost="gone"))]
     d = await attempt_of(D)
     await intend(ledger, d)
-    await ledger.doubt(d, "cut off")
+    await ledger.transition(states.in_doubt, End(d, "cut off"))
     video = await attempt_of(VIDEO)
     await intend(ledger, video)
     await ledger.pending(video, "req-video")
-    await ledger.says(video, "unheard of")
-    await ledger.failed(video, "server_error", "no")
+    await ledger.transition(states.says, (video, "unheard of"))
+    await ledger.transition(states.failed, End(video, "no", "server_error"))
     await ledger.write(approvals.ask, ASKED)
     await ledger.write(approvals.answer, ANSWERED)
     async with buyer(url) as dead:
@@ -87,7 +95,7 @@ async def life(ledger: Ledger, url: str) -> list[Any]:
     videos, _, doubts = await ledger.take_over()
     came += [one.row_id for one in (*videos, *doubts)]
     await ledger.renew()
-    await ledger.learn("http://service", {"lanes": 3})
+    await ledger.write(spending.learn, "http://service", {"lanes": 3})
     return came
 
 
@@ -167,7 +175,7 @@ async def test_nothing_waits_where_there_is_no_lease_or_where_the_run_ends() -> 
             server.kill()
             waiting = asyncio.create_task(intend(ledger, a))
             await asyncio.sleep(0)
-            for end in (reader.adopted(), ledger.end_run(), waiting):
+            for end in (reader.read(queries.unfinished, reader.run_id), ledger.end_run(), waiting):
                 with pytest.raises(LedgerUnavailable):
                     await asyncio.wait_for(end, LONGEST)
             await reader.close()

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from callsheet.ledger import queries, spending
+from callsheet.ledger import queries, spending, states
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.spending import Spending, settle
+from callsheet.ledger.states import End, FileEnd
 from callsheet.ledger.tables import attempts
 from callsheet.records import Doubt, ExpectedBalance
 from tests.ledger.buying import STORED, buyer, generation, job, submitting
@@ -32,13 +33,13 @@ async def buy(ledger: Ledger, name: str, sent: datetime, **end: Any) -> None:
     one = replace(job(name), price=None) if end.get("unpriced") else job(name)
     [attempt] = await submitting(ledger, one)
     if end.get("doubt"):
-        await ledger.doubt(attempt, "cut off")
+        await ledger.transition(states.in_doubt, End(attempt, "cut off"))
     elif end.get("failed"):
-        await ledger.failed(attempt, "content_policy_violation", "no")
+        await ledger.transition(states.failed, End(attempt, "no", "content_policy_violation"))
     elif "cost" in end:
         [file] = await ledger.generated(attempt, generation(name, end["cost"]), [name], "out")
         if "stored_at" in end:
-            await ledger.stored(file, replace(STORED, stored_at=end["stored_at"]))
+            await ledger.transition(states.stored, FileEnd(file, replace(STORED, stored_at=end["stored_at"])))
     times = {"submitted_at": sent} | ({"finished_at": end["stored_at"]} if "stored_at" in end else {})
     await ledger.write(
         lambda connection, _: connection.execute(
@@ -83,7 +84,7 @@ async def test_each_utc_day_has_what_was_sent_on_it_and_what_it_cost(url: str) -
 async def in_doubt(ledger: Ledger, name: str) -> Doubt:
     """Sends a job of 0.04 dollars that ends in doubt."""
     [attempt] = await submitting(ledger, job(name))
-    await ledger.doubt(attempt, "cut off")
+    await ledger.transition(states.in_doubt, End(attempt, "cut off"))
     return next(doubt for doubt in await ledger.read(queries.doubts) if doubt.row_id == name)
 
 

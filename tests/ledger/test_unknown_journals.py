@@ -15,9 +15,10 @@ from typing import Any
 import pytest
 
 from callsheet.errors import UnknownAnswers
-from callsheet.ledger import writing
+from callsheet.ledger import queries, states, writing
 from callsheet.ledger.journal import Journal, PaidAnswer
 from callsheet.ledger.ledger import Ledger
+from callsheet.ledger.states import End, FileEnd
 from callsheet.records import Attempt, Job, State
 from tests.ledger import journals, reading
 from tests.ledger.buying import STORED, generation, intend, job, reserve, state_of, submitting
@@ -71,9 +72,9 @@ async def die_after(ledger: Ledger, steps: str) -> None:
             case "sent":
                 await intend(ledger, attempt)
             case "refused":
-                await ledger.failed(attempt, "server_error", "no")
+                await ledger.transition(states.failed, End(attempt, "no", "server_error"))
             case "doubtful":
-                await ledger.doubt(attempt, "cut off")
+                await ledger.transition(states.in_doubt, End(attempt, "cut off"))
             case "ended":
                 await ledger.end_run()
 
@@ -102,7 +103,7 @@ async def test_an_answer_is_taken_up_where_batch_row_and_request_match(
     async with begun(url, spool, PLAN, job("other"), notes=notes) as ledger:
         assert await state_of(ledger, IMAGE) is State.GENERATED
         assert (notes, files_in(spool)) == ([], [])
-        _, [file] = await ledger.adopted()
+        _, [file] = await ledger.read(queries.unfinished, ledger.run_id)
         assert (file.attempt.number, file.attempt.generation_id) == (attempts, "req-image")
         totals = await ledger.read(writing.of_batch)
         assert (totals.spent, totals.in_doubt_exposure) == (Decimal("0.04"), Decimal(in_doubt))
@@ -112,7 +113,7 @@ async def test_an_answer_is_taken_up_where_batch_row_and_request_match(
         assert "7" in str(newest["carried"])
         assert await ledger.read(lambda it, _: writing.differences(it)) == []
         assert (await reserve(ledger, PLAN, retry_failed=True, retry_doubt=True))[0] == []
-        assert await ledger.stored(file, STORED) is State.STORED
+        assert await ledger.transition(states.stored, FileEnd(file, STORED)) is State.STORED
 
 
 async def test_the_accepted_and_the_finished_video_are_one(url: str, spool: Path) -> None:
@@ -175,7 +176,7 @@ async def test_what_the_ledger_has_already_is_known_and_the_file_goes(url: str, 
     async with begun(url, None) as first:
         [attempt] = await submitting(first, IMAGE)
         [file] = await first.generated(attempt, generation("image"), ["i.png"], "out")
-        await first.stored(file, STORED)
+        await first.transition(states.stored, FileEnd(file, STORED))
         await first.end_run()
     await write_journal(url, spool, answer(ledger_id="another"))
     async with begun(url, spool) as ledger:

@@ -13,9 +13,10 @@ import pytest
 from callsheet.batches.read import read_batch
 from callsheet.config.settings import Settings
 from callsheet.errors import BalanceTooLow, BudgetReached
-from callsheet.ledger import queries
+from callsheet.ledger import queries, spending, states
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.queries import Policy
+from callsheet.ledger.states import End, FileEnd
 from callsheet.pricing.approval import objection
 from callsheet.pricing.facts import as_facts, as_table, submission_time
 from callsheet.pricing.plan import ALL, Choice, Plan, make_plan
@@ -65,7 +66,7 @@ def quote(tmp_path, monkeypatch) -> Quoter:
                 service = str(settings.service.base_url)
                 if learned:
                     windows = {kind: {"limit": limit} for kind, limit in learned.items()}
-                    await ledger.learn(service, {"windows": windows})
+                    await ledger.write(spending.learn, service, {"windows": windows})
                 has = Decimal(balance)
                 return await make(plan, ledger, service, has, settings, rejects="r.csv", choice=choice)
 
@@ -74,26 +75,28 @@ def quote(tmp_path, monkeypatch) -> Quoter:
     return quote
 
 
-async def enter(ledger: Ledger, plan: Plan, states: dict[str, str]) -> None:
+async def enter(ledger: Ledger, plan: Plan, wanted: dict[str, str]) -> None:
     await ledger.begin_run()
-    jobs = [job for job in plan.jobs_in_order() if job.row_id in states]
+    jobs = [job for job in plan.jobs_in_order() if job.row_id in wanted]
     reserved, _ = await reserve(ledger, *jobs)
     for job, attempt in reserved:
-        if states[job.row_id] == "reserved":
+        if wanted[job.row_id] == "reserved":
             continue
         await intend(ledger, attempt)
-        if states[job.row_id] == "failed":
-            await ledger.failed(attempt, "invalid_parameter", "no")
-        if states[job.row_id] in ("generated", "stored"):
+        if wanted[job.row_id] == "failed":
+            await ledger.transition(states.failed, End(attempt, "no", "invalid_parameter"))
+        if wanted[job.row_id] in ("generated", "stored"):
             assert job.price
             usage = Usage(total_cost=job.quoted, **asdict(job.price))
             image = Media(url="http://x", mime_type="image/png", deletes_at=NOW)
             made = Generation(f"req-{job.key}", (image,), usage)
             [file] = await ledger.generated(attempt, made, [f"{job.key}.png"], "out/media")
-            if states[job.row_id] == "stored":
-                await ledger.stored(file, StoredFile("out/x", "ab" * 32, 7, NOW, "image/png"))
-        if states[job.row_id] == "doubt":
-            await ledger.doubt(attempt, "cut off")
+            if wanted[job.row_id] == "stored":
+                await ledger.transition(
+                    states.stored, FileEnd(file, StoredFile("out/x", "ab" * 32, 7, NOW, "image/png"))
+                )
+        if wanted[job.row_id] == "doubt":
+            await ledger.transition(states.in_doubt, End(attempt, "cut off"))
 
 
 def facts(quote: Quote) -> dict[str, str]:
