@@ -141,17 +141,20 @@ def reserve(
     """
     bound = Bound(connection, budget, leases.time_by_database(connection), reserved=True)
     newest = _newest(connection, jobs, policy)
-    entries = _Entries(budget.batch, run_id, budget.approval)
     result = Reservation()
+    fitting: list[tuple[Job, Values | None]] = []
     for position, job in enumerate(jobs):
         last = newest.get(job.key)
         reserved_by = last["run_id"] if last and last["state"] == State.PLANNED else None
-        if last and (not last["to_buy"] or reserved_by not in (None, run_id) or _has_failed_in(last, run_id)):
+        if last and (not last["to_buy"] or reserved_by not in (None, run_id)):
+            continue
+        has_failed = last and last["state"] == State.FAILED and last["error_code"] != NOT_CHARGED
+        if last and has_failed and last["run_id"] == run_id:  # the same run does not try it again
             continue
         if reserved_by or (wall := bound.take(job.quoted)) is None:
             if reserved_by and last and last["approval"] != budget.approval:
                 bound.moved(job.quoted)
-            result.reserved.append((job, entries.add(job, last)))
+            fitting.append((job, last))
         else:
             if result.wall is None:
                 result.wall, result.remaining = wall, bound.left(wall)
@@ -159,7 +162,7 @@ def reserve(
                 result.left += jobs[position:]
                 break
             result.left.append(job)
-    entries.write(connection)
+    result.reserved = _write(connection, budget.batch, run_id, fitting, budget.approval)
     return result
 
 
@@ -168,16 +171,9 @@ def enter(connection: sa.Connection, batch: str, run_id: str, job: Job) -> Attem
 
     That is a planned attempt, or a new one that supersedes the last.
     """
-    entries = _Entries(batch, run_id)
-    attempt = entries.add(job, _newest(connection, [job], Policy()).get(job.key))
-    entries.write(connection)
+    last = _newest(connection, [job], Policy()).get(job.key)
+    [(_, attempt)] = _write(connection, batch, run_id, [(job, last)])
     return attempt
-
-
-def _has_failed_in(last: Values, run_id: str) -> bool:
-    """Whether a run has tried the job already, and it failed: the same run does not try it again."""
-    has_failed = last["state"] == State.FAILED and last["error_code"] != NOT_CHARGED
-    return bool(has_failed and last["run_id"] == run_id)
 
 
 def _newest(connection: sa.Connection, jobs: Sequence[Job], policy: Policy) -> dict[str, Values]:
@@ -187,41 +183,37 @@ def _newest(connection: sa.Connection, jobs: Sequence[Job], policy: Policy) -> d
     return {row["job_key"]: row for row in rows}
 
 
-class _Entries:
-    """The attempts that one reservation writes: each statement is carried out once for all of them."""
+def _write(
+    connection: sa.Connection,
+    batch: str,
+    run_id: str,
+    jobs: Sequence[tuple[Job, Values | None]],
+    approval: str = "",
+) -> list[tuple[Job, Attempt]]:
+    """Reserves jobs, each given with the newest attempt at it: that one, or a new one that supersedes it.
 
-    def __init__(self, batch: str, run_id: str, approval: str = "") -> None:
-        self._owner = {"batch": batch, "run_id": run_id, "state": State.PLANNED}
-        self._approval = approval
-        self._changes: list[tuple[Values, Values]] = []
-        self._new: list[Values] = []
-
-    def add(self, job: Job, last: Values | None) -> Attempt:
-        """Reserves a job: its planned attempt, or a new one that supersedes the last.
-
-        A planned attempt was never sent, so it gets today's price.
-        """
+    A planned attempt was never sent, so it gets today's price.
+    """
+    changes: list[tuple[Values, Values]] = []
+    new: list[Values] = []
+    reserved: list[tuple[Job, Attempt]] = []
+    for job, last in jobs:
         # A job without a price is held to nothing: what it costs counts for no approval.
-        approval = {"approval": self._approval if job.price else ""}
-        values = _row(job) | self._owner | approval
+        owner = {"batch": batch, "run_id": run_id, "approval": approval if job.price else ""}
+        values = _row(job) | owner | {"state": State.PLANNED}
         number = 1 if last is None else last["attempt"]
         if last is not None and last["state"] == State.PLANNED:
-            self._changes.append((last, values))
+            changes.append((last, values))
         else:
             if last is not None:
-                self._changes.append((last, {"superseded": True}))
+                changes.append((last, {"superseded": True}))
                 number += 1
-            self._new.append(values | {"attempt": number})
-        quoted = job.price.total if job.price else None
-        return Attempt(
-            *(job.key, number, job.type, job.row_id, job.sample, job.model, quoted),
-            request_key=job.request_key,
-        )
-
-    def write(self, connection: sa.Connection) -> None:
-        """Writes all of it."""
-        writing.change(connection, self._changes)
-        writing.enter(connection, self._new)
+            new.append(values | {"attempt": number})
+        which = (job.key, number, job.type, job.row_id, job.sample, job.model, values["quoted"])
+        reserved.append((job, Attempt(*which, request_key=job.request_key)))
+    writing.change(connection, changes)
+    writing.enter(connection, new)
+    return reserved
 
 
 def _row(job: Job) -> Values:

@@ -146,13 +146,6 @@ def hurry(engine: sa.Engine) -> None:
     engine.update_execution_options(hurry=True)
 
 
-def mark_as_moved(connection: sa.Connection, to: str) -> None:
-    """From now on nobody can open this ledger: it would not know what is bought at its new URL `to`."""
-    moved_to.create(connection)
-    connection.execute(moved_to.insert().values(url=to))
-    connection.execute(about.update().values(schema_version=about.c.schema_version + _MOVED))
-
-
 @contextmanager
 def explained() -> Iterator[None]:
     """For work on the database.
@@ -451,7 +444,8 @@ def back_up(url: str, to: Path) -> dict[str, int]:
         if os.path.lexists(to):
             raise taken
         file = stack.enter_context(PartialFile(to, rights=PRIVATE))
-        stack.callback(_remove_beside, file.partial)
+        for end in ("-wal", "-shm"):
+            stack.callback(file.partial.with_name(file.partial.name + end).unlink, missing_ok=True)
         counts = copy(url, sa.URL.create("sqlite", database=str(file.partial)))
         try:
             file.commit(overwrite=False)
@@ -492,7 +486,10 @@ def move(url: str, to: str) -> dict[str, int]:
             )
         with other.begin() as target:
             counts = _copied(source, target)
-        mark_as_moved(source, other.url.render_as_string(hide_password=True))
+        # From now on nobody can open this ledger: it would not know what is bought at its new URL.
+        moved_to.create(source)
+        source.execute(moved_to.insert().values(url=other.url.render_as_string(hide_password=True)))
+        source.execute(about.update().values(schema_version=about.c.schema_version + _MOVED))
     return counts
 
 
@@ -513,11 +510,6 @@ def _opened(url: str, to: str | sa.URL) -> Iterator[tuple[sa.Engine, sa.Engine]]
     finally:
         original.dispose()
         other.dispose()
-
-
-def _remove_beside(database: Path) -> None:
-    for end in ("-wal", "-shm"):
-        database.with_name(database.name + end).unlink(missing_ok=True)
 
 
 def _copied(source: sa.Connection, target: sa.Connection) -> dict[str, int]:

@@ -303,9 +303,12 @@ class Ledger:
                 await self._journal.keep(item)
 
     async def transition(self, change: Change[A, T], item: A) -> T:
-        """Takes a job of this run, or a file, from one state to another, with `states.failed` and the like.
+        """Writes what has become of a job of this run, or of a file, with `states.failed` and the like.
 
-        Those of one commit are written together. Returns the change's result for `item`.
+        Those of one commit are written together. Returns the result for `item`, when it is durable.
+
+        Raises:
+            LedgerError: the job is in another state, or another run has taken it over.
         """
         return await self._commits.write(change.__name__, change, item)
 

@@ -69,21 +69,19 @@ def to_buy(policy: Policy) -> sa.ColumnElement[bool]:
     """
     not_charged = sa.and_(attempts.c.state == State.FAILED, attempts.c.error_code == NOT_CHARGED)
     buys = [attempts.c.state == State.PLANNED, not_charged]
-    if policy.retry_failed:
-        failed = sa.and_(attempts.c.state == State.FAILED, _is_of_kind(policy.retry_failed))
+    if kind := policy.retry_failed:
+        code = attempts.c.error_code
+        named: sa.ColumnElement[bool] = sa.true()
+        if kind == "server_error":
+            named = sa.or_(code == "server_error", code.startswith("http_5", autoescape=True))
+        elif kind == "gateway":
+            named = code.not_in(SERVICE_CODES)
+        failed = sa.and_(attempts.c.state == State.FAILED, named)
         buys.append(sa.and_(failed, attempts.c.attempt < policy.attempts))
     if policy.retry_doubt:
         in_doubt = sa.and_(attempts.c.state == State.IN_DOUBT, attempts.c.generation_id.is_(None))
         buys.append(sa.and_(in_doubt, attempts.c.attempt < policy.attempts))
     return sa.or_(*buys)
-
-
-def _is_of_kind(kind: RetryFailed) -> sa.ColumnElement[bool]:
-    """Whether a failed job is one of those that `retry_failed` names."""
-    code = attempts.c.error_code
-    if kind == "server_error":
-        return sa.or_(code == "server_error", code.startswith("http_5", autoescape=True))
-    return code.not_in(SERVICE_CODES) if kind == "gateway" else sa.true()
 
 
 _KEYS = 5_000  # that one statement names
@@ -402,27 +400,13 @@ def _told(connection: sa.Connection, which: sa.ColumnElement[bool], *order: sa.C
         (row.job_key, row.attempt): Settlement(row.charged, row.settled_by, row.settled_at, row.why)
         for row in connection.execute(settled.where(which))
     }
-    rows = connection.execute(sa.select(attempts).where(which).order_by(*order)).all()
-    keys = [(row.job_key, row.attempt) for row in rows]
-    return [_story(row, decisions.get(key), files[key]) for key, row in zip(keys, rows, strict=True)]
-
-
-def _story(row: sa.Row[Any], decision: Settlement | None, files: Sequence[StoredCopy]) -> Story:
-    same = {name: getattr(row, name) for name in Story.__slots__ if name in attempts.c}
-    return Story(
-        **same
-        | {
-            "state": State(row.state),
-            "newest": not row.superseded,
-            "decision": decision,
-            "files": tuple(files),
-        }
-    )
-
-
-def _copy(row: Any) -> StoredCopy:
-    fields = {name: getattr(row, name) for name in StoredCopy.__slots__}
-    return StoredCopy(**fields | {"url": row.url or f"{row.storage.rstrip('/')}/{row.name}"})
+    told = []
+    for row in connection.execute(sa.select(attempts).where(which).order_by(*order)):
+        key = (row.job_key, row.attempt)
+        fields = {name: getattr(row, name) for name in Story.__slots__ if name in attempts.c}
+        fields |= {"state": State(row.state), "newest": not row.superseded}
+        told.append(Story(**fields, decision=decisions.get(key), files=tuple(files[key])))
+    return told
 
 
 MONEY = pl.Decimal(18, 6)

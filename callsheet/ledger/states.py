@@ -220,17 +220,16 @@ def _cost(usage: Usage, cost: Decimal | None, source: CostSource | None) -> Valu
 
 def failed(connection: sa.Connection, run_id: str, ends: Sequence[End]) -> None:
     """The service refused the jobs or gave them up. They cost what it has charged, mostly nothing."""
-    moves = [(end.attempt, _of_end(end) | _of_failure(end.usage)) for end in ends]
+    moves: list[tuple[Attempt, Values]] = []
+    for end in ends:
+        cost, source = end.usage.charged()
+        costs = _cost(end.usage, cost, source) if cost else {"cost": cost}
+        moves.append((end.attempt, _of_end(end) | costs))
     made = move(connection, run_id, State.FAILED, moves)
-    new = [(end.attempt, end.usage.charged()[0]) for end in ends if key_of(end.attempt) not in made]
+    new = [(attempt, values["cost"]) for attempt, values in moves if key_of(attempt) not in made]
     if charged := [(attempt, cost) for attempt, cost in new if cost]:
         batch = connection.scalars(sa.select(runs.c.batch).where(runs.c.id == run_id)).one()
         _count_charges(connection, batch, charged)
-
-
-def _of_failure(usage: Usage) -> Values:
-    cost, source = usage.charged()
-    return _cost(usage, cost, source) if cost else {"cost": cost}
 
 
 def in_doubt(connection: sa.Connection, run_id: str, ends: Sequence[End]) -> None:

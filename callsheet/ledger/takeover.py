@@ -156,18 +156,14 @@ def _take_over(connection: sa.Connection, owner: Owner, journals: Sequence[Left]
         problems = reader.read(journal)
         notes += [f"{journal.path}: {problem.what}" for problem in problems]
         if reasons := [problem.what for problem in problems if problem.unknown]:
-            unknown.append(_of_unknown_run(journal, reasons))
+            others = f"; {len(reasons) - 1} more" if len(reasons) > 1 else ""
+            answers = f"{counted(len(reasons), 'answer')} paid for, of a run that the ledger does not know"
+            unknown.append(f"{journal.path} has {answers} ({reasons[0]}{others})")
         if not problems:
             recovered.append(journal)
     if unknown and owner.buys:
         raise UnknownAnswers("\n".join(unknown), hint=_WHAT_TO_DO)
     return Recovered(recovered, notes, leases.take_over(connection, owner.run_id, owner.batch))
-
-
-def _of_unknown_run(journal: Left, reasons: Sequence[str]) -> str:
-    others = f"; {len(reasons) - 1} more" if len(reasons) > 1 else ""
-    answers = f"{counted(len(reasons), 'answer')} paid for, of a run that the ledger does not know"
-    return f"{journal.path} has {answers} ({reasons[0]}{others})"
 
 
 class _Reader:
