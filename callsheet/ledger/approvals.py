@@ -139,8 +139,13 @@ def of_batch(connection: sa.Connection, batch: str) -> tuple[Approval, ...]:
     columns = [approvals.c[name] for name in Approval.__slots__]
     asked = approvals.c.decision.is_distinct_from(Decision.NOT_ASKED)
     query = sa.select(*columns).where(approvals.c.batch == batch, asked)
-    rows = connection.execute(query.order_by(approvals.c.asked_at, approvals.c.id))
-    return tuple(_approval(row._asdict()) for row in rows)
+    types = {"question": Question, "decision": Decision, "place": Place}
+    listed = []
+    for row in connection.execute(query.order_by(approvals.c.asked_at, approvals.c.id)):
+        values = row._asdict() | {"charges": tuple(map(charge_of, row.charges))}
+        values |= {name: kind(values[name]) for name, kind in types.items() if values[name] is not None}
+        listed.append(Approval(**values))
+    return tuple(listed)
 
 
 def bound(connection: sa.Connection, approval: str, *, is_limited: bool) -> Decimal | None:
@@ -255,12 +260,6 @@ def answer(connection: sa.Connection, batch: str, approval: Approval) -> None:
 def _values(approval: Approval) -> dict[str, Any]:
     values = {name: getattr(approval, name) for name in Approval.__slots__}
     return values | {"charges": [charge.as_json() for charge in approval.charges]}
-
-
-def _approval(values: dict[str, Any]) -> Approval:
-    types = {"question": Question, "decision": Decision, "place": Place}
-    known = {name: kind(values[name]) for name, kind in types.items() if values[name] is not None}
-    return Approval(**values | known | {"charges": tuple(map(charge_of, values["charges"]))})
 
 
 ROUNDING = Decimal("1.01")  # a charge of at most this many times its quote is a rounding, and not dearer

@@ -232,13 +232,8 @@ def explain_values() -> Iterator[None]:
     """
     try:
         yield
-    except Exception as error:
-        if isinstance(error, CallsheetError) or not _is_about_values(error):
+    except (sa.exc.StatementError, UnicodeError, OverflowError) as error:
+        is_of_database = isinstance(error, sa.exc.DBAPIError)
+        if is_of_database and not isinstance(error, sa.exc.IntegrityError | sa.exc.DataError):
             raise
         raise LedgerError(f"this is a value that no ledger can have: {error.__cause__ or error}") from error
-
-
-def _is_about_values(error: Exception) -> bool:
-    if isinstance(error, sa.exc.DBAPIError):
-        return isinstance(error, sa.exc.IntegrityError | sa.exc.DataError)
-    return isinstance(error, sa.exc.StatementError | UnicodeError | OverflowError)
