@@ -299,7 +299,6 @@ async def open_run(
         OtherService: the batch belongs to another service; nothing was bought.
         CallsheetError: what breaks off a portion ends the command with 3, not 2: it may have bought.
     """
-    note = WATCHER.get().note
     await ledger.read(spending.check, client.base_url)
     buys = plan is not None and await has_to_buy(plan, ledger, settings)
     reports = plan or await asyncio.to_thread(last_plan, settings)
@@ -313,37 +312,46 @@ async def open_run(
         flow_run=flow_run,
     )
     run: Run | None = None
-    ended_by: BaseException | None = None
     try:
         if flow_run:
-            left = await ledger.read(leases.left_by, flow_run)
-            WATCHER.get().begun(left)
+            WATCHER.get().begun(await ledger.read(leases.left_by, flow_run))
         for other in await ledger.read(leases.others, ledger.run_id):
-            note(f"another run of this batch is at work: {other.line()}")
+            WATCHER.get().note(f"another run of this batch is at work: {other.line()}")
         run = await _run(settings, bounds, client, ledger, reports)
         run.take_over(*await ledger.read(queries.unfinished, ledger.run_id), doubts)
+        async with _watched(run):
+            yield run
+        await ledger.write(spending.learn, client.base_url, asdict(run.limits.learned()))
+    except (CallsheetError, BaseExceptionGroup) as error:
+        if run and run.portions:
+            may_have_bought(error)
+        raise
+    finally:
+        with suppress(LedgerError):  # the next run takes over from one that could not leave
+            await ledger.end_run()
+
+
+@asynccontextmanager
+async def _watched(run: Run) -> AsyncIterator[None]:
+    """Beside the run its lease is renewed, its lanes are watched, and what persons change is taken over."""
+    ended_by: BaseException | None = None
+    try:
         async with asyncio.TaskGroup() as background:
-            watching = (_keep_lease(ledger), _watch_lanes(run), _follow_changes(run))
+            watching = (_keep_lease(run.ledger), _watch_lanes(run), _follow_changes(run))
             watches = [background.create_task(each) for each in watching]
             try:
                 with _listening(run):
-                    yield run
+                    yield
             except BaseException as error:
                 ended_by = error
                 raise
             finally:
                 for watch in watches:
                     watch.cancel()
-        await ledger.write(spending.learn, client.base_url, asdict(run.limits.learned()))
-    except (CallsheetError, BaseExceptionGroup) as error:
-        if run and run.portions:
-            may_have_bought(error)
-        if ended_by and isinstance(error, BaseExceptionGroup) and error.exceptions == (ended_by,):
+    except BaseExceptionGroup as group:
+        if ended_by and group.exceptions == (ended_by,):
             raise ended_by from None  # as it was, without the group of those that watch beside it
         raise
-    finally:
-        with suppress(LedgerError):  # the next run takes over from one that could not leave
-            await ledger.end_run()
 
 
 async def _run(settings: Settings, bounds: Bounds, client: Client, ledger: Ledger, plan: Plan | None) -> Run:

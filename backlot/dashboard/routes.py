@@ -94,6 +94,29 @@ def add_dashboard(app: FastAPI, service: Service, known: SignIn) -> None:
 
         add(path, "POST", post)
 
+    async def another_link(request: Request, service: Service) -> Response:
+        return await pages.overview(request, service, link=known.link(str(request.base_url)))
+
+    async def end(request: Request, service: Service) -> Response:
+        known.sessions.discard(sign_in.session_of(request))
+        answer = RedirectResponse("/", 303)
+        answer.delete_cookie(sign_in.cookie_name(request), httponly=True, samesite="strict")
+        return answer
+
+    _add_sign_in(app, known)
+    app.add_route("/docs", _docs)
+    for path, page in PAGES.items():
+        add(path, "GET", page)
+    for path, (carry_out, again) in FORMS.items():
+        add_form(path, carry_out, again)
+    add("/another-link", "POST", another_link)
+    add("/sign-out", "POST", end)
+    app.mount("/assets", StaticFiles(directory=pages.FOLDER / "static"))
+
+
+def _add_sign_in(app: FastAPI, known: SignIn) -> None:
+    """Adds the page that a link to sign in opens, and the one that says why somebody is not let in."""
+
     async def begin(request: Request) -> Response:
         known.check_name(request)
         if request.method == "HEAD":  # it would use the link up
@@ -111,33 +134,17 @@ def add_dashboard(app: FastAPI, service: Service, known: SignIn) -> None:
         )
         return answer
 
-    async def another_link(request: Request, service: Service) -> Response:
-        return await pages.overview(request, service, link=known.link(str(request.base_url)))
-
-    async def end(request: Request, service: Service) -> Response:
-        known.sessions.discard(sign_in.session_of(request))
-        answer = RedirectResponse("/", 303)
-        answer.delete_cookie(sign_in.cookie_name(request), httponly=True, samesite="strict")
-        return answer
-
     @app.exception_handler(sign_in.Problem)
     async def problem(request: Request, error: sign_in.Problem) -> Response:
         return pages.page("problem.html", error.status, title=error.title, text=error.text)
 
-    async def docs(request: Request) -> Response:
-        """Without a session: it is about the interface, and shows nothing of an account."""
-        answer = pages.page("docs.html", title="API")
-        policy = pages.HEADERS["Content-Security-Policy"]
-        icons = policy.replace("img-src 'self'", "img-src 'self' data:")  # Swagger UI has its own as data
-        answer.headers["Content-Security-Policy"] = icons
-        return answer
-
-    app.add_route("/docs", docs)
     app.add_route("/sign-in", begin)
-    for path, page in PAGES.items():
-        add(path, "GET", page)
-    for path, (carry_out, again) in FORMS.items():
-        add_form(path, carry_out, again)
-    add("/another-link", "POST", another_link)
-    add("/sign-out", "POST", end)
-    app.mount("/assets", StaticFiles(directory=pages.FOLDER / "static"))
+
+
+async def _docs(request: Request) -> Response:
+    """Without a session: it is about the interface, and shows nothing of an account."""
+    answer = pages.page("docs.html", title="API")
+    policy = pages.HEADERS["Content-Security-Policy"]
+    icons = policy.replace("img-src 'self'", "img-src 'self' data:")  # Swagger UI has its own as data
+    answer.headers["Content-Security-Policy"] = icons
+    return answer

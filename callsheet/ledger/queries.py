@@ -392,7 +392,9 @@ def _told(connection: sa.Connection, which: sa.ColumnElement[bool], *order: sa.C
     files: defaultdict[tuple[str, int], list[StoredCopy]] = defaultdict(list)
     stored = sa.select(media, *own).join_from(attempts, media, FILES_OF).where(which)
     for row in connection.execute(stored.order_by(media.c.index)):
-        files[row.of_job_key, row.of_attempt].append(_copy(row))
+        fields = {name: getattr(row, name) for name in StoredCopy.__slots__}
+        fields["url"] = row.url or f"{row.storage.rstrip('/')}/{row.name}"
+        files[row.of_job_key, row.of_attempt].append(StoredCopy(**fields))
     settled = sa.select(settlements).join(
         attempts, sa.tuple_(settlements.c.job_key, settlements.c.attempt) == sa.tuple_(*ids)
     )
