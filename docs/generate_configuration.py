@@ -109,6 +109,8 @@ def _union(members: Sequence[Any], metadata: Sequence[Any]) -> str:
 
 
 def _plain(annotation: Any, metadata: Sequence[Any]) -> str:
+    if _is_section(annotation):
+        return " and ".join(f"`{name}`" for name in annotation.model_fields)
     if annotation is not str:
         return _TYPES[annotation] + _bounds(metadata)
     return "one character" if any(getattr(item, "max_length", 0) == 1 for item in metadata) else "text"

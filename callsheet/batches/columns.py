@@ -67,15 +67,15 @@ def names_of(config: Input, file_names: Collection[str]) -> dict[str, str | None
 
     A column that each row needs, and that the file has in other capitals only, is that one.
     """
-    names: dict[str, str | None] = {column: config.columns.get(column, column) for column in COLUMNS}
-    if "prompt" in file_names and config.columns.get("prompt") not in file_names:
-        names["prompt"] = prompt_name(config.columns)
+    names: dict[str, str | None] = {column: config.names.get(column, column) for column in COLUMNS}
+    if "prompt" in file_names and config.names.get("prompt") not in file_names:
+        names["prompt"] = prompt_name(config.names)
     if config.id is not None:
         names["id"] = None
     needed = [] if config.template or names["prompt"] is None else ["prompt"]
     for column in (*needed, "model"):
         similar = [name for name in file_names if name.strip().lower() == column]
-        filled = column in {*config.defaults, *config.matrix, *config.columns}
+        filled = column in {*config.defaults, *config.matrix, *config.names}
         if not filled and column not in file_names and len(similar) == 1:
             names[column] = similar[0]
     return names
@@ -87,7 +87,7 @@ def check(header: str, cells: pl.DataFrame, names: Mapping[str, str | None], con
     Raises:
         InputError: it lacks one; the hint says what to write into the config, or into the file.
     """
-    needed = [name for column in COLUMNS if config.columns.get(column) and (name := names[column])]
+    needed = [name for column in COLUMNS if config.names.get(column) and (name := names[column])]
     needed += [*template_columns(config.template), *template_columns(config.id), *config.where]
     filled = {*config.defaults, *config.matrix} | ({"prompt"} if config.template else set())
     needed += [names[column] or column for column in ("prompt", "model") if column not in filled]

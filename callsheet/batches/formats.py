@@ -227,9 +227,9 @@ def _ending(name: str) -> str:
 
 def _read_file(path: Path, name: str, config: Input, *, several: bool) -> Table:
     ending = _ending(name)
-    needed = template_columns(config.template) or [prompt_name(config.columns)]
+    needed = template_columns(config.template) or [prompt_name(config.names)]
     if ending in _PARQUET:
-        read = [*config.columns.values(), *template_columns(config.template), *template_columns(config.id)]
+        read = [*config.names.values(), *template_columns(config.template), *template_columns(config.id)]
         return _read_parquet(path, name, [*filter(None, read), *config.where])
     if ending in _EXCEL:
         return _without_headers(workbooks.read_sheet(path, name, config.sheet, needed), name)
@@ -250,12 +250,12 @@ def _read_file(path: Path, name: str, config: Input, *, several: bool) -> Table:
 def _read_text(
     text: bytes, name: str, ending: str, config: Input, needed: list[str], *, several: bool
 ) -> Table:
-    prompt, ids = prompt_name(config.columns), config.columns.get("id") or "id"
+    prompt, ids = prompt_name(config.names), config.names.get("id") or "id"
     if ending in (".jsonl", ".ndjson"):
         return json_files.read_lines(text, name, prompt)
     if ending == ".json":
         return json_files.read_document(text, name, prompt, ids)
-    named = [name for name in config.columns.values() if name] + template_columns(config.template)
+    named = [name for name in config.names.values() if name] + template_columns(config.template)
     if ending == ".txt" and config.delimiter is None:
         lines = {at: line for at, line in enumerate(text.decode().split("\n"), 1) if line.strip()}
         if config.comments:

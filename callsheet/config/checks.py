@@ -108,6 +108,25 @@ def _template(value: str) -> str:
     return _check_fields(value, (), "the name of a column in braces; write a literal brace twice")
 
 
+def _column_name(value: Any) -> Any:
+    if type(value) is int and value > 0:
+        return str(value)
+    names = value if isinstance(value, list | tuple) else [value]
+    if not all(isinstance(name, str) and name for name in names) or (names is value and len(names) != 2):
+        raise ValueError("should be a column's name, or its number, or [width, height]")
+    return tuple(names) if names is value else value
+
+
+def _line_pattern(value: str) -> str:
+    try:
+        groups = re.compile(value).groupindex
+    except re.error as error:
+        raise ValueError(f"is no regular expression: {error}") from None
+    if "prompt" not in groups:
+        raise WrongValue("has no group named prompt", hint="Write the prompt's part as (?P<prompt>.+).")
+    return value
+
+
 def _command(value: str) -> str:
     if not shlex.split(value):  # which says what is wrong with quotes
         raise ValueError("names no program")
@@ -181,6 +200,10 @@ def text_like(pattern: str, words: str) -> dict[str, Any]:
 
 
 Text = Annotated[str, StringConstraints(min_length=1)]
+ColumnName = Annotated[str | tuple[str, str], BeforeValidator(_column_name)]
+"""The name of a file's column, or its number as text; or the names of width and height, which are a ratio."""
+
+LinePattern = Annotated[Text, AfterValidator(_line_pattern)]
 Character = Annotated[str, StringConstraints(min_length=1, max_length=1)]
 Count = Annotated[int, Field(ge=1), BeforeValidator(_not_a_boolean)]
 CountFromZero = Annotated[int, Field(ge=0), BeforeValidator(_not_a_boolean)]

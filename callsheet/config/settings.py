@@ -27,12 +27,14 @@ from callsheet.config.checks import (
     Cell,
     Character,
     Check,
+    ColumnName,
     CommandLine,
     Count,
     CountFromZero,
     Dollars,
     HttpAddress,
     KeyPath,
+    LinePattern,
     LocalPath,
     ReportUrl,
     RetryFailed,
@@ -122,6 +124,16 @@ class Service(Section):
         return value
 
 
+class Guessed(Section):
+    """A guess of `callsheet init`."""
+
+    taken: Text
+    """What it has written into the config."""
+
+    others: list[Text] = []
+    """What else it may be."""
+
+
 class Input(Section):
     """The batch file, and how its columns become requests."""
 
@@ -129,9 +141,10 @@ class Input(Section):
     """A CSV, TSV, text, JSON, JSON Lines, Parquet or Excel file (text may be `.gz` or `.zst`), a glob, or an
     `s3://` URL."""
 
-    columns: dict[FileColumn, Text | None] = {}
-    """The file's name of a column, where it is not Callsheet's own: `{prompt: text}`. Null: the file's column
-    of that name is not used, and carried into the manifest."""
+    columns: dict[FileColumn, ColumnName | None] = {}
+    """The file's name of a column, where it is not Callsheet's own: `{prompt: text}`; in a file without a
+    header its number: `{prompt: 1}`. Of width and height a ratio is made: `{aspect_ratio: [width, height]}`.
+    Null: the file's column of that name is not used, and carried into the manifest."""
 
     id: Template | None = None
     """An id made from columns: `"{category}-{id}"`. Null: the column `id`."""
@@ -143,11 +156,28 @@ class Input(Section):
     """Which rows are read: those with this value, or one of these, in a column of the file:
     `{status: [new, redo]}`. All others are left out."""
 
+    repeated: Literal["each", "once"] = "each"
+    """Of rows that ask for the same: `each` is bought; or only the first of them, `once`."""
+
     comments: Text | None = None
     """How rows of a text file begin that are left out: `"#"`. Null: every row is read."""
 
+    header: Literal["none"] | None = None
+    """`none`: the file has no header; `columns` has the numbers of its columns, from 1. Null: it has one."""
+
     sheet: Text | None = None
     """The sheet of an Excel workbook. Null: the first one."""
+
+    rows: Text | None = None
+    """Where a JSON file has its rows, by the names of lists: `prompts`, or for lists in lists `scenes.shots`;
+    the other fields of outer objects are carried as `scenes.location`. Null: the file is the list."""
+
+    split: Literal["lines", "paragraphs"] = "lines"
+    """What is a prompt in a text file without a header: a line, or what stands between blank lines."""
+
+    pattern: LinePattern | None = None
+    """What a prompt is in a text file without a header, as a regular expression with named groups:
+    `^(?P<id>.+?)\\|(?P<prompt>.+)$`. A prompt that it does not match is rejected. Null: all of it."""
 
     defaults: dict[FileColumn, Cell] = {}
     """Values for columns that the file does not have and for empty cells: `{model: still-1}`."""
@@ -170,6 +200,25 @@ class Input(Section):
 
     encoding: TextEncoding | None = None
     """The text file's encoding. A byte order mark in the file overrides it. Null: UTF-8."""
+
+    guessed: dict[Text, Guessed] = {}
+    """What `callsheet init` has guessed: a quote says it first, and a run asks once. Remove what is right."""
+
+    @property
+    def names(self) -> dict[FileColumn, str | None]:
+        """`columns` with one name for each; for width and height that of the column that is made of them."""
+        return {
+            column: " x ".join(name) if isinstance(name, tuple) else name
+            for column, name in self.columns.items()
+        }
+
+    @field_validator("columns", mode="after")
+    @classmethod
+    def _width_and_height_are_a_ratio(cls, value: dict[str, Any]) -> dict[str, Any]:
+        for column, name in value.items():
+            if isinstance(name, tuple) and column != "aspect_ratio":
+                raise ValueError(f"has two columns for {column}; only aspect_ratio can be made of two")
+        return value
 
     @field_validator("defaults", "matrix", mode="after")
     @classmethod
