@@ -168,10 +168,8 @@ async def show_pilot(asked: Asked) -> None:
 def _facts(quote: Quote, rejects: Sequence[str]) -> str:
     """What is wrong and what would be sent come first: of a long text the dialog shows the beginning."""
     facts = [f"- **Rejected**: {text(reject)}" for reject in rejects[:_REJECTS]]
-    for row, request in first_look.requests(quote.table):
-        lines = "\n".join(first_look.in_lines(request))
-        facts.append(f"\n**First** ({text(row)}), as it would be sent:\n\n```json\n{lines}\n```\n")
-    return "\n".join([*facts, list_of(as_facts(quote)), "", table(costliest(quote))])
+    first = table(first_look.first_rows(quote.table))
+    return "\n".join([*facts, list_of(as_facts(quote)), "", first, "", table(costliest(quote))])
 
 
 @asynccontextmanager

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import string
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import polars as pl
@@ -77,13 +77,21 @@ def read_batch(settings: Settings) -> Batch:
             all columns; or there is no type that fits a column in all files.
         StorageError: the temporary copy of a file on S3 cannot be written.
     """
-    config = settings.input
+    return batch_of(read_tables(settings.input, settings.storage.endpoint_url), settings.input)
+
+
+def batch_of(tables_of_files: Iterable[Table], config: Input) -> Batch:
+    """Checks the tables of a batch's files; otherwise as `read_batch`.
+
+    Raises:
+        InputError: a file has not all columns; or there is no type that fits a column in all files.
+    """
     sources: list[Table] = []
     names: list[dict[str, str | None]] = []
     tables: list[pl.DataFrame] = []
     rejected: list[pl.DataFrame] = []
     total = left_out = 0
-    for source in read_tables(config, settings.storage.endpoint_url):
+    for source in tables_of_files:
         ours = columns.names_of(config, source.cells.columns)
         columns.check(source.header, source.cells, ours, config)
         sources.append(source)
@@ -197,7 +205,7 @@ def _our_columns(
         *[
             json_value(pl.col(name), dtype).alias(_CARRIED + name)
             for name, dtype in types.items()
-            if name not in names.values()
+            if name not in names.values() and not columns.is_secret(name)
         ],
     )
     rows = rows.with_columns(

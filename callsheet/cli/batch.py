@@ -136,17 +136,17 @@ def quote(
     *,
     again: Again = False,
     show: Annotated[
-        str,
+        str | None,
         typer.Option("--show", metavar="N or ROW", help="Show the first N requests, or those of a row."),
-    ] = "1",
+    ] = None,
     compare: Annotated[
         bool, typer.Option("--compare", help="Price the same rows on each model that can take them, too.")
     ] = False,
 ) -> None:
-    """Price a batch exactly, show the first request, and list what is wrong with which line. Buys nothing."""
+    """Price a batch exactly, show the first rows, and list what is wrong with which line. Buys nothing."""
     from callsheet.cli.show import show_comparison, show_quote
     from callsheet.pricing import first_look
-    from callsheet.pricing.first_look import compare_models
+    from callsheet.pricing.compare import compare_models
     from callsheet.pricing.quote import quote_batch
 
     settings = load_settings(config, [*(set_ or []), *(_BUY_AGAIN if again else [])])
@@ -161,7 +161,7 @@ def quote(
     found = compare_models(made.plan, settings) if compare else []
     if json:
         more: dict[str, Any] = {"compare": [each.as_json() for each in found]} if found else {}
-        if show != "1":
+        if show is not None:
             more["requests"] = [request for _, request in first_look.requests(made.table, show)]
         print_json(made.as_json() | more)
     else:

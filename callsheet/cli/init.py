@@ -17,9 +17,10 @@ import shlex
 import shutil
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from decimal import ROUND_CEILING, Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
 
@@ -33,6 +34,7 @@ from callsheet.cli.output import (
     path_at_home,
     print_facts,
     print_json,
+    print_table,
     safe,
 )
 from callsheet.errors import ConfigError, InputError
@@ -41,7 +43,8 @@ from callsheet.plain_text import counted, printable
 from callsheet.records import dollars
 
 if TYPE_CHECKING:
-    from callsheet.pricing.first_look import Guess, Starter
+    from callsheet.pricing.guess import Doubt, Guess
+    from callsheet.pricing.starter import Starter
     from callsheet.service.client import Client
     from callsheet.service.models import Catalogue
 
@@ -75,46 +78,84 @@ _SUGGESTED = (
     '# template: "A photo of a {product}, {season}"     # makes the prompt from other columns of the file',
     '# matrix: {aspect_ratio: ["1:1", "16:9"]}          # buys each row once for each value',
 )
+_YAML_WORDS = ("yes", "no", "on", "off", "true", "false", "null", "y", "n")
 _ANOTHER = "Name another folder or config: callsheet init NAME.yaml"
 
 
+_Path = Annotated[
+    Path,
+    typer.Argument(
+        metavar="[FOLDER, CONFIG or BATCH FILE]",
+        parser=path_at_home,
+        help="Where to write: a folder (without it, the one here) or the name of the config (.yaml). "
+        "Or a batch file that is there: a config is made for it.",
+        show_default=False,
+    ),
+]
+_NewConfig = Annotated[
+    Path | None,
+    typer.Argument(
+        metavar="[CONFIG]",
+        parser=path_at_home,
+        help="For a batch file: the name of the config. Without it: the file's name with .yaml.",
+        show_default=False,
+    ),
+]
+_Project = Annotated[
+    Path | None,
+    typer.Option(
+        "--project",
+        metavar="FOLDER",
+        parser=path_at_home,
+        help="Write a Prefect project instead: flows/, tasks/, configs/, prefect.yaml, yours to change.",
+        show_default=False,
+    ),
+]
+_Prompt = Annotated[
+    str | None,
+    typer.Option("--prompt", metavar="COLUMN", help="The column of the prompts, or 'A photo of {COLUMN}'."),
+]
+_Media = Annotated[
+    Literal["images", "videos"] | None, typer.Option("--media", help="What is to be made of the prompts.")
+]
+_Model = Annotated[str | None, typer.Option("--model", metavar="MODEL", help="The model for all rows.")]
+_Images = Annotated[
+    str | None,
+    typer.Option("--images", metavar="COLUMN", help="The column of images that are sent, or none."),
+]
+_Sheet = Annotated[str | None, typer.Option("--sheet", metavar="NAME", help="The sheet of a workbook.")]
+_Rows = Annotated[
+    str | None,
+    typer.Option("--rows", metavar="PATH", help="The list of rows in a JSON file: prompts, scenes.shots."),
+]
+_Encoding = Annotated[
+    str | None, typer.Option("--encoding", metavar="NAME", help="The encoding of a text file: cp1252.")
+]
+
+
 def init(
-    path: Annotated[
-        Path,
-        typer.Argument(
-            metavar="[FOLDER, CONFIG or BATCH FILE]",
-            parser=path_at_home,
-            help="Where to write: a folder (without it, the one here) or the name of the config (.yaml). "
-            "Or a batch file that is there: a config is made for it.",
-            show_default=False,
-        ),
-    ] = Path(),
-    config: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="[CONFIG]",
-            parser=path_at_home,
-            help="For a batch file: the name of the config. Without it: the file's name with .yaml.",
-            show_default=False,
-        ),
-    ] = None,
-    project: Annotated[
-        Path | None,
-        typer.Option(
-            "--project",
-            metavar="FOLDER",
-            parser=path_at_home,
-            help="Write a Prefect project instead: flows/, tasks/, configs/, prefect.yaml, yours to change.",
-            show_default=False,
-        ),
-    ] = None,
+    path: _Path = Path(),
+    config: _NewConfig = None,
+    project: _Project = None,
+    *,
+    prompt: _Prompt = None,
+    media: _Media = None,
+    model: _Model = None,
+    images: _Images = None,
+    sheet: _Sheet = None,
+    rows: _Rows = None,
+    encoding: _Encoding = None,
     json: Json = False,
 ) -> None:
     """Write a commented config and a small CSV, with models of your account's own catalogue.
 
-    For a batch file that is there: the config that reads it, with the cheapest model that fits.
+    For a batch file that is there: the config that reads it. What its columns do not say for certain is asked
+    on a terminal, and elsewhere guessed: a quote then says it first, and a run asks once. Each question has
+    an option, which answers it.
 
     The prices are those of the catalogue, and nothing is bought. Files that exist are left as they are.
+
+    callsheet init shots.csv --prompt prompt_en --media videos
     """
     if project is not None:
         make_project(project)
@@ -124,21 +165,30 @@ def init(
     no_config = path.suffix.lower() not in ("", ".yaml", ".yml")
     with disk_errors(path, "the name", "read"):
         is_file, is_folder = path.is_file(), path.is_dir()
+    given = {"prompt": prompt, "media": media, "model": model, "images": images}
+    given |= {"sheet": sheet, "rows": rows, "encoding": encoding}
     if no_config and is_file:
-        _init_file(path, config or path.with_suffix(".yaml"), json)
+        _init_file(path, config or path.with_suffix(".yaml"), given, json)
         return
     from callsheet.batches.formats import is_batch_file
 
     if config is not None or (no_config and not is_folder and is_batch_file(path.name)):
         hint = f"It was looked for in {path.absolute().parent}."
         raise InputError(f"{path}: there is no such batch file", hint=hint)
+    if options := [f"--{name}" for name, value in given.items() if value is not None]:
+        raise ConfigError(f"{options[0]} is about a batch file, and none is named", hint="Name it first.")
+    _init_example(path, json)
+
+
+def _init_example(path: Path, json: bool) -> None:
+    """Writes a config and a batch file of a few rows."""
     is_config = path.suffix.lower() in (".yaml", ".yml")
     config, prompts = (
         (path, path.with_suffix(".csv")) if is_config else (path / "batch.yaml", path / "prompts.csv")
     )
     check_free(config, prompts, hint=_ANOTHER)
     catalogue = asyncio.run(_catalogue())
-    from callsheet.pricing.first_look import starter  # polars, which the first checks do not need
+    from callsheet.pricing.starter import starter  # polars, which the first checks do not need
 
     made = starter(catalogue)
     batch = _batch_name(config.stem if is_config else path.resolve().name)
@@ -154,22 +204,44 @@ def init(
         _show(config, prompts, made, models)
 
 
-def _init_file(path: Path, config: Path, json: bool) -> None:
-    """Writes the config for a batch file."""
+def _init_file(path: Path, config: Path, options: Mapping[str, str | None], json: bool) -> None:
+    """Writes the config for a batch file, with what a person answers where one is there."""
     check_free(config, hint=f"Name another config: callsheet init {shlex.quote(str(path))} NAME.yaml")
     catalogue = asyncio.run(_catalogue())
-    from callsheet.pricing.first_look import guess
+    from callsheet.pricing.guess import Given, guess
 
-    guessed = guess(str(path), catalogue)
+    given = Given(**options)
+    guessed = guess(str(path), catalogue, given)
+    if not json and sys.stdin.isatty() and sys.stdout.isatty():
+        print_table(out, guessed.first, *(guessed.first[0] if guessed.first else ()))
+        while doubt := next((each for each in guessed.doubts if getattr(given, each.setting) is None), None):
+            given = replace(given, **{doubt.setting: _asked(doubt)})
+            guessed = guess(str(path), catalogue, given)
     batch = _batch_name(config.stem)
-    price = guessed.taken.price if guessed.taken else Decimal(0)
-    _write({config: _config_text(config, batch, path, _guessed(guessed), price)})
+    _write({config: _config_text(config, batch, path, _lines(guessed), guessed.price)})
     if json:
-        columns = {"columns": dict(guessed.columns), "model": guessed.taken and guessed.taken.model}
-        used = columns | {"not_used": dict(guessed.not_used)}
-        print_json({"config": str(config), "batch": batch, "rows": guessed.rows} | used)
+        columns = {
+            "columns": guessed.input.get("columns", {}),
+            "model": guessed.taken and guessed.taken.model,
+        }
+        more = columns | {"guessed": guessed.guesses(), "not_used": dict(guessed.not_used)}
+        print_json({"config": str(config), "batch": batch, "rows": guessed.rows} | more)
     else:
         _show_guess(config, guessed)
+
+
+def _asked(doubt: Doubt) -> str:
+    """What a person answers to a question: Enter takes the first candidate."""
+    out.print(f"[bold]{safe(doubt.question)}[/]")
+    lines = [
+        {"": str(number), "may be": each.value, "for example": each.shown}
+        for number, each in enumerate(doubt.candidates, 1)
+    ]
+    print_table(out, lines, "may be", "for example")
+    number = 0
+    while not 1 <= number <= len(lines):
+        number = typer.prompt(f"Number from 1 to {len(lines)}", default=1, type=int)
+    return doubt.candidates[number - 1].value
 
 
 def _batch_name(name: str) -> str:
@@ -204,23 +276,39 @@ def _in_yaml(text: str) -> str:
     return jsonlib.dumps(text, ensure_ascii=not text.isprintable()).replace("${", "$${")
 
 
-def _guessed(guess: Guess) -> Iterator[str]:
+def _lines(guess: Guess) -> Iterator[str]:
     """The lines of `input` that say how a batch file is read."""
-    if guess.columns:
-        names = {ours: "null" if name is None else _in_yaml(name) for ours, name in guess.columns.items()}
-        yield f"columns: {{{', '.join(f'{ours}: {name}' for ours, name in names.items())}}}    # guessed"
-    if guess.columns.get("id", "") is None:
+    for setting, value in guess.input.items():
+        yield f"{setting}: {_flow(value)}"
+    if guess.input.get("columns", {}).get("id", "") is None:
         yield '# The ids repeat, so they are not used. To make ids of columns: id: "{category}-{id}"'
     if guess.taken:
-        price = f"for {dollars(guess.taken.price)} USD"
-        yield f"# The cheapest model that takes most rows: {_taken(guess)} {price}"
-        yield f"defaults: {{model: {_in_yaml(guess.taken.model)}}}"
+        yield f"# {guess.taken.model}: {_taken(guess)}; {dollars(guess.price)} USD"
     for name, reason in guess.not_used.items():
         yield printable(f"# Not used: the column {name} {reason}")
+    if guess.doubts:
+        yield "guessed:    # a quote says these first, and a run asks once; remove what is right"
+    for setting, known in guess.guesses().items():
+        yield f"  {setting}: {_flow(known)}"
+
+
+def _flow(value: Any) -> str:
+    """A value of the config on one line."""
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{_flow(name)}: {_flow(each)}' for name, each in value.items())}}}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_flow, value))}]"
+    if isinstance(value, str):
+        return value if re.fullmatch(r"[a-z_]+", value) and value not in _YAML_WORDS else _in_yaml(value)
+    return jsonlib.dumps(value)
 
 
 def _taken(guess: Guess) -> str:
-    return f"{guess.taken.rows if guess.taken else 0:,} of {counted(guess.rows, 'row')}"
+    taken = guess.taken
+    rows = f"{taken.rows:,} of {counted(taken.of, 'row')}" if taken else ""
+    if taken and not taken.rows:
+        rows += f", and no other model takes more: {'; '.join(taken.reasons.values())}"
+    return f"{rows} that were tried on each model" if guess.is_sample else rows
 
 
 def _write(texts: Mapping[Path, str]) -> None:
@@ -251,13 +339,19 @@ def _show(config: Path, prompts: Path, made: Starter, models: list[str]) -> None
 
 
 def _show_guess(config: Path, guess: Guess) -> None:
+    from callsheet.pricing.first_look import guess_in_words
+
     facts = [("Rows", f"{guess.rows:,}")]
-    for ours, name in guess.columns.items():
-        facts.append(("Column", f"{ours}: {'not used' if name is None else name}"))
+    for setting, value in guess.input.items():
+        for ours, name in value.items() if setting == "columns" else ():
+            shown = "not used" if name is None else name if isinstance(name, str) else " x ".join(name)
+            facts.append(("Column", f"{ours}: {shown}"))
+        if setting not in ("columns", "defaults"):
+            facts.append((setting.capitalize(), str(value)))
     if guess.taken:
-        chosen = f"{guess.taken.model}, the cheapest of those that take most rows"
-        facts.append(("Model", f"{chosen}: {_taken(guess)}"))
+        facts.append(("Model", f"{guess.taken.model}: {_taken(guess)}; {dollars(guess.price)} USD"))
     facts += [("Not used", f"{name} {reason}") for name, reason in guess.not_used.items()]
+    facts += [("Guessed", guess_in_words(each.setting, each.taken, each.others)) for each in guess.doubts]
     _show_written(config, facts)
 
 

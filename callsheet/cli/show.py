@@ -19,8 +19,8 @@ from callsheet.errors import CallsheetError
 from callsheet.ledger.queries import StoredCopy, Story
 from callsheet.plain_text import counted, row_name
 from callsheet.pricing import first_look
+from callsheet.pricing.compare import Comparison
 from callsheet.pricing.facts import as_facts, costliest, in_few_columns, rejects_in_words
-from callsheet.pricing.first_look import Comparison
 from callsheet.pricing.quote import Quote
 from callsheet.records import CostSource, Doubt, State, Totals, dollars
 from callsheet.report.contact_sheet.cards import browser_address
@@ -30,6 +30,7 @@ from callsheet.watch import Asked
 
 _APPROVALS = 5  # the last ones
 _REJECTS = 10  # of a quote
+_FIRST = ("Buys", "Guessed")  # facts of a quote that stand above its prices
 _AROUND = r"^[A-Z]+ /\S+: | \(\d{3} [^()]*\)$"  # the service's words: what was asked for, and the code again
 _SOURCES: dict[str | None, str] = {
     CostSource.COMPUTED: ", computed: the service gave a unit price and a quantity, and no sum",
@@ -45,17 +46,21 @@ def show_error(error: CallsheetError) -> None:
         print_line(err, f"  {safe(line)}", 2)
 
 
-def show_quote(quote: Quote, console: Console = out, show: str = "1") -> None:
-    """Prints the quote: prices, sums, the requests that `show` names (`first_look.requests`), and rejects."""
+def show_quote(quote: Quote, console: Console = out, show: str | None = None) -> None:
+    """Prints the quote: prices, sums, the first rows or the requests that `show` names (`first_look`), and
+    rejects.
+    """
     console.print(f"[bold]{safe(quote.plan.batch)}[/]")
+    facts = as_facts(quote)
+    print_facts(console, (fact for fact in facts if fact[0] in _FIRST))
     prices = in_few_columns(quote, "bought", "to buy", "each", "USD")
     print_table(console, prices, "model", "what", more="more prices")
-    print_facts(console, as_facts(quote))
+    print_facts(console, (fact for fact in facts if fact[0] not in _FIRST))
     print_table(console, costliest(quote), "costliest row")
-    for row, request in first_look.requests(quote.table, show):
-        console.print(
-            f"  [bold]{'First' if show == '1' else 'Request':<10}[/] {safe(row)}, as it would be sent:"
-        )
+    if show is None:
+        print_table(console, first_look.first_rows(quote.table), "row", "prompt", "images", "settings")
+    for row, request in first_look.requests(quote.table, show) if show is not None else ():
+        console.print(f"  [bold]{'Request':<10}[/] {safe(row)}, as it would be sent:")
         for text in first_look.in_lines(request):
             print_line(console, f"    [dim]{safe(text)}[/]", 8)
     rejects = rejects_in_words(quote.plan.rejects)

@@ -15,11 +15,16 @@ from callsheet.errors import ApprovalNeeded, ApprovalRefused, BudgetReached, Pri
 from callsheet.ledger.approvals import APPROVE, PILOT, Approval, Decision, Question
 from callsheet.plain_text import counted, printable
 from callsheet.pricing.bought import are_too_many, likely_repeats
+from callsheet.pricing.first_look import guessed
 from callsheet.pricing.quote import Quote
 from callsheet.records import dollars
 
 _HINT = "Look at `callsheet quote`, then approve with `callsheet run --yes`."
 
+_GUESSED_HINT = (
+    "Look at `callsheet quote`, then approve with `callsheet run --yes`, or correct the config and remove "
+    "input.guessed from it."
+)
 _REPEATS_HINT = (
     "`callsheet quote` says why. With the ids and prompts as they were they are not bought again; to buy "
     "them, approve with `callsheet run --yes`, or set budget.repeats to buy."
@@ -59,7 +64,8 @@ def needed(quote: Quote) -> Stop | None:
     """Why a person must approve the quote first; None where nobody has to.
 
     That is above `budget.approve_above`, where a rate has changed, where the service charges more than was
-    quoted, and where many jobs look like what is bought.
+    quoted, where many jobs look like what is bought, and where nothing of the batch was bought yet and
+    something was guessed.
     """
     if not quote.to_buy:
         return None
@@ -67,6 +73,8 @@ def needed(quote: Quote) -> Stop | None:
         return PriceChanged(quote.charged.in_words(), hint=APPROVE)
     if quote.budget.repeats == "ask" and are_too_many(quote.repeats, quote.to_buy):
         return ApprovalNeeded(likely_repeats(quote.repeats, quote.to_buy), hint=_REPEATS_HINT)
+    if quote.guessed and not quote.totals.states and not any(one.is_approved for one in quote.approvals):
+        return ApprovalNeeded(f"`callsheet init` has guessed: {guessed(quote.guessed)}", hint=_GUESSED_HINT)
     above = quote.budget.approve_above
     reason = _reason(quote, above) if above is not None else ""
     return ApprovalNeeded(reason, hint=_HINT) if reason else None

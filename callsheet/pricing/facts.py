@@ -66,6 +66,8 @@ def as_facts(quote: Quote) -> list[tuple[str, str]]:
     enough = "enough for the quote" if missing <= 0 else f"{dollars(missing)} USD less than the quote"
     types = quote.lines.group_by("type").agg(pl.col("to_buy").sum())
     facts = [
+        ("Buys", first_look.buys(quote.table)),
+        ("Guessed", first_look.guessed(quote.guessed)),
         ("Rows", f"{plan.rows:,} read, {plan.rejected_rows:,} rejected{unpriced}{left_out}"),
         *first_look.facts(plan),
         ("Jobs", f"{plan.jobs:,}: {quote.to_buy:,} to buy, {quote.already_bought:,} already bought{held}"),

@@ -1,43 +1,51 @@
-"""What a person should see of a batch before it is bought, and of one before it has a config.
+"""What a person should see of a batch before it is bought: in words, as rows, and as requests.
 
-Of a batch: requests, columns, what may be a mistake, and what its rows would cost on each other model. Of a
-batch file without a config: which of its columns are which, and the cheapest model that fits. A guess is used
-only if every row can be bought with it; what is not used is said. Without a batch file: the rows of a first
-batch, made from the catalogue. It buys nothing, and writes nothing.
+What is bought, what was guessed, how the columns are read, what is left out of them, and what in the prompts
+may be a mistake. It reads the plan alone, buys nothing, and writes nothing.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from decimal import Decimal
-from itertools import product
-from operator import itemgetter
 from typing import Any
 
 import polars as pl
 
 from callsheet.batches import columns
-from callsheet.batches.formats import field_names, read_tables, with_fields
-from callsheet.batches.read import Batch, read_batch
-from callsheet.config.settings import COLUMNS, Input, Settings
+from callsheet.batches.columns import Columns
+from callsheet.config.settings import COLUMNS, Guessed
 from callsheet.errors import InputError
 from callsheet.plain_text import and_more, counted, printable, row_name
-from callsheet.pricing.jobs import JobTable, make_jobs
 from callsheet.pricing.plan import Plan
-from callsheet.pricing.rates import Combination, Offer, offer
 from callsheet.records import ModelType, dollars
-from callsheet.service.models import Catalogue, Model
 
-_FLAG = r"\s--[A-Za-z]"  # of other generators: --ar 16:9
-_REMARK = r'"prompt":"(#|//)'
-_LEAVE_OUT = '; input.comments: "#" leaves them out'
 _LONGEST_TEXT = 5_000  # characters of a request's text that are shown; a prompt has at most 4,096
+_SHORT = 60  # characters of a prompt in a table
 _NAMED = 12  # columns
+_FIRST = 3  # rows
+
+_RATIOS = "1:1|16:9|9:16|4:3|3:4|3:2|2:3|4:5|5:4|21:9"
+_TAG = r"(?i)</?(?:p|br|ul|ol|li|div|span|strong|em|b|i|h[1-6]|a|img|table|tr|td)(?:\s[^>]*)?/?>"
+_NO_PROMPT = (
+    r"^[\s=_*#~.+-]+$|"  # a rule
+    r"^[^\p{Ll}\p{Lo}]{0,40}\p{Lu}[^\p{Ll}\p{Lo}]{0,40}$|"  # all in capitals: a heading
+    r"(?i)^(?:paragraph|scene|shot|clip|part|chapter|page|slide|szene|scène|escena)\s*\d+\s*[:.]?$|"
+    r"(?i)^(?:total|sum|date|title|author|project|exported|generated|summe|gesamt|datum)\b[^.!?]{0,40}$"
+)
+_ODD = (
+    (r"\s--[A-Za-z]", "with flags such as --ar 16:9", ""),
+    (r"^(?:#|//)", "with # or // first", '; input.comments: "#" leaves them out'),
+    (r"(?i)^/imagine\b", "with /imagine", ""),
+    (_TAG, "with HTML tags", ""),
+    (r"\{\{?\s*[A-Za-z_][\w ]*\}?\}", "with a placeholder such as {name}", "; input.template fills them"),
+    (_NO_PROMPT, "that look like headings, rules or labels", ""),
+)
+"""What in a prompt may be a mistake: a pattern, what it is, and what to do."""
 
 
-def requests(jobs: pl.DataFrame, show: str = "1") -> list[tuple[str, dict[str, Any]]]:
+def requests(jobs: pl.DataFrame, show: str) -> list[tuple[str, dict[str, Any]]]:
     """Requests as they would be sent, each with its row's name; images that are inlined later as their hash.
 
     Args:
@@ -84,7 +92,7 @@ def repeated(plan: Plan) -> tuple[int, Decimal]:
 
 def as_json(plan: Plan, jobs: pl.DataFrame) -> dict[str, Any]:
     """The fields of `quote --json` that say how the file was read; `jobs` as `requests` takes them."""
-    first = requests(jobs)
+    first = requests(jobs, "1")
     return {
         "columns": dict(plan.columns.used),
         "carried": list(plan.columns.carried),
@@ -94,280 +102,132 @@ def as_json(plan: Plan, jobs: pl.DataFrame) -> dict[str, Any]:
     }
 
 
+def media(jobs: pl.DataFrame) -> dict[str, int]:
+    """How many images and videos are to be bought, of jobs with their standing."""
+    types = jobs.filter("to_buy")["type"]
+    made = (ModelType.IMAGE, ModelType.VIDEO)
+    return {f"{each.value}s": int((types == each.value).sum()) for each in made}
+
+
+def buys(jobs: pl.DataFrame) -> str:
+    """What is bought, in words: `40 images (sketch-1, 16:9) of 40 rows`; empty where nothing is."""
+    jobs = jobs.filter("to_buy").with_columns(ratio=_ratio())
+    parts = []
+    for of_type in (ModelType.IMAGE, ModelType.VIDEO):
+        own = jobs.filter(type=of_type.value)
+        if own.is_empty():
+            continue
+        seconds = own["duration"].drop_nulls().unique()
+        models = own["model"].unique(maintain_order=True)
+        what = [models[0] if models.len() == 1 else f"{models.len()} models"]
+        what += [own["ratio"][0]] if own["ratio"].n_unique() == 1 and own["ratio"][0] else []
+        what += [f"{seconds[0]} s"] if seconds.len() == 1 else []
+        parts.append(f"{counted(own.height, of_type.value)} ({', '.join(what)})")
+    rows = counted(jobs.select("line", "row_id").n_unique(), "row") if parts else ""
+    return f"{' and '.join(parts)} of {rows}" if parts else ""
+
+
+def _ratio() -> pl.Expr:
+    return pl.col("request").str.extract(r'"aspect_ratio":"([^"]+)"')
+
+
+def first_rows(jobs: pl.DataFrame) -> list[dict[str, str]]:
+    """The first rows that are to be bought, as they would be sent, with every value as text."""
+    jobs = jobs.filter("to_buy").unique(["line", "row_id"], keep="first", maintain_order=True).head(_FIRST)
+    found = []
+    for row, request in requests(jobs, str(_FIRST)):
+        images = [str(each.get("url", "")).rpartition("/")[2] for each in request.pop("images", ())]
+        prompt, model = str(request.pop("prompt", "")), str(request.pop("model", ""))
+        cut = prompt if len(prompt) <= _SHORT else f"{prompt[: _SHORT - 1]}…"
+        sent = [_in_words(name, value) for name, value in request.items()]
+        shown = {"row": row, "prompt": printable(cut), "images": ", ".join(images)}
+        found.append(shown | {"settings": ", ".join([model, *sent])})
+    return found if any(each["images"] for each in found) else [_without(each, "images") for each in found]
+
+
+def _in_words(name: str, value: Any) -> str:
+    if name == "duration":
+        return f"{value} s"
+    return f"{name} {'on' if value else 'off'}" if isinstance(value, bool) else str(value)
+
+
+def _without(row: dict[str, str], name: str) -> dict[str, str]:
+    return {each: value for each, value in row.items() if each != name}
+
+
 def facts(plan: Plan) -> Iterator[tuple[str, str]]:
-    """The same for people, and what may be a mistake: names and texts."""
-    columns = plan.columns
-    if columns.used:
-        used = [name if name == ours else f"{ours} from {name!r}" for ours, name in columns.used.items()]
-        yield (
-            "Columns",
-            ", ".join(used) + (f"; carried: {_listed(columns.carried)}" if columns.carried else ""),
-        )
-    if columns.unused:
-        ours = {repr(name): f"{like}: {name}" for name, like in columns.unused.items() if like in COLUMNS}
-        others = [repr(name) for name, like in columns.unused.items() if like not in COLUMNS]
-        if ours:
-            use = next(iter(ours.values()))
-            yield "Not used", f"{_listed(ours)}; to use one, name it: input.columns {{{use}}}"
-        if others:
-            yield "Not used", f"{_listed(others)}: the service has no such setting"
+    """How the file was read, and what may be a mistake: names and texts."""
+    found = plan.columns
+    if found.used:
+        used = [name if name == ours else f"{ours} from {name!r}" for ours, name in found.used.items()]
+        carried = f"; carried: {_listed(found.carried)}" if found.carried else ""
+        yield "Columns", ", ".join(used) + carried
+    yield from _not_used(found)
     rows, price = repeated(plan)
     if rows:
         what = f"{counted(rows, 'row')} {'asks' if rows == 1 else 'ask'} for what another row asks for"
-        yield "Repeated", f"{what}: {dollars(price)} USD"
-    odd = ((_FLAG, "with flags such as --ar 16:9", ""), (_REMARK, "with # or // first", _LEAVE_OUT))
-    for pattern, what, to_do in odd:
-        lines = plan.table.filter(pl.col("request").str.contains(pattern))["line"].unique(maintain_order=True)
+        yield "Repeated", f"{what}: {dollars(price)} USD; input.repeated: once buys each once"
+    yield from _of_prompts(plan.table)
+
+
+def _not_used(found: Columns) -> Iterator[tuple[str, str]]:
+    ours = {repr(name): f"{like}: {name}" for name, like in found.unused.items() if like in COLUMNS}
+    held = {name: like for name, like in found.unused.items() if like in columns.HELD}
+    others = [repr(name) for name, like in found.unused.items() if like not in (*COLUMNS, *columns.HELD)]
+    if ours:
+        use = next(iter(ours.values()))
+        yield "Not used", f"{_listed(ours)}; to use one, name it: input.columns {{{use}}}"
+    for kind in dict.fromkeys(held.values()):
+        names = [name for name, like in held.items() if like == kind]
+        cells = [found.examples[name] for name in names if found.examples.get(name)]
+        what = columns.HELD[kind] + (f" ({cells[0]})" if cells else "")
+        to_do = (
+            f"; to send one: input.columns {{reference_image: {names[0]}}}" if kind == columns.IMAGES else ""
+        )
+        to_do = f"; input.where {{{names[0]}: ...}} reads some" if kind == columns.STATES else to_do
+        holds = "holds" if len(names) == 1 else "hold"
+        yield "Not used", f"{_listed([*map(repr, names)])} {holds} {what}{to_do}"
+    if others:
+        yield "Not used", f"{_listed(others)}: the service has no such setting"
+
+
+def _of_prompts(jobs: pl.DataFrame) -> Iterator[tuple[str, str]]:
+    """What in the prompts may be a mistake, counted, with the first line of each kind."""
+    text = pl.col("request").str.extract(r'"prompt":"((?:[^"\\]|\\.)*)"')
+    rows = jobs.select("line", "duration", prompt=text, ratio=_ratio()).drop_nulls("prompt")
+    rows = rows.unique("line", keep="first", maintain_order=True)
+    for pattern, what, to_do in _ODD:
+        lines = rows.filter(pl.col("prompt").str.contains(pattern))["line"]
         if lines.len():
-            prompts = f"{counted(lines.len(), 'prompt')} {what} (line {lines[0]})"
-            yield "Prompts", f"{prompts}: sent as text{to_do}"
+            yield "Prompts", f"{counted(lines.len(), 'prompt')} {what} (line {lines[0]}): sent as text{to_do}"
+    for named, pattern, sent in (
+        ("", rf"(?:^|[^\d:])({_RATIOS})(?:[^\d:]|$)", pl.col("ratio")),
+        (" s", r"(?i)\b(\d{1,3})[ -]?(?:s|secs?|seconds?)\b", pl.col("duration").cast(pl.String)),
+    ):
+        asked = rows.with_columns(asked=pl.col("prompt").str.extract(pattern), sent=sent)
+        wrong = asked.filter(pl.col("asked").is_not_null() & pl.col("asked").ne_missing(pl.col("sent")))
+        if wrong.height:
+            line, words, instead = wrong.select("line", "asked", "sent").row(0)
+            prompts = f"{counted(wrong.height, 'prompt')} {'asks' if wrong.height == 1 else 'ask'}"
+            instead = "none" if instead is None else f"{instead}{named}"
+            yield "Prompts", f"{prompts} in words for {words}{named} (line {line}), and {instead} is sent"
+
+
+def guessed(guesses: Mapping[str, Guessed]) -> str:
+    """What `callsheet init` has guessed, in one sentence; empty where it has guessed nothing."""
+    return "; ".join(guess_in_words(name, each.taken, each.others) for name, each in guesses.items())
+
+
+def guess_in_words(setting: str, taken: str, others: Sequence[str]) -> str:
+    """What `callsheet init` has guessed of a setting, and what else it may be."""
+    if setting == "media":
+        return f"{taken}, not {' or '.join(others)}"
+    also = f" (also: {', '.join(map(repr, others))})" if others else ""
+    if setting in ("prompt", "images"):
+        what = "no images are sent" if taken == "none" else f"{setting} from {taken!r}"
+        return f"{what}{also}"
+    return f"{setting} {taken}{also.replace(chr(39), '')}"
 
 
 def _listed(names: Collection[str]) -> str:
     return and_more([*names][:_NAMED], len(names))
-
-
-_IDS = ("id", "key", "name", "slug", "sku", "filename")
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """The rows of a batch on one model.
-
-    Attributes:
-        rows: how many of the rows it takes, at a known price.
-        of: how many rows there are.
-        jobs: how many generations that is.
-        price: of all of them, in dollars.
-        reasons: why it does not take a row, by the column that is wrong there; the first one of each.
-    """
-
-    model: str
-    type: ModelType
-    rows: int
-    of: int
-    jobs: int
-    price: Decimal
-    reasons: Mapping[str, str]
-
-    def as_json(self) -> dict[str, Any]:
-        """The JSON object; money is a string."""
-        return {
-            "model": self.model,
-            "type": self.type.value,
-            "rows": self.rows,
-            "jobs": self.jobs,
-            "quoted": dollars(self.price),
-        }
-
-
-def compare_models(plan: Plan, settings: Settings) -> list[Comparison]:
-    """The rows of the batch file on each model of a plan's catalogue that takes some of them."""
-    found = [each for each in compare(read_batch(settings), plan.catalogue, settings) if each.rows]
-    return sorted(found, key=lambda each: each.price)
-
-
-def compare(batch: Batch, catalogue: Catalogue, settings: Settings) -> list[Comparison]:
-    """The rows of a batch, whichever models they name, on each model that makes images or videos: those that
-    take most rows first, of these the cheapest first. A matrix of models is left out.
-    """
-    matrix = {column: cells for column, cells in settings.input.matrix.items() if column != "model"}
-    update = {"matrix": matrix}
-    settings = settings.model_copy(update={"input": settings.input.model_copy(update=update)})
-    found = []
-    for model in catalogue.values():
-        if model.type not in (ModelType.IMAGE, ModelType.VIDEO):
-            continue
-        table = make_jobs(batch.rows.with_columns(model=pl.lit(model.id)), catalogue, settings)
-        jobs = table.jobs.filter(pl.col("price").is_not_null())
-        found.append(
-            Comparison(
-                model=model.id,
-                type=ModelType(model.type),
-                rows=jobs["row_id"].n_unique(),
-                of=batch.rows.height,
-                jobs=jobs.height,
-                price=Decimal(jobs["price"].sum() or 0),
-                reasons=_reasons_of(table),
-            )
-        )
-    return sorted(found, key=lambda each: (-each.rows, each.price))
-
-
-def _reasons_of(table: JobTable) -> dict[str, str]:
-    """Why rows cannot be bought, by the column that is wrong; the first reason of each."""
-    reasons = table.wrong.select("column", "reason").unique("column", keep="first", maintain_order=True)
-    return dict(reasons.iter_rows())
-
-
-# ---- a batch file without a config
-
-
-@dataclass(frozen=True, slots=True)
-class Guess:
-    """How a batch file is read.
-
-    Attributes:
-        columns: `input.columns`: the file's name of a column of ours; None for one that is released.
-        taken: the cheapest model that takes most rows, what they cost; None where the file names models.
-        rows: how many rows the file has.
-        not_used: columns that look like a setting and are not used, each with the reason.
-    """
-
-    columns: Mapping[str, str | None]
-    taken: Comparison | None
-    rows: int
-    not_used: Mapping[str, str]
-
-
-def guess(path: str, catalogue: Catalogue) -> Guess:
-    """Guesses how a batch file (as in `input.path`) is to be read.
-
-    Raises:
-        InputError: it cannot be read, or has no column that can be the prompts.
-    """
-    table = next(iter(read_tables(Input(path=path), None))).cells
-    table = with_fields(table, field_names(table.schema))
-    chosen, likely = _needed(table), _likely(table)
-    not_used: dict[str, str] = {}
-    while True:
-        settings = _settings(path, chosen | likely, catalogue)
-        batch = read_batch(settings)
-        has_models = "model" in batch.columns.used
-        best = None if has_models else next(iter(compare(batch, catalogue, settings)), None)
-        wrong = best.reasons if best else _reasons_of(make_jobs(batch.rows, catalogue, settings))
-        reasons = {name: reason for _, name, _, reason in reversed(batch.rejects.rows())}
-        reasons |= {likely[ours]: reason for ours, reason in wrong.items() if ours in likely}
-        refused = {ours: reasons[name] for ours, name in likely.items() if name in reasons}
-        if not refused:
-            break
-        not_used |= {likely.pop(ours): f"looks like {ours}: {reason}" for ours, reason in refused.items()}
-    others = {
-        name: f"looks like {like}" if like in COLUMNS else "is no setting of the service"
-        for name, like in batch.columns.unused.items()
-    }
-    return Guess(chosen | likely, best if best and best.rows else None, batch.total, others | not_used)
-
-
-def _likely(table: pl.DataFrame) -> dict[str, str]:
-    """The columns that look like one of ours by their names, the first of each."""
-    found: dict[str, str] = {}
-    for column in table:
-        name, like = column.name, columns.looks_like(column)
-        if like in COLUMNS and like not in ("prompt", "model", *table.columns):
-            found.setdefault(like, name)
-    return found
-
-
-def _needed(table: pl.DataFrame) -> dict[str, str | None]:
-    """The columns of prompts and ids, where the file has them under other names."""
-    found: dict[str, str | None] = {}
-    if not any(name.strip().lower() == "prompt" for name in table.columns):
-        prompts = columns.prompt_like(table)
-        found |= {"prompt": prompts} if prompts else {}
-    if "id" in table.columns:
-        if not _tells_apart(table["id"]):
-            found["id"] = None
-        return found
-    ids = [
-        name
-        for name in table.columns
-        if name not in found.values()
-        and (name.lower() in _IDS or name.lower().endswith(("_id", " id", ".id", "-id")))
-        and _tells_apart(table[name])
-    ]
-    return found | ({"id": ids[0]} if ids else {})
-
-
-def _tells_apart(column: pl.Series) -> bool:
-    return not column.null_count() and not column.dtype.is_nested() and column.n_unique() == column.len()
-
-
-def _settings(path: str, chosen: Mapping[str, str | None], catalogue: Catalogue) -> Settings:
-    """A config with these columns, and with any model where the file names none."""
-    any_model = next(iter(catalogue), "any")
-    given = {"path": path, "columns": dict(chosen), "defaults": {"model": any_model}}
-    return Settings.model_validate(
-        {"batch": "guess", "service": {"base_url": "http://127.0.0.1:1"}, "input": given}
-    )
-
-
-_FIRST_COLUMNS = ("id", "model", "prompt", "aspect_ratio", "resolution", "duration")
-"""The columns of the file, in their order."""
-
-_PROMPTS = {
-    ModelType.IMAGE: (
-        ("harbour", "A small harbour at dusk, the first lamps lit"),
-        ("orchard", "An orchard in bloom, seen through a rusty gate"),
-        ("workshop", "A violin maker's workshop, shavings on the floor"),
-    ),
-    ModelType.VIDEO: (
-        ("waves", "Waves break on a dark beach, seen from above"),
-        ("kettle", "Steam rises from a kettle, rain runs down the window"),
-    ),
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Starter:
-    """A first batch: values of these columns, at least one row, the cheapest first; its costs in dollars;
-    and the types of models of which the catalogue has none with a price.
-    """
-
-    rows: list[dict[str, str]]
-    quoted: Decimal
-    without: tuple[ModelType, ...]
-
-    def as_csv(self) -> str:
-        """The rows as a batch file, without the columns that no row uses."""
-        used = [name for name in _FIRST_COLUMNS if name == "model" or any(row.get(name) for row in self.rows)]
-        rows = [{name: row.get(name) or None for name in used} for row in self.rows]
-        return pl.DataFrame(rows, dict.fromkeys(used, pl.String)).write_csv()
-
-
-def starter(catalogue: Catalogue) -> Starter:
-    """A few rows for the two cheapest models of each type, with the cheapest values that each of them offers.
-
-    Where no model has a price, one row for a model without a price, or for no model: a quote then rejects the
-    row, and says why.
-    """
-    priced: list[tuple[Decimal, dict[str, str]]] = []
-    without = []
-    for of_type, prompts in _PROMPTS.items():
-        models = [model for model in catalogue.values() if model.type == of_type and _is_cell(model.id)]
-        offered = [cheapest for model in models if (cheapest := _cheapest(model, catalogue))]
-        best = sorted(offered, key=itemgetter(0))[:2]
-        if not best:
-            without.append(of_type)
-            continue
-        for number, (row_id, prompt) in enumerate(prompts):
-            price, cells = best[-1 if number == len(prompts) - 1 else 0]
-            ratios = [*filter(_is_cell, catalogue[cells["model"]].supported_aspect_ratios)]
-            ratio = {"aspect_ratio": ratios[number % len(ratios)]} if ratios else {}
-            priced.append((price, {"id": row_id, "prompt": prompt, **cells, **ratio}))
-    rows = [row for _, row in sorted(priced, key=itemgetter(0))]
-    if not rows:
-        row_id, prompt = _PROMPTS[ModelType.IMAGE][0]
-        named = (model.id for model in catalogue.values() if model.type in _PROMPTS and _is_cell(model.id))
-        rows = [{"id": row_id, "prompt": prompt, "model": next(named, "")}]
-    return Starter(rows, sum((price for price, _ in priced), Decimal(0)), tuple(without))
-
-
-def _is_cell(text: str) -> bool:
-    """Whether a text is the same when it is read from a file's cell."""
-    return text.isprintable() and text == text.strip()
-
-
-def _cheapest(model: Model, catalogue: Catalogue) -> tuple[Decimal, dict[str, str]] | None:
-    """The cheapest size and duration of a model, with the price; a cell that is left out is the model's first
-    entry. None where the model has no price.
-    """
-    choices = []
-    sizes = (*filter(_is_cell, model.supported_resolutions), "")
-    for size, duration in product(sizes, (*model.supported_durations, None)):
-        offered = offer(Combination(model.id, resolution=size or None, duration=duration), catalogue)
-        if isinstance(offered, Offer) and offered.price:
-            seconds = "" if duration is None else str(duration)
-            cells = {"model": model.id, "resolution": size, "duration": seconds}
-            choices.append((offered.price.total, {name: text for name, text in cells.items() if text}))
-    return min(choices, key=itemgetter(0), default=None)

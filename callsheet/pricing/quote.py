@@ -18,7 +18,7 @@ import sqlalchemy as sa
 
 from callsheet.batches.read import read_batch
 from callsheet.cells import rejects_csv
-from callsheet.config.settings import Budget, Settings
+from callsheet.config.settings import Budget, Guessed, Settings
 from callsheet.errors import BalanceTooLow, BudgetReached, InputError, Stop
 from callsheet.ledger import approvals, leases, queries, spending, writing
 from callsheet.ledger.approvals import PILOT, Approval, Charge, Charged, pairs
@@ -139,6 +139,7 @@ class Quote:
             plan's order; None without a pilot, and where it is all that there is to buy.
         approval: the id of the approval that it is bought by; empty where it has none.
         is_pilot: it is the part of a quote that is the pilot (`pilot`).
+        guessed: what `callsheet init` has guessed, by setting.
         warnings: what a person should look at before anything is bought, in words.
         taken: the warning among them that names of the next files are taken by others; empty where none is.
     """
@@ -163,6 +164,7 @@ class Quote:
     pilot_jobs: pl.Series | None = None
     approval: str = ""
     is_pilot: bool = False
+    guessed: Mapping[str, Guessed] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     taken: str = ""
 
@@ -340,6 +342,8 @@ class Quote:
             "rejects": self.rejects,
             "warnings": list(self.warnings),
             "notes": list(self.plan.notes),
+            "media": first_look.media(self.table),
+            "guessed": {name: each.model_dump() for name, each in self.guessed.items()},
             **first_look.as_json(self.plan, self.table),
         }
 
@@ -435,6 +439,7 @@ async def make(
         tries=settings.attempts if policy.retry_doubt else 1,
         samples=settings.review.samples if settings.review.buy_again and choice.first is None else 0,
         choice=choice,
+        guessed=settings.input.guessed,
         **await ledger.outlook(read),
     )
     if choice:

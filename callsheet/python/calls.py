@@ -140,6 +140,8 @@ class QuotedBatch(Record):
     rejects: str
     warnings: list[str]
     notes: list[str]
+    media: dict[str, int]
+    guessed: dict[str, dict[str, Any]]
     columns: dict[str, str]
     carried: list[str]
     unused: list[dict[str, str]]

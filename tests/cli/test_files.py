@@ -44,10 +44,11 @@ def test_a_quote_says_how_the_file_was_read(project: Make) -> None:
         "prompt; carried: Aspect Ratio, seed, sku",
         "'Aspect Ratio'; to use one, name it: input.columns {aspect_ratio: Aspect Ratio}",
         "'seed': the service has no such setting",
-        "1 row asks for what another row asks for: 0.0015 USD",
+        "1 row asks for what another row asks for: 0.0015 USD; input.repeated: once buys each once",
         "2 prompts with flags such as --ar 16:9 (line 2): sent as text",
         '1 prompt with # or // first (line 4): sent as text; input.comments: "#" leaves them out',
-        '"prompt": "a cat --ar 16:9"',
+        "Buys       3 images (sketch-1, 16:9) of 3 rows",
+        "line 2   a cat --ar 16:9   sketch-1, 16:9, jpeg, 0.25K",
     ):
         assert line in said
 
@@ -169,7 +170,7 @@ def test_what_init_does_not_use_is_a_comment_with_the_reason(project: Make) -> N
     printed("init", "x.csv", "y.yaml")
     text = Path("y.yaml").read_text()
     assert "# Not used: the column seed is no setting of the service\n" in text
-    assert "# Not used: the column image looks like reference_image: there is no such file" in text
+    assert "# Not used: the column image looks like reference_image; to use it: columns: " in text
     assert "defaults" not in text
 
 

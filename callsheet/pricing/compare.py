@@ -1,0 +1,90 @@
+"""What the rows of a batch would cost on each model of the catalogue, and why a model does not take some.
+
+It buys nothing, and writes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+import polars as pl
+
+from callsheet.batches.read import Batch, read_batch
+from callsheet.config.settings import Settings
+from callsheet.pricing.jobs import JobTable, make_jobs
+from callsheet.pricing.plan import Plan
+from callsheet.records import ModelType, dollars
+from callsheet.service.models import Catalogue
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The rows of a batch on one model.
+
+    Attributes:
+        rows: how many of the rows it takes, at a known price.
+        of: how many rows there are.
+        jobs: how many generations that is.
+        price: of all of them, in dollars.
+        reasons: why it does not take a row, by the column that is wrong there; the first one of each.
+    """
+
+    model: str
+    type: ModelType
+    rows: int
+    of: int
+    jobs: int
+    price: Decimal
+    reasons: Mapping[str, str]
+
+    def as_json(self) -> dict[str, Any]:
+        """The JSON object; money is a string."""
+        return {
+            "model": self.model,
+            "type": self.type.value,
+            "rows": self.rows,
+            "jobs": self.jobs,
+            "quoted": dollars(self.price),
+        }
+
+
+def compare_models(plan: Plan, settings: Settings) -> list[Comparison]:
+    """The rows of the batch file on each model of a plan's catalogue that takes some of them."""
+    found = [each for each in compare(read_batch(settings), plan.catalogue, settings) if each.rows]
+    return sorted(found, key=lambda each: each.price)
+
+
+def compare(batch: Batch, catalogue: Catalogue, settings: Settings) -> list[Comparison]:
+    """The rows of a batch, whichever models they name, on each model that makes images or videos: those that
+    take most rows first, of these the cheapest first. A matrix of models is left out.
+    """
+    matrix = {column: cells for column, cells in settings.input.matrix.items() if column != "model"}
+    update = {"matrix": matrix}
+    settings = settings.model_copy(update={"input": settings.input.model_copy(update=update)})
+    found = []
+    for model in catalogue.values():
+        if model.type not in (ModelType.IMAGE, ModelType.VIDEO):
+            continue
+        table = make_jobs(batch.rows.with_columns(model=pl.lit(model.id)), catalogue, settings)
+        jobs = table.jobs.filter(pl.col("price").is_not_null())
+        found.append(
+            Comparison(
+                model=model.id,
+                type=ModelType(model.type),
+                rows=jobs["row_id"].n_unique(),
+                of=batch.rows.height,
+                jobs=jobs.height,
+                price=Decimal(jobs["price"].sum() or 0),
+                reasons=_reasons_of(table),
+            )
+        )
+    return sorted(found, key=lambda each: (-each.rows, each.price))
+
+
+def _reasons_of(table: JobTable) -> dict[str, str]:
+    """Why rows cannot be bought, by the column that is wrong; the first reason of each."""
+    reasons = table.wrong.select("column", "reason").unique("column", keep="first", maintain_order=True)
+    return dict(reasons.iter_rows())

@@ -1,0 +1,419 @@
+"""What a batch file without a config probably means: a proposal, which a person sees before it is bought.
+
+What a column's name and cells say is certain, and done. All else is a guess: it stands in the config with
+what else it may be (`input.guessed`), or is asked on a terminal. A guess that multiplies money is never made.
+It buys nothing, and writes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import polars as pl
+
+from callsheet.batches import columns
+from callsheet.batches.columns import IMAGES
+from callsheet.batches.delimited import Table, likely_readings
+from callsheet.batches.formats import field_names, find_files, read_tables, with_fields
+from callsheet.batches.read import Batch, batch_of
+from callsheet.cells import IMAGE_COLUMNS
+from callsheet.config.settings import COLUMNS, Settings
+from callsheet.errors import InputError
+from callsheet.plain_text import and_more
+from callsheet.pricing.compare import Comparison, compare
+from callsheet.pricing.jobs import make_jobs
+from callsheet.records import ModelType, dollars
+from callsheet.service.models import Catalogue
+
+_IDS = ("id", "key", "name", "slug", "sku", "filename", "nr", "no", "number", "shot", "code")
+_VIDEO = ("video", "clip", "film", "movie", "animation", "vidéo", "视频", "動画", "영상")
+_SAMPLE = 2_000  # rows that are priced on each model
+_OTHERS = 3  # that are named
+_FIRST = 3  # rows that are shown
+_NO_IMAGES = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What a person has said of a batch file; None: nothing.
+
+    Attributes:
+        prompt: the column of the prompts, or with braces a template of columns.
+        media: what is to be made: `images` or `videos`.
+        model: on which model.
+        images: the column of the images that are sent; `none`: no images.
+        sheet, rows, encoding: as in `input`.
+    """
+
+    prompt: str | None = None
+    media: str | None = None
+    model: str | None = None
+    images: str | None = None
+    sheet: str | None = None
+    rows: str | None = None
+    encoding: str | None = None
+
+
+class Candidate(NamedTuple):
+    """What a guess may be: its value, and what a person sees of it."""
+
+    value: str
+    shown: str
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """A guess: the setting of `Given`, the question, and what it may be; the first one is taken."""
+
+    setting: str
+    question: str
+    candidates: tuple[Candidate, ...]
+
+    @property
+    def taken(self) -> str:
+        """What is written into the config."""
+        return self.candidates[0].value
+
+    @property
+    def others(self) -> list[str]:
+        """What else it may be."""
+        return [each.value for each in self.candidates[1:]]
+
+
+@dataclass(frozen=True, slots=True)
+class Guess:
+    """How a batch file is read.
+
+    Attributes:
+        input: the settings of `input` that read it, without its path.
+        doubts: what was guessed, in the order in which it is asked.
+        rows: how many rows the file has.
+        is_sample: a part of them was priced on each model, because they are many.
+        taken: what the rows cost on the model that is taken; None where the file names models.
+        price: of all of them, in dollars, where that is known.
+        not_used: columns that look like a setting or hold something that matters, each with the reason.
+        first: the first rows, as they stand in the file.
+    """
+
+    input: dict[str, Any]
+    doubts: tuple[Doubt, ...]
+    rows: int
+    is_sample: bool
+    taken: Comparison | None
+    price: Decimal
+    not_used: Mapping[str, str]
+    first: tuple[Mapping[str, str], ...]
+
+    def guesses(self) -> dict[str, dict[str, Any]]:
+        """`input.guessed`: of each guess what is taken, and what else it may be."""
+        return {each.setting: {"taken": each.taken, "others": each.others} for each in self.doubts}
+
+
+@dataclass
+class _File:
+    """A batch file that is being looked at: its settings so far, and what was guessed."""
+
+    path: str
+    catalogue: Catalogue
+    given: Given
+    input: dict[str, Any] = field(default_factory=dict)
+    doubts: list[Doubt] = field(default_factory=list)
+
+    @cached_property
+    def table(self) -> Table:
+        """What is in the file; of a glob, in its first one."""
+        table = next(iter(read_tables(self.settings().input, None)))
+        return replace(table, cells=with_fields(table.cells, field_names(table.cells.schema)))
+
+    def settings(self) -> Settings:
+        """A config with what is known, and with any model where the file names none."""
+        any_model = {"defaults": {"model": next(iter(self.catalogue), "any")}}
+        service = {"base_url": "http://127.0.0.1:1"}
+        given = {"path": self.path} | any_model | self.input
+        return Settings.model_validate({"batch": "guess", "service": service, "input": given})
+
+
+def guess(path: str, catalogue: Catalogue, given: Given = Given()) -> Guess:
+    """Guesses how a batch file (as in `input.path`) is to be read.
+
+    Raises:
+        InputError: it cannot be read, has no column that can be the prompts, or lacks one that is given.
+    """
+    file = _File(path, catalogue, given)
+    for setting in ("sheet", "rows", "encoding"):
+        if value := getattr(given, setting):
+            file.input[setting] = value
+    if not given.encoding:
+        _choose_encoding(file)
+    _choose_columns(file)
+    return _choose_model(file)
+
+
+def _choose_encoding(file: _File) -> None:
+    """Takes the likeliest encoding of a text file that is not UTF-8."""
+    name = find_files(file.path)[0]
+    if not name.lower().endswith((".csv", ".tsv", ".txt", ".json", ".jsonl", ".ndjson")):
+        return
+    content = Path(name).read_bytes()
+    try:
+        content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        if readings := likely_readings(content):
+            file.input["encoding"] = next(iter(readings))
+            shown = tuple(Candidate(encoding, line) for encoding, line in readings.items())
+            file.doubts.append(Doubt("encoding", "In which of these encodings is the text right?", shown))
+
+
+# ---- columns
+
+
+def _choose_columns(file: _File) -> None:
+    """Says which column has the prompts, the ids, the images, and each setting that is named by its name."""
+    table = file.table.cells
+    found: dict[str, Any] = {}
+    _choose_prompt(file, table, found)
+    for column in table:
+        like = columns.looks_like(column)
+        if like not in COLUMNS or like in (
+            "prompt",
+            "model",
+            "samples",
+            *IMAGE_COLUMNS,
+            *table.columns,
+            *found,
+        ):
+            continue
+        if column.name not in found.values() and _fits(column, like):
+            found[like] = column.name
+    if pair := columns.width_and_height(table):
+        found["aspect_ratio"] = list(pair)
+    _choose_ids(table, found)
+    if found:
+        file.input["columns"] = found
+    _choose_images(file, table, found)
+
+
+def _choose_prompt(file: _File, table: pl.DataFrame, found: dict[str, Any]) -> None:
+    given = file.given.prompt
+    if given and "{" in given:
+        file.input["template"] = given
+        return
+    if given:
+        if given not in table.columns:
+            raise InputError(f"{file.path}: there is no column {given!r}; {_columns_of(table)}")
+        found |= {} if given == "prompt" else {"prompt": given}
+        return
+    likely = columns.prompts_like(table)
+    exact = [name for name in table.columns if name.strip().lower() == "prompt"]
+    if not likely and not exact:
+        raise InputError(
+            f"{file.path}: no column looks like prompts; {_columns_of(table)}",
+            hint='Name it: --prompt COLUMN. Or make prompts of columns: --prompt "A photo of a {COLUMN}".',
+        )
+    taken = exact[0] if exact else likely[0]
+    if taken.strip().lower() != "prompt":
+        found["prompt"] = taken
+    if not exact and len(likely) > 1 and (not columns.is_named(taken) or columns.is_named(likely[1])):
+        shown = tuple(Candidate(name, columns.first_cell(table[name])) for name in likely[: 1 + _OTHERS])
+        file.doubts.append(Doubt("prompt", "Which column has the prompts?", shown))
+
+
+def _columns_of(table: pl.DataFrame) -> str:
+    return f"the columns are {and_more(table.columns[: _OTHERS * 4], table.width)}"
+
+
+def _fits(column: pl.Series, like: str) -> bool:
+    """Whether most cells of a column can be values of a setting; one odd or empty cell is no reason."""
+    texts = column.cast(pl.String, strict=False)
+    pattern = {
+        "aspect_ratio": columns.RATIOS,
+        "duration": r"^\s*\d+([.,:]\d+)*\s*(s|sec|secs|seconds)?\s*$",
+    }.get(like, "")
+    return columns.share(texts, pattern) > columns.MOST
+
+
+def _choose_ids(table: pl.DataFrame, found: dict[str, Any]) -> None:
+    if "id" in table.columns:
+        if not _tells_apart(table["id"]):
+            found["id"] = None
+        return
+    for name in table.columns:
+        lower = name.lower()
+        is_named = lower in _IDS or lower.endswith(("_id", " id", ".id", "-id"))
+        if name not in found.values() and is_named and _tells_apart(table[name]):
+            found["id"] = name
+            return
+
+
+def _tells_apart(column: pl.Series) -> bool:
+    return not column.null_count() and not column.dtype.is_nested() and column.n_unique() == column.len()
+
+
+def _choose_images(file: _File, table: pl.DataFrame, found: dict[str, Any]) -> None:
+    """The column of images that is sent, where there is one whose images are found."""
+    held = [each.name for each in table if columns.holds(each) == IMAGES and each.dtype == pl.String]
+    if file.given.images not in (None, _NO_IMAGES) and file.given.images not in table.columns:
+        raise InputError(f"{file.path}: there is no column {file.given.images!r}; {_columns_of(table)}")
+    if file.given.images:
+        taken = file.given.images
+    else:
+        taken = held[0] if len(held) == 1 and _is_there(file, table[held[0]]) else _NO_IMAGES
+        shown = [
+            Candidate(name, columns.first_cell(table[name])) for name in held if name not in IMAGE_COLUMNS
+        ]
+        shown.append(Candidate(_NO_IMAGES, "no images are sent"))
+        shown.sort(key=lambda each: each.value != taken)
+        if len(shown) > 1:
+            file.doubts.append(Doubt("images", "Which images are sent with the prompts?", tuple(shown)))
+    if taken != _NO_IMAGES and taken not in IMAGE_COLUMNS:
+        like = columns.looks_like(table[taken])
+        found[like if like in IMAGE_COLUMNS else "reference_image"] = taken
+        file.input["columns"] = found
+
+
+def _is_there(file: _File, column: pl.Series) -> bool:
+    """Whether the first image of a column is found: beside the batch file, or from the folder here."""
+    cell = columns.first_cell(column)
+    return "://" in cell or any((folder / cell).is_file() for folder in (Path(file.path).parent, Path()))
+
+
+# ---- the medium and the model
+
+
+def _choose_model(file: _File) -> Guess:
+    batch, sample, found, not_used = _compared(file)
+    taken = _taken(file, found, sample.height, batch.rows.height)
+    rows = batch.rows
+    if taken:
+        file.input["defaults"] = {"model": taken.model}
+        rows = rows.with_columns(model=pl.lit(taken.model))
+        if taken.type is ModelType.VIDEO and _first_frame(file, taken.model):
+            names = file.input["columns"]
+            names["first_frame"] = names.pop("reference_image")
+    jobs = make_jobs(rows, file.catalogue, file.settings()).jobs
+    return Guess(
+        input=file.input,
+        doubts=tuple(file.doubts),
+        rows=batch.total,
+        is_sample=sample.height < batch.rows.height,
+        taken=taken,
+        price=Decimal(jobs["price"].sum() or 0),
+        not_used=_not_used(batch) | not_used,
+        first=_first(file.table.cells),
+    )
+
+
+def _first(cells: pl.DataFrame) -> tuple[dict[str, str], ...]:
+    """The first rows as they stand in the file."""
+    rows = cells.head(_FIRST).select(pl.exclude(pl.Struct, pl.Binary, pl.List))
+    return tuple(
+        {name: "" if cell is None else str(cell) for name, cell in row.items()}
+        for row in rows.iter_rows(named=True)
+    )
+
+
+def _compared(file: _File) -> tuple[Batch, pl.DataFrame, list[Comparison], dict[str, str]]:
+    """The batch, and a sample of its rows on each model; where no model takes any, without the column that is
+    wrong, and why.
+    """
+    not_used: dict[str, str] = {}
+    while True:
+        settings = file.settings()
+        batch = batch_of([file.table], settings.input)
+        sample = batch.rows.gather_every(max(1, -(-batch.rows.height // _SAMPLE)))
+        if "model" in batch.columns.used:
+            return batch, sample, [], not_used
+        found = compare(replace(batch, rows=sample), file.catalogue, settings)
+        wrong = _fits_nowhere(file, found)
+        if wrong is None:
+            return batch, sample, found, not_used
+        not_used |= dict([wrong])
+
+
+def _first_frame(file: _File, model: str) -> bool:
+    """Whether the image of a row is the first frame of a video on this model."""
+    names = file.input.get("columns", {})
+    return "reference_image" in names and "first_frame" in file.catalogue[model].supported_references
+
+
+def _fits_nowhere(file: _File, found: Sequence[Comparison]) -> tuple[str, str] | None:
+    """The first column of a setting with which no model takes any row, and why; it is not used any more."""
+    if not found or found[0].rows:
+        return None
+    names: dict[str, Any] = file.input.get("columns", {})
+    for ours in [each for each in names if each not in ("prompt", "id")]:
+        reasons = {each.model: each.reasons[ours] for each in found if ours in each.reasons}
+        if len(reasons) == len(found):
+            name = names.pop(ours)
+            shown = name if isinstance(name, str) else " x ".join(name)
+            why = [*dict.fromkeys(reasons.values())]
+            return shown, f"no model takes its cells as {ours}: {and_more(why[:_OTHERS], len(why))}"
+    return None
+
+
+def _taken(file: _File, found: Sequence[Comparison], sampled: int, rows: int) -> Comparison | None:
+    """The cheapest model of those that take most rows; images, unless a name says videos."""
+    given = file.given
+    if given.model and given.model not in file.catalogue:
+        raise InputError(f"the catalogue has no model {given.model!r}", hint="callsheet models lists them.")
+    able = [each for each in found if each.rows and given.media in (None, _media(each.type))]
+    able = [each for each in able if given.model in (None, each.model)]
+    if not able:
+        able = [each for each in found if given.model in (None, each.model)]
+        able = [each for each in able if given.media in (None, _media(each.type))]
+        wanted = ModelType.VIDEO if "duration" in file.table.cells.columns else ModelType.IMAGE
+        return next((each for each in able if each.type is wanted), next(iter(able), None))
+    best = [each for each in able if each.rows == able[0].rows]
+    types = {each.type for each in best}
+    media = ModelType.VIDEO if _says_video(file) and ModelType.VIDEO in types else best[0].type
+    if ModelType.IMAGE in types and media is not ModelType.VIDEO:
+        media = ModelType.IMAGE
+    taken = next(each for each in best if each.type is media)
+    same = [each for each in able if each.type is media and each is not taken]
+    other = [each for each in able if each.type is not media]
+    offered = (taken, *same[:_OTHERS], *other[:_OTHERS])
+    if not given.model and len(offered) > 1:
+        shown = tuple(Candidate(each.model, _shown(each, sampled, rows)) for each in offered)
+        file.doubts.append(Doubt("model", "Images or videos, and on which model?", shown))
+        if other:
+            both = (Candidate(_media(media), ""), Candidate(_media(other[0].type), ""))
+            file.doubts.append(Doubt("media", "Images or videos?", both))
+    return taken
+
+
+def _media(model_type: ModelType) -> str:
+    return f"{model_type.value}s"
+
+
+def _shown(each: Comparison, sampled: int, rows: int) -> str:
+    """A model with its price for all rows; where a sample was priced, about."""
+    able = "" if each.rows == each.of else f", {each.rows:,} of {each.of:,} rows"
+    if sampled == rows:
+        return f"{_media(each.type)}, {dollars(each.price)} USD{able}"
+    price = (each.price * rows / sampled).quantize(Decimal("0.01"))
+    return f"{_media(each.type)}, about {price} USD{able}"
+
+
+def _says_video(file: _File) -> bool:
+    """Whether the name of the file or of a column says that videos are meant."""
+    names = [Path(file.path).name, *(file.table.cells.columns)]
+    return any(word in name.lower() for name in names for word in _VIDEO)
+
+
+def _not_used(batch: Batch) -> dict[str, str]:
+    """What is not used, and why it may matter."""
+    found = {}
+    for name, like in batch.columns.unused.items():
+        cells = batch.columns.examples.get(name, "")
+        if like in COLUMNS:
+            found[name] = f"looks like {like}; to use it: columns: {{{like}: {columns.in_yaml(name)}}}"
+        elif like in columns.HELD:
+            found[name] = f"holds {columns.HELD[like]}{f' ({cells})' if cells else ''}"
+        else:
+            found[name] = "is no setting of the service"
+    return found

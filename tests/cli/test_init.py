@@ -1,0 +1,322 @@
+"""A file of prompts as people have them -> a config by `init`, and what its quote then says of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+import yaml
+
+from callsheet.errors import InputError
+from tests.cli.test_files import QUICK
+from tests.cli.test_rows import printed, refusal
+from tests.conftest import Project
+
+Make = Callable[..., Project]
+
+
+def given(made: Project, name: str, text: str | bytes, *options: str) -> dict[str, Any]:
+    """What `init` writes into `input` for a file with this text."""
+    (made.folder / name).write_bytes(text if isinstance(text, bytes) else text.encode())
+    printed("init", name, "new.yaml", *options)
+    return dict(yaml.safe_load((made.folder / "new.yaml").read_text())["input"])
+
+
+def ran(*words: str, code: int = 0) -> dict[str, Any]:
+    """The summary of `run` for a config, without its pictures."""
+    command = [sys.executable, "-m", "callsheet", "run", *words, "--json", *QUICK]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == code, done.stderr
+    return dict(json.loads(done.stdout))
+
+
+def quote() -> dict[str, Any]:
+    return dict(json.loads(printed("quote", "new.yaml", "--json")))
+
+
+def test_a_guess_stands_in_the_config_with_what_else_it_may_be_and_a_quote_says_it_first(
+    project: Make,
+) -> None:
+    made = project()
+    wrote = given(made, "x.csv", "id,prompt_de,prompt_en\na,Ein Reiher,A heron\nb,Ein Fuchs,A fox\n")
+    assert wrote["columns"] == {"prompt": "prompt_de"}
+    assert wrote["guessed"]["prompt"] == {"taken": "prompt_de", "others": ["prompt_en"]}
+    assert wrote["guessed"]["media"] == {"taken": "images", "others": ["videos"]}
+    assert wrote["guessed"]["model"]["taken"] == "sketch-1"
+    told = quote()
+    assert told["guessed"] == wrote["guessed"]
+    assert told["media"] == {"images": 2, "videos": 0}
+    said = printed("quote", "new.yaml").splitlines()
+    assert "Buys       2 images (sketch-1, 16:9) of 2 rows" in said[1]
+    assert "Guessed    prompt from 'prompt_de' (also: 'prompt_en')" in said[2]
+    assert "images, not videos" in said[2]
+
+
+def test_a_run_asks_once_for_what_was_guessed_and_not_where_the_line_is_removed(project: Make) -> None:
+    made = project()
+    given(made, "x.csv", "id,prompt\na,A heron\nb,A fox\n")
+    stopped = ran("new.yaml", code=4)
+    assert (stopped["stop_reason"], stopped["stored"]) == ("approval", 0)
+    assert ran("new.yaml", "--yes")["stored"] == 2
+    (made.folder / "x.csv").write_text("id,prompt\na,A heron\nb,A fox\nc,An owl\n")
+    assert ran("new.yaml")["stored"] == 3, "it is asked once"
+
+    text = Path("new.yaml").read_text().replace("batch: new", "batch: another")
+    Path("another.yaml").write_text(text[: text.index("  guessed:")] + text[text.index("budget:") :])
+    assert ran("another.yaml")["stored"] == 3
+
+
+def test_what_an_option_says_is_no_guess(project: Make) -> None:
+    made = project()
+    text = "id,prompt_de,prompt_en\na,Ein Reiher,A heron\n"
+    wrote = given(made, "x.csv", text, "--prompt", "prompt_en", "--model", "dailies-1")
+    assert (wrote["columns"], wrote["defaults"]) == ({"prompt": "prompt_en"}, {"model": "dailies-1"})
+    assert "guessed" not in wrote
+    assert quote()["media"] == {"images": 0, "videos": 1}
+    made.folder.joinpath("new.yaml").unlink()
+    wrote = given(made, "x.csv", text, "--prompt", "A film of {prompt_en}", "--media", "videos")
+    assert wrote["template"] == "A film of {prompt_en}"
+    assert wrote["guessed"].keys() == {"model"}
+    assert quote()["first_request"]["prompt"] == "A film of A heron"
+    for options, wrong in (
+        (("--prompt", "promt"), "there is no column 'promt'; the columns are id, prompt_de, prompt_en"),
+        (("--model", "sketch-9"), "the catalogue has no model 'sketch-9'"),
+        (("--images", "picture"), "there is no column 'picture'"),
+    ):
+        assert wrong in refusal("init", "x.csv", "other.yaml", *options).message
+    assert "--prompt is about a batch file" in refusal("init", "folder", "--prompt", "x").message
+
+
+def on_a_terminal(answers: str, *words: str) -> str:
+    """What a command prints on a terminal, into which somebody types these answers."""
+    terminal, theirs = os.openpty()
+    command = [sys.executable, "-m", "callsheet", *words]
+    environment = os.environ | {"COLUMNS": "120", "TERM": "dumb"}
+    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment):
+        os.close(theirs)
+        os.write(terminal, answers.encode())
+        shown = b""
+        with os.fdopen(terminal, "rb", buffering=0) as read, suppress(OSError):  # when the other end closes
+            while some := read.read(4_096):
+                shown += some
+    return shown.decode()
+
+
+def test_a_terminal_is_asked_for_each_guess_and_enter_takes_the_first(project: Make) -> None:
+    made = project()
+    (made.folder / "x.csv").write_text("id,prompt_de,prompt_en\na,Ein Reiher,A heron\n")
+    said = on_a_terminal("3\n2\n\n", "init", "x.csv")
+    asked = [
+        "Which column has the prompts",
+        "Number from 1 to 2",
+        "Number from 1 to 2",
+        "Images or videos, and on which model",
+        "images, 0.0015 USD",
+        "videos, 0.0160 USD",
+        "callsheet run x.yaml",
+    ]
+    at = 0
+    for words in asked:
+        assert words in said[at:], said
+        at = said.index(words, at) + len(words)
+    wrote = yaml.safe_load((made.folder / "x.yaml").read_text())["input"]
+    assert wrote["columns"] == {"prompt": "prompt_en"}
+    assert wrote["defaults"] == {"model": "sketch-1"}
+    assert "guessed" not in wrote, "a person has said it"
+
+
+PROMPTS = {
+    "no negative prompt": (
+        'negative_prompt,positive_prompt\n"blurry, low quality, extra limbs",A heron\n',
+        "positive_prompt",
+    ),
+    "no JSON": (
+        'n,scene_en,dims\n0,A heron lands,"{""category"": ""animal"", ""points"": [""style""]}"\n',
+        "scene_en",
+    ),
+    "no hidden column": ("__text,caption\nsomething long that a program has written,A heron\n", "caption"),
+    "not the longer language": (
+        "text_en,text_de\nA heron,Ein Reiher auf einem sehr großen Teich\n",
+        "text_en",
+    ),
+    "no paths": ("path,scene\nimages/with/a/long/name/0001.png,A heron lands\n", "scene"),
+    "no addresses": ("link,scene\nhttps://example.com/a/long/address/of/a/page,A heron lands\n", "scene"),
+    "repeats are no reason": ("seed,text\n1,A heron\n2,A heron\n3,A heron\n", "text"),
+    "another language": ("Nr;提示词\n1;一只苍鹭\n", "提示词"),
+}
+
+
+@pytest.mark.parametrize(("text", "column"), PROMPTS.values(), ids=PROMPTS)
+def test_the_column_of_the_prompts_is_not_one_that_is_worse_than_its_neighbour(
+    project: Make, text: str, column: str
+) -> None:
+    assert given(project(), "x.csv", text)["columns"]["prompt"] == column
+
+
+def test_a_file_without_prompts_says_so_and_offers_a_template(project: Make) -> None:
+    made = project()
+    (made.folder / "x.csv").write_text("Code,Article,Image\n101,Jambon,images/101.jpg\n")
+    error = refusal("init", "x.csv")
+    assert error.message == "x.csv: no column looks like prompts; the columns are Code, Article, Image"
+    assert '--prompt "A photo of a {COLUMN}"' in error.hint
+    assert not (made.folder / "x.yaml").exists()
+
+
+def test_a_column_of_numbers_is_not_said_to_be_longer_prompts(project: Make) -> None:
+    rows = "".join(f"A heron in oil paint,{n}{n}{n}{n}{n}{n}1825193847\n" for n in range(500))
+    given(project(), "x.csv", f"prompt,seed\n{rows}")
+    assert quote()["notes"] == []
+
+
+def test_a_number_that_multiplies_the_price_is_no_guess(project: Make) -> None:
+    made = project()
+    wrote = given(made, "x.csv", "sku,prompt,quantity\na,White shoe,120\nb,Brown boot,35\n")
+    assert wrote["columns"] == {"id": "sku"}
+    assert "quantity looks like samples" in printed("init", "x.csv", "y.yaml")
+    assert quote()["jobs"] == 2
+
+
+RATIOS = {
+    "an empty cell": ("id,prompt,Format\na,x y,16:9\nb,x y,\nc,x y,9:16\n", {"aspect_ratio": "Format"}, 3, 0),
+    "an odd cell": (
+        "id,prompt,aspect\na,x y,16:9\nb,x y,9:16\nc,x y,1920x400\n",
+        {"aspect_ratio": "aspect"},
+        2,
+        1,
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "names", "jobs", "rejected"), RATIOS.values(), ids=RATIOS)
+def test_one_odd_or_empty_cell_does_not_drop_its_column(
+    project: Make, text: str, names: dict[str, str], jobs: int, rejected: int
+) -> None:
+    assert given(project(), "x.csv", text)["columns"] == names
+    told = quote()
+    assert (told["jobs"], told["rejected_rows"]) == (jobs, rejected)
+
+
+def test_the_model_that_is_written_fits_most_rows(project: Make) -> None:
+    text = "id,prompt,ratio\na,x y,4:5\nb,x y,4:5\nc,x y,9:16\nd,x y,16:9\n"
+    wrote = given(project(), "x.csv", text)
+    assert (wrote["columns"], wrote["defaults"]) == ({"aspect_ratio": "ratio"}, {"model": "poster-1"})
+    assert "16:9 is not offered by poster-1; it offers" in printed("quote", "new.yaml")
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("video_prompts.csv", "prompt\nA heron\n"), ("x.csv", "clip_prompt\nA heron\n")]
+)
+def test_a_name_that_says_video_is_a_reason_for_videos(project: Make, name: str, text: str) -> None:
+    wrote = given(project(), name, text)
+    assert wrote["guessed"]["media"] == {"taken": "videos", "others": ["images"]}
+    assert quote()["media"] == {"images": 0, "videos": 1}
+
+
+HELD = {
+    "images": (
+        "id,image1,image2,prompt\n1,person.png,coat.png,Put on the coat\n",
+        "'image1', 'image2' hold images, which are not sent (person.png); to send one: input.columns",
+    ),
+    "sketches": (
+        "sketch_file,prompt\nin/a,Colour it\n",
+        "'sketch_file' holds images, which are not sent (in/a)",
+    ),
+    "media types": (
+        "id,kind,prompt\n1,image,A heron\n2,video,A fox\n",
+        "'kind' holds media types, which have no effect (image, video)",
+    ),
+    "states": (
+        "id,prompt,status\n1,A heron,done\n2,A fox,open\n",
+        "'status' holds states, and every row is bought (done, open); input.where {status: ...} reads some",
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "said"), HELD.values(), ids=HELD)
+def test_what_is_dropped_is_named_by_init_and_by_the_quote(project: Make, text: str, said: str) -> None:
+    given(project(), "x.csv", text)
+    assert said in printed("quote", "new.yaml")
+
+
+def test_a_secret_is_named_and_never_carried(project: Make) -> None:
+    made = project()
+    wrote = given(made, "x.csv", "prompt,api_key\nA heron,sk_live_123\n")
+    told = quote()
+    assert told["carried"] == []
+    assert told["unused"] == [{"column": "api_key", "looks_like": "secret"}]
+    assert "'api_key' holds a secret, which is not carried" in printed("quote", "new.yaml")
+    assert wrote["defaults"] == {"model": "sketch-1"}
+    assert ran("new.yaml", "--yes")["stored"] == 1
+    assert "sk_live_123" not in "".join(
+        path.read_text(errors="replace") for path in (made.folder / "out").rglob("*") if path.is_file()
+    )
+
+
+WORDS = {
+    "HTML": ("<p><strong>A duck</strong></p>", "1 prompt with HTML tags (line 2)"),
+    "placeholder": ("poster of {prompt}, bold", "1 prompt with a placeholder such as {name} (line 2)"),
+    "imagine": ("/imagine a duck", "1 prompt with /imagine (line 2)"),
+    "ratio": ("Vertical 9:16 poster of a duck", "1 prompt asks in words for 9:16 (line 2), and 16:9 is sent"),
+    "seconds": ("A duck swims for 10 seconds", "1 prompt asks in words for 10 s (line 2), and none is sent"),
+    "a rule": ("=========", "1 prompt that look like headings, rules or labels (line 2)"),
+    "a heading": ("VIDEO PROMPTS", "that look like headings"),
+    "a label": ("Scene 12:", "that look like headings"),
+    "a total": ("Total: 24 prompts", "that look like headings"),
+}
+
+
+@pytest.mark.parametrize(("prompt", "said"), WORDS.values(), ids=WORDS)
+def test_words_of_a_prompt_that_may_be_a_mistake_are_counted(project: Make, prompt: str, said: str) -> None:
+    given(project(), "x.csv", f'prompt\n"{prompt}"\n', "--model", "sketch-1")
+    assert said in printed("quote", "new.yaml")
+
+
+@pytest.mark.parametrize(
+    "prompt", ["A heron at 10:30 in the morning", "一只苍鹭 A4", "5 ducks, 16:9", "NASA rocket"]
+)
+def test_a_plain_prompt_is_not_remarked_on(project: Make, prompt: str) -> None:
+    given(project(), "x.csv", f'prompt\n"{prompt}"\n', "--model", "sketch-1")
+    assert "Prompts" not in printed("quote", "new.yaml")
+
+
+def test_a_western_text_in_another_encoding_is_read_and_the_encoding_is_a_guess(project: Make) -> None:
+    text = "Nr;Prompt;Bild\n1;Ein Reiher, früh am Morgen;x\n2;Müder Fuchs überquert die Straße;x\n"
+    wrote = given(project(), "x.csv", text.encode("cp1252"), "--model", "sketch-1")
+    assert wrote["guessed"]["encoding"]["taken"] == wrote["encoding"]
+    assert quote()["first_request"]["prompt"] == "Ein Reiher, früh am Morgen"
+
+
+def test_a_large_file_is_looked_at_in_parts_and_init_says_so(project: Make) -> None:
+    made = project()
+    pl.DataFrame({"prompt": [f"a heron {n}" for n in range(6_000)]}).write_csv(made.folder / "x.csv")
+    assert "2,000 of 2,000 rows that were tried on each model; 9.0000 USD" in printed("init", "x.csv")
+    config = yaml.safe_load((made.folder / "x.yaml").read_text())
+    assert Decimal(config["budget"]["limit"]) == 9
+
+
+def test_images_that_are_there_are_sent_and_the_guess_says_so(project: Make) -> None:
+    from PIL import Image
+
+    made = project()
+    (made.folder / "images").mkdir()
+    Image.new("RGB", (64, 64)).save(made.folder / "images/1.png")
+    wrote = given(made, "x.jsonl", '{"file_name": "images/1.png", "instruction": "give the cat a hat"}\n')
+    assert wrote["columns"] == {"prompt": "instruction", "reference_image": "file_name"}
+    assert wrote["guessed"]["images"] == {"taken": "file_name", "others": ["none"]}
+    assert quote()["first_request"]["images"]
+
+
+def test_a_file_that_cannot_be_read_is_an_error_and_no_config(project: Make) -> None:
+    made = project()
+    (made.folder / "x.csv").write_text('prompt\n"never closed\n')
+    assert isinstance(refusal("init", "x.csv"), InputError)
+    assert not Path("x.yaml").exists()
