@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import settings as quick
 from hypothesis import strategies as st
 
+from callsheet.cells import NOTHING
 from callsheet.pricing import references
 from callsheet.records import ModelType, canonical
 from tests.pricing.plans import MIXED, NOW, PNG, Maker, jobs
@@ -102,7 +103,7 @@ def test_a_key_is_the_hash_of_batch_row_sample_and_what_the_row_asks_for(plan):
 texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=40)
 
 
-@given(texts.filter(str.strip))
+@given(texts.filter(lambda text: text.strip() and text.strip().lower() not in NOTHING))
 @quick(max_examples=25, deadline=None)
 def test_a_request_has_any_prompt_unchanged(tmp_path_factory, prompt):
     plan = Maker(tmp_path_factory.mktemp("prompt"))
@@ -134,6 +135,17 @@ def test_a_combination_that_cannot_be_bought_or_is_there_already_leaves_the_othe
     assert [each.request["resolution"] for each in jobs(planned)] == ["1K", "2K"]
     reason = "input.matrix asks for the same request twice"
     assert planned.rejects.rows() == [(2, "model", "still-1", reason)]
+
+
+def test_of_rows_that_ask_for_the_same_only_the_first_is_a_job_where_a_setting_says_so(plan):
+    text = "id,prompt,samples\na,a cat,\nb,a cat,2\nc,a dog,\nd,a cat,\n"
+    made = plan(text, repeated="once")
+    assert [(each.row_id, each.sample) for each in jobs(made)] == [("a", 1), ("b", 2), ("c", 1)]
+    assert (made.rows, made.rejected_rows) == (4, 0)
+    assert made.notes == ("2 rows ask for what another row asks for: left out by input.repeated",)
+    made = plan(text)
+    assert len(jobs(made)) == 5
+    assert made.notes == ()
 
 
 def test_local_images_are_hashes_in_the_plan_and_bytes_in_the_request(plan, tmp_path):
