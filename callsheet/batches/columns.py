@@ -52,7 +52,8 @@ _OTHER_NAMES = frozenset(
     character characters author owner client email user language country city url link path file filename
     folder source duration dauer seconds minutes format size width height version batch group set part page
     column row beschreibung bild video audio voice voiceover dialogue dialog script text texte texto body
-    content caption price quantity""".split()  # noqa: SIM905 - one a line would be a screen
+    content caption price quantity numero número nombre descripción descripcion formato cadre plan plano
+    motif szene opening ending closing heading building painting drawing framing clothing styling""".split()  # noqa: SIM905 - one a line would be a screen
 )
 _QUESTIONS = {"what", "which", "how", "who", "where", "when", "why", "your", "you", "please"} | {
     *("describe", "choose", "select", "enter", "write", "pick", "upload", "take", "give", "draw")

@@ -98,7 +98,7 @@ def test_a_first_line_that_is_a_row_is_said_with_the_setting_for_it(tmp_path, te
         ("Descripción de la escena,Plano\nUn zorro cruza la carretera,1\n", False),
         ("product,2024,2025\nlamp,1,2\n", False),
         ("Animal,Where a fox runs\nA fox,A road\n", False),
-        ("Opening line,Animal\nA fox,fox\nAn owl,owl\n", False),
+        ("Opening line,Animal\nRunning man,fox\nSitting cat,cat\n", False),
         ("adjective,product\nred,shoe\n", False),
         ("Idea\nA fox runs\n", False),
         ("Fox\nOwl\nHeron\n", False),
