@@ -125,8 +125,12 @@ def check(source: Table, names: Mapping[str, str | None], config: Input) -> None
     if missing is None:
         return
     cells = with_fields(cells, fields := list(field_names(cells.schema)))
-    is_prompt = missing == names["prompt"] and config.header is None
-    if is_prompt and (any(map(is_a_cell, cells.columns)) or is_no_header(cells.columns, cells)):
+    is_prompt, has_header = missing == names["prompt"], config.header is None
+    if (
+        is_prompt
+        and has_header
+        and (any(map(is_a_cell, cells.columns)) or is_no_header(cells.columns, cells))
+    ):
         raise InputError(
             f"{header}: is no header: its cells are not the names of columns", hint=_without_header(cells)
         )
@@ -136,7 +140,7 @@ def check(source: Table, names: Mapping[str, str | None], config: Input) -> None
     named = [name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…" for name in fields]
     raise InputError(
         f"{header}: there is no column {missing!r}; the columns are {', '.join(named)}",
-        hint=(source.advice if is_prompt else "") or _hint(missing, names, cells),
+        hint=(source.advice if is_prompt else "") or _hint(missing, names, cells, has_header=has_header),
     )
 
 
@@ -208,7 +212,7 @@ def _says_what_is_done(text: str) -> bool:
     return len(words) > 1 and words[0].endswith("ing")
 
 
-def _hint(missing: str, names: Mapping[str, str | None], cells: pl.DataFrame) -> str:
+def _hint(missing: str, names: Mapping[str, str | None], cells: pl.DataFrame, *, has_header: bool) -> str:
     """What to write into the config where the file lacks a column."""
     column = next((column for column in COLUMNS if names[column] == missing), None)
     if column is None:
@@ -216,6 +220,10 @@ def _hint(missing: str, names: Mapping[str, str | None], cells: pl.DataFrame) ->
     similar = next((name for name in cells.columns if name.strip().lower() == missing.lower()), None)
     if column == "model" and similar is None:
         return "Name a model for all rows in input.defaults, for example {model: still-1}."
+    if not has_header:
+        prompts = prompt_like(cells.rename(lambda number: f"column {number}")) if column == "prompt" else None
+        number = (prompts or "N").removeprefix("column ")
+        return f"Give the number of its column in input.columns, for example {{{column}: {number}}}."
     pair = sizes.together(cells.columns) if column == "aspect_ratio" and similar is None else None
     like = next((each.name for each in cells if looks_like(each) == column), None)
     guess = similar or like or (prompt_like(cells) if column == "prompt" else None)

@@ -26,7 +26,7 @@ from polars.datatypes import DataTypeClass
 from callsheet import s3
 from callsheet.batches import delimited, json_files, texts, workbooks
 from callsheet.batches.delimited import Table, kind_of, read_text
-from callsheet.batches.left_out import without_footers, without_headers, without_types
+from callsheet.batches.left_out import without_footers, without_headers, without_numbers, without_types
 from callsheet.batches.names import is_a_prompt, mapped, prompt_name, read_by, template_columns
 from callsheet.config.settings import COLUMNS, Input
 from callsheet.errors import InputError
@@ -236,20 +236,21 @@ def _check_settings(name: str, ending: str, config: Input) -> None:
     Raises:
         InputError: it does.
     """
-    problem = ""
-    if config.rows is not None and ending not in _JSON:
-        problem = "input.rows is for JSON"
-    elif config.header is not None and ending not in (*_TABLES, *_EXCEL):
-        problem = "input.header is for tables of text and for workbooks"
+    if config.header is not None and ending not in (*_TABLES, *_EXCEL):
+        problem, other = "input.header is for tables of text and for workbooks", "input.header=null"
     elif (config.split != "lines" or config.pattern) and (ending != ".txt" or config.delimiter):
-        problem = f"{_for_prompts(config)} is for a .txt file without a header"
-    if problem:
-        raise InputError(f"{name}: {problem}", hint="Remove it from the config, or name another file.")
+        setting, other = _for_prompts(config)
+        problem = f"{setting} is for a .txt file without a header"
+    else:
+        return
+    raise InputError(f"{name}: {problem}", hint=f"To read this file with the same config: --set {other}.")
 
 
-def _for_prompts(config: Input) -> str:
-    """The settings of texts without a header that the config has."""
-    return "input.split" if config.split != "lines" else "input.pattern"
+def _for_prompts(config: Input) -> tuple[str, str]:
+    """The setting of texts without a header that the config has; and how a command is without it."""
+    if config.split != "lines":
+        return "input.split", "input.split=lines"
+    return "input.pattern", "input.pattern=null"
 
 
 def _needed(config: Input) -> list[str]:
@@ -271,11 +272,10 @@ def _read_text(text: bytes, name: str, ending: str, config: Input, *, several: b
         if not is_table:
             return texts.read_prompts(lines, name, config, prompt, ids if several else None)
         if config.split != "lines" or config.pattern:
-            problem = (
-                f"{name}: is a table, by its first line, and {_for_prompts(config)} is for a text without"
-            )
+            setting, _ = _for_prompts(config)
             raise InputError(
-                f"{problem} a header", hint="With input.header: none, its first line is a prompt."
+                f"{name}: is a table, by its first line, and {setting} is for a text without a header",
+                hint="With input.header: none, its first line is a prompt.",
             )
     return delimited.read_table(
         text,
@@ -309,8 +309,9 @@ def _without_comments(table: Table, config: Input) -> Table:
 def _without_what_is_no_row(table: Table, name: str, config: Input) -> Table:
     """A table of text or of a sheet without a header that comes again, types below it, and footers."""
     prompt = prompt_name(config.names)
-    if config.header is None:
-        table = without_types(without_headers(table, name), name, prompt)
+    if config.header is not None:
+        return without_footers(without_numbers(table), name, prompt)
+    table = without_types(without_headers(table, name), name, prompt)
     return without_footers(table, name, prompt)
 
 

@@ -51,6 +51,15 @@ def without_headers(table: Table, name: str) -> Table:
     )
 
 
+def without_numbers(table: Table) -> Table:
+    """A table of a file without a header, without a first row that has the numbers of the columns: rows that
+    `callsheet failed --csv` has written begin with it.
+    """
+    if table.cells.is_empty() or [*table.cells.row(0)] != table.cells.columns:
+        return table
+    return table.without(pl.int_range(table.cells.height, eager=True) == 0, "")
+
+
 def without_types(table: Table, name: str, prompt: str) -> Table:
     """A table without its first row where that has the types of the columns (`text`, `integer`)."""
     if prompt not in table.cells.columns or table.cells.is_empty():

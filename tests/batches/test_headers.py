@@ -9,7 +9,8 @@ import polars as pl
 import pytest
 
 from callsheet.batches.columns import is_no_header
-from callsheet.batches.read import read_batch
+from callsheet.batches.delimited import written
+from callsheet.batches.read import original_rows, read_batch
 from callsheet.errors import InputError
 from tests.batches.conftest import places, prompts, settings
 from tests.batches.test_workbooks import text, workbook
@@ -33,6 +34,22 @@ def test_columns_of_a_file_without_a_header_are_named_by_their_numbers(batch, tm
     sheet = read_batch(settings(path, header="none", columns={"prompt": 2, "id": 1}))
     assert sheet.rows.equals(read.rows)
     assert batch(ACTIONS, header="none", template="{1}, {2}").rows["prompt"][0] == "Koala, Riding a bicycle"
+
+
+def test_rows_that_were_written_out_with_their_numbers_are_read_with_the_same_config(tmp_path):
+    given = {"header": "none", "columns": {"id": 1, "prompt": 2}}
+    (tmp_path / "x.csv").write_text(ACTIONS)
+    rows = original_rows(settings(tmp_path / "x.csv", **given), ["Koala"])
+    (tmp_path / "y.csv").write_bytes(written(rows, delimiter=None, quote=None, encoding=None))
+    again = read_batch(settings(tmp_path / "y.csv", **given))
+    assert again.rows.select("row_id", "prompt").rows() == [("Koala", "Riding a bicycle")]
+
+
+def test_the_hint_names_the_number_of_the_column_that_has_the_prompts(tmp_path):
+    (tmp_path / "x.csv").write_text(ACTIONS)
+    with pytest.raises(InputError, match="the columns are 1, 2, 3") as caught:
+        read_batch(settings(tmp_path / "x.csv", header="none"))
+    assert caught.value.hint.endswith("{prompt: 2}.")
 
 
 def test_the_only_column_of_a_file_without_a_header_is_the_prompt(batch, error_of):

@@ -129,5 +129,5 @@ def test_json_lines_under_the_name_of_a_document_are_read_as_lines(batch, error_
     assert "line 2: is not JSON" in error_of('{"prompt": "a"}\n"b"\n', "x.json")
 
 
-def test_a_place_of_rows_is_for_json_only(error_of):
-    assert "input.rows is for JSON" in error_of("prompt\na\n", "x.csv", rows="prompts")
+def test_rows_that_were_written_out_as_a_table_are_read_with_the_same_config(batch):
+    assert prompts(batch("prompt,scenes.location\na,pond\n", "x.csv", rows="scenes.shots")) == [(2, "a")]
