@@ -50,7 +50,8 @@ _LONGEST_VALUE = 80
 
 _FORMULA = r"^(?:\s|[\x00-\x1f\ufeff])*[=+\-@\u{ff1d}\u{ff0b}\u{ff0d}\u{ff20}]|^[\t\r]"  # also full-width
 _NUMBER = r"^\s*[+-]?[0-9]+([.,][0-9]+)?\s*$"
-_INTEGER = r"^([+-]?[0-9]+)(?:\.0*)?$"
+_INTEGER = r"^([+-]?[0-9]+)(?:\.0*|,00?)?$"  # 1,000 may be a thousand
+_CLOCK = r"^(?:([0-9]{1,2}):)?([0-9]{1,2}):([0-5][0-9])$"
 _BOOLEANS = dict.fromkeys(["true", "yes", "y", "on", "1", "1.0"], True) | dict.fromkeys(
     ["false", "no", "n", "off", "0", "0.0"], False
 )
@@ -80,15 +81,22 @@ def json_value(column: pl.Expr, dtype: pl.DataType | DataTypeClass) -> pl.Expr:
     return column.cast(pl.String) if dtype.is_decimal() else column
 
 
+def _part_of_clock(part: int) -> pl.Expr:
+    return pl.col("duration").str.extract(_CLOCK, part).cast(pl.Int64)
+
+
+_SECONDS = _part_of_clock(1).fill_null(0) * 3600 + _part_of_clock(2) * 60 + _part_of_clock(3)
+"""Of a duration as a clock shows it, minutes and seconds, or hours too: `1:30`, `00:01:30`."""
+
 _TYPED = {
-    "duration": pl.col("duration").str.extract(_INTEGER).cast(pl.Int64, strict=False),
+    "duration": pl.coalesce(pl.col("duration").str.extract(_INTEGER).cast(pl.Int64, strict=False), _SECONDS),
     "samples": pl.col("samples").str.extract(_INTEGER).cast(pl.Int64, strict=False),
     "sound": pl.col("sound")
     .str.to_lowercase()
     .replace_strict(_BOOLEANS, default=None, return_dtype=pl.Boolean),
 }
-"""The columns that are not text, also as spreadsheets write them (`5.0`, `TRUE`, `yes`); null where a cell is
-none of that."""
+"""The columns that are not text, also as spreadsheets write them (`5.0`, `5,0`, `TRUE`, `yes`); null where a
+cell is none of that."""
 
 
 def same_prompt(prompt: pl.Expr) -> pl.Expr:

@@ -6,15 +6,24 @@ into the config.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import polars as pl
-import yaml
 
-from callsheet.batches.formats import field_names, is_a_prompt, prompt_name, template_columns, with_fields
+from callsheet.batches import sizes
+from callsheet.batches.delimited import Table
+from callsheet.batches.formats import field_names, with_fields
+from callsheet.batches.names import (
+    has_prompts,
+    in_yaml,
+    is_a_cell,
+    is_a_number,
+    prompt_name,
+    rank,
+    read_by,
+)
 from callsheet.cells import IMAGE_COLUMNS
 from callsheet.config.settings import COLUMNS, Input
 from callsheet.errors import InputError
@@ -42,15 +51,23 @@ _ALIASES = {  # of each setting: how columns are named that look like it, withou
     "": "seed type steps style sampler scheduler guidance guidancescale cfg cfgscale strength fps",
 }
 _LIKE = {alias: setting for setting, aliases in _ALIASES.items() for alias in aliases.split()}
-_PROMPT_NAMES = ("prompt", "提示词", "提示詞", "プロンプト", "프롬프트", "промпт")
-_TEXT_NAMES = {
-    *("caption", "description", "text", "instruction", "instructions", "beschreibung", "bildbeschreibung"),
-    *("texte", "légende", "texto", "descripción", "descrição", "descrizione", "testo", "описание"),
-    *("描述", "説明", "文案", "설명"),
+_OTHER_NAMES = frozenset(
+    """id nr no number index key code name names title titel titre nom nombre label slug handle sku product
+    article item date day time timestamp status state note notes comment comments remark category kategorie
+    categorie type kind tag tags style genre mood tone theme topic subject object action setting scene scenes
+    shot shots clip location place background camera movement motion angle lens lighting light colour color
+    character characters author owner client email user language country city url link path file filename
+    folder source duration dauer seconds minutes format size width height version batch group set part page
+    column row beschreibung bild video audio voice voiceover dialogue dialog script text texte texto body
+    content caption price quantity numero número nombre descripción descripcion formato cadre plan plano
+    motif szene opening ending closing heading building painting drawing framing clothing styling""".split()  # noqa: SIM905 - one a line would be a screen
+)
+_QUESTIONS = {"what", "which", "how", "who", "where", "when", "why", "your", "you", "please"} | {
+    *("describe", "choose", "select", "enter", "write", "pick", "upload", "take", "give", "draw")
 }
-_NO_NAME = re.compile(r"[+-]?\d+([.,:x]\d+)?|https?://.*|s3://.*", re.IGNORECASE)
-RATIOS = r"^\s*\d+\s*[:xX]\s*\d+\s*$"
+_ARTICLES = {"a", "an", "ein", "eine", "einen", "einem", "einer", "un", "une", "una", "uno"}
 _RATIO = re.compile(r"\d+:\d+")
+RATIOS = r"^\s*\d+\s*[:xX]\s*\d+\s*$"
 _NUMBERS = r"^\s*[+-]?[\d.,:\s]+$"
 _ADDRESS = r"^\s*(?:https?|s3|gs|file|data):"
 _FILE = r"^\s*(?:[^\s:*?\"<>|]|\S [^\s:*?\"<>|])+\.[A-Za-z][A-Za-z0-9]{1,4}\s*$"
@@ -90,6 +107,9 @@ MOST = 0.5  # of the cells
 _SENTENCE = 2  # words
 _EXAMPLES = 3
 _ROWS = 1_000  # that are looked at
+_NEARLY_ALL = 0.8
+_LONGEST_HEADER = 5  # words
+
 
 IMAGES, MEDIA_TYPES, STATES, SECRET = "image", "media type", "state", "secret"
 HELD = {
@@ -108,8 +128,9 @@ class Columns:
     Attributes:
         used: the file's name of each of our columns that it has.
         carried: the other columns, which are copied to the manifest.
-        unused: those of them that look like a setting, and the setting; or what else they seem to hold that
-            matters (`IMAGES` and the like). A secret is one of these, and not carried.
+        unused: those of them that look like a setting, and the setting (width and height, of which one can be
+            made, are one: `[width, height]`); or what else they seem to hold that matters (`IMAGES` and the
+            like). A secret is one of these, and not carried.
         examples: some cells of those that hold something else.
     """
 
@@ -122,13 +143,16 @@ class Columns:
 def names_of(config: Input, file_names: Collection[str]) -> dict[str, str | None]:
     """The file's name of each of our columns; None of one that the config releases or makes itself.
 
-    A column that each row needs, and that the file has in other capitals only, is that one.
+    A column that each row needs, and that the file has in other capitals only, is that one. So is the only
+    column of a file without a header.
     """
     names: dict[str, str | None] = {column: config.names.get(column, column) for column in COLUMNS}
     if "prompt" in file_names and config.names.get("prompt") not in file_names:
         names["prompt"] = prompt_name(config.names)
     if config.id is not None:
         names["id"] = None
+    if config.header is not None and len(file_names) == 1 and "prompt" not in config.columns:
+        names["prompt"] = None if config.template else next(iter(file_names))
     needed = [] if config.template or names["prompt"] is None else ["prompt"]
     for column in (*needed, "model"):
         similar = [name for name in file_names if name.strip().lower() == column]
@@ -138,34 +162,109 @@ def names_of(config: Input, file_names: Collection[str]) -> dict[str, str | None
     return names
 
 
-def check(header: str, cells: pl.DataFrame, names: Mapping[str, str | None], config: Input) -> None:
+def check(source: Table, names: Mapping[str, str | None], config: Input) -> None:
     """Makes sure that a file has the columns that the config names, and a prompt and a model.
 
     Raises:
         InputError: it lacks one; the hint says what to write into the config, or into the file.
     """
+    cells, header = source.cells, source.header
     needed = [name for column in COLUMNS if config.names.get(column) and (name := names[column])]
-    needed += [*template_columns(config.template), *template_columns(config.id), *config.where]
+    needed += read_by(config)
     filled = {*config.defaults, *config.matrix} | ({"prompt"} if config.template else set())
     needed += [names[column] or column for column in ("prompt", "model") if column not in filled]
     missing = next((name for name in needed if name not in cells.columns), None)
     if missing is None:
         return
     cells = with_fields(cells, fields := list(field_names(cells.schema)))
-    if missing == names["prompt"] and any(map(_is_a_cell, cells.columns)):
-        first = ",".join(_guessed_header(cells))
+    is_prompt, has_header = missing == names["prompt"], config.header is None
+    if (
+        is_prompt
+        and has_header
+        and (any(map(is_a_cell, cells.columns)) or is_no_header(cells.columns, cells))
+    ):
         raise InputError(
-            f"{header}: is no header: its cells are not the names of columns",
-            hint=f"Write a line with the names of the columns above it, perhaps: {first}",
+            f"{header}: is no header: its cells are not the names of columns", hint=_without_header(cells)
         )
+    pair = sizes.names(config)
+    if pair and missing == names["aspect_ratio"]:
+        missing = next((name for name in pair if name not in fields), missing)
     named = [name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…" for name in fields]
     raise InputError(
         f"{header}: there is no column {missing!r}; the columns are {', '.join(named)}",
-        hint=_hint(missing, names, cells),
+        hint=(source.advice if is_prompt else "") or _hint(missing, names, cells, has_header=has_header),
     )
 
 
-def _hint(missing: str, names: Mapping[str, str | None], cells: pl.DataFrame) -> str:
+def _without_header(cells: pl.DataFrame) -> str:
+    """What to write into the config or into the file where a file has no header."""
+    names = _guessed_header(cells)
+    numbers = {name: at for at, name in enumerate(names, 1) if name in ("prompt", "aspect_ratio")}
+    columns = ", ".join(f"{name}: {number}" for name, number in sorted(numbers.items(), reverse=True))
+    with_columns = f" with input.columns: {{{columns}}}" if len(names) > 1 else ""
+    line = ",".join(names)
+    return (
+        f"Set input.header: none{with_columns}; or write the names of the columns above it, perhaps: {line}"
+    )
+
+
+def is_no_header(names: Sequence[str], cells: pl.DataFrame) -> bool:
+    """Whether a file's first line, which has these names, is a row, and the file has no header.
+
+    Only where it is certain: no name is like one of a column, and one of them is of the form that the cells
+    below it have. `cells` are the columns, in the order of the names.
+    """
+    if not names or not all(names) or any(map(_is_known, names)):
+        return False
+    below = [(name, column.drop_nulls()) for name, column in zip(names, cells.head(_ROWS), strict=False)]
+    below = [(name, texts) for name, texts in below if texts.dtype == pl.String and texts.len()]
+    if len(below) < len(names) or any(_are_numbers(texts) and not is_a_cell(name) for name, texts in below):
+        return False
+    return any(_is_one_of(name, texts) for name, texts in below)
+
+
+def _is_known(name: str) -> bool:
+    """Whether a text has a word that names of columns have, or is written as programs write them."""
+    words = re.findall(r"[^\W_]+", name.lower())
+    if is_a_number(name):
+        return False
+    is_question = name.rstrip().endswith(("?", ":")) or not _QUESTIONS.isdisjoint(words)
+    if is_question or "_" in name or re.search(r"[a-z][A-Z]", name):
+        return True
+    if len(words) > _LONGEST_HEADER:
+        return False
+    return has_prompts(name) or any(
+        word in _OTHER_NAMES or word in _LIKE for word in ["".join(words), *words]
+    )
+
+
+def _are_numbers(texts: pl.Series) -> bool:
+    return all(is_a_number(text.strip()) for text in texts)
+
+
+def _is_one_of(name: str, texts: pl.Series) -> bool:
+    """Whether a name has a form that nearly all texts below it have, and names of columns do not: a number; a
+    sentence; several words with an article (`Riding a bicycle`), or of which the first ends in `ing`.
+    """
+    forms = (is_a_number, _is_a_sentence, _has_an_article, _says_what_is_done)
+    return any(form(name) and sum(map(form, texts)) >= _NEARLY_ALL * texts.len() for form in forms)
+
+
+def _is_a_sentence(text: str) -> bool:
+    return len(text.split()) > _LONGEST_HEADER
+
+
+def _has_an_article(text: str) -> bool:
+    words = text.lower().split()
+    return len(words) > 1 and not _ARTICLES.isdisjoint(words)
+
+
+def _says_what_is_done(text: str) -> bool:
+    words = text.lower().split()
+    return len(words) > 1 and words[0].endswith("ing")
+
+
+def _hint(missing: str, names: Mapping[str, str | None], cells: pl.DataFrame, *, has_header: bool) -> str:
     """What to write into the config where the file lacks a column."""
     column = next((column for column in COLUMNS if names[column] == missing), None)
     if column is None:
@@ -173,11 +272,22 @@ def _hint(missing: str, names: Mapping[str, str | None], cells: pl.DataFrame) ->
     similar = next((name for name in cells.columns if name.strip().lower() == missing.lower()), None)
     if column == "model" and similar is None:
         return "Name a model for all rows in input.defaults, for example {model: still-1}."
+    if not has_header:
+        numbers = cells.rename(lambda number: f"column {number}")
+        likely = prompts_like(numbers) if column == "prompt" else []
+        number = (likely[0] if likely else "N").removeprefix("column ")
+        return f"Give the number of its column in input.columns, for example {{{column}: {number}}}."
+    pair = sizes.together(cells.columns) if column == "aspect_ratio" and similar is None else None
     like = next((each.name for each in cells if looks_like(each) == column), None)
     guess = similar or like or (next(iter(prompts_like(cells)), None) if column == "prompt" else None)
     if guess is None:
         return f"Name the file's column in input.columns: {{{column}: NAME}}."
-    return f"Name the file's column in input.columns, for example {{{column}: {in_yaml(guess)}}}."
+    named = _in_list(pair) if pair else in_yaml(guess)
+    return f"Name the file's column in input.columns, for example {{{column}: {named}}}."
+
+
+def _in_list(names: Sequence[str]) -> str:
+    return f"[{', '.join(map(in_yaml, names))}]"
 
 
 def note(cells: pl.DataFrame, names: Mapping[str, str | None]) -> str:
@@ -195,22 +305,10 @@ def prompts_like(cells: pl.DataFrame) -> list[str]:
     """
     found = []
     for position, column in enumerate(_texts(cells)):
-        rank = _rank(column.name)
-        if rank or _words(column) >= _SENTENCE:
-            found.append((-rank, position if rank else -_length(column), column.name))
+        named = rank(column.name)
+        if named or _words(column) >= _SENTENCE:
+            found.append((-named, position if named else -_length(column), column.name))
     return [name for *_, name in sorted(found)]
-
-
-def is_named(name: str) -> bool:
-    """Whether a column has the name of a prompt or of a text."""
-    return _rank(name) > 0
-
-
-def _rank(name: str) -> int:
-    lower = name.lower()
-    if any(word in lower for word in _PROMPT_NAMES):
-        return 2
-    return 1 if _TEXT_NAMES & {*re.split(r"[\W_]+", lower)} else 0
 
 
 def _texts(cells: pl.DataFrame) -> Iterator[pl.Series]:
@@ -219,10 +317,10 @@ def _texts(cells: pl.DataFrame) -> Iterator[pl.Series]:
     """
     for column in cells.head(_ROWS).select(pl.col(pl.String)):
         name, texts = column.name.lower(), filled(column)
-        has_name = 0 < len(name) <= _LONGEST_NAME and not _is_a_cell(name)
+        has_name = 0 < len(name) <= _LONGEST_NAME and not is_a_cell(name)
         if not has_name or not texts.len() or "negative" in name or name.startswith("__"):
             continue
-        others = (_ADDRESS, _FILE, _JSON, *(() if _rank(name) else (_NUMBERS, RATIOS)))
+        others = (_ADDRESS, _FILE, _JSON, *(() if rank(name) else (_NUMBERS, RATIOS)))
         if not any(share(texts, pattern) > MOST for pattern in others) and holds(column) is None:
             yield texts
 
@@ -243,20 +341,6 @@ def first_cell(column: pl.Series) -> str:
     return str(next(iter(filled(column)), ""))
 
 
-def width_and_height(cells: pl.DataFrame) -> tuple[str, str] | None:
-    """The columns of width and height in pixels, where a file has both, and no ratio."""
-    by_name = {_plain(name): name for name in cells.columns}
-    both = [by_name.get(name) for name in ("width", "height")]
-    width, height = both
-    if width is None or height is None:
-        return None
-    numbers = all(
-        share(filled(cells[name].cast(pl.String, strict=False)), r"^\d+(\.0*)?$") > MOST
-        for name in (width, height)
-    )
-    return (width, height) if numbers else None
-
-
 def _length(texts: pl.Series) -> float:
     return float(texts.str.len_chars().sum()) / max(texts.len(), 1)
 
@@ -265,11 +349,6 @@ def _words(texts: pl.Series) -> float:
     """The words of a text, on average; of Chinese and Japanese two characters count as one."""
     words = texts.str.count_matches(r"\S+") + texts.str.count_matches(r"[\u3040-\u9fff]{2}")
     return float(words.sum()) / max(texts.len(), 1)
-
-
-def _is_a_cell(text: str) -> bool:
-    """Whether a text is a cell of a row, and no column's name."""
-    return is_a_prompt(text) or _NO_NAME.fullmatch(text) is not None
 
 
 def _guessed_header(cells: pl.DataFrame) -> list[str]:
@@ -326,30 +405,31 @@ def _plain(name: str) -> str:
 
 
 def used_and_carried(
-    tables: Sequence[pl.DataFrame], names: Sequence[Mapping[str, str | None]], config: Input
+    sources: Sequence[Table], names: Sequence[Mapping[str, str | None]], config: Input
 ) -> Columns:
-    """How the columns of all files are used. What a template or `where` reads is no missed setting."""
-    read = {*template_columns(config.template), *template_columns(config.id), *config.where}
+    """How the columns of all files are used. What a template or `where` reads is no missed setting, nor is
+    what a ratio is made of.
+    """
+    read = {*read_by(config), *(sizes.names(config) or ())}
     used: dict[str, str] = {}
     others: dict[str, str | None] = {}
     examples: dict[str, str] = {}
-    for table, ours in zip(tables, names, strict=True):
-        used |= {column: name for column, name in ours.items() if name in table.columns}
-        for column in table:
+    for source, ours in zip(sources, names, strict=True):
+        used |= {column: name for column, name in ours.items() if name in source.cells.columns}
+        for column in source.cells:
             if column.name in ours.values():
                 continue
-            others[column.name] = held = holds(column)
-            if held is None or (held == IMAGES and looks_like(column) in IMAGE_COLUMNS):
-                others[column.name] = looks_like(column)
+            held = IMAGES if column.name in source.images else holds(column)
+            like = looks_like(column)
+            others[column.name] = like if held is None or (held == IMAGES and like in IMAGE_COLUMNS) else held
             if held in (MEDIA_TYPES, STATES, IMAGES) and column.dtype == pl.String:
                 cells = filled(column).unique(maintain_order=True)
                 examples.setdefault(column.name, ", ".join(cells.head(_EXAMPLES)))
     unused = {name: like for name, like in others.items() if name not in read and like is not None}
+    pair = sizes.together(unused)
+    if pair and "aspect_ratio" not in used:
+        unused = {_in_list(pair) if name == pair[0] else name: like for name, like in unused.items()}
+        del unused[pair[1]]
     carried = [name for name, like in others.items() if like != SECRET]
-    return Columns({column: used[column] for column in COLUMNS if column in used}, carried, unused, examples)
-
-
-def in_yaml(text: str) -> str:
-    """A text as a value of YAML on one line."""
-    is_plain = re.fullmatch(r"[^\W\d][\w .-]*\w", text) and yaml.safe_load(text) == text
-    return text if is_plain else json.dumps(text, ensure_ascii=False)
+    named = {str(column): used[column] for column in COLUMNS if column in used}
+    return Columns(named, carried, unused, examples)

@@ -17,14 +17,16 @@ import re
 import sys
 import zlib
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Literal
 
 import polars as pl
 
+from callsheet.batches.names import is_a_number
+from callsheet.config.settings import COLUMNS
 from callsheet.errors import InputError
 from callsheet.plain_text import counted, printable
 
@@ -44,6 +46,7 @@ _LIKELY = [  # what spreadsheets and editors write where they do not write UTF-8
     *("cp949", "gb18030", "big5", "cp932", "euc_jp", "cp1252", "cp1250", "cp1251", "cp1253", "cp1254"),
     *("cp1255", "cp1256", "cp1257", "koi8_r", "mac_roman"),
 ]
+_WESTERN = set("äöüßéèêëàâçîïôûùœæøåñíóúáãõìò¿¡“”‘’„–—…•€°´«»·×½¼©®™º§")  # noqa: RUF001 - the letters themselves
 _KINDS = {  # of files that are no text, by their first bytes
     b"PK\x03\x04": "a workbook (.xlsx) or another archive",
     b"\xd0\xcf\x11\xe0": "an old workbook (.xls), or one with a password",
@@ -52,6 +55,7 @@ _KINDS = {  # of files that are no text, by their first bytes
     b"\x28\xb5\x2f\xfd": "compressed (.zst)",
 }
 _SHOWN = 3  # of the likely encodings
+_NO_QUOTE = r'"\u0001"'
 _SAMPLE = 1 << 16  # bytes that are looked at
 _LONGEST_LINE = 60  # characters of a line that is shown
 
@@ -154,11 +158,19 @@ def likely_readings(content: bytes) -> dict[str, str]:
 
     others = b"\n".join(line for line in content[:_SAMPLE].splitlines() if not line.isascii())
     found: dict[str, str] = {}
-    for match in from_bytes(others, cp_isolation=_LIKELY) if others else ():
-        text = _first_line(content).decode(match.encoding, "replace")
+    western = ["cp1252"] if others and _is_western(others) else []
+    matches = from_bytes(others, cp_isolation=_LIKELY) if others else ()
+    for encoding in (*western, *(match.encoding for match in matches)):
+        text = _first_line(content).decode(encoding, "replace")
         if text not in found.values():
-            found[match.encoding] = text
+            found[encoding] = text
     return found
+
+
+def _is_western(content: bytes) -> bool:
+    """Whether a text in cp1252 has only letters and marks of the languages that it is written in."""
+    text = content.decode("cp1252", "replace").lower()
+    return all(character in _WESTERN for character in text if not character.isascii())
 
 
 def _lines_before(content: bytes, position: int) -> int:
@@ -178,6 +190,7 @@ def _cut(line: str) -> str:
 
 _DELIMITERS = [",", ";", "\t", "|"]
 _QUOTES = ['"', "'"]
+_NO_SPREADSHEETS = ("\t", "|")  # delimiters of files that other programs write too, without any quoting
 _SEP_LINE = re.compile(r"sep=(.)", re.IGNORECASE)  # Excel names the delimiter in a first line like this
 
 _MOST_ABOVE = 20  # lines of a title above the header
@@ -196,6 +209,9 @@ class Table:
         file: where it is from.
         shown: the file's name where the batch has several.
         note: what a person should know of how it was read; empty where there is nothing.
+        advice: what to write into the config if a column is missing; mostly empty.
+        images: the columns that hold images, which are read as their paths; and of each the lines of the rows
+            that have an image's bytes and no path.
     """
 
     cells: pl.DataFrame
@@ -205,18 +221,30 @@ class Table:
     file: str = ""
     shown: str | None = None
     note: str = ""
+    advice: str = ""
+    images: Mapping[str, frozenset[int]] = field(default_factory=dict)
+
+    def noted(self, said: str) -> Table:
+        """The same table with one more note; an empty one is none."""
+        return replace(self, note="; ".join(filter(None, (self.note, said))))
+
+    def without(self, rows: pl.Series, said: str) -> Table:
+        """The table without the rows for which this is true; and a note of it."""
+        kept = replace(self, cells=self.cells.filter(~rows), lines=self.lines.filter(~rows))
+        return kept.noted(said)
 
 
 @dataclass(frozen=True, slots=True)
 class _Dialect:
-    """How a file is written: what separates cells, what encloses one (None: nothing does), and how many lines
-    stand above the header.
+    """How a file is written: what separates cells, what encloses one (None: nothing does), how many lines
+    stand above the header, or above the first row; and whether it has a header.
     """
 
     name: str
     delimiter: str
     quote: str | None
     lines_above: int
+    has_header: bool = True
 
 
 def written(cells: pl.DataFrame, *, delimiter: str | None, quote: str | None, encoding: str | None) -> bytes:
@@ -244,6 +272,7 @@ def read_table(
     delimiter: str | None = None,
     quote: str | None = None,
     comments: str | None = None,
+    has_header: bool = True,
 ) -> Table:
     """Reads one file. Blank lines, and lines of delimiters only, are left out.
 
@@ -256,6 +285,7 @@ def read_table(
         delimiter: None: the one that finds most of `expected` in the header, then most columns.
         quote: None: found with the delimiter.
         comments: how lines begin that are not read.
+        has_header: False: the columns are named by their numbers, from 1.
 
     Returns:
         All columns as text.
@@ -271,17 +301,27 @@ def read_table(
     if sep_line:
         first = first[1:] or [(first[0][0] + 1, "")]
         delimiter = delimiter or sep_line[1]
+    if not has_header:
+        least = max((int(each) for each in expected if each.isdecimal()), default=1)
+        choice = _consistent([line for _, line in first], name, delimiter, quote, least)
+        return _read_as_it_is(text, _Dialect(name, *choice, first[0][0], has_header=False), quote)
     choices = [_delimiter_and_quote(line, name, expected, delimiter, quote) for _, line in first]
     cells = [_cells(line, *choice) for (_, line), choice in zip(first, choices, strict=True)]
     header = header_of(cells, needed)
-    dialect = _Dialect(name, *choices[header], first[header][0])
-    if dialect.delimiter == "\t" and quote is None:
-        return _read_tabs(text, dialect)
+    above = [(at + 1, row) for (at, _), row in zip(first[:header], cells, strict=False)]
+    table = _read_as_it_is(text, _Dialect(name, *choices[header], first[header][0]), quote)
+    return table.noted(groups_above(above, name))
+
+
+def _read_as_it_is(text: bytes, dialect: _Dialect, quote: str | None) -> Table:
+    """Reads a file whose quotes may be ordinary characters, where the config does not say it (`quote`)."""
+    if dialect.delimiter in _NO_SPREADSHEETS and quote is None:
+        return _read_with_or_without_quotes(text, dialect)
     return _read(text, dialect)
 
 
-def _read_tabs(text: bytes, dialect: _Dialect) -> Table:
-    """A tab-separated file, in which quotes may be ordinary characters, because no spreadsheet wrote them.
+def _read_with_or_without_quotes(text: bytes, dialect: _Dialect) -> Table:
+    """A file in which quotes may be ordinary characters, because no spreadsheet wrote them.
 
     They are when every line has the right number of cells without quoting, but with quoting the file would
     be broken or several lines would become one row.
@@ -300,19 +340,35 @@ def _read_tabs(text: bytes, dialect: _Dialect) -> Table:
 def _read(text: bytes, dialect: _Dialect) -> Table:
     file = io.BytesIO(text)
     deque(islice(file, dialect.lines_above), maxlen=0)
+    begin = file.tell()
     first_record = next(_records(file, dialect.lines_above, dialect), None)
     if first_record is None:
         raise InputError(f"{dialect.name}: is empty")
     header = f"{dialect.name}, line {first_record[0]}"
-    columns, rows = column_names(first_record[1], header), text[file.tell() :]
-    lines_above = text.count(b"\n", 0, file.tell())
+    if dialect.has_header:
+        columns, begin = column_names(first_record[1], header), file.tell()
+    else:
+        columns = numbered(len(first_record[1]))
+    rows, lines_above = text[begin:], text.count(b"\n", 0, begin)
     plain = _parse_plain(rows, lines_above, columns, dialect)
     if plain is not None:
         return Table(*plain, header)
-    return table_of(_records(io.BytesIO(rows), lines_above, dialect), columns, header)
+    records = _records(io.BytesIO(rows), lines_above, dialect)
+    return table_of(records, columns, header, has_header=dialect.has_header)
 
 
-def table_of(records: Iterable[tuple[int, Sequence[str]]], columns: Sequence[str], header: str) -> Table:
+def numbered(columns: int) -> list[str]:
+    """The names of so many columns without a header."""
+    return [str(number) for number in range(1, columns + 1)]
+
+
+def table_of(
+    records: Iterable[tuple[int, Sequence[str]]],
+    columns: Sequence[str],
+    header: str,
+    *,
+    has_header: bool = True,
+) -> Table:
     """A table of records that were read one at a time: the line on which each begins, and its cells.
 
     Records without any content are left out, and so is a column without a name.
@@ -322,7 +378,8 @@ def table_of(records: Iterable[tuple[int, Sequence[str]]], columns: Sequence[str
     ragged: list[tuple[int, str, str]] = []
     for line, cells in records:
         if len(cells) != len(columns):
-            ragged.append((line, " ... ".join(cells), _ragged(len(cells), len(columns))))
+            reason = _ragged(len(cells), len(columns), "header" if has_header else "first line")
+            ragged.append((line, " ... ".join(cells), reason))
         elif any(cells):
             lines.append(line)
             rows.append(cells)
@@ -333,8 +390,8 @@ def table_of(records: Iterable[tuple[int, Sequence[str]]], columns: Sequence[str
     return Table(pl.DataFrame(named), pl.Series(lines, dtype=pl.Int64), header, tuple(ragged))
 
 
-def _ragged(cells: int, columns: int) -> str:
-    reason = f"the line has {counted(cells, 'cell')}, and the header has {columns}"
+def _ragged(cells: int, columns: int, other: str) -> str:
+    reason = f"the line has {counted(cells, 'cell')}, and the {other} has {columns}"
     if cells > columns:
         reason += "; a cell with a delimiter in it stands in quotes"
     if columns == 1:
@@ -348,7 +405,8 @@ def column_names(cells: Sequence[str], header: str) -> list[str]:
     seen: set[str] = set()
     for name in names:
         if name and name in seen:
-            raise InputError(f"{header}: two columns are named {name!r}")
+            hint = "Where that line is a row, and the file has no header, set input.header: none."
+            raise InputError(f"{header}: two columns are named {name!r}", hint=hint)
         seen.add(name)
     return names
 
@@ -405,7 +463,8 @@ def _records(lines: Iterable[bytes], lines_above: int, dialect: _Dialect) -> Ite
         quote = dialect.quote
         raise InputError(
             f"{dialect.name}, line {first_line}: broken quoting: {error}",
-            hint=f"A cell that begins with {quote} ends with {quote}; a {quote} inside it is written twice.",
+            hint=f"A cell that begins with {quote} ends with {quote}; a {quote} inside it is written twice. "
+            f"Where quotes are ordinary characters, set input.quote: {_NO_QUOTE}, which no text has.",
         ) from None
 
 
@@ -413,16 +472,42 @@ def _records(lines: Iterable[bytes], lines_above: int, dialect: _Dialect) -> Ite
 
 
 def header_of(rows: Sequence[Sequence[str]], needed: Collection[str]) -> int:
-    """Which of a file's first rows is the header: the first one, or one below a title.
+    """Which of a file's first rows is the header: the first one, or one below a title or below names of
+    groups of columns.
 
     A title has one cell in each row, and the header below it several, with one of the needed columns.
     """
+    wanted = {name.strip().lower() for name in needed}
     for at, row in enumerate(rows):
-        if len(row) > 1 and set(needed) & {cell.strip() for cell in row}:
+        if len(row) > 1 and wanted & _lower(row):
             return at
         if sum(bool(cell.strip()) for cell in row) > 1:
-            break
+            below = next((place for place in range(at + 1, len(rows)) if any(_lower(rows[place]))), at)
+            return below if wanted & _lower(rows[below]) and _are_groups(row, rows[below]) else 0
     return 0
+
+
+def _lower(row: Sequence[str]) -> set[str]:
+    return {cell.strip().lower() for cell in row}
+
+
+def _are_groups(row: Sequence[str], below: Sequence[str]) -> bool:
+    """Whether a row has the names of groups of the columns that the row below it names: fewer names, none of
+    them ours; and that is a row of names.
+    """
+    names, columns = _lower(row) - {""}, [cell.strip() for cell in below if cell.strip()]
+    are_names = len(set(columns)) == len(columns) and not any(map(is_a_number, columns))
+    return are_names and len(names) < len(columns) and not names & set(COLUMNS)
+
+
+def groups_above(rows: Iterable[tuple[int, Sequence[str]]], name: str) -> str:
+    """Says which line above a header has names of groups of columns; empty where none has."""
+    for line, row in rows:
+        names = [cell.strip() for cell in row if cell.strip()]
+        if len(names) > 1:
+            groups = ", ".join(dict.fromkeys(names))
+            return f"{name}: line {line} has names of groups of columns ({groups}), and is left out"
+    return ""
 
 
 def _cells(line: str, delimiter: str, quote: str) -> list[str]:
@@ -445,3 +530,20 @@ def _delimiter_and_quote(
         return len(set(expected) & {cell.strip() for cell in cells}), len(cells)
 
     return max([(delimiter, quote) for quote in quotes for delimiter in delimiters], key=columns)
+
+
+def _consistent(
+    lines: Sequence[str], name: str, delimiter: str | None, quote: str | None, least: int
+) -> tuple[str, str]:
+    """Delimiter and quote of a file without a header: those by which its first lines have the same number of
+    cells, at least so many, and most of them.
+    """
+    choices = [_delimiter_and_quote(line, name, (), delimiter, quote) for line in lines[:1]]
+    for each in (delimiter,) if delimiter else _DELIMITERS:
+        choices += [(each, mark) for mark in ((quote,) if quote else _QUOTES)]
+
+    def columns(choice: tuple[str, str]) -> int:
+        counts = {len(_cells(line, *choice)) for line in lines}
+        return max(counts) if len(counts) == 1 and max(counts) >= least else 0
+
+    return max(choices, key=columns)

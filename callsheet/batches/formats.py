@@ -11,7 +11,6 @@ import os
 import re
 import shutil
 import stat
-import string
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
@@ -25,12 +24,13 @@ import polars as pl
 from polars.datatypes import DataTypeClass
 
 from callsheet import s3
-from callsheet.batches import delimited, json_files, workbooks
+from callsheet.batches import delimited, json_files, texts, workbooks
 from callsheet.batches.delimited import Table, kind_of, read_text
-from callsheet.config.settings import COLUMNS, FileColumn, Input
+from callsheet.batches.left_out import without_footers, without_headers, without_numbers, without_types
+from callsheet.batches.names import is_a_prompt, mapped, prompt_name, read_by, template_columns
+from callsheet.config.settings import COLUMNS, Input
 from callsheet.errors import InputError
 from callsheet.files import open_regular, temporary_file_errors, with_home
-from callsheet.plain_text import counted
 
 if TYPE_CHECKING:
     from botocore.response import StreamingBody
@@ -175,7 +175,7 @@ _TABLES = (".csv", ".tsv", ".txt")
 _PARQUET = (".parquet", ".pq")
 _EXCEL = (".xlsx",)
 _Types = Mapping[str, pl.DataType | DataTypeClass]
-_WORDS = 4  # of a line that is a prompt and not a column's name
+_JSON = (".jsonl", ".ndjson", ".json")
 
 
 def read_tables(config: Input, endpoint_url: str | None) -> Iterator[Table]:
@@ -200,24 +200,6 @@ def is_batch_file(name: str) -> bool:
     return _ending(name) in (*_TEXT, *_PARQUET, *_EXCEL)
 
 
-def template_columns(template: str | None) -> list[str]:
-    """The columns that a template names, in its order."""
-    if template is None:
-        return []
-    return [name for _, name, _, _ in string.Formatter().parse(template) if name is not None]
-
-
-def prompt_name(columns: Mapping[FileColumn, str | None]) -> str:
-    """The name of the column with the prompts, by the config's columns; never a prompt itself."""
-    name = columns.get("prompt")
-    return "prompt" if name is None or is_a_prompt(name) else name
-
-
-def is_a_prompt(name: str) -> bool:
-    """Whether a text is a prompt rather than a column's name."""
-    return len(name.split()) >= _WORDS and "prompt" not in name.lower()
-
-
 def _ending(name: str) -> str:
     """A file's type, by its name: `.csv`; of text also where it is compressed."""
     lower = name.lower()
@@ -227,13 +209,7 @@ def _ending(name: str) -> str:
 
 def _read_file(path: Path, name: str, config: Input, *, several: bool) -> Table:
     ending = _ending(name)
-    needed = template_columns(config.template) or [prompt_name(config.names)]
-    if ending in _PARQUET:
-        read = [*config.names.values(), *template_columns(config.template), *template_columns(config.id)]
-        return _read_parquet(path, name, [*filter(None, read), *config.where])
-    if ending in _EXCEL:
-        return _without_headers(workbooks.read_sheet(path, name, config.sheet, needed), name)
-    if ending not in _TEXT:
+    if ending not in (*_TEXT, *_PARQUET, *_EXCEL):
         raise InputError(
             f"{name}: is not of a known type; expected {', '.join([*_TEXT, *_PARQUET, *_EXCEL])}, or text as "
             ".gz or .zst",
@@ -241,35 +217,75 @@ def _read_file(path: Path, name: str, config: Input, *, several: bool) -> Table:
             "From Python, any DataFrame "
             "takes the file's place: callsheet.quote(CONFIG, rows=DATAFRAME).",
         )
-    text, note = read_text(path, name, config.encoding)
-    table = _read_text(text, name, ending, config, needed, several=several)
-    table = _without_comments(replace(table, note=note), config)
-    return _without_headers(table, name) if ending in _TABLES else table
+    _check_settings(name, ending, config)
+    if ending in _PARQUET:
+        return _read_parquet(path, name, [*mapped(config), *read_by(config)])
+    if ending in _EXCEL:
+        has_header = config.header is None
+        table = workbooks.read_sheet(path, name, config.sheet, _needed(config), has_header=has_header)
+    else:
+        text, note = read_text(path, name, config.encoding)
+        table = _read_text(text, name, ending, config, several=several)
+        table = _without_comments(replace(table, note=note).noted(table.note), config)
+    return table if ending in _JSON else _without_what_is_no_row(table, name, config)
 
 
-def _read_text(
-    text: bytes, name: str, ending: str, config: Input, needed: list[str], *, several: bool
-) -> Table:
+def _check_settings(name: str, ending: str, config: Input) -> None:
+    """Makes sure that the config says nothing that is for other kinds of files.
+
+    Raises:
+        InputError: it does.
+    """
+    if config.header is not None and ending not in (*_TABLES, *_EXCEL):
+        problem, other = "input.header is for tables of text and for workbooks", "input.header=null"
+    elif (config.split != "lines" or config.pattern) and (ending != ".txt" or config.delimiter):
+        setting, other = _for_prompts(config)
+        problem = f"{setting} is for a .txt file without a header"
+    else:
+        return
+    raise InputError(f"{name}: {problem}", hint=f"To read this file with the same config: --set {other}.")
+
+
+def _for_prompts(config: Input) -> tuple[str, str]:
+    """The setting of texts without a header that the config has; and how a command is without it."""
+    if config.split != "lines":
+        return "input.split", "input.split=lines"
+    return "input.pattern", "input.pattern=null"
+
+
+def _needed(config: Input) -> list[str]:
+    """The columns without which a file has no prompts."""
+    return template_columns(config.template) or [prompt_name(config.names)]
+
+
+def _read_text(text: bytes, name: str, ending: str, config: Input, *, several: bool) -> Table:
     prompt, ids = prompt_name(config.names), config.names.get("id") or "id"
-    if ending in (".jsonl", ".ndjson"):
-        return json_files.read_lines(text, name, prompt)
-    if ending == ".json":
-        return json_files.read_document(text, name, prompt, ids)
-    named = [name for name in config.names.values() if name] + template_columns(config.template)
+    if ending in _JSON:
+        rows = json_files.Rows(prompt, ids, _needed(config), config.rows)
+        read = json_files.read_document if ending == ".json" else json_files.read_lines
+        return read(text, name, rows)
+    named = [*mapped(config), *template_columns(config.template)]
     if ending == ".txt" and config.delimiter is None:
-        lines = {at: line for at, line in enumerate(text.decode().split("\n"), 1) if line.strip()}
-        if config.comments:
-            lines = {at: line for at, line in lines.items() if not line.startswith(config.comments)}
-        if not _has_header(next(iter(lines.values()), ""), named):
-            return _prompts(lines, name, prompt, ids if several else None)
+        lines = texts.lines_of(text.decode(), config)
+        first = next((line for line in lines.values() if line.strip()), "")
+        is_table = _has_header(first, named) if config.header is None else any(map(str.isdecimal, named))
+        if not is_table:
+            return texts.read_prompts(lines, name, config, prompt, ids if several else None)
+        if config.split != "lines" or config.pattern:
+            setting, _ = _for_prompts(config)
+            raise InputError(
+                f"{name}: is a table, by its first line, and {setting} is for a text without a header",
+                hint="With input.header: none, its first line is a prompt.",
+            )
     return delimited.read_table(
         text,
         name,
-        needed=needed,
+        needed=_needed(config),
         expected={*named, *COLUMNS},
         delimiter=config.delimiter,
         quote=config.quote,
         comments=config.comments,
+        has_header=config.header is None,
     )
 
 
@@ -281,29 +297,6 @@ def _has_header(first: str, names: Collection[str]) -> bool:
     )
 
 
-def _prompts(lines: Mapping[int, str], name: str, column: str, ids: str | None) -> Table:
-    """A text without a header: each of its lines, by number, is a prompt, whole.
-
-    With `ids`, the column of the ids, it is one of several files: its prompt is one row, whose id is the
-    file's name.
-
-    Raises:
-        InputError: one of several files has several lines, so it may be several prompts.
-    """
-    cells = {column: list(lines.values())}
-    if ids is not None:
-        if len(lines) > 1:
-            raise InputError(
-                f"{name}: has {len(lines)} lines; of several .txt files without a header, each is one prompt",
-                hint="Put a prompt of several lines on one line; or join lists of prompts into one file.",
-            )
-        lines = lines or {1: ""}  # which is rejected
-        stem = PurePath(name.removesuffix(".gz").removesuffix(".zst")).stem
-        cells = {column: list(lines.values()), ids: [stem]}
-    numbers = pl.Series(list(lines), dtype=pl.Int64)
-    return Table(pl.DataFrame(cells, schema=dict.fromkeys(cells, pl.String)), numbers, name)
-
-
 def _without_comments(table: Table, config: Input) -> Table:
     """A table of text without the rows whose first cell begins as `input.comments` says."""
     if config.comments is None or not table.cells.width:
@@ -313,24 +306,13 @@ def _without_comments(table: Table, config: Input) -> Table:
     return replace(table, cells=table.cells.filter(rows), lines=table.lines.filter(rows), ragged=ragged)
 
 
-def _without_headers(table: Table, name: str) -> Table:
-    """A table without the rows that are its header again, as in joined files, of which each may have begun
-    with a byte order mark; a note says where.
-    """
-    columns = table.cells.columns
-    again = table.cells.select(
-        pl.all_horizontal(
-            pl.lit(True),
-            *(pl.col(each).str.strip_prefix("\ufeff").str.strip_chars() == each for each in columns),
-        )
-    ).to_series()
-    if not columns or not again.any():
-        return table
-    lines = table.lines.filter(again)
-    more = f" and on {counted(lines.len() - 1, 'more line')}" if lines.len() > 1 else ""
-    said = f"{name}: the header comes again on line {lines[0]}{more}; that is no row, and left out"
-    note = "; ".join(filter(None, (table.note, said)))
-    return replace(table, cells=table.cells.filter(~again), lines=table.lines.filter(~again), note=note)
+def _without_what_is_no_row(table: Table, name: str, config: Input) -> Table:
+    """A table of text or of a sheet without a header that comes again, types below it, and footers."""
+    prompt = prompt_name(config.names)
+    if config.header is not None:
+        return without_footers(without_numbers(table), name, prompt)
+    table = without_types(without_headers(table, name), name, prompt)
+    return without_footers(table, name, prompt)
 
 
 def with_fields(cells: pl.DataFrame, names: Iterable[str]) -> pl.DataFrame:
@@ -348,7 +330,7 @@ def _field(schema: _Types, name: str) -> pl.Expr | None:
         return None
     found, dtype = pl.col(column), schema[column]
     for field in fields:
-        types = {each.name: each.dtype for each in dtype.fields} if isinstance(dtype, pl.Struct) else {}
+        types = _fields(dtype)
         if field not in types:
             return None
         found, dtype = found.struct.field(field), types[field]
@@ -377,11 +359,37 @@ def _read_parquet(path: Path, name: str, wanted: Iterable[str]) -> Table:
         raise InputError(f"{name}: cannot be read: {error.strerror or error}") from None
     except pl.exceptions.PolarsError as error:
         raise InputError(f"{name}: {_no_parquet(path, error)}") from None
-    cells = with_fields(cells, wanted)
+    cells, images = _paths_of_images(with_fields(cells, wanted))
     if binary := [column.name for column in cells if column.dtype == pl.Binary]:
         uuids = _uuids(path)
         cells = cells.with_columns(_uuid(each) if each in uuids else _text(cells[each]) for each in binary)
-    return Table(cells, pl.int_range(1, cells.height + 1, eager=True), name)
+    return Table(cells, pl.int_range(1, cells.height + 1, eager=True), name, images=images)
+
+
+def _paths_of_images(cells: pl.DataFrame) -> tuple[pl.DataFrame, dict[str, frozenset[int]]]:
+    """The cells, in which columns of images (structs of bytes and path, or lists of these) are their paths;
+    and those columns, with the lines of the rows that have the bytes alone.
+    """
+    images: dict[str, frozenset[int]] = {}
+    for name, dtype in cells.schema.items():
+        is_list = isinstance(dtype, pl.List)
+        fields = _fields(dtype.inner if isinstance(dtype, pl.List) else dtype)
+        if fields.get("bytes") != pl.Binary or "path" not in fields:
+            continue
+        struct = pl.element() if is_list else pl.col(name)
+        path = struct.struct.field("path").cast(pl.String)
+        is_bare = path.fill_null("").str.strip_chars().eq("") & struct.struct.field("bytes").is_not_null()
+        if is_list:
+            path, is_bare = pl.col(name).list.eval(path), pl.col(name).list.eval(is_bare).list.any()
+        bare = cells.select(is_bare.fill_null(value=False)).to_series().arg_true()
+        images[name] = frozenset((bare + 1).to_list())
+        cells = cells.with_columns(path.alias(name))
+    return cells, images
+
+
+def _fields(dtype: pl.DataType | DataTypeClass) -> dict[str, pl.DataType | DataTypeClass]:
+    """The fields of a struct, with their types; of any other type none."""
+    return {field.name: field.dtype for field in dtype.fields} if isinstance(dtype, pl.Struct) else {}
 
 
 def _uuids(path: Path) -> set[str]:

@@ -16,11 +16,14 @@ import polars as pl
 from callsheet.batches import columns
 from callsheet.batches.columns import Columns
 from callsheet.batches.delimited import Table
-from callsheet.batches.formats import read_tables, template_columns
+from callsheet.batches.formats import read_tables
 from callsheet.batches.identities import nfc, repeated_ids, row_ids
+from callsheet.batches.names import template_columns
+from callsheet.batches.sizes import with_ratios, wrong_sizes
 from callsheet.cells import (
     FAILED,
     FAILED_FORMULAS,
+    IMAGE_COLUMNS,
     WRONG,
     as_text,
     check,
@@ -33,6 +36,7 @@ from callsheet.config.settings import Input, Settings
 from callsheet.errors import InputError
 
 _CARRIED = "carried."
+_BYTES_ALONE = "the file has the image's bytes only: write the images into files"
 _NO_TEXT = (pl.Binary, pl.Duration)
 
 UNTIL_PRICED = ("output_format", "duration", "sound")
@@ -91,9 +95,10 @@ def batch_of(tables_of_files: Iterable[Table], config: Input) -> Batch:
     tables: list[pl.DataFrame] = []
     rejected: list[pl.DataFrame] = []
     total = left_out = 0
-    for source in tables_of_files:
+    for each in tables_of_files:
+        source = with_ratios(each, config)
         ours = columns.names_of(config, source.cells.columns)
-        columns.check(source.header, source.cells, ours, config)
+        columns.check(source, ours, config)
         sources.append(source)
         names.append(ours)
         wanted = _wanted(source, config)
@@ -119,7 +124,7 @@ def batch_of(tables_of_files: Iterable[Table], config: Input) -> Batch:
         rejects=pl.concat(rejected).sort("line", maintain_order=True),
         total=total,
         names=shown,
-        columns=columns.used_and_carried([source.cells for source in sources], names, config),
+        columns=columns.used_and_carried(sources, names, config),
         left_out=left_out,
         notes=tuple(
             note
@@ -214,7 +219,9 @@ def _our_columns(
     )
     ragged = [(line, source.shown, "", text, reason) for line, text, reason in source.ragged]
     wrong = [pl.DataFrame(ragged, schema=WRONG, orient="row")]
-    incomplete = pl.repeat(False, rows.height, eager=True)
+    wrong += [wrong_sizes(source, rows, config), _bytes_alone(source, rows, names)]
+    is_wrong = pl.col("line").is_in(pl.concat(each["line"] for each in wrong[1:]).implode())
+    incomplete = rows.select(is_wrong).to_series()
     for column, setting, template in (
         ("prompt", "input.template", config.template),
         ("id", "input.id", config.id),
@@ -224,6 +231,18 @@ def _our_columns(
             wrong.append(empty)
             incomplete |= lacking
     return rows.filter(~incomplete) if incomplete.any() else rows, pl.concat(wrong)
+
+
+def _bytes_alone(source: Table, rows: pl.DataFrame, names: Mapping[str, str | None]) -> pl.DataFrame:
+    """The cells of images that have no path, with the schema `WRONG`."""
+    found = [pl.DataFrame(schema=WRONG)]
+    for column in IMAGE_COLUMNS:
+        name = names[column]
+        if name is not None and name in source.images:
+            bare = rows.filter(pl.col("line").is_in([*source.images[name]]))
+            cells = bare.with_columns(pl.lit("").alias(name))
+            found.append(wrong_cells(cells, name, _BYTES_ALONE))
+    return pl.concat(found)
 
 
 def _as_text(types: Mapping[str, pl.DataType], column: str, name: str | None, file: str) -> pl.Expr:

@@ -26,7 +26,7 @@ from xml.etree import ElementTree
 
 import polars as pl
 
-from callsheet.batches.delimited import Table, column_names, header_of, kind_of
+from callsheet.batches.delimited import Table, column_names, groups_above, header_of, kind_of, numbered
 from callsheet.cells import FAILED_FORMULAS
 from callsheet.errors import InputError
 
@@ -277,7 +277,9 @@ _PLACE = re.compile(rb"([A-Z]+)(\d+)")
 _NO_RESULT = re.compile(rb'<c (?![^>]*t="str")[^>]*><f[^>]*>[^<]*</f>(?:<v ?/>|<v></v>)?</c>')
 
 
-def read_sheet(path: Path, name: str, sheet: str | None, needed: list[str]) -> Table:
+def read_sheet(
+    path: Path, name: str, sheet: str | None, needed: list[str], *, has_header: bool = True
+) -> Table:
     """A sheet of a workbook, the first one without a name.
 
     Blank rows are left out; the first other row is the header, or one below a title. A formula that has
@@ -288,6 +290,7 @@ def read_sheet(path: Path, name: str, sheet: str | None, needed: list[str]) -> T
         name: its name in messages.
         sheet: the sheet's name.
         needed: columns by which a header below a title is found.
+        has_header: False: the columns are named by their numbers, from 1.
 
     Raises:
         InputError: it is no workbook, it has no such sheet, or the sheet has no rows.
@@ -318,17 +321,21 @@ def read_sheet(path: Path, name: str, sheet: str | None, needed: list[str]) -> T
     rows = rows.filter(pl.any_horizontal(pl.exclude(_ROW).str.strip_chars() != ""))
     if rows.is_empty():
         raise InputError(f"{where}: is empty")
-    at = header_of([row[1:] for row in rows.head(_FIRST_ROWS).iter_rows()], needed)
+    first = [(row[0], row[1:]) for row in rows.head(_FIRST_ROWS).iter_rows()]
+    at = header_of([row for _, row in first], needed) if has_header else -1
     if at == rows.height - 1:
         raise InputError(f"{where}: has no rows")
-    number, *header_cells = rows.row(at)
+    number, header_cells = first[max(at, 0)]
     header = f"{where}, line {number}"
-    names = column_names(header_cells, header)
+    names = column_names(header_cells, header) if has_header else numbered(len(header_cells))
     named = [pl.col(old).alias(new) for old, new in zip(cells.columns, names, strict=True) if new]
     notes = [f"{name} {_NO_RESULTS}"] if _unsolved(content) else []
     if sheet is None and len(sheets) > 1:
         notes.append(f"{where}: this one is read, because it is the first")
-    return Table(rows[at + 1 :].select(named), rows[_ROW][at + 1 :], header, note="; ".join(notes))
+    if at > 0:
+        notes.append(groups_above(first[:at], name))
+    note = "; ".join(filter(None, notes))
+    return Table(rows[at + 1 :].select(named), rows[_ROW][at + 1 :], header, note=note)
 
 
 def _shown(cells: pl.DataFrame, failed: Iterable[Any]) -> pl.DataFrame:

@@ -344,7 +344,7 @@ def _show_guess(config: Path, guess: Guess) -> None:
     facts = [("Rows", f"{guess.rows:,}")]
     for setting, value in guess.input.items():
         for ours, name in value.items() if setting == "columns" else ():
-            shown = "not used" if name is None else name if isinstance(name, str) else " x ".join(name)
+            shown = "not used" if name is None else " x ".join(name) if isinstance(name, list) else name
             facts.append(("Column", f"{ours}: {shown}"))
         if setting not in ("columns", "defaults"):
             facts.append((setting.capitalize(), str(value)))

@@ -17,8 +17,8 @@ from decimal import Decimal, InvalidOperation
 from functools import reduce
 from operator import getitem
 from pathlib import Path, PurePath
-from types import NoneType
-from typing import Annotated, Any, TypeVar, get_args, get_origin
+from types import UnionType
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 import yaml
 from pydantic import ValidationError
@@ -341,7 +341,7 @@ def _checked(
 
 
 def _type_of(place: KeyPath) -> Any:
-    """The type of the setting at a place, without its checks and None beside it; None for no setting."""
+    """The type of the setting at a place (of several the first) without its checks; None for no setting."""
     found: Any = Settings
     for key in place:
         if isinstance(found, type) and issubclass(found, Section):
@@ -349,7 +349,7 @@ def _type_of(place: KeyPath) -> Any:
             found = field.annotation if field else None
         else:
             found = get_args(found)[1] if get_origin(found) is dict else None
-        while get_origin(found) is Annotated or NoneType in get_args(found):
+        while get_origin(found) in (Annotated, Union, UnionType):
             found = get_args(found)[0]
     return found
 

@@ -7,6 +7,7 @@ It buys nothing, and writes nothing.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
@@ -16,10 +17,12 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from callsheet.batches import columns
+from callsheet.batches import columns, sizes, texts
 from callsheet.batches.columns import IMAGES
 from callsheet.batches.delimited import Table, likely_readings
 from callsheet.batches.formats import field_names, find_files, read_tables, with_fields
+from callsheet.batches.json_files import lists_of_rows
+from callsheet.batches.names import has_prompts, in_yaml
 from callsheet.batches.read import Batch, batch_of
 from callsheet.cells import IMAGE_COLUMNS
 from callsheet.config.settings import COLUMNS, Settings
@@ -47,7 +50,9 @@ class Given:
         media: what is to be made: `images` or `videos`.
         model: on which model.
         images: the column of the images that are sent; `none`: no images.
-        sheet, rows, encoding: as in `input`.
+        sheet, rows, encoding, split: as in `input`.
+        header: `none`, or `names` where the file has one.
+        pattern: as in `input`, or `all of it` for none.
     """
 
     prompt: str | None = None
@@ -57,6 +62,9 @@ class Given:
     sheet: str | None = None
     rows: str | None = None
     encoding: str | None = None
+    header: str | None = None
+    split: str | None = None
+    pattern: str | None = None
 
 
 class Candidate(NamedTuple):
@@ -130,6 +138,11 @@ class _File:
         table = next(iter(read_tables(self.settings().input, None)))
         return replace(table, cells=with_fields(table.cells, field_names(table.cells.schema)))
 
+    def again(self, **settings: Any) -> None:
+        """Reads the file anew, with these settings of `input`."""
+        self.input |= settings
+        del self.table
+
     def settings(self) -> Settings:
         """A config with what is known, and with any model where the file names none."""
         any_model = {"defaults": {"model": next(iter(self.catalogue), "any")}}
@@ -148,15 +161,18 @@ def guess(path: str, catalogue: Catalogue, given: Given = Given()) -> Guess:
     for setting in ("sheet", "rows", "encoding"):
         if value := getattr(given, setting):
             file.input[setting] = value
+    name = find_files(file.path)[0]
     if not given.encoding:
-        _choose_encoding(file)
+        _choose_encoding(file, name)
+    if name.lower().endswith(".json") and not given.rows:
+        _choose_rows(file, name)
+    _choose_form(file)
     _choose_columns(file)
     return _choose_model(file)
 
 
-def _choose_encoding(file: _File) -> None:
+def _choose_encoding(file: _File, name: str) -> None:
     """Takes the likeliest encoding of a text file that is not UTF-8."""
-    name = find_files(file.path)[0]
     if not name.lower().endswith((".csv", ".tsv", ".txt", ".json", ".jsonl", ".ndjson")):
         return
     content = Path(name).read_bytes()
@@ -167,6 +183,61 @@ def _choose_encoding(file: _File) -> None:
             file.input["encoding"] = next(iter(readings))
             shown = tuple(Candidate(encoding, line) for encoding, line in readings.items())
             file.doubts.append(Doubt("encoding", "In which of these encodings is the text right?", shown))
+
+
+def _choose_rows(file: _File, name: str) -> None:
+    """Takes the list of objects that look like rows, where the document itself has none."""
+    try:
+        document = json.loads(Path(name).read_bytes().decode(file.input.get("encoding", "utf-8-sig")))
+    except ValueError:  # reading it says more
+        return
+    first = document[0] if isinstance(document, list) and document else document
+    names = first if isinstance(first, dict) else {}
+    has_rows = isinstance(document, list) and not isinstance(first, dict)
+    has_rows |= any(has_prompts(each) and isinstance(names[each], str) for each in names)
+    paths = [] if has_rows else lists_of_rows(document)
+    if isinstance(document, dict) and all(isinstance(each, dict | str) for each in document.values()):
+        paths = []  # its keys are ids
+    if paths:
+        file.input["rows"] = paths[0]
+        shown = tuple(Candidate(path, "") for path in paths[: 1 + _OTHERS])
+        if len(shown) > 1:
+            file.doubts.append(Doubt("rows", "Which list has the rows?", shown))
+
+
+def _choose_form(file: _File) -> None:
+    """Says whether a table has a header, and what is a prompt in a text without one."""
+    given, table = file.given, file.table
+    no_header = (
+        given.header == "none" if given.header else columns.is_no_header(table.cells.columns, table.cells)
+    )
+    if no_header:
+        file.again(header="none")
+        shown = (Candidate("none", "its first line is a row"), Candidate("names", "its first line has names"))
+        file.doubts += [] if given.header else [Doubt("header", "Has the file a header?", shown)]
+        return
+    if not Path(file.path).name.lower().endswith(".txt") or table.cells.columns != ["prompt"]:
+        return
+    lines = table.cells["prompt"].to_list()
+    if given.split == "paragraphs" or (not given.split and _are_paragraphs(lines, table.lines.to_list())):
+        file.again(split="paragraphs")
+        both = (Candidate("paragraphs", file.table.cells["prompt"][0]), Candidate("lines", lines[0]))
+        file.doubts += [] if given.split else [Doubt("split", "What is a prompt?", both)]
+    prompts = file.table.cells["prompt"].to_list()
+    form = next(iter(texts.forms(prompts)), None)
+    is_named = form is not None and form.what == texts.NAMED and form.number == len(prompts)
+    if form and is_named and given.pattern in (None, form.pattern):
+        file.again(pattern=form.pattern)
+        both = (Candidate(form.pattern, file.table.cells["prompt"][0]), Candidate("all of it", prompts[0]))
+        file.doubts += [] if given.pattern else [Doubt("pattern", "What of a prompt is sent?", both)]
+
+
+def _are_paragraphs(lines: Sequence[str], numbers: Sequence[int]) -> bool:
+    """Whether the lines of a text, with their numbers, go on in the next line up to a blank one."""
+    pairs = zip(lines, numbers, lines[1:], numbers[1:], strict=False)
+    follows = [(line, after) for line, at, after, then in pairs if then == at + 1]
+    goes_on = [line.rstrip()[-1:] in ",;:-" or after.lstrip()[:1].islower() for line, after in follows]
+    return len(numbers) > len(follows) + 1 and 2 * sum(goes_on) > len(follows)
 
 
 # ---- columns
@@ -190,7 +261,7 @@ def _choose_columns(file: _File) -> None:
             continue
         if column.name not in found.values() and _fits(column, like):
             found[like] = column.name
-    if pair := columns.width_and_height(table):
+    if (pair := sizes.together(table.columns)) and all(_fits(table[name], "width") for name in pair):
         found["aspect_ratio"] = list(pair)
     _choose_ids(table, found)
     if found:
@@ -204,11 +275,16 @@ def _choose_prompt(file: _File, table: pl.DataFrame, found: dict[str, Any]) -> N
         file.input["template"] = given
         return
     if given:
+        if given.isdecimal() and given in table.columns:
+            found["prompt"] = int(given)
+            return
         if given not in table.columns:
             raise InputError(f"{file.path}: there is no column {given!r}; {_columns_of(table)}")
         found |= {} if given == "prompt" else {"prompt": given}
         return
-    likely = columns.prompts_like(table)
+    has_header = "header" not in file.input
+    likely = columns.prompts_like(table if has_header else table.rename(lambda number: f"column {number}"))
+    likely = likely if has_header else [name.removeprefix("column ") for name in likely]
     exact = [name for name in table.columns if name.strip().lower() == "prompt"]
     if not likely and not exact:
         raise InputError(
@@ -217,8 +293,8 @@ def _choose_prompt(file: _File, table: pl.DataFrame, found: dict[str, Any]) -> N
         )
     taken = exact[0] if exact else likely[0]
     if taken.strip().lower() != "prompt":
-        found["prompt"] = taken
-    if not exact and len(likely) > 1 and (not columns.is_named(taken) or columns.is_named(likely[1])):
+        found["prompt"] = taken if has_header else int(taken)
+    if not exact and len(likely) > 1 and (not has_prompts(taken) or has_prompts(likely[1])):
         shown = tuple(Candidate(name, columns.first_cell(table[name])) for name in likely[: 1 + _OTHERS])
         file.doubts.append(Doubt("prompt", "Which column has the prompts?", shown))
 
@@ -233,6 +309,7 @@ def _fits(column: pl.Series, like: str) -> bool:
     pattern = {
         "aspect_ratio": columns.RATIOS,
         "duration": r"^\s*\d+([.,:]\d+)*\s*(s|sec|secs|seconds)?\s*$",
+        "width": r"^\s*\d+(\.0*)?\s*(px)?\s*$",
     }.get(like, "")
     return columns.share(texts, pattern) > columns.MOST
 
@@ -411,7 +488,7 @@ def _not_used(batch: Batch) -> dict[str, str]:
     for name, like in batch.columns.unused.items():
         cells = batch.columns.examples.get(name, "")
         if like in COLUMNS:
-            found[name] = f"looks like {like}; to use it: columns: {{{like}: {columns.in_yaml(name)}}}"
+            found[name] = f"looks like {like}; to use it: columns: {{{like}: {in_yaml(name)}}}"
         elif like in columns.HELD:
             found[name] = f"holds {columns.HELD[like]}{f' ({cells})' if cells else ''}"
         else:

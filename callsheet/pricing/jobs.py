@@ -167,10 +167,13 @@ class JobTable:
     unpriced: int
 
 
-def make_jobs(rows: pl.DataFrame, catalogue: Catalogue, settings: Settings) -> JobTable:
+def make_jobs(
+    rows: pl.DataFrame, catalogue: Catalogue, settings: Settings, *, with_repeated: bool = False
+) -> JobTable:
     """Multiplies the rows of a batch by matrix and samples, resolves, prices and keys them.
 
-    Reads local and S3 images.
+    Reads local and S3 images. `with_repeated` leaves `input.repeated` to the caller, who knows what is bought
+    (see `once`).
     """
     defaults = settings.input.defaults
     late: _Cells = fixed_values({column: defaults[column] for column in UNTIL_PRICED if column in defaults})
@@ -191,13 +194,31 @@ def make_jobs(rows: pl.DataFrame, catalogue: Catalogue, settings: Settings) -> J
         cells.append(wrong.select(*_PLACE, column=pl.lit(column), value=value, reason=reason))
     not_offered = pl.concat(table.select("row_id", "samples", "line", "asked") for table in refused)
     wrong_cells = pl.concat(cells)
+    jobs = _columns_of_plan(_per_sample(rows))
+    if settings.input.repeated == "once" and not with_repeated:
+        jobs, _ = once(jobs)
     return JobTable(
-        jobs=_columns_of_plan(_per_sample(rows)),
+        jobs=jobs,
         not_offered=_per_sample(not_offered).select("row_id", "sample", "line", "asked"),
         wrong=wrong_cells.drop("row"),
         rejected=wrong_cells["row"].n_unique(),
         unpriced=unpriced,
     )
+
+
+def once(jobs: pl.DataFrame, bought: pl.Series | None = None) -> tuple[pl.DataFrame, int]:
+    """Of jobs with the same request and sample the first alone, or those that are bought, by their keys.
+
+    Returns:
+        The jobs; and of how many rows one is left out.
+    """
+    same = ["request", "sample"]
+    is_bought = pl.col("request").is_null()
+    if bought is not None:
+        is_bought |= pl.col("key").is_in(bought.implode())
+    is_first = pl.struct(same).is_first_distinct() & ~is_bought.any().over(same)
+    kept, others = separate(jobs, ~(is_bought | is_first))
+    return kept, others["row_id"].n_unique()
 
 
 def _refusals(settings: Settings) -> Iterator[tuple[str, pl.Expr, pl.Expr, pl.Expr]]:

@@ -35,9 +35,9 @@ from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.queries import policy_of
 from callsheet.plain_text import counted, printable
 from callsheet.pricing.bought import changed_carried, match
-from callsheet.pricing.jobs import COLUMNS, check_config_values, make_jobs, request_key
+from callsheet.pricing.jobs import COLUMNS, check_config_values, make_jobs, once, request_key
 from callsheet.pricing.rates import changed_rates
-from callsheet.records import Job, ModelType, Price, canonical
+from callsheet.records import MAY_COST, Job, ModelType, Price, canonical
 from callsheet.service.client import Client
 from callsheet.service.models import Catalogue, Model
 
@@ -237,13 +237,16 @@ def make_plan(
         StorageError: the plan cannot be written.
     """
     check_config_values(settings, catalogue, batch)
-    made = make_jobs(batch.rows, catalogue, settings)
+    made = make_jobs(batch.rows, catalogue, settings, with_repeated=True)
     known = made.jobs.clear() if known is None else known
     jobs, notes = match(
         *(made.jobs, made.not_offered, known, settings.batch),
         rejected=rejected,
         samples=settings.review.samples if settings.review.buy_again else 0,
     )
+    if settings.input.repeated == "once":
+        jobs, said = _once(jobs, known)
+        notes += said
     others = batch.others.filter(pl.col("model").is_not_null()).with_columns(pl.col("prompt").fill_null(""))
     besides = make_jobs(others, catalogue, settings).wrong if others.height else made.wrong.clear()
     wrong = rejects(pl.concat([made.wrong, besides]), batch.names).unique(maintain_order=True)
@@ -263,6 +266,14 @@ def make_plan(
     )
     _write(plan)
     return plan
+
+
+def _once(jobs: pl.DataFrame, known: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
+    """The jobs without those that `input.repeated` leaves out, and how many rows that are, in a sentence."""
+    bought = known.filter(pl.col("state").is_in(MAY_COST))["job_key"] if known.height else None
+    jobs, rows = once(jobs, bought)
+    ask = f"{counted(rows, 'row')} {'asks' if rows == 1 else 'ask'}"
+    return jobs, [f"{ask} for what another row asks for: left out by input.repeated"] if rows else []
 
 
 def open_plan(path: Path) -> Plan | None:

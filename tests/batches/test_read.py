@@ -87,6 +87,28 @@ def test_booleans_and_whole_numbers_are_read_as_people_and_spreadsheets_write_th
     assert read.rows["duration"].to_list() == [5, 5, 5, 5, 5, None, None]
 
 
+@pytest.mark.parametrize(
+    ("column", "text", "number"),
+    [
+        ("duration", "5,0", 5),
+        ("duration", "10,00", 10),
+        ("samples", "3,0", 3),
+        ("duration", "1:30", 90),
+        ("duration", "0:05", 5),
+        ("duration", "00:01:30", 90),
+        ("duration", "1,000", None),  # a thousand, or one
+        ("duration", "5,5", None),
+        ("duration", "1:75", None),
+        ("samples", "1,000", None),
+        ("samples", "0:05", None),
+    ],
+)
+def test_a_decimal_comma_and_minutes_with_seconds_are_whole_numbers(batch, column, text, number):
+    read = batch(f"prompt;{column}\nx;{text}\n")
+    assert read.rows[column].to_list() == ([] if number is None else [number])
+    assert [each for _, each, _ in places(read)] == ([column] if number is None else [])
+
+
 def test_a_wrong_cell_is_rejected_with_column_value_and_reason(batch):
     reasons = {
         "duration": "is not a whole number of seconds",
@@ -220,7 +242,7 @@ def test_a_carried_value_of_any_type_can_be_stored_in_the_ledger(tmp_path):
 
 
 def test_a_column_of_images_that_has_their_bytes_is_an_error(tmp_path):
-    for cell in ([b"PNG"], [{"bytes": b"PNG", "path": "a.png"}]):
+    for cell in ([b"PNG"], [{"bytes": b"PNG"}]):
         pl.DataFrame({"prompt": ["x"], "images": [cell]}).write_parquet(tmp_path / "shots.parquet")
         with pytest.raises(InputError, match=r"the column 'images' has the type List.*; expected addresses"):
             read_batch(settings(tmp_path / "shots.parquet"))

@@ -60,7 +60,7 @@ def workbook(path: Path, formats: tuple[str, ...] = (), **sheets: list[list[str]
             xml = "".join(
                 f'<row r="{row}">'
                 + "".join(
-                    f'<c r="{"ABCD"[column]}{row}" {cell}</c>' for column, cell in enumerate(cells) if cell
+                    f'<c r="{"ABCDE"[column]}{row}" {cell}</c>' for column, cell in enumerate(cells) if cell
                 )
                 + "</row>"
                 for row, cells in enumerate(rows, 1)

@@ -67,7 +67,7 @@ def test_more_requests_are_shown_by_number_or_by_row(project: Make) -> None:
 
 def test_all_that_is_wrong_with_a_row_is_said_at_once_with_what_may_be_meant(project: Make) -> None:
     made = project()
-    rows = "b,reel-1,1080,5s,16x9\nc,reel-1,,00:05,landscape\nd,reel-1,,8,16:9\nd,reel-1,,8,16:9\n"
+    rows = "b,reel-1,1080,5s,16x9\nc,reel-1,,5 sec,landscape\nd,reel-1,,8,16:9\nd,reel-1,,8,16:9\n"
     told = quoted(made, f"prompt,model,resolution,duration,aspect_ratio\n{rows}", name="near.csv")
     assert (told["rejected_rows"], told["to_buy"]) == (4, 0)
     said = printed("quote", "batch.yaml")

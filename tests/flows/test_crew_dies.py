@@ -27,7 +27,7 @@ from tests.servers import s3 as s3_server
 from tests.servers.postgres import PostgresServer, postgres
 from tests.servers.postgres_proxy import PostgresProxy, postgres_proxy
 from tests.servers.prefect import ROOT, PrefectServer, prefect_server
-from tests.waiting import wait_until
+from tests.waiting import runs, wait_until
 
 pytestmark = pytest.mark.soak
 CREW = 4
@@ -78,7 +78,7 @@ class Studio:
     def all_ended(self) -> None:
         """Waits until no run of the crew is under way, whatever Prefect knows of it."""
         processes = [psutil.Process(pid) for pid in self.processes() if psutil.pid_exists(pid)]
-        wait_until(lambda: not any(map(psutil.Process.is_running, processes)), "a run does not end", 0.3)
+        wait_until(lambda: not any(map(runs, processes)), "a run does not end", 0.3)
 
     def finished(self) -> Counter[str]:
         """Runs the batch once more, and returns how many jobs are in each state; the three books agree."""

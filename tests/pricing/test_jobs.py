@@ -138,6 +138,17 @@ def test_a_combination_that_cannot_be_bought_or_is_there_already_leaves_the_othe
     assert planned.rejects.rows() == [(2, "model", "still-1", reason)]
 
 
+def test_of_rows_that_ask_for_the_same_only_the_first_is_a_job_where_a_setting_says_so(plan):
+    text = "id,prompt,samples\na,a cat,\nb,a cat,2\nc,a dog,\nd,a cat,\n"
+    made = plan(text, repeated="once")
+    assert [(each.row_id, each.sample) for each in jobs(made)] == [("a", 1), ("b", 2), ("c", 1)]
+    assert (made.rows, made.rejected_rows) == (4, 0)
+    assert made.notes == ("2 rows ask for what another row asks for: left out by input.repeated",)
+    made = plan(text)
+    assert len(jobs(made)) == 5
+    assert made.notes == ()
+
+
 def test_local_images_are_hashes_in_the_plan_and_bytes_in_the_request(plan, tmp_path):
     """Another image under the same name is another job."""
     path = tmp_path / "look.png"

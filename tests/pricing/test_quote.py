@@ -103,6 +103,15 @@ def facts(quote: Quote) -> dict[str, str]:
     return dict(as_facts(quote))
 
 
+def test_of_rows_that_ask_for_the_same_those_that_are_bought_stay_and_no_other_is_bought(quote, tmp_path):
+    text = "id,prompt\na,a cat\nb,a cat\nc,a cat\nd,a dog\ne,a dog\n"
+    quote(text, states={"b": "stored", "c": "stored", "d": "failed"})
+    once = {"path": str(tmp_path / "shots.csv"), "defaults": {"model": "still-1"}, "repeated": "once"}
+    made = quote(text, input=once)
+    assert made.table.select("row_id", "to_buy").rows() == [("b", False), ("c", False), ("d", False)]
+    assert made.plan.notes == ("2 rows ask for what another row asks for: left out by input.repeated",)
+
+
 def test_lines_show_what_sets_the_price_what_is_bought_and_what_is_to_buy(quote):
     made = quote(states={"c": "bought"})
     columns = ("model", "resolution", "duration", "sound", "jobs", "bought", "to_buy", "each", "total")

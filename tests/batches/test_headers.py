@@ -1,0 +1,231 @@
+"""Tables without a header, with two, and with rows that are none."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from callsheet.batches.columns import is_no_header
+from callsheet.batches.delimited import written
+from callsheet.batches.read import original_rows, read_batch
+from callsheet.errors import InputError
+from tests.batches.conftest import places, prompts, settings
+from tests.batches.test_workbooks import text, workbook
+
+ACTIONS = "Koala,Riding a bicycle,Rainforest\nHedgehog,Cooking a meal,Forest\n"
+
+
+def sheet_of(csv: str, path: Path) -> Path:
+    """The cells of a CSV text as a workbook."""
+    return workbook(path, A=[[cell and text(cell) for cell in line.split(",")] for line in csv.splitlines()])
+
+
+def test_columns_of_a_file_without_a_header_are_named_by_their_numbers(batch, tmp_path):
+    read = batch(ACTIONS, header="none", columns={"prompt": 2, "id": 1})
+    assert read.rows.select("line", "row_id", "prompt").rows() == [
+        (1, "Koala", "Riding a bicycle"),
+        (2, "Hedgehog", "Cooking a meal"),
+    ]
+    assert read.columns.carried == ["3"]
+    path = sheet_of(ACTIONS, tmp_path / "x.xlsx")
+    sheet = read_batch(settings(path, header="none", columns={"prompt": 2, "id": 1}))
+    assert sheet.rows.equals(read.rows)
+    assert batch(ACTIONS, header="none", template="{1}, {2}").rows["prompt"][0] == "Koala, Riding a bicycle"
+
+
+def test_rows_that_were_written_out_with_their_numbers_are_read_with_the_same_config(tmp_path):
+    given = {"header": "none", "columns": {"id": 1, "prompt": 2}}
+    (tmp_path / "x.csv").write_text(ACTIONS)
+    rows = original_rows(settings(tmp_path / "x.csv", **given), ["Koala"])
+    (tmp_path / "y.csv").write_bytes(written(rows, delimiter=None, quote=None, encoding=None))
+    again = read_batch(settings(tmp_path / "y.csv", **given))
+    assert again.rows.select("row_id", "prompt").rows() == [("Koala", "Riding a bicycle")]
+
+
+def test_the_hint_names_the_number_of_the_column_that_has_the_prompts(tmp_path):
+    (tmp_path / "x.csv").write_text(ACTIONS)
+    with pytest.raises(InputError, match="the columns are 1, 2, 3") as caught:
+        read_batch(settings(tmp_path / "x.csv", header="none"))
+    assert caught.value.hint.endswith("{prompt: 2}.")
+
+
+def test_the_only_column_of_a_file_without_a_header_is_the_prompt(batch, error_of):
+    read = batch("1 cat\n2\n\n1\n", header="none")
+    assert prompts(read) == [(1, "1 cat"), (2, "2"), (4, "1")]
+    assert prompts(batch("A cat, asleep\nAn owl, at night, awake\n", header="none"))[1][1].endswith("awake")
+    assert "there is no column 'prompt'; the columns are 1, 2" in error_of("a,b\n", header="none")
+
+
+@pytest.mark.parametrize("text", ["1;A heron, at dawn;16:9\n2;A fox;9:16\n", '1\t"A heron, at dawn"\t16:9\n'])
+def test_the_delimiter_of_a_file_without_a_header_is_that_of_all_its_lines(batch, text):
+    read = batch(text, header="none", columns={"prompt": 2, "aspect_ratio": 3})
+    assert read.rows["prompt"][0] == "A heron, at dawn"
+    assert read.rows["aspect_ratio"][0] == "16:9"
+
+
+def test_a_line_with_other_cells_is_rejected_where_there_is_no_header(batch):
+    read = batch("a,b\nc,d,e\n", header="none", columns={"prompt": 2})
+    assert prompts(read) == [(1, "b")]
+    [(line, _, reason)] = places(read)
+    assert line == 2
+    assert reason.startswith("the line has 3 cells, and the first line has 2")
+
+
+def test_that_a_file_has_no_header_is_for_tables(error_of):
+    assert "input.header is for tables" in error_of('{"prompt": "a"}\n', "x.jsonl", header="none")
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        (ACTIONS, "Set input.header: none with input.columns: {prompt: 2}; "),
+        ("Catching salmon\nCrossing a village\nExploring a cave\n", "Set input.header: none; "),
+        ("1,A lighthouse at dawn,16:9\n2,A harbour,1:1\n", "input.columns: {prompt: 2, aspect_ratio: 3}; "),
+        ("a,b\na,c\n", None),
+        ("Shot,Description\n1,A fox crosses a road\n", None),
+    ],
+)
+def test_a_first_line_that_is_a_row_is_said_with_the_setting_for_it(tmp_path, text, hint):
+    (tmp_path / "x.csv").write_text(text)
+    with pytest.raises(InputError) as caught:
+        read_batch(settings(tmp_path / "x.csv"))
+    assert (hint or "Name the file's column") in caught.value.hint
+    assert ("is no header" in caught.value.message) == (hint is not None)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (ACTIONS, True),
+        ("Catching salmon\nCrossing a village\nExploring a cave\n", True),
+        ("A red fox,dawn\nA grey owl,dusk\n", True),
+        ("1,Heron\n2,Fox\n", True),
+        ("Ein Reiher landet,Teich\nEin Fuchs läuft,Straße\n", True),
+        ("id,prompt\n1,A fox\n", False),
+        ("Shot,Description\n1,A fox\n", False),
+        ("Handle,Title,Body (HTML)\nduck,Rubber duck,<p>A duck</p>\n", False),
+        ("Nr;Prompt;Dauer\n1;Ein Fuchs;5\n", False),
+        ("Nr;Bild;Länge\n1;Ein Fuchs;5\n", False),
+        ("Timestamp,Describe a scene\n2026,A fox on a road\n2027,An owl in a barn\n", False),
+        ("Location,Camera movement,Beat\nA forest,slow pan,A fox runs\n", False),
+        ("Number of images,Idea of a scene\n3,A fox runs\n", False),
+        ("Descripción de la escena,Plano\nUn zorro cruza la carretera,1\n", False),
+        ("product,2024,2025\nlamp,1,2\n", False),
+        ("Animal,Where a fox runs\nA fox,A road\n", False),
+        ("Opening line,Animal\nRunning man,fox\nSitting cat,cat\n", False),
+        ("adjective,product\nred,shoe\n", False),
+        ("Idea\nA fox runs\n", False),
+        ("Fox\nOwl\nHeron\n", False),
+        ("A red fox,\nA grey owl,x\n", False),
+        ("Koala,Riding a bicycle\n", False),
+    ],
+)
+def test_a_header_is_taken_for_a_row_only_where_it_reads_like_those_below_it(text, expected):
+    separator = ";" if ";" in text else ","
+    rows = pl.read_csv(io.StringIO(text), has_header=False, separator=separator, infer_schema=False)
+    names = [name or "" for name in rows.row(0)]
+    assert is_no_header(names, rows[1:]) is expected
+
+
+GROUPED = "Shot,,Generation,,\nid,prompt,aspect_ratio,duration,notes\ns1,A heron,16:9,5,ok\n"
+
+
+def test_names_of_groups_above_the_header_are_left_out_and_said(batch, tmp_path):
+    path = sheet_of(GROUPED, tmp_path / "x.xlsx")
+    titled = (
+        f"Spring,,,,\n\n{GROUPED.replace('Shot,,Generation,,', 'Shot,Shot,Generation,Generation,Generation')}"
+    )
+    for read in (
+        batch(GROUPED),
+        read_batch(settings(path)),
+        batch(titled),
+        batch(GROUPED.replace("pro", "Pro")),
+    ):
+        assert read.rows.select("row_id", "prompt", "aspect_ratio", "duration").rows() == [
+            ("s1", "A heron", "16:9", 5)
+        ]
+        [note] = read.notes
+        assert "has names of groups of columns (Shot, Generation), and is left out" in note
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["id,text,\na,prompt,x\n", "what,kind\nprompt,1\n", "a,b\nc,prompt\n", "model,,x\nid,prompt,y\n"],
+)
+def test_a_row_with_a_cell_like_a_column_s_name_is_no_header(error_of, text):
+    assert "line 1: there is no column 'prompt'" in error_of(text)
+
+
+def test_a_row_of_types_below_the_header_is_left_out_and_said(batch):
+    read = batch("id,prompt,n\nint,string,\na,text,\nb,string,7\n")
+    assert prompts(read) == [(3, "text"), (4, "string")]
+    assert "line 2 has the types of the columns" in read.notes[0]
+    assert len(prompts(batch("prompt\ntext\n"))) == 1
+
+
+FOOTED = "prompt,aspect_ratio\nTotal: the first,16:9\nA fox,9:16\nTOTAL: 2,\nExported 2026-03-02 by us,\n"
+
+
+def test_what_stands_below_the_rows_is_left_out_and_said(batch, tmp_path):
+    for read in (batch(FOOTED), read_batch(settings(sheet_of(FOOTED, tmp_path / "x.xlsx")))):
+        assert prompts(read) == [(2, "Total: the first"), (3, "A fox")]
+        assert read.total == 2
+        [note] = read.notes
+        assert note.endswith("left out: line 4 (TOTAL: 2), line 5 (Exported 2026-03-02 by us)")
+
+
+@pytest.mark.parametrize(
+    "below",
+    [
+        "Summe 12",
+        "Gesamt: 2",
+        "Exporté le 3 mars",
+        "Fuente: archivo",
+        "© 2026 Studio",
+        "Note: draft",
+        "total",
+    ],
+)
+def test_footers_are_known_in_other_languages(batch, below):
+    assert len(prompts(batch(f"id,prompt,n\na,A fox,1\n{below},,\n"))) == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "prompt,n\nA fox,1\nTotal eclipse over a desert,\n",
+        "prompt,n\nA fox,1\nGenerated landscape of sand,\n",
+        "prompt,n\nA fox,1\nTotal: 2,1\n",
+        "prompt,n\nA fox,\nTotal: 2,\n",
+        "prompt,n\nTotal: 2,\nA fox,1\n",
+        "prompt\nA fox\nTotal: 2\n",
+        "prompt,n\nTotal: 2,\n",
+    ],
+)
+def test_a_row_that_may_be_a_prompt_is_no_footer(batch, text):
+    read = batch(text)
+    assert len(prompts(read)) == text.count("\n") - 1
+    assert read.notes == ()
+
+
+# ---- quotes
+
+
+@pytest.mark.parametrize("mark", ["|", "\t"])
+def test_a_quote_that_begins_a_cell_is_text_where_the_file_is_broken_otherwise(batch, mark):
+    read = batch(f'id{mark}prompt\n1{mark}A heron\n2{mark}"LOVE" written on a piano\n'.replace("\r", ""))
+    assert prompts(read) == [(2, "A heron"), (3, '"LOVE" written on a piano')]
+    read = batch(f'id{mark}prompt\n1{mark}"A heron{mark} ""here"",\nat dawn"\n')
+    assert prompts(read) == [(2, f'A heron{mark} "here",\nat dawn')]
+
+
+def test_broken_quotes_are_said_with_the_setting_that_makes_them_text(tmp_path):
+    (tmp_path / "x.csv").write_text('id,prompt\n1,"LOVE" on a piano\n')
+    with pytest.raises(InputError, match="line 2: broken quoting") as caught:
+        read_batch(settings(tmp_path / "x.csv"))
+    assert r'set input.quote: "\u0001"' in caught.value.hint
+    read = read_batch(settings(tmp_path / "x.csv", quote="\u0001"))
+    assert prompts(read) == [(2, '"LOVE" on a piano')]

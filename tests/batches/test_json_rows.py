@@ -1,0 +1,133 @@
+"""Rows in lists inside a JSON document, and JSON lines under another name."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from callsheet.batches.json_files import lists_of_rows
+from callsheet.batches.read import read_batch
+from callsheet.errors import InputError
+from tests.batches.conftest import places, prompts, settings
+
+FILM = """\
+{
+ "title": "Two days", "duration": 60,
+ "scenes": [
+  {"location": "pond", "camera": {"lens": "35mm"}, "tags": ["dawn"], "duration": 30, "shots": [
+   {"id": "1a", "prompt": "A heron lands", "duration": 5},
+   {"id": "1b", "prompt": "Ripples, close up", "duration": 5}
+  ]},
+  {"location": "road", "shots": [{"id": "2a", "prompt": "A fox crosses", "duration": 10}]},
+  {"location": "hill", "shots": []}
+ ]
+}
+"""
+
+
+def test_rows_are_the_objects_of_a_list_inside_the_document(batch):
+    document = '{"made": "2026-01-01", "n": 2, "prompts": [\n {"id": "a", "prompt": "x"},\n"y"]}'
+    read = batch(document, "x.json", rows="prompts")
+    assert prompts(read) == [(2, "x"), (3, "y")]
+    assert (read.rows["row_id"][0], read.columns.carried) == ("a", []), "what is outside is no row's"
+    assert prompts(batch(f'{{"data": {document}}}', "x.json", rows="data.prompts")) == prompts(read)
+    assert prompts(batch('{"data": {"all.prompts": ["x"]}}', "x.json", rows="data.all.prompts")) == [(1, "x")]
+    by_id = batch('{"n": 1, "prompts": {"k": {"prompt": "x"}, "l": "y"}}', "x.json", rows="prompts")
+    assert by_id.rows.select("row_id", "prompt").rows()[0] == ("k", "x")
+
+
+def test_lists_in_lists_are_unfolded_and_each_row_has_what_is_around_it(batch):
+    read = batch(FILM, "x.json", rows="scenes.shots")
+    assert read.rows.select("line", "row_id", "prompt", "duration").rows() == [
+        (5, "1a", "A heron lands", 5),
+        (6, "1b", "Ripples, close up", 5),
+        (8, "2a", "A fox crosses", 10),
+    ]
+    outer = {"scenes.location": "pond", "scenes.camera.lens": "35mm", "scenes.duration": "30"}
+    assert read.rows["carried"][0] == outer
+    assert read.columns.unused == {"scenes.duration": "duration"}
+
+
+def test_a_list_of_texts_in_a_row_is_a_row_of_each(batch):
+    document = (
+        '[{"id": "s", "model": "m", "mood": "calm", "prompts": ["x",\n"y"]}, {"id": "t", "prompts": null}]'
+    )
+    read = batch(document, "x.json", rows="prompts")
+    assert prompts(read) == [(1, "x"), (2, "y")]
+    assert read.rows["model"].to_list() == ["still-1"] * 2, "a row's settings are its own"
+    assert read.rows["carried"][0] == {"outer.id": "s", "outer.model": "m", "mood": "calm"}
+
+
+def test_lists_in_the_lines_of_a_file_are_unfolded_too(batch):
+    read = batch('{"mood": "calm", "prompts": ["x", "y"]}\n{"prompts": ["z"]}\n', "x.jsonl", rows="prompts")
+    assert prompts(read) == [(1, "x"), (1, "y"), (2, "z")]
+
+
+def test_what_has_no_rows_at_their_place_is_rejected_with_its_line(batch):
+    document = '[{"prompts": ["x", 7]},\n{"prompt": ["y"]},\n{"prompts": "z"},\n3]'
+    read = batch(document, "x.json", rows="prompts")
+    assert prompts(read) == [(1, "x")]
+    assert [(line, reason) for line, _, reason in places(read)] == [
+        (1, "is neither an object nor a text"),
+        (2, "has no 'prompts', and input.rows is prompts"),
+        (3, "is no list, and input.rows is prompts"),
+        (4, "is no object, and input.rows is prompts"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("document", "given", "message", "hint"),
+    [
+        (FILM, {"rows": "shots"}, "has no list shots", "The lists are: scenes.shots, scenes."),
+        ('{"a": 1}', {"rows": "b"}, "has no list b", "It has no list of objects."),
+        (FILM, {}, "has no rows itself", "Set input.rows: scenes.shots. Other lists: scenes."),
+        ('{"n": "x", "prompts": [{"prompt": "a"}]}', {}, "has no rows itself", "Set input.rows: prompts."),
+        ('{"n": "x", "prompts": ["a", "b"]}', {}, "has no rows itself", "Set input.rows: prompts."),
+        ('{"data": {"list": [{"text": "a"}]}}', {}, "has no rows itself", "Set input.rows: data.list."),
+        ('[{"n": 1, "shots": [{"prompt": "a"}]}]', {}, "no column 'prompt'", "Set input.rows: shots."),
+        ('{"n": 1, "prompts": []}', {"rows": "prompts"}, "has no rows", ""),
+    ],
+)
+def test_the_lists_of_a_document_are_named_where_it_has_no_rows_itself(
+    tmp_path, document, given, message, hint
+):
+    (tmp_path / "x.json").write_text(document)
+    with pytest.raises(InputError, match=message) as caught:
+        read_batch(settings(tmp_path / "x.json", **given))
+    assert caught.value.hint == hint
+
+
+def test_an_object_of_rows_may_have_lists_in_them(batch):
+    document = '{"k": {"prompt": "a", "uses": [{"text": "x"}]}, "l": "b", "m": [{"prompt": "c"}]}'
+    read = batch(document, "x.json")
+    assert prompts(read) == [(1, "a"), (1, "b")]
+    assert read.rejects.height == 1
+
+
+def test_the_lists_of_rows_of_a_document_are_named_the_likeliest_first():
+    assert lists_of_rows(json.loads(FILM)) == ["scenes.shots", "scenes"]
+    rows = {
+        "uses": [{"url": "https://x"}],
+        "list": [{"caption": "a cat"}],
+        "long": [{"caption": "a cat asleep"}],
+    }
+    assert lists_of_rows(rows | {"n": [1], "tags": ["x"], "none": []}) == ["long", "list", "uses"]
+    assert lists_of_rows(
+        [{"prompts": ["a"], "words": ["b"]}, {"body": {"items": [{"prompt": "a cat"}]}}]
+    ) == [
+        "body.items",
+        "prompts",
+    ]
+    assert lists_of_rows([{"prompt": "a"}]) == lists_of_rows("a") == []
+
+
+def test_json_lines_under_the_name_of_a_document_are_read_as_lines(batch, error_of):
+    read = batch('\n{"prompt": "a"}\n\n{"prompt": "b"}\n{"prompt"\n', "x.json")
+    assert prompts(read) == [(2, "a"), (4, "b")]
+    assert places(read)[0][0] == 5
+    assert "line 2: is not JSON" in error_of('{"prompt": "a"}\n"b"\n', "x.json")
+
+
+def test_rows_that_were_written_out_as_a_table_are_read_with_the_same_config(batch):
+    assert prompts(batch("prompt,scenes.location\na,pond\n", "x.csv", rows="scenes.shots")) == [(2, "a")]
