@@ -432,11 +432,17 @@ class Totals:
         """The part of `exposure` that is spent, in flight or in doubt."""
         return self.exposure - self.reserved
 
+    @property
+    def in_flight_exposure(self) -> Decimal:
+        """The part of it that is in flight: sent, and not answered."""
+        return self.sent - self.spent - self.in_doubt_exposure
+
     def as_json(self) -> dict[str, Any]:
         """The JSON object of `status --json`, without the batch's name; money is a string."""
         return {
             **{state.value: self.states.get(state, 0) for state in State},
             "spent": dollars(self.spent),
+            "in_flight_exposure": dollars(self.in_flight_exposure),
             "in_doubt_exposure": dollars(self.in_doubt_exposure),
             "currency": "USD",
         }

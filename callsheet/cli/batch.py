@@ -250,9 +250,9 @@ _Values = Annotated[
 def set_values(config: Config, values: _Values, *, overrides: Sets = None, json: Json = False) -> None:
     """Change settings of the runs of a batch that are at work, within seconds.
 
-    budget.limit, budget.per_day, limits.image_rpm, limits.video_rpm, limits.concurrency, stop_after,
-    poll.interval and poll.timeout can be changed. A budget below what is spent stops the buying politely. The
-    config file stays as it is, and the next run has what it says.
+    budget.limit, budget.per_day, budget.ledger, limits.image_rpm, limits.video_rpm, limits.concurrency,
+    stop_after, poll.interval and poll.timeout can be changed. A budget below what is spent stops the buying
+    politely. The config file stays as it is, and the next run has what it says.
 
     callsheet set batch.yaml budget.limit=20.00 limits.image_rpm=30
     """

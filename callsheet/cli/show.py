@@ -165,7 +165,7 @@ def show_pilot(asked: Asked, console: Console) -> None:
 
 
 def show_batches(batches: Mapping[str, Totals]) -> None:
-    """Prints a line for every batch of a ledger, and the sum of what they cost."""
+    """Prints a line for every batch of a ledger, and the sums of what they cost and may have cost."""
     states = [state for state in State if any(totals.states.get(state) for totals in batches.values())]
     lines = [
         {"batch": batch}
@@ -175,7 +175,9 @@ def show_batches(batches: Mapping[str, Totals]) -> None:
     ]
     print_table(out, lines, "batch", most=len(lines))
     spent = sum((totals.spent for totals in batches.values()), Decimal(0))
-    out.print(f"{counted(len(batches), 'batch', 'batches')}, {dollars(spent)} USD spent")
+    sent = sum((totals.sent for totals in batches.values()), Decimal(0))
+    used = f"{dollars(spent)} USD spent, {dollars(sent - spent)} in flight or in doubt"
+    out.print(f"{counted(len(batches), 'batch', 'batches')}, {used}")
 
 
 def show_models(models: Iterable[Model]) -> None:

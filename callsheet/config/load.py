@@ -380,7 +380,8 @@ def _explain(error: Any, file: str, places: Mapping[KeyPath, str]) -> str:
 
 
 CHANGEABLE = (
-    *("budget.limit", "budget.per_day", "limits.image_rpm", "limits.video_rpm", "limits.concurrency"),
+    *("budget.limit", "budget.per_day", "budget.ledger"),
+    *("limits.image_rpm", "limits.video_rpm", "limits.concurrency"),
     *("stop_after", "poll.interval", "poll.timeout"),
 )
 """By their dotted names."""

@@ -268,6 +268,10 @@ class Budget(Section):
     per_day: Dollars | None = None
     """The most that all batches of the ledger together may cost in one UTC day. Null: no limit."""
 
+    ledger: Dollars | None = None
+    """The most that all batches of the ledger together may cost, ever: what is spent, in flight and in doubt.
+    Each run goes by the value in its own config. Null: no limit."""
+
     on_exceed: Literal["stop", "skip", "refuse"] = "stop"
     """`stop` buys in the file's order until a job does not fit; `skip` leaves out jobs that do not fit and
     goes on with cheaper ones; `refuse` buys nothing unless all jobs fit."""

@@ -1,9 +1,10 @@
 """The bound of a batch, and the reservation of jobs within it: one rule, for all its runs together.
 
 The bound is the smallest of the limit that a person has said last (`approvals.said_limit`), what is
-approved, what all batches may spend in a day, and what the workspace can pay. Without a limit, what a run
-has quoted is the bound, as if it was approved. It is looked at where a job is reserved, and again in the
-transaction that says that it is about to be sent. Exact with any number of runs. Money is in dollars.
+approved, what all batches may spend together, ever and in a day, and what the workspace can pay. Without a
+limit, what a run has quoted is the bound, as if it was approved. It is looked at where a job is reserved, and
+again in the transaction that says that it is about to be sent. Exact with any number of runs. Money is in
+dollars.
 """
 
 from __future__ import annotations
@@ -32,6 +33,9 @@ class Wall(StrEnum):
     APPROVED = "approved"
     """What was approved, or quoted where nobody had to approve it."""
 
+    LEDGER = "ledger"
+    """What the whole ledger may spend, ever."""
+
     DAY = "day"
     """What the whole ledger may spend in a UTC day."""
 
@@ -52,19 +56,22 @@ class SpendingLimit:
         per_day: what all batches of the ledger together may spend in a UTC day, by the database's clock
             (`leases.time_by_database`). A job counts for the day on which it is sent; until then for today.
         approval: the id of the approval that it buys by; empty where it has none.
+        of_ledger: what all batches of the ledger together may spend, ever.
     """
 
     batch: str
     affordable: Decimal
     per_day: Decimal | None = None
     approval: str = ""
+    of_ledger: Decimal | None = None
 
 
 class Bound:
     """What is left within each wall at a moment, in dollars; until the transaction ends, this stays true.
 
-    `reserved`: reservations count too; in the wall of a day, those of runs at work alone. A job that is about
-    to be sent is looked at without the other reservations: each of them is looked at in its turn.
+    `reserved`: reservations count too; in the walls of the ledger and of a day, those of runs at work alone.
+    A job that is about to be sent is looked at without the other reservations: each of them is looked at in
+    its turn.
     """
 
     def __init__(
@@ -83,6 +90,9 @@ class Bound:
             if limit is None:
                 bound = exposure + approved - used
         self._left[Wall.BALANCE] = budget.affordable - exposure
+        if budget.of_ledger is not None:
+            ever = leases.used_ever if reserved else writing.sent
+            self._left[Wall.LEDGER] = budget.of_ledger - ever(connection)
         if budget.per_day is not None:
             today = leases.used_today if reserved else writing.sent_since
             self._left[Wall.DAY] = budget.per_day - today(connection, at)

@@ -217,12 +217,30 @@ def used_today(connection: sa.Connection, now: datetime, *, but_of: str | None =
     What dead runs had reserved is free: where one only seemed dead, it is looked at again before it is sent.
     `but_of`: without what runs of this batch have reserved, because that is part of what it has to buy.
     """
+    return writing.sent_since(connection, now) + sum(_reserved(connection, but_of).values())
+
+
+def used_ever(connection: sa.Connection, *, but_of: str | None = None) -> Decimal:
+    """What counts against `budget.ledger`, in dollars: what was ever sent, and what runs have reserved, as
+    `used_today` counts it.
+    """
+    return writing.sent(connection) + sum(_reserved(connection, but_of).values())
+
+
+def used_by(connection: sa.Connection, *, but_of: str | None = None) -> int:
+    """How many batches there are to which something of `used_ever` belongs."""
+    reserved = {batch for batch, amount in _reserved(connection, but_of).items() if amount}
+    return len(writing.batches_sent(connection) | reserved)
+
+
+def _reserved(connection: sa.Connection, but_of: str | None) -> dict[str, Decimal]:
+    """What living runs have reserved, in dollars by batch; without this batch."""
     living = [run for run in alive(connection) if run.batch != but_of]
     theirs = sa.and_(
         attempts.c.batch.in_({run.batch for run in living}), attempts.c.run_id.in_([run.id for run in living])
     )
-    reserved = sa.select(writing.total(attempts.c.quoted)).where(theirs, _RESERVED)
-    return writing.sent_since(connection, now) + (connection.scalar(reserved) or Decimal(0))
+    reserved = sa.select(attempts.c.batch, writing.total(attempts.c.quoted)).where(theirs, _RESERVED)
+    return dict(connection.execute(reserved.group_by(attempts.c.batch)).tuples().all())
 
 
 def _is_alive(run: Any, now: datetime) -> bool:

@@ -265,6 +265,16 @@ def sent_since(connection: sa.Connection, day: datetime) -> Decimal:
     return _sum(connection, _SENT, totals.c.day >= f"{day.astimezone(UTC):%Y-%m-%d}")
 
 
+def sent(connection: sa.Connection) -> Decimal:
+    """What was ever sent, over the whole ledger, in dollars: spent, in flight and in doubt."""
+    return _sum(connection, _SENT)
+
+
+def batches_sent(connection: sa.Connection) -> set[str]:
+    """The batches to which something of that belongs."""
+    return set(connection.scalars(sa.select(totals.c.batch).where(_SENT != 0).distinct()))
+
+
 def spent(connection: sa.Connection, without: Collection[str] = ()) -> Decimal:
     """What all batches of the ledger but these together have cost, in dollars."""
     return _sum(connection, totals.c.spent, totals.c.batch.not_in(without))

@@ -45,6 +45,14 @@ def objection(quote: Quote) -> Stop | None:
             f"{'do' if sent else 'does'} not fit into the {stop.reason} of {dollars(limit)} USD",
             hint=hint,
         )
+    in_all, left_in_all = quote.budget.ledger, quote.ledger_left
+    if in_all is not None and left_in_all is not None and quote.quoted > left_in_all:
+        used = f"{dollars(quote.used_ever)} USD are used by {counted(quote.used_by, 'batch', 'batches')}"
+        return BudgetReached(
+            f"the quote of {dollars(quote.quoted)} USD does not fit into what is left of budget.ledger, "
+            f"{dollars(left_in_all)} of {dollars(in_all)} USD; {used}",
+            hint=f"{hint} Run again with a higher budget.ledger.",
+        )
     if per_day is None or left is None or quote.quoted <= left:
         return None
     advice = "Run again after midnight UTC, or with a higher budget.per_day."

@@ -76,6 +76,7 @@ def as_facts(quote: Quote) -> list[tuple[str, str]]:
         ("To pay", f"{dollars(quote.quoted)} USD"),
         ("At most", _at_most(quote)),
         ("Budget", _budget(quote)),
+        ("Ledger", _ledger(quote)),
         ("Today", _today(quote)),
         ("Balance", f"{dollars(quote.balance)} USD, {enough}"),
         ("Fits", _fits(quote)),
@@ -125,6 +126,14 @@ def _budget(quote: Quote) -> str:
     return f"limit {dollars(quote.budget.limit)} USD: {amounts}, {dollars(quote.budget_left)} left"
 
 
+def _ledger(quote: Quote) -> str:
+    if quote.budget.ledger is None or quote.ledger_left is None:
+        return ""
+    used = f"{dollars(quote.used_ever)} used by {counted(quote.used_by, 'batch', 'batches')}"
+    limit = f"budget.ledger is {dollars(quote.budget.ledger)} USD over all batches"
+    return f"{limit}: {used}, {dollars(quote.ledger_left)} left"
+
+
 def _today(quote: Quote) -> str:
     if quote.budget.per_day is None or quote.day_left is None:
         return ""
@@ -136,8 +145,10 @@ def _fits(quote: Quote) -> str:
     if quote.fits >= quote.to_buy:
         return ""
     limit, stop = quote.exposure_limit
-    why, then = "", f"then the {stop.reason} stops the buying"
-    if quote.day_left is not None and quote.day_left < limit - quote.totals.sent:
+    why, then, left = "", f"then the {stop.reason} stops the buying", limit - quote.totals.sent
+    if quote.ledger_left is not None and quote.ledger_left < left:
+        why, then, left = ", because of budget.ledger", "then the budget stops the buying", quote.ledger_left
+    if quote.day_left is not None and quote.day_left < left:
         why, then = " today, because of budget.per_day", "the same command goes on after midnight UTC"
     outcome = {
         "stop": then,

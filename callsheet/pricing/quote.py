@@ -125,6 +125,8 @@ class Quote:
             chosen.
         totals: the batch so far, by the ledger.
         used_today: what counts against `budget.per_day` already.
+        used_ever: what counts against `budget.ledger` already.
+        used_by: how many batches that belongs to.
         rpm: submissions a minute by model type, where config or ledger know them.
         rejects: the path or URL of rejects.csv.
         known_rates: the catalogue's entries, by model, at which the batch last bought or was approved.
@@ -150,6 +152,8 @@ class Quote:
     balance: Decimal
     totals: Totals
     used_today: Decimal
+    used_ever: Decimal
+    used_by: int
     rpm: Mapping[str, int]
     rejects: str
     known_rates: Catalogue = field(default_factory=dict)
@@ -184,6 +188,8 @@ class Quote:
         left = self.exposure_limit[0] - self.totals.sent
         if self.budget.per_day is not None:
             left = min(left, self.budget.per_day - self.used_today)
+        if self.budget.ledger is not None:
+            left = min(left, self.budget.ledger - self.used_ever)
         return count_fitting(self.table, left, self.budget.on_exceed)
 
     @cached_property
@@ -279,6 +285,12 @@ class Quote:
         return None if limit is None else max(Decimal(0), limit - self.used_today)
 
     @property
+    def ledger_left(self) -> Decimal | None:
+        """What is left of `budget.ledger`; None where there is no limit."""
+        limit = self.budget.ledger
+        return None if limit is None else max(Decimal(0), limit - self.used_ever)
+
+    @property
     def exposure_limit(self) -> tuple[Decimal, type[Stop]]:
         """The most that the batch may cost, all in all, and the stop that ends the buying there.
 
@@ -333,6 +345,8 @@ class Quote:
             "budget_left": self.budget_left,
             "budget_per_day": self.budget.per_day,
             "budget_left_today": self.day_left,
+            "budget_ledger": self.budget.ledger,
+            "budget_left_ledger": self.ledger_left,
             "fits": self.fits,
             "pilot_to_buy": self.pilot.to_buy if self.pilot else None,
             "pilot_quoted": self.pilot.quoted if self.pilot else None,
@@ -462,6 +476,8 @@ def _history(connection: sa.Connection, batch: str, plan: Plan) -> dict[str, Any
     rates = approvals.known_rates(connection, batch)
     return {
         "used_today": leases.used_today(connection, leases.time_by_database(connection), but_of=batch),
+        "used_ever": leases.used_ever(connection, but_of=batch),
+        "used_by": leases.used_by(connection, but_of=batch),
         "approvals": asked,
         "known_rates": {name: Model.model_validate(entry) for name, entry in rates.items()},
         "left": {one.id: approvals.left(connection, one.id) for one in approved if one.plan == sha256},

@@ -131,6 +131,8 @@ class QuotedBatch(Record):
     budget_left: Decimal | None
     budget_per_day: Decimal | None
     budget_left_today: Decimal | None
+    budget_ledger: Decimal | None
+    budget_left_ledger: Decimal | None
     fits: int
     pilot_to_buy: int | None
     pilot_quoted: Decimal | None

@@ -205,6 +205,8 @@ class _Buyer:
         if self._skips:
             first = f"the first: row {left[0].row_id}, {dollars(left[0].quoted)} USD"
             what = f"skipped {counted(len(left), 'job')} ({first}), which cost more than"
+        if short.wall is Wall.LEDGER:
+            return await self._ledger_is_used(f"{what} what is left of budget.ledger: {room}")
         if short.wall is Wall.DAY:
             hint = "The same command goes on after midnight UTC, or with a higher budget.per_day."
             of = _of(budget.per_day)
@@ -216,6 +218,18 @@ class _Buyer:
             return BalanceTooLow(f"{what} what is left of the balance: {room} USD", hint=hint)
         hint = "With a higher budget.limit the same command goes on from here."
         return BudgetReached(f"{what} what is left of the budget: {room}{_of(budget.limit)} USD", hint=hint)
+
+    async def _ledger_is_used(self, what: str) -> Stop:
+        """The stop where all batches of the ledger together have used what they may."""
+        used, batches = await self._run.ledger.read(
+            lambda connection, _: (leases.used_ever(connection), leases.used_by(connection))
+        )
+        by, of = counted(batches, "batch", "batches"), _of(self._quote.budget.ledger)
+        return BudgetReached(
+            f"{what}{of} USD; {dollars(used)} USD are used by {by}",
+            hint="With a higher budget.ledger the same command goes on from here. `callsheet status` "
+            "without a config lists the batches.",
+        )
 
     async def _costs_more(self, wall: Wall) -> Stop:
         """The stop where the service charges more than was quoted, or what was approved is spent by that."""
@@ -231,7 +245,13 @@ class _Buyer:
     def _budget(self) -> SpendingLimit:
         quote = self._quote
         affordable = quote.totals.sent + quote.balance
-        return SpendingLimit(self._run.settings.batch, affordable, quote.budget.per_day, quote.approval)
+        return SpendingLimit(
+            self._run.settings.batch,
+            affordable,
+            quote.budget.per_day,
+            quote.approval,
+            of_ledger=quote.budget.ledger,
+        )
 
     async def _reserve(self, jobs: list[Job]) -> Reservation:
         policy = policy_of(self._run.settings)

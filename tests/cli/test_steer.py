@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from decimal import Decimal
 from typing import Any
 
+import pytest
 import sqlalchemy as sa
 
 from callsheet.config.load import changed_values, load
@@ -104,13 +105,14 @@ def test_a_pause_holds_the_buying_and_resume_lets_it_go_on(project: Make) -> Non
     assert [tuple(row) for row in kept] == [(True, "anna"), (False, "anna")]
 
 
-def test_a_budget_below_what_is_spent_stops_the_buying_politely(project: Make) -> None:
+@pytest.mark.parametrize("wall", ["budget.limit", "budget.ledger"])
+def test_a_budget_below_what_is_spent_stops_the_buying_politely(project: Make, wall: str) -> None:
     made, person = slow(project), Person()
 
     async def acts() -> None:
         await person.until(lambda: person.count(State.STORED) >= 4)
-        settings, values = changed_values(made.config, ["budget.limit=0.0030"])
-        assert values == {"budget.limit": "0.0030"}
+        settings, values = changed_values(made.config, [f"{wall}=0.0030"])
+        assert values == {wall: "0.0030"}
         await change(settings, values)
 
     summary = at_work(made, person, acts)
@@ -124,13 +126,14 @@ def test_a_higher_budget_and_other_limits_count_at_once_and_the_commands_say_whi
     project: Make,
 ) -> None:
     made, person = slow(project), Person()
-    made.set(budget={"limit": "0.0180"})  # 12 of the 24
+    made.set(budget={"limit": "0.0180", "ledger": "0.0210"})  # 12 of the 24, and 14
     told: list[dict[str, Any]] = []
 
     async def acts() -> None:
         config = str(made.config)
         await person.until(lambda: person.count(State.STORED) >= 2)
-        values = ["budget.limit=2.00", "limits.image_rpm=500", "poll.interval=0.2", "stop_after=3"]
+        values = ["budget.limit=2.00", "budget.ledger=3.00", "limits.image_rpm=500", "poll.interval=0.2"]
+        values.append("stop_after=3")
         for words in (("set", config, *values, "--json"), ("status", config, "--json")):
             told.append(json.loads(await asyncio.to_thread(printed, *words)))
 
@@ -139,6 +142,7 @@ def test_a_higher_budget_and_other_limits_count_at_once_and_the_commands_say_whi
     assert person.shown.limit == Decimal("2.00")
     assert person.shown.pacing[ModelType.IMAGE].limit == 500
     assert told[0]["changed"]["budget.limit"] == "2.00"
+    assert told[0]["changed"]["budget.ledger"] == "3.00"
     assert [run["jobs"] > 0 for run in told[0]["runs"]] == [True]
     assert ("budget.limit", "2.00") in [(each["setting"], each["value"]) for each in told[1]["changes"]]
 

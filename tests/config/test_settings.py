@@ -15,7 +15,7 @@ EXAMPLE = """
 batch: product-shots
 service: {base_url: "${CALLSHEET_BASE_URL}", api_key_env: CALLSHEET_API_KEY, api_key_block: null}
 input:   {path: prompts/shots.csv, columns: {prompt: text}, defaults: {model: m}, template: null, matrix: {}}
-budget:  {limit: "25.00", per_day: null, on_exceed: stop, approve_above: null, allow_unpriced: false}
+budget:  {limit: "25.00", per_day: null, ledger: null, on_exceed: stop, approve_above: null}
 limits:  {image_rpm: null, video_rpm: null, concurrency: null}
 poll:    {interval: 5, timeout: 300}
 on_doubt: hold

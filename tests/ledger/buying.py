@@ -68,11 +68,16 @@ async def reserve(ledger: Ledger, *jobs: Job, limit: str = "100", **policy: Any)
 
 
 async def intend(
-    ledger: Ledger, attempt: Attempt, limit: str = "100", per_day: str | None = None
+    ledger: Ledger,
+    attempt: Attempt,
+    limit: str = "100",
+    per_day: str | None = None,
+    of_ledger: str | None = None,
 ) -> Wall | None:
     """Says that the POST is about to leave; returns the wall that it does not fit."""
-    day = None if per_day is None else Decimal(per_day)
-    return await ledger.intend(attempt, SpendingLimit(ledger.batch, Decimal(limit), day), {})
+    day, ever = (None if each is None else Decimal(each) for each in (per_day, of_ledger))
+    budget = SpendingLimit(ledger.batch, Decimal(limit), day, of_ledger=ever)
+    return await ledger.intend(attempt, budget, {})
 
 
 async def submitting(ledger: Ledger, *jobs: Job, **policy: Any) -> list[Attempt]:

@@ -37,7 +37,7 @@ from callsheet.ledger.states import End, FileEnd
 from callsheet.ledger.takeover import Owner
 from callsheet.records import Attempt, Doubt, File, Job, ModelType, State
 from tests.ledger import reading
-from tests.ledger.buying import STORED, generation, intend, job, reserve, state_of
+from tests.ledger.buying import STORED, generation, intend, job, reserve, state_of, submitting
 from tests.long_form import mostly_soak
 
 pytestmark = pytest.mark.anyio
@@ -46,6 +46,7 @@ T = TypeVar("T")
 
 PRICES = ("0.0100", "0.0400", "0.0900")
 JOBS = [job(f"job-{number}", ModelType.VIDEO, price=PRICES[number % 3]) for number in range(4)]
+OF_LEDGER = st.sampled_from([None, None, Decimal("0.15"), Decimal("0.60")])
 IN_HAND = {State.SUBMITTING, State.PENDING}
 
 # Which step leads from which states to which: written down once more, on purpose.
@@ -143,6 +144,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.accepted: dict[Decimal, Decimal] = {}  # by quote
         self.dearest: dict[Decimal, Decimal] = {}  # what nobody has accepted, by quote
         self.above = Decimal(0)
+        self.elsewhere: list[Decimal] = []  # what another batch of the ledger has cost
         self.begins()
 
     def do(self, work: Coroutine[Any, Any, T]) -> T:
@@ -260,6 +262,7 @@ class LedgerMachine(RuleBasedStateMachine):
         data=st.data(),
         wanted=st.just(JOBS) | st.lists(st.sampled_from(JOBS), unique_by=lambda one: one.key, min_size=1),
         limit=st.sampled_from(["0.05", "0.15", "9", "9"]),
+        of_ledger=OF_LEDGER,
         retry_failed=st.booleans(),
         retry_doubt=st.booleans(),
         attempts=st.sampled_from([1, 2, 9]),
@@ -270,6 +273,7 @@ class LedgerMachine(RuleBasedStateMachine):
         data: st.DataObject,
         wanted: list[Job],
         limit: str,
+        of_ledger: Decimal | None,
         retry_failed: bool,
         retry_doubt: bool,
         attempts: int,
@@ -277,7 +281,8 @@ class LedgerMachine(RuleBasedStateMachine):
     ) -> None:
         self.work += 1
         ledger = self.pick(data, self.alive)
-        budget = SpendingLimit("b", Decimal(limit), approval=self.buys_by.get(ledger.run_id, ""))
+        approval = self.buys_by.get(ledger.run_id, "")
+        budget = SpendingLimit("b", Decimal(limit), approval=approval, of_ledger=of_ledger)
         policy = Policy(retry_failed=retry_failed, retry_doubt=retry_doubt, attempts=attempts)
         is_dear = self.wall(Decimal(0), budget, reserved=True) is Wall.PRICE  # as it is before
         result = self.do(ledger.reserve(wanted, policy, budget, skip=skip))
@@ -336,15 +341,16 @@ class LedgerMachine(RuleBasedStateMachine):
             if name == "generated":
                 self.charges(one.job.quoted, Decimal(cost))
 
-    @rule(data=st.data(), limit=st.sampled_from(["0.05", "0.15", "0.60"]))
+    @rule(data=st.data(), limit=st.sampled_from(["0.05", "0.15", "0.60"]), of_ledger=OF_LEDGER)
     @precondition(lambda self: any(each.owner and each.state is State.PLANNED for each in self.tries))
-    def sends(self, data: st.DataObject, limit: str) -> None:
+    def sends(self, data: st.DataObject, limit: str, of_ledger: Decimal | None) -> None:
         """A job leaves only where it fits what is sent by now; otherwise it is no longer reserved."""
         self.work += 1
         ready = [each for each in self.tries if each.owner and each.state is State.PLANNED]
         one = self.pick(data, ready)
         assert one.owner is not None
-        budget = SpendingLimit("b", Decimal(limit), approval=self.buys_by.get(one.owner.run_id, ""))
+        approval = self.buys_by.get(one.owner.run_id, "")
+        budget = SpendingLimit("b", Decimal(limit), approval=approval, of_ledger=of_ledger)
         expected = self.wall(one.job.quoted, budget, reserved=False)
         wall = self.do(one.owner.intend(one.attempt, budget, {}))
         assert wall is expected
@@ -398,6 +404,21 @@ class LedgerMachine(RuleBasedStateMachine):
         one.free_again = not charged
         with pytest.raises(LedgerError, match="is no longer"):
             self.do(ledger.write(settle, [doubt], charged=not charged, by="another", why=None))
+
+    @rule(cost=st.sampled_from(["0", "0.0100", "0.1000"]))
+    def others_buy(self, cost: str) -> None:
+        """A run of another batch buys a job, and ends."""
+        name = f"elsewhere-{len(self.elsewhere)}"
+
+        async def buys() -> None:
+            other = Ledger(self.engine, Owner(name, "another batch", "one"))
+            await other.begin_run()
+            [attempt] = await submitting(other, job(name, price=cost))
+            await other.generated(attempt, generation(name, cost), [f"{name}.png"], "out")
+            await other.end_run()
+
+        self.do(buys())
+        self.elsewhere.append(Decimal(cost))
 
     # ---- what bounds it
 
@@ -470,7 +491,16 @@ class LedgerMachine(RuleBasedStateMachine):
             return Wall.LIMIT
         if given and bounds_too and used + amount > given.at_most * Decimal("1.01"):
             return Wall.APPROVED
-        return Wall.BALANCE if exposure + amount > budget.affordable else None
+        if exposure + amount > budget.affordable:
+            return Wall.BALANCE
+        ever = self.ever() if reserved else exposure + sum(self.elsewhere)
+        is_used = budget.of_ledger is not None and ever + amount > budget.of_ledger
+        return Wall.LEDGER if is_used else None
+
+    def ever(self) -> Decimal:
+        """What all batches have used, with what runs at work have reserved."""
+        held = (each for each in self.tries if each.state is not State.PLANNED or each.owner in self.alive)
+        return sum((each.exposure for each in held), sum(self.elsewhere, Decimal(0)))
 
     def may_leave(self, one: Try) -> bool:
         """Whether it may be sent by no approval and with a large balance."""
@@ -483,7 +513,11 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @invariant()
     def the_ledger_says_what_the_model_says(self) -> None:
-        states, totals, to_buy, adopted, wrong = self.do((self.alive + self.dead)[0].read(self.look))
+        states, totals, to_buy, adopted, wrong, ever = self.do((self.alive + self.dead)[0].read(self.look))
+        others = sum(self.elsewhere)
+        assert ever == (self.ever(), (self.ever() > others) + (others > 0)), (
+            "an amount, and of how many batches"
+        )
         assert wrong == [], "the running totals are the sums of the attempts"
         newest = {one.key: last for one in JOBS if (last := self.newest(one))}
         assert states == {key: last.state for key, last in newest.items()}
@@ -511,6 +545,7 @@ class LedgerMachine(RuleBasedStateMachine):
             {key for key, row in reading.known(Policy())(connection, batch).items() if row["to_buy"]},
             adopted,
             writing.differences(connection),
+            (leases.used_ever(connection), leases.used_by(connection)),
         )
 
 

@@ -272,10 +272,54 @@ def test_a_quote_that_does_not_fit_into_the_day_is_refused_with_the_day_s_limit(
     assert objection(quote(budget={"on_exceed": "stop", "per_day": "1"})) is None
 
 
-def test_what_is_reserved_counts_for_the_day_once_and_a_dead_run_s_not_at_all(quote):
+def test_what_is_reserved_counts_once_and_a_dead_run_s_not_at_all(quote):
     quote(batch="other", states={"b": "reserved"})  # by a run that is dead by now
-    mine = quote(states={"a": "reserved", "b": "reserved"}, budget={"per_day": "1.0190"})
-    assert (mine.day_left, mine.fits) == (Decimal("1.0190"), 5)
+    budget = {"per_day": "1.0190", "ledger": "1.0190"}
+    mine = quote(states={"a": "reserved", "b": "reserved"}, budget=budget)
+    assert (mine.day_left, mine.ledger_left, mine.fits) == (Decimal("1.0190"), Decimal("1.0190"), 5)
+
+
+@pytest.mark.parametrize(
+    ("on_exceed", "fits", "text"),
+    [
+        ("stop", 2, "then the budget stops the buying"),
+        ("skip", 4, "the others are left out"),
+        ("refuse", 0, "nothing is bought, because budget.on_exceed is 'refuse'"),
+    ],
+)
+def test_what_fits_counts_what_all_batches_have_used_of_the_ledger_s_limit(quote, on_exceed, fits, text):
+    """Another batch has 0.771 in flight. The prices are 0.0833, 0.0833, 0.771, 0.0407 and 0.0407."""
+    quote("id,model,prompt,duration,sound\nb,reel-1,a sea,10,yes\n", batch="other", states={"b": "sent"})
+    budget = {"on_exceed": on_exceed, "ledger": "1.0190", "limit": "1.0190"}
+    limited = quote(budget=budget)
+    assert (limited.budget_left, limited.ledger_left) == (Decimal("1.0190"), Decimal("0.2480"))
+    assert limited.fits == fits
+    assert facts(limited)["Ledger"] == (
+        "budget.ledger is 1.0190 USD over all batches: 0.7710 used by 1 batch, 0.2480 left"
+    )
+    assert facts(limited)["Fits"] == f"{fits} of 5 jobs, because of budget.ledger; {text}"
+    assert f"({fits} fit into budget and balance)" in limited.line()
+    figures = limited.as_json()
+    assert (figures["budget_ledger"], figures["budget_left_ledger"]) == ("1.0190", "0.2480")
+    for tighter in ({"limit": "0.2000"}, {"per_day": "0.9000"}):
+        assert "budget.ledger" not in facts(quote(budget=budget | tighter))["Fits"], "another one limits"
+    unlimited = quote(budget=budget | {"ledger": None})
+    assert "Ledger" not in facts(unlimited)
+    assert (unlimited.fits, unlimited.figures()["budget_left_ledger"]) == (5, None)
+
+
+def test_a_quote_that_does_not_fit_into_the_ledger_s_limit_is_refused_with_what_is_used(quote):
+    quote("id,model,prompt,duration,sound\nb,reel-1,a sea,10,yes\n", batch="other", states={"b": "sent"})
+    refuse = {"on_exceed": "refuse"}
+    assert objection(quote(budget=refuse | {"ledger": "1.7900"})) is None
+    found = objection(quote(budget=refuse | {"ledger": "1.7899", "per_day": "1.7899"}))
+    assert isinstance(found, BudgetReached)
+    assert str(found) == (
+        "the quote of 1.0190 USD does not fit into what is left of budget.ledger, 1.0189 of 1.7899 USD; "
+        "0.7710 USD are used by 1 batch"
+    )
+    assert "higher budget.ledger" in found.hint
+    assert objection(quote(budget={"on_exceed": "stop", "ledger": "1"})) is None
 
 
 def test_the_time_is_a_range_while_the_account_s_limits_are_not_known():

@@ -150,7 +150,7 @@ class Rising(Faults):
         return super().match(endpoint, model, prompt)
 
 
-@pytest.mark.parametrize("wall", ["limit", "per_day"])
+@pytest.mark.parametrize("wall", ["limit", "per_day", "ledger"])
 def test_the_budget_is_passed_by_what_is_on_the_wire_at_most(dear: Make, no_brake: None, wall: str) -> None:
     """All jobs fit at their quotes, and are reserved; answers take what other reservations counted on."""
     made = dear(images(12))
