@@ -277,6 +277,29 @@ _PLACE = re.compile(rb"([A-Z]+)(\d+)")
 _NO_RESULT = re.compile(rb'<c (?![^>]*t="str")[^>]*><f[^>]*>[^<]*</f>(?:<v ?/>|<v></v>)?</c>')
 
 
+def sheet_names(path: Path, name: str) -> list[str]:
+    """The names of a workbook's sheets, in its order.
+
+    Raises:
+        InputError: it is no workbook, or cannot be read.
+    """
+    return list(_opened(path, name)[0].sheet_names)
+
+
+def _opened(path: Path, name: str) -> tuple[Any, bytes]:
+    """A workbook, and its content."""
+    import fastexcel  # which no other file needs, nor pyarrow, by which the failed formulas come
+
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{name}: cannot be read: {error.strerror or error}") from None
+    try:
+        return fastexcel.read_excel(content), content
+    except fastexcel.FastExcelError as error:
+        raise _no_workbook(name, content, str(error)) from None
+
+
 def read_sheet(
     path: Path, name: str, sheet: str | None, needed: list[str], *, has_header: bool = True
 ) -> Table:
@@ -295,22 +318,18 @@ def read_sheet(
     Raises:
         InputError: it is no workbook, it has no such sheet, or the sheet has no rows.
     """
-    import fastexcel  # which no other file needs, nor pyarrow, by which the failed formulas come
+    from fastexcel import FastExcelError
 
     logging.getLogger("calamine").addHandler(logging.NullHandler())  # what it warns of is said below
+    workbook, content = _opened(path, name)
+    sheets = workbook.sheet_names
     try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise InputError(f"{name}: cannot be read: {error.strerror or error}") from None
-    try:
-        workbook = fastexcel.read_excel(content)
-        sheets = workbook.sheet_names
         if sheet is not None and sheet not in sheets:
             raise InputError(f"{name}: there is no sheet {sheet!r}; the sheets are {', '.join(sheets)}")
         # `skip_rows=0` keeps blank rows above the header, so that row numbers are the sheet's.
         loaded = workbook.load_sheet(sheet or 0, header_row=None, skip_rows=0, dtypes="string")
         batch, failed = loaded.to_arrow_with_errors()
-    except fastexcel.FastExcelError as error:
+    except FastExcelError as error:
         raise _no_workbook(name, content, str(error)) from None
     where = name
     if len(sheets) > 1:

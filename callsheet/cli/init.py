@@ -306,8 +306,8 @@ def _flow(value: Any) -> str:
 def _taken(guess: Guess) -> str:
     taken = guess.taken
     rows = f"{taken.rows:,} of {counted(taken.of, 'row')}" if taken else ""
-    if taken and not taken.rows:
-        rows += f", and no other model takes more: {'; '.join(taken.reasons.values())}"
+    if guess.refused:
+        rows += f", and no model takes any: {'; '.join(guess.refused)}"
     return f"{rows} that were tried on each model" if guess.is_sample else rows
 
 
@@ -347,7 +347,7 @@ def _show_guess(config: Path, guess: Guess) -> None:
             shown = "not used" if name is None else " x ".join(name) if isinstance(name, list) else name
             facts.append(("Column", f"{ours}: {shown}"))
         if setting not in ("columns", "defaults"):
-            facts.append((setting.capitalize(), str(value)))
+            facts.append(("List" if setting == "rows" else setting.capitalize(), str(value)))
     if guess.taken:
         facts.append(("Model", f"{guess.taken.model}: {_taken(guess)}; {dollars(guess.price)} USD"))
     facts += [("Not used", f"{name} {reason}") for name, reason in guess.not_used.items()]

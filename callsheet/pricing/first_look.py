@@ -15,6 +15,7 @@ import polars as pl
 
 from callsheet.batches import columns
 from callsheet.batches.columns import Columns
+from callsheet.cells import IMAGE_COLUMNS
 from callsheet.config.settings import COLUMNS, Guessed
 from callsheet.errors import InputError
 from callsheet.plain_text import and_more, counted, printable, row_name
@@ -171,9 +172,10 @@ def facts(plan: Plan) -> Iterator[tuple[str, str]]:
 
 
 def _not_used(found: Columns) -> Iterator[tuple[str, str]]:
-    ours = {repr(name): f"{like}: {name}" for name, like in found.unused.items() if like in COLUMNS}
-    held = {name: like for name, like in found.unused.items() if like in columns.HELD}
-    others = [repr(name) for name, like in found.unused.items() if like not in (*COLUMNS, *columns.HELD)]
+    unused = {name: columns.IMAGES if like in IMAGE_COLUMNS else like for name, like in found.unused.items()}
+    ours = {repr(name): f"{like}: {name}" for name, like in unused.items() if like in COLUMNS}
+    held = {name: like for name, like in unused.items() if like in columns.HELD}
+    others = [repr(name) for name, like in unused.items() if like not in (*COLUMNS, *columns.HELD)]
     if ours:
         use = next(iter(ours.values()))
         yield "Not used", f"{_listed(ours)}; to use one, name it: input.columns {{{use}}}"

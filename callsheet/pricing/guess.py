@@ -24,6 +24,7 @@ from callsheet.batches.formats import field_names, find_files, read_tables, with
 from callsheet.batches.json_files import lists_of_rows
 from callsheet.batches.names import has_prompts, in_yaml
 from callsheet.batches.read import Batch, batch_of
+from callsheet.batches.workbooks import sheet_names
 from callsheet.cells import IMAGE_COLUMNS
 from callsheet.config.settings import COLUMNS, Settings
 from callsheet.errors import InputError
@@ -104,6 +105,7 @@ class Guess:
         is_sample: a part of them was priced on each model, because they are many.
         taken: what the rows cost on the model that is taken; None where the file names models.
         price: of all of them, in dollars, where that is known.
+        refused: where no model takes a row, what the models say that were tried.
         not_used: columns that look like a setting or hold something that matters, each with the reason.
         first: the first rows, as they stand in the file.
     """
@@ -114,6 +116,7 @@ class Guess:
     is_sample: bool
     taken: Comparison | None
     price: Decimal
+    refused: tuple[str, ...]
     not_used: Mapping[str, str]
     first: tuple[Mapping[str, str], ...]
 
@@ -162,6 +165,8 @@ def guess(path: str, catalogue: Catalogue, given: Given = Given()) -> Guess:
         if value := getattr(given, setting):
             file.input[setting] = value
     name = find_files(file.path)[0]
+    if name.lower().endswith(".xlsx") and not given.sheet:
+        _choose_sheet(file, name)
     if not given.encoding:
         _choose_encoding(file, name)
     if name.lower().endswith(".json") and not given.rows:
@@ -183,6 +188,15 @@ def _choose_encoding(file: _File, name: str) -> None:
             file.input["encoding"] = next(iter(readings))
             shown = tuple(Candidate(encoding, line) for encoding, line in readings.items())
             file.doubts.append(Doubt("encoding", "In which of these encodings is the text right?", shown))
+
+
+def _choose_sheet(file: _File, name: str) -> None:
+    """Takes the first sheet of a workbook that has several."""
+    sheets = sheet_names(Path(name), name)
+    if len(sheets) > 1:
+        file.input["sheet"] = sheets[0]
+        shown = tuple(Candidate(sheet, "") for sheet in sheets[: 1 + _OTHERS])
+        file.doubts.append(Doubt("sheet", "Which sheet has the prompts?", shown))
 
 
 def _choose_rows(file: _File, name: str) -> None:
@@ -380,9 +394,16 @@ def _choose_model(file: _File) -> Guess:
         is_sample=sample.height < batch.rows.height,
         taken=taken,
         price=Decimal(jobs["price"].sum() or 0),
+        refused=_refusals(found, taken) if taken and not taken.rows else (),
         not_used=_not_used(batch) | not_used,
         first=_first(file.table.cells),
     )
+
+
+def _refusals(found: Sequence[Comparison], taken: Comparison) -> tuple[str, ...]:
+    """Why the models of the medium that is taken do not take a row, the first of them first."""
+    reasons = [reason for each in found if each.type is taken.type for reason in each.reasons.values()]
+    return tuple(dict.fromkeys(reasons))[:_OTHERS]
 
 
 def _first(cells: pl.DataFrame) -> tuple[dict[str, str], ...]:
@@ -487,7 +508,9 @@ def _not_used(batch: Batch) -> dict[str, str]:
     found = {}
     for name, like in batch.columns.unused.items():
         cells = batch.columns.examples.get(name, "")
-        if like in COLUMNS:
+        if like in IMAGE_COLUMNS:
+            found[name] = f"holds {columns.HELD[IMAGES]}{f' ({cells})' if cells else ''}"
+        elif like in COLUMNS:
             found[name] = f"looks like {like}; to use it: columns: {{{like}: {in_yaml(name)}}}"
         elif like in columns.HELD:
             found[name] = f"holds {columns.HELD[like]}{f' ({cells})' if cells else ''}"

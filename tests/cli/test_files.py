@@ -170,7 +170,7 @@ def test_what_init_does_not_use_is_a_comment_with_the_reason(project: Make) -> N
     printed("init", "x.csv", "y.yaml")
     text = Path("y.yaml").read_text()
     assert "# Not used: the column seed is no setting of the service\n" in text
-    assert "# Not used: the column image looks like reference_image; to use it: columns: " in text
+    assert "# Not used: the column image holds images, which are not sent (cup.png)\n" in text
     assert "defaults" not in text
 
 
