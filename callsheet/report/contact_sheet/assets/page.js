@@ -55,7 +55,8 @@
   function shares() {
     const tables = marks.shares().filter(([, lines]) => lines.some(({ files }) => files));
     at("shares").hidden = !tables.length;
-    at("shares").replaceChildren(...tables.map(([name, lines]) => {
+    at("shares").firstElementChild.textContent = `By ${tables.map(([name]) => name.replaceAll("_", " ")).join(", ")}`;
+    at("shares").lastElementChild.replaceChildren(...tables.map(([name, lines]) => {
       const table = element("table", "");
       const heads = [name.replaceAll("_", " "), "files", "kept", "rejected", "to review", "USD spent", "USD a kept file"];
       table.createTHead().insertRow().append(...heads.map((head) => Object.assign(element("th", "", head), { scope: "col" })));
