@@ -88,6 +88,9 @@ def review(
     print_facts(
         out, [("Reviewed", counts.reviewed() or "nothing yet"), ("To review", f"{counts.to_review:,}")]
     )
+    from callsheet.cli.show import show_parts
+
+    show_parts(counts)
     name = shlex.quote(str(config))
     again = [f"callsheet quote {name} --again prices the rejected rows once more."] if counts.rejected else []
     print_steps([*counts.review_steps(name), *again])

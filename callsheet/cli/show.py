@@ -13,10 +13,12 @@ from pathlib import Path
 
 from rich.console import Console
 
+from callsheet.cells import as_text
 from callsheet.cli.output import err, out, print_facts, print_line, print_more, print_steps, print_table, safe
 from callsheet.cli.reconcile import print_jobs
 from callsheet.errors import CallsheetError
 from callsheet.ledger.queries import StoredCopy, Story
+from callsheet.ledger.shares import MODEL, Share
 from callsheet.plain_text import counted, row_name
 from callsheet.pricing import first_look
 from callsheet.pricing.compare import Comparison
@@ -24,7 +26,7 @@ from callsheet.pricing.facts import as_facts, costliest, in_few_columns, rejects
 from callsheet.pricing.quote import Quote
 from callsheet.records import CostSource, Doubt, State, Totals, dollars
 from callsheet.report.contact_sheet.cards import browser_address
-from callsheet.report.summary import PARTICULARS, Status, Summary, retries
+from callsheet.report.summary import PARTICULARS, ReviewResult, Status, Summary, retries
 from callsheet.service.models import Model
 from callsheet.watch import Asked
 
@@ -146,9 +148,31 @@ def show_status(status: Status, config: str, doubts: Sequence[Doubt] = ()) -> No
             *(("Asked", one.line()) for one in status.approvals[-_APPROVALS:]),
         ],
     )
+    show_parts(status)
     if doubts:
         print_jobs(doubts, {})
     print_steps(status.next_steps(config))
+
+
+def show_parts(result: Status | ReviewResult) -> None:
+    """Prints how far a batch is reviewed and what it has cost, by model and by each setting with several
+    values.
+    """
+    for name, found in {MODEL: result.by_model, **result.by_setting}.items():
+        if any(share.files for share in found):
+            head = name.replace("_", " ")
+            lines = [{head: as_text(share.value) or ""} | _of_share(share) for share in found]
+            print_table(out, lines, head, more="more", is_narrow=True)
+
+
+def _of_share(share: Share) -> dict[str, str]:
+    counts = {"files": share.files, **share.review._asdict()}
+    each = share.cost_per_kept
+    return {
+        **{name.replace("_", " "): f"{count:,}" for name, count in counts.items()},
+        "USD spent": dollars(share.spent),
+        "USD a kept": "" if each is None else dollars(each),
+    }
 
 
 def show_pilot(asked: Asked, console: Console) -> None:

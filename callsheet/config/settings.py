@@ -287,7 +287,8 @@ class Budget(Section):
 
     pilot: Count | None = None
     """How many jobs to buy first, spread over the models and what sets their prices. Then a person is asked
-    whether to buy the rest. Null: no pilot."""
+    whether to buy the rest. With `input.matrix` whole rows are bought, each with every value of the matrix:
+    these may be more jobs, by less than one row has. Null: no pilot."""
 
     quote_valid_for: Annotated[Seconds, Field(ge=0)] = 900.0
     """Seconds for which a quote is valid. If nothing was bought by then (say because the approval took long),

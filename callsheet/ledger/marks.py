@@ -25,7 +25,7 @@ FILE = ["job_key", "attempt", "index"]
 _BOUGHT = ["row_id", "sample", "quoted"]
 
 _LATER = marks.alias("later")
-_IS_NEWEST = ~sa.exists().where(
+IS_NEWEST = ~sa.exists().where(
     *(_LATER.c[name] == marks.c[name] for name in FILE), _LATER.c.number > marks.c.number
 )
 """Whether a mark is the newest of its file, by an index: what is asked of few marks looks at few."""
@@ -145,7 +145,7 @@ def decisions(connection: sa.Connection, batch: str, since: int = 0) -> pl.DataF
     """
     names = ("number", "decision", "note", "decided_by", "decided_at")
     query = sa.select(*_columns(marks, *names)).where(marks.c.batch == batch, marks.c.number > since)
-    return queries.read(connection, query.where(_IS_NEWEST).order_by(marks.c.number))
+    return queries.read(connection, query.where(IS_NEWEST).order_by(marks.c.number))
 
 
 def findings(connection: sa.Connection, batch: str) -> pl.DataFrame:
@@ -222,7 +222,7 @@ def counts(connection: sa.Connection, batch: str) -> Counts:
     of_batch = sa.and_(attempts.c.batch == batch, media.c.stored_at.is_not(None))
     stored = sa.select(sa.func.count()).select_from(sa.join(attempts, media, queries.FILES_OF))
     all_files = connection.scalar(stored.where(of_batch)) or 0
-    said = sa.select(marks.c.decision, sa.func.count()).where(marks.c.batch == batch, _IS_NEWEST)
+    said = sa.select(marks.c.decision, sa.func.count()).where(marks.c.batch == batch, IS_NEWEST)
     said = said.group_by(marks.c.decision)
     of = {row[0]: row[1] for row in connection.execute(said)}
     kept, rejected = of.get(MediaDecision.KEPT, 0), of.get(MediaDecision.REJECTED, 0)

@@ -93,7 +93,8 @@ def pilot(jobs: pl.DataFrame, number: int) -> pl.Series:
     """So many jobs of a plan, spread over the models, and in each model over what sets the price.
 
     The models take turns, in the order in which the file first has them; so do the kinds of each model. Of
-    each kind the first jobs of the file are taken.
+    each kind the first jobs of the file are taken. Where rows ask for several things, as with a matrix, their
+    rows are taken whole, until there are so many jobs or more: so what a row has asked for can be compared.
 
     Returns:
         A Boolean for every job, in the plan's order.
@@ -107,8 +108,19 @@ def pilot(jobs: pl.DataFrame, number: int) -> pl.Series:
         .with_columns(turn=pl.int_range(pl.len()).over("model"), place=pl.col("position").min().over("model"))
         .sort("turn", "place")
     )
+    taken = kinds.head(number)["position"]
+    if jobs.select("row_id", "sample").is_duplicated().any():
+        return _whole_rows(jobs["row_id"], taken)
     mask = pl.repeat(False, jobs.height, dtype=pl.Boolean, eager=True)
-    return mask.scatter(kinds.head(number)["position"], True)
+    return mask.scatter(taken, True)
+
+
+def _whole_rows(rows: pl.Series, taken: pl.Series) -> pl.Series:
+    """All jobs of the rows of these jobs, in their order, until they are as many: a Boolean for every job."""
+    first = pl.DataFrame({"row_id": rows.gather(taken).unique(maintain_order=True)})
+    counted = first.join(rows.value_counts(), on="row_id", how="left", maintain_order="left")
+    wanted = counted.filter(pl.col("count").cum_sum() - pl.col("count") < taken.len())
+    return rows.is_in(wanted["row_id"].implode())
 
 
 PLAN = "plan.parquet"

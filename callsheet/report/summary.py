@@ -18,11 +18,12 @@ import polars as pl
 import sqlalchemy as sa
 
 from callsheet.errors import SERVICE_CODES, LedgerError
-from callsheet.ledger import approvals, leases, marks, queries, writing
+from callsheet.ledger import approvals, leases, marks, queries, shares, writing
 from callsheet.ledger.approvals import Approval, Setting
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.marks import Counts
 from callsheet.ledger.queries import MONEY, Policy
+from callsheet.ledger.shares import MODEL, Share, Shares
 from callsheet.plain_text import and_more, counted
 from callsheet.pricing.plan import Plan
 from callsheet.records import MAY_COST, OtherRun, Record, State, dollars
@@ -442,7 +443,7 @@ class Status(Reviewed):
 
     `other_runs` are the runs of the batch that are at work, `approvals` what persons were asked about it,
     `last_run` is when a run last began, `changes` what persons have changed since then for the runs at work.
-    The counts of the review are those of `Summary`.
+    The counts of the review are those of `Summary`, `by_model` and `by_setting` those of `ReviewResult`.
     """
 
     batch: str
@@ -463,6 +464,8 @@ class Status(Reviewed):
     rejected: int = 0
     to_review: int = 0
     cost_per_kept: Decimal | None = None
+    by_model: tuple[Share, ...] = ()
+    by_setting: Shares = field(default_factory=dict)
     last_run: datetime | None = None
     changes: tuple[Setting, ...] = ()
 
@@ -486,24 +489,35 @@ class Status(Reviewed):
 
 @dataclass(frozen=True, slots=True)
 class ReviewResult(Reviewed):
-    """How far a batch is reviewed, with the names that `review --json` prints (see `Summary`)."""
+    """How far a batch is reviewed, with the names that `review --json` prints (see `Summary`).
+
+    `by_model` says it for each model, `by_setting` for each value of a setting of which rows have asked for
+    several; both are empty where there is one.
+    """
 
     batch: str
     kept: int
     rejected: int
     to_review: int
     cost_per_kept: Decimal | None
+    by_model: tuple[Share, ...] = ()
+    by_setting: Shares = field(default_factory=dict)
 
 
-async def read_review(ledger: Ledger) -> ReviewResult:
-    """How far the ledger's batch is reviewed. Raises LedgerError where the ledger cannot be read."""
-    counts, totals = await ledger.read(
+async def read_review(ledger: Ledger, *, in_parts: bool = True) -> ReviewResult:
+    """How far the ledger's batch is reviewed. Raises LedgerError where the ledger cannot be read.
+
+    `in_parts`: also by model and by setting, which takes longer.
+    """
+    counts, totals, of = await ledger.read(
         lambda connection, batch: (
             marks.counts(connection, batch),
             writing.of_batch(connection, batch),
+            shares.shares(connection, batch) if in_parts else {},
         )
     )
-    return ReviewResult(ledger.batch, *counts, counts.cost_per_kept(totals.spent))
+    each = counts.cost_per_kept(totals.spent)
+    return ReviewResult(ledger.batch, *counts, each, of.pop(MODEL, ()), of)
 
 
 async def read_status(ledger: Ledger) -> Status:
@@ -512,13 +526,14 @@ async def read_status(ledger: Ledger) -> Status:
     Raises:
         LedgerError: the ledger cannot be read, or its running totals are wrong.
     """
-    wrong, totals, others, asked, review, last_run, changed = await ledger.read(
+    wrong, totals, others, asked, review, of, last_run, changed = await ledger.read(
         lambda connection, batch: (
             writing.differences(connection, batch),
             writing.of_batch(connection, batch),
             leases.others(connection, batch, ledger.run_id),
             approvals.of_batch(connection, batch),
             marks.counts(connection, batch),
+            shares.shares(connection, batch),
             leases.last_run(connection, batch),
             approvals.since(connection, batch, 0),
         )
@@ -535,6 +550,8 @@ async def read_status(ledger: Ledger) -> Status:
         approvals=asked,
         **review._asdict(),
         cost_per_kept=review.cost_per_kept(totals.spent),
+        by_model=of.pop(MODEL, ()),
+        by_setting=of,
         last_run=last_run,
         changes=tuple(
             each for each in changed if last_run and each.changed_at >= last_run and not each.run_id

@@ -292,7 +292,7 @@ async def opened(
         pages, tables = _Pages(ledger, settings), _Tables(settings, ledger)
         keeping = asyncio.create_task(tables.keep())
         try:
-            is_reviewed = not (await read_review(ledger)).to_review
+            is_reviewed = not (await read_review(ledger, in_parts=False)).to_review
             again = f"callsheet run {shlex.quote(config)} --again"
             served = _App(ledger, settings, pages, tables.outdated, reviewed, again, is_reviewed)
             yield served.app(), ledger
@@ -403,7 +403,7 @@ class _App:
 
     async def _news(self) -> str:
         """Where no file is left to be marked: what is to be bought again, in words; and it is said once."""
-        review, was_reviewed = await read_review(self.ledger), self.is_reviewed
+        review, was_reviewed = await read_review(self.ledger, in_parts=False), self.is_reviewed
         self.is_reviewed = not review.to_review
         if not self.is_reviewed:
             return ""  # to find the rejected rows takes a moment with many marks

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import polars as pl
@@ -48,6 +49,18 @@ def refused(*words: str) -> str:
     return f"{error.message} {error.hint}"
 
 
+def share(spent: str, each: str | None = None, **more: Any) -> dict[str, Any]:
+    """What `--json` has of a model, or of a value of a setting."""
+    counts = {"kept": 0, "rejected": 0, "to_review": 0}
+    return counts | more | {"spent": spent, "cost_per_kept": each}
+
+
+def parts(made: Project, command: str) -> tuple[list[dict[str, Any]], dict[str, list[dict[str, Any]]]]:
+    """What `--json` has by model and by setting."""
+    told = json.loads(printed(command, str(made.config), "--json"))
+    return told["by_model"], told["by_setting"]
+
+
 def csv(made: Project, *lines: str, header: str = "row_id,sample,index,decision,note") -> Path:
     path = made.folder / "marks.csv"
     path.write_text("\n".join([header, *lines]) + "\n")
@@ -64,6 +77,11 @@ def test_marks_of_the_command_line_count_everywhere_and_the_ledger_keeps_each(bo
         "rejected": 1,
         "to_review": 0,
         "cost_per_kept": "0.0215",
+        "by_model": [
+            share("0.0030", "0.0030", model="sketch-1", files=2, kept=1, rejected=1),
+            share("0.0400", "0.0400", model="still-1", files=1, kept=1),
+        ],
+        "by_setting": {},  # no row has asked for several values
     }
     assert decided(bought) == [
         ("mug", 1, "rejected", note),
@@ -209,3 +227,68 @@ def test_the_table_of_a_reviewed_batch_names_its_models_at_80_columns(project: M
         "still-1",
         "sketch-1",
     ]
+
+
+def test_a_batch_is_compared_by_model_and_by_each_setting_of_its_matrix(
+    project: Make, new_database: Callable[[], str]
+) -> None:
+    """In SQLite and in PostgreSQL; also after the matrix is gone, because the ledger knows what was sent.
+
+    What was charged and is lost counts where it was spent. The resolution follows from the model, and has no
+    table.
+    """
+    rule = {"endpoint": "images", "model": "still-1", "nth": 1, "do": "drop", "when": "after_charging"}
+    made = project(
+        [{"id": name, "prompt": f"a {name}"} for name in ("mug", "lamp")], faults={"rules": [rule]}
+    )
+    made.set(input={"matrix": {"model": ["sketch-1", "still-1"], "aspect_ratio": ["16:9", "1:1"]}})
+    made.run()
+    printed("resolve", str(made.config), "--charged", "--all")
+    sketches = (
+        made.manifest().filter(row_id="mug", model="sketch-1").sort(pl.col("width") != pl.col("height"))
+    )
+    square, wide = sketches["job_key"]
+    header = "row_id,decision,job_key"
+    path = csv(made, f"mug,kept,{square}", f"mug,rejected,{wide}", header=header)
+    printed("review", str(made.config), "--from", str(path))
+    by_model = [
+        share("0.0060", "0.0060", model="sketch-1", files=4, kept=1, rejected=1, to_review=2),
+        share("0.1600", model="still-1", files=3, to_review=3),
+    ]
+    found = parts(made, "review")
+    assert found[0] == by_model
+    ratios = found[1].pop("aspect_ratio")
+    assert found[1] == {}
+    assert [each["value"] for each in ratios] == ["1:1", "16:9"]
+    assert [each["kept"] for each in ratios] == [1, 0]
+    assert sum(each["files"] for each in ratios) == 7
+    assert sum(Decimal(each["spent"]) for each in ratios) == Decimal("0.1660")
+    before = parts(made, "status")
+    assert before == (by_model, {"aspect_ratio": ratios})
+    for command in ("review", "status"):
+        words = ("--clear", "lamp") if command == "review" else ()
+        shown = callsheet_at(command, str(made.config), *words, COLUMNS="80").stdout
+        assert " sketch-1      4     1         1       2  0.0060  0.0060 " in shown
+        assert " aspect ratio  files " in shown
+    made.set(input={"matrix": {}, "defaults": {"model": "still-1"}})
+    assert parts(made, "status") == before
+    url = new_database()
+    printed("ledger", "move", str(made.config), "--to", url)
+    made.set(ledger={"url": url})
+    assert parts(made, "status") == before
+
+
+def test_numbers_and_yes_or_no_are_compared_too(project: Make, new_database: Callable[[], str]) -> None:
+    made = project([{"id": "waves", "prompt": "waves", "model": "dailies-1"}], video_seconds=0)
+    made.set(input={"matrix": {"duration": [3, 1], "sound": [True, False]}})
+    made.run()
+    for url in ("", new_database()):
+        if url:
+            printed("ledger", "move", str(made.config), "--to", url)
+            made.set(ledger={"url": url})
+        by_model, by_setting = parts(made, "review")
+        assert by_model == [], "there is one"
+        assert {name: [each["value"] for each in shares] for name, shares in by_setting.items()} == {
+            "duration": [1, 3],
+            "sound": [False, True],
+        }

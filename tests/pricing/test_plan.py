@@ -15,7 +15,7 @@ from pyarrow import parquet
 
 from callsheet.config.settings import Settings
 from callsheet.errors import StorageError
-from callsheet.pricing.plan import PLAN, last_plan, open_plan, work_folder
+from callsheet.pricing.plan import PLAN, last_plan, open_plan, pilot, work_folder
 from tests.pricing.plans import CATALOGUE, MIXED, jobs
 
 
@@ -114,3 +114,23 @@ def test_a_work_folder_that_cannot_be_made_is_named_in_the_error(settings, tmp_p
         work_folder(settings(report={"url": url}))
     assert caught.value.message.startswith(".callsheet/shots: " if "://" in url else f"{url}: ")
     assert ("report.url" in caught.value.hint) == ("://" not in url)
+
+
+ROWS = "id,prompt,model\na,x,still-1\nb,x,still-1\nc,x,reel-1\nd,x,still-1\n"
+
+
+@pytest.mark.parametrize(
+    ("matrix", "number", "expected"),
+    [
+        ({}, 3, {"a": 1, "c": 1, "b": 1}),
+        ({"aspect_ratio": ["1:1", "16:9"]}, 2, {"a": 2}),
+        ({"aspect_ratio": ["1:1", "16:9"]}, 3, {"a": 2, "c": 2}),
+        ({"model": ["still-1", "reel-1"], "aspect_ratio": ["1:1", "16:9"]}, 5, {"a": 4, "b": 4}),
+        ({"aspect_ratio": ["1:1", "16:9"]}, 99, dict.fromkeys("abcd", 2)),
+    ],
+)
+def test_a_pilot_of_a_matrix_has_whole_rows(plan, matrix, number, expected):
+    """And they take turns by model, as single jobs do."""
+    made = plan(ROWS, matrix=matrix)
+    bought = made.table.filter(pilot(made.table, number))
+    assert dict(bought["row_id"].value_counts().iter_rows()) == expected

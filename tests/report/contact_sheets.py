@@ -91,6 +91,7 @@ async def write(
         settings,
         ledger_id="a ledger",
         counts=Counts(0, 0, len(shown)),
+        of={},
         shown=len(cards),
         interval=0.1,
         parts=versions,

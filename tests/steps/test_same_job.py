@@ -13,6 +13,7 @@ from typing import Any
 
 import pandas as pd
 import polars as pl
+import pytest
 from PIL import Image
 
 import callsheet
@@ -228,6 +229,32 @@ def test_a_carried_column_is_the_one_of_the_file_as_it_is_now(project: Make) -> 
     done = made.run()
     assert (done.submissions, done.stored) == (0, 2)
     assert made.manifest()["shot"].to_list() == ["right"] * 2
+
+
+# ---- a model is chosen
+
+
+@pytest.mark.parametrize("has_ids", [True, False])
+def test_a_pilot_on_four_models_is_found_bought_when_one_of_them_is_the_default(
+    project: Make, has_ids: bool
+) -> None:
+    """And the matrix is gone. Of the rows that the pilot had, the rest of the batch buys none again."""
+    ids = [{"id": f"row {number}"} if has_ids else {} for number in range(5)]
+    made = project([each | {"prompt": f"a vase {number}"} for number, each in enumerate(ids)])
+    offered = made.backlot.service.models
+    offered["still-2"] = offered["still-1"].model_copy(update={"id": "still-2"})
+    models = ["sketch-1", "still-1", "still-2", "poster-1"]
+    made.set(input={"matrix": {"model": models}}, budget={"pilot": 5})
+    done = made.run()
+    assert (done.stop_reason, done.submissions, done.stored) == ("approval", 8, 8)
+    assert dict(made.manifest()["prompt"].value_counts().iter_rows()) == {"a vase 0": 4, "a vase 1": 4}
+    made.set(input={"matrix": {}, "defaults": {"model": "still-1"}}, budget={"pilot": None})
+    quote = _quote(made)
+    assert (quote.already_bought, quote.to_buy, quote.repeats) == (2, 3, 0)
+    done = made.run()
+    assert (done.outcome, done.submissions, done.stored) == ("complete", 3, 11)
+    assert made.manifest().filter(model="still-1").height == 5
+    assert [each.model for each in made.sold].count("still-1") == 5
 
 
 # ---- looking changes nothing

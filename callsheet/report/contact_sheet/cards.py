@@ -10,7 +10,7 @@ import json
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
@@ -25,6 +25,7 @@ from callsheet.config.settings import BatchSettings
 from callsheet.errors import StorageError
 from callsheet.ledger import marks, queries
 from callsheet.ledger.marks import FileKey
+from callsheet.ledger.shares import SETTINGS
 from callsheet.ledger.tables import attempts, media
 from callsheet.pricing.plan import Plan
 from callsheet.records import MAY_COST, State, dollars
@@ -183,6 +184,7 @@ class Card:
 
     Attributes:
         asked: the aspect ratio, the resolution and so on that the request names.
+        settings: these by name, as text.
         reason: why it failed, is in doubt or lost.
         submitted_at: in ISO 8601, as `finished_at`.
         carried: the batch file's other columns, each with its value as text.
@@ -201,6 +203,7 @@ class Card:
     quoted: str | None
     carried: list[tuple[str, str]]
     files: list[MediaFile]
+    settings: Mapping[str, str] = field(default_factory=dict)
     state: State = State.PLANNED
     cost: str | None = None
     generation_id: str | None = None
@@ -261,6 +264,7 @@ def _described(jobs: pl.DataFrame) -> pl.DataFrame:
         "carried",
         prompt=asked("prompt").fill_null(""),
         asked=pl.concat_str(facts, separator=" · ", ignore_nulls=True),
+        settings=pl.struct(asked(name).alias(name) for name in SETTINGS),
     )
 
 
@@ -298,7 +302,9 @@ def cards(connection: sa.Connection, jobs: pl.DataFrame, said: Opinions) -> list
 
 
 def _card(job: dict[str, Any], attempt: Any, files: list[MediaFile]) -> Card:
+    settings = {name: value for name, value in job["settings"].items() if value is not None}
     fields = job | {"quoted": _money(job["quoted"]), "carried": _carried(job["carried"]), "files": files}
+    fields |= {"settings": settings}
     if attempt is None:
         return Card(**fields)
     state, code = State(attempt.state), attempt.error_code

@@ -24,10 +24,12 @@ from urllib.parse import urlsplit
 import anyio
 import polars as pl
 
+from callsheet.cells import as_text
 from callsheet.config.settings import BatchSettings
-from callsheet.ledger import marks
+from callsheet.ledger import marks, shares
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.marks import Counts
+from callsheet.ledger.shares import Share, Shares
 from callsheet.pricing.plan import Plan
 from callsheet.records import State, dollars
 from callsheet.report.contact_sheet.cards import (
@@ -143,6 +145,7 @@ def summary(
     *,
     ledger_id: str,
     counts: Counts,
+    of: Shares,
     shown: int,
     interval: float,
     parts: Sequence[str],
@@ -153,6 +156,7 @@ def summary(
     Args:
         ledger_id: the ledger's: marks that a browser keeps are of that one.
         counts: how far the batch is reviewed.
+        of: the same by model, and by each setting that is compared.
         shown: how many jobs the page shows.
         interval: seconds after which a page may look again while a run is under way.
         parts: the version of each script with cards.
@@ -175,6 +179,7 @@ def summary(
         "written": written,
         "interval": interval,
         "counts": counts._asdict(),
+        "shares": {name: [_share(share) for share in found] for name, found in of.items()},
         "key": f"{settings.batch} {ledger_id}",
         "marks": links.marks,
         "parts": [
@@ -183,6 +188,10 @@ def summary(
         ],
     }
     return _script("summary", about)
+
+
+def _share(share: Share) -> dict[str, Any]:
+    return {"value": as_text(share.value), **share.review._asdict(), "spent": dollars(share.spent)}
 
 
 def index(settings: BatchSettings, cards: Sequence[Card], links: Links) -> bytes:
@@ -314,8 +323,12 @@ class ContactSheet:
                 await self.put(f"{FOLDER}/{name}", asset(name), mime_type)
             self._versions = [""] * max(1, -(-jobs.height // PER_PART))
             self._jobs = jobs
-        said, counts = await self.ledger.read(
-            lambda connection, batch: (opinions(connection, batch), marks.counts(connection, batch))
+        said, counts, of = await self.ledger.read(
+            lambda connection, batch: (
+                opinions(connection, batch),
+                marks.counts(connection, batch),
+                shares.shares(connection, batch),
+            )
         )
         for number in range(len(self._versions)):
             await self._write_part(number, self._jobs.slice(number * PER_PART, PER_PART), said)
@@ -324,6 +337,7 @@ class ContactSheet:
             self.settings,
             ledger_id=self.ledger.id,
             counts=counts,
+            of=of,
             shown=self._jobs.height,
             interval=self.interval,
             parts=self._versions,

@@ -82,6 +82,13 @@ const cards = (() => {
     return card;
   }
 
+  // A setting of a request, as text that says by itself what is meant.
+  function setting(name, value) {
+    if (name === "duration") return `${value} s`;
+    if (name === "sound") return value === "true" ? "with sound" : "without sound";
+    return value;
+  }
+
   // What is decided about files and what checks found, as small signs.
   function badges(files) {
     const made = element("div", "badges");
@@ -172,5 +179,5 @@ const cards = (() => {
     card.addEventListener("blur", end);
   }
 
-  return { make, looks, dress, badges, mark, word, element, ofUser, WORDS };
+  return { make, looks, dress, badges, mark, word, setting, element, ofUser, WORDS };
 })();

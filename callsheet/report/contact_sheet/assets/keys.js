@@ -58,6 +58,7 @@ const keys = (() => {
     u: () => decide(null),
     n: note,
     c: comparison,
+    b: () => say(compare.blind() ? "Blind: model and cost are hidden until a decision is made." : ""),
     z: undo,
     "?": () => help.showModal(),
   };

@@ -180,11 +180,25 @@ const marks = (() => {
     return sum;
   }
 
+  // The same by model, and by each setting that is compared: as it was written, and what was decided since.
+  function shares() {
+    const decided = [...files.values()].filter(([, file]) => file.decision !== file.written.decision);
+    return Object.entries(callsheet.about.shares).map(([name, lines]) => [name, lines.map((line) => {
+      const sum = { ...line };
+      for (const [job, file] of decided) {
+        if ((name === "model" ? job.model : job.settings[name]) !== line.value) continue;
+        sum[file.written.decision ?? "to_review"] -= 1;
+        sum[file.decision ?? "to_review"] += 1;
+      }
+      return { ...sum, files: sum.kept + sum.rejected + sum.to_review, each: costPerKept(line.spent, sum.kept) };
+    })]);
+  }
+
   // What a kept file costs, exact: half to even at six decimals, as everywhere in Callsheet.
-  function costPerKept() {
-    const kept = BigInt(reviewed().kept);
+  function costPerKept(amount, count) {
+    const kept = BigInt(count);
     if (!kept) return null;
-    const [whole, part = ""] = callsheet.about.spent.split(".");
+    const [whole, part = ""] = amount.split(".");
     const spent = BigInt(whole + part.padEnd(6, "0"));
     let each = spent / kept;
     const left = 2n * (spent % kept);
@@ -260,7 +274,7 @@ const marks = (() => {
   }
 
   return {
-    start, know, poll, set, undo, of, reviewed, costPerKept, save,
+    start, know, poll, set, undo, of, reviewed, shares, costPerKept, save,
     isUnmarked: (job) => job.files.some((file) => !file.decision),
     get toBuyAgain() {
       return rejectedRows;

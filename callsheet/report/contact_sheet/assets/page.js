@@ -37,7 +37,7 @@
     if (kept + rejected + left) {
       list.push(["Reviewed", `${number(kept)} kept · ${number(rejected)} rejected · ${number(left)} to review`]);
     }
-    if (kept) list.push(["Cost per kept", `${marks.costPerKept()} USD`]);
+    if (kept) list.push(["Cost per kept", `${marks.costPerKept(spent, kept)} USD`]);
     if (marks.toBuyAgain) list.push(["To buy again", marks.toBuyAgain]);
     list.push(["Written", moment(written)]);
     at("figures").replaceChildren(...list.map(([name, value]) => {
@@ -48,6 +48,26 @@
     at("save").hidden = !marks.mine;
     at("saved").hidden = !marks.mine;
     at("save").textContent = `Save marks.csv (${number(marks.mine)})`;
+    shares();
+  }
+
+  // How the batch stands by model, and by each setting of which rows have several values: a small table for each.
+  function shares() {
+    const tables = marks.shares().filter(([, lines]) => lines.some(({ files }) => files));
+    at("shares").hidden = !tables.length;
+    at("shares").firstElementChild.textContent = `By ${tables.map(([name]) => name.replaceAll("_", " ")).join(", ")}`;
+    at("shares").lastElementChild.replaceChildren(...tables.map(([name, lines]) => {
+      const table = element("table", "");
+      const heads = [name.replaceAll("_", " "), "files", "kept", "rejected", "to review", "USD spent", "USD a kept file"];
+      table.createTHead().insertRow().append(...heads.map((head) => Object.assign(element("th", "", head), { scope: "col" })));
+      const body = table.createTBody();
+      for (const { value, files, kept, rejected, to_review: left, spent, each } of lines) {
+        const head = Object.assign(ofUser("th", "", cards.setting(name, value)), { scope: "row" });
+        const counts = [files, kept, rejected, left].map(number);
+        body.insertRow().append(head, ...[...counts, spent, each ?? ""].map((text) => element("td", "", text)));
+      }
+      return table;
+    }));
   }
 
   function plots() {
@@ -201,6 +221,7 @@
     viewer.onMove(remember);
     keys.start((text) => tell(text, "news"));
     await marks.start(marked, tell);
+    compare.recall();
     header();
     proportions();
     follow();

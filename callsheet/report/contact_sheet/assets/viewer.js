@@ -34,6 +34,12 @@ const viewer = (() => {
   }
 
   function facts(job, file) {
+    const shown = compare.hides(file) ? [] : [
+      ["Model", job.model],
+      ...asked(job),
+      ["Cost", job.cost !== null && `${job.cost} USD`],
+      ["Quoted", job.quoted !== null && `${job.quoted} USD`],
+    ];
     const known = [
       ["State", ` ${cards.word(job.state)}`],
       ["Decision", file?.decision && [file.decision, file.decided_by && `by ${file.decided_by}`].filter(Boolean).join(" ")],
@@ -42,11 +48,8 @@ const viewer = (() => {
       ["Score", file?.score ?? null],
       ["Reason", file && job.reason],
       ["Code", job.code],
-      ["Model", job.model],
-      ...asked(job),
+      ...shown,
       ["File", about(file)],
-      ["Cost", job.cost !== null && `${job.cost} USD`],
-      ["Quoted", job.quoted !== null && `${job.quoted} USD`],
       ["Sent", moment(job.submitted_at)],
       ["Ended", moment(job.finished_at)],
       ["Generation", job.generation_id],
@@ -124,8 +127,9 @@ const viewer = (() => {
   function draw() {
     const file = job.files[shown];
     const index = grid.indexOf(job);
-    at("place").textContent = index < 0 ? "not in this filter" : `${(index + 1).toLocaleString()} of ${grid.jobs.length.toLocaleString()}`;
-    at("viewer-title").textContent = job.of > 1 ? `${job.row_id} (${job.ordinal} of ${job.of})` : job.row_id;
+    const hidden = compare.hides(file);
+    at("place").textContent = hidden ? "" : index < 0 ? "not in this filter" : `${(index + 1).toLocaleString()} of ${grid.jobs.length.toLocaleString()}`;
+    at("viewer-title").textContent = job.of > 1 && !hidden ? `${job.row_id} (${job.ordinal} of ${job.of})` : job.row_id;
     at("viewer-prompt").textContent = job.prompt;
     dialog.dataset.decision = file?.decision ?? "";
     const wanted = file?.url ?? `${job.job_key} ${cards.looks(job)}`;
@@ -136,8 +140,8 @@ const viewer = (() => {
     at("files").replaceChildren(...choices(job));
     at("files").hidden = job.files.length < 2;
     at("known").replaceChildren(...facts(job, file));
-    at("address").replaceChildren(address(file));
-    at("address").hidden = !file;
+    at("address").replaceChildren(hidden ? "" : address(file)); // which may have the model's name
+    at("address").hidden = !file || hidden;
   }
 
   function show(now, file = 0) {
