@@ -17,6 +17,7 @@ import pytest
 import yaml
 
 from callsheet.errors import InputError
+from tests.batches.test_workbooks import text, workbook
 from tests.cli.test_files import QUICK
 from tests.cli.test_rows import printed, refusal
 from tests.conftest import Project
@@ -24,9 +25,9 @@ from tests.conftest import Project
 Make = Callable[..., Project]
 
 
-def given(made: Project, name: str, text: str | bytes, *options: str) -> dict[str, Any]:
+def given(made: Project, name: str, content: str | bytes, *options: str) -> dict[str, Any]:
     """What `init` writes into `input` for a file with this text."""
-    (made.folder / name).write_bytes(text if isinstance(text, bytes) else text.encode())
+    (made.folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
     printed("init", name, "new.yaml", *options)
     return dict(yaml.safe_load((made.folder / "new.yaml").read_text())["input"])
 
@@ -320,3 +321,127 @@ def test_a_file_that_cannot_be_read_is_an_error_and_no_config(project: Make) -> 
     (made.folder / "x.csv").write_text('prompt\n"never closed\n')
     assert isinstance(refusal("init", "x.csv"), InputError)
     assert not Path("x.yaml").exists()
+
+
+# ---- files in files
+
+
+FORMS = {
+    "a list in an object": (
+        "x.json",
+        {"generatedAt": "2026-01-01", "count": 2, "shots": [{"prompt": "A heron"}, {"prompt": "A fox"}]},
+        {"rows": "shots"},
+        ["A heron", "A fox"],
+    ),
+    "lists in lists": (
+        "x.json",
+        [{"scene": 1, "shots": [{"shot": "1a", "prompt": "A heron"}, {"shot": "1b", "prompt": "A fox"}]}],
+        {"rows": "shots", "columns": {"id": "shot"}},
+        ["A heron", "A fox"],
+    ),
+    "lines named .json": ("x.json", '{"prompt": "A heron"}\n{"prompt": "A fox"}\n', {}, ["A heron", "A fox"]),
+    "paragraphs": (
+        "x.txt",
+        "A heron lands,\nat dawn.\n\nA fox crosses a road,\nseen from above.\n",
+        {"split": "paragraphs"},
+        ["A heron lands,\nat dawn.", "A fox crosses a road,\nseen from above."],
+    ),
+    "a name and a text": (
+        "x.txt",
+        "clip_01.mov|A heron lands\nclip_02.mov|A fox crosses\n",
+        {"pattern": r"(?P<id>[^|]+?)\s*\|\s*(?P<prompt>.+)"},
+        ["A heron lands", "A fox crosses"],
+    ),
+    "no header, one column": (
+        "x.csv",
+        "Catching salmon\nCrossing a village\nExploring a cave\n",
+        {"header": "none", "columns": {"prompt": 1}},
+        ["Catching salmon", "Crossing a village", "Exploring a cave"],
+    ),
+    "no header, three columns": (
+        "x.csv",
+        "Koala,Riding a bicycle,Rainforest\nHedgehog,Cooking a meal,Forest\n",
+        {"header": "none", "columns": {"prompt": 2}},
+        ["Riding a bicycle", "Cooking a meal"],
+    ),
+    "groups above the header": (
+        "x.csv",
+        "Shot,,Generation,\nid,prompt,aspect_ratio,notes\na,A heron,16:9,ok\nb,A fox,9:16,ok\n",
+        {},
+        ["A heron", "A fox"],
+    ),
+    "a total below": ("x.csv", "prompt,shelf\nA heron,1\nA fox,2\nTotal: 2,\n", {}, ["A heron", "A fox"]),
+    "quotes that are none": (
+        "x.csv",
+        'id|prompt\n1|A heron\n2|"LOVE" on a wall\n',
+        {},
+        ["A heron", '"LOVE" on a wall'],
+    ),
+    "width and height": (
+        "x.csv",
+        "prompt,width,height\nA heron,1024,576\nA fox,576,1024\n",
+        {"columns": {"aspect_ratio": ["width", "height"]}},
+        ["A heron", "A fox"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("name", "content", "wanted", "prompts"), FORMS.values(), ids=FORMS)
+def test_a_file_is_read_as_its_author_meant_it(
+    project: Make, name: str, content: Any, wanted: dict[str, Any], prompts: list[str]
+) -> None:
+    text = content if isinstance(content, str) else json.dumps(content)
+    wrote = given(project(), name, text, "--model", "sketch-1")
+    for setting in ("guessed", "path", "defaults"):
+        wrote.pop(setting, None)
+    assert wrote == wanted
+    shown = json.loads(printed("quote", "new.yaml", "--show", "9", "--json"))
+    assert [request["prompt"] for request in shown["requests"]] == prompts
+    assert (shown["rejected_rows"], shown["rows"]) == (0, len(prompts))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("1. A heron\n2. A fox\n", "2 of 2 prompts have a number first, which is sent: input.pattern: "),
+        ("Scene 1: A heron\nScene 2: A fox\n", "2 of 2 prompts have a label first"),
+        ('"A heron"\n"A fox"\n', "2 of 2 prompts have quotes around it"),
+    ],
+)
+def test_a_part_of_a_line_that_may_not_be_meant_is_counted_and_never_cut(
+    project: Make, text: str, said: str
+) -> None:
+    wrote = given(project(), "x.txt", text, "--model", "sketch-1")
+    assert "pattern" not in wrote
+    [note] = quote()["notes"]
+    assert said in note
+    pattern = yaml.safe_load(note.partition("input.pattern: ")[2].removesuffix(" leaves it out"))
+    shown = printed("quote", "new.yaml", "--show", "9", "--json", "--set", f"input.pattern={pattern}")
+    assert [each["prompt"] for each in json.loads(shown)["requests"]] == ["A heron", "A fox"]
+
+
+@pytest.mark.parametrize(("cell", "seconds"), [("5,0", 5), ("10.0", 10), ("0:05", 5)])
+def test_a_duration_is_read_as_people_write_it(project: Make, cell: str, seconds: int) -> None:
+    given(project(), "x.csv", f'prompt;Dauer\nEin Reiher;"{cell}"\n')
+    assert quote()["first_request"]["duration"] == seconds
+
+
+def test_values_that_fit_no_model_are_named_with_what_the_models_offer(project: Make) -> None:
+    made = project()
+    (made.folder / "x.csv").write_text("id,prompt,duration\n1,Waves,1:30\n")
+    said = printed("init", "x.csv")
+    assert "0 of 1 row, and no model takes any: duration 90 is not offered by reel-1; it offers 5, 10" in said
+    assert "not offered by silent-1" in said
+    assert json.loads(printed("quote", "x.yaml", "--json"))["rejected_rows"] == 1
+
+
+def test_a_workbook_of_several_sheets_says_which_is_read(project: Make) -> None:
+    made = project()
+    sheets = {"Ideas": [[text("prompt")], [text("A heron")]], "Shots": [[text("prompt")], [text("A fox")]]}
+    workbook(made.folder / "x.xlsx", **sheets)
+    printed("init", "x.xlsx", "new.yaml")
+    wrote = yaml.safe_load(Path("new.yaml").read_text())["input"]
+    assert wrote["guessed"]["sheet"] == {"taken": "Ideas", "others": ["Shots"]}
+    printed("init", "x.xlsx", "other.yaml", "--sheet", "Shots")
+    assert "sheet" not in yaml.safe_load(Path("other.yaml").read_text())["input"]["guessed"]
+    assert json.loads(printed("quote", "other.yaml", "--json"))["first_request"]["prompt"] == "A fox"
