@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 _CONFIG = """\
 # A batch for Callsheet: what is bought, for how much at most, and where it is stored.
 #
-#   callsheet quote {config}    prices it, shows the first request, says what is wrong; buys nothing
+#   callsheet quote {config}    prices it, shows the first rows, says what is wrong; buys nothing
 #   callsheet run {config}      buys what is not bought yet, and stores it; run it again after any stop
 #
 # Relative paths start at the folder in which callsheet is run. What a line has after # is a comment.
