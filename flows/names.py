@@ -107,8 +107,12 @@ async def begin(settings: BatchSettings) -> None:
 
 
 def run_name() -> str:
-    """`product-shots` for a run of `configs/product-shots.yaml`; of a file, its name."""
+    """`product-shots` for a run of `configs/product-shots.yaml`, of several `stills, films`; of a file, its
+    name.
+    """
     parameters = flow_run.get_parameters()
+    if "configs" in parameters:
+        return ", ".join(Path(str(config)).stem for config in parameters["configs"])
     if "file" in parameters:
         return Path(str(parameters["file"])).name
     return Path(str(parameters["config"])).stem

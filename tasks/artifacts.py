@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterat
 from contextlib import asynccontextmanager
 from decimal import Decimal
 from io import BytesIO
+from pathlib import Path
 from types import MappingProxyType
 from typing import TypeVar
 from uuid import UUID
@@ -202,7 +203,7 @@ async def _update(artifact: UUID, progress: Progress) -> bool:
 async def show_costs(summary: Summary, settings: Settings, again: tuple[int, Decimal]) -> None:
     """The cost summary as a page of its own; `again`: the rows that are rejected, and what they cost anew."""
     deployments = _deployments(runtime.deployment.name, runtime.flow_run.flow_name)
-    content = _costs(summary, _config(), served_sheet(settings), again, deployments)
+    content = _costs(summary, _config(settings), served_sheet(settings), again, deployments)
     await _show_page("costs", summary.batch, content, f"{dollars(summary.spent)} {summary.currency} spent")
 
 
@@ -221,7 +222,7 @@ async def show_killed(client: PrefectClient, run: FlowRun, summary: Summary, set
 
 def served_sheet(settings: Settings) -> str | None:
     """The link to the batch's contact sheet in `callsheet up`; None where that does not serve it."""
-    return link_to(settings, _config())
+    return link_to(settings, _config(settings))
 
 
 def _deployments(name: str | None, flow_name: str | None) -> dict[str, str]:
@@ -235,8 +236,12 @@ def _deployments(name: str | None, flow_name: str | None) -> dict[str, str]:
     return others if flow_name == "collect-media" else others | {"run": name}
 
 
-def _config() -> str:
-    return str(runtime.flow_run.get_parameters().get("config", "CONFIG"))
+def _config(settings: Settings) -> str:
+    """The batch's config, as a person may type it: the run's parameter, or of a production the file."""
+    given, file = runtime.flow_run.get_parameters().get("config"), settings.file
+    if given or file is None:
+        return str(given or "CONFIG")
+    return str(file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file)
 
 
 async def show_books(result: Reconciliation, config: str) -> None:

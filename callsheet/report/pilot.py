@@ -1,10 +1,11 @@
-"""The jobs of a pilot, for a person who decides whether to buy the rest: where each file is, and a thumbnail.
+"""What a batch has made, for a person who decides what is bought next: where each file is, and a thumbnail.
 
 It reads the ledger and the storage, and changes nothing. What cannot be shown has no thumbnail.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 
@@ -13,6 +14,7 @@ import polars as pl
 from callsheet.config.settings import Settings
 from callsheet.ledger import marks, queries
 from callsheet.ledger.ledger import Ledger
+from callsheet.ledger.marks import MediaDecision
 from callsheet.plain_text import row_name
 from callsheet.pricing.quote import Quote
 from callsheet.records import State
@@ -46,7 +48,28 @@ async def bought_pilot(quote: Quote, settings: Settings) -> tuple[PilotJob, ...]
         return ()
     nth = pl.int_range(pl.len()).over("row_id")
     shown = quote.table.filter(quote.pilot_jobs).sort(nth, maintain_order=True).head(_JOBS)
-    lines = dict(shown.select("key", "line").iter_rows())
+    return await _shown(settings, dict(shown.select("key", "line").iter_rows()))
+
+
+async def made_last(settings: Settings) -> tuple[PilotJob, ...]:
+    """The jobs of a batch that are stored: first those with a file that is kept, then those not decided.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
+    """
+    async with await Ledger.open(settings.ledger.url, settings.batch, looks=True) as ledger:
+        jobs = await ledger.read(queries.jobs, ["job_key", "state"])
+        said = await ledger.read(marks.decisions)
+    of = dict(said.select("job_key", "decision").iter_rows())
+    order = [MediaDecision.KEPT, None, MediaDecision.REJECTED]
+    stored = jobs.filter(state=State.STORED)["job_key"].to_list()
+    return await _shown(
+        settings, dict.fromkeys(sorted(stored, key=lambda key: order.index(of.get(key)))[:_JOBS])
+    )
+
+
+async def _shown(settings: Settings, lines: Mapping[str, int | None]) -> tuple[PilotJob, ...]:
+    """These jobs, by their keys, each with its line in the batch file where that is known."""
     async with await Ledger.open(settings.ledger.url, settings.batch, looks=True) as ledger:
         told, said = await ledger.read(
             lambda connection, batch: (

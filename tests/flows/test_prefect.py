@@ -44,7 +44,7 @@ def test_what_buys_has_no_limit_and_what_buys_nothing_is_limited_to_one_run(crew
     limited = {name for name, one in deployed.items() if one["concurrency_options"]}
     assert limited == {"collector", "reconcile", "inbox"}
     assert deployed.keys() - limited == {
-        *("by-hand", "nightly", "buy-again", "quote", "change", "resolve", "inbox-file")
+        *("by-hand", "nightly", "buy-again", "production", "quote", "change", "resolve", "inbox-file")
     }
     for name in limited:
         assert deployed[name]["concurrency_options"]["collision_strategy"] == "CANCEL_NEW"

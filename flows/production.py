@@ -1,0 +1,122 @@
+"""`run-production`: batches in their order, each one after a person has looked at what the last has made."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from prefect import runtime
+from prefect.client.schemas.objects import StateType
+from prefect.flow_runs import asuspend_flow_run
+from pydantic import Field
+
+from callsheet.config.form import ConfigFile, Overrides, load_form
+from callsheet.config.settings import Settings
+from callsheet.errors import ApprovalNeeded, InputError
+from callsheet.ledger import approvals, marks
+from callsheet.ledger.approvals import Question
+from callsheet.ledger.ledger import Ledger
+from callsheet.ledger.marks import Counts
+from callsheet.plain_text import counted
+from callsheet.pricing import approval
+from callsheet.pricing.plan import ALL, price_batch
+from callsheet.pricing.quote import Quote, quote_plan
+from callsheet.report.pilot import made_last
+from callsheet.steps import batch
+from callsheet.watch import Asked
+from flows.names import batch_flow, begin, final_state
+from tasks import suspend
+from tasks.artifacts import served_sheet
+from tasks.service_block import connect
+from tasks.steps import STEPS, ask_to_go_on
+
+
+@batch_flow("run-production")
+async def run_production(
+    configs: Annotated[Sequence[ConfigFile], Field(min_length=1)],
+    *,
+    approved: bool = False,
+    overrides: Overrides = (),
+) -> Any:
+    """Buys several batches in their order, such as stills and then the films that are made of them.
+
+    Between two of them the run waits until a person has looked at the files, and resumes it. Then it goes on
+    with what is kept.
+
+    Args:
+        configs: The config files in their order, for example `stills.yaml` and `films.yaml`.
+        approved: Buy without asking anybody, and without waiting for somebody to look.
+        overrides: Any other settings of all of them, each as `storage.sidecar=true`.
+    """
+    before: Settings | None = None
+    for config in configs:
+        settings = load_form(config, overrides)
+        await begin(settings)
+        if before and not approved:
+            await _look(before, settings)
+        summary = await batch.generate(settings, approved=approved, steps=STEPS)
+        await ask_to_go_on(settings, ALL, summary)
+        state = final_state(summary)
+        if state.type is not StateType.COMPLETED or summary.outcome == "stopped":
+            break
+        before = settings
+    return state
+
+
+async def _look(made: Settings, settings: Settings) -> None:
+    """Waits until a person has looked at a batch, and has seen what the one made of it would cost.
+
+    A run that begins again with the answer goes on; so does one where nothing is to look at or to buy.
+
+    Raises:
+        ApprovalNeeded: the run has no deployment, so nobody can be asked in the UI.
+        Pause: (Prefect's) the run waits for a person; it begins again with the answer.
+    """
+    ui = suspend.UI.of_this_run(settings)
+    counts = await _counts(made)
+    said = f"{made.batch} is bought: {_in_words(counts)}"
+    async with await Ledger.open(settings.ledger.url, settings.batch) as ledger:
+        known = await ledger.read(approvals.of_batch)
+        if ui and any(one.flow_run == ui.flow_run for one in known):
+            return
+        quote = await _quote(settings, ledger)
+        if quote and not quote.to_buy and not counts.to_review:
+            return
+        if quote:
+            question = approval.question_about(quote, Question.QUOTE, ui.flow_run if ui else None)
+            await ledger.write(approvals.ask, question)
+    if ui and quote:
+        asked = Asked(Question.QUOTE, quote, said, await made_last(made), served_sheet(made))
+        await ui.ask(asked, question, settings.budget.approve_within)
+    elif runtime.deployment.id:  # nothing is kept yet, so there is nothing to price
+        await asuspend_flow_run(key=f"look-{made.batch}", timeout=round(settings.budget.approve_within))
+        return
+    raise ApprovalNeeded(
+        f"{said}; the next batch is {settings.batch}",
+        hint="Keep what is good with callsheet review, then run the next config.",
+    )
+
+
+async def _counts(made: Settings) -> Counts:
+    async with await Ledger.open(made.ledger.url, made.batch, looks=True) as ledger:
+        return await ledger.read(marks.counts)
+
+
+def _in_words(counts: Counts) -> str:
+    files = (
+        f"{counted(counts.kept, 'file')} kept, {counts.rejected:,} rejected, {counts.to_review:,} to review"
+    )
+    return f"{files}; it goes on with what is kept by then"
+
+
+async def _quote(settings: Settings, ledger: Ledger) -> Quote | None:
+    """What the batch would cost now; None where nothing is kept yet of which it could be made."""
+    async with await connect(settings) as client:
+        try:
+            rows = await batch.read(settings)
+        except InputError:
+            if settings.input.path:
+                raise
+            return None
+        plan = await price_batch(rows, settings, client, ledger)
+        return await quote_plan(plan, settings, client, ledger)
