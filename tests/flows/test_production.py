@@ -57,7 +57,7 @@ def test_a_production_waits_between_two_batches_and_goes_on_with_the_answer(
     run = crew.go_on(run_production, tag)
     assert run["state"]["name"] == "Complete", run["state"]
     assert (stored(configs[0]), stored(configs[1])) == (2, 1)
-    assert len(made.backlot.service.store.select("1 = ?", 1)) == 3, "nothing was bought twice"
+    assert len(list(made.backlot.service.store.select("1 = ?", 1))) == 3, "nothing was bought twice"
 
 
 def test_a_refused_production_ends_as_a_batch_does(
