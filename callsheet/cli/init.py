@@ -79,6 +79,7 @@ _SUGGESTED = (
     '# matrix: {aspect_ratio: ["1:1", "16:9"]}          # buys each row once for each value',
 )
 _YAML_WORDS = ("yes", "no", "on", "off", "true", "false", "null", "y", "n")
+_NO_YAML = "A YAML file is a config; prompts are read from CSV, Excel, JSON, Parquet and text files."
 _ANOTHER = "Name another folder or config: callsheet init NAME.yaml"
 
 
@@ -186,7 +187,7 @@ def _init_example(path: Path, json: bool) -> None:
     config, prompts = (
         (path, path.with_suffix(".csv")) if is_config else (path / "batch.yaml", path / "prompts.csv")
     )
-    check_free(config, prompts, hint=_ANOTHER)
+    check_free(config, prompts, hint=f"{_ANOTHER}. {_NO_YAML}" if is_config else _ANOTHER)
     catalogue = asyncio.run(_catalogue())
     from callsheet.pricing.starter import starter  # polars, which the first checks do not need
 

@@ -224,7 +224,8 @@ def guess_in_words(setting: str, taken: str, others: Sequence[str]) -> str:
     """What `callsheet init` has guessed of a setting, and what else it may be."""
     if setting == "media":
         return f"{taken}, not {' or '.join(others)}"
-    also = f" (also: {', '.join(map(repr, others))})" if others else ""
+    names = ["no images" if (setting, each) == ("images", "none") else repr(each) for each in others]
+    also = f" (also: {', '.join(names)})" if others else ""
     if setting in ("prompt", "images"):
         what = "no images are sent" if taken == "none" else f"{setting} from {taken!r}"
         return f"{what}{also}"
