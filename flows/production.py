@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Any
 
 from prefect import runtime
 from prefect.client.schemas.objects import StateType
 from prefect.flow_runs import asuspend_flow_run
-from pydantic import Field
 
-from callsheet.config.form import ConfigFile, Overrides, load_form
+from callsheet.config.form import ConfigFiles, Overrides, load_form
 from callsheet.config.settings import Settings
 from callsheet.errors import ApprovalNeeded, InputError
 from callsheet.ledger import approvals, marks
@@ -33,7 +31,7 @@ from tasks.steps import STEPS, ask_to_go_on
 
 @batch_flow("run-production")
 async def run_production(
-    configs: Annotated[Sequence[ConfigFile], Field(min_length=1)],
+    configs: ConfigFiles,
     *,
     approved: bool = False,
     overrides: Overrides = (),

@@ -170,7 +170,7 @@ def _facts(quote: Quote, rejects: Sequence[str]) -> str:
     """What is wrong and what would be sent come first: of a long text the dialog shows the beginning."""
     facts = [f"- **Rejected**: {text(reject)}" for reject in rejects[:_REJECTS]]
     first = table(first_look.first_rows(quote.table))
-    return "\n".join([*facts, list_of(as_facts(quote)), "", first, "", table(costliest(quote))])
+    return "\n".join([*facts, "", first, "", list_of(as_facts(quote)), "", table(costliest(quote))])
 
 
 @asynccontextmanager

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import SerializerFunctionWrapHandler, WithJsonSchema, model_serializer
+from pydantic import Field, SerializerFunctionWrapHandler, WithJsonSchema, model_serializer
 
 from callsheet.config.checks import Count, Dollars, SomeSeconds, Text, text_like
 from callsheet.config.load import dotted, load, split_override
@@ -36,6 +36,11 @@ class _FileChoice:
 
 ConfigFile = Annotated[Text, _FileChoice()]
 """The path of a config file."""
+
+_FILES = {"type": "array", "minItems": 1, "items": {"type": "string", "minLength": 1}}
+
+ConfigFiles = Annotated[Sequence[Text], Field(min_length=1), WithJsonSchema(_FILES)]
+"""The paths of config files, in their order. The UI draws no choice in a list."""
 
 _OVERRIDE = text_like("^[^=]+=", "a setting and its value, for example storage.sidecar=true")
 
