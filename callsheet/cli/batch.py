@@ -44,7 +44,10 @@ First = Annotated[
     typer.Option("--first", metavar="N", min=1, help="Only the first N jobs that are not bought yet."),
 ]
 Only = Annotated[
-    list[str] | None, typer.Option("--only", metavar="ROW", help="Only the row with this id; repeatable.")
+    list[str] | None,
+    typer.Option(
+        "--only", metavar="ROW", help="Only the row with this id (or 'line 4' without one); repeatable."
+    ),
 ]
 Again = Annotated[
     bool,
@@ -137,7 +140,11 @@ def quote(
     again: Again = False,
     show: Annotated[
         str | None,
-        typer.Option("--show", metavar="N or ROW", help="Show the first N requests, or those of a row."),
+        typer.Option(
+            "--show",
+            metavar="N or ROW",
+            help="Show the first N requests, or those of a row (its id, or 'line 4').",
+        ),
     ] = None,
     compare: Annotated[
         bool, typer.Option("--compare", help="Price the same rows on each model that can take them, too.")
