@@ -10,7 +10,7 @@ from collections.abc import Sequence
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 
 _GENERATED_ID = re.compile(r"[0-9a-f]{16}-\d+")
-_LINE = re.compile(r"line ([1-9][0-9]*)")
+_LINE = re.compile(r"line ([1-9][0-9]{0,17})")
 
 
 def printable(text: str) -> str:

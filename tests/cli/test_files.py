@@ -81,6 +81,18 @@ def test_all_that_is_wrong_with_a_row_is_said_at_once_with_what_may_be_meant(pro
     ):
         assert wrong in said
     assert len(made.rejects()) == 7, "rejects.csv has every one of them"
+    assert "  All are in out/report/rejects.csv.\n" in said
+
+
+def test_the_file_of_all_rejects_is_named_where_the_quote_leaves_some_out(project: Make) -> None:
+    made = project()
+    where = "All are in out/report/rejects.csv."
+    for number, left_out in ((1, ""), (10, ""), (12, "and 2 more reasons")):
+        wrong = "".join(f"a,sketch-{chr(97 + each)}\n" for each in range(number))
+        quoted(made, f"prompt,model\n{wrong}", name="wrong.csv")
+        said = printed("quote", "batch.yaml")
+        assert left_out in said
+        assert (where in said) == bool(left_out), "all are shown"
 
 
 def test_pixels_are_the_ratio_that_is_offered_within_three_percent(project: Make) -> None:

@@ -111,7 +111,8 @@ def test_a_line_that_names_no_row_is_an_error_that_says_why(project: Make) -> No
             missing = refusal(*words, line)
             assert missing.message == f"the batch has no row on {line} that can be bought"
             assert "rejects.csv" in missing.hint
-        assert "has no" in refusal(*words, "line 3 (sample 2)").message
+        for name in ("line 3 (sample 2)", "line 03", f"line {10**30}"):
+            assert "has no" in refusal(*words, name).message
     made.rows(*UNNAMED, {"id": "line 3", "prompt": "a cup", "model": "sketch-1"})
     [request] = json.loads(printed("quote", config, "--show", "line 3", "--json"))["requests"]
     assert request["prompt"] == "a cup", "an id counts more"
