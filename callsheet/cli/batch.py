@@ -95,6 +95,10 @@ def run(
 
     Exit codes: 0 all stored; 2 bad config or input, nothing spent; 3 finished or broken off, and some jobs
     failed, are in doubt, lost or pending; 4 stopped early by budget, balance, key or for want of a yes.
+
+    callsheet run batch.yaml --pilot 6 --set budget.limit=20.00
+
+    callsheet run batch.yaml --only lamp --only "line 4"
     """
     set_ = [*(set_ or []), *([f"budget.pilot={pilot}"] if pilot else [])]
     set_ += ["ledger.new=true"] if new_ledger else []
@@ -150,7 +154,12 @@ def quote(
         bool, typer.Option("--compare", help="Price the same rows on each model that can take them, too.")
     ] = False,
 ) -> None:
-    """Price a batch exactly, show the first rows, and list what is wrong with which line. Buys nothing."""
+    """Price a batch exactly, show the first rows, and list what is wrong with which line. Buys nothing.
+
+    callsheet quote batch.yaml --show 2
+
+    callsheet quote batch.yaml --compare --set input.path=more.csv
+    """
     from callsheet.cli.show import show_comparison, show_quote
     from callsheet.pricing import first_look
     from callsheet.pricing.compare import compare_models

@@ -273,6 +273,10 @@ def export(
 
     The same command again goes on after any stop, and brings an earlier export up to date: it copies nothing
     twice, and removes what is not part of it any more.
+
+    callsheet export batch.yaml --to handed-on --as csv --bom
+
+    callsheet export batch.yaml --to s3://bucket/training-set --as webdataset --kept
     """
     from callsheet.exports import Kind, export
 

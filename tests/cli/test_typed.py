@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
+import shlex
 from pathlib import Path
 
 import pytest
+import typer.main
 
-from tests.cli.test_rows import refusal
+from callsheet.cli.main import app
+from tests.cli.test_rows import printed, refusal
 
 CONFIG_COMMANDS = """quote run collect status show failed report open review export resolve reconcile set
 pause resume models balance"""
@@ -60,3 +64,16 @@ def test_the_config_that_is_proposed_is_the_nearest(tmp_path: Path, monkeypatch:
     (tmp_path / "clips").mkdir()
     folder = refusal("status", "clips").message
     assert folder == "clips: cannot be read: it is a folder; did you mean clips.yaml?"
+
+
+@pytest.mark.parametrize("command", ["quote", "run", "export", "set", "init"])
+def test_a_help_ends_with_examples_that_the_command_takes(command: str) -> None:
+    text = inspect.getdoc(typer.main.get_command(app).commands[command].callback)
+    examples = [line for line in (text or "").split("\n\n") if line.startswith("callsheet ")]
+    shown = [" ".join(line.split()) for line in printed(command, "--help", COLUMNS="200").splitlines()]
+    options = next(number for number, line in enumerate(shown) if "Arguments" in line)
+    assert [line for line in shown[:options] if line][-len(examples) :] == examples
+    for example in examples:
+        _, name, *words = shlex.split(example)
+        assert name == command
+        typer.main.get_command(app).commands[command].make_context(name, words)
