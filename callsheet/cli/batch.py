@@ -12,6 +12,7 @@ import typer
 
 from callsheet import signals
 from callsheet.cli import STARTED
+from callsheet.cli.completion import changeable_like
 from callsheet.cli.output import (
     Config,
     Json,
@@ -259,7 +260,13 @@ def _print(summary: Summary, settings: Settings, config: Path, json: bool) -> No
 
 
 _Values = Annotated[
-    list[str], typer.Argument(metavar="A.B=VALUE...", help="What to change.", show_default=False)
+    list[str],
+    typer.Argument(
+        metavar="A.B=VALUE...",
+        help="What to change.",
+        show_default=False,
+        autocompletion=changeable_like,
+    ),
 ]
 
 
