@@ -26,7 +26,7 @@ from callsheet.cli.output import (
     print_json,
     safe,
 )
-from callsheet.errors import ConfigError
+from callsheet.errors import ConfigError, LedgerError
 
 if TYPE_CHECKING:
     from callsheet.config.settings import BatchSettings, Settings
@@ -207,7 +207,7 @@ def status(
     from callsheet.cli import show
     from callsheet.config.load import load_ledger
     from callsheet.ledger import queries, writing
-    from callsheet.ledger.databases import check_exists
+    from callsheet.ledger.tables import SCHEMA_VERSION
     from callsheet.report.summary import check_totals, read_status
 
     async def read_one(settings: BatchSettings) -> tuple[Status, list[Doubt]]:
@@ -222,18 +222,36 @@ def status(
     if config is not None:
         status, doubts = asyncio.run(read_one(load_batch(config, set_)))
         if json:
-            print_json(status.as_json())
+            print_json(status.as_json() | {"ledger_version": SCHEMA_VERSION})  # no other one is opened
         else:
             show.show_status(status, shlex.quote(str(config)), doubts)
         return
     url = load_ledger(set_ or [])
-    check_exists(url)
+    _check_ledger(url, is_named=bool(set_))
     batches, wrong = asyncio.run(read_all(url))
     check_totals(wrong)
     if json:
-        print_json({"batches": [{"batch": name} | totals.as_json() for name, totals in batches.items()]})
+        found = [{"batch": name} | totals.as_json() for name, totals in batches.items()]
+        print_json({"ledger_version": SCHEMA_VERSION, "batches": found})
     else:
         show.show_batches(batches)
+
+
+def _check_ledger(url: str, *, is_named: bool) -> None:
+    """Makes sure that there is a ledger, the one that somebody has named or that of the folder.
+
+    Raises:
+        LedgerError: there is none.
+    """
+    from callsheet.ledger.databases import check_exists, exists
+
+    if not is_named and not exists(url):
+        raise LedgerError(
+            f"this folder has no ledger: there is no {url.removeprefix('sqlite:///')}",
+            hint="The first run makes it. Go to the folder in which callsheet was run, or name one:\n"
+            "callsheet status CONFIG, or callsheet status --set ledger.url=sqlite:///PATH",
+        )
+    check_exists(url)
 
 
 def _choice(first: int | None, only: list[str] | None, pilot: int | None = None) -> Choice:

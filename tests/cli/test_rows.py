@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from callsheet.cli.main import app
 from callsheet.errors import CallsheetError
+from callsheet.ledger.tables import SCHEMA_VERSION
 from tests.cli.test_commands import callsheet, refused
 from tests.conftest import Project
 
@@ -207,7 +208,9 @@ def test_report_writes_the_same_report_anew_and_status_counts_every_batch_of_a_l
     made.set(batch="another")
     made.run()
     url = f"ledger.url=sqlite:///{made.folder}/out/ledger.db"
-    batches = json.loads(printed("status", "--set", url, "--json"))["batches"]
+    told = json.loads(printed("status", "--set", url, "--json"))
+    assert told["ledger_version"] == SCHEMA_VERSION
+    batches = told["batches"]
     assert {each["batch"]: each["stored"] for each in batches} == {"test": 1, "another": 2}
     assert {each["in_flight_exposure"] for each in batches} == {"0.0000"}
     used = "2 batches, 0.0045 USD spent, 0.0015 in flight or in doubt"
@@ -217,7 +220,13 @@ def test_report_writes_the_same_report_anew_and_status_counts_every_batch_of_a_l
 def test_status_without_a_config_makes_no_ledger_where_there_is_none(project: Make) -> None:
     made = project(ROWS)
     shutil.rmtree(made.folder / "out", ignore_errors=True)
-    refused(callsheet("status", cwd=made.folder), "there is no ledger at out/ledger.db")
+    error = refusal("status")
+    assert error.message == "this folder has no ledger: there is no out/ledger.db"
+    assert "The first run makes it. Go to the folder in which callsheet was run" in error.hint
+    assert "callsheet status CONFIG" in error.hint
+    assert json.loads(callsheet("status", "--json").stdout)["error"] == error.message
+    named = refusal("status", "--set", "ledger.url=sqlite:///elsewhere.db")
+    assert named.message == "there is no ledger at elsewhere.db"
     assert not (made.folder / "out").exists()
     refused(callsheet("status", "--set", "batch=x"), "only ledger.url can be set")
 
