@@ -10,6 +10,7 @@ from collections.abc import Sequence
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 
 _GENERATED_ID = re.compile(r"[0-9a-f]{16}-\d+")
+_LINE = re.compile(r"line ([1-9][0-9]{0,17})")
 
 
 def printable(text: str) -> str:
@@ -33,11 +34,22 @@ def row_name(row_id: str, sample: int = 1, line: int | None = None) -> str:
 
     The number of the sample is added where that is not the first: `lamp (sample 2)`, `line 12`.
     """
-    name = row_id if line is None or not _GENERATED_ID.fullmatch(row_id) else f"line {line}"
+    name = row_id if line is None or has_own_id(row_id) else f"line {line}"
     return name if sample == 1 else f"{name} (sample {sample})"
 
 
 def row_in_words(row_id: str, sample: int = 1, line: int | None = None) -> str:
     """The same in a sentence: `row lamp (sample 2)`, `line 12`."""
-    by_line = line is not None and _GENERATED_ID.fullmatch(row_id)
+    by_line = line is not None and not has_own_id(row_id)
     return ("" if by_line else "row ") + row_name(row_id, sample, line)
+
+
+def has_own_id(row_id: str) -> bool:
+    """Whether the batch file gives a row this id; otherwise it is made of the row's content."""
+    return not _GENERATED_ID.fullmatch(row_id)
+
+
+def line_of(name: str) -> int | None:
+    """The line in the name of a row without an id, `line 12`; None of any other name."""
+    found = _LINE.fullmatch(name)
+    return int(found[1]) if found else None

@@ -12,6 +12,7 @@ import typer
 
 from callsheet import signals
 from callsheet.cli import STARTED
+from callsheet.cli.completion import changeable_like
 from callsheet.cli.output import (
     Config,
     Json,
@@ -25,7 +26,7 @@ from callsheet.cli.output import (
     print_json,
     safe,
 )
-from callsheet.errors import ConfigError
+from callsheet.errors import ConfigError, LedgerError
 
 if TYPE_CHECKING:
     from callsheet.config.settings import BatchSettings, Settings
@@ -44,7 +45,10 @@ First = Annotated[
     typer.Option("--first", metavar="N", min=1, help="Only the first N jobs that are not bought yet."),
 ]
 Only = Annotated[
-    list[str] | None, typer.Option("--only", metavar="ROW", help="Only the row with this id; repeatable.")
+    list[str] | None,
+    typer.Option(
+        "--only", metavar="ROW", help="Only the row with this id (or 'line 4' without one); repeatable."
+    ),
 ]
 Again = Annotated[
     bool,
@@ -92,6 +96,10 @@ def run(
 
     Exit codes: 0 all stored; 2 bad config or input, nothing spent; 3 finished or broken off, and some jobs
     failed, are in doubt, lost or pending; 4 stopped early by budget, balance, key or for want of a yes.
+
+    callsheet run batch.yaml --pilot 6 --set budget.limit=20.00
+
+    callsheet run batch.yaml --only lamp --only "line 4"
     """
     set_ = [*(set_ or []), *([f"budget.pilot={pilot}"] if pilot else [])]
     set_ += ["ledger.new=true"] if new_ledger else []
@@ -137,13 +145,22 @@ def quote(
     again: Again = False,
     show: Annotated[
         str | None,
-        typer.Option("--show", metavar="N or ROW", help="Show the first N requests, or those of a row."),
+        typer.Option(
+            "--show",
+            metavar="N or ROW",
+            help="Show the first N requests, or those of a row (its id, or 'line 4').",
+        ),
     ] = None,
     compare: Annotated[
         bool, typer.Option("--compare", help="Price the same rows on each model that can take them, too.")
     ] = False,
 ) -> None:
-    """Price a batch exactly, show the first rows, and list what is wrong with which line. Buys nothing."""
+    """Price a batch exactly, show the first rows, and list what is wrong with which line. Buys nothing.
+
+    callsheet quote batch.yaml --show 2
+
+    callsheet quote batch.yaml --compare --set input.path=more.csv
+    """
     from callsheet.cli.show import show_comparison, show_quote
     from callsheet.pricing import first_look
     from callsheet.pricing.compare import compare_models
@@ -190,7 +207,7 @@ def status(
     from callsheet.cli import show
     from callsheet.config.load import load_ledger
     from callsheet.ledger import queries, writing
-    from callsheet.ledger.databases import check_exists
+    from callsheet.ledger.tables import SCHEMA_VERSION
     from callsheet.report.summary import check_totals, read_status
 
     async def read_one(settings: BatchSettings) -> tuple[Status, list[Doubt]]:
@@ -205,18 +222,36 @@ def status(
     if config is not None:
         status, doubts = asyncio.run(read_one(load_batch(config, set_)))
         if json:
-            print_json(status.as_json())
+            print_json(status.as_json() | {"ledger_version": SCHEMA_VERSION})  # no other one is opened
         else:
             show.show_status(status, shlex.quote(str(config)), doubts)
         return
     url = load_ledger(set_ or [])
-    check_exists(url)
+    _check_ledger(url, is_named=bool(set_))
     batches, wrong = asyncio.run(read_all(url))
     check_totals(wrong)
     if json:
-        print_json({"batches": [{"batch": name} | totals.as_json() for name, totals in batches.items()]})
+        found = [{"batch": name} | totals.as_json() for name, totals in batches.items()]
+        print_json({"ledger_version": SCHEMA_VERSION, "batches": found})
     else:
         show.show_batches(batches)
+
+
+def _check_ledger(url: str, *, is_named: bool) -> None:
+    """Makes sure that there is a ledger, the one that somebody has named or that of the folder.
+
+    Raises:
+        LedgerError: there is none.
+    """
+    from callsheet.ledger.databases import check_exists, exists
+
+    if not is_named and not exists(url):
+        raise LedgerError(
+            f"this folder has no ledger: there is no {url.removeprefix('sqlite:///')}",
+            hint="The first run makes it. Go to the folder in which callsheet was run, or name one:\n"
+            "callsheet status CONFIG, or callsheet status --set ledger.url=sqlite:///PATH",
+        )
+    check_exists(url)
 
 
 def _choice(first: int | None, only: list[str] | None, pilot: int | None = None) -> Choice:
@@ -243,7 +278,13 @@ def _print(summary: Summary, settings: Settings, config: Path, json: bool) -> No
 
 
 _Values = Annotated[
-    list[str], typer.Argument(metavar="A.B=VALUE...", help="What to change.", show_default=False)
+    list[str],
+    typer.Argument(
+        metavar="A.B=VALUE...",
+        help="What to change.",
+        show_default=False,
+        autocompletion=changeable_like,
+    ),
 ]
 
 

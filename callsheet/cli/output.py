@@ -25,6 +25,7 @@ from rich.table import Table
 from rich.text import Text
 from typing_extensions import Buffer
 
+from callsheet.cli.completion import settings_like
 from callsheet.errors import ConfigError, OutputError
 from callsheet.files import with_home
 from callsheet.plain_text import printable
@@ -221,7 +222,12 @@ def path_at_home(path: str | Path) -> Path:
 Config = Annotated[Path, typer.Argument(metavar="CONFIG", help="The config file (YAML).", show_default=False)]
 Sets = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="A.B=VALUE", help="Change one setting of the config; repeatable."),
+    typer.Option(
+        "--set",
+        metavar="A.B=VALUE",
+        help="Change one setting of the config; repeatable.",
+        autocompletion=settings_like,
+    ),
 ]
 Json = Annotated[
     bool, typer.Option("--json", help="Print one JSON object on stdout, and nothing else there.")

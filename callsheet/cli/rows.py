@@ -28,7 +28,7 @@ from callsheet.cli.output import (
     safe,
 )
 from callsheet.errors import CallsheetError, InputError
-from callsheet.plain_text import counted, printable
+from callsheet.plain_text import counted, line_of, printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -49,7 +49,7 @@ def show(
         str,
         typer.Argument(
             metavar="ROW",
-            help="A row's id, or how a job's key begins (8 digits at least).",
+            help="A row's id, 'line 4' of a row without one, or how a job's key begins (8 digits at least).",
             show_default=False,
         ),
     ],
@@ -62,12 +62,13 @@ def show(
     from callsheet.records import State
 
     settings = load_batch(config, set_)
+    row_id = _id_of(row, settings)
 
     def read(connection: Connection, batch: str) -> tuple[list[Story], str]:
-        return list(queries.stories(connection, batch, row)), leases.refusal(connection, batch)
+        return list(queries.stories(connection, batch, row_id)), leases.refusal(connection, batch)
 
     found, refusal = _read(settings, read)
-    planned = _planned(settings, row, {story.job_key for story in found})
+    planned = _planned(settings, row_id, {story.job_key for story in found})
     if not planned and not any(story.newest and story.state == State.PLANNED for story in found):
         refusal = ""
     if not found and not planned:
@@ -85,7 +86,24 @@ def show(
         show_stories(settings.batch, row, found, planned, refusal)
 
 
-def _planned(settings: BatchSettings, row: str, tried: Collection[str]) -> dict[str, str]:
+def _id_of(row: str, settings: BatchSettings) -> str:
+    """A row's id by its name, for `line 4` by the lines of the batch file as it was priced last.
+
+    Raises:
+        InputError: no such row is on that line, or nothing was priced on this machine.
+    """
+    if line_of(row) is None:
+        return row
+    from callsheet.pricing.plan import PLAN, QUOTE, last_plan, row_id_of
+
+    plan = last_plan(settings, QUOTE) or last_plan(settings, PLAN)
+    if plan is None:
+        hint = "callsheet quote CONFIG reads the batch file."
+        raise InputError(f"{row}: no quote of {settings.batch} is here that knows the lines", hint=hint)
+    return row_id_of(row, plan.table)
+
+
+def _planned(settings: BatchSettings, row_id: str, tried: Collection[str]) -> dict[str, str]:
     """By key, the request of each job of the row that was priced last and never tried, as JSON text."""
     import polars as pl
 
@@ -94,7 +112,7 @@ def _planned(settings: BatchSettings, row: str, tried: Collection[str]) -> dict[
     plan = last_plan(settings, QUOTE)
     if plan is None:
         return {}
-    new = (pl.col("row_id") == row) & ~pl.col("key").is_in(list(tried)) & pl.col("request").is_not_null()
+    new = (pl.col("row_id") == row_id) & ~pl.col("key").is_in(list(tried)) & pl.col("request").is_not_null()
     return dict(plan.table.filter(new).select("key", "request").iter_rows())
 
 
@@ -255,6 +273,10 @@ def export(
 
     The same command again goes on after any stop, and brings an earlier export up to date: it copies nothing
     twice, and removes what is not part of it any more.
+
+    callsheet export batch.yaml --to handed-on --as csv --bom
+
+    callsheet export batch.yaml --to s3://bucket/training-set --as webdataset --kept
     """
     from callsheet.exports import Kind, export
 

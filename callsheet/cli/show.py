@@ -65,14 +65,22 @@ def show_quote(quote: Quote, console: Console = out, show: str | None = None) ->
         console.print(f"  [bold]{'Request':<10}[/] {safe(row)}, as it would be sent:")
         for text in first_look.in_lines(request):
             print_line(console, f"    [dim]{safe(text)}[/]", 8)
-    rejects = rejects_in_words(quote.plan.rejects)
-    for reject in rejects[:_REJECTS]:
-        print_line(console, f"  [yellow]{safe(reject)}[/]")
-    print_more(len(rejects) - _REJECTS, "more reasons: see rejects.csv", console)
+    _show_rejects(quote, console)
     if not quote.plan.jobs:
         console.print("[yellow]Nothing to buy: every row is rejected.[/]")
     elif not quote.to_buy and not quote.held:
         console.print("[green]Nothing to buy: everything is bought already.[/]")
+
+
+def _show_rejects(quote: Quote, console: Console) -> None:
+    """Prints what is wrong with which line, and where all of it is if some is left out."""
+    rejects = rejects_in_words(quote.plan.rejects)
+    for reject in rejects[:_REJECTS]:
+        print_line(console, f"  [yellow]{safe(reject)}[/]")
+    left_out = len(rejects) - _REJECTS
+    print_more(left_out, "more reason" if left_out == 1 else "more reasons", console)
+    if quote.plan.rejects.height > len(rejects[:_REJECTS]):
+        print_line(console, f"  All are in {safe(quote.rejects)}.")
 
 
 def show_comparison(found: Sequence[Comparison]) -> None:

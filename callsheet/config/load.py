@@ -270,7 +270,9 @@ def _read(
         hint = "The working directory is not there any more."
         with suppress(OSError):
             hint = f"It was looked for in {Path(with_home(str(path))).absolute().parent}."
-        raise ConfigError(f"{path}: there is no such config file", hint=hint) from None
+        raise ConfigError(f"{path}: there is no such config file{_meant(path)}", hint=hint) from None
+    except IsADirectoryError:
+        raise ConfigError(f"{path}: cannot be read: it is a folder{_meant(path)}") from None
     except UnicodeDecodeError:
         raise ConfigError(f"{path}: is not UTF-8 text") from None
     except (OSError, ValueError) as error:
@@ -301,6 +303,23 @@ def _read(
     if not reads_batch and isinstance(section := config.get("input") or {}, dict):
         config["input"] = {"path": _NOT_READ} | section
     return config, places
+
+
+_CONFIGS = (".yaml", ".yml")
+
+
+def _meant(path: Path) -> str:
+    """Which config beside a path may be meant, as a question after the error; empty where none is like it."""
+    with suppress(OSError):
+        files = [each for each in Path(with_home(str(path))).parent.iterdir() if each.suffix in _CONFIGS]
+        names = sorted(
+            (each.name for each in files if each.name != path.name and each.is_file()), reverse=True
+        )
+        configs = {Path(name).stem.lower(): name for name in names}  # of two with one stem the .yaml
+        wanted = path.stem if path.suffix in _CONFIGS else path.name
+        for stem in difflib.get_close_matches(wanted.lower(), configs, n=1):
+            return f"; did you mean {path.with_name(configs[stem])}?"
+    return ""
 
 
 def _named(name: object, values_from: str) -> tuple[str, ...]:

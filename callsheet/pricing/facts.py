@@ -17,7 +17,7 @@ from callsheet.records import dollars
 SLOWEST_RPM, FASTEST_RPM = 10, 600
 """Submissions a minute that are assumed while the account's limit is not known."""
 
-
+_IN_MINUTES = 90  # a time below is said in minutes alone
 _PARTICULARS = r"\d+|did you mean .*"  # differ from line to line, and do not make another reason
 
 
@@ -186,10 +186,11 @@ def submission_time(to_buy: Mapping[str, int], rpm: Mapping[str, int]) -> str:
     if longest == 1:
         return "about 1 min"
     if shortest == longest:
-        return f"at least {shortest:,} min, by the limits a minute"
+        return f"at least {_long(shortest)}, by the limits a minute"
     unknown = " and ".join(f"{model_type}s" for model_type in sorted(jobs.keys() - rpm.keys()))
+    first = str(shortest) if longest < _IN_MINUTES else _long(shortest)
     return (
-        f"{shortest:,} to {longest:,} min; the account's limit of {unknown} a minute is not known yet, "
+        f"{first} to {_long(longest)}; the account's limit of {unknown} a minute is not known yet, "
         f"{SLOWEST_RPM} to {FASTEST_RPM} is assumed"
     )
 
@@ -200,8 +201,16 @@ def _minutes(jobs: int, rpm: int) -> int:
 
 
 def in_words(seconds: float) -> str:
-    """A time that people read: `40 s`, `12 min`, `3 h 5 min`."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 90 else f"{minutes // 60:,} h {minutes % 60} min"
+    """A time that people read: `40 s`, `12 min`, `3 h 5 min`, `1 day 9 h`."""
+    return f"{seconds:.0f} s" if seconds < 90 else _long(round(seconds / 60))
+
+
+def _long(minutes: int) -> str:
+    """A time of whole minutes; in days and hours where it is more than a day."""
+    if minutes < _IN_MINUTES:
+        return f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 24:
+        return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+    days, hours = divmod(hours, 24)
+    return counted(days, "day") + (f" {hours} h" if hours else "")

@@ -19,7 +19,7 @@ from callsheet.cells import IMAGE_COLUMNS
 from callsheet.config.settings import COLUMNS, Guessed
 from callsheet.errors import InputError
 from callsheet.plain_text import and_more, counted, printable, row_name
-from callsheet.pricing.plan import Plan
+from callsheet.pricing.plan import Plan, row_id_of
 from callsheet.records import ModelType, dollars
 
 _LONGEST_TEXT = 5_000  # characters of a request's text that are shown; a prompt has at most 4,096
@@ -51,13 +51,17 @@ def requests(jobs: pl.DataFrame, show: str) -> list[tuple[str, dict[str, Any]]]:
 
     Args:
         jobs: those of a plan, with their standing (`Quote.table`).
-        show: how many of the first that are to buy, or which row's.
+        show: how many of the first that are to buy, or which row's (`plan.row_id_of`).
 
     Raises:
-        InputError: the plan has no such row.
+        InputError: the plan has no such row, or several on a line.
     """
     jobs = jobs.filter(pl.col("request").is_not_null())
-    first = jobs.filter("to_buy").head(int(show)) if show.isdecimal() else jobs.filter(row_id=show)
+    first = (
+        jobs.filter("to_buy").head(int(show))
+        if show.isdecimal()
+        else jobs.filter(row_id=row_id_of(show, jobs))
+    )
     if first.is_empty() and not show.isdecimal():
         raise InputError(
             f"the batch has no row {show} that can be bought", hint="Give a row's id, or a number."

@@ -33,7 +33,7 @@ from callsheet.files import PartialFile, open_regular
 from callsheet.ledger import marks, queries, writing
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.queries import policy_of
-from callsheet.plain_text import counted, printable
+from callsheet.plain_text import counted, has_own_id, line_of, printable
 from callsheet.pricing.bought import changed_carried, match
 from callsheet.pricing.jobs import COLUMNS, check_config_values, make_jobs, once, request_key
 from callsheet.pricing.rates import changed_rates
@@ -46,8 +46,8 @@ _KIND = ["model", "type", "resolution", "duration", "sound", "price"]  # what se
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The jobs that a person names: only those of the rows with these ids, and of those only so many that are
-    not bought, the `first` in the file's order. Without any, all jobs.
+    """The jobs that a person names: only those of the rows with these names (`row_id_of`), and of those only
+    so many that are not bought, the `first` in the file's order. Without any, all jobs.
     """
 
     first: int | None = None
@@ -68,21 +68,45 @@ class Choice:
 ALL = Choice()
 
 
+def row_id_of(name: str, jobs: pl.DataFrame) -> str:
+    """The id of a row of these jobs by its name: its id, or `line 4` where it has none of its own.
+
+    Raises:
+        InputError: the name is a line, and no such row is there, or one in each of several files.
+    """
+    line = line_of(name)
+    if line is None or (jobs["row_id"] == name).any():
+        return name
+    there: list[str] = jobs.filter(line=line)["row_id"].unique(maintain_order=True).to_list()
+    found = [row_id for row_id in there if not has_own_id(row_id)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        hint = f"Name one of them by its id, which is made of its content: {', '.join(found)}."
+        raise InputError(f"{len(found)} rows, each of another file, are on line {line}", hint=hint)
+    if there:
+        hint = "A row is named by its line only where it has no id."
+        raise InputError(f"the row on line {line} has an id: {printable(there[0])}", hint=hint)
+    hint = "rejects.csv, next to the report, has the rows that were rejected, with their lines."
+    raise InputError(f"the batch has no row on line {line} that can be bought", hint=hint)
+
+
 def chosen(choice: Choice, jobs: pl.DataFrame) -> pl.Series:
     """The jobs that a person names: a Boolean for every job with its standing.
 
     Raises:
-        InputError: a row is not in the plan.
+        InputError: a row is not in the plan, or a line is that of several rows.
     """
     mask = pl.repeat(True, jobs.height, dtype=pl.Boolean, eager=True)
     if choice.only:
         known = set(jobs["row_id"])
-        if unknown := [row_id for row_id in choice.only if row_id not in known]:
+        wanted = [row_id_of(name, jobs) for name in choice.only]
+        if unknown := [row_id for row_id in wanted if row_id not in known]:
             raise InputError(
                 f"the batch has no job of row {printable(unknown[0])!r}",
                 hint="Nothing was bought. rejects.csv, next to the report, has the rows that were rejected.",
             )
-        mask = jobs["row_id"].is_in(list(choice.only))
+        mask = jobs["row_id"].is_in(wanted)
     if choice.first is not None:
         mask = mask & jobs["to_buy"]
         mask = mask & (mask.cum_sum() <= choice.first)

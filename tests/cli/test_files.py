@@ -65,6 +65,28 @@ def test_more_requests_are_shown_by_number_or_by_row(project: Make) -> None:
     assert told["first_request"]["prompt"] == "a bee", "what is bought is not sent"
 
 
+def test_a_quote_shows_the_first_rows_that_are_to_be_bought_also_after_rows_were_added(project: Make) -> None:
+    """Rows are added at the end, and between what is bought."""
+    made = project()
+    header, lamp, vase = "id,prompt,samples\n", "lamp,a lamp,2\n", "vase,a vase,1\n"
+    quoted(made, header + lamp + vase)
+    made.run()
+    told = quoted(made, f"{header}{lamp}rug,a rug,2\n{vase},a cup,1\n")
+    assert (told["to_buy"], told["first_request"]["prompt"]) == (3, "a rug")
+    [request] = json.loads(printed("quote", "batch.yaml", "--show", "1", "--json"))["requests"]
+    assert request == told["first_request"]
+    said = printed("quote", "batch.yaml").splitlines()
+    rows = said[next(number for number, line in enumerate(said) if "prompt" in line and "settings" in line) :]
+    assert [row for row in ("lamp", "rug", "vase", "line 5") if any(row in line for line in rows)] == [
+        "rug",
+        "line 5",
+    ]
+    assert json.loads(printed("quote", "batch.yaml", "--first", "1", "--json"))["first_request"] == request
+    made.run()
+    assert json.loads(printed("quote", "batch.yaml", "--json"))["first_request"] is None
+    assert "a rug" not in printed("quote", "batch.yaml")
+
+
 def test_all_that_is_wrong_with_a_row_is_said_at_once_with_what_may_be_meant(project: Make) -> None:
     made = project()
     rows = "b,reel-1,1080,5s,16x9\nc,reel-1,,5 sec,landscape\nd,reel-1,,8,16:9\nd,reel-1,,8,16:9\n"
@@ -81,6 +103,18 @@ def test_all_that_is_wrong_with_a_row_is_said_at_once_with_what_may_be_meant(pro
     ):
         assert wrong in said
     assert len(made.rejects()) == 7, "rejects.csv has every one of them"
+    assert "  All are in out/report/rejects.csv.\n" in said
+
+
+def test_the_file_of_all_rejects_is_named_where_the_quote_leaves_some_out(project: Make) -> None:
+    made = project()
+    where = "All are in out/report/rejects.csv."
+    for number, left_out in ((1, ""), (10, ""), (12, "and 2 more reasons")):
+        wrong = "".join(f"a,sketch-{chr(97 + each)}\n" for each in range(number))
+        quoted(made, f"prompt,model\n{wrong}", name="wrong.csv")
+        said = printed("quote", "batch.yaml")
+        assert left_out in said
+        assert (where in said) == bool(left_out), "all are shown"
 
 
 def test_pixels_are_the_ratio_that_is_offered_within_three_percent(project: Make) -> None:

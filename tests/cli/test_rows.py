@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from callsheet.cli.main import app
 from callsheet.errors import CallsheetError
+from callsheet.ledger.tables import SCHEMA_VERSION
 from tests.cli.test_commands import callsheet, refused
 from tests.conftest import Project
 
@@ -76,6 +77,58 @@ def test_what_is_not_bought_or_not_known_is_said(project: Make) -> None:
     assert "no job has failed" in printed("failed", str(made.config))
     assert json.loads(printed("failed", str(made.config), "--json")) == {"batch": "test", "failed": []}
     refused(callsheet("failed", str(made.config), "--csv"), "no job has failed")
+
+
+UNNAMED = [
+    {"id": "lamp", "prompt": "a lamp", "model": "sketch-1"},
+    {"id": "", "prompt": "a rug", "model": "sketch-1"},
+    {"id": "", "prompt": "a vase", "model": "sketch-1"},
+]
+
+
+def test_a_row_without_an_id_is_named_by_its_line(project: Make) -> None:
+    made = project(UNNAMED)
+    config = str(made.config)
+    [request] = json.loads(printed("quote", config, "--show", "line 3", "--json"))["requests"]
+    assert request["prompt"] == "a rug"
+    assert "line 3, as it would be sent" in printed("quote", config, "--show", "line 3")
+    assert json.loads(printed("quote", config, "--only", "line 4", "--json"))["to_buy"] == 1
+    assert callsheet("run", config, "--only", "line 4", "--only", "lamp").returncode == 0
+    assert sorted(made.manifest()["prompt"]) == ["a lamp", "a vase"]
+    shown = json.loads(printed("show", config, "line 4", "--json"))
+    assert (shown["row"], [each["prompt"] for each in shown["attempts"]]) == ("line 4", ["a vase"])
+    assert "line 3 of test" in (shown := printed("show", config, "line 3"))
+    assert "not bought yet" in shown
+
+
+def test_a_line_that_names_no_row_is_an_error_that_says_why(project: Make) -> None:
+    made = project([*UNNAMED, {"id": "", "prompt": "a vase", "model": "sketch-9"}])
+    config = str(made.config)
+    assert "no quote of test is here that knows the lines" in refusal("show", config, "line 3").message
+    printed("quote", config)
+    for words in (("show", config), ("quote", config, "--only"), ("quote", config, "--show")):
+        assert refusal(*words, "line 2").message == "the row on line 2 has an id: lamp"
+        for line in ("line 5", "line 99"):
+            missing = refusal(*words, line)
+            assert missing.message == f"the batch has no row on {line} that can be bought"
+            assert "rejects.csv" in missing.hint
+        for name in ("line 3 (sample 2)", "line 03", f"line {10**30}"):
+            assert "has no" in refusal(*words, name).message
+    made.rows(*UNNAMED, {"id": "line 3", "prompt": "a cup", "model": "sketch-1"})
+    [request] = json.loads(printed("quote", config, "--show", "line 3", "--json"))["requests"]
+    assert request["prompt"] == "a cup", "an id counts more"
+
+
+def test_a_line_that_several_files_of_a_batch_have_is_an_error_with_the_ids(project: Make) -> None:
+    made = project()
+    made.set(input={"path": "*.csv"})
+    for name, prompt in (("a.csv", "a rug"), ("b.csv", "a vase")):
+        (made.folder / name).write_text(f"prompt,model\n{prompt},sketch-1\n")
+    error = refusal("quote", str(made.config), "--show", "line 2")
+    assert error.message == "2 rows, each of another file, are on line 2"
+    row_id = error.hint.removesuffix(".").split(", ")[-1]
+    [request] = json.loads(printed("quote", str(made.config), "--show", row_id, "--json"))["requests"]
+    assert request["prompt"] == "a vase"
 
 
 def test_failed_lists_the_reasons_and_prints_a_batch_file_to_correct_and_run_again(project: Make) -> None:
@@ -155,7 +208,9 @@ def test_report_writes_the_same_report_anew_and_status_counts_every_batch_of_a_l
     made.set(batch="another")
     made.run()
     url = f"ledger.url=sqlite:///{made.folder}/out/ledger.db"
-    batches = json.loads(printed("status", "--set", url, "--json"))["batches"]
+    told = json.loads(printed("status", "--set", url, "--json"))
+    assert told["ledger_version"] == SCHEMA_VERSION
+    batches = told["batches"]
     assert {each["batch"]: each["stored"] for each in batches} == {"test": 1, "another": 2}
     assert {each["in_flight_exposure"] for each in batches} == {"0.0000"}
     used = "2 batches, 0.0045 USD spent, 0.0015 in flight or in doubt"
@@ -165,7 +220,13 @@ def test_report_writes_the_same_report_anew_and_status_counts_every_batch_of_a_l
 def test_status_without_a_config_makes_no_ledger_where_there_is_none(project: Make) -> None:
     made = project(ROWS)
     shutil.rmtree(made.folder / "out", ignore_errors=True)
-    refused(callsheet("status", cwd=made.folder), "there is no ledger at out/ledger.db")
+    error = refusal("status")
+    assert error.message == "this folder has no ledger: there is no out/ledger.db"
+    assert "The first run makes it. Go to the folder in which callsheet was run" in error.hint
+    assert "callsheet status CONFIG" in error.hint
+    assert json.loads(callsheet("status", "--json").stdout)["error"] == error.message
+    named = refusal("status", "--set", "ledger.url=sqlite:///elsewhere.db")
+    assert named.message == "there is no ledger at elsewhere.db"
     assert not (made.folder / "out").exists()
     refused(callsheet("status", "--set", "batch=x"), "only ledger.url can be set")
 

@@ -18,7 +18,7 @@ from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.queries import Policy
 from callsheet.ledger.states import End, FileEnd
 from callsheet.pricing.approval import objection
-from callsheet.pricing.facts import as_facts, as_table, submission_time
+from callsheet.pricing.facts import as_facts, as_table, in_words, submission_time
 from callsheet.pricing.plan import ALL, Choice, Plan, make_plan
 from callsheet.pricing.quote import Quote, make
 from callsheet.records import Generation, Media, ModelType, StoredFile, Usage
@@ -325,14 +325,32 @@ def test_a_quote_that_does_not_fit_into_the_ledger_s_limit_is_refused_with_what_
 def test_the_time_is_a_range_while_the_account_s_limits_are_not_known():
     """Limits are assumed to be 10 to 600 a minute; images and videos are submitted at the same time."""
     many, mixed = {"image": 1201, "video": 0}, {"image": 201, "video": 31}
-    unknown = "min; the account's limit of {}s a minute is not known yet, 10 to 600 is assumed"
+    unknown = "; the account's limit of {}s a minute is not known yet, 10 to 600 is assumed"
     assert submission_time({"image": 5}, {}) == "about 1 min"
-    assert submission_time(many, {}) == f"2 to 120 {unknown.format('image')}"
+    assert submission_time(many, {}) == f"2 min to 2 h{unknown.format('image')}"
     assert submission_time(mixed, {"image": 20}) == "at least 10 min, by the limits a minute"
-    assert submission_time(mixed, {"image": 200}) == f"1 to 3 {unknown.format('video')}"
+    assert submission_time(mixed, {"image": 200}) == f"1 to 3 min{unknown.format('video')}"
     assert submission_time(many, {"image": 120}).startswith("at least 10 min")
     assert submission_time(many, {"image": 5000}) == "about 1 min"
     assert submission_time({"image": 0}, {}) == "0 min: nothing to buy"
+
+
+@pytest.mark.parametrize(
+    ("jobs", "said"),
+    [
+        (900, "1 to 89 min;"),
+        (910, "1 min to 1 h 30 min;"),
+        (20_000, "33 min to 1 day 9 h;"),
+        (1_000_000, "1 day 3 h to 69 days 10 h;"),
+    ],
+)
+def test_a_long_time_is_said_in_hours_and_days(jobs, said):
+    assert submission_time({"video": jobs}, {}).startswith(said)
+
+
+def test_the_time_that_is_left_is_said_in_the_same_words():
+    times = [40, 720, 11_100, 7_200, 120_000, 172_800]
+    assert [in_words(time) for time in times] == ["40 s", "12 min", "3 h 5 min", "2 h", "1 day 9 h", "2 days"]
 
 
 def test_the_limits_are_the_config_s_and_otherwise_what_a_run_has_learned(quote):
