@@ -214,13 +214,16 @@ def test_a_pause_that_is_confirmed_between_two_portions_holds(trials: Trials, ki
     for trial, at in trials(kind, every):
         threads: list[threading.Thread] = []
         held: list[bool] = []
+        over = threading.Event()
 
-        def happens(run: Run, trial: Trial = trial, threads: Any = threads, held: Any = held) -> None:
+        def happens(
+            run: Run, trial: Trial = trial, threads: Any = threads, held: Any = held, over: Any = over
+        ) -> None:
             def confirmed() -> None:
                 sent = trial.count()
                 first = run.portions == 1
-                wait_until(lambda: run.portions > 1 or run.ended, "the next portion has not begun")
-                wait_until(lambda: run.open_jobs.count or run.stop, "nothing is reserved")
+                wait_until(lambda: run.portions > 1 or over.is_set(), "the next portion has not begun")
+                wait_until(lambda: run.open_jobs.count or over.is_set(), "nothing is reserved")
                 held.append(not first or trial.count() == sent)
                 asyncio.run(change(trial.settings, {PAUSED: False}, "somebody"))
 
@@ -228,6 +231,7 @@ def test_a_pause_that_is_confirmed_between_two_portions_holds(trials: Trials, ki
                 threads.append(said(trial, {PAUSED: True}, confirmed))
 
         summary = trial.run(at, happens)
+        over.set()
         for thread in threads:
             thread.join()
         assert all(held), f"step {at}"
