@@ -138,8 +138,8 @@ class Input(Section):
     """The batch file, and how its columns become requests."""
 
     path: LocalPath
-    """A CSV, TSV, text, JSON, JSON Lines, Parquet or Excel file (text may be `.gz` or `.zst`), a glob, or an
-    `s3://` URL."""
+    """A CSV, TSV, text, JSON, JSON Lines, Parquet or Excel file (text may be `.gz` or `.zst`), a folder of
+    images, a glob, or an `s3://` URL."""
 
     columns: dict[FileColumn, ColumnName | None] = {}
     """The file's name of a column, where it is not Callsheet's own: `{prompt: text}`; in a file without a
@@ -188,6 +188,14 @@ class Input(Section):
     matrix: dict[FileColumn, Annotated[list[Cell], Field(min_length=1)]] = {}
     """Buys each row once for every combination of these values: `{aspect_ratio: ["1:1", "16:9"]}`. They
     replace the row's own values."""
+
+    role: Literal["first_frame", "last_frame", "reference_image"] | None = None
+    """What the image of a row is, where the rows are images. Null: the first frame of a video whose model
+    takes one, and otherwise a reference image."""
+
+    fit: bool = False
+    """Whether an image that the service does not take as it is (TIFF, BMP, GIF, AVIF, or more than 10 MiB) is
+    sent as a JPEG that it takes. The file itself stays as it is, and so does the job."""
 
     strict: bool = False
     """Whether one rejected row stops the batch before anything is bought."""
