@@ -173,8 +173,12 @@ def _names_of_images(config: Input, source: Table) -> dict[str, str | None]:
     names: dict[str, str | None] = {column: config.names.get(column) for column in COLUMNS}
     if "id" not in said and config.id is None:
         names["id"] = "id"
-    if "prompt" not in config.columns and "prompt" in source.cells.columns:
+    # The prompt by which a file was made is another one's default; that beside an image is its own.
+    is_said = "prompt" in (said if config.other else config.columns)
+    if not is_said and "prompt" in source.cells.columns:
         names["prompt"] = "prompt"
+    if config.has_ratio_of_files:
+        names["aspect_ratio"] = "aspect_ratio"
     if said.isdisjoint(IMAGE_COLUMNS):
         names["images"] = source.placed
     return names

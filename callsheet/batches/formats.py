@@ -196,8 +196,8 @@ def read_tables(config: Input, endpoint_url: str | None) -> Iterator[Table]:
         InputError: a file is missing, empty, of an unknown type, in another encoding or broken.
         StorageError: the temporary copy of a file on S3 cannot be written.
     """
-    files = find_files(config.path, endpoint_url)
-    several = len(files) > 1 or is_glob(config.path)
+    files = find_files(config.source, endpoint_url)
+    several = len(files) > 1 or is_glob(config.source)
     for file in files:
         with local_copy(file, endpoint_url) as path:
             table = _read_file(path, file, config, several=several)

@@ -80,7 +80,7 @@ def is_image(name: str) -> bool:
 
 def _find(settings: Settings) -> _Images | None:
     """The images that `input.path` names; None where it names batch files, or a folder without images."""
-    path, endpoint_url = settings.input.path, settings.storage.endpoint_url
+    path, endpoint_url = settings.input.source, settings.storage.endpoint_url
     own = [settings.storage.url.rstrip("/"), settings.report.url.rstrip("/")]
     if path.startswith("s3://") and path.endswith("/"):
         names = objects(path, endpoint_url)
@@ -149,7 +149,7 @@ def _table(found: _Images, config: Input, endpoint_url: str | None) -> Table:
     has_prompt = bool(config.template) or "prompt" in {*config.columns, *config.defaults, *config.matrix}
     if not has_prompt and not any(prompts.values()):
         raise InputError(
-            f"{config.path}: {counted(len(found.images), 'image')}, and no prompt",
+            f"{config.source}: {counted(len(found.images), 'image')}, and no prompt",
             hint='Give one for all in input.defaults ({prompt: "..."}) or input.template, or write that of '
             "each image into a text file beside it: cup.jpg, cup.txt.",
         )
@@ -166,9 +166,9 @@ def _table(found: _Images, config: Input, endpoint_url: str | None) -> Table:
     table = Table(
         cells=cells.filter(~lacking) if prompts else cells.drop("prompt"),
         lines=lines.filter(~lacking),
-        header=config.path,
+        header=config.source,
         ragged=ragged,
-        file=config.path,
+        file=config.source,
         placed=FILE,
     )
     return table.noted(_note(found))

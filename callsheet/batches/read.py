@@ -108,7 +108,7 @@ def batch_of(tables_of_files: Iterable[Table], config: Input) -> Batch:
         cells, wrong = _our_columns(wanted, ours, config)
         tables.append(cells)
         rejected.append(rejects(wrong, {}))
-    cells = _together(tables, config.path)
+    cells = _together(tables, config.source)
     cells = cells.with_columns(nfc(pl.col("id")))  # as a job's identity has it
     rows, others, wrong = check(cells.with_columns(**_fills(config)))
     repeated = repeated_ids(cells)
@@ -148,15 +148,15 @@ def original_rows(settings: Settings, wanted: Collection[str]) -> pl.DataFrame:
         InputError: the batch file cannot be read; or it has none of these rows any more.
         StorageError: a temporary file cannot be written.
     """
-    if names_images(settings):
+    if settings.input.other or names_images(settings):
         raise InputError(
-            f"{settings.input.path}: has images, and no rows that can be written into a file",
+            f"{settings.input.source}: has files, and no rows that can be written into a batch file",
             hint="Correct the prompts, or convert the images; then run the same config again.",
         )
     rows = read_batch(settings).rows.filter(pl.col("row_id").is_in(list(wanted)))
     if rows.is_empty():
         raise InputError(
-            f"{settings.input.path}: has none of these rows any more",
+            f"{settings.input.source}: has none of these rows any more",
             hint="Their rows were changed or removed since they were bought.",
         )
     found = []

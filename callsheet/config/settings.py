@@ -82,6 +82,9 @@ FileColumn = Literal[
 
 COLUMNS: tuple[FileColumn, ...] = get_args(FileColumn)
 
+SOURCES = ("path", "kept", "stored")
+"""The settings of `input` of which one says where the rows are."""
+
 
 class Section(BaseModel):
     """A part of the config. It cannot be changed once it is made, and an unknown key is an error."""
@@ -137,9 +140,17 @@ class Guessed(Section):
 class Input(Section):
     """The batch file, and how its columns become requests."""
 
-    path: LocalPath
+    path: LocalPath | None = None
     """A CSV, TSV, text, JSON, JSON Lines, Parquet or Excel file (text may be `.gz` or `.zst`), a folder of
-    images, a glob, or an `s3://` URL."""
+    images, a glob, or an `s3://` URL. One of `path`, `kept` and `stored` is needed."""
+
+    kept: LocalPath | None = None
+    """The config of another batch, in the place of `path`: a row for each file that is kept there
+    (`callsheet review`)."""
+
+    stored: LocalPath | None = None
+    """The config of another batch, in the place of `path`: a row for each file that is stored there and
+    not rejected."""
 
     columns: dict[FileColumn, ColumnName | None] = {}
     """The file's name of a column, where it is not Callsheet's own: `{prompt: text}`; in a file without a
@@ -213,6 +224,22 @@ class Input(Section):
     """What `callsheet init` has guessed: a quote says it first, and a run asks once. Remove what is right."""
 
     @property
+    def other(self) -> str | None:
+        """The config of the batch from whose files this one is made; None where it has a batch file."""
+        return self.kept or self.stored
+
+    @property
+    def source(self) -> str:
+        """Where the rows are, for messages: a path, or the config of another batch."""
+        return self.path or self.other or ""
+
+    @property
+    def has_ratio_of_files(self) -> bool:
+        """Whether the aspect ratio of a row is that of another batch's file, where its model offers it."""
+        said = {*self.columns, *self.defaults, *self.matrix}
+        return self.other is not None and "aspect_ratio" not in said
+
+    @property
     def names(self) -> dict[FileColumn, str | None]:
         """`columns` with one name for each; for width and height that of the column that is made of them."""
         return {
@@ -256,6 +283,14 @@ class Input(Section):
             if any(cell in cells[:position] for position, cell in enumerate(cells)):
                 raise ValueError(f"lists a value of {column} twice; to buy the same twice, use samples")
         return value
+
+    @model_validator(mode="after")
+    def _one_source_of_rows(self) -> Input:
+        given = [name for name in SOURCES if getattr(self, name) is not None]
+        if len(given) != 1:
+            has = f"has {' and '.join(given)}" if given else "has no rows"
+            raise ValueError(f"{has}; expected one of {', '.join(SOURCES)}")
+        return self
 
     @model_validator(mode="after")
     def _one_source_of_prompts_and_ids(self) -> Input:

@@ -13,7 +13,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import product
 from typing import Any
@@ -183,7 +183,7 @@ def make_jobs(
     late: _Cells = fixed_values({column: defaults[column] for column in UNTIL_PRICED if column in defaults})
     fitted: set[str] = set()
     images = partial(_images, path=_beside(settings), reading=reading_of(settings), fitted=fitted)
-    offers = partial(_offers, catalogue=catalogue, late=late)
+    offers = partial(_offers, catalogue=catalogue, late=late, own_ratio=settings.input.has_ratio_of_files)
     rows = _multiplied(rows, settings)
     rows = _resolved(rows, [*IMAGE_COLUMNS, "file"], images, _IMAGES).drop(IMAGE_COLUMNS)
     rows = _with_json(_placed(_resolved(rows, [*_PARAMETERS, "roles"], offers, _OFFERED)))
@@ -221,7 +221,7 @@ def reading_of(settings: Settings) -> Reading:
 def _beside(settings: Settings) -> str:
     """The batch file, beside which images are looked for; empty where there is none."""
     path = settings.input.path
-    return path if is_batch_file(path) else ""
+    return path if path and is_batch_file(path) else ""
 
 
 def once(jobs: pl.DataFrame, bought: pl.Series | None = None) -> tuple[pl.DataFrame, int]:
@@ -338,13 +338,16 @@ def _image_set(
     }
 
 
-def _offers(combinations: list[_Cells], catalogue: Catalogue, late: _Cells) -> list[_Cells]:
+def _offers(
+    combinations: list[_Cells], catalogue: Catalogue, late: _Cells, *, own_ratio: bool
+) -> list[_Cells]:
     """What rows ask for and what the catalogue offers for that, with or without a price, or why they cannot
     be bought.
 
     What a row asks for is in texts, without what nobody has set. The catalogue has no part in it: its
     defaults and prices may change, and the job stays the same job. `late` are the config's defaults that are
-    applied by the type of the model.
+    applied by the type of the model. `own_ratio`: aspect ratios are those of files, and a model that does not
+    offer one is asked for its own.
     """
     found = []
     for cells in combinations:
@@ -353,6 +356,8 @@ def _offers(combinations: list[_Cells], catalogue: Catalogue, late: _Cells) -> l
         images = tuple((role, column) for role, column in json.loads(cells["roles"] or "[]"))
         wanted = Combination(**{column: cells[column] for column in _PARAMETERS}, images=images)
         asked = _template(texts, has_images=bool(images))
+        if own_ratio and any(each.column == "aspect_ratio" for each in rejects_of(wanted, catalogue, late)):
+            wanted = replace(wanted, aspect_ratio=None)
         role = image_role(wanted.model, catalogue) if BY_MODEL in dict(images) else None
         found.append({"asked": asked, "image_role": role} | _offered(wanted, catalogue, late))
     return found

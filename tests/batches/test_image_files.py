@@ -115,7 +115,7 @@ def test_two_images_of_one_name_are_not_two_rows_of_one_id(photos: Path) -> None
 
 
 def test_rows_that_are_images_are_not_written_into_a_file(photos: Path) -> None:
-    with pytest.raises(InputError, match="has images, and no rows"):
+    with pytest.raises(InputError, match="has files, and no rows"):
         original_rows(settings(photos, defaults=MOVES), ["cup"])
 
 
