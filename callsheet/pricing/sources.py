@@ -33,12 +33,8 @@ from callsheet.ledger.marks import MediaDecision
 from callsheet.plain_text import counted
 from callsheet.pricing.plan import last_plan
 from callsheet.pricing.references import LAST_FRAME
+from callsheet.records import MADE_FROM
 from callsheet.storage.store import Store
-
-MADE_FROM = "made_from"
-"""The carried column that says from which file of another batch a file is made: `MADE_FROM_FIELDS`."""
-
-MADE_FROM_FIELDS = ("batch", "row", "sample", "sha256")
 
 _OWN = ("row", "sample", "model", "prompt", FILE, "width", "height", "duration")
 _LAST_FRAME = "last_frame"  # the column, which is offered where the config names it

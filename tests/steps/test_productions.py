@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+import tarfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
@@ -11,6 +13,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+from playwright.sync_api import expect
 
 from callsheet.config.load import load
 from callsheet.errors import CallsheetError, ConfigError, InputError
@@ -18,6 +21,7 @@ from callsheet.pricing.quote import Quote
 from tests.cli.test_rows import printed
 from tests.conftest import Project
 from tests.servers import s3 as servers
+from tests.servers.browser import Browser
 from tests.steps.test_images import quoted
 
 Make = Callable[..., Project]
@@ -259,6 +263,63 @@ def test_rows_have_one_source_and_an_override_takes_its_place(films: Project) ->
     films.set(input={"path": None, "kept": None})
     with pytest.raises(ConfigError, match="`input` has no rows; expected one of path, kept, stored"):
         load(films.config)
+
+
+def test_a_file_says_from_which_file_it_was_made_whatever_becomes_of_the_batches(
+    stills: Project, films: Project
+) -> None:
+    films.set(storage={"sidecar": True})
+    films.run()
+    [still] = manifest(stills).filter(row_id="shot-1", sample=2).to_dicts()
+    origin = {"batch": "stills", "row": "shot-1", "sample": 2, "sha256": still["sha256"]}
+
+    def made_from(of: Project) -> dict[str, Any]:
+        return dict(manifest(of).select("row_id", "made_from").iter_rows())
+
+    assert made_from(films)["shot-1/2"] == origin
+    assert set(made_from(stills).values()) == {None}
+    film = Path(manifest(films).filter(row_id="shot-1/2")["url"][0])
+    sidecar = json.loads(Path(f"{film}.json").read_text())
+    assert sidecar["made_from"] == origin
+    assert "made_from" not in sidecar["carried"]
+    assert "stills: shot-1, sample 2" in printed("show", "films.yaml", "shot-1/2")
+    printed("export", "films.yaml", "--to", "out/handed", "--as", "csv")
+    cells = pl.read_csv("out/handed/manifest.csv").filter(row_id="shot-1/2")["made_from"]
+    assert json.loads(cells[0]) == origin
+    printed("export", "films.yaml", "--to", "out/shards", "--as", "webdataset")
+    with tarfile.open("out/shards/films-000000.tar") as shard:
+        name = next(each for each in shard.getnames() if each.startswith("shot-1") and each.endswith("json"))
+        assert json.loads(shard.extractfile(name).read())["made_from"] == origin  # type: ignore[union-attr]
+
+    rows = [
+        {"id": row, "prompt": request["prompt"], "first_frame": still["url"], "aspect_ratio": "16:9"}
+        for row, request in {"shot-1/2": {"prompt": "the camera moves 1"}}.items()
+    ]
+    films.rows(*rows)
+    films.set(input={"path": "prompts.csv", "kept": None, "columns": {}})
+    assert quoted(films).to_buy == 0, "the same request of a batch file"
+    films.run()
+    assert made_from(films)["shot-1/2"] == origin
+
+
+def test_the_contact_sheet_leads_to_the_still_that_a_film_is_made_from(
+    stills: Project, films: Project, browser: Browser
+) -> None:
+    for each in (stills, films):
+        each.set(report={"contact_sheet": 100})
+        each.run("input.where={row: [shot-1, shot-2]}" if each is films else "batch=stills")
+    sheet = films.folder / "out/films/report/contact-sheet/index.html"
+    with browser.page() as page:
+        page.goto(sheet.as_uri())
+        page.locator(".card").first.click()
+        link = page.get_by_role("link", name="stills: shot-1, sample 2")
+        expect(link).to_be_visible()
+        href = str(link.get_attribute("href"))
+        assert href == "../../../stills/report/contact-sheet/index.html#search=shot-1"
+        with page.expect_popup() as opened:
+            page.keyboard.press("m")
+        expect(opened.value.locator("#count")).to_contain_text("3 of 24 jobs")
+        opened.value.close()
 
 
 def test_what_failed_of_a_batch_that_is_made_from_another_has_no_rows_to_correct(films: Project) -> None:
