@@ -165,6 +165,10 @@ def names_of(config: Input, source: Table) -> dict[str, str | None]:
     return names
 
 
+LAST_FRAME = "last_frame"
+"""Where the rows are files of another batch, the column with the last frame of a video."""
+
+
 def _names_of_images(config: Input, source: Table) -> dict[str, str | None]:
     """The same where the rows are images: of their columns only the id, the prompt and the image are used
     where the config does not say more.
@@ -179,7 +183,8 @@ def _names_of_images(config: Input, source: Table) -> dict[str, str | None]:
         names["prompt"] = "prompt"
     if config.has_ratio_of_files:
         names["aspect_ratio"] = "aspect_ratio"
-    if said.isdisjoint(IMAGE_COLUMNS):
+    is_named = any(names[column] in (source.placed, LAST_FRAME) for column in IMAGE_COLUMNS)
+    if not is_named and "images" not in said:
         names["images"] = source.placed
     return names
 

@@ -121,8 +121,7 @@ def examine(source: str, file: str = "", reading: Reading = Reading()) -> Reques
     batch file that names it, then in the working directory. A video's name with `LAST_FRAME` is that image.
     """
     if source.startswith("https://"):
-        is_address = _ADDRESS.fullmatch(source)
-        return RequestImage(source) if is_address else "is not an https:// address without spaces"
+        return _address_problem(source) or RequestImage(source)
     if source.startswith("data:"):
         return _data_url_problem(source) or RequestImage(source)
     if "://" in source and not source.startswith("s3://"):
@@ -215,6 +214,12 @@ def _beside(source: str, file: str) -> str:
     folder = file.rpartition("/")[0]
     is_relative = folder and "://" not in source and not source.startswith(("/", "~"))
     return f"{folder}/{source}" if is_relative else source
+
+
+def _address_problem(url: str) -> str | None:
+    if url.endswith(LAST_FRAME):
+        return "is a video of which the last frame cannot be read: it is neither local nor on S3"
+    return None if _ADDRESS.fullmatch(url) else "is not an https:// address without spaces"
 
 
 def _data_url_problem(url: str) -> str | None:

@@ -18,6 +18,7 @@ from urllib.parse import unquote, urlsplit
 
 import polars as pl
 
+from callsheet.batches import columns
 from callsheet.batches.delimited import Table
 from callsheet.batches.formats import objects
 from callsheet.batches.image_files import FILE
@@ -37,7 +38,6 @@ from callsheet.records import MADE_FROM
 from callsheet.storage.store import Store
 
 _OWN = ("row", "sample", "model", "prompt", FILE, "width", "height", "duration")
-_LAST_FRAME = "last_frame"  # the column, which is offered where the config names it
 _POSITION = "\0position"
 
 
@@ -168,10 +168,10 @@ def _table(files: pl.DataFrame, settings: Settings, other: BatchSettings) -> Tab
         *([ratio.alias("aspect_ratio")] if config.has_ratio_of_files else []),
         made_from.alias(MADE_FROM),
     )
-    if _LAST_FRAME in (*mapped(config), *read_by(config)):
+    if columns.LAST_FRAME in (*mapped(config), *read_by(config)):
         frames = pl.when(is_video).then(places + LAST_FRAME)
-        cells = cells.with_columns(pl.select(frames).to_series().alias(_LAST_FRAME))
-    own = {*cells.columns, "aspect_ratio", _LAST_FRAME}
+        cells = cells.with_columns(pl.select(frames).to_series().alias(columns.LAST_FRAME))
+    own = {*cells.columns, "aspect_ratio", columns.LAST_FRAME}
     cells = cells.with_columns(each for each in _carried(files["carried"]) if each.name not in own)
     lines = pl.int_range(1, cells.height + 1, eager=True)
     return Table(cells, lines, config.source, file=config.source, placed=FILE)

@@ -96,6 +96,9 @@ def test_the_config_says_what_the_images_are_and_may_name_them_itself(photos: Pa
     named = read(photos, defaults=MOVES, columns={"last_frame": "file"})
     assert named.rows["images"].null_count() == 4
     assert named.rows["last_frame"][3] == f"{photos}/vase.png"
+    both = read(photos, defaults=MOVES | {"first_frame": "open.png"}, role="last_frame")
+    assert images(both)[3] == {"role": "last_frame", "url": f"{photos}/vase.png"}
+    assert both.rows["first_frame"].unique().to_list() == ["open.png"]
 
 
 def test_what_the_batch_has_stored_in_the_folder_is_no_row(

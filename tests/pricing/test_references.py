@@ -94,6 +94,7 @@ def test_urls_and_data_urls_are_sent_unchanged(source):
     [
         ("http://h/x.png", "is not an https:// or s3:// address"),
         ("https://", "is not an https:// address"),
+        ("https://h/waves.mp4#last_frame", "neither local nor on S3"),
         ("https://h/a b.png", "is not an https:// address"),
         ("a\0b.png", "is not a file name"),
         ("x" * 5000, "cannot be read: File name too long"),
