@@ -20,6 +20,10 @@ MOST_SAMPLES = 10_000
 
 IMAGE_COLUMNS = ("images", "first_frame", "last_frame", "reference_image")
 
+BY_MODEL = "by_model"
+"""The role, in the column `images`, of an image that goes where the row's model takes one: it is the first
+frame of a video, and otherwise a reference image."""
+
 FAILED_FORMULAS = (
     "#DIV/0!",
     "#N/A",

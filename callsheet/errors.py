@@ -6,6 +6,7 @@ The whole tree:
     ├── ConfigError               the config file is wrong (file, line, key)
     │   └── OtherService          jobs of the batch were sent to another service
     ├── InputError                a batch file or reference image cannot be read (file, line)
+    │   └── TooLarge              a file has more bytes than may be read of it
     ├── Stop                      an orderly early end; what is bought is safe
     │   ├── BudgetReached         the next job does not fit the budget
     │   ├── BalanceTooLow         the workspace cannot pay for what is planned
@@ -76,6 +77,10 @@ class OtherService(ConfigError):
 
 class InputError(CallsheetError):
     """A batch file or a reference image cannot be read; the message names the file and the line."""
+
+
+class TooLarge(InputError):
+    """A file has more bytes than may be read of it."""
 
 
 class Stop(CallsheetError):

@@ -43,6 +43,7 @@ from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.marks import MediaDecision
 from callsheet.media_types import extension
 from callsheet.pricing.plan import last_plan
+from callsheet.records import MADE_FROM
 from callsheet.report.contact_sheet.cards import local_path
 from callsheet.report.report import COSTS, costs, jobs_of, manifest, stored_files
 from callsheet.storage.store import Store
@@ -90,7 +91,8 @@ def described(rows: pl.DataFrame, *first: pl.Expr) -> bytes:
 
     `rows` are from `named`; `first` stands before all that.
     """
-    carried = [name for name in rows.columns if name not in {*_ABOUT, *_NOT_ABOUT}]
+    left_out = _NOT_ABOUT if rows[MADE_FROM].count() else {*_NOT_ABOUT, MADE_FROM}
+    carried = [name for name in rows.columns if name not in {*_ABOUT, *left_out}]
     lines = rows.select(
         *first,
         *(pl.col(name).cast(pl.String) if name == "cost" else pl.col(name) for name in _ABOUT),

@@ -32,6 +32,9 @@ _BRANDS = {  # of a file in the boxes of ISO 14496-12; every other brand is a ki
     b"avis": "image/avif",
     b"heic": "image/heic",
     b"heix": "image/heic",
+    b"heim": "image/heic",
+    b"heis": "image/heic",
+    b"hevc": "image/heic",
     b"mif1": "image/heic",
     b"qt  ": "video/quicktime",
 }
@@ -74,6 +77,22 @@ def recognise(first_bytes: bytes) -> str | None:
     if first_bytes.startswith(b"\x1a\x45\xdf\xa3"):
         return "video/webm"
     return _BRANDS.get(first_bytes[8:12], "video/mp4") if first_bytes[4:8] == b"ftyp" else None
+
+
+_OTHERS = (  # images that no service of the interface sends, by their first bytes
+    (b"II*\0", "a TIFF image"),
+    (b"MM\0*", "a TIFF image"),
+    (b"BM", "a BMP image"),
+)
+
+
+def in_words(first_bytes: bytes) -> str | None:
+    """What a file is that begins with these bytes, for people: `a HEIC image`, `a video`; None: not known."""
+    mime_type = recognise(first_bytes)
+    if mime_type is None:
+        return next((words for first, words in _OTHERS if first_bytes.startswith(first)), None)
+    kind, _, name = mime_type.partition("/")
+    return f"a {name.upper()} image" if kind == "image" else f"a {kind}"
 
 
 def recognise_image(first_bytes: bytes) -> str | None:

@@ -162,6 +162,22 @@ class Job:
         return self.price.total if self.price else Decimal(0)
 
 
+MADE_FROM = "made_from"
+"""The carried cell of a job that is made from a file of another batch: which file that is."""
+
+MADE_FROM_FIELDS = ("batch", "row", "sample", "sha256")
+
+
+def made_from(carried: Mapping[str, Any]) -> tuple[dict[str, Any] | None, dict[str, Any]]:
+    """The file of another batch that a job is made from (`MADE_FROM_FIELDS`; None: from none), and what it
+    carries besides. A column of a batch file that has the same name is carried as any other.
+    """
+    found = carried.get(MADE_FROM)
+    if not isinstance(found, dict) or set(found) != set(MADE_FROM_FIELDS):
+        return None, dict(carried)
+    return found, {name: value for name, value in carried.items() if name != MADE_FROM}
+
+
 def _or_none(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
     try:
         return validate(value)

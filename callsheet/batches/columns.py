@@ -140,12 +140,15 @@ class Columns:
     examples: dict[str, str] = field(default_factory=dict)
 
 
-def names_of(config: Input, file_names: Collection[str]) -> dict[str, str | None]:
+def names_of(config: Input, source: Table) -> dict[str, str | None]:
     """The file's name of each of our columns; None of one that the config releases or makes itself.
 
     A column that each row needs, and that the file has in other capitals only, is that one. So is the only
     column of a file without a header.
     """
+    if source.placed:
+        return _names_of_images(config, source)
+    file_names: Collection[str] = source.cells.columns
     names: dict[str, str | None] = {column: config.names.get(column, column) for column in COLUMNS}
     if "prompt" in file_names and config.names.get("prompt") not in file_names:
         names["prompt"] = prompt_name(config.names)
@@ -159,6 +162,30 @@ def names_of(config: Input, file_names: Collection[str]) -> dict[str, str | None
         filled = column in {*config.defaults, *config.matrix, *config.names}
         if not filled and column not in file_names and len(similar) == 1:
             names[column] = similar[0]
+    return names
+
+
+LAST_FRAME = "last_frame"
+"""Where the rows are files of another batch, the column with the last frame of a video."""
+
+
+def _names_of_images(config: Input, source: Table) -> dict[str, str | None]:
+    """The same where the rows are images: of their columns only the id, the prompt and the image are used
+    where the config does not say more.
+    """
+    said = {*config.columns, *config.defaults, *config.matrix}
+    names: dict[str, str | None] = {column: config.names.get(column) for column in COLUMNS}
+    if "id" not in said and config.id is None:
+        names["id"] = "id"
+    # The prompt by which a file was made is another one's default; that beside an image is its own.
+    is_said = "prompt" in (said if config.other else config.columns)
+    if not is_said and "prompt" in source.cells.columns:
+        names["prompt"] = "prompt"
+    if config.has_ratio_of_files:
+        names["aspect_ratio"] = "aspect_ratio"
+    is_named = any(names[column] in (source.placed, LAST_FRAME) for column in IMAGE_COLUMNS)
+    if not is_named and "images" not in said:
+        names["images"] = source.placed
     return names
 
 
@@ -418,6 +445,9 @@ def used_and_carried(
         used |= {column: name for column, name in ours.items() if name in source.cells.columns}
         for column in source.cells:
             if column.name in ours.values():
+                continue
+            if source.placed:
+                others[column.name] = SECRET if is_secret(column.name) else None
                 continue
             held = IMAGES if column.name in source.images else holds(column)
             like = looks_like(column)

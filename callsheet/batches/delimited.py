@@ -212,6 +212,7 @@ class Table:
         advice: what to write into the config if a column is missing; mostly empty.
         images: the columns that hold images, which are read as their paths; and of each the lines of the rows
             that have an image's bytes and no path.
+        placed: where the rows are images, the column that names them: each goes where its model takes one.
     """
 
     cells: pl.DataFrame
@@ -223,6 +224,7 @@ class Table:
     note: str = ""
     advice: str = ""
     images: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    placed: str = ""
 
     def noted(self, said: str) -> Table:
         """The same table with one more note; an empty one is none."""

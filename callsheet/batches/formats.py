@@ -29,7 +29,7 @@ from callsheet.batches.delimited import Table, kind_of, read_text
 from callsheet.batches.left_out import without_footers, without_headers, without_numbers, without_types
 from callsheet.batches.names import is_a_prompt, mapped, prompt_name, read_by, template_columns
 from callsheet.config.settings import COLUMNS, Input
-from callsheet.errors import InputError
+from callsheet.errors import InputError, TooLarge
 from callsheet.files import open_regular, temporary_file_errors, with_home
 
 if TYPE_CHECKING:
@@ -69,7 +69,8 @@ def _find_on_disk(path: str) -> list[str]:
         with suppress(FileNotFoundError, NotADirectoryError):
             mode = Path(path).stat().st_mode
             if stat.S_ISDIR(mode):
-                raise InputError(f"{path}: is a folder", hint=f"Name its files: {Path(path, '*.csv')}.")
+                hint = f"It has no images. Name its files: {Path(path, '*.csv')}."
+                raise InputError(f"{path}: is a folder", hint=hint)
             if not stat.S_ISREG(mode):
                 raise InputError(f"{path}: is not a regular file")
             return [path]
@@ -85,21 +86,31 @@ def _find_on_s3(url: str, endpoint_url: str | None) -> list[str]:
     bucket, pattern = _bucket_and_key(url)
     wildcard = _WILDCARD.search(pattern)
     if pattern.endswith("/"):
-        raise InputError(f"{url}: is a folder", hint=f"Name its files: {url}*.csv.")
+        raise InputError(f"{url}: is a folder", hint=f"It has no images. Name its files: {url}*.csv.")
     if wildcard is None:
         return [url]
-    prefix = pattern[: wildcard.start()]
-    with s3.errors_as(InputError, url):
-        listing = s3.client(endpoint_url).get_paginator("list_objects_v2")
-        pages = listing.paginate(Bucket=bucket, Prefix=prefix)
-        keys = [content["Key"] for page in pages for content in page.get("Contents", ())]
+    prefix = f"s3://{bucket}/"
+    found = objects(prefix + pattern[: wildcard.start()], endpoint_url)
+    keys = [each.removeprefix(prefix) for each in found]
     if pattern in keys:  # as on a disk, what has this very name is meant
         return [url]
     # As in a local glob, a '*' stays within its folder.
     depth = pattern.count("/")
-    return sorted(
-        f"s3://{bucket}/{key}" for key in keys if key.count("/") == depth and fnmatchcase(key, pattern)
-    )
+    return sorted(prefix + key for key in keys if key.count("/") == depth and fnmatchcase(key, pattern))
+
+
+def objects(prefix: str, endpoint_url: str | None = None) -> list[str]:
+    """The URLs of all objects on S3 that begin so (`s3://bucket/folder/`), sorted.
+
+    Raises:
+        InputError: S3 cannot be read.
+    """
+    bucket, _, start = prefix.removeprefix("s3://").partition("/")
+    with s3.errors_as(InputError, prefix):
+        listing = s3.client(endpoint_url).get_paginator("list_objects_v2")
+        pages = listing.paginate(Bucket=bucket, Prefix=start)
+        keys = [content["Key"] for page in pages for content in page.get("Contents", ())]
+    return sorted(f"s3://{bucket}/{key}" for key in keys)
 
 
 @contextmanager
@@ -125,8 +136,8 @@ def read_file(name: str, limit: int, endpoint_url: str | None = None) -> bytes:
     """A file's bytes: that of a local path, where `~` is the home folder, or of an `s3://` URL.
 
     Raises:
-        InputError: it cannot be read, or has more than `limit` bytes. For a local file the message does not
-            repeat the name.
+        TooLarge: it has more than `limit` bytes.
+        InputError: it cannot be read. For a local file the message does not repeat the name.
     """
     if name.startswith("s3://"):
         with s3.errors_as(InputError, name):
@@ -152,7 +163,7 @@ def _read_to_limit(file: BufferedReader | StreamingBody, declared: int, limit: i
     content = file.read(limit + 1) if declared <= limit else b""
     if declared > limit or len(content) > limit:
         size = f"{declared:,}" if declared > limit else f"more than {limit:,}"
-        raise InputError(f"has {size} bytes; at most {limit:,} are allowed")
+        raise TooLarge(f"has {size} bytes; at most {limit:,} are allowed")
     return content
 
 
@@ -185,8 +196,8 @@ def read_tables(config: Input, endpoint_url: str | None) -> Iterator[Table]:
         InputError: a file is missing, empty, of an unknown type, in another encoding or broken.
         StorageError: the temporary copy of a file on S3 cannot be written.
     """
-    files = find_files(config.path, endpoint_url)
-    several = len(files) > 1 or is_glob(config.path)
+    files = find_files(config.source, endpoint_url)
+    several = len(files) > 1 or is_glob(config.source)
     for file in files:
         with local_copy(file, endpoint_url) as path:
             table = _read_file(path, file, config, several=several)

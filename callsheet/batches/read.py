@@ -16,11 +16,12 @@ import polars as pl
 from callsheet.batches import columns
 from callsheet.batches.columns import Columns
 from callsheet.batches.delimited import Table
-from callsheet.batches.formats import read_tables
 from callsheet.batches.identities import nfc, repeated_ids, row_ids
+from callsheet.batches.image_files import names_images, read_tables
 from callsheet.batches.names import template_columns
 from callsheet.batches.sizes import with_ratios, wrong_sizes
 from callsheet.cells import (
+    BY_MODEL,
     FAILED,
     FAILED_FORMULAS,
     IMAGE_COLUMNS,
@@ -81,7 +82,7 @@ def read_batch(settings: Settings) -> Batch:
             all columns; or there is no type that fits a column in all files.
         StorageError: the temporary copy of a file on S3 cannot be written.
     """
-    return batch_of(read_tables(settings.input, settings.storage.endpoint_url), settings.input)
+    return batch_of(read_tables(settings), settings.input)
 
 
 def batch_of(tables_of_files: Iterable[Table], config: Input) -> Batch:
@@ -97,7 +98,7 @@ def batch_of(tables_of_files: Iterable[Table], config: Input) -> Batch:
     total = left_out = 0
     for each in tables_of_files:
         source = with_ratios(each, config)
-        ours = columns.names_of(config, source.cells.columns)
+        ours = columns.names_of(config, source)
         columns.check(source, ours, config)
         sources.append(source)
         names.append(ours)
@@ -107,7 +108,7 @@ def batch_of(tables_of_files: Iterable[Table], config: Input) -> Batch:
         cells, wrong = _our_columns(wanted, ours, config)
         tables.append(cells)
         rejected.append(rejects(wrong, {}))
-    cells = _together(tables, config.path)
+    cells = _together(tables, config.source)
     cells = cells.with_columns(nfc(pl.col("id")))  # as a job's identity has it
     rows, others, wrong = check(cells.with_columns(**_fills(config)))
     repeated = repeated_ids(cells)
@@ -129,7 +130,7 @@ def batch_of(tables_of_files: Iterable[Table], config: Input) -> Batch:
         notes=tuple(
             note
             for source, ours in zip(sources, names, strict=True)
-            for note in (source.note, columns.note(source.cells, ours))
+            for note in (source.note, "" if source.placed else columns.note(source.cells, ours))
             if note
         ),
     )
@@ -147,14 +148,19 @@ def original_rows(settings: Settings, wanted: Collection[str]) -> pl.DataFrame:
         InputError: the batch file cannot be read; or it has none of these rows any more.
         StorageError: a temporary file cannot be written.
     """
+    if settings.input.other or names_images(settings):
+        raise InputError(
+            f"{settings.input.source}: has files, and no rows that can be written into a batch file",
+            hint="Correct the prompts, or convert the images; then run the same config again.",
+        )
     rows = read_batch(settings).rows.filter(pl.col("row_id").is_in(list(wanted)))
     if rows.is_empty():
         raise InputError(
-            f"{settings.input.path}: has none of these rows any more",
+            f"{settings.input.source}: has none of these rows any more",
             hint="Their rows were changed or removed since they were bought.",
         )
     found = []
-    for source in read_tables(settings.input, settings.storage.endpoint_url):
+    for source in read_tables(settings):
         lines = rows.filter(pl.col("file").eq_missing(source.shown))["line"]
         cells = source.cells.filter(source.lines.is_in(lines.implode()))
         found.append(cells.select(_original(column, source.file) for column in cells))
@@ -206,7 +212,12 @@ def _our_columns(
     rows = source.cells.select(
         source.lines.cast(pl.Int64).alias("line"),
         pl.lit(source.shown, pl.String).alias("file"),
-        *[_as_text(types, column, name, source.file) for column, name in names.items()],
+        *[
+            _placed(name, config.role)
+            if column == "images" and name and name == source.placed
+            else _as_text(types, column, name, source.file)
+            for column, name in names.items()
+        ],
         *[
             json_value(pl.col(name), dtype).alias(_CARRIED + name)
             for name, dtype in types.items()
@@ -263,6 +274,13 @@ def _as_text(types: Mapping[str, pl.DataType], column: str, name: str | None, fi
     if column == "prompt":
         return text.alias(column)
     return text.str.strip_chars().replace("", None).alias(column)
+
+
+def _placed(name: str, role: str | None) -> pl.Expr:
+    """The images of a column as the column `images` has them, with their role, or by the row's model."""
+    image = pl.struct(pl.lit(role or BY_MODEL).alias("role"), pl.col(name).alias("url"))
+    listed = pl.format("[{}]", image.struct.json_encode())
+    return pl.when(pl.col(name).is_not_null()).then(listed).alias("images")
 
 
 def _cast_to_text(types: Mapping[str, pl.DataType], purpose: str, name: str, file: str) -> pl.Expr:

@@ -175,7 +175,7 @@ def quote(
                 return await quote_batch(settings, client, choice)
 
     made = asyncio.run(price())
-    found = compare_models(made.plan, settings) if compare else []
+    found = asyncio.run(compare_models(made.plan, settings)) if compare else []
     if json:
         more: dict[str, Any] = {"compare": [each.as_json() for each in found]} if found else {}
         if show is not None:

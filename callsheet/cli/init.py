@@ -63,7 +63,7 @@ service:
   base_url: ${{CALLSHEET_BASE_URL}}    # without /v2; the API key is read from CALLSHEET_API_KEY
 
 input:
-  path: {path}    # a CSV, Parquet or Excel file, a glob such as prompts/*.csv, or s3://...
+  path: {path}    # a CSV, Parquet or Excel file, a folder of images, a glob, or s3://...
 {input}
 budget:
   limit: "{limit}"    # US dollars: the batch never costs more
@@ -89,7 +89,7 @@ _Path = Annotated[
         metavar="[FOLDER, CONFIG or BATCH FILE]",
         parser=path_at_home,
         help="Where to write: a folder (without it, the one here) or the name of the config (.yaml). "
-        "Or a batch file that is there: a config is made for it.",
+        "Or a batch file that is there, or a folder or a glob of images: a config is made for it.",
         show_default=False,
     ),
 ]
@@ -114,7 +114,11 @@ _Project = Annotated[
 ]
 _Prompt = Annotated[
     str | None,
-    typer.Option("--prompt", metavar="COLUMN", help="The column of the prompts, or 'A photo of {COLUMN}'."),
+    typer.Option(
+        "--prompt",
+        metavar="COLUMN",
+        help="The column of the prompts, or 'A photo of {COLUMN}'; of images the prompt for all.",
+    ),
 ]
 _Media = Annotated[
     Literal["images", "videos"] | None, typer.Option("--media", help="What is to be made of the prompts.")
@@ -150,9 +154,9 @@ def init(
 ) -> None:
     """Write a commented config and a small CSV, with models of your account's own catalogue.
 
-    For a batch file that is there: the config that reads it. What its columns do not say for certain is asked
-    on a terminal, and elsewhere guessed: a quote then says it first, and a run asks once. Each question has
-    an option, which answers it.
+    For a batch file or images that are there: the config that reads them. What the columns do not say for
+    certain is asked on a terminal, and elsewhere guessed: a quote then says it first, and a run asks once.
+    Each question has an option, which answers it.
 
     The prices are those of the catalogue, and nothing is bought. Files that exist are left as they are.
 
@@ -168,6 +172,9 @@ def init(
         is_file, is_folder = path.is_file(), path.is_dir()
     given = {"prompt": prompt, "media": media, "model": model, "images": images}
     given |= {"sheet": sheet, "rows": rows, "encoding": encoding}
+    if _names_images(path):
+        _init_file(path, config or _config_for(path), given, json)
+        return
     if no_config and is_file:
         _init_file(path, config or path.with_suffix(".yaml"), given, json)
         return
@@ -179,6 +186,25 @@ def init(
     if options := [f"--{name}" for name, value in given.items() if value is not None]:
         raise ConfigError(f"{options[0]} is about a batch file, and none is named", hint="Name it first.")
     _init_example(path, json)
+
+
+def _names_images(path: Path) -> bool:
+    """Whether a config is made for images: a folder that has some and no config yet, a glob, or one image."""
+    from callsheet.batches.formats import is_glob
+    from callsheet.batches.image_files import is_image
+
+    if path.is_dir():
+        is_new = path != Path() and not (path / "batch.yaml").exists()
+        return is_new and any(is_image(each.name) for each in path.rglob("*"))
+    return is_image(path.name) and (path.is_file() or is_glob(str(path)))
+
+
+def _config_for(path: Path) -> Path:
+    """The name of the config for images: the folder's, beside it."""
+    folder = path if path.is_dir() else path.parent
+    while "*" in str(folder) or "?" in str(folder) or "[" in folder.name:
+        folder = folder.parent
+    return folder.parent / f"{folder.name or 'images'}.yaml"
 
 
 def _init_example(path: Path, json: bool) -> None:

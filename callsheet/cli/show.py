@@ -24,7 +24,7 @@ from callsheet.pricing import first_look
 from callsheet.pricing.compare import Comparison
 from callsheet.pricing.facts import as_facts, costliest, in_few_columns, rejects_in_words
 from callsheet.pricing.quote import Quote
-from callsheet.records import CostSource, Doubt, State, Totals, dollars
+from callsheet.records import CostSource, Doubt, State, Totals, dollars, made_from
 from callsheet.report.contact_sheet.cards import browser_address
 from callsheet.report.summary import PARTICULARS, ReviewResult, Status, Summary, retries
 from callsheet.service.models import Model
@@ -245,9 +245,12 @@ def show_stories(
         newest, state = told[-1], told[-1].state.replace("_", " ")
         sample = f", sample {newest.sample}" if newest.sample > 1 else ""
         out.print(f"\n[bold]{key[:12]}[/]{sample}: {state}")
-        carried = (f"{name} {value}" for name, value in newest.carried.items() if value is not None)
+        origin, others = made_from(newest.carried)
+        carried = (f"{name} {value}" for name, value in others.items() if value is not None)
         facts = [("model", f"{newest.model} ({newest.type})"), ("prompt", newest.prompt)]
         facts += [("request", _spaced(newest.request)), ("carried", ", ".join(carried))]
+        if origin:
+            facts.append(("made from", f"{origin['batch']}: {origin['row']}, sample {origin['sample']}"))
         print_facts(out, facts)
         for story in told:
             out.print(f"  [bold]attempt {story.attempt}[/]: {story.state.replace('_', ' ')}")

@@ -24,7 +24,7 @@ import yaml
 from pydantic import ValidationError
 
 from callsheet.config.checks import KeyPath, WrongCell, WrongValue
-from callsheet.config.settings import COLUMNS, BatchSettings, LedgerSettings, Section, Settings
+from callsheet.config.settings import COLUMNS, SOURCES, BatchSettings, LedgerSettings, Section, Settings
 from callsheet.errors import ConfigError
 from callsheet.files import with_home
 
@@ -300,8 +300,11 @@ def _read(
             section = _section(config, place, where, places)
             places[place] = where
             section[place[-1]] = str(given) if isinstance(given, PurePath) else given
-    if not reads_batch and isinstance(section := config.get("input") or {}, dict):
-        config["input"] = {"path": _NOT_READ} | section
+    if isinstance(section := config.get("input") or {}, dict):
+        named = [place[1] for place in (*dict(texts), *plain) if place[0] == "input" and len(place) == 2]
+        _only_what_was_named(section, [name for name in named if name in SOURCES])
+        if not reads_batch and not any(section.get(name) for name in SOURCES):
+            config["input"] = section | {"path": _NOT_READ}
     return config, places
 
 
@@ -320,6 +323,14 @@ def _meant(path: Path) -> str:
         for stem in difflib.get_close_matches(wanted.lower(), configs, n=1):
             return f"; did you mean {path.with_name(configs[stem])}?"
     return ""
+
+
+def _only_what_was_named(section: dict[str, Any], named: Collection[str]) -> None:
+    """Where an override says where the rows are, it takes the place of what the config says."""
+    if any(section.get(name) is not None for name in named):
+        for name in SOURCES:
+            if name not in named:
+                section.pop(name, None)
 
 
 def _named(name: object, values_from: str) -> tuple[str, ...]:

@@ -82,6 +82,9 @@ FileColumn = Literal[
 
 COLUMNS: tuple[FileColumn, ...] = get_args(FileColumn)
 
+SOURCES = ("path", "kept", "stored")
+"""The settings of `input` of which one says where the rows are."""
+
 
 class Section(BaseModel):
     """A part of the config. It cannot be changed once it is made, and an unknown key is an error."""
@@ -137,9 +140,17 @@ class Guessed(Section):
 class Input(Section):
     """The batch file, and how its columns become requests."""
 
-    path: LocalPath
-    """A CSV, TSV, text, JSON, JSON Lines, Parquet or Excel file (text may be `.gz` or `.zst`), a glob, or an
-    `s3://` URL."""
+    path: LocalPath | None = None
+    """A CSV, TSV, text, JSON, JSON Lines, Parquet or Excel file (text may be `.gz` or `.zst`), a folder of
+    images, a glob, or an `s3://` URL. One of `path`, `kept` and `stored` is needed."""
+
+    kept: LocalPath | None = None
+    """The config of another batch, in the place of `path`: a row for each file that is kept there
+    (`callsheet review`)."""
+
+    stored: LocalPath | None = None
+    """The config of another batch, in the place of `path`: a row for each file that is stored there and
+    not rejected."""
 
     columns: dict[FileColumn, ColumnName | None] = {}
     """The file's name of a column, where it is not Callsheet's own: `{prompt: text}`; in a file without a
@@ -189,6 +200,14 @@ class Input(Section):
     """Buys each row once for every combination of these values: `{aspect_ratio: ["1:1", "16:9"]}`. They
     replace the row's own values."""
 
+    role: Literal["first_frame", "last_frame", "reference_image"] | None = None
+    """What the image of a row is, where the rows are images. Null: the first frame of a video whose model
+    takes one, and otherwise a reference image."""
+
+    fit: bool = False
+    """Whether an image that the service does not take as it is (TIFF, BMP, GIF, AVIF, or more than 10 MiB) is
+    sent as a JPEG that it takes. The file itself stays as it is, and so does the job."""
+
     strict: bool = False
     """Whether one rejected row stops the batch before anything is bought."""
 
@@ -203,6 +222,22 @@ class Input(Section):
 
     guessed: dict[Text, Guessed] = {}
     """What `callsheet init` has guessed: a quote says it first, and a run asks once. Remove what is right."""
+
+    @property
+    def other(self) -> str | None:
+        """The config of the batch from whose files this one is made; None where it has a batch file."""
+        return self.kept or self.stored
+
+    @property
+    def source(self) -> str:
+        """Where the rows are, for messages: a path, or the config of another batch."""
+        return self.path or self.other or ""
+
+    @property
+    def has_ratio_of_files(self) -> bool:
+        """Whether the aspect ratio of a row is that of another batch's file, where its model offers it."""
+        said = {*self.columns, *self.defaults, *self.matrix}
+        return self.other is not None and "aspect_ratio" not in said
 
     @property
     def names(self) -> dict[FileColumn, str | None]:
@@ -248,6 +283,14 @@ class Input(Section):
             if any(cell in cells[:position] for position, cell in enumerate(cells)):
                 raise ValueError(f"lists a value of {column} twice; to buy the same twice, use samples")
         return value
+
+    @model_validator(mode="after")
+    def _one_source_of_rows(self) -> Input:
+        given = [name for name in SOURCES if getattr(self, name) is not None]
+        if len(given) != 1:
+            has = f"has {' and '.join(given)}" if given else "has no rows"
+            raise ValueError(f"{has}; expected one of {', '.join(SOURCES)}")
+        return self
 
     @model_validator(mode="after")
     def _one_source_of_prompts_and_ids(self) -> Input:

@@ -23,7 +23,7 @@ import polars as pl
 from callsheet.batches.identities import written_alike
 from callsheet.plain_text import and_more, counted
 from callsheet.pricing.jobs import COLUMNS, MAY_DIFFER, keyed, request_key, same_request
-from callsheet.records import MAY_COST, State
+from callsheet.records import MADE_FROM, MAY_COST, State, made_from
 
 _MADE_ID = r"^[0-9a-f]{16}-\d+$"
 _SAME_KEY = request_key(same_request())
@@ -373,12 +373,18 @@ def _kept(not_offered: pl.DataFrame, jobs: pl.DataFrame, known: pl.DataFrame, ba
 
 
 def changed_carried(plan: pl.DataFrame, known: pl.DataFrame) -> list[tuple[str, dict[str, Any]]]:
-    """The jobs whose carried columns have changed since they were bought: the key, and what they are now."""
+    """The jobs whose carried columns have changed since they were bought: the key, and what they are now.
+
+    From which file of another batch a job is made stays known, also where its row is of a batch file now.
+    """
     jobs = plan.select("key", _as_json(plan["carried"]))
     pairs = jobs.join(known.select("job_key", before="carried"), left_on="key", right_on="job_key")
     different = pairs.filter(pl.col("carried").ne_missing(pl.col("before")))
-    return [
-        (key, json.loads(now or "{}"))
-        for key, now, before in different.select("key", "carried", "before").iter_rows()
-        if carried_cells(now) != carried_cells(before)
-    ]
+    changes = []
+    for key, now, before in different.select("key", "carried", "before").iter_rows():
+        cells, then = json.loads(now or "{}"), carried_cells(before)
+        if cells.get(MADE_FROM) is None and made_from(then)[0]:
+            cells[MADE_FROM] = then[MADE_FROM]
+        if {name: value for name, value in cells.items() if value is not None} != then:
+            changes.append((key, cells))
+    return changes

@@ -5,6 +5,7 @@ It buys nothing, and writes nothing.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
@@ -12,10 +13,11 @@ from typing import Any
 
 import polars as pl
 
-from callsheet.batches.read import Batch, read_batch
+from callsheet.batches.read import Batch
 from callsheet.config.settings import Settings
 from callsheet.pricing.jobs import JobTable, make_jobs
 from callsheet.pricing.plan import Plan
+from callsheet.pricing.sources import read_rows
 from callsheet.records import ModelType, dollars
 from callsheet.service.models import Catalogue
 
@@ -51,10 +53,11 @@ class Comparison:
         }
 
 
-def compare_models(plan: Plan, settings: Settings) -> list[Comparison]:
-    """The rows of the batch file on each model of a plan's catalogue that takes some of them."""
-    found = [each for each in compare(read_batch(settings), plan.catalogue, settings) if each.rows]
-    return sorted(found, key=lambda each: each.price)
+async def compare_models(plan: Plan, settings: Settings) -> list[Comparison]:
+    """The rows of a batch on each model of a plan's catalogue that takes some of them."""
+    batch = await read_rows(settings)
+    compared = await asyncio.to_thread(compare, batch, plan.catalogue, settings)
+    return sorted((each for each in compared if each.rows), key=lambda each: each.price)
 
 
 def compare(batch: Batch, catalogue: Catalogue, settings: Settings) -> list[Comparison]:

@@ -20,7 +20,8 @@ import polars as pl
 from callsheet.batches import columns, sizes, texts
 from callsheet.batches.columns import IMAGES
 from callsheet.batches.delimited import Table, likely_readings
-from callsheet.batches.formats import field_names, find_files, read_tables, with_fields
+from callsheet.batches.formats import field_names, find_files, with_fields
+from callsheet.batches.image_files import FILE, names_images, read_tables
 from callsheet.batches.json_files import lists_of_rows
 from callsheet.batches.names import has_prompts, in_yaml
 from callsheet.batches.read import Batch, batch_of
@@ -37,6 +38,7 @@ from callsheet.service.models import Catalogue
 _IDS = ("id", "key", "name", "slug", "sku", "filename", "nr", "no", "number", "shot", "code")
 _VIDEO = ("video", "clip", "film", "movie", "animation", "vidéo", "视频", "動画", "영상")
 _SAMPLE = 2_000  # rows that are priced on each model
+_IMAGES = 100  # rows of which each is an image, which is read for each model
 _OTHERS = 3  # that are named
 _FIRST = 3  # rows that are shown
 _NO_IMAGES = "none"
@@ -138,7 +140,7 @@ class _File:
     @cached_property
     def table(self) -> Table:
         """What is in the file; of a glob, in its first one."""
-        table = next(iter(read_tables(self.settings().input, None)))
+        table = next(iter(read_tables(self.settings())))
         return replace(table, cells=with_fields(table.cells, field_names(table.cells.schema)))
 
     def again(self, **settings: Any) -> None:
@@ -148,9 +150,9 @@ class _File:
 
     def settings(self) -> Settings:
         """A config with what is known, and with any model where the file names none."""
-        any_model = {"defaults": {"model": next(iter(self.catalogue), "any")}}
+        defaults = {"model": next(iter(self.catalogue), "any")} | self.input.get("defaults", {})
         service = {"base_url": "http://127.0.0.1:1"}
-        given = {"path": self.path} | any_model | self.input
+        given = {"path": self.path} | self.input | {"defaults": defaults}
         return Settings.model_validate({"batch": "guess", "service": service, "input": given})
 
 
@@ -161,6 +163,9 @@ def guess(path: str, catalogue: Catalogue, given: Given = Given()) -> Guess:
         InputError: it cannot be read, has no column that can be the prompts, or lacks one that is given.
     """
     file = _File(path, catalogue, given)
+    if names_images(file.settings()):
+        _choose_prompt_of_images(file)
+        return _choose_model(file)
     for setting in ("sheet", "rows", "encoding"):
         if value := getattr(given, setting):
             file.input[setting] = value
@@ -313,6 +318,25 @@ def _choose_prompt(file: _File, table: pl.DataFrame, found: dict[str, Any]) -> N
         file.doubts.append(Doubt("prompt", "Which column has the prompts?", shown))
 
 
+def _choose_prompt_of_images(file: _File) -> None:
+    """Takes the prompt that is given for images, as a text, a template or a column; otherwise they have texts
+    beside them.
+    """
+    given = file.given.prompt
+    if given in ("id", FILE):
+        file.input["columns"] = {"prompt": given}
+    elif given and "{" in given:
+        file.input["template"] = given
+    elif given and given != "prompt":
+        file.input["defaults"] = {"prompt": given}
+    else:
+        try:
+            _ = file.table
+        except InputError as error:
+            hint = f'Give one for all: --prompt "A slow push in". {error.hint}'
+            raise InputError(error.message, hint=hint) from None
+
+
 def _columns_of(table: pl.DataFrame) -> str:
     return f"the columns are {and_more(table.columns[: _OTHERS * 4], table.width)}"
 
@@ -381,7 +405,7 @@ def _choose_model(file: _File) -> Guess:
     taken = _taken(file, found, sample.height, batch.rows.height)
     rows = batch.rows
     if taken:
-        file.input["defaults"] = {"model": taken.model}
+        file.input["defaults"] = {"model": taken.model} | file.input.get("defaults", {})
         rows = rows.with_columns(model=pl.lit(taken.model))
         if taken.type is ModelType.VIDEO and _first_frame(file, taken.model):
             names = file.input["columns"]
@@ -423,7 +447,8 @@ def _compared(file: _File) -> tuple[Batch, pl.DataFrame, list[Comparison], dict[
     while True:
         settings = file.settings()
         batch = batch_of([file.table], settings.input)
-        sample = batch.rows.gather_every(max(1, -(-batch.rows.height // _SAMPLE)))
+        most = _IMAGES if file.table.placed else _SAMPLE
+        sample = batch.rows.gather_every(max(1, -(-batch.rows.height // most)))
         if "model" in batch.columns.used:
             return batch, sample, [], not_used
         found = compare(replace(batch, rows=sample), file.catalogue, settings)

@@ -13,23 +13,25 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import product
 from typing import Any
 
 import polars as pl
 
+from callsheet.batches.formats import is_batch_file
 from callsheet.batches.identities import nfc, sha256, without_signature
 from callsheet.batches.read import UNTIL_PRICED, Batch
-from callsheet.cells import IMAGE_COLUMNS, Value, as_text, fixed_values, same_prompt, separate
+from callsheet.cells import BY_MODEL, IMAGE_COLUMNS, Value, as_text, fixed_values, same_prompt, separate
 from callsheet.config.checks import KeyPath
 from callsheet.config.load import dotted
 from callsheet.config.settings import FileColumn, Settings
 from callsheet.errors import ConfigError
 from callsheet.pricing import references
-from callsheet.pricing.rates import REFERENCE, Combination, Reject, offer, rejects_of
-from callsheet.pricing.references import Reference, RequestImage, examine, parse_references
+from callsheet.pricing.rates import REFERENCE, Combination, Reject, image_role, offer, rejects_of
+from callsheet.pricing.references import Reading, Reference, RequestImage, examine, parse_references
+from callsheet.pricing.work_folder import work_folder
 from callsheet.records import canonical
 from callsheet.service.models import Catalogue
 from callsheet.storage.names import PLACEHOLDERS, carried_columns
@@ -98,9 +100,9 @@ def _not_taken(
         listed = parse_references(dict.fromkeys(IMAGE_COLUMNS) | {column: str(value)})
         if isinstance(listed, Reject):
             return listed.reason
-        path, endpoint_url = settings.input.path, settings.storage.endpoint_url
+        path, reading = _beside(settings), reading_of(settings)
         for reference in listed:
-            image = examine(reference.source, path, endpoint_url)
+            image = examine(reference.source, path, reading)
             if isinstance(image, str):
                 return f"{reference.source}: {image}"
             images.append((reference.role, column))
@@ -136,7 +138,7 @@ _IMAGES = {
 _OFFERED = {
     "wrong": pl.List(_REJECT),
     **dict.fromkeys(["sent", "asked", "type", "sent_model", "sent_resolution", "unpriced"], pl.String),
-    **dict.fromkeys(["billable_unit", "currency"], pl.String),
+    **dict.fromkeys(["billable_unit", "currency", "image_role"], pl.String),
     "sent_duration": pl.Int64,
     "sent_sound": pl.Boolean,
     "quantity": pl.Int64,
@@ -158,6 +160,7 @@ class JobTable:
         wrong: what cannot be bought: `line`, `file`, `column`, `value`, `reason`.
         rejected: how many prompt rows have at least one entry in `wrong`.
         unpriced: how many prompt rows have a request without a price in the catalogue.
+        fitted: how many images are sent as JPEGs that were made of them (`input.fit`).
     """
 
     jobs: pl.DataFrame
@@ -165,6 +168,7 @@ class JobTable:
     wrong: pl.DataFrame
     rejected: int
     unpriced: int
+    fitted: int = 0
 
 
 def make_jobs(
@@ -177,11 +181,12 @@ def make_jobs(
     """
     defaults = settings.input.defaults
     late: _Cells = fixed_values({column: defaults[column] for column in UNTIL_PRICED if column in defaults})
-    images = partial(_images, path=settings.input.path, endpoint_url=settings.storage.endpoint_url)
-    offers = partial(_offers, catalogue=catalogue, late=late)
+    fitted: set[str] = set()
+    images = partial(_images, path=_beside(settings), reading=reading_of(settings), fitted=fitted)
+    offers = partial(_offers, catalogue=catalogue, late=late, own_ratio=settings.input.has_ratio_of_files)
     rows = _multiplied(rows, settings)
     rows = _resolved(rows, [*IMAGE_COLUMNS, "file"], images, _IMAGES).drop(IMAGE_COLUMNS)
-    rows = _with_json(_resolved(rows, [*_PARAMETERS, "roles"], offers, _OFFERED))
+    rows = _with_json(_placed(_resolved(rows, [*_PARAMETERS, "roles"], offers, _OFFERED)))
     bad_image = pl.col("wrong_image").is_not_null()
     rows, wrong = separate(rows, bad_image | pl.col("wrong").is_not_null())
     cells = [wrong.filter(bad_image).select(*_PLACE, "wrong_image").unnest("wrong_image")]
@@ -203,7 +208,20 @@ def make_jobs(
         wrong=wrong_cells.drop("row"),
         rejected=wrong_cells["row"].n_unique(),
         unpriced=unpriced,
+        fitted=len(fitted),
     )
+
+
+def reading_of(settings: Settings) -> Reading:
+    """How the images of a batch are read."""
+    folder = work_folder(settings, make=False) / "images"
+    return Reading(settings.storage.endpoint_url, settings.input.fit, folder)
+
+
+def _beside(settings: Settings) -> str:
+    """The batch file, beside which images are looked for; empty where there is none."""
+    path = settings.input.path
+    return path if path and is_batch_file(path) else ""
 
 
 def once(jobs: pl.DataFrame, bought: pl.Series | None = None) -> tuple[pl.DataFrame, int]:
@@ -271,8 +289,9 @@ def _multiplied(rows: pl.DataFrame, settings: Settings) -> pl.DataFrame:
     )
 
 
-def _images(combinations: list[_Cells], path: str, endpoint_url: str | None) -> list[_Cells]:
-    """The images of rows as cells of `_IMAGES`, or why they cannot be sent. `path` is the batch file.
+def _images(combinations: list[_Cells], path: str, reading: Reading, fitted: set[str]) -> list[_Cells]:
+    """The images of rows as cells of `_IMAGES`, or why they cannot be sent. `path` is the batch file, and
+    `fitted` receives the sha256 of each image that is made to fit.
 
     Each source is read once, several at the same time.
     """
@@ -280,8 +299,11 @@ def _images(combinations: list[_Cells], path: str, endpoint_url: str | None) -> 
     lists = [(file, listed) for file, listed in parsed if not isinstance(listed, Reject)]
     places = list(dict.fromkeys((reference.source, file) for file, listed in lists for reference in listed))
     with ThreadPoolExecutor(_READERS, "images") as readers:
-        found = readers.map(lambda place: references.examine(place[0], place[1], endpoint_url), places)
+        found = readers.map(lambda place: references.examine(place[0], place[1], reading), places)
         examined = dict(zip(places, found, strict=True))
+    fitted |= {
+        each.sha256 or "" for each in examined.values() if not isinstance(each, str) and each.is_fitted
+    }
     return [
         {"wrong_image": asdict(each)} if isinstance(each, Reject) else _image_set(each, file, examined)
         for file, each in parsed
@@ -298,7 +320,8 @@ def _image_set(
     for reference in listed:
         image = examined[reference.source, file]
         if isinstance(image, str):
-            return {"wrong_image": asdict(Reject(reference.column, reference.source, image))}
+            reason = image if file else f"{reference.source} {image}"  # a row that is an image has no line
+            return {"wrong_image": asdict(Reject(reference.column, reference.source, reason))}
         # Only for an image model may the role be left out (see rates), and there is only this one.
         images.append({"role": reference.role or REFERENCE, "url": image.url})
         asked.append(images[-1] | {"url": without_signature(image.url)})
@@ -315,13 +338,16 @@ def _image_set(
     }
 
 
-def _offers(combinations: list[_Cells], catalogue: Catalogue, late: _Cells) -> list[_Cells]:
+def _offers(
+    combinations: list[_Cells], catalogue: Catalogue, late: _Cells, *, own_ratio: bool
+) -> list[_Cells]:
     """What rows ask for and what the catalogue offers for that, with or without a price, or why they cannot
     be bought.
 
     What a row asks for is in texts, without what nobody has set. The catalogue has no part in it: its
     defaults and prices may change, and the job stays the same job. `late` are the config's defaults that are
-    applied by the type of the model.
+    applied by the type of the model. `own_ratio`: aspect ratios are those of files, and a model that does not
+    offer one is asked for its own.
     """
     found = []
     for cells in combinations:
@@ -330,7 +356,10 @@ def _offers(combinations: list[_Cells], catalogue: Catalogue, late: _Cells) -> l
         images = tuple((role, column) for role, column in json.loads(cells["roles"] or "[]"))
         wanted = Combination(**{column: cells[column] for column in _PARAMETERS}, images=images)
         asked = _template(texts, has_images=bool(images))
-        found.append({"asked": asked} | _offered(wanted, catalogue, late))
+        if own_ratio and any(each.column == "aspect_ratio" for each in rejects_of(wanted, catalogue, late)):
+            wanted = replace(wanted, aspect_ratio=None)
+        role = image_role(wanted.model, catalogue) if BY_MODEL in dict(images) else None
+        found.append({"asked": asked, "image_role": role} | _offered(wanted, catalogue, late))
     return found
 
 
@@ -360,6 +389,16 @@ _NO_IMAGES, _NO_PROMPT = '"images":null', '"prompt":null'
 def _template(values: Mapping[str, object], *, has_images: bool) -> str:
     """Canonical JSON of a request without its images and its prompt."""
     return canonical({**values, "prompt": None} | ({"images": None} if has_images else {}))
+
+
+def _placed(rows: pl.DataFrame) -> pl.DataFrame:
+    """The rows, in which an image that goes where the model takes it has that role in the request."""
+    by_model, roles = f'"role":"{BY_MODEL}"', rows["image_role"].drop_nulls().unique().to_list()
+    for role in roles:
+        sent = pl.col("sent_images").str.replace_all(by_model, f'"role":"{role}"', literal=True)
+        is_of_it = pl.col("image_role").eq_missing(pl.lit(role))
+        rows = rows.with_columns(sent_images=pl.when(is_of_it).then(sent).otherwise("sent_images"))
+    return rows
 
 
 def _with_json(rows: pl.DataFrame) -> pl.DataFrame:

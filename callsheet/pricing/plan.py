@@ -34,9 +34,11 @@ from callsheet.ledger import marks, queries, writing
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.queries import policy_of
 from callsheet.plain_text import counted, has_own_id, line_of, printable
+from callsheet.pricing import making
 from callsheet.pricing.bought import changed_carried, match
 from callsheet.pricing.jobs import COLUMNS, check_config_values, make_jobs, once, request_key
 from callsheet.pricing.rates import changed_rates
+from callsheet.pricing.work_folder import work_folder
 from callsheet.records import MAY_COST, Job, ModelType, Price, canonical
 from callsheet.service.client import Client
 from callsheet.service.models import Catalogue, Model
@@ -283,6 +285,8 @@ def make_plan(
     if settings.input.repeated == "once":
         jobs, said = _once(jobs, known)
         notes += said
+    if made.fitted:
+        notes.append(making.said(made.fitted))
     others = batch.others.filter(pl.col("model").is_not_null()).with_columns(pl.col("prompt").fill_null(""))
     besides = make_jobs(others, catalogue, settings).wrong if others.height else made.wrong.clear()
     wrong = rejects(pl.concat([made.wrong, besides]), batch.names).unique(maintain_order=True)
@@ -424,26 +428,3 @@ def lines_of_last_plan(settings: BatchSettings, keys: Collection[str]) -> dict[s
     """The line of each of these jobs in the batch file, by key, where the last plan has it."""
     plan = last_plan(settings) if keys else None
     return plan.lines(keys) if plan else {}
-
-
-def work_folder(settings: BatchSettings, *, make: bool = True) -> Path:
-    """The folder of the plan and the spool: the report's own if it is local, otherwise `.callsheet/<batch>`.
-
-    `make`: it is made where it is missing. Who only looks makes none.
-
-    Raises:
-        StorageError: it cannot be made.
-    """
-    is_local = "://" not in settings.report.url
-    folder = Path(settings.report.url) if is_local else Path(".callsheet", settings.batch)
-    if not make:
-        return folder
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        hint = "Set report.url to a folder that exists or can be made."
-        if not is_local:
-            hint = "The plan is kept on this machine: start in a folder that can be written."
-        raise StorageError(f"{folder}: the folder cannot be made: {reason}", hint=hint) from None
-    return folder

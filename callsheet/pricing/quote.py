@@ -16,7 +16,6 @@ from typing import Any
 import polars as pl
 import sqlalchemy as sa
 
-from callsheet.batches.read import read_batch
 from callsheet.cells import rejects_csv
 from callsheet.config.settings import Budget, Guessed, Settings
 from callsheet.errors import BalanceTooLow, BudgetReached, InputError, Stop
@@ -30,6 +29,7 @@ from callsheet.pricing.bought import likely_repeats
 from callsheet.pricing.claim import taken_names, warning_of_ledger
 from callsheet.pricing.plan import ALL, Choice, Plan, chosen, pilot, price_batch
 from callsheet.pricing.rates import changed_rates
+from callsheet.pricing.sources import read_rows
 from callsheet.records import BOUGHT, DELIVERED, Job, ModelType, State, Totals, dollars
 from callsheet.service.client import Client
 from callsheet.service.models import Catalogue, Model
@@ -378,7 +378,7 @@ async def quote_batch(settings: Settings, client: Client, choice: Choice = ALL) 
             chosen row is not in the batch.
         ServiceError: the catalogue or the balance cannot be read.
     """
-    batch = await asyncio.to_thread(read_batch, settings)
+    batch = await read_rows(settings)
     async with await Ledger.open(settings.ledger.url, settings.batch, looks=True) as ledger:
         plan = await price_batch(batch, settings, client, ledger)
         return await quote_plan(plan, settings, client, ledger, choice)
@@ -406,7 +406,7 @@ async def quote_plan(
     rejects = await report.write("rejects.csv", content, "text/csv")
     if settings.input.strict and plan.rejected_rows:
         line, column, _, reason = plan.rejects.row(0)
-        rows = f"{counted(plan.rejected_rows, 'row')} of {settings.input.path}"
+        rows = f"{counted(plan.rejected_rows, 'row')} of {settings.input.source}"
         first = ": ".join(filter(None, (f"line {line}", column, reason)))
         raise InputError(
             f"{rows} {'is' if plan.rejected_rows == 1 else 'are'} rejected; the first, on {first}",

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
-from callsheet.cells import as_text
+from callsheet.cells import BY_MODEL, as_text
 from callsheet.plain_text import and_more
 from callsheet.records import ModelType, Price
 from callsheet.service.models import Catalogue, Model
@@ -23,7 +23,8 @@ OUTPUT_FORMATS = ("jpeg", "png", "webp")
 """INTERFACE 2.3; the first is the default."""
 
 REFERENCE = "reference_image"
-ROLES = ("first_frame", "last_frame", REFERENCE)
+FIRST_FRAME = "first_frame"
+ROLES = (FIRST_FRAME, "last_frame", REFERENCE)
 MOST_IMAGES = 20
 """INTERFACE 8: images in a request."""
 
@@ -223,8 +224,19 @@ def _check_images(wanted: Combination, model: Model) -> None:
         raise _Rejected(column_of[REFERENCE], REFERENCE, reason)
 
 
+def image_role(model: str, catalogue: Catalogue) -> str:
+    """The role of an image that goes where the model takes one."""
+    return _image_role(catalogue[model]) if model in catalogue else REFERENCE
+
+
+def _image_role(model: Model) -> str:
+    is_video = model.type == ModelType.VIDEO
+    return FIRST_FRAME if is_video and FIRST_FRAME in model.supported_references else REFERENCE
+
+
 def _checked_role(given: str | None, column: str, model: Model) -> str:
     """The role of an image. For an image model it may be left out: there is only one."""
+    given = _image_role(model) if given == BY_MODEL else given
     role = given or (REFERENCE if model.type == ModelType.IMAGE else None)
     if role is None:
         raise _Rejected(column, "", f"an image for a video needs a role; expected {_listed(ROLES)}")

@@ -3,6 +3,9 @@
 A local or S3 image is read while planning; the plan has its sha256 in place of its bytes. When the request is
 sent, `fill` puts the bytes in, if they are still the same. The service itself fetches public `https://`
 images: of the network, only S3 is used here.
+
+Where an image is made of a file (`making.py`), the plan has the sha256 of that file, which is what was asked
+for, and the request the image.
 """
 
 from __future__ import annotations
@@ -14,19 +17,28 @@ import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
+from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
 
 from callsheet.batches import formats
-from callsheet.errors import InputError
-from callsheet.media_types import recognise_image
+from callsheet.errors import InputError, TooLarge
+from callsheet.files import open_regular, with_home
+from callsheet.media_types import in_words, recognise_image
+from callsheet.pricing import making
 from callsheet.pricing.rates import ROLES, Reject
 from callsheet.records import Job
 
 LARGEST_IMAGE = 10 * 1024 * 1024
 """Bytes of one image once decoded (INTERFACE 2.2)."""
+
+LARGEST_ORIGINAL = 512 * 1024 * 1024
+"""Bytes of an image of which a smaller one is made."""
+
+LAST_FRAME = "#last_frame"
+"""After the name of a video: its last frame, as an image."""
 
 LARGEST_REQUEST = 25 * 1024 * 1024
 """Bytes of the whole JSON request (INTERFACE 2.2)."""
@@ -62,13 +74,25 @@ class RequestImage:
     """An image as the plan's request has it: a URL that the service fetches, a data URL, or `sha256:<hex>`.
 
     That last one is inlined later, by which the request grows by so many bytes; it is read at `place`, a path
-    or an `s3://` URL.
+    or an `s3://` URL. `is_fitted`: a JPEG is sent in its place.
     """
 
     url: str
     sha256: str | None = None
     added_bytes: int = 0
     place: str = ""
+    is_fitted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How images are read: from which S3 server, whether one that the service does not take is made to fit,
+    and the folder in which images that were made are kept (None: they are made each time).
+    """
+
+    endpoint_url: str | None = None
+    fit: bool = False
+    folder: Path | None = None
 
 
 def parse_references(cells: Mapping[str, str | None]) -> list[Reference] | Reject:
@@ -90,15 +114,14 @@ def parse_references(cells: Mapping[str, str | None]) -> list[Reference] | Rejec
     return listed
 
 
-def examine(source: str, file: str = "", endpoint_url: str | None = None) -> RequestImage | str:
+def examine(source: str, file: str = "", reading: Reading = Reading()) -> RequestImage | str:
     """An image source as the request has it, or why it cannot be sent. Reads local and S3 files.
 
     It is a path, or an `https://`, `s3://` or `data:` URL. A relative path is looked for beside `file`, the
-    batch file that names it, then in the working directory.
+    batch file that names it, then in the working directory. A video's name with `LAST_FRAME` is that image.
     """
     if source.startswith("https://"):
-        is_address = _ADDRESS.fullmatch(source)
-        return RequestImage(source) if is_address else "is not an https:// address without spaces"
+        return _address_problem(source) or RequestImage(source)
     if source.startswith("data:"):
         return _data_url_problem(source) or RequestImage(source)
     if "://" in source and not source.startswith("s3://"):
@@ -106,18 +129,84 @@ def examine(source: str, file: str = "", endpoint_url: str | None = None) -> Req
     places, problem = dict.fromkeys((_beside(source, file), source)), ""
     for place in places:
         try:
-            content = formats.read_file(place, LARGEST_IMAGE, endpoint_url)
+            content, sha256, is_fitted = _read(place, reading)
             break
+        except _Unfit as error:
+            return error.message
         except InputError as error:
             problem = problem or error.message
     else:
         return problem if len(places) == 1 else f"{problem}; tried {' and '.join(places)}"
-    mime_type = recognise_image(content)
-    if mime_type is None:
-        return "is not a PNG, JPEG or WebP image"
+    inlined = len(f"data:{recognise_image(content)};base64,") + 4 * -(-len(content) // 3)
+    placeholder = _PLACEHOLDER + sha256
+    return RequestImage(placeholder, sha256, inlined - len(placeholder), place, is_fitted)
+
+
+class _Unfit(InputError):
+    """A file that is there, and that the service does not take."""
+
+
+def _read(place: str, reading: Reading) -> tuple[bytes, str, bool]:
+    """An image as it is sent, the sha256 of its file, or of the one that it is made of, and whether that is
+    made to fit.
+
+    Raises:
+        InputError: it cannot be read, or is none that the service takes.
+    """
+    if place.endswith(LAST_FRAME):
+        return *_last_frame(place.removesuffix(LAST_FRAME), reading), False
+    try:
+        content = formats.read_file(
+            place, LARGEST_ORIGINAL if reading.fit else LARGEST_IMAGE, reading.endpoint_url
+        )
+    except TooLarge as error:
+        advice = "" if reading.fit else "; with input.fit: true a smaller JPEG of it is sent"
+        raise TooLarge(f"{error.message}{advice}") from None
     sha256 = hashlib.sha256(content).hexdigest()
-    inlined = len(f"data:{mime_type};base64,") + 4 * -(-len(content) // 3)
-    return RequestImage(_PLACEHOLDER + sha256, sha256, inlined - len(_PLACEHOLDER + sha256), place)
+    if recognise_image(content) and len(content) <= LARGEST_IMAGE:
+        return content, sha256, False
+    if problem := _unfit(content, fit=reading.fit):
+        raise _Unfit(problem)
+    try:
+        made = making.once(reading.folder, f"{sha256}.jpeg", partial(making.jpeg, content, LARGEST_IMAGE))
+    except InputError as error:
+        raise _Unfit(error.message) from None
+    return made, sha256, True
+
+
+def _unfit(content: bytes, *, fit: bool) -> str:
+    """Why no JPEG is made of a file; empty where one is."""
+    what = in_words(content[:16])
+    if what == "a HEIC image":
+        return "is a HEIC image, which the service does not take, and which is not read here: save it as JPEG"
+    if what == "a video":
+        return f"is a video, and no image; its last frame is one, by its name with {LAST_FRAME}"
+    if what is None:
+        return "is not a PNG, JPEG or WebP image"
+    return "" if fit else f"is {what}, which the service does not take; with input.fit: true a JPEG is sent"
+
+
+def _last_frame(place: str, reading: Reading) -> tuple[bytes, str]:
+    """A video's last frame as an image, and the sha256 of the video.
+
+    Raises:
+        InputError: the video cannot be read.
+    """
+    with formats.local_copy(place, reading.endpoint_url) as path:
+        try:
+            with open_regular(Path(with_home(str(path)))) as video:
+                sha256 = hashlib.file_digest(video, "sha256").hexdigest()
+        except FileNotFoundError:
+            raise InputError("there is no such file") from None
+        except OSError as error:
+            raise InputError(f"cannot be read: {error.strerror}") from None
+        except ValueError as error:
+            raise InputError(f"is not a file name: {error}") from None
+        make = partial(making.last_frame, Path(with_home(str(path))), LARGEST_IMAGE)
+        try:
+            return making.once(reading.folder, f"{sha256}.last_frame", make), sha256
+        except InputError as error:
+            raise _Unfit(error.message) from None
 
 
 def _beside(source: str, file: str) -> str:
@@ -125,6 +214,12 @@ def _beside(source: str, file: str) -> str:
     folder = file.rpartition("/")[0]
     is_relative = folder and "://" not in source and not source.startswith(("/", "~"))
     return f"{folder}/{source}" if is_relative else source
+
+
+def _address_problem(url: str) -> str | None:
+    if url.endswith(LAST_FRAME):
+        return "is a video of which the last frame cannot be read: it is neither local nor on S3"
+    return None if _ADDRESS.fullmatch(url) else "is not an https:// address without spaces"
 
 
 def _data_url_problem(url: str) -> str | None:
@@ -142,7 +237,7 @@ def _data_url_problem(url: str) -> str | None:
     return None
 
 
-async def fill(job: Job, *, endpoint_url: str | None = None) -> dict[str, Any]:
+async def fill(job: Job, *, reading: Reading = Reading()) -> dict[str, Any]:
     """The request's body exactly as it is sent: each `sha256:<hex>` is replaced by the image as a data URL.
 
     Raises:
@@ -150,17 +245,17 @@ async def fill(job: Job, *, endpoint_url: str | None = None) -> dict[str, Any]:
     """
     body = dict(job.request)
     if job.inlined:
-        body["images"] = await asyncio.to_thread(_filled_images, job, endpoint_url)
+        body["images"] = await asyncio.to_thread(_filled_images, job, reading)
     return body
 
 
-def _filled_images(job: Job, endpoint_url: str | None) -> list[dict[str, Any]]:
+def _filled_images(job: Job, reading: Reading) -> list[dict[str, Any]]:
     images = []
     for image in job.request["images"]:
         sha256 = image["url"].removeprefix(_PLACEHOLDER)
         source = job.inlined.get(sha256)
         try:
-            images.append(image | {"url": _data_url(source, sha256, endpoint_url)} if source else image)
+            images.append(image | {"url": _data_url(source, sha256, reading)} if source else image)
         except InputError as error:
             message = f"row {job.row_id}: the image {source}: {error.message}"
             raise InputError(message, hint=error.hint) from None
@@ -168,14 +263,14 @@ def _filled_images(job: Job, endpoint_url: str | None) -> list[dict[str, Any]]:
 
 
 @lru_cache(maxsize=16)  # many rows of a batch may have the same image; each has 14 MB at most
-def _data_url(source: str, sha256: str, endpoint_url: str | None) -> str:
+def _data_url(source: str, sha256: str, reading: Reading) -> str:
     """The data URL of an image that was read while planning.
 
     Raises:
         InputError: it cannot be read, or has changed.
     """
-    content = formats.read_file(source, LARGEST_IMAGE, endpoint_url)
-    if hashlib.sha256(content).hexdigest() != sha256:
+    content, found, _ = _read(source, reading)
+    if found != sha256:
         hint = "Run again: the new plan uses the image as it is now."
         raise InputError("has changed since it was priced", hint=hint)
     return f"data:{recognise_image(content)};base64,{base64.b64encode(content).decode()}"

@@ -15,7 +15,8 @@ from callsheet.config.load import load_without_service
 from callsheet.errors import InputError
 from callsheet.ledger.databases import check_exists
 from callsheet.ledger.ledger import Ledger
-from callsheet.pricing.plan import QUOTE, work_folder
+from callsheet.pricing.plan import QUOTE
+from callsheet.pricing.work_folder import work_folder
 from callsheet.python.calls import Config, Values, carry_out, in_memory
 from callsheet.report.contact_sheet.cards import local_path
 from callsheet.report.report import stored_files

@@ -34,7 +34,16 @@ from callsheet.plain_text import and_more, counted, row_in_words, row_name
 from callsheet.pricing.claim import warning_of_ledger
 from callsheet.pricing.facts import rejects_in_words
 from callsheet.pricing.plan import Plan, last_plan
-from callsheet.records import MAY_COST, File, State, StoredFile, dollars
+from callsheet.records import (
+    MADE_FROM,
+    MADE_FROM_FIELDS,
+    MAY_COST,
+    File,
+    State,
+    StoredFile,
+    dollars,
+    made_from,
+)
 from callsheet.report.plots import figures_of
 from callsheet.report.summary import (
     ENDED,
@@ -54,6 +63,7 @@ _OF_MEDIA = (
 )
 _CURRENT = "current"
 _REVIEW = ("decision", "decided_by", "decided_at", "note", "flags")
+_MADE_FROM_TYPE = pl.Struct({name: pl.Int64 if name == "sample" else pl.String for name in MADE_FROM_FIELDS})
 _POSITION = "\0position"  # no column of a batch file has such a name
 
 MANIFEST = (*_OF_MEDIA, *_REVIEW, "carried")
@@ -108,7 +118,7 @@ def manifest(files: pl.DataFrame, jobs: pl.DataFrame | None) -> pl.DataFrame:
     """
     carried = _carried(files["carried"])
     table = files.select(_OF_MEDIA + _REVIEW).with_columns(carried)
-    columns = (*_OF_MEDIA, _CURRENT, *_REVIEW, *(column.name for column in carried))
+    columns = (*_OF_MEDIA, _CURRENT, *_REVIEW, *(column.name for column in carried))  # MADE_FROM among them
     if jobs is None:
         return table.with_columns(pl.lit(True).alias(_CURRENT)).select(columns)
     places = table.select("job_key").join(jobs, on="job_key", how="left", maintain_order="left")["position"]
@@ -125,18 +135,22 @@ def parquet(table: pl.DataFrame) -> bytes:
 
 
 def _carried(texts: pl.Series) -> list[pl.Series]:
-    """The carried columns, from the JSON object of each row."""
+    """`MADE_FROM`, and then the carried columns, from the JSON object of each row."""
     if (texts == "{}").all():
-        return []
-    rows = json.loads(f"[{','.join(texts)}]")
+        return [pl.Series(MADE_FROM, [None] * texts.len(), _MADE_FROM_TYPE)]
+    pairs = [made_from(row) for row in json.loads(f"[{','.join(texts)}]")]
+    origins, rows = [origin for origin, _ in pairs], [row for _, row in pairs]
     names = dict.fromkeys(name for row in rows for name in row)
-    return [pl.Series(_column(name, names), [row.get(name) for row in rows], strict=False) for name in names]
+    return [
+        pl.Series(MADE_FROM, origins, _MADE_FROM_TYPE),
+        *(pl.Series(_column(name, names), [row.get(name) for row in rows], strict=False) for name in names),
+    ]
 
 
 def _column(name: str, carried: Collection[str]) -> str:
     """The manifest's name for a carried column: the batch file's, unless it is taken."""
     column = name
-    while column in (*_OF_MEDIA, _CURRENT, *_REVIEW) or (column != name and column in carried):
+    while column in (*_OF_MEDIA, _CURRENT, *_REVIEW, MADE_FROM) or (column != name and column in carried):
         column = f"input_{column}"
     return column
 
@@ -165,10 +179,13 @@ async def write_sidecar(store: Store, ledger: Ledger, file: File, stored: Stored
     )
     row = await ledger.read(lambda connection, _: connection.execute(query).one())
     name = f"{file.name}.json"
+    origin, carried = made_from(row.carried)
     content = {
         "batch": ledger.batch,
         "job_key": key,
         **{column: getattr(row, column) for column in _OF_ATTEMPT},
+        "carried": carried,
+        MADE_FROM: origin,
         "quoted": None if row.quoted is None else dollars(row.quoted),
         "cost": None if row.cost is None else dollars(row.cost),
         "index": file.index,

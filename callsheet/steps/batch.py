@@ -14,13 +14,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from callsheet import signals
-from callsheet.batches.read import Batch, read_batch
+from callsheet.batches.read import Batch
 from callsheet.config.settings import Settings
 from callsheet.errors import CallsheetError, InputError, Stop
 from callsheet.ledger.ledger import Ledger
 from callsheet.pricing.claim import check_ledger, claim
 from callsheet.pricing.plan import ALL, Choice, Plan, adopt, is_outdated, price_batch
 from callsheet.pricing.quote import Quote, quote_plan
+from callsheet.pricing.sources import read_rows
 from callsheet.report.summary import Summary
 from callsheet.service.client import Client
 from callsheet.session import Bounds, Run, open_ledger, open_run
@@ -34,8 +35,8 @@ from callsheet.watch import WATCHER
 
 
 async def read(settings: Settings) -> Batch:
-    """Reads and checks the config's batch, off the event loop."""
-    return await asyncio.to_thread(read_batch, settings)
+    """Reads and checks the rows of the config's batch, off the event loop."""
+    return await read_rows(settings)
 
 
 async def _nothing(_: Run) -> None:

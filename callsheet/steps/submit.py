@@ -41,6 +41,7 @@ from callsheet.ledger.states import End
 from callsheet.limits.limits import Turn
 from callsheet.plain_text import counted, printable
 from callsheet.pricing import references
+from callsheet.pricing.jobs import reading_of
 from callsheet.pricing.quote import Quote
 from callsheet.pricing.rates import changed_rates
 from callsheet.records import Attempt, Job, ModelType, State, dollars
@@ -307,7 +308,7 @@ class _Buyer:
             if run.downloads.late() or not run.may_buy.is_set():  # the turn may have been long in coming
                 return 0.0
             try:
-                body = await references.fill(job, endpoint_url=run.settings.storage.endpoint_url)
+                body = await references.fill(job, reading=reading_of(run.settings))
                 with anyio.CancelScope(shield=True):  # an answer is recorded, whatever happens meanwhile
                     outcome = await self._send(job, attempt, body, turn, tries)
             except InputError as error:  # of an image

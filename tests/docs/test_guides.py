@@ -6,8 +6,10 @@ import json
 import re
 import runpy
 import shlex
+import shutil
 import subprocess
 import sys
+import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -277,6 +279,32 @@ def test_the_way_of_the_review_goes_as_the_page_says(project: Make, monkeypatch:
     assert "blank" in str(callsheet.reviews("mugs.yaml")["flags"].tolist())
     kept = [json.loads(line) for line in Path("out/kept/train/metadata.jsonl").read_text().splitlines()]
     assert [(row["row_id"], row["sample"]) for row in kept] == [("blue", 2), ("tall", 1)]
+
+
+def test_the_way_of_a_production_goes_as_the_page_says(project: Make) -> None:
+    """All its commands, with the configs of the repository; and its quotes."""
+    made = project()
+    shutil.copytree(ROOT / "configs", made.folder / "configs")
+    text = page("productions.md")
+    first, second, third = blocks("productions.md", "yaml")
+    assert first == (ROOT / "configs/stills.yaml").read_text()
+    assert second == (ROOT / "configs/films.yaml").read_text()
+    assert blocks("productions.md", "csv") == [(ROOT / "configs/prompts/shots.csv").read_text()]
+    for language, block in re.findall(r"^```(\w*)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE):
+        asked, *said = block.splitlines()
+        for line in block.splitlines() if language == "sh" else ():
+            printed(*shlex.split(line)[1:])
+        if not language:
+            told = in_one_line(printed(*shlex.split(asked)[2:]))
+            assert [line for line in said if in_one_line(line) not in told] == [], told
+    assert len(made.sold) == 9 + 2 + 1 + 1
+    with tarfile.open("out/cut/films-000000.tar") as shard:
+        described = [json.load(shard.extractfile(name)) for name in shard.getnames() if name.endswith("json")]  # type: ignore[arg-type]
+    assert sorted(each["made_from"]["row"] for each in described) == ["cabin", "gulls", "harbour"]
+    (made.folder / "films-2.yaml").write_text(third)
+    request = json.loads(printed("quote", "films-2.yaml", "--json"))["first_request"]
+    assert request["prompt"].endswith("lamps flicker, then everything falls silent")
+    assert request["images"][0]["role"] == "first_frame"
 
 
 def test_the_program_that_judges_on_the_page_judges(tmp_path: Path) -> None:

@@ -94,6 +94,7 @@ def test_urls_and_data_urls_are_sent_unchanged(source):
     [
         ("http://h/x.png", "is not an https:// or s3:// address"),
         ("https://", "is not an https:// address"),
+        ("https://h/waves.mp4#last_frame", "neither local nor on S3"),
         ("https://h/a b.png", "is not an https:// address"),
         ("a\0b.png", "is not a file name"),
         ("x" * 5000, "cannot be read: File name too long"),
@@ -115,7 +116,10 @@ def test_a_local_file_that_cannot_be_sent_has_a_reason(tmp_path):
     path.write_bytes(PNG + b"x" * (10 * 1024 * 1024 - len(PNG)))
     assert isinstance(examine(str(path)), RequestImage), "10 MiB exactly are allowed"
     path.write_bytes(PNG + b"x" * (10 * 1024 * 1024 - len(PNG) + 1))
-    assert examine(str(path)) == "has 10,485,761 bytes; at most 10,485,760 are allowed"
+    said = (
+        "has 10,485,761 bytes; at most 10,485,760 are allowed; with input.fit: true a smaller JPEG of it is"
+    )
+    assert examine(str(path)) == f"{said} sent"
 
 
 def job(source: Path | str, content: bytes, *more: dict[str, str]) -> Job:

@@ -19,8 +19,8 @@ from callsheet.cli.main import app
 from callsheet.config.load import load
 from callsheet.errors import StorageError
 from callsheet.pricing.facts import as_facts
-from callsheet.pricing.plan import work_folder
 from callsheet.pricing.quote import Quote
+from callsheet.pricing.work_folder import work_folder
 from callsheet.records import State
 from callsheet.watch import Asked, Change, LogWatcher
 from tests.cli.test_reconcile import spend

@@ -10,6 +10,7 @@ import json
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
@@ -21,14 +22,15 @@ import polars as pl
 import sqlalchemy as sa
 
 from callsheet import s3
+from callsheet.config.load import load_without_service
 from callsheet.config.settings import BatchSettings
-from callsheet.errors import StorageError
+from callsheet.errors import CallsheetError, StorageError
 from callsheet.ledger import marks, queries
 from callsheet.ledger.marks import FileKey
 from callsheet.ledger.shares import SETTINGS
 from callsheet.ledger.tables import attempts, media
 from callsheet.pricing.plan import Plan
-from callsheet.records import MAY_COST, State, dollars
+from callsheet.records import MAY_COST, State, dollars, made_from
 from callsheet.report.summary import mending
 
 FOLDER = "contact-sheet"
@@ -55,6 +57,8 @@ class Links:
         self._report_url = settings.report.url.rstrip("/")
         report = local_path(settings.report.url)
         self._folder = (report / FOLDER).absolute() if report else None
+        self._other = settings.input.other
+        self._sheets: dict[str, str | None] = {}
         self._signed: dict[str, str] = {}  # so that a page that is written again does not change
         self.on_disk = report is not None
         self.signs_own_files = report is None and self._seconds is not None
@@ -79,6 +83,24 @@ class Links:
         if path is None:
             return self._sign(url) if self._seconds else None
         return quote(os.path.relpath(path, self._folder)) if self._folder else None
+
+    def to_sheet(self, batch: str) -> str | None:
+        """The address of the contact sheet of the batch from which this one is made; None where a browser
+        cannot go there from this page, or there is none.
+        """
+        if batch not in self._sheets:
+            self._sheets[batch] = self._sheet_of(batch)
+        return self._sheets[batch]
+
+    def _sheet_of(self, batch: str) -> str | None:
+        if not (self.on_disk and self._folder and self._other):
+            return None
+        with suppress(CallsheetError):
+            other = load_without_service(Path(self._other))
+            report = local_path(other.report.url)
+            if other.batch == batch and report and (page := report / FOLDER / "index.html").is_file():
+                return quote(os.path.relpath(page, self._folder))
+        return None
 
     def to_own(self, name: str, version: str = "") -> str:
         """The address of one of the page's own files, by its name inside `report.url`.
@@ -191,6 +213,7 @@ class Card:
         sent: the settings of the request as it was sent, but for model and prompt; None of what is stored, or
             was never sent.
         steps: what to do about it, a sentence each that begins with a command.
+        made_from: the file of another batch that it is made from (`records.MADE_FROM_FIELDS`).
     """
 
     job_key: str
@@ -213,6 +236,7 @@ class Card:
     finished_at: str | None = None
     sent: dict[str, Any] | None = None
     steps: Sequence[str] = ()
+    made_from: Mapping[str, Any] | None = None
 
 
 def shown_jobs(connection: sa.Connection, batch: str, plan: Plan | None, most: int) -> pl.DataFrame:
@@ -302,9 +326,10 @@ def cards(connection: sa.Connection, jobs: pl.DataFrame, said: Opinions) -> list
 
 
 def _card(job: dict[str, Any], attempt: Any, files: list[MediaFile]) -> Card:
+    origin, carried = made_from(json.loads(job["carried"] or "{}"))
     settings = {name: value for name, value in job["settings"].items() if value is not None}
-    fields = job | {"quoted": _money(job["quoted"]), "carried": _carried(job["carried"]), "files": files}
-    fields |= {"settings": settings}
+    fields = job | {"quoted": _money(job["quoted"]), "carried": _carried(carried), "files": files}
+    fields |= {"settings": settings, "made_from": origin}
     if attempt is None:
         return Card(**fields)
     state, code = State(attempt.state), attempt.error_code
@@ -332,10 +357,10 @@ def _moment(moment: datetime | None) -> str | None:
     return moment.isoformat(timespec="milliseconds") if moment else None
 
 
-def _carried(text: str | None) -> list[tuple[str, str]]:
-    """Carried columns as text, from their JSON."""
+def _carried(cells: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Carried columns as text."""
     shown = []
-    for name, cell in json.loads(text or "{}").items():
+    for name, cell in cells.items():
         if cell is not None:
             said = cell if isinstance(cell, str) else json.dumps(cell, ensure_ascii=False, default=str)
             shown.append((name, f"{said[: _LONGEST - 1]}…" if len(said) > _LONGEST else said))

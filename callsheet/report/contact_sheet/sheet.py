@@ -19,7 +19,7 @@ from html import escape
 from importlib.resources import files
 from string import Template
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
 import anyio
 import polars as pl
@@ -132,11 +132,18 @@ def part(number: int, cards: Sequence[Card], made: Collection[str], links: Links
         href = links.to_media(file.url, f"{key}/{file.attempt}/{file.index}")
         return vars(file) | {"href": href, "thumbnail": thumbnail}
 
-    return _script(
-        "part",
-        number,
-        [vars(card) | {"files": [shown(file, card.job_key) for file in card.files]} for card in cards],
-    )
+    def origin(card: Card) -> dict[str, Any] | None:
+        if card.made_from is None:
+            return None
+        sheet = links.to_sheet(card.made_from["batch"])
+        row = urlencode({"search": card.made_from["row"]})
+        return {**card.made_from, "href": f"{sheet}#{row}" if sheet else None}
+
+    def described(card: Card) -> dict[str, Any]:
+        files = [shown(file, card.job_key) for file in card.files]
+        return vars(card) | {"files": files, "made_from": origin(card)}
+
+    return _script("part", number, [described(card) for card in cards])
 
 
 def summary(

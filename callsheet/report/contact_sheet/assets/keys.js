@@ -52,6 +52,12 @@ const keys = (() => {
     return compare.open(job, files.length === 1 ? files[0] : null);
   }
 
+  function original() {
+    const { job } = onTop().target ?? {};
+    if (job?.made_from?.href) window.open(job.made_from.href, "_blank", "noopener");
+    else if (job) say(job.made_from ? `Made from ${viewer.origin(job)}.` : "This is not made from a file of another batch.");
+  }
+
   const ACTS = {
     k: () => decide("kept"),
     x: () => decide("rejected"),
@@ -59,6 +65,7 @@ const keys = (() => {
     n: note,
     c: comparison,
     b: () => say(compare.blind() ? "Blind: model and cost are hidden until a decision is made." : ""),
+    m: original,
     z: undo,
     "?": () => help.showModal(),
   };

@@ -33,6 +33,11 @@ const viewer = (() => {
     return Object.entries(job.sent).map(([name, value]) => [name, typeof value === "string" ? value : JSON.stringify(value)]);
   }
 
+  // The file of another batch that the job is made from, in words.
+  function origin({ made_from: from }) {
+    return from && `${from.batch}: ${from.row}, sample ${from.sample}`;
+  }
+
   function facts(job, file) {
     const shown = compare.hides(file) ? [] : [
       ["Model", job.model],
@@ -53,6 +58,7 @@ const viewer = (() => {
       ["Sent", moment(job.submitted_at)],
       ["Ended", moment(job.finished_at)],
       ["Generation", job.generation_id],
+      ["Made from", origin(job)],
       ...job.fields,
     ];
     const rows = known.filter(([, value]) => value || value === 0).map(([name, value]) => {
@@ -60,6 +66,11 @@ const viewer = (() => {
       row.append(ofUser("dt", "", name), ofUser("dd", "", value));
       return row;
     });
+    if (job.made_from?.href) {
+      const row = rows.find(({ firstElementChild: name }) => name.textContent === "Made from");
+      const link = ofUser("a", "", origin(job));
+      row.lastElementChild.replaceChildren(Object.assign(link, { href: job.made_from.href, target: "_blank", rel: "noopener" }));
+    }
     const state = rows[0].lastElementChild;
     state.className = "state";
     state.prepend(cards.mark(job.state));
@@ -199,7 +210,7 @@ const viewer = (() => {
   at("close").addEventListener("click", () => dialog.close());
 
   return {
-    open, refresh, next, media,
+    open, refresh, next, media, origin,
     close: () => dialog.close(),
     onMove(call) {
       moved = call;

@@ -1,0 +1,64 @@
+"""The stored files of a batch as another batch is made from them: each under an id that stays the same.
+
+An id says which file it is: its row and sample, as `callsheet review --keep` has them; then its index, where
+a generation has several files; and the beginning of the job's key, where the sample of the row had been sent
+for something else before. What is bought, kept or rejected later changes no id. Nothing here writes.
+"""
+
+from __future__ import annotations
+
+import polars as pl
+import sqlalchemy as sa
+
+from callsheet.ledger import marks, queries
+from callsheet.ledger.tables import attempts, media
+from callsheet.records import State
+
+_COLUMNS = ["row_id", "sample", "model", "prompt", "url", "storage", "name", "sha256", "mime_type", "width"]
+_COLUMNS += ["height", "duration", "request", "carried"]
+_KEY = 8  # digits of a job's key
+
+
+def files(connection: sa.Connection, batch: str) -> pl.DataFrame:
+    """Every stored file of the batch: `FILE`, `_COLUMNS`, its `id`, and its `decision` (null: none)."""
+    stored = queries.stored_files(connection, batch, [*marks.FILE, *_COLUMNS])
+    decided = marks.decisions(connection, batch).select(*marks.FILE, "decision")
+    found = stored.join(decided, on=marks.FILE, how="left", maintain_order="left")
+    of_generation = ["job_key", "attempt"]
+    found = found.join(_several(connection, batch), on=of_generation, how="left", maintain_order="left")
+    found = found.join(_first_jobs(connection, batch), on="job_key", how="left", maintain_order="left")
+    parts = [
+        pl.format("{}/{}", "row_id", "sample"),
+        pl.when("several").then(pl.format("/{}", "index")).otherwise(pl.lit("")),
+        pl.when(pl.col("is_first").fill_null(value=False))
+        .then(pl.lit(""))
+        .otherwise(pl.format("/{}", pl.col("job_key").str.head(_KEY))),
+    ]
+    return found.with_columns(id=pl.concat_str(parts)).drop("several", "is_first")
+
+
+def rows(connection: sa.Connection, batch: str) -> pl.Series:
+    """The ids of all rows of the batch that the ledger knows."""
+    return queries.jobs(connection, batch, ["row_id"])["row_id"].unique()
+
+
+def _several(connection: sa.Connection, batch: str) -> pl.DataFrame:
+    """`job_key` and `attempt` of each generation, and whether it has several files, stored or not."""
+    query = (
+        sa.select(media.c.job_key, media.c.attempt, sa.func.count().label("files"))
+        .join_from(attempts, media, queries.FILES_OF)
+        .where(attempts.c.batch == batch)
+        .group_by(media.c.job_key, media.c.attempt)
+    )
+    found = queries.read(connection, query)
+    return found.select("job_key", "attempt", several=pl.col("files") > 1)
+
+
+def _first_jobs(connection: sa.Connection, batch: str) -> pl.DataFrame:
+    """`job_key` of each job that was ever sent, and whether it is the first one of its row and sample."""
+    names = ["job_key", "row_id", "sample", "state", "submitted_at"]
+    sent = queries.every_attempt(connection, batch, names)
+    sent = sent.filter(pl.col("submitted_at").is_not_null(), pl.col("state") != State.PLANNED)
+    jobs = sent.group_by("job_key", "row_id", "sample").agg(pl.col("submitted_at").min())
+    is_first = pl.struct("row_id", "sample").is_first_distinct()
+    return jobs.sort("submitted_at", "job_key").select("job_key", is_first=is_first)

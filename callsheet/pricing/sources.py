@@ -1,0 +1,206 @@
+"""Where the rows of a batch come from: its batch files, or the files that another batch has kept or stored.
+
+`read_rows` makes the prompt rows of any config. Of another batch it reads config, ledger and plan, and
+changes nothing: settings of that batch are not taken over, but for the aspect ratio of each file. Its files
+are read later, as the images of any batch file (`references.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import polars as pl
+
+from callsheet.batches import columns
+from callsheet.batches.delimited import Table
+from callsheet.batches.formats import objects
+from callsheet.batches.image_files import FILE
+from callsheet.batches.names import mapped, read_by
+from callsheet.batches.read import Batch, batch_of, read_batch
+from callsheet.config.load import load_without_service
+from callsheet.config.settings import BatchSettings, Settings
+from callsheet.errors import ConfigError, InputError
+from callsheet.ledger import originals
+from callsheet.ledger.databases import exists
+from callsheet.ledger.ledger import Ledger
+from callsheet.ledger.marks import MediaDecision
+from callsheet.plain_text import counted
+from callsheet.pricing.plan import last_plan
+from callsheet.pricing.references import LAST_FRAME
+from callsheet.records import MADE_FROM
+from callsheet.storage.store import Store
+
+_OWN = ("row", "sample", "model", "prompt", FILE, "width", "height", "duration")
+_POSITION = "\0position"
+
+
+async def read_rows(settings: Settings) -> Batch:
+    """Reads and checks the rows of a batch, whatever they are made from.
+
+    Raises:
+        InputError: a batch file cannot be read, or has not all columns; or the other batch has no such file.
+        ConfigError: the other batch's config is wrong, or the batch is made from itself.
+        LedgerError: the other batch's ledger is not there, or cannot be read.
+        StorageError: the temporary copy of a file on S3 cannot be written.
+    """
+    if settings.input.other is None:
+        return await asyncio.to_thread(read_batch, settings)
+    other = await asyncio.to_thread(_checked, settings)
+    if not await asyncio.to_thread(exists, other.ledger.url):
+        raise InputError(
+            f"{settings.input.other}: nothing of the batch {other.batch} is bought yet",
+            hint=f"callsheet run {settings.input.other} buys it.",
+        )
+    async with await Ledger.open(other.ledger.url, other.batch, looks=True) as ledger:
+        files, rows = await ledger.read(
+            lambda connection, batch: (originals.files(connection, batch), originals.rows(connection, batch))
+        )
+    return await asyncio.to_thread(_batch, settings, other, files, rows)
+
+
+def _checked(settings: Settings) -> BatchSettings:
+    """The config of the batch from which this one is made.
+
+    Raises:
+        ConfigError: it is wrong; or a batch is made from itself, by itself or through others.
+    """
+    first = str(settings.input.other)
+    other = load_without_service(Path(first))
+    names, seen, now, place = [_shown(settings)], [_identity(settings)], other, first
+    while True:
+        names.append(place)
+        if _identity(now) in seen:
+            raise _circle(names, settings, first)
+        seen.append(_identity(now))
+        if now.input.other is None:
+            return other
+        place = now.input.other
+        try:
+            now = load_without_service(Path(place))
+        except ConfigError:  # it matters to that batch, and not to this one
+            return other
+
+
+def _identity(settings: BatchSettings) -> tuple[str, str]:
+    scheme, _, path = settings.ledger.url.partition("sqlite:///")
+    return f"{scheme}{Path(path).absolute()}" if path else scheme, settings.batch
+
+
+def _shown(settings: BatchSettings) -> str:
+    """The config as a person names it: from the working directory."""
+    file = settings.file or Path(settings.batch)
+    return str(file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file)
+
+
+def _circle(names: Sequence[str], settings: Settings, first: str) -> ConfigError:
+    setting = "kept" if settings.input.kept else "stored"
+    way = ", which is made from ".join(names[1:])
+    where = settings.where(("input", setting))
+    return ConfigError(
+        f"{where}: a batch cannot be made from itself: {names[0]} is made from {way}",
+        hint=f"{first} has another batch name or ledger where it is another batch.",
+    )
+
+
+def _batch(settings: Settings, other: BatchSettings, files: pl.DataFrame, known: pl.Series) -> Batch:
+    config, plan = settings.input, last_plan(other)
+    planned = plan.table["row_id"] if plan else known
+    said = f"{other.batch}: {_progress(files, planned, is_kept=config.kept is not None)}"
+    wanted = files.filter(pl.col("decision").eq_missing(MediaDecision.KEPT))
+    if config.stored is not None:
+        wanted = files.filter(pl.col("decision").ne_missing(MediaDecision.REJECTED))
+        if plan:  # what the other batch no longer asks for is wanted only by a person
+            wanted = wanted.filter(pl.col("job_key").is_in(plan.table["key"].implode()))
+    if wanted.is_empty():
+        raise InputError(
+            f"{config.other}: has no file that is {'kept' if config.kept else 'stored and not rejected'}",
+            hint=f"{said}. callsheet review {config.other} marks its files.",
+        )
+    order = {row_id: at for at, row_id in enumerate(planned.unique(maintain_order=True))}
+    position = pl.col("row_id").replace_strict(order, default=len(order), return_dtype=pl.Int64)
+    wanted = wanted.with_columns(position.alias(_POSITION)).sort(_POSITION, "row_id", "sample", "id")
+    batch = batch_of([_table(wanted, settings, other)], config)
+    ratios = f"the aspect ratio of each file of {other.batch} is asked for, where the model offers it"
+    return replace(batch, notes=(said, *batch.notes, *([ratios] if config.has_ratio_of_files else [])))
+
+
+def _progress(files: pl.DataFrame, planned: pl.Series, *, is_kept: bool) -> str:
+    """How far the other batch is, by its rows."""
+    kept, rejected = pl.col("decision") == MediaDecision.KEPT, pl.col("decision") == MediaDecision.REJECTED
+    rows = files.group_by("row_id").agg(
+        kept=kept.fill_null(value=False).any(), rejected=rejected.fill_null(value=False).all()
+    )
+    gone = int(rows["rejected"].sum())
+    if is_kept:
+        good = int(rows["kept"].sum())
+        parts = [f"{good:,} with a kept file"]
+        parts += [f"{left:,} to review"] if (left := rows.height - good - gone) else []
+    else:
+        parts = [f"{rows.height - gone:,} with a file that is not rejected"]
+    parts += [f"{gone:,} with every file rejected"] if gone else []
+    total = pl.concat([planned, rows["row_id"]]).n_unique()
+    parts += [f"{total - rows.height:,} without a file"] if total > rows.height else []
+    return f"{counted(total, 'row')}: {', '.join(parts)}"
+
+
+def _table(files: pl.DataFrame, settings: Settings, other: BatchSettings) -> Table:
+    """Files of another batch as rows: what they are, and then what that batch carries for them."""
+    config = settings.input
+    made_from = pl.struct(
+        pl.lit(other.batch).alias("batch"), pl.col("row_id").alias("row"), "sample", "sha256"
+    )
+    ratio = pl.coalesce(
+        pl.col("request").str.json_path_match("$.aspect_ratio"), pl.format("{}x{}", "width", "height")
+    )
+    places = pl.Series(FILE, _places(files, other), pl.String)
+    is_video = files["mime_type"].str.starts_with("video/")
+    cells = files.with_columns(places).select(
+        "id",
+        pl.col("row_id").alias("row"),
+        *_OWN[1:],
+        *([ratio.alias("aspect_ratio")] if config.has_ratio_of_files else []),
+        made_from.alias(MADE_FROM),
+    )
+    if columns.LAST_FRAME in (*mapped(config), *read_by(config)):
+        frames = pl.when(is_video).then(places + LAST_FRAME)
+        cells = cells.with_columns(pl.select(frames).to_series().alias(columns.LAST_FRAME))
+    own = {*cells.columns, "aspect_ratio", columns.LAST_FRAME}
+    cells = cells.with_columns(each for each in _carried(files["carried"]) if each.name not in own)
+    lines = pl.int_range(1, cells.height + 1, eager=True)
+    return Table(cells, lines, config.source, file=config.source, placed=FILE)
+
+
+def _carried(texts: pl.Series) -> list[pl.Series]:
+    rows: list[dict[str, Any]] = [json.loads(text or "{}") for text in texts]
+    names = dict.fromkeys(name for row in rows for name in row)
+    return [pl.Series(name, [row.get(name) for row in rows], strict=False) for name in names]
+
+
+def _places(files: pl.DataFrame, other: BatchSettings) -> list[str]:
+    """Where each file is: in the storage that the other config names now, where it was moved there; otherwise
+    where it was stored.
+    """
+    store = Store.of(other.storage.url, other.storage)
+    here = other.storage.url.rstrip("/")
+    found: set[str] = set()
+    if here.startswith("s3://") and (files["storage"].str.strip_chars_end("/") != here).any():
+        with suppress(InputError):  # then the files are where they were
+            found = set(objects(f"{here}/", other.storage.endpoint_url))
+    places = []
+    for url, storage, name in files.select("url", "storage", "name").iter_rows():
+        moved = _plain(store.url_of(name))
+        is_there = moved in found if moved.startswith("s3://") else Path(moved).is_file()
+        places.append(moved if storage.rstrip("/") != here and is_there else _plain(url))
+    return places
+
+
+def _plain(url: str) -> str:
+    """The path of a file on this machine; another URL stays as it is."""
+    return unquote(urlsplit(url).path) if url.startswith("file://") else url

@@ -1,0 +1,332 @@
+"""A batch that is made from what another batch has kept: stills, and then films of those that are kept."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tarfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from playwright.sync_api import expect
+
+from callsheet.config.load import load
+from callsheet.errors import CallsheetError, ConfigError, InputError
+from callsheet.pricing.quote import Quote
+from tests.cli.test_rows import printed
+from tests.conftest import Project
+from tests.servers import s3 as servers
+from tests.servers.browser import Browser
+from tests.steps.test_images import quoted
+
+Make = Callable[..., Project]
+
+SHOTS = [
+    {
+        "id": f"shot-{number}",
+        "prompt": f"a still of shot {number}",
+        "motion": f"the camera moves {number}",
+        "model": "still-1",
+        "aspect_ratio": ratio,
+        "samples": 3,
+    }
+    for number, ratio in enumerate(("16:9", "9:16", "3:2", "1:1", "16:9", "16:9", "16:9", "16:9"), start=1)
+]
+
+
+@dataclass
+class Beside(Project):
+    """A batch beside another one, in the same folder and with the same service and ledger."""
+
+    name: str = ""
+
+    @property
+    def config(self) -> Path:
+        return self.folder / f"{self.name}.yaml"
+
+
+def another(made: Project, name: str, **sections: Any) -> Project:
+    report = made.settings["report"] | {"url": f"out/{name}/report"}
+    settings = {**made.settings, "batch": name, "report": report, **sections}
+    film = Beside(made.folder, made.backlot, settings, name=name)
+    film.set()
+    return film
+
+
+def manifest(of: Project) -> pl.DataFrame:
+    return pl.read_parquet(of.folder / load(of.config).report.url / "manifest.parquet")
+
+
+@pytest.fixture
+def stills(project: Make) -> Project:
+    """Eight shots of three samples, bought, of which six are kept and one row is rejected."""
+    made = project(SHOTS)
+    made.settings["batch"] = "stills"
+    made.set(report={"url": "out/stills/report"})
+    assert made.run().stored == 24
+    keep = [word for number in range(1, 7) for word in ("--keep", f"shot-{number}/2")]
+    printed("review", "batch.yaml", *keep, "--reject", "shot-7")
+    return made
+
+
+@pytest.fixture
+def films(stills: Project) -> Project:
+    columns = {"prompt": "motion"}
+    given = {"kept": "batch.yaml", "columns": columns, "defaults": {"model": "silent-1", "duration": 2}}
+    return another(stills, "films", input=given)
+
+
+def requests(quote: Quote) -> dict[str, dict[str, Any]]:
+    return {job.row_id: dict(job.request) for job in quote.jobs_in_order()}
+
+
+def test_a_video_is_bought_of_each_still_that_is_kept_and_one_more_when_one_more_is(
+    stills: Project, films: Project
+) -> None:
+    before = quoted(films)
+    assert [*requests(before)] == [f"shot-{number}/2" for number in range(1, 7)]
+    first = requests(before)["shot-1/2"]
+    hashes = {(row["row_id"], row["sample"]): row["sha256"] for row in manifest(stills).to_dicts()}
+    assert first["prompt"] == "the camera moves 1"
+    assert first["images"] == [{"role": "first_frame", "url": f"sha256:{hashes['shot-1', 2]}"}]
+    assert (first["model"], first["duration"], first["resolution"]) == ("silent-1", 2, "480p")
+    ratios = [request["aspect_ratio"] for request in requests(before).values()]
+    assert ratios == ["16:9", "1:1", "1:1", "1:1", "16:9", "16:9"], "the model's own where it has no such one"
+    assert before.plan.notes == (
+        "stills: 8 rows: 6 with a kept file, 1 to review, 1 with every file rejected",
+        "the aspect ratio of each file of stills is asked for, where the model offers it",
+    )
+    assert films.run().stored == 6
+    assert manifest(films)["model"].unique().to_list() == ["silent-1"]
+
+    printed("review", "batch.yaml", "--keep", "shot-8/1")
+    assert [*requests(quoted(films))] == ["shot-8/1"]
+    assert films.run().stored == 7
+    assert quoted(films).to_buy == 0
+    assert len(films.sold) == 24 + 7
+
+
+def test_a_decision_that_is_taken_back_leaves_what_is_bought_and_its_row_is_not_current(
+    films: Project,
+) -> None:
+    films.run()
+    (films.folder / "marks.csv").write_text("row_id,sample,decision\nshot-3,2,\n")
+    printed("review", "batch.yaml", "--from", "marks.csv")
+    assert quoted(films).to_buy == 0
+    films.run()
+    current = dict(manifest(films).select("row_id", "current").iter_rows())
+    assert [row for row, is_current in current.items() if not is_current] == ["shot-3/2"]
+    assert len(films.sold) == 24 + 6
+
+
+def test_the_same_bytes_in_another_folder_or_bucket_buy_nothing_again(
+    stills: Project, films: Project, s3: servers.Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    films.run()
+    (stills.folder / "out/media/stills").rename(stills.folder / "moved")
+    with_rejects = quoted(films)
+    assert with_rejects.plan.rejected_rows == 6
+    assert "there is no such file" in with_rejects.plan.rejects["reason"][0]
+    (stills.folder / "elsewhere").mkdir()
+    (stills.folder / "moved").rename(stills.folder / "elsewhere/stills")
+    stills.set(storage={"url": "elsewhere"})
+    moved = quoted(films)
+    assert (moved.to_buy, moved.already_bought, moved.plan.rejected_rows) == (0, 6, 0)
+
+    for variable, value in s3.environment("reader").items():
+        monkeypatch.setenv(variable, value)
+    for file in (stills.folder / "elsewhere/stills").iterdir():
+        s3.client().put_object(Bucket=s3.bucket, Key=f"media/stills/{file.name}", Body=file.read_bytes())
+    shutil.rmtree(stills.folder / "elsewhere")
+    stills.set(storage={"url": f"s3://{s3.bucket}/media"})
+    in_a_bucket = quoted(films)
+    assert (in_a_bucket.to_buy, in_a_bucket.already_bought) == (0, 6)
+    [source] = in_a_bucket.plan.table["inlined"].list.first().struct.field("source").str.head(5).unique()
+    assert source == "s3://"
+
+
+def test_what_is_stored_and_not_rejected_is_a_row_each_but_for_rows_that_the_batch_no_longer_has(
+    stills: Project,
+) -> None:
+    films = another(stills, "films", input={"stored": "batch.yaml", "defaults": {"model": "silent-1"}})
+    quote = quoted(films)
+    assert quote.to_buy == 21
+    assert quote.plan.notes[0] == (
+        "stills: 8 rows: 7 with a file that is not rejected, 1 with every file rejected"
+    )
+    assert requests(quote)["shot-8/3"]["prompt"] == "a still of shot 8", "as it was asked"
+    stills.rows(*SHOTS[:-1])
+    stills.run()
+    assert quoted(films).to_buy == 18
+
+
+def test_a_film_is_carried_on_from_the_last_frame_of_one_that_is_kept(films: Project) -> None:
+    films.run("input.where={row: shot-1}")
+    printed("review", "films.yaml", "--keep", "shot-1/2/1")
+    on = another(
+        films,
+        "on",
+        input={
+            "kept": "films.yaml",
+            "columns": {"first_frame": "last_frame"},
+            "template": "{prompt}, and goes on",
+            "defaults": {"model": "reel-1"},
+        },
+    )
+    request = requests(quoted(on))["shot-1/2/1"]
+    [film] = manifest(films).to_dicts()
+    assert request["images"] == [{"role": "first_frame", "url": f"sha256:{film['sha256']}"}]
+    assert request["prompt"] == "the camera moves 1, and goes on"
+    assert on.run().stored == 1
+    shutil.rmtree(on.folder / "out/on/report/images")  # a frame that was decoded, as on another machine
+    assert quoted(on).to_buy == 0
+    on.set(input={"columns": {}, "template": "on"})
+    assert "its last frame is one" in quoted(on).plan.rejects["reason"][0]
+
+
+def test_a_row_that_has_bought_several_things_has_the_keys_of_the_later_ones_in_its_ids(
+    stills: Project, films: Project
+) -> None:
+    films.run()
+    stills.rows(*({**shot, "prompt": f"{shot['prompt']} at night", "samples": 1} for shot in SHOTS[:1]))
+    stills.run()
+    key = manifest(stills).filter(pl.col("prompt").str.ends_with("at night"))["job_key"][0]
+    stills.rows(*SHOTS[1:])
+    printed("review", "batch.yaml", "--keep", "shot-1/1")
+    ids = [*requests(quoted(films))]
+    assert ids == ["shot-1/1", f"shot-1/1/{key[:8]}"], "what was there keeps its id"
+
+
+def test_the_config_of_the_film_says_more_than_the_stills(films: Project) -> None:
+    films.set(
+        input={
+            "columns": {},
+            "defaults": {"model": "reel-1", "prompt": "it moves", "aspect_ratio": "9:16"},
+            "role": "reference_image",
+        }
+    )
+    quote = quoted(films)
+    [*all_of_them] = requests(quote).values()
+    assert {request["prompt"] for request in all_of_them} == {"it moves"}
+    assert {request["aspect_ratio"] for request in all_of_them} == {"9:16"}
+    assert {request["images"][0]["role"] for request in all_of_them} == {"reference_image"}
+    assert len(quote.plan.notes) == 1
+    films.set(input={"defaults": {"model": "reel-1"}, "template": "{prompt}: {motion}, {width} wide"})
+    assert requests(quoted(films))["shot-1/2"]["prompt"].startswith("a still of shot 1: the camera moves 1, ")
+    columns = quoted(films).plan.columns
+    assert columns.unused == {}
+    assert {"row", "sample", "model", "motion", "made_from"} <= set(columns.carried)
+
+
+def test_a_batch_cannot_be_made_from_itself_nor_in_a_circle(films: Project) -> None:
+    own = another(films, "own", input={"kept": "own.yaml", "defaults": {"model": "reel-1"}})
+    with pytest.raises(
+        ConfigError, match=r"own\.yaml, line \d+: a batch cannot be made from itself"
+    ) as caught:
+        quoted(own)
+    assert caught.value.message.endswith("own.yaml is made from own.yaml")
+    a = another(films, "a", input={"kept": "b.yaml", "defaults": {"model": "reel-1"}})
+    another(films, "b", input={"stored": "c.yaml", "defaults": {"model": "reel-1"}})
+    another(films, "c", input={"kept": "a.yaml", "defaults": {"model": "reel-1"}})
+    with pytest.raises(ConfigError) as caught:
+        quoted(a)
+    way = "a.yaml is made from b.yaml, which is made from c.yaml, which is made from a.yaml"
+    assert caught.value.message.endswith(f"a batch cannot be made from itself: {way}")
+
+
+def test_another_batch_of_which_nothing_is_there_says_what_to_do(project: Make) -> None:
+    made = project([{"id": "a", "prompt": "x", "model": "sketch-1"}])
+    made.set(batch="stills")
+    films = another(made, "films", input={"kept": "batch.yaml", "defaults": {"model": "silent-1"}})
+    with pytest.raises(InputError, match=r"batch\.yaml: nothing of the batch stills is bought yet"):
+        quoted(films)
+    made.run()
+    with pytest.raises(InputError, match=r"batch\.yaml: has no file that is kept") as caught:
+        quoted(films)
+    assert caught.value.hint.startswith("stills: 1 row: 0 with a kept file, 1 to review. callsheet review")
+    films.set(input={"kept": "none.yaml"})
+    with pytest.raises(ConfigError, match=r"none\.yaml: there is no such config file"):
+        quoted(films)
+
+
+def test_rows_have_one_source_and_an_override_takes_its_place(films: Project) -> None:
+    (films.folder / "one.csv").write_text("prompt\nwaves\n")
+    assert quoted(films, "input.path=one.csv", "input.columns={}").to_buy == 1
+    films.set(input={"path": "prompts.csv"})
+    with pytest.raises(ConfigError, match="`input` has path and kept; expected one of path, kept, stored"):
+        load(films.config)
+    films.set(input={"path": None, "kept": None})
+    with pytest.raises(ConfigError, match="`input` has no rows; expected one of path, kept, stored"):
+        load(films.config)
+
+
+def test_a_file_says_from_which_file_it_was_made_whatever_becomes_of_the_batches(
+    stills: Project, films: Project
+) -> None:
+    films.set(storage={"sidecar": True})
+    films.run()
+    [still] = manifest(stills).filter(row_id="shot-1", sample=2).to_dicts()
+    origin = {"batch": "stills", "row": "shot-1", "sample": 2, "sha256": still["sha256"]}
+
+    def made_from(of: Project) -> dict[str, Any]:
+        return dict(manifest(of).select("row_id", "made_from").iter_rows())
+
+    assert made_from(films)["shot-1/2"] == origin
+    assert set(made_from(stills).values()) == {None}
+    film = Path(manifest(films).filter(row_id="shot-1/2")["url"][0])
+    sidecar = json.loads(Path(f"{film}.json").read_text())
+    assert sidecar["made_from"] == origin
+    assert "made_from" not in sidecar["carried"]
+    assert "stills: shot-1, sample 2" in printed("show", "films.yaml", "shot-1/2")
+    printed("export", "films.yaml", "--to", "out/handed", "--as", "csv")
+    cells = pl.read_csv("out/handed/manifest.csv").filter(row_id="shot-1/2")["made_from"]
+    assert json.loads(cells[0]) == origin
+    printed("export", "films.yaml", "--to", "out/shards", "--as", "webdataset")
+    with tarfile.open("out/shards/films-000000.tar") as shard:
+        name = next(each for each in shard.getnames() if each.startswith("shot-1") and each.endswith("json"))
+        assert json.loads(shard.extractfile(name).read())["made_from"] == origin  # type: ignore[union-attr]
+
+    rows = [
+        {"id": row, "prompt": request["prompt"], "first_frame": still["url"], "aspect_ratio": "16:9"}
+        for row, request in {"shot-1/2": {"prompt": "the camera moves 1"}}.items()
+    ]
+    films.rows(*rows)
+    films.set(input={"path": "prompts.csv", "kept": None, "columns": {}})
+    assert quoted(films).to_buy == 0, "the same request of a batch file"
+    films.run()
+    assert made_from(films)["shot-1/2"] == origin
+
+
+def test_the_contact_sheet_leads_to_the_still_that_a_film_is_made_from(
+    stills: Project, films: Project, browser: Browser
+) -> None:
+    for each in (stills, films):
+        each.set(report={"contact_sheet": 100})
+        each.run("input.where={row: [shot-1, shot-2]}" if each is films else "batch=stills")
+    sheet = films.folder / "out/films/report/contact-sheet/index.html"
+    with browser.page() as page:
+        page.goto(sheet.as_uri())
+        page.locator(".card").first.click()
+        link = page.get_by_role("link", name="stills: shot-1, sample 2")
+        expect(link).to_be_visible()
+        href = str(link.get_attribute("href"))
+        assert href == "../../../stills/report/contact-sheet/index.html#search=shot-1"
+        with page.expect_popup() as opened:
+            page.keyboard.press("m")
+        expect(opened.value.locator("#count")).to_contain_text("3 of 24 jobs")
+        opened.value.close()
+
+
+def test_what_failed_of_a_batch_that_is_made_from_another_has_no_rows_to_correct(films: Project) -> None:
+    films.run("input.defaults={model: silent-1}", "input.template=forbidden-test-word", "input.columns={}")
+    with pytest.raises(CallsheetError, match="has files, and no rows that can be written"):
+        from callsheet.batches.read import original_rows
+
+        original_rows(load(films.config), ["shot-1/2"])
+    assert films.charged >= Decimal("0")
+    assert Path("out/films/report/manifest.parquet").exists()
