@@ -177,7 +177,7 @@ def test_why_a_service_cannot_be_reached_is_said_as_the_network_said_it(made: Pr
 
 
 def test_what_is_not_there_yet_is_named(made: Project) -> None:
-    with pytest.raises(ConfigError, match=r"the key `input\.path` is missing"):
+    with pytest.raises(ConfigError, match="`input` has no rows; expected one of path, kept, stored"):
         callsheet.run(made.config)
     for read, name in ((callsheet.manifest, "manifest"), (callsheet.plan, "quote")):
         with pytest.raises(InputError, match=rf"out/report/{name}\.parquet: there is no such file yet"):

@@ -15,6 +15,7 @@ import polars as pl
 import pytest
 from playwright.sync_api import expect
 
+from backlot.server import Backlot
 from callsheet.config.load import load
 from callsheet.errors import CallsheetError, ConfigError, InputError
 from callsheet.pricing.quote import Quote
@@ -148,6 +149,8 @@ def test_the_same_bytes_in_another_folder_or_bucket_buy_nothing_again(
     assert (in_a_bucket.to_buy, in_a_bucket.already_bought) == (0, 6)
     [source] = in_a_bucket.plan.table["inlined"].list.first().struct.field("source").str.head(5).unique()
     assert source == "s3://"
+    printed("review", "batch.yaml", "--keep", "shot-8/1")
+    assert films.run().stored == 7, "what is new is read there"
 
 
 def test_what_is_stored_and_not_rejected_is_a_row_each_but_for_rows_that_the_batch_no_longer_has(
@@ -263,6 +266,18 @@ def test_rows_have_one_source_and_an_override_takes_its_place(films: Project) ->
     films.set(input={"path": None, "kept": None})
     with pytest.raises(ConfigError, match="`input` has no rows; expected one of path, kept, stored"):
         load(films.config)
+
+
+def test_a_batch_may_be_made_from_one_of_another_service(
+    films: Project, start_backlot: Callable[..., Backlot], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    second = start_backlot()
+    monkeypatch.setenv("SECOND_KEY", second.api_key)
+    films.set(service={"base_url": second.base_url, "api_key_env": "SECOND_KEY"})
+    assert films.run("input.where={row: shot-1}").stored == 1
+    assert len(films.sold) == 24
+    [film] = second.service.store.select("1 = ?", 1)
+    assert film.model == "silent-1"
 
 
 def test_a_file_says_from_which_file_it_was_made_whatever_becomes_of_the_batches(
