@@ -118,7 +118,8 @@ def manifest(files: pl.DataFrame, jobs: pl.DataFrame | None) -> pl.DataFrame:
     """
     carried = _carried(files["carried"])
     table = files.select(_OF_MEDIA + _REVIEW).with_columns(carried)
-    columns = (*_OF_MEDIA, _CURRENT, *_REVIEW, *(column.name for column in carried))  # MADE_FROM among them
+    names = [column.name for column in carried if column.name != MADE_FROM]
+    columns = (*_OF_MEDIA, _CURRENT, MADE_FROM, *_REVIEW, *names)
     if jobs is None:
         return table.with_columns(pl.lit(True).alias(_CURRENT)).select(columns)
     places = table.select("job_key").join(jobs, on="job_key", how="left", maintain_order="left")["position"]
