@@ -140,8 +140,10 @@ def first_rows(jobs: pl.DataFrame) -> list[dict[str, str]]:
     """The first rows that are to be bought, as they would be sent, with every value as text."""
     jobs = jobs.filter("to_buy").unique(["line", "row_id"], keep="first", maintain_order=True).head(_FIRST)
     found = []
-    for row, request in requests(jobs, str(_FIRST)):
-        images = [str(each.get("url", "")).rpartition("/")[2] for each in request.pop("images", ())]
+    for (row, request), inlined in zip(requests(jobs, str(_FIRST)), jobs["inlined"].to_list(), strict=True):
+        places = {f"sha256:{each['sha256']}": each["source"] for each in inlined or ()}
+        urls = [str(each.get("url", "")) for each in request.pop("images", ())]
+        images = [places.get(url, url).rpartition("/")[2] for url in urls]
         prompt, model = str(request.pop("prompt", "")), str(request.pop("model", ""))
         cut = prompt if len(prompt) <= _SHORT else f"{prompt[: _SHORT - 1]}…"
         sent = [_in_words(name, value) for name, value in request.items()]

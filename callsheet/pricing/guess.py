@@ -493,9 +493,8 @@ def _taken(file: _File, found: Sequence[Comparison], sampled: int, rows: int) ->
         return next((each for each in able if each.type is wanted), next(iter(able), None))
     best = [each for each in able if each.rows == able[0].rows]
     types = {each.type for each in best}
-    media = ModelType.VIDEO if _says_video(file) and ModelType.VIDEO in types else best[0].type
-    if ModelType.IMAGE in types and media is not ModelType.VIDEO:
-        media = ModelType.IMAGE
+    are_videos = ModelType.VIDEO in types and (_says_video(file) or ModelType.IMAGE not in types)
+    media = ModelType.VIDEO if are_videos else ModelType.IMAGE
     taken = next(each for each in best if each.type is media)
     same = [each for each in able if each.type is media and each is not taken]
     other = [each for each in able if each.type is not media]
