@@ -220,7 +220,7 @@ def test_only_what_is_kept_is_exported(bought: Project) -> None:
 def test_the_table_of_a_reviewed_batch_names_its_models_at_80_columns(project: Make) -> None:
     made = project(ROWS, faults={"rules": [CUT_OFF]})
     made.run()
-    printed("review", str(made.config), "--keep", "lamp", "--reject", "mug/1")
+    printed("review", str(made.config), "--keep", "lamp", "--reject", "mug")
     shown = callsheet_at("report", str(made.config), COLUMNS="80").stdout
     assert all(line == line[:80] for line in shown.splitlines()[:8])
     assert [line.split()[0] for line in shown.splitlines() if line.startswith("  s")] == [
