@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import uuid5
 
-from prefect import runtime
 from prefect.client.schemas.objects import StateType
-from prefect.flow_runs import asuspend_flow_run
 
 from callsheet.config.form import ConfigFiles, Overrides, load_form
 from callsheet.config.settings import Settings
-from callsheet.errors import ApprovalNeeded, InputError
+from callsheet.errors import ApprovalNeeded, ApprovalRefused, InputError
 from callsheet.ledger import approvals, marks
 from callsheet.ledger.approvals import Question
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.marks import Counts
-from callsheet.plain_text import counted
+from callsheet.plain_text import counted, printable
 from callsheet.pricing import approval
 from callsheet.pricing.plan import ALL, price_batch
 from callsheet.pricing.quote import Quote, quote_plan
@@ -24,7 +23,7 @@ from callsheet.steps import batch
 from callsheet.watch import Asked
 from flows.names import batch_flow, begin, final_state
 from tasks import suspend
-from tasks.artifacts import served_sheet
+from tasks.artifacts import look_in_markdown, served_sheet
 from tasks.service_block import connect
 from tasks.steps import STEPS, ask_to_go_on
 
@@ -73,6 +72,9 @@ async def _look(made: Settings, settings: Settings) -> None:
     ui = suspend.UI.of_this_run(settings)
     counts = await _counts(made)
     said = f"{made.batch} is bought: {_in_words(counts)}"
+    within = settings.budget.approve_within
+    if ui and await _has_looked(ui, made):
+        return
     async with await Ledger.open(settings.ledger.url, settings.batch) as ledger:
         known = await ledger.read(approvals.of_batch)
         if ui and any(one.flow_run == ui.flow_run for one in known):
@@ -85,14 +87,35 @@ async def _look(made: Settings, settings: Settings) -> None:
             await ledger.write(approvals.ask, question)
     if ui and quote:
         asked = Asked(Question.QUOTE, quote, said, await made_last(made), served_sheet(made))
-        await ui.ask(asked, question, settings.budget.approve_within)
-    elif runtime.deployment.id:  # nothing is kept yet, so there is nothing to price
-        await asuspend_flow_run(key=f"look-{made.batch}", timeout=round(settings.budget.approve_within))
-        return
+        await ui.ask(asked, question, within)
+    elif ui:  # nothing is kept yet, so there is nothing to price
+        nothing = f"{said}. Nothing is kept yet, so {settings.batch} has no price: keep what is good first."
+        shown = look_in_markdown(nothing, await made_last(made), served_sheet(made))
+        await ui.look(shown, _key(ui, made), within)
     raise ApprovalNeeded(
         f"{said}; the next batch is {settings.batch}",
         hint="Keep what is good with callsheet review, then run the next config.",
     )
+
+
+async def _has_looked(ui: suspend.UI, made: Settings) -> bool:
+    """Whether a person has been asked to look at a batch of which nothing was kept, and goes on.
+
+    Raises:
+        ApprovalRefused: the person has refused.
+    """
+    answer = await suspend.answer_of(ui.run, _key(ui, made))
+    if answer is None:
+        return False
+    said = suspend.ApprovalForm.load_from_flow_run_input(answer)
+    if said.decision == "refuse":
+        note = f": {printable(said.note)}" if said.note else ""
+        raise ApprovalRefused(f"{printable(said.name)} has ended the production after {made.batch}{note}")
+    return True
+
+
+def _key(ui: suspend.UI, made: Settings) -> str:
+    return uuid5(ui.run.id, made.batch).hex
 
 
 async def _counts(made: Settings) -> Counts:

@@ -103,6 +103,11 @@ def question_in_markdown(asked: Asked) -> str:
     )
 
 
+def look_in_markdown(said: str, made: Sequence[PilotJob], sheet: str | None) -> str:
+    """What a person sees above the fields where a batch is to be looked at, and nothing is priced yet."""
+    return page(f"**{text(said)}**", _sheet(sheet), _pictures(made, _beside))
+
+
 def _marked(pilot: Sequence[PilotJob]) -> str:
     """What was decided about a pilot, in a line; empty where nothing is."""
     counts = Counter(job.decision for job in pilot if job.thumbnail or job.place)

@@ -105,10 +105,20 @@ class UI:
             if asked.pilot:
                 asked = replace(asked, contact_sheet=served_sheet(self.settings) or asked.contact_sheet)
                 await show_pilot(asked)
-            await _cancel_after(within, self.run)
-            form = ApprovalForm.with_initial_data(description=question_in_markdown(asked))
             events.asked(self.settings.batch, question, within)
-            await asuspend_flow_run(wait_for_input=form, key=question.id, timeout=round(within) + _GRACE)
+            await self._suspend(question_in_markdown(asked), question.id, within)
+
+    async def look(self, description: str, key: str, within: float) -> None:
+        """Suspends the run until a person has looked at what a batch has made, and ends this process; as for
+        `ask`, with a text in markdown above the fields. `answer_of` has the answer under this key.
+        """
+        if self.run.deployment_id:
+            await self._suspend(description, key, within)
+
+    async def _suspend(self, description: str, key: str, within: float) -> None:
+        await _cancel_after(within, self.run)
+        form = ApprovalForm.with_initial_data(description=description)
+        await asuspend_flow_run(wait_for_input=form, key=key, timeout=round(within) + _GRACE)
 
     def approved(self, approval: Approval) -> None:
         """Sends the event of it."""

@@ -97,3 +97,31 @@ def test_a_batch_that_is_not_complete_ends_the_production(
     assert run["state"]["name"] == "StoppedAtBudget"
     assert not Path(made.folder / "films").exists()
     assert (stored(configs[0]), stored(configs[1])) == (1, 0)
+
+
+def test_where_nothing_is_kept_yet_the_run_waits_and_then_buys_for_what_is_kept(
+    crew: PrefectServer, production: tuple[Project, list[str]]
+) -> None:
+    made, configs = production
+    films: dict[str, Any] = yaml.safe_load(Path(configs[1]).read_text())
+    films["input"] = {"kept": configs[0], "defaults": {"model": "dailies-1", "duration": 1}}
+    Path(configs[1]).write_text(yaml.safe_dump(films))
+    tag = made.folder.name
+    run = crew.begin(run_production, "run-production/production", tag=tag, configs=configs)
+    assert run["state"]["name"] == "Suspended", run["state"]
+    shown = asked(crew, tag)["description"].replace("\\", "")
+    assert f"Nothing is kept yet, so {tag}-films has no price" in shown
+    assert shown.count("data:image/jpeg") == 2
+
+    printed("review", configs[0], "--keep", "s0")
+    answer(crew, run, decision="approve", name="ada")
+    run = crew.go_on(run_production, tag)
+    assert run["state"]["name"] == "Complete", run["state"]
+    assert (stored(configs[0]), stored(configs[1])) == (2, 1)
+
+    run = crew.begin(run_production, "run-production/production", tag=f"{tag}-2", configs=configs)
+    assert run["state"]["name"] == "Suspended", "a file is still to review"
+    printed("review", configs[0], "--keep", "s1")
+    answer(crew, run, decision="approve", name="ada")
+    run = crew.go_on(run_production, f"{tag}-2")
+    assert (run["state"]["name"], stored(configs[1])) == ("Complete", 2), "what is kept by then"
