@@ -14,7 +14,7 @@ from callsheet.report.report import MANIFEST, manifest
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 TYPES = {"sample": pl.Int64, "index": pl.Int64, "cost": MONEY, "stored_at": TIME}
-COLUMNS = [*MANIFEST[:-6], "current", *MANIFEST[-6:-1], "made_from"]
+COLUMNS = [*MANIFEST[:-6], "current", "made_from", *MANIFEST[-6:-1]]
 
 
 def key(number: int) -> str:
