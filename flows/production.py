@@ -18,6 +18,7 @@ from callsheet.plain_text import counted, printable
 from callsheet.pricing import approval
 from callsheet.pricing.plan import ALL, price_batch
 from callsheet.pricing.quote import Quote, quote_plan
+from callsheet.records import State
 from callsheet.report.pilot import made_last
 from callsheet.steps import batch
 from callsheet.watch import Asked
@@ -26,6 +27,8 @@ from tasks import suspend
 from tasks.artifacts import look_in_markdown, served_sheet
 from tasks.service_block import connect
 from tasks.steps import STEPS, ask_to_go_on
+
+_UNDER_WAY = (State.SUBMITTING, State.PENDING, State.GENERATED)
 
 
 @batch_flow("run-production")
@@ -63,7 +66,8 @@ async def run_production(
 async def _look(made: Settings, settings: Settings) -> None:
     """Waits until a person has looked at a batch, and has seen what the one made of it would cost.
 
-    A run that begins again with the answer goes on; so does one where nothing is to look at or to buy.
+    A run that begins again with the answer goes on; so does one with nothing to buy that has to finish what a
+    run before it has left, or where nothing is to look at.
 
     Raises:
         ApprovalNeeded: the run has no deployment, so nobody can be asked in the UI.
@@ -80,7 +84,8 @@ async def _look(made: Settings, settings: Settings) -> None:
         if ui and any(one.flow_run == ui.flow_run for one in known):
             return
         quote = await _quote(settings, ledger)
-        if quote and not quote.to_buy and not counts.to_review:
+        is_under_way = quote is not None and any(quote.totals.states.get(state) for state in _UNDER_WAY)
+        if quote and not quote.to_buy and (is_under_way or not counts.to_review):
             return
         if quote:
             question = approval.question_about(quote, Question.QUOTE, ui.flow_run if ui else None)

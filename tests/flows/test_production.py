@@ -125,3 +125,22 @@ def test_where_nothing_is_kept_yet_the_run_waits_and_then_buys_for_what_is_kept(
     answer(crew, run, decision="approve", name="ada")
     run = crew.go_on(run_production, f"{tag}-2")
     assert (run["state"]["name"], stored(configs[1])) == ("Complete", 2), "what is kept by then"
+
+
+def test_a_production_finishes_what_another_run_has_left_before_anybody_is_asked(
+    crew: PrefectServer, project: Make
+) -> None:
+    made = project(FILM, video_seconds=1)
+    made.set(batch=f"{made.folder.name}-films")
+    made.at_absolute_paths()
+    stills = made.folder / "stills.yaml"
+    (made.folder / "stills.csv").write_text("id,prompt,model\ns,a still,sketch-1\n")
+    config: dict[str, Any] = yaml.safe_load(made.config.read_text())
+    config |= {"batch": f"{made.folder.name}-stills"}
+    config["input"]["path"] = str(made.folder / "stills.csv")
+    stills.write_text(yaml.safe_dump(config))
+    configs = [str(stills), str(made.config)]
+    assert made.run("poll.timeout=0.01").pending == 1
+    run = crew.begin(run_production, "run-production/production", tag=made.folder.name, configs=configs)
+    assert run["state"]["name"] == "Complete", "though a still is to review"
+    assert (stored(configs[0]), stored(configs[1])) == (1, 1)
