@@ -85,9 +85,8 @@ def review(
             print_json(counts.as_json())
             return
         out.print(f"[bold]{safe(settings.batch)}[/]: {counted(changed, 'file')} marked")
-    print_facts(
-        out, [("Reviewed", counts.reviewed() or "nothing yet"), ("To review", f"{counts.to_review:,}")]
-    )
+    reviewed = counts.reviewed() or "nothing yet"
+    print_facts(out, [("Reviewed", reviewed), ("To review", f"{counts.to_review:,}")])
     from callsheet.cli.show import show_parts
 
     show_parts(counts)
