@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import sys
 from contextlib import chdir
 from pathlib import Path
@@ -20,12 +21,15 @@ from backlot.server import Backlot, serve
 from backlot.settings import Settings
 from callsheet.cli.demo import demo_config
 from callsheet.config.load import load
+from callsheet.ledger.marks import MediaDecision
+from callsheet.reviewing.marks import enter, of_row
 from callsheet.session import Bounds
 from callsheet.steps.batch import Steps, generate
 from tests.reviewing.served import served
 from tests.servers.browser import aside, browser
 
 PICTURES = Path(__file__).with_name("pictures")
+ROOT = Path(__file__).parents[1]
 WIDTH = 1280
 _MUGS = """id,prompt,aspect_ratio,samples
 blue,A blue mug with steam rising on a walnut table,16:9,4
@@ -53,6 +57,25 @@ def main(folder: Path) -> None:
             take_sheet(page, address, folder)
             take_dashboard(page, backlot, folder)
             take_review(page, folder)
+            take_films(page, folder)
+
+
+def take_films(page: Page, folder: Path) -> None:
+    """A production as docs/productions.md has it: the films that are made of the stills that are kept."""
+    work = Path("films").absolute()
+    shutil.copytree(ROOT / "configs", work / "configs")
+    with chdir(work):
+        stills, films = (load(Path(f"configs/{name}.yaml")) for name in ("stills", "films"))
+        aside(lambda: asyncio.run(generate(stills, approved=False)))
+        rows = ("harbour/2", "gulls/1", "cabin/3")
+        kept = [of_row(row, MediaDecision.KEPT, None, "--keep") for row in rows]
+        aside(lambda: asyncio.run(enter(stills, kept)))
+        summary = aside(lambda: asyncio.run(generate(films, approved=False)))
+        address = Path(summary.details.contact_sheet or "").absolute().as_uri()
+    show(page, address, height=520, theme="dark")
+    page.locator("html[data-ready]").wait_for()
+    loaded(page.locator(".frame img"), 3)
+    take(page, folder / "films.png")
 
 
 def take_review(page: Page, folder: Path) -> None:

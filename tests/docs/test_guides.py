@@ -138,7 +138,7 @@ def test_the_pictures_are_there_and_small() -> None:
         ROOT / folder / name
         for folder, page in (
             (".", "README.md"),
-            *(("docs", f"docs/{name}.md") for name in ("commands", "backlot", "reviewing")),
+            *(("docs", f"docs/{name}.md") for name in ("commands", "backlot", "reviewing", "productions")),
         )
         for name in re.findall(r"!\[[^]]+\]\(([^)]+\.png)\)", (ROOT / page).read_text("utf-8"))
     }
