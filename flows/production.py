@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 from uuid import uuid5
 
 from prefect.client.schemas.objects import StateType
 
 from callsheet.config.form import ConfigFiles, Overrides, load_form
-from callsheet.config.settings import Settings
+from callsheet.config.settings import BatchSettings, Settings
 from callsheet.errors import ApprovalNeeded, ApprovalRefused, InputError
 from callsheet.ledger import approvals, marks
 from callsheet.ledger.approvals import Question
@@ -16,13 +17,14 @@ from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.marks import Counts
 from callsheet.plain_text import counted, printable
 from callsheet.pricing import approval
-from callsheet.pricing.plan import ALL, price_batch
+from callsheet.pricing.plan import ALL, PLAN, price_batch
 from callsheet.pricing.quote import Quote, quote_plan
+from callsheet.pricing.work_folder import work_folder
 from callsheet.records import State
 from callsheet.report.pilot import made_last
 from callsheet.steps import batch
 from callsheet.watch import Asked
-from flows.names import batch_flow, begin, final_state
+from flows.names import batch_flow, begin, final_state, settings_of
 from tasks import suspend
 from tasks.artifacts import look_in_markdown, served_sheet
 from tasks.service_block import connect
@@ -31,7 +33,18 @@ from tasks.steps import STEPS, ask_to_go_on
 _UNDER_WAY = (State.SUBMITTING, State.PENDING, State.GENERATED)
 
 
-@batch_flow("run-production")
+def _last(parameters: Mapping[str, Any]) -> BatchSettings:
+    """The batch that a production has planned last, by its parameters."""
+
+    def planned(settings: BatchSettings) -> float:
+        plan = work_folder(settings, make=False) / PLAN
+        return plan.stat().st_mtime if plan.exists() else 0.0
+
+    given = {"overrides": parameters.get("overrides")}
+    return max((settings_of(given | {"config": config}) for config in parameters["configs"]), key=planned)
+
+
+@batch_flow("run-production", killed=_last)
 async def run_production(
     configs: ConfigFiles,
     *,

@@ -214,7 +214,7 @@ async def show_costs(summary: Summary, settings: Settings, again: tuple[int, Dec
 
 async def show_killed(client: PrefectClient, run: FlowRun, summary: Summary, settings: BatchSettings) -> None:
     """The cost summary and the name of a run whose process is gone; another one, the worker's, says so."""
-    config, batch = str(run.parameters.get("config", "CONFIG")), summary.batch
+    config, batch = str(run.parameters.get("config") or settings.file or "CONFIG"), summary.batch
     name = (await client.read_deployment(run.deployment_id)).name if run.deployment_id else None
     flow_name = (await client.read_flow(run.flow_id)).name
     content = _costs(summary, config, link_to(settings, config), deployments=_deployments(name, flow_name))
