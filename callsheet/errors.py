@@ -79,6 +79,10 @@ class InputError(CallsheetError):
     """A batch file or a reference image cannot be read; the message names the file and the line."""
 
 
+class NothingKept(InputError):
+    """Another batch has no file yet of which this one could be made."""
+
+
 class TooLarge(InputError):
     """A file has more bytes than may be read of it."""
 

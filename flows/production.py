@@ -10,7 +10,7 @@ from prefect.client.schemas.objects import StateType
 
 from callsheet.config.form import ConfigFiles, Overrides, load_form
 from callsheet.config.settings import BatchSettings, Settings
-from callsheet.errors import ApprovalNeeded, ApprovalRefused, InputError
+from callsheet.errors import ApprovalNeeded, ApprovalRefused, NothingKept
 from callsheet.ledger import approvals, marks
 from callsheet.ledger.approvals import Question
 from callsheet.ledger.ledger import Ledger
@@ -153,9 +153,7 @@ async def _quote(settings: Settings, ledger: Ledger) -> Quote | None:
     async with await connect(settings) as client:
         try:
             rows = await batch.read(settings)
-        except InputError:
-            if settings.input.path:
-                raise
+        except NothingKept:
             return None
         plan = await price_batch(rows, settings, client, ledger)
         return await quote_plan(plan, settings, client, ledger)

@@ -43,7 +43,7 @@ from callsheet.plain_text import counted, printable
 from callsheet.records import dollars
 
 if TYPE_CHECKING:
-    from callsheet.pricing.guess import Doubt, Guess
+    from callsheet.pricing.guess import Guess, Proposal
     from callsheet.pricing.starter import Starter
     from callsheet.service.client import Client
     from callsheet.service.models import Catalogue
@@ -241,8 +241,10 @@ def _init_file(path: Path, config: Path, options: Mapping[str, str | None], json
     guessed = guess(str(path), catalogue, given)
     if not json and sys.stdin.isatty() and sys.stdout.isatty():
         print_table(out, guessed.first, *(guessed.first[0] if guessed.first else ()))
-        while doubt := next((each for each in guessed.doubts if getattr(given, each.setting) is None), None):
-            given = replace(given, **{doubt.setting: _asked(doubt)})
+        while proposal := next(
+            (each for each in guessed.proposals if getattr(given, each.setting) is None), None
+        ):
+            given = replace(given, **{proposal.setting: _asked(proposal)})
             guessed = guess(str(path), catalogue, given)
     batch = _batch_name(config.stem)
     _write({config: _config_text(config, batch, path, _lines(guessed), guessed.price)})
@@ -257,18 +259,18 @@ def _init_file(path: Path, config: Path, options: Mapping[str, str | None], json
         _show_guess(config, guessed)
 
 
-def _asked(doubt: Doubt) -> str:
+def _asked(proposal: Proposal) -> str:
     """What a person answers to a question: Enter takes the first candidate."""
-    out.print(f"[bold]{safe(doubt.question)}[/]")
+    out.print(f"[bold]{safe(proposal.question)}[/]")
     lines = [
         {"": str(number), "may be": each.value, "for example": each.shown}
-        for number, each in enumerate(doubt.candidates, 1)
+        for number, each in enumerate(proposal.candidates, 1)
     ]
     print_table(out, lines, "may be", "for example")
     number = 0
     while not 1 <= number <= len(lines):
         number = typer.prompt(f"Number from 1 to {len(lines)}", default=1, type=int)
-    return doubt.candidates[number - 1].value
+    return proposal.candidates[number - 1].value
 
 
 def _batch_name(name: str) -> str:
@@ -313,7 +315,7 @@ def _lines(guess: Guess) -> Iterator[str]:
         yield f"# {guess.taken.model}: {_taken(guess)}; {dollars(guess.price)} USD"
     for name, reason in guess.not_used.items():
         yield printable(f"# Not used: the column {name} {reason}")
-    if guess.doubts:
+    if guess.proposals:
         yield "guessed:    # a quote says these first, and a run asks once; remove what is right"
     for setting, known in guess.guesses().items():
         yield f"  {setting}: {_flow(known)}"
@@ -378,7 +380,7 @@ def _show_guess(config: Path, guess: Guess) -> None:
     if guess.taken:
         facts.append(("Model", f"{guess.taken.model}: {_taken(guess)}; {dollars(guess.price)} USD"))
     facts += [("Not used", f"{name} {reason}") for name, reason in guess.not_used.items()]
-    facts += [("Guessed", guess_in_words(each.setting, each.taken, each.others)) for each in guess.doubts]
+    facts += [("Guessed", guess_in_words(each.setting, each.taken, each.others)) for each in guess.proposals]
     _show_written(config, facts)
 
 

@@ -202,8 +202,8 @@ def _not_used(found: Columns) -> Iterator[tuple[str, str]]:
 def _of_prompts(jobs: pl.DataFrame) -> Iterator[tuple[str, str]]:
     """What in the prompts may be a mistake, counted, with the first line of each kind."""
     text = pl.col("request").str.extract(r'"prompt":"((?:[^"\\]|\\.)*)"')
-    rows = jobs.select("line", "duration", prompt=text, ratio=_ratio()).drop_nulls("prompt")
-    rows = rows.unique("line", keep="first", maintain_order=True)
+    rows = jobs.select("row_id", "line", "duration", prompt=text, ratio=_ratio()).drop_nulls("prompt")
+    rows = rows.unique("row_id", keep="first", maintain_order=True)
     for pattern, what, to_do in _ODD:
         lines = rows.filter(pl.col("prompt").str.contains(pattern))["line"]
         if lines.len():

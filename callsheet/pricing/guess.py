@@ -78,7 +78,7 @@ class Candidate(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Doubt:
+class Proposal:
     """A guess: the setting of `Given`, the question, and what it may be; the first one is taken."""
 
     setting: str
@@ -102,7 +102,7 @@ class Guess:
 
     Attributes:
         input: the settings of `input` that read it, without its path.
-        doubts: what was guessed, in the order in which it is asked.
+        proposals: what was guessed, in the order in which it is asked.
         rows: how many rows the file has.
         is_sample: a part of them was priced on each model, because they are many.
         taken: what the rows cost on the model that is taken; None where the file names models.
@@ -113,7 +113,7 @@ class Guess:
     """
 
     input: dict[str, Any]
-    doubts: tuple[Doubt, ...]
+    proposals: tuple[Proposal, ...]
     rows: int
     is_sample: bool
     taken: Comparison | None
@@ -124,7 +124,7 @@ class Guess:
 
     def guesses(self) -> dict[str, dict[str, Any]]:
         """`input.guessed`: of each guess what is taken, and what else it may be."""
-        return {each.setting: {"taken": each.taken, "others": each.others} for each in self.doubts}
+        return {each.setting: {"taken": each.taken, "others": each.others} for each in self.proposals}
 
 
 @dataclass
@@ -135,7 +135,7 @@ class _File:
     catalogue: Catalogue
     given: Given
     input: dict[str, Any] = field(default_factory=dict)
-    doubts: list[Doubt] = field(default_factory=list)
+    proposals: list[Proposal] = field(default_factory=list)
 
     @cached_property
     def table(self) -> Table:
@@ -192,7 +192,9 @@ def _choose_encoding(file: _File, name: str) -> None:
         if readings := likely_readings(content):
             file.input["encoding"] = next(iter(readings))
             shown = tuple(Candidate(encoding, line) for encoding, line in readings.items())
-            file.doubts.append(Doubt("encoding", "In which of these encodings is the text right?", shown))
+            file.proposals.append(
+                Proposal("encoding", "In which of these encodings is the text right?", shown)
+            )
 
 
 def _choose_sheet(file: _File, name: str) -> None:
@@ -201,7 +203,7 @@ def _choose_sheet(file: _File, name: str) -> None:
     if len(sheets) > 1:
         file.input["sheet"] = sheets[0]
         shown = tuple(Candidate(sheet, "") for sheet in sheets[: 1 + _OTHERS])
-        file.doubts.append(Doubt("sheet", "Which sheet has the prompts?", shown))
+        file.proposals.append(Proposal("sheet", "Which sheet has the prompts?", shown))
 
 
 def _choose_rows(file: _File, name: str) -> None:
@@ -221,7 +223,7 @@ def _choose_rows(file: _File, name: str) -> None:
         file.input["rows"] = paths[0]
         shown = tuple(Candidate(path, "") for path in paths[: 1 + _OTHERS])
         if len(shown) > 1:
-            file.doubts.append(Doubt("rows", "Which list has the rows?", shown))
+            file.proposals.append(Proposal("rows", "Which list has the rows?", shown))
 
 
 def _choose_form(file: _File) -> None:
@@ -233,7 +235,7 @@ def _choose_form(file: _File) -> None:
     if no_header:
         file.again(header="none")
         shown = (Candidate("none", "its first line is a row"), Candidate("names", "its first line has names"))
-        file.doubts += [] if given.header else [Doubt("header", "Has the file a header?", shown)]
+        file.proposals += [] if given.header else [Proposal("header", "Has the file a header?", shown)]
         return
     if not Path(file.path).name.lower().endswith(".txt") or table.cells.columns != ["prompt"]:
         return
@@ -241,14 +243,14 @@ def _choose_form(file: _File) -> None:
     if given.split == "paragraphs" or (not given.split and _are_paragraphs(lines, table.lines.to_list())):
         file.again(split="paragraphs")
         both = (Candidate("paragraphs", file.table.cells["prompt"][0]), Candidate("lines", lines[0]))
-        file.doubts += [] if given.split else [Doubt("split", "What is a prompt?", both)]
+        file.proposals += [] if given.split else [Proposal("split", "What is a prompt?", both)]
     prompts = file.table.cells["prompt"].to_list()
     form = next(iter(texts.forms(prompts)), None)
     is_named = form is not None and form.what == texts.NAMED and form.number == len(prompts)
     if form and is_named and given.pattern in (None, form.pattern):
         file.again(pattern=form.pattern)
         both = (Candidate(form.pattern, file.table.cells["prompt"][0]), Candidate("all of it", prompts[0]))
-        file.doubts += [] if given.pattern else [Doubt("pattern", "What of a prompt is sent?", both)]
+        file.proposals += [] if given.pattern else [Proposal("pattern", "What of a prompt is sent?", both)]
 
 
 def _are_paragraphs(lines: Sequence[str], numbers: Sequence[int]) -> bool:
@@ -315,7 +317,7 @@ def _choose_prompt(file: _File, table: pl.DataFrame, found: dict[str, Any]) -> N
         found["prompt"] = taken if has_header else int(taken)
     if not exact and len(likely) > 1 and (not has_prompts(taken) or has_prompts(likely[1])):
         shown = tuple(Candidate(name, columns.first_cell(table[name])) for name in likely[: 1 + _OTHERS])
-        file.doubts.append(Doubt("prompt", "Which column has the prompts?", shown))
+        file.proposals.append(Proposal("prompt", "Which column has the prompts?", shown))
 
 
 def _choose_prompt_of_images(file: _File) -> None:
@@ -384,7 +386,7 @@ def _choose_images(file: _File, table: pl.DataFrame, found: dict[str, Any]) -> N
         shown.append(Candidate(_NO_IMAGES, "no images are sent"))
         shown.sort(key=lambda each: each.value != taken)
         if len(shown) > 1:
-            file.doubts.append(Doubt("images", "Which images are sent with the prompts?", tuple(shown)))
+            file.proposals.append(Proposal("images", "Which images are sent with the prompts?", tuple(shown)))
     if taken != _NO_IMAGES and taken not in IMAGE_COLUMNS:
         like = columns.looks_like(table[taken])
         found[like if like in IMAGE_COLUMNS else "reference_image"] = taken
@@ -413,7 +415,7 @@ def _choose_model(file: _File) -> Guess:
     jobs = make_jobs(rows, file.catalogue, file.settings()).jobs
     return Guess(
         input=file.input,
-        doubts=tuple(file.doubts),
+        proposals=tuple(file.proposals),
         rows=batch.total,
         is_sample=sample.height < batch.rows.height,
         taken=taken,
@@ -501,10 +503,10 @@ def _taken(file: _File, found: Sequence[Comparison], sampled: int, rows: int) ->
     offered = (taken, *same[:_OTHERS], *other[:_OTHERS])
     if not given.model and len(offered) > 1:
         shown = tuple(Candidate(each.model, _shown(each, sampled, rows)) for each in offered)
-        file.doubts.append(Doubt("model", "Images or videos, and on which model?", shown))
+        file.proposals.append(Proposal("model", "Images or videos, and on which model?", shown))
         if other:
             both = (Candidate(_media(media), ""), Candidate(_media(other[0].type), ""))
-            file.doubts.append(Doubt("media", "Images or videos?", both))
+            file.proposals.append(Proposal("media", "Images or videos?", both))
     return taken
 
 

@@ -26,7 +26,7 @@ from callsheet.batches.names import mapped, read_by
 from callsheet.batches.read import Batch, batch_of, read_batch
 from callsheet.config.load import load_without_service
 from callsheet.config.settings import BatchSettings, Settings
-from callsheet.errors import ConfigError, InputError
+from callsheet.errors import ConfigError, InputError, NothingKept
 from callsheet.ledger import originals
 from callsheet.ledger.databases import exists
 from callsheet.ledger.ledger import Ledger
@@ -54,7 +54,7 @@ async def read_rows(settings: Settings) -> Batch:
         return await asyncio.to_thread(read_batch, settings)
     other = await asyncio.to_thread(_checked, settings)
     if not await asyncio.to_thread(exists, other.ledger.url):
-        raise InputError(
+        raise NothingKept(
             f"{settings.input.other}: nothing of the batch {other.batch} is bought yet",
             hint=f"callsheet run {settings.input.other} buys it.",
         )
@@ -119,7 +119,7 @@ def _batch(settings: Settings, other: BatchSettings, files: pl.DataFrame, known:
         if plan:  # what the other batch no longer asks for is wanted only by a person
             wanted = wanted.filter(pl.col("job_key").is_in(plan.table["key"].implode()))
     if wanted.is_empty():
-        raise InputError(
+        raise NothingKept(
             f"{config.other}: has no file that is {'kept' if config.kept else 'stored and not rejected'}",
             hint=f"{said}. callsheet review {config.other} marks its files.",
         )
