@@ -44,7 +44,9 @@ def test_the_wheel_has_every_module_and_data_file_and_no_package_of_a_project_s_
     """`flows` and `tasks` are what people call folders of their own."""
     packed = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     project = {f"callsheet/project/{name}" for name in files_of("flows", "tasks", "configs", "automations")}
-    assert packed == files_of("callsheet", "backlot") | project | {"callsheet/project/prefect.yaml"}
+    pages = {f"callsheet/docs/{page.name}" for page in (ROOT / "docs").glob("*.md")}
+    pages.remove("callsheet/docs/gallery.md")  # of pictures
+    assert packed == files_of("callsheet", "backlot") | project | pages | {"callsheet/project/prefect.yaml"}
     assert {"callsheet/py.typed", "backlot/py.typed", "backlot/catalogue.yaml"} <= packed
     dashboard = ("templates/overview.html", "static/htmx.min.js", "static/swagger-ui/swagger-ui-bundle.js")
     assert {f"backlot/dashboard/{name}" for name in dashboard} <= packed
