@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import zipfile
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -136,6 +137,31 @@ def test_the_oldest_and_the_newest_versions_that_are_allowed_work_as_those_of_th
         [python, "-m", "pytest", "-q", "-x", *quickest], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert tests.returncode == 0, tests.stdout[-5_000:]
+
+
+@pytest.mark.soak
+def test_an_installation_is_no_larger_than_it_was(tmp_path: Path, wheel: Path) -> None:
+    """Who adds a package sees what it brings. It was 128 packages, and 815 MB without compiled files."""
+    uv, python = BIN / "uv", tmp_path / "venv/bin/python"
+    subprocess.run([uv, "venv", "--quiet", "--python", sys.executable, tmp_path / "venv"], check=True)
+    install = [
+        "pip",
+        "install",
+        "--quiet",
+        "--python",
+        python,
+        "--constraint",
+        ROOT / "constraints.txt",
+        wheel,
+    ]
+    subprocess.run([uv, *install], check=True)
+    [packages] = (tmp_path / "venv").glob("lib/python*/site-packages")
+    sizes = Counter[str]()
+    for file in packages.rglob("*"):
+        if file.is_file():
+            sizes[file.relative_to(packages).parts[0]] += file.stat().st_size
+    assert len([*packages.glob("*.dist-info")]) <= 131
+    assert sizes.total() / 1e6 <= 840, sizes.most_common(20)
 
 
 COMPLETE = {"state": {"name": {"any_": ["Complete"]}}}
