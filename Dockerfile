@@ -18,12 +18,13 @@ COPY tasks tasks
 COPY backlot backlot
 COPY configs configs
 COPY automations automations
+COPY docs docs
 # Every version comes from the lock, that of the build tool too.
 RUN python -m venv /opt/build \
     && /opt/build/bin/pip install --constraint constraints.txt hatchling \
     && /opt/build/bin/python -m hatchling build -t wheel -d /wheel \
     && python -m venv /opt/callsheet \
-    && /opt/callsheet/bin/pip install --constraint constraints.txt "$(echo /wheel/*.whl)[postgres,xlsx]"
+    && /opt/callsheet/bin/pip install --constraint constraints.txt "$(echo /wheel/*.whl)[postgres]"
 
 FROM python AS seaweedfs
 COPY constraints.txt /tmp/

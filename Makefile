@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help setup demo test soak check docs pictures bench lock clean
+.PHONY: help setup demo test soak check docs wheel pictures bench lock clean
 
 help:  ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,6 +42,9 @@ docs: setup  ## write docs/configuration.md from the config's schema, and the ou
 	@$(BIN)/python docs/generate_configuration.py
 	@$(BIN)/python docs/execute_notebook.py
 
+wheel: setup  ## make dist/callsheet-*.whl, to install without a clone
+	@$(BIN)/python -m hatchling build -t wheel
+
 pictures: setup  ## take the pictures of docs/pictures anew (needs Chromium)
 	@$(BIN)/python -m docs.take_pictures
 	@CALLSHEET_DRAW=1 $(BIN)/python -m pytest -m soak -q tests/flows/test_browser.py
@@ -53,6 +56,6 @@ lock: setup  ## renew constraints.txt
 	@$(BIN)/uv pip compile --quiet --universal --upgrade --python-version 3.11 --all-extras \
 		--no-header --no-annotate --no-emit-index-url --no-emit-find-links pyproject.toml --output-file constraints.txt
 
-clean:  ## remove .venv, caches and out/
-	rm -rf .venv out .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+clean:  ## remove .venv, caches, dist/ and out/
+	rm -rf .venv dist out .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

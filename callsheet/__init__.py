@@ -6,10 +6,11 @@
     callsheet.run("batch.yaml", rows, {"budget.limit": "5.00"})
     callsheet.manifest("batch.yaml")               # a DataFrame: where each image and video is
 
-Each call keeps what the command of its name keeps (docs/python.md). All take the path of a config file, and
-`settings`: single settings to change, by their dotted names. Money is text or a Decimal there, not a float. A
-wrong config or setting is a `ConfigError` that names the place; errors are those of `callsheet.errors`.
-`quote`, `run`, `collect` and `status` work in scripts and in notebooks; with `_async` they are coroutines.
+Each call keeps what the command of its name keeps (`callsheet docs python`). All take the path of a config
+file, and `settings`: single settings to change, by their dotted names. Money is text or a Decimal there, not
+a float. A wrong config or setting is a `ConfigError` that names the place; errors are those of
+`callsheet.errors`. `quote`, `run`, `collect` and `status` work in scripts and in notebooks; with `_async`
+they are coroutines.
 
 The library below never imports Prefect. Importing this module costs next to nothing: the first call loads the
 rest.
@@ -57,8 +58,8 @@ def quote(config: Config, rows: Rows | None = None, settings: Values | None = No
 
     Args:
         rows: the batch, in place of `input.path`: a pandas or polars DataFrame, a pyarrow Table, or anything
-            else with `__arrow_c_stream__`. Its columns are those of a batch file (docs/batches.md), and the
-            `line` of a reject is the number of its row, from 1.
+            else with `__arrow_c_stream__`. Its columns are those of a batch file (`callsheet docs batches`),
+            and the `line` of a reject is the number of its row, from 1.
         settings: single settings to change: `{"budget.limit": "5.00"}`.
 
     Returns:
@@ -197,9 +198,9 @@ def reviews(
 def manifest(
     config: Config, *, settings: Values | None = None, as_arrow: bool = False
 ) -> pd.DataFrame | pa.Table:
-    """`manifest.parquet`: a row for each stored file, in the batch's order. docs/commands.md has the columns.
+    """`manifest.parquet`: a row for each stored file, in the batch's order.
 
-    The config's `service` section is not read.
+    `callsheet docs files_and_columns` has the columns. The config's `service` section is not read.
 
     Returns:
         A pandas DataFrame whose columns have Arrow types (`pd.ArrowDtype`), or a pyarrow Table if `as_arrow`;

@@ -123,7 +123,7 @@ def _backlot(log: Path) -> Iterator[dict[str, str]]:
             said = log.read_text().strip() if log.exists() else ""
             raise ConfigError(
                 f"the backlot did not start: {said or error}",
-                hint="Its settings are variables, such as BACKLOT_PORT (docs/backlot.md).",
+                hint="Its settings are variables, such as BACKLOT_PORT; `callsheet docs backlot` has them.",
             ) from None
         _say("Backlot", f"{base_url} with the key {settings.api_key}  ({how})")
         if dashboard:

@@ -55,7 +55,7 @@ _CONFIG = """\
 #   callsheet run {config}      buys what is not bought yet, and stores it; run it again after any stop
 #
 # Relative paths start at the folder in which callsheet is run. What a line has after # is a comment.
-# docs/configuration.md has every key.
+# `callsheet docs configuration` has every key.
 
 batch: {batch}    # a job is bought once in a batch, however often the batch is run
 

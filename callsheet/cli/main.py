@@ -13,6 +13,7 @@ import typer
 
 from callsheet.cli import (
     batch,
+    docs,
     init,
     ledger,
     output,
@@ -44,7 +45,7 @@ app = typer.Typer(
 for command in (
     *(demo, init.init, batch.quote, batch.run, batch.collect, batch.status),
     *(rows.show, rows.failed, rows.report, review.review, rows.export, reconcile.resolve),
-    *(reconcile.reconcile, init.models, init.balance, init.up),
+    *(reconcile.reconcile, init.models, init.balance, init.up, docs.docs),
 ):
     app.command()(command)
 app.command("open")(rows.open_)

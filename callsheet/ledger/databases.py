@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sqlite3
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
 from functools import partial
+from importlib.util import find_spec
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -76,10 +79,10 @@ def open_engine(url: str | sa.URL, busy: float = BUSY, *, looks: bool = False) -
             with suppress(sa.exc.SQLAlchemyError) if looks else nullcontext(), engine.begin() as connection:
                 for index in _missing_indexes(connection):
                     index.create(connection)
-    except ModuleNotFoundError as error:
+    except ImportError as error:  # also of a psycopg that finds no libpq
         raise LedgerError(
-            f"the ledger {name} needs a database driver that is not installed: {error.name}",
-            hint="Install it: pip install 'callsheet[postgres]'",
+            f"the ledger {name} needs a database driver that is not installed: psycopg",
+            hint=f"Install it: {_pip_install()} 'callsheet[postgres]'",
         ) from error
     except (sa.exc.SQLAlchemyError, sqlite3.Error, OSError) as error:
         raise LedgerError(
@@ -166,6 +169,12 @@ def explained() -> Iterator[None]:
 def _reason(error: BaseException) -> str:
     """The driver's message without the SQL that PostgreSQL quotes below it."""
     return next(iter(str(error.__cause__ or error).splitlines()), type(error).__name__)
+
+
+def _pip_install() -> str:
+    """The beginning of the line that installs packages beside this one; uv's environments have no pip."""
+    python = shlex.quote(sys.executable)
+    return f"{python} -m pip install" if find_spec("pip") else f"uv pip install --python {python}"
 
 
 def _address(url: str | sa.URL) -> sa.URL:

@@ -151,7 +151,7 @@ class Judge:
         await self._hearing
 
 
-_NEAR = 4  # of 64 bits: of the same image saved anew at most 3 differ, of unlike ones rarely fewer than 10
+_NEAR = 4  # of 64 bits: no more differ in another size or format; of unlike images rarely fewer than 10
 _RATIO = re.compile(r"([1-9]\d*(?:\.\d+)?):([1-9]\d*(?:\.\d+)?)")
 _PIXELS = re.compile(r"(\d+) ?[x\u00d7] ?(\d+)", re.IGNORECASE)
 _THOUSANDS = re.compile(r"(\d+(?:\.\d+)?)K", re.IGNORECASE)

@@ -50,7 +50,7 @@ def test_help_teaches_and_does_not_import_prefect() -> None:
     done = callsheet("--help")
     assert done.returncode == 0
     commands = "demo init quote run collect status show failed report open review set pause resume"
-    more = "export resolve reconcile ledger models balance backlot up"
+    more = "export resolve reconcile ledger models balance backlot up docs"
     for command in [*commands.split(), *more.split()]:
         assert command in done.stdout
     shown = [line.strip() for line in callsheet("run", "--help", COLUMNS="80").stdout.splitlines()]
@@ -58,6 +58,16 @@ def test_help_teaches_and_does_not_import_prefect() -> None:
     assert shown[start + 1] == "pays for nothing twice.", "a paragraph ends where the window does"
     loaded = "import sys, callsheet.cli.main; sys.exit('prefect' in sys.modules or 'polars' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", loaded], check=False).returncode == 0
+
+
+def test_docs_lists_the_pages_and_prints_one() -> None:
+    pages = sorted((Path(__file__).parents[2] / "docs").glob("*.md"))
+    *listed, last = callsheet("docs").stdout.splitlines()
+    assert [line.split()[0] for line in listed] == [page.stem for page in pages]
+    assert last.endswith(str(pages[0].parent))
+    for name in ("configuration", "configuration.md", "docs/configuration.md"):
+        assert callsheet("docs", name).stdout == pages[0].with_stem("configuration").read_text("utf-8")
+    refused(callsheet("docs", "confguration"), "no page confguration", "`callsheet docs` lists")
 
 
 def test_status_needs_no_address_and_notices_totals_that_something_else_has_changed(project: Make) -> None:

@@ -19,7 +19,7 @@ COMMENT_CONTINUED = re.compile(r"\s*\n\s*(?:#\s*)?")
 def texts() -> Iterator[tuple[Path, str]]:
     """Every file that can cite, with its text on one line each; a citation may be broken over two lines."""
     files = [file for folder in FOLDERS for file in sorted((ROOT / folder).rglob("*")) if file.is_file()]
-    for file in [*sorted(ROOT.glob("*.md")), ROOT / "pyproject.toml", *files]:
+    for file in [*sorted(ROOT.glob("*.md")), ROOT / "pyproject.toml", ROOT / "prefect.yaml", *files]:
         if file.suffix in SUFFIXES and file != Path(__file__):
             yield file.relative_to(ROOT), COMMENT_CONTINUED.sub(" ", file.read_text("utf-8"))
 
@@ -50,6 +50,16 @@ def test_every_page_and_section_that_is_cited_exists() -> None:
         if not (ROOT / "docs" / page).exists() or (section and section not in headings(page))
     ]
     assert missing == []
+
+
+def test_every_page_that_the_command_is_said_to_print_exists() -> None:
+    named = [
+        (str(file), page)
+        for file, text in texts()
+        for page in re.findall(r"`callsheet docs ([a-z_]+)`", text)
+    ]
+    assert len(named) > 5, "the names are not found any more"
+    assert [(file, page) for file, page in named if not (ROOT / "docs" / f"{page}.md").exists()] == []
 
 
 def test_nothing_cites_a_document_that_is_not_in_the_repository() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import sqlite3
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -83,6 +84,19 @@ def test_what_cannot_be_opened_says_why_and_what_to_check_without_a_password(
     assert to_check in error.hint
     assert "secret" not in error.message + error.hint
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("pip, install", [("pip", "-m pip install"), (None, "uv pip install --python")])
+def test_a_driver_that_is_not_installed_is_named_with_the_line_that_installs_it(
+    monkeypatch: pytest.MonkeyPatch, pip: str | None, install: str
+) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    monkeypatch.setattr("callsheet.ledger.databases.find_spec", lambda _: pip)
+    error = refusal("postgresql+psycopg://me:secret@127.0.0.1:9/x")
+    assert "a database driver that is not installed: psycopg" in error.message
+    assert install in error.hint
+    assert sys.executable in error.hint
+    assert error.hint.endswith(" 'callsheet[postgres]'")
 
 
 @pytest.mark.parametrize(

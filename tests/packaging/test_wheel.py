@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import zipfile
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,9 @@ def test_the_wheel_has_every_module_and_data_file_and_no_package_of_a_project_s_
     """`flows` and `tasks` are what people call folders of their own."""
     packed = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     project = {f"callsheet/project/{name}" for name in files_of("flows", "tasks", "configs", "automations")}
-    assert packed == files_of("callsheet", "backlot") | project | {"callsheet/project/prefect.yaml"}
+    pages = {f"callsheet/docs/{page.name}" for page in (ROOT / "docs").glob("*.md")}
+    pages.remove("callsheet/docs/gallery.md")  # of pictures
+    assert packed == files_of("callsheet", "backlot") | project | pages | {"callsheet/project/prefect.yaml"}
     assert {"callsheet/py.typed", "backlot/py.typed", "backlot/catalogue.yaml"} <= packed
     dashboard = ("templates/overview.html", "static/htmx.min.js", "static/swagger-ui/swagger-ui-bundle.js")
     assert {f"backlot/dashboard/{name}" for name in dashboard} <= packed
@@ -134,6 +137,31 @@ def test_the_oldest_and_the_newest_versions_that_are_allowed_work_as_those_of_th
         [python, "-m", "pytest", "-q", "-x", *quickest], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert tests.returncode == 0, tests.stdout[-5_000:]
+
+
+@pytest.mark.soak
+def test_an_installation_is_no_larger_than_it_was(tmp_path: Path, wheel: Path) -> None:
+    """Who adds a package sees what it brings. It was 128 packages, and 815 MB without compiled files."""
+    uv, python = BIN / "uv", tmp_path / "venv/bin/python"
+    subprocess.run([uv, "venv", "--quiet", "--python", sys.executable, tmp_path / "venv"], check=True)
+    install = [
+        "pip",
+        "install",
+        "--quiet",
+        "--python",
+        python,
+        "--constraint",
+        ROOT / "constraints.txt",
+        wheel,
+    ]
+    subprocess.run([uv, *install], check=True)
+    [packages] = (tmp_path / "venv").glob("lib/python*/site-packages")
+    sizes = Counter[str]()
+    for file in packages.rglob("*"):
+        if file.is_file():
+            sizes[file.relative_to(packages).parts[0]] += file.stat().st_size
+    assert len([*packages.glob("*.dist-info")]) <= 131
+    assert sizes.total() / 1e6 <= 840, sizes.most_common(20)
 
 
 COMPLETE = {"state": {"name": {"any_": ["Complete"]}}}

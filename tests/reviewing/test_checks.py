@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import sys
 import threading
@@ -13,9 +14,12 @@ from typing import Any
 
 import polars as pl
 import pytest
+from PIL import Image, ImageEnhance, ImageOps
 
+from backlot.media.pictures import pattern
 from callsheet.errors import ConfigError
 from callsheet.records import RejectedFile
+from callsheet.report.contact_sheet.decoder import look, perceptual_hash
 from callsheet.report.contact_sheet.thumbnails import Decoder
 from callsheet.reviewing.checks import Pictures, not_as_asked
 from callsheet.session import Bounds
@@ -159,6 +163,44 @@ def test_hashes_that_differ_in_few_bits_are_those_of_nearly_equal_images() -> No
     assert pictures.like("c", "ffffffffffffffe0") is None
     assert pictures.like("b", "000000000000000f") is None
     assert Pictures().like("a", "0000000000000000") is None
+
+
+def drawn(seed: int) -> Image.Image:
+    """An image in the composition that all have, without letters."""
+    return pattern(random.Random(seed), 0.3, 512, 512)
+
+
+def hash_of(image: Image.Image, format_: str = "PNG", **options: Any) -> str:
+    """The hash of an image that was saved."""
+    image.save("image", format_, **options)
+    seen, _ = look("image", f"image/{format_.lower()}", hashed=True)
+    return str(seen["hash"])
+
+
+def test_a_hash_is_what_older_ledgers_have() -> None:
+    """Those of `imagehash.phash` 4.3.2, which made them before."""
+    made = [perceptual_hash(drawn(seed)) for seed in range(3)]
+    assert made == ["9b569b8d9052c679", "d2ce7fc60738b023", "db2d34d3b12d4670"]
+
+
+def test_an_image_in_another_size_format_frame_or_light_is_nearly_the_same_and_another_one_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    image = drawn(0)
+    pictures = Pictures([("a", hash_of(image))])
+    again = {
+        "re-encoded": hash_of(image, "JPEG", quality=50),
+        "in another format": hash_of(image, "WEBP", quality=80),
+        "half the size": hash_of(image.resize((256, 256)), "JPEG"),
+        "larger": hash_of(image.resize((800, 800)), "JPEG"),
+        "cropped by 2 %": hash_of(image.crop((5, 5, 507, 507))),
+        "brighter": hash_of(ImageEnhance.Brightness(image).enhance(1.15), "JPEG"),
+    }
+    assert [name for name, hash_ in again.items() if not pictures.like("b", hash_)] == []
+    others = {"mirrored": hash_of(ImageOps.mirror(image)), "turned": hash_of(image.rotate(90))}
+    others |= {f"drawn from {seed}": hash_of(drawn(seed)) for seed in range(1, 40)}
+    assert [name for name, hash_ in others.items() if pictures.like("b", hash_)] == []
 
 
 # ---- each file once
