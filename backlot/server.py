@@ -27,6 +27,9 @@ from backlot.service import Service
 from backlot.settings import Settings
 
 DASHBOARD = "Dashboard: "  # how the second line begins
+_APART: dict[str, Any] = {"start_new_session": True}  # a terminal's Ctrl-C is not for it
+if sys.platform == "win32":
+    _APART = {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
 
 
 class Connection(H11Protocol):
@@ -148,7 +151,7 @@ def spawn(*flags: str, stderr: IO[Any] | None = None) -> Iterator[tuple[str, sub
     command = [sys.executable, "-m", "backlot", "--port", "0", "--until-eof", *flags]
     pipe = subprocess.PIPE
     with subprocess.Popen(  # noqa: S603 - our own program
-        command, stdin=pipe, stdout=pipe, stderr=stderr, text=True, start_new_session=True
+        command, stdin=pipe, stdout=pipe, stderr=stderr, text=True, **_APART
     ) as process:
         try:
             line = process.stdout.readline() if process.stdout else ""

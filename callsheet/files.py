@@ -10,20 +10,34 @@ import os
 import re
 import secrets
 import stat
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from io import BufferedReader
 from pathlib import Path
 from typing import Self
-from urllib.parse import quote
+from urllib.parse import quote, unquote, urlsplit
 
 from callsheet.errors import StorageError
 
 _NO_SPACE = {errno.ENOSPC, errno.EDQUOT}
 _NO_RIGHTS = {errno.EACCES, errno.EPERM, errno.EROFS}
-NO_HARD_LINKS = frozenset({errno.EPERM, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK})
+_WINDOWS = sys.platform == "win32"
+NO_HARD_LINKS = frozenset(
+    {errno.EPERM, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK}
+    | ({errno.EINVAL} if _WINDOWS else set())
+)
 """What `os.link` fails with where a file system cannot give a file a second name."""
+
+FREES_OPEN_NAMES = not _WINDOWS
+"""Whether a file that is open can be removed, or get another name."""
+
+# How files are opened: no link is followed, and a pipe is not waited for. Windows has no such flags.
+if sys.platform == "win32":
+    _OPEN, _NO_LINK, _AT_ONCE = os.O_BINARY, 0, 0
+else:
+    _OPEN, _NO_LINK, _AT_ONCE = os.O_CLOEXEC, os.O_NOFOLLOW, os.O_NONBLOCK
 
 PRIVATE = 0o600
 """The rights of a file that only this user can read and write."""
@@ -32,6 +46,7 @@ CONFLICT = "Move it away, or choose another storage.url or storage.key; then run
 """What to do where something else has a file's name in storage."""
 
 _PLACES = "Use a folder, or s3://bucket/prefix."
+_DRIVE = re.compile("/[A-Za-z]:")
 _IN_A_HOME = re.compile(r"(file:///|sqlite:///)?(~[^/]*)(.*)", re.DOTALL)
 
 
@@ -76,6 +91,9 @@ class PartialFile:
         path = path or self._path
         self.file.flush()
         os.fsync(self.file.fileno())
+        written = os.fstat(self.file.fileno())
+        if not FREES_OPEN_NAMES:
+            self.file.close()
         if overwrite:
             self.partial.replace(path)
             self._is_committed = True
@@ -88,7 +106,7 @@ class PartialFile:
             # A file system without hard links: take the name with an empty file, then replace that.
             path.touch(exist_ok=False)
             self.partial.replace(path)
-        if not os.path.samestat(os.fstat(self.file.fileno()), path.stat()):
+        if not os.path.samestat(written, path.stat()):
             raise FileExistsError(errno.EEXIST, "another process writes it", str(path))
 
     def close(self) -> None:
@@ -116,8 +134,17 @@ def with_home(path: str) -> str:
     except RuntimeError:
         raise ValueError(f"begins with {name}, and no such home folder is known") from None
     if prefix == "file:///":
-        prefix, home = "file://", quote(home)
+        prefix, home = ("file:///", home.replace("\\", "/")) if _WINDOWS else ("file://", home)
+        home = quote(home, safe="/:" if _WINDOWS else "/")
     return f"{prefix}{home}{rest}" or "/"
+
+
+def path_of(url: str) -> Path:
+    """The path that a URL of this machine names: a path, or `file:///path`."""
+    if not url.startswith("file://"):
+        return Path(url)
+    path = unquote(urlsplit(url).path)
+    return Path(path.removeprefix("/") if _WINDOWS and _DRIVE.match(path) else path)
 
 
 def wrong_place(url: str) -> tuple[str, str] | None:
@@ -158,6 +185,8 @@ def make_folder(folder: Path) -> None:
 
 def sync_folder(folder: Path) -> None:
     """Makes a folder's list of names durable. Raises OSError where it is not there, or the disk fails."""
+    if _WINDOWS:  # which opens no folder, and keeps a journal of names
+        return
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -170,7 +199,7 @@ def open_regular(path: Path) -> BufferedReader:
 
     Reading a pipe may never end, and a device such as /dev/zero never does.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    descriptor = os.open(path, os.O_RDONLY | _AT_ONCE | _OPEN)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise OSError(errno.EINVAL, "it is not a regular file", str(path))
@@ -184,7 +213,7 @@ def make_file(path: Path, rights: int) -> int:
         FileExistsError: something has its name, a link to nothing too: it is left as it is.
         OSError: it cannot be made.
     """
-    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, rights)
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_LINK | _OPEN, rights)
 
 
 def open_private(path: Path, flags: int) -> int:
@@ -197,9 +226,10 @@ def open_private(path: Path, flags: int) -> int:
         OSError: it cannot be opened or made, or is no such file: nothing was changed.
     """
     other = OSError(errno.EINVAL, "it is a link, or no regular file", str(path))
-    safe = os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    if not _NO_LINK and path.is_symlink():
+        raise other
     try:
-        descriptor = os.open(path, flags | safe, PRIVATE)
+        descriptor = os.open(path, flags | os.O_CREAT | _NO_LINK | _AT_ONCE | _OPEN, PRIVATE)
     except OSError as error:
         raise (other if error.errno in (errno.ELOOP, errno.ENXIO) else error) from None
     status = os.fstat(descriptor)
@@ -207,6 +237,12 @@ def open_private(path: Path, flags: int) -> int:
         os.close(descriptor)
         raise other
     return descriptor
+
+
+def make_private(descriptor: int) -> None:
+    """Lets nobody but this user read and write a file. On Windows its folder says who may."""
+    if sys.platform != "win32":
+        os.fchmod(descriptor, PRIVATE)
 
 
 @contextmanager

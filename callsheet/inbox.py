@@ -6,6 +6,7 @@ It lists and moves files. It does not read them, and buys nothing.
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections.abc import Mapping
 from contextlib import suppress
@@ -66,7 +67,7 @@ def waiting_file(url: str, endpoint_url: str | None = None) -> WaitingFile:
     url = _with_home(url)
     if not url.startswith("s3://"):
         try:
-            return WaitingFile(url, _version(Path(url)))
+            return WaitingFile(url.replace(os.sep, "/"), _version(Path(url)))
         except OSError as error:
             raise InputError(f"{url}: cannot be read: {error.strerror}") from None
     bucket, key = _bucket_and_key(url)
@@ -157,7 +158,7 @@ def _on_disk(inbox: Path) -> list[WaitingFile]:
         for path in inbox.iterdir():
             with suppress(FileNotFoundError):  # it has just been moved
                 if _waits(path.name) and path.is_file() and path.stat().st_mtime <= latest:
-                    files.append(WaitingFile(str(path), _version(path)))
+                    files.append(WaitingFile(path.as_posix(), _version(path)))
     except FileNotFoundError:
         raise InputError(f"{inbox}: there is no such folder", hint=f"mkdir -p {inbox}") from None
     except OSError as error:

@@ -10,6 +10,7 @@ import asyncio
 import atexit
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -18,7 +19,10 @@ from typing import Any
 
 from callsheet.errors import CallsheetError, Interrupted, known_error
 
-ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+if sys.platform == "win32":
+    ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGBREAK)  # the last: Ctrl-Break, or its window is closed
+else:
+    ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 Listener = Callable[[signal.Signals], None]
 
 

@@ -2,8 +2,8 @@
 
 Prefect's own kills its runs as soon as it is told to end, and what is on the wire then is in doubt; and it
 writes "Flow run was cancelled successfully." over what a cancelled run has said at its end. This one is told
-to end by SIGTERM, SIGINT or SIGHUP; or, where its stdin is a pipe, by its end: who has started it is gone
-then, in whichever way. It tells its runs to stop, and waits for them. Told twice, it kills them all.
+to end by a signal (`callsheet.signals.ENDING`); or, where its stdin is a pipe, by its end: who has started it
+is gone then, in whichever way. It tells its runs to stop, and waits for them. Told twice, it kills them all.
 """
 
 from __future__ import annotations
@@ -23,6 +23,9 @@ from prefect.cli import app
 from prefect.client.schemas.objects import FlowRun
 from prefect.runner._state_proposer import StateProposer
 from prefect.utilities import processutils
+
+from callsheet.processes import tell_to_end
+from callsheet.signals import ENDING
 
 RUNS_ENDING = 45.0  # seconds; a run waits 25 at most for what is on the wire, then it writes its report
 WORKER_ENDING = 15.0
@@ -57,7 +60,7 @@ def _listen(*_: Any) -> None:
         else:
             _told.put(None)
 
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    for number in ENDING:
         signal.signal(number, heard)
     threading.Thread(target=_end, args=[over], daemon=True).start()
 
@@ -70,7 +73,7 @@ def _end(over: threading.Event) -> None:
     while (runs := psutil.Process().children()) and time.monotonic() < until:
         for run in {*runs} - asked:
             with suppress(psutil.NoSuchProcess):
-                run.terminate()
+                tell_to_end(run)
         asked.update(runs)
         with suppress(Empty):
             _told.get(timeout=0.2)
@@ -79,9 +82,16 @@ def _end(over: threading.Event) -> None:
         with suppress(psutil.NoSuchProcess):
             each.kill()
     over.set()
-    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+    _interrupt_main_thread()
     time.sleep(WORKER_ENDING)
     os._exit(0)
+
+
+def _interrupt_main_thread() -> None:
+    if sys.platform == "win32":
+        signal.raise_signal(signal.SIGINT)
+    else:
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
 
 async def _unless_it_has_said_so(

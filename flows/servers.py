@@ -25,6 +25,7 @@ from prefect.settings import PREFECT_API_URL, PREFECT_HOME, temporary_settings
 
 from callsheet.config.load import masked
 from callsheet.errors import ConfigError, ProcessEnded
+from callsheet.processes import APART, tell_to_end
 from flows import server_errors
 from flows.deployments import make_pool
 
@@ -213,7 +214,7 @@ async def _child(
             stdout=output,
             stderr=STDOUT,
             env={"COLUMNS": "200"} | dict(environment),  # Prefect breaks its lines at 80 characters otherwise
-            start_new_session=True,
+            **APART,
         )
     try:
         yield process
@@ -227,7 +228,7 @@ async def _child(
 
 async def _end(process: Process, patience: float) -> None:
     with suppress(ProcessLookupError):
-        process.terminate()
+        tell_to_end(process)
     try:
         async with asyncio.timeout(patience):
             await process.wait()

@@ -7,6 +7,7 @@ import tempfile
 from array import array
 from collections.abc import Iterator
 from fractions import Fraction
+from pathlib import Path
 
 import av
 from PIL import Image, ImageChops
@@ -21,8 +22,9 @@ X264 = {"preset": "ultrafast", "crf": "24", "threads": "1"}
 
 def make_video(recipe: Recipe) -> bytes:
     """The video file of a recipe: H.264 in MP4, playable from its first byte, with AAC where sound is on."""
-    with tempfile.NamedTemporaryFile(prefix="backlot-", suffix=".mp4") as file:  # faststart reads it again
-        with av.open(file.name, "w", options={"movflags": "+faststart"}) as container:
+    with tempfile.TemporaryDirectory(prefix="backlot-") as folder:
+        path = Path(folder, "made.mp4")  # a file: faststart reads it again
+        with av.open(str(path), "w", options={"movflags": "+faststart"}) as container:
             video = container.add_stream("libx264", rate=FPS, options=X264)
             video.width, video.height, video.pix_fmt = recipe.width, recipe.height, "yuv420p"
             audio = container.add_stream("aac", rate=RATE, layout="mono") if recipe.sound else None
@@ -35,7 +37,7 @@ def make_video(recipe: Recipe) -> bytes:
                 for block in chord(recipe):
                     container.mux(audio.encode(block))
                 container.mux(audio.encode())
-        return file.read()
+        return path.read_bytes()
 
 
 def images(recipe: Recipe) -> Iterator[Image.Image]:

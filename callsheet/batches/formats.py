@@ -17,7 +17,7 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from io import BufferedReader
 from pathlib import Path, PurePath
-from tempfile import NamedTemporaryFile
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -126,10 +126,10 @@ def local_copy(name: str, endpoint_url: str | None = None) -> Iterator[Path]:
         return
     with ExitStack() as stack:
         with temporary_file_errors(), s3.errors_as(InputError, name):
-            copy = stack.enter_context(NamedTemporaryFile(prefix="callsheet-"))
-            shutil.copyfileobj(_open_on_s3(name, endpoint_url)[0], copy, 1 << 20)
-            copy.flush()
-        yield Path(copy.name)
+            copy = Path(stack.enter_context(TemporaryDirectory(prefix="callsheet-")), "copy")
+            with copy.open("wb") as file:
+                shutil.copyfileobj(_open_on_s3(name, endpoint_url)[0], file, 1 << 20)
+        yield copy
 
 
 def read_file(name: str, limit: int, endpoint_url: str | None = None) -> bytes:

@@ -5,6 +5,7 @@ Text from users or from the service goes through `safe` first, where it is for p
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
@@ -45,6 +46,7 @@ class _Output(Console):
 out = _Output(highlight=False, soft_wrap=True)
 err = _Output(stderr=True, highlight=False, soft_wrap=True)
 
+_WINDOWS = sys.platform == "win32"
 _STDERR = 2
 _CLOSED_PIPE = 141  # the shell's exit code for a program that SIGPIPE ends
 
@@ -155,7 +157,11 @@ def check_streams() -> None:
     """
     for name, number in (("stdout", 1), ("stderr", _STDERR)):
         stream: Any = getattr(sys, name)
-        if stream is not None and stream is getattr(sys, f"__{name}__"):
+        if stream is None or stream is not getattr(sys, f"__{name}__"):
+            continue
+        if _WINDOWS and stream.isatty():  # bytes would be read in an old code page there
+            stream.reconfigure(errors="backslashreplace")
+        else:
             wrapped = io.TextIOWrapper(
                 io.BufferedWriter(_Stream(number, "w", closefd=False)),
                 encoding=stream.encoding,
@@ -182,7 +188,7 @@ class _Stream(io.FileIO):
             os.close(nowhere)
             if fd == _STDERR:
                 return memoryview(data).nbytes
-            if isinstance(error, BrokenPipeError):
+            if isinstance(error, BrokenPipeError) or (_WINDOWS and error.errno == errno.EINVAL):
                 raise SystemExit(_CLOSED_PIPE) from None
             raise OutputError(
                 f"the result cannot be written to stdout: {error.strerror}",

@@ -6,18 +6,17 @@ import asyncio
 import gc
 import json
 import sys
-import termios
 import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-import anyio
 from rich.console import Group
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as Bars
 from rich.text import Text
 
+from callsheet.cli import keyboard
 from callsheet.cli.output import err, print_line, safe
 from callsheet.cli.show import show_pilot, show_quote
 from callsheet.errors import CallsheetError, ConfigError
@@ -102,11 +101,10 @@ class Terminal(Watcher):
             self.close()
             show_pilot(asked, err)
             other = "the other "
-        termios.tcflush(sys.stdin, termios.TCIFLUSH)  # what was typed before the question is not an answer
+        keyboard.forget()  # what was typed before the question is not an answer
         question = rf"Buy {other}{counted(quote.to_buy, 'job')} for [bold]{quote.price()}[/]? \[y/N] "
         err.print(question, end="")
-        await anyio.wait_readable(sys.stdin)  # a signal ends the waiting
-        answer = sys.stdin.readline()
+        answer = await keyboard.line()  # a signal ends the waiting
         if not answer:  # Ctrl-D
             err.print()
         return answer.strip().lower() in ("y", "yes")

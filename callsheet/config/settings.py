@@ -393,7 +393,8 @@ class Storage(Section):
     key: StorageKey = "{batch}/{row_id}-{sample}-{index}.{ext}"
     """A file's name inside `storage.url`. Placeholders: `{batch}`, `{row_id}`, `{sample}`, `{index}`,
     `{ext}`, `{job_key}`, `{model}`, `{generation_id}`, and the batch file's carried columns. An ending such
-    as `.jpg` in a cell gives way to the file's own."""
+    as `.jpg` in a cell gives way to the file's own. What Windows takes in no name is percent-encoded on
+    every system; a file that has a name already keeps it."""
 
 
 class LedgerSettings(Section):

@@ -9,13 +9,12 @@ it is, and a run that is at work has its file locked. Knows no database.
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import json
 import logging
 import os
 import threading
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,7 +22,8 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from callsheet.errors import LedgerError
-from callsheet.files import make_folder, open_private, open_regular, sync_folder
+from callsheet.files import FREES_OPEN_NAMES, make_folder, open_private, open_regular, sync_folder
+from callsheet.locks import lock
 from callsheet.records import Attempt, Media, Usage
 
 logger = logging.getLogger("callsheet")
@@ -125,6 +125,8 @@ class Journal:
         with self._lock, suppress(OSError):
             self.waiting.discard(_line_of(answer))
             if not self.waiting:
+                if not FREES_OPEN_NAMES:
+                    self._close()
                 self._path.unlink()
                 self._close()
 
@@ -138,7 +140,7 @@ class Journal:
         while self._handle is None or not _is_still(self._path, self._handle):
             self._close()
             self._handle = open_private(self._path, os.O_WRONLY | os.O_APPEND)
-            fcntl.flock(self._handle, fcntl.LOCK_EX)
+            lock(self._handle, wait=True)
         return self._handle
 
     def _close(self) -> None:
@@ -167,9 +169,12 @@ def remove(left: Left) -> None:
 
     A file that cannot be removed does no harm: the next run reads it again, and finds that all is known.
     """
-    with suppress(OSError), open_regular(left.path) as file:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    with suppress(OSError), ExitStack() as opened:
+        file = opened.enter_context(open_regular(left.path))
+        lock(file.fileno())
         if os.fstat(file.fileno()).st_size == left.bytes:
+            if not FREES_OPEN_NAMES:  # nor then one that a run has opened meanwhile
+                opened.close()
             left.path.unlink()
 
 
@@ -181,7 +186,7 @@ def _read(path: Path) -> Left:
     with open_regular(path) as file:
         in_use = False
         try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            lock(file.fileno(), shared=True)
         except BlockingIOError:
             in_use = True
         content = file.read()

@@ -21,6 +21,7 @@ import sqlalchemy as sa
 from callsheet.errors import LedgerError
 from callsheet.ledger import queries, writing
 from callsheet.ledger.tables import Moment, attempts, runs
+from callsheet.processes import exists
 from callsheet.records import CHARGED, Attempt, OtherRun, State
 
 _OPEN = (State.PLANNED, State.SUBMITTING, State.PENDING, State.GENERATED)
@@ -317,13 +318,4 @@ def _start_of(pid: int) -> str | None:
         state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         return None if state in "ZX" else fields[18]
     except (OSError, ValueError, IndexError):
-        return "" if _exists(pid) else None
-
-
-def _exists(pid: int) -> bool:
-    with suppress(PermissionError):  # it is somebody else's
-        try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
-            return False
-    return True
+        return "" if exists(pid) else None

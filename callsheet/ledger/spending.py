@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import getpass
 import os
+import sys
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
@@ -389,5 +390,7 @@ def user_name() -> str:
     """The user of this process: the login name, or the user's number where it has no name."""
     try:
         return getpass.getuser()
-    except (KeyError, OSError):
+    except (KeyError, OSError, ImportError):  # the last: on Windows
+        if sys.platform == "win32":
+            return "unknown"
         return f"uid {os.getuid()}"

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from decimal import Decimal
-from pathlib import Path
+from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
@@ -268,7 +268,7 @@ def other_name(name: str, attempt: Attempt, index: int) -> str:
     It adds what identifies the file: the job's key, the number of an attempt after the first, and the index
     of a file after the first.
     """
-    path = Path(name)
+    path = PurePosixPath(name)
     identity = attempt.job_key[:12] + (f"-{attempt.number}" if attempt.number > 1 else "")
     identity += f"_{index}" if index else ""
     return str(path.with_name(f"{path.stem}-{identity}{path.suffix}"))

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
 import shlex
-import signal
 import time
 from array import array
 from asyncio.subprocess import PIPE, Process
@@ -25,6 +23,7 @@ from typing import Annotated, Any
 import anyio
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 
+from callsheet import processes
 from callsheet.config.settings import BatchSettings, Checks
 from callsheet.errors import LedgerError
 from callsheet.ledger import leases, marks, queries
@@ -122,7 +121,7 @@ class Judge:
                 stdout=PIPE,
                 stderr=PIPE,
                 limit=_LONGEST_LINE,
-                start_new_session=True,  # a terminal's Ctrl-C is for the run
+                **processes.APART,  # a terminal's Ctrl-C is for the run
             )
         except (OSError, ValueError) as error:
             raise _Failed(f"it cannot be started: {error}") from None
@@ -146,7 +145,7 @@ class Judge:
             await asyncio.wait_for(asyncio.shield(process.wait()), 0 if at_once else _GRACE)
         except TimeoutError:
             with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)  # what it has started, too
+                processes.kill(process.pid)  # what it has started, too
         await process.wait()
         await self._hearing
 

@@ -12,7 +12,6 @@ this machine nobody reaches these pages; `callsheet up` gives the link to its ru
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import os
 import re
 import socket
@@ -34,8 +33,9 @@ from callsheet.config.form import FOLDER
 from callsheet.config.load import load_without_service
 from callsheet.config.settings import BatchSettings
 from callsheet.errors import CallsheetError, ConfigError
-from callsheet.files import open_private
+from callsheet.files import make_private, open_private
 from callsheet.ledger.ledger import Ledger
+from callsheet.locks import lock
 from callsheet.records import dollars
 from callsheet.report.contact_sheet.sheet import asset
 from callsheet.report.summary import read_status
@@ -111,13 +111,13 @@ async def serving(reviewed: WhenReviewed) -> AsyncIterator[str]:
     try:
         LINK.parent.mkdir(exist_ok=True)
         descriptor = open_private(LINK, os.O_RDWR)
-        os.fchmod(descriptor, 0o600)
+        make_private(descriptor)
     except OSError as error:
         raise ConfigError(f"{LINK}: cannot be written: {error.strerror}") from None
     with os.fdopen(descriptor, "r+") as file:
         known = file.read().strip()
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock(file.fileno())
         except BlockingIOError:
             yield known
             return

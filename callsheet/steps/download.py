@@ -12,7 +12,7 @@ import hashlib
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
+from pathlib import PurePosixPath
 from typing import Any
 
 import anyio
@@ -265,7 +265,7 @@ def _refused(run: Run, file: File, error: StorageError) -> None:
 
 def _own_name(file: File) -> str:
     """The name in storage for a file whose name is taken there: no file of another purchase can have it."""
-    path, own = Path(file.name), f"-{_purchase(file)}"
+    path, own = PurePosixPath(file.name), f"-{_purchase(file)}"
     return file.name if path.stem.endswith(own) else str(path.with_name(f"{path.stem}{own}{path.suffix}"))
 
 

@@ -7,9 +7,10 @@ import hashlib
 import os
 import shutil
 import stat
+import sys
 from contextlib import suppress
 from pathlib import Path
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote
 
 from callsheet.errors import StorageConflict, StorageError
 from callsheet.files import (
@@ -19,6 +20,7 @@ from callsheet.files import (
     disk_errors,
     make_folder,
     open_regular,
+    path_of,
     sync_folder,
 )
 
@@ -32,7 +34,7 @@ class Folder:
     def __init__(self, url: str) -> None:
         self._is_url = url.startswith("file://")
         self._url = url.rstrip("/") or "/"
-        self._root = Path(unquote(urlsplit(url).path) if self._is_url else url)
+        self._root = path_of(url)
 
     def url_of(self, name: str) -> str:
         """See `Store.url_of`."""
@@ -131,6 +133,8 @@ def _linked(spooled: Path, path: Path) -> bool:
 
 
 def _has_default_acl(folder: Path) -> bool:
+    if sys.platform != "linux":
+        return False
     try:
         return "system.posix_acl_default" in os.listxattr(folder)
     except (AttributeError, OSError):  # neither the system nor the disk has such a thing

@@ -17,6 +17,9 @@ from callsheet.media_types import without_extension
 # Characters, all ASCII. File systems allow 255 bytes, and the name of a partial file is a little longer.
 _LONGEST_FIELD = 100
 _LONGEST_SEGMENT = 200
+# What Windows has no files for: characters, and the names of devices, whatever comes after a dot.
+_REFUSED = re.compile(r"[\x00-\x1f<>:\"\\|?*]")
+_DEVICE = re.compile(r"(con|prn|aux|nul|conin\$|conout\$|(com|lpt)[1-9\xb9\xb2\xb3]) *(\.|$)", re.IGNORECASE)
 _SAFE = re.compile(rf"[A-Za-z0-9_-][A-Za-z0-9._-]{{0,{_LONGEST_FIELD - 1}}}")
 
 PLACEHOLDERS = ("batch", "row_id", "sample", "index", "ext", "job_key", "model", "generation_id")
@@ -52,8 +55,9 @@ def name(template: str, carried: Mapping[str, object] | None = None, **fields: o
     """A file's name inside the store, made from `storage.key`.
 
     The only slashes in it are the template's, because every field goes through `safe_name`. No segment is
-    empty, consists of dots only, or has more than 200 characters. Never raises for a template that the
-    settings accepted.
+    empty, consists of dots only, or has more than 200 characters. Each is one that Windows takes, on every
+    system, so that what is stored can be moved between them. Never raises for a template that the settings
+    accepted.
 
     Args:
         template: for example `{batch}/{row_id}-{sample}-{index}.{ext}`.
@@ -84,10 +88,21 @@ def folded(name: str) -> str:
 def _segment(segment: str) -> str:
     if not segment.strip("."):
         return segment.replace(".", "%2E")
+    segment = _on_windows(segment)
     stem, dot, extension = segment.rpartition(".")
     if not stem or len(extension) > 10:
         return _shortened(segment, _LONGEST_SEGMENT)
     return _shortened(stem, _LONGEST_SEGMENT - 1 - len(extension)) + dot + extension
+
+
+def _on_windows(segment: str) -> str:
+    """A segment with what Windows refuses, or drops at the end, percent-encoded."""
+    segment = re.sub(r"[. ]\Z", _encoded, _REFUSED.sub(_encoded, segment))
+    return re.sub(".", _encoded, segment, count=1) if _DEVICE.match(segment) else segment
+
+
+def _encoded(match: re.Match[str]) -> str:
+    return f"%{ord(match[0]):02X}"
 
 
 def _shortened(text: str, limit: int) -> str:

@@ -9,6 +9,9 @@ from hypothesis import strategies as st
 
 from callsheet.storage.names import folded, name, safe_name
 
+DEVICES = {"CON", "PRN", "AUX", "NUL", "CONIN$", "CONOUT$"}
+DEVICES |= {f"{port}{number}" for port in ("COM", "LPT") for number in "123456789\xb9\xb2\xb3"}
+
 ids = (
     st.text(max_size=150)
     | st.text("./%~\\ aA-_\0é", max_size=12)
@@ -43,6 +46,26 @@ def test_a_name_stays_inside_the_store(template: str, row_id: str, model: str) -
     assert made == str(path), "no empty segment, and none that is a single dot"
     assert ".." not in path.parts
     assert all(len(part.encode()) <= 200 for part in path.parts)
+
+
+literals = st.text('abc./<>:"|?*\\ .\x01$', max_size=12) | st.sampled_from(sorted(DEVICES)).map(str.lower)
+
+
+@given(literals, ids | st.sampled_from(sorted(DEVICES)), st.sampled_from(["", ".", ".{ext}", " ", "/x"]))
+def test_every_part_of_a_name_is_one_that_windows_takes(literal: str, row_id: str, end: str) -> None:
+    """It refuses some characters and the names of devices, and drops dots and blanks at the end."""
+    for template in (f"{literal}{{row_id}}{end}", f"{{row_id}}{end}", f"{literal}/{{row_id}}{literal}{end}"):
+        for part in name(template, row_id=row_id, ext="png").split("/"):
+            assert not set(part) & set('<>:"\\|?*\x01')
+            assert part == part.rstrip(". ")
+            assert part.partition(".")[0].rstrip(" ").upper() not in DEVICES
+            assert 0 < len(part) <= 200
+
+
+def test_a_name_that_windows_does_not_take_has_its_characters_encoded() -> None:
+    made = {row_id: name("{row_id}.{ext}", row_id=row_id, ext="png") for row_id in ("CON", "nul.x", "COM10")}
+    assert made == {"CON": "%43ON.png", "nul.x": "%6Eul.x.png", "COM10": "COM10.png"}
+    assert name("day 1: {row_id}./{ext} ", row_id="a", ext="png") == "day 1%3A a%2E/png%20"
 
 
 def test_plain_ids_stay_readable_in_names() -> None:

@@ -16,7 +16,7 @@ from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote
 
 import polars as pl
 import sqlalchemy as sa
@@ -25,6 +25,7 @@ from callsheet import s3
 from callsheet.config.load import load_without_service
 from callsheet.config.settings import BatchSettings
 from callsheet.errors import CallsheetError, StorageError
+from callsheet.files import path_of
 from callsheet.ledger import marks, queries
 from callsheet.ledger.marks import FileKey
 from callsheet.ledger.shares import SETTINGS
@@ -82,7 +83,7 @@ class Links:
         path = local_path(url)
         if path is None:
             return self._sign(url) if self._seconds else None
-        return quote(os.path.relpath(path, self._folder)) if self._folder else None
+        return _way(self._folder, path) if self._folder else None
 
     def to_sheet(self, batch: str) -> str | None:
         """The address of the contact sheet of the batch from which this one is made; None where a browser
@@ -99,7 +100,7 @@ class Links:
             other = load_without_service(Path(self._other))
             report = local_path(other.report.url)
             if other.batch == batch and report and (page := report / FOLDER / "index.html").is_file():
-                return quote(os.path.relpath(page, self._folder))
+                return _way(self._folder, page)
         return None
 
     def to_own(self, name: str, version: str = "") -> str:
@@ -110,7 +111,7 @@ class Links:
         """
         if self.signs_own_files:
             return self._sign(f"{self._report_url}/{name}")
-        return os.path.relpath(name, FOLDER) + (f"?{version}" if version else "")
+        return os.path.relpath(name, FOLDER).replace(os.sep, "/") + (f"?{version}" if version else "")
 
     def _sign(self, url: str) -> str:
         if url not in self._signed:
@@ -156,7 +157,15 @@ def local_path(url: str) -> Path | None:
     """The path of a file or folder on this machine; None for one on S3."""
     if url.startswith("s3://"):
         return None
-    return Path(unquote(urlsplit(url).path)) if url.startswith("file://") else Path(url)
+    return path_of(url)
+
+
+def _way(folder: Path, path: Path) -> str:
+    """The address of a file in a page that is in the folder: a relative one, unless another drive has it."""
+    try:
+        return quote(os.path.relpath(path, folder).replace(os.sep, "/"))
+    except ValueError:
+        return path.absolute().as_uri()
 
 
 _LONGEST = 1_000  # characters of a carried value and of a reason that the page shows

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import sys
 from contextlib import suppress
 from itertools import islice
 from typing import Any
 
 from PIL import ExifTags, Image, ImageOps
+
+from callsheet.processes import give_way
 
 EDGE = 320
 """Pixels of a thumbnail's longer side."""
@@ -36,7 +37,7 @@ _TURNED = 5  # and above: the EXIF orientations that exchange width and height
 def main() -> None:
     """Answers every line of stdin."""
     with suppress(OSError):
-        os.nice(10)
+        give_way()
     Image.MAX_IMAGE_PIXELS = _MOST_PIXELS // 2  # Pillow refuses twice as many
     for line in sys.stdin.buffer:
         request = json.loads(line)

@@ -18,6 +18,7 @@ from pathlib import Path
 from callsheet.batches.formats import local_copy
 from callsheet.config.settings import BatchSettings
 from callsheet.errors import InputError, StorageError
+from callsheet.processes import APART
 from callsheet.report.contact_sheet.cards import FOLDER, MediaFile, local_path
 from callsheet.storage.store import Store
 
@@ -180,7 +181,7 @@ class Decoder:
                 stdin=PIPE,
                 stdout=PIPE,
                 stderr=DEVNULL,  # what the decoders of video say about damaged files
-                start_new_session=True,  # a terminal's Ctrl-C is for the run
+                **APART,  # a terminal's Ctrl-C is for the run
             )
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin and stdout  # noqa: S101 - both are pipes

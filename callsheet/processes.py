@@ -1,0 +1,92 @@
+"""Other processes: how one is started apart from a terminal, told to end, killed, or seen to be alive.
+
+Systems differ in each of these.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from typing import Any, Protocol
+
+APART: dict[str, Any] = {"start_new_session": True}
+"""How a process is started that a terminal's Ctrl-C is not for: arguments of `subprocess.Popen`."""
+
+if sys.platform == "win32":
+    APART = {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
+
+
+class Child(Protocol):
+    """A process of `asyncio.subprocess` or psutil."""
+
+    def terminate(self) -> None:
+        """Sends SIGTERM; on Windows it ends the process at once."""
+
+    def send_signal(self, number: int, /) -> None:
+        """Sends any signal."""
+
+
+def tell_to_end(process: Child) -> None:
+    """Tells a process that was started `APART` to end in order: by SIGTERM, on Windows by Ctrl-Break.
+
+    Raises as `terminate` does.
+    """
+    if sys.platform == "win32":
+        with suppress(OSError):  # it has no console, or is no program of ours
+            process.send_signal(signal.CTRL_BREAK_EVENT)
+    else:
+        process.terminate()
+
+
+def kill(pid: int) -> None:
+    """Kills a process that was started `APART`, and what it has started.
+
+    Raises:
+        ProcessLookupError: there is no such process.
+    """
+    if sys.platform == "win32":
+        _kill_tree(pid)
+    else:
+        os.killpg(pid, signal.SIGKILL)
+
+
+def exists(pid: int) -> bool:
+    """Whether there is a process with this number, also somebody else's."""
+    if sys.platform == "win32":  # where `os.kill` with 0 is no question, but Ctrl-C
+        import psutil
+
+        return bool(psutil.pid_exists(pid))
+    with suppress(PermissionError):
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return False
+    return True
+
+
+def give_way() -> None:
+    """From now on this process works only when others leave it time. Raises OSError where that is refused."""
+    if sys.platform == "win32":
+        import psutil
+
+        psutil.Process().nice(psutil.BELOW_NORMAL_PRIORITY_CLASS)
+    else:
+        os.nice(10)
+
+
+if sys.platform == "win32":
+
+    def _kill_tree(pid: int) -> None:
+        import psutil
+
+        try:
+            process = psutil.Process(pid)
+            tree = [*process.children(recursive=True), process]
+        except psutil.NoSuchProcess:
+            raise ProcessLookupError(pid) from None
+        for each in tree:
+            with suppress(psutil.NoSuchProcess):
+                each.kill()
