@@ -140,6 +140,26 @@ def test_the_oldest_and_the_newest_versions_that_are_allowed_work_as_those_of_th
 
 
 @pytest.mark.soak
+@pytest.mark.parametrize("python", ["3.11", "3.12", "3.13", "3.14"])
+@pytest.mark.parametrize("system", ["linux", "aarch64-apple-darwin", "windows"])
+def test_each_version_of_the_lock_has_a_wheel_for_every_python_and_system(
+    tmp_path: Path, python: str, system: str
+) -> None:
+    """So nobody needs a compiler to install it."""
+    compile_ = ["compile", "--quiet", "--only-binary", ":all:", "--extra", "postgres"]
+    where = ["--python-version", python, "--python-platform", system]
+    files = [
+        "--constraint",
+        ROOT / "constraints.txt",
+        ROOT / "pyproject.toml",
+        "--output-file",
+        tmp_path / "all",
+    ]
+    macos = os.environ | {"MACOSX_DEPLOYMENT_TARGET": "15.0"}
+    subprocess.run([BIN / "uv", "pip", *compile_, *where, *files], env=macos, check=True)
+
+
+@pytest.mark.soak
 def test_an_installation_is_no_larger_than_it_was(tmp_path: Path, wheel: Path) -> None:
     """Who adds a package sees what it brings. It was 128 packages, and 815 MB without compiled files."""
     uv, python = BIN / "uv", tmp_path / "venv/bin/python"
