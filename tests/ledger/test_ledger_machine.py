@@ -25,7 +25,7 @@ from hypothesis.stateful import (
 )
 
 from callsheet.errors import LedgerError
-from callsheet.ledger import approvals, leases, queries, states, writing
+from callsheet.ledger import approvals, leases, queries, writing
 from callsheet.ledger.approvals import Approval, Decision, Place, Question
 from callsheet.ledger.budget import SpendingLimit, Wall
 from callsheet.ledger.databases import open_engine
@@ -33,12 +33,11 @@ from callsheet.ledger.journal import Journal, PaidAnswer
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.queries import Policy
 from callsheet.ledger.spending import settle
-from callsheet.ledger.states import End, FileEnd
 from callsheet.ledger.takeover import Owner
-from callsheet.records import Attempt, Doubt, File, Job, ModelType, State
+from callsheet.records import Attempt, Doubt, Job, ModelType, State
 from tests.ledger import reading
-from tests.ledger.buying import STORED, generation, intend, job, reserve, state_of, submitting
-from tests.long_form import mostly_soak
+from tests.ledger.buying import generation, job, submitting
+from tests.ledger.model import STEPS, Try, answered_id, is_possible, make_step
 
 pytestmark = pytest.mark.anyio
 
@@ -47,73 +46,6 @@ T = TypeVar("T")
 PRICES = ("0.0100", "0.0400", "0.0900")
 JOBS = [job(f"job-{number}", ModelType.VIDEO, price=PRICES[number % 3]) for number in range(4)]
 OF_LEDGER = st.sampled_from([None, None, Decimal("0.15"), Decimal("0.60")])
-IN_HAND = {State.SUBMITTING, State.PENDING}
-
-# Which step leads from which states to which: written down once more, on purpose.
-STEPS: dict[str, tuple[set[State], State]] = {
-    "intend": ({State.PLANNED}, State.SUBMITTING),
-    "release": ({State.SUBMITTING}, State.PLANNED),
-    "pending": ({State.SUBMITTING}, State.PENDING),
-    "generated": ({State.SUBMITTING, State.PENDING, State.IN_DOUBT}, State.GENERATED),
-    "failed": ({State.SUBMITTING, State.PENDING, State.IN_DOUBT}, State.FAILED),
-    "doubt": ({State.SUBMITTING, State.PENDING}, State.IN_DOUBT),
-    "stored": ({State.GENERATED}, State.STORED),
-    "lost": ({State.GENERATED}, State.LOST),
-}
-
-
-# Only a doubt about a video with an id is asked for again; any other waits for a person.
-NEEDS_ID = {(State.IN_DOUBT, "generated"), (State.IN_DOUBT, "failed")}
-
-
-# What is made once more, with the same values, is done already, and changes nothing. Other steps have a time.
-AGAIN = {
-    "release": State.PLANNED,
-    "pending": State.PENDING,
-    "generated": State.GENERATED,
-    "stored": State.STORED,
-}
-
-
-def is_possible(name: str, state: State, *, has_id: bool) -> bool:
-    return state in STEPS[name][0] and (has_id or (state, name) not in NEEDS_ID)
-
-
-@dataclass
-class Try:
-    """The model of an attempt."""
-
-    job: Job
-    number: int
-    owner: Ledger | None
-    state: State = State.PLANNED
-    cost: Decimal | None = None
-    free_again: bool = False
-    generation_id: str | None = None
-    file: File | None = None
-    approval: str = ""
-
-    @property
-    def attempt(self) -> Attempt:
-        job_ = self.job
-        return Attempt(job_.key, self.number, job_.type, job_.row_id, 1, job_.model, job_.quoted)
-
-    @property
-    def has_id(self) -> bool:
-        return self.generation_id is not None
-
-    @property
-    def is_polled(self) -> bool:
-        return self.state is State.PENDING or (self.state is State.IN_DOUBT and self.has_id)
-
-    def is_done(self, name: str, cost: Decimal) -> bool:
-        """Whether this step of the attempt's run was made already, just so."""
-        return AGAIN.get(name) is self.state and (name != "generated" or self.cost == cost)
-
-    @property
-    def exposure(self) -> Decimal:
-        held = self.state in IN_HAND | {State.IN_DOUBT} or (self.state is State.PLANNED and self.owner)
-        return self.cost if self.cost is not None else self.job.quoted if held else Decimal(0)
 
 
 @dataclass
@@ -332,7 +264,7 @@ class LedgerMachine(RuleBasedStateMachine):
             name = self.pick(data, names)
             cost = data.draw(st.sampled_from(["0", "0.0100", "0.0450", "0.4000"]))
             assert one.owner is not None
-            one.file = self.do(_step(one.owner, one, name, cost)) or one.file
+            one.file = self.do(make_step(one.owner, one, name, cost)) or one.file
             one.state = STEPS[name][1]
             if name in ("pending", "generated"):
                 one.generation_id = answered_id(one)
@@ -375,7 +307,7 @@ class LedgerMachine(RuleBasedStateMachine):
         ]
 
         async def tried() -> list[Any]:
-            steps = [_step(ledger, one, name, "0.0100") for ledger, name in illegal]
+            steps = [make_step(ledger, one, name, "0.0100") for ledger, name in illegal]
             return await asyncio.gather(*steps, return_exceptions=True)
 
         for (ledger, name), end in zip(illegal, self.do(tried()), strict=True):
@@ -551,71 +483,6 @@ class LedgerMachine(RuleBasedStateMachine):
 
 def settleable(connection: sa.Connection, batch: str) -> list[Doubt]:
     return queries.doubts(connection, batch, pending=True)
-
-
-def answered_id(one: Try) -> str:
-    """The id under which the service makes this attempt: no two attempts have the same."""
-    return one.generation_id or f"req-{one.job.row_id}-{one.number}"
-
-
-async def _step(ledger: Ledger, one: Try, name: str, cost: str) -> File | None:
-    """Carries out the step called `name`; returns the file of `generated`."""
-    if name == "pending":
-        await ledger.pending(one.attempt, answered_id(one))
-    elif name == "generated":
-        paid = replace(generation(one.job.row_id, cost), id=answered_id(one))
-        return (await ledger.generated(one.attempt, paid, [f"{one.job.row_id}.png"], "out"))[0]
-    elif name == "failed":
-        await ledger.transition(states.failed, End(one.attempt, "no", "server_error"))
-    elif name == "doubt":
-        await ledger.transition(states.in_doubt, End(one.attempt, "cut off"))
-    elif name == "stored" and one.file:
-        await ledger.transition(states.stored, FileEnd(one.file, STORED))
-    elif name == "lost" and one.file:
-        await ledger.transition(states.lost, FileEnd(one.file, lost="gone"))
-    else:
-        await (
-            intend(ledger, one.attempt)
-            if name == "intend"
-            else ledger.transition(states.release, one.attempt)
-        )
-    return None
-
-
-PATHS: dict[State, list[str]] = {
-    State.PLANNED: [],
-    State.SUBMITTING: ["intend"],
-    State.PENDING: ["intend", "pending"],
-    State.GENERATED: ["intend", "generated"],
-    State.STORED: ["intend", "generated", "stored"],
-    State.LOST: ["intend", "generated", "lost"],
-    State.FAILED: ["intend", "failed"],
-    State.IN_DOUBT: ["intend", "doubt"],
-}
-WAYS = [*PATHS.items(), (State.IN_DOUBT, ["intend", "pending", "doubt"])]
-
-
-@pytest.mark.parametrize("url", mostly_soak(("sqlite", "postgresql"), "sqlite"), indirect=True)
-@pytest.mark.parametrize(("state", "path"), WAYS, ids=["-".join([state, *path]) for state, path in WAYS])
-async def test_from_every_state_every_step_is_carried_out_or_was_or_is_refused_as_a_whole(
-    ledger: Ledger, state: State, path: list[str]
-) -> None:
-    has_id = "pending" in path or "generated" in path
-    for name, (_, after) in STEPS.items():
-        one = Try(job(name, ModelType.VIDEO), 1, ledger)
-        await reserve(ledger, one.job)
-        # A file there may be, so that only the state can forbid to store or lose it.
-        item = generation(name).media[0]
-        one.file = File(one.attempt, 0, f"{name}.png", item)
-        for step in path:
-            await _step(ledger, one, step, "0.0400")
-        possible = is_possible(name, state, has_id=has_id)
-        if possible or AGAIN.get(name) is state:
-            await _step(ledger, one, name, "0.0400")
-        else:
-            with pytest.raises(LedgerError, match="refuses the step"):
-                await _step(ledger, one, name, "0.0400")
-        assert await state_of(ledger, one.job) is (after if possible else state)
 
 
 def check(examples: int, steps: int) -> None:
