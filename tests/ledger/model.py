@@ -1,4 +1,4 @@
-"""The model of an attempt, which the ledger is held against; its steps are written down once more on purpose."""
+"""The model of an attempt, which the ledger is held against; its steps are written down again on purpose."""
 
 from __future__ import annotations
 
