@@ -23,6 +23,7 @@ The whole tree:
     │   └── StorageConflict       a file with other bytes already has the name
     ├── LedgerError               the ledger cannot be opened, read or written
     │   ├── LedgerUnavailable     its database fails now, and may work again later
+    │   ├── OtherVersion          it is of another Callsheet, a newer or an older one
     │   ├── OtherLedger           this is not the batch's ledger, or an older copy of it
     │   └── UnknownAnswers        a journal has paid answers of a run that the ledger does not know
     ├── NotTaken                  a run at work does not answer to what a person has changed for it
@@ -180,6 +181,10 @@ class LedgerError(CallsheetError):
 
 class LedgerUnavailable(LedgerError):
     """The ledger's database fails: it cannot be reached, is locked, or its disk is full."""
+
+
+class OtherVersion(LedgerError):
+    """The ledger is of another Callsheet: a newer one, or an older one and must be upgraded first."""
 
 
 class OtherLedger(LedgerError):

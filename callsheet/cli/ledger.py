@@ -86,6 +86,27 @@ def move(
         typer.echo(printable(f"{moved}. Set ledger.url of every config to the new address."))
 
 
+@app.command()
+def upgrade(config: Config, set_: Sets = None, json: Json = False) -> None:
+    """Upgrade a ledger that an older Callsheet has made; `run` and `collect` do so by themselves.
+
+    No run may be at work. A SQLite ledger is copied before, into its folder. Older Callsheets cannot open it
+    any more.
+    """
+    from callsheet.ledger import databases
+    from callsheet.ledger.tables import SCHEMA_VERSION
+
+    url, done = load_batch(config, set_).ledger.url, list[str]()
+    databases.check_exists(url)
+    databases.upgrade(url, done.append)
+    if json:
+        print_json({"upgraded": bool(done), "ledger_version": SCHEMA_VERSION})
+    else:
+        typer.echo(
+            printable("".join(done) or f"the ledger has schema {SCHEMA_VERSION}, that of this Callsheet")
+        )
+
+
 @app.command("service-moved")
 def service_moved(config: Config, set_: Sets = None, json: Json = False) -> None:
     """Record that the batch's service has a new address, service.base_url of the config.

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shlex
 import sqlite3
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from importlib.util import find_spec
 from itertools import zip_longest
@@ -17,10 +18,13 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from callsheet.errors import LedgerError, LedgerUnavailable
+from callsheet import failpoints
+from callsheet.errors import LedgerError, LedgerUnavailable, OtherVersion
 from callsheet.files import PRIVATE, PartialFile, disk_errors, make_file, make_folder, sync_folder
-from callsheet.ledger import leases
-from callsheet.ledger.tables import SCHEMA_VERSION, about, marks, metadata, moved_to
+from callsheet.ledger import leases, migrations, tables
+from callsheet.ledger.tables import about, metadata, moved_to
+
+logger = logging.getLogger("callsheet")
 
 BUSY = 30.0
 """For how many seconds a write waits for another process's write; then the ledger counts as locked."""
@@ -33,7 +37,6 @@ _CHECKPOINT = "wal_autocheckpoint=4000"
 row of a large ledger pays for that: its pages are far apart.
 """
 _WRITE_LOCK = 0x63616C6C73686565  # the number of PostgreSQL's advisory lock that a writer takes
-_MOVED = 1_000_000  # on top of the schema's version of a moved ledger: an older Callsheet refuses it too
 
 _TO_CHECK = {
     "sqlite": "Check ledger.url, the permissions of its folder, free disk space, "
@@ -43,17 +46,26 @@ _TO_CHECK = {
 }
 
 
-def open_engine(url: str | sa.URL, busy: float = BUSY, *, looks: bool = False) -> sa.Engine:
-    """Opens the ledger's database; creates the tables in a new one.
+def open_engine(
+    url: str | sa.URL,
+    busy: float = BUSY,
+    *,
+    looks: bool = False,
+    note: Callable[[str], None] = logger.warning,
+) -> sa.Engine:
+    """Opens the ledger's database; creates the tables in a new one, and upgrades an older one.
 
     A transaction that only reads is begun on a connection with the execution option `reading=True`. A write
     waits for another process's write for `busy` seconds.
 
-    `looks`: nothing is created. What is not there yet is read as an empty ledger, and one that this user may
-    not write is read as it is.
+    Args:
+        looks: nothing is created or upgraded. What is not there yet is read as an empty ledger, and one that
+            this user may not write is read as it is.
+        note: called with what was upgraded, in a sentence.
 
     Raises:
-        LedgerError: it cannot be opened, or has another schema.
+        OtherVersion: it is of another Callsheet: a newer one, or an older one and cannot be upgraded here.
+        LedgerError: it cannot be opened, or a run is at work on an older one.
     """
     address = _address(url)
     name = address.render_as_string(hide_password=True)
@@ -66,19 +78,16 @@ def open_engine(url: str | sa.URL, busy: float = BUSY, *, looks: bool = False) -
         engine = make(address, busy)
         with engine.connect().execution_options(reading=True) as connection:  # waits for no writer
             _check(connection, name, shared=True)
-            version = _version_of(connection)
-            moved = connection.scalar(sa.select(moved_to.c.url)) if version > _MOVED else None
-            indexed = version != SCHEMA_VERSION or not _missing_indexes(connection)
+            version = migrations.check_version(connection, name, looks=looks)
         if not version and looks:
             engine.dispose()
             return _empty()
-        if not version:
-            with engine.begin() as connection:
-                version = _create(connection)
-        elif not indexed:
-            with suppress(sa.exc.SQLAlchemyError) if looks else nullcontext(), engine.begin() as connection:
-                for index in _missing_indexes(connection):
-                    index.create(connection)
+        if version != tables.SCHEMA_VERSION:
+            with engine.begin() as connection:  # another process may have done so meanwhile
+                upgraded = _make_current(connection, name, file_of(address))
+            if upgraded:
+                failpoints.passed("after ledger.upgrade")
+                note(upgraded)
     except ImportError as error:  # also of a psycopg that finds no libpq
         raise LedgerError(
             f"the ledger {name} needs a database driver that is not installed: psycopg",
@@ -89,17 +98,19 @@ def open_engine(url: str | sa.URL, busy: float = BUSY, *, looks: bool = False) -
             f"the ledger {name} cannot be opened: {_reason(error)}",
             hint=_TO_CHECK[address.get_backend_name()],
         ) from error
-    if moved:
-        raise LedgerError(
-            f"the ledger {name} was moved to {moved}",
-            hint="Set ledger.url to that address; here nobody knows what was bought since.",
-        )
-    if version != SCHEMA_VERSION:
-        raise LedgerError(
-            f"the ledger {name} has schema version {version}; this Callsheet knows {SCHEMA_VERSION}",
-            hint="Finish its batches with the Callsheet that made it; for new ones, set another ledger.url.",
-        )
+    _check_each_time(engine, name)
     return engine
+
+
+def upgrade(url: str, note: Callable[[str], None]) -> None:
+    """Upgrades a ledger that is of an older Callsheet; one that is not there yet is not created.
+
+    `note` is called as by `open_engine`, which says what is raised.
+    """
+    try:
+        open_engine(url, looks=True).dispose()
+    except OtherVersion:
+        open_engine(url, note=note).dispose()
 
 
 def check_exists(url: str) -> None:
@@ -134,7 +145,7 @@ def exists(url: str | sa.URL) -> bool:
         return False
 
 
-def file_of(url: str) -> Path | None:
+def file_of(url: str | sa.URL) -> Path | None:
     """The file of a SQLite ledger as its URL names it, from the working directory or whole; None of another.
 
     Raises:
@@ -209,26 +220,38 @@ def _check(connection: sa.Connection, name: str, *, shared: bool) -> None:
         )
 
 
-def _version_of(connection: sa.Connection) -> int:
-    """The schema's version; 0 where there are no tables yet."""
-    there = sa.inspect(connection).has_table("about")
-    version: int | None = connection.scalar(sa.select(about.c.schema_version)) if there else None
-    return version or 0
+def _make_current(connection: sa.Connection, name: str, file: Path | None) -> str:
+    """Creates the tables of a new ledger, or upgrades an older one, unless another process has just done so.
+
+    Returns:
+        What was upgraded, in a sentence; otherwise empty.
+    """
+    version = migrations.check_version(connection, name)
+    if not version:
+        _create(connection)
+    elif version < tables.SCHEMA_VERSION:
+        return migrations.upgrade(connection, name, version, file)
+    return ""
 
 
-def _missing_indexes(connection: sa.Connection) -> list[sa.Index]:
-    """The indexes of marks that a ledger of this schema does not have yet: it is older than they are."""
-    known = {index["name"] for index in sa.inspect(connection).get_indexes(marks.name)}
-    return [index for index in marks.indexes if index.name not in known]
-
-
-def _create(connection: sa.Connection) -> int:
-    """Creates the tables, unless another process has just done so; returns the schema's version."""
-    if version := _version_of(connection):
-        return version
+def _create(connection: sa.Connection) -> None:
     metadata.create_all(connection)
-    connection.execute(about.insert().values(schema_version=SCHEMA_VERSION))
-    return SCHEMA_VERSION
+    connection.execute(about.insert().values(schema_version=tables.SCHEMA_VERSION, needs=tables.SINCE))
+
+
+def _check_each_time(engine: sa.Engine, name: str) -> None:
+    """From now on each transaction looks whether the ledger still has this schema.
+
+    A newer Callsheet may have upgraded it, or somebody moved it, while a page or a question was open.
+    """
+
+    @sa.event.listens_for(engine, "begin")
+    def _begin(connection: sa.Connection) -> None:
+        if connection.exec_driver_sql("SELECT schema_version FROM about").scalar() != tables.SCHEMA_VERSION:
+            raise LedgerError(
+                f"the ledger {name} was upgraded or moved while it was in use",
+                hint="Run the same command again: it says what the ledger needs now.",
+            )
 
 
 def _sqlite(address: sa.URL, busy: float) -> sa.Engine:
@@ -474,7 +497,7 @@ def copy(url: str, to: str | sa.URL) -> dict[str, int]:
         LedgerError: there is no such ledger, the database is not empty, or the copy is not the same.
     """
     with (
-        _opened(url, to) as (original, other),
+        _opened(url, to, looks=True) as (original, other),
         original.connect().execution_options(reading=True) as source,
         other.begin() as target,
     ):
@@ -498,15 +521,15 @@ def move(url: str, to: str) -> dict[str, int]:
         # From now on nobody can open this ledger: it would not know what is bought at its new URL.
         moved_to.create(source)
         source.execute(moved_to.insert().values(url=other.url.render_as_string(hide_password=True)))
-        source.execute(about.update().values(schema_version=about.c.schema_version + _MOVED))
+        source.execute(about.update().values(schema_version=about.c.schema_version + migrations.MOVED))
     return counts
 
 
 @contextmanager
-def _opened(url: str, to: str | sa.URL) -> Iterator[tuple[sa.Engine, sa.Engine]]:
-    """A ledger, and the empty database for its copy."""
+def _opened(url: str, to: str | sa.URL, *, looks: bool = False) -> Iterator[tuple[sa.Engine, sa.Engine]]:
+    """A ledger, which `open_engine` opens, and the empty database for its copy."""
     check_exists(url)
-    original, other = open_engine(url), open_engine(to)
+    original, other = open_engine(url, looks=looks), open_engine(to)
     try:
         with explained():
             with other.connect().execution_options(reading=True) as connection:

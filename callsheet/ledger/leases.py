@@ -30,6 +30,12 @@ _IN_HAND = sa.and_(
     sa.or_(attempts.c.state.in_(_OPEN), queries.IS_POLLED),
 )
 _RESERVED = sa.and_(attempts.c.state == State.PLANNED, attempts.c.run_id.is_not(None))
+_TOLD = [
+    *(runs.c.id, runs.c.batch, runs.c.started_at, runs.c.lease_until, runs.c.approval, runs.c.refused),
+    *(runs.c.host, runs.c.boot, runs.c.pid, runs.c.process_start),
+]
+"""What is told of a run that is alive: columns that the ledgers of all versions have (`migrations.py`)."""
+
 LEASE = 60.0
 """For how many seconds a run counts as alive after it has last renewed its lease."""
 
@@ -107,7 +113,7 @@ def left_by(connection: sa.Connection, batch: str, flow_run: str) -> dict[str, S
 def alive(connection: sa.Connection, batch: str | None = None) -> list[Any]:
     """The rows of `runs` that are alive, of one batch or of all, the oldest first."""
     now = time_by_database(connection)
-    query = sa.select(runs).where(runs.c.ended_at.is_(None)).order_by(runs.c.started_at)
+    query = sa.select(*_TOLD).where(runs.c.ended_at.is_(None)).order_by(runs.c.started_at)
     if batch is not None:
         query = query.where(runs.c.batch == batch)
     return [run for run in connection.execute(query) if _is_alive(run, now)]

@@ -45,9 +45,9 @@ P = ParamSpec("P")
 logger = logging.getLogger("callsheet")
 
 
-def _opened(url: str, busy: float, looks: bool) -> tuple[sa.Engine, str]:
+def _opened(url: str, busy: float, looks: bool, note: Callable[[str], None]) -> tuple[sa.Engine, str]:
     """The database, and the ledger's id."""
-    engine = open_engine(url, busy, looks=looks)
+    engine = open_engine(url, busy, looks=looks, note=note)
     with explained(), engine.connect() as connection:
         return engine, str(connection.execution_options(reading=True).scalar(sa.select(about.c.ledger_id)))
 
@@ -100,8 +100,8 @@ class Ledger:
 
         Args:
             url, batch: the database, and its batch.
-            looks: nothing is created. A ledger that is not there yet is read as an empty one, and one that
-                this user may not write is read all the same.
+            looks: nothing is created or upgraded. A ledger that is not there yet is read as an empty one, and
+                one that this user may not write is read all the same.
             service: the base URL of the service that this run buys at, to which its first reservation binds
                 the batch. Empty for what only reads.
             journal: the folder for answers that are paid for and cannot be written to the ledger; on the
@@ -111,9 +111,10 @@ class Ledger:
             lease: for how many seconds the run counts as alive after `renew`.
 
         Raises:
+            OtherVersion: it is of another Callsheet: a newer one, or an older one and is only looked at.
             LedgerError: it cannot be opened.
         """
-        engine, ledger_id = await asyncio.to_thread(_opened, url, busy, looks)
+        engine, ledger_id = await asyncio.to_thread(_opened, url, busy, looks, note)
         owner = Owner(str(uuid.uuid4()), batch, ledger_id, service, lease)
         return cls(engine, owner, journal=journal, note=note)
 

@@ -14,7 +14,10 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Dialect
 
-SCHEMA_VERSION = 15
+SCHEMA_VERSION = 16
+SINCE = "0.1.0"
+"""The first Callsheet that knows this schema. Who changes a table raises both, and writes a migration."""
+
 _MICRO = Decimal(1_000_000)
 
 
@@ -57,10 +60,12 @@ class Moment(sa.types.TypeDecorator[datetime]):
 
 metadata = sa.MetaData()
 
+# Every Callsheet from 0.1.0 on reads version and `needs`, also where it does not know the other tables.
 about = sa.Table(
     "about",
     metadata,
     sa.Column("schema_version", sa.Integer, primary_key=True),
+    sa.Column("needs", sa.Text, nullable=False),  # the first Callsheet that knows the schema
     # Which ledger this is. A copy has the id of the original: it is the same ledger at an earlier time.
     sa.Column("ledger_id", sa.String(36), nullable=False, default=lambda: str(uuid.uuid4())),
 )

@@ -18,7 +18,7 @@ from typing import Any
 import polars as pl
 
 from callsheet.config.settings import BatchSettings, Settings
-from callsheet.errors import LedgerError, OtherLedger, StorageConflict, StorageError
+from callsheet.errors import LedgerError, OtherLedger, OtherVersion, StorageConflict, StorageError
 from callsheet.ledger import databases, states, writing
 from callsheet.ledger.ledger import Ledger
 from callsheet.plain_text import counted
@@ -126,10 +126,13 @@ async def _begun_elsewhere(settings: BatchSettings) -> str:
 
 
 async def _knows_batch(ledger: Path, batch: str) -> bool:
-    with suppress(LedgerError):
+    try:
         async with await Ledger.open(f"sqlite:///{ledger}", batch, looks=True) as other:
             return bool((await other.read(writing.of_batch)).states)
-    return False
+    except OtherVersion:  # it may
+        raise
+    except LedgerError:
+        return False
 
 
 def _lies_in(folder: Path, path: Path) -> bool:

@@ -318,7 +318,7 @@ def _once(jobs: pl.DataFrame, known: pl.DataFrame) -> tuple[pl.DataFrame, list[s
 
 def open_plan(path: Path) -> Plan | None:
     """Reads `plan.parquet` back; None where there is none that can be read."""
-    with suppress(KeyError, ValueError, OSError, pl.exceptions.PolarsError):
+    with suppress(KeyError, TypeError, ValueError, OSError, pl.exceptions.PolarsError):
         with open_regular(path) as file:
             content = file.read()  # once: another run may replace the file
         metadata = pl.read_parquet_metadata(content)

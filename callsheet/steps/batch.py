@@ -16,7 +16,8 @@ from typing import Any
 from callsheet import signals
 from callsheet.batches.read import Batch
 from callsheet.config.settings import Settings
-from callsheet.errors import CallsheetError, InputError, Stop
+from callsheet.errors import CallsheetError, InputError, OtherVersion, Stop
+from callsheet.ledger import databases
 from callsheet.ledger.ledger import Ledger
 from callsheet.pricing.claim import check_ledger, claim
 from callsheet.pricing.plan import ALL, Choice, Plan, adopt, is_outdated, price_batch
@@ -100,7 +101,7 @@ async def generate(
     """
     began = began or time.monotonic()
     with signals.cancelled_by_signals():
-        await check_ledger(settings)
+        await _check_ledger(settings)
         async with await steps.connect(settings) as client:
             rows = await steps.read(settings)
             async with await open_ledger(settings, client) as ledger:
@@ -219,7 +220,7 @@ async def collect(settings: Settings, *, steps: Steps = Steps(), began: float | 
     """Polls and downloads what is paid for and not stored yet. Never buys; otherwise as `generate`."""
     began = began or time.monotonic()
     with signals.cancelled_by_signals():
-        await check_ledger(settings)
+        await _check_ledger(settings)
         async with await steps.connect(settings) as client, await open_ledger(settings, client) as ledger:
             opening = open_run(settings, client, ledger, flow_run=steps.flow_run(), bounds=steps.bounds)
             async with opening as run, steps.beside(run):
@@ -228,6 +229,15 @@ async def collect(settings: Settings, *, steps: Steps = Steps(), began: float | 
                 signals.done()
     WATCHER.get().finished(summary)
     return summary
+
+
+async def _check_ledger(settings: Settings) -> None:
+    """As `check_ledger`; a ledger of an older Callsheet is upgraded before."""
+    try:
+        await check_ledger(settings)
+    except OtherVersion:
+        await asyncio.to_thread(databases.upgrade, settings.ledger.url, WATCHER.get().note)
+        await check_ledger(settings)
 
 
 async def _check_plan(made: Plan, approved: str | None) -> None:

@@ -173,6 +173,11 @@ def test_the_same_config_from_another_folder_begins_no_new_ledger(
     test_commands.refused(test_commands.callsheet(*words, cwd=elsewhere), *places)
     inside = test_commands.callsheet("run", "batch.yaml", cwd=made.folder / "configs")
     test_commands.refused(inside, f"the ledger {made.folder}/out/ledger.db has jobs of the batch other")
+    with closing(sqlite3.connect(made.folder / "out/ledger.db")) as ledger:
+        ledger.execute("UPDATE about SET schema_version = schema_version - 1")
+        ledger.commit()
+    inside = test_commands.callsheet("run", "batch.yaml", cwd=made.folder / "configs")
+    test_commands.refused(inside, f"{made.folder}/out/ledger.db is of an older Callsheet", "ledger upgrade")
 
 
 @pytest.mark.parametrize(("where", "shared"), [("disk", "report and media"), ("s3", "media")])

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from callsheet.errors import LedgerError
+from callsheet.errors import LedgerError, OtherVersion
 from callsheet.ledger import spending
 from callsheet.ledger.databases import back_up, open_engine
 from callsheet.ledger.ledger import Ledger
@@ -199,20 +199,15 @@ async def test_a_ledger_whose_last_user_was_killed_is_opened(tmp_path: Path) -> 
         assert await ledger.read(lambda connection, _: connection.scalar(RUNS)) == 2
 
 
-async def test_an_older_ledger_gets_the_indexes_of_marks(url: str) -> None:
+async def test_a_ledger_that_is_too_old_to_be_upgraded_is_refused_and_left_alone(url: str) -> None:
     await (await Ledger.open(url, "b")).close()
-    names = ("marks_of_batch", "marks_of_file")
-    execute(url, *(f"DROP INDEX {name}" for name in names))
-    await (await Ledger.open(url, "b")).close()
-    execute(url, *(f"DROP INDEX {name}" for name in names))
-
-
-async def test_a_ledger_of_another_schema_is_refused_and_left_alone(url: str) -> None:
-    await (await Ledger.open(url, "b")).close()
-    execute(url, "UPDATE about SET schema_version = 99", "DROP TABLE learned")
-    with pytest.raises(LedgerError, match="version 99") as refused:
-        await Ledger.open(url, "b")
-    assert "another ledger.url" in refused.value.hint
+    execute(url, "UPDATE about SET schema_version = 14", "DROP TABLE learned")
+    for looks in (True, False):
+        with pytest.raises(
+            OtherVersion, match="has schema 14; this Callsheet upgrades from 15 on"
+        ) as refused:
+            await Ledger.open(url, "b", looks=looks)
+        assert "another ledger.url" in refused.value.hint
     assert "learned" not in tables(url)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -35,6 +36,12 @@ def test_a_plan_replaces_the_last_one_and_a_run_keeps_the_one_that_it_has(plan, 
 def test_a_file_that_is_not_a_plan_is_none_and_a_plan_that_cannot_be_written_an_error(plan, tmp_path):
     (tmp_path / "text.parquet").write_bytes(b"text")
     assert open_plan(tmp_path / "text.parquet") is open_plan(tmp_path / "none.parquet") is None
+    plan(MIXED, to="other.parquet")
+    about = json.loads(pl.read_parquet_metadata(tmp_path / "other.parquet")["callsheet.plan"])
+    about["columns"]["of_another_version"] = {}
+    other = {**pl.read_parquet_metadata(tmp_path / "other.parquet"), "callsheet.plan": json.dumps(about)}
+    pl.read_parquet(tmp_path / "other.parquet").write_parquet(tmp_path / "other.parquet", metadata=other)
+    assert open_plan(tmp_path / "other.parquet") is None
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match="cannot be written"):
         plan(MIXED, to="file/plan.parquet")

@@ -177,6 +177,23 @@ def test_filters_search_and_sorting(sheet: Page) -> None:
     expect(sheet.get_by_role("search").get_by_role("status")).to_have_text("0 of 6 jobs")
 
 
+def test_an_address_that_0_1_0_gave_a_colleague_opens_the_same(sheet: Page) -> None:
+    """Words and addresses outlive a version: these are as that version wrote them."""
+    [*_, mug] = [job["job_key"] for job in sheet.evaluate("callsheet.jobs") if job["row_id"] == "mug"]
+    base = sheet.url.partition("#")[0]
+    for address, shown in {
+        "state=stored&column+shot=grid": ["arabic", "chinese"],
+        "state=stored&state=failed&column+shot=hero&sort=Most+expensive": ["mug", "refused"],
+        "search=waves&review=unmarked": ["video"],
+        "sort=Newest+first&review=flagged": [],
+    }.items():
+        visit(sheet, f"{base}#{address}")
+        assert rows(sheet) == shown, address
+    visit(sheet, f"{base}#search=mug&job={mug[:16]}")
+    expect(sheet.locator("#viewer")).to_be_visible()
+    expect(sheet.locator("#stage img")).to_have_count(1)
+
+
 def test_a_column_of_many_values_is_searched_by_a_part_of_them(page: Page, tmp_path: Path) -> None:
     """On a phone, too, where the filters scroll and the page does not."""
     page.set_viewport_size({"width": 390, "height": 844})

@@ -1,0 +1,160 @@
+"""A ledger of another version: an older one is upgraded, in one transaction and after a backup; a newer one
+says which Callsheet it needs.
+
+What each schema changed is a function here, a migration. Alembic carries out its operations, which are the
+same for SQLite and PostgreSQL. A migration says what it means in words of its own, because `tables.py` goes
+on. The ledger itself says which schema it has (`about`), so Alembic keeps no record.
+"""
+
+from __future__ import annotations
+
+import filecmp
+import itertools
+import sqlite3
+from collections.abc import Callable
+from contextlib import ExitStack, closing
+from importlib.metadata import version as version_of_package
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import sqlalchemy as sa
+
+from callsheet import failpoints
+from callsheet.errors import LedgerError, OtherVersion
+from callsheet.files import PRIVATE, PartialFile, sync_folder
+from callsheet.ledger import leases, tables
+from callsheet.ledger.tables import about, moved_to
+
+if TYPE_CHECKING:
+    from alembic.operations import Operations
+
+
+def _to_16(op: Operations) -> None:
+    """0.1.0: the ledger says which Callsheet it needs; and the indexes of marks, which not each 15 has."""
+    op.add_column("about", sa.Column("needs", sa.Text()))
+    op.execute("UPDATE about SET needs = '0.1.0'")
+    with op.batch_alter_table("about") as table:
+        table.alter_column("needs", existing_type=sa.Text(), nullable=False)
+    op.create_index("marks_of_batch", "marks", ["batch", "number"], if_not_exists=True)
+    of_file = ["job_key", "attempt", "index", "number"]
+    op.create_index("marks_of_file", "marks", of_file, if_not_exists=True)
+
+
+MIGRATIONS: dict[int, Callable[[Operations], None]] = {16: _to_16}
+"""By the schema that they make of the one before it."""
+
+
+MOVED = 1_000_000
+"""What is added to the schema's version of a ledger that was moved: an older Callsheet refuses it too."""
+
+
+def check_version(connection: sa.Connection, name: str, *, looks: bool = False) -> int:
+    """The version of the ledger's schema; 0 where there are no tables yet.
+
+    Args:
+        name: the ledger, as a person knows it.
+        looks: it will not be upgraded.
+
+    Raises:
+        OtherVersion: it is of a newer Callsheet, or of an older one and is not upgraded.
+        LedgerError: the ledger was moved.
+    """
+    known, version = tables.SCHEMA_VERSION, 0
+    if sa.inspect(connection).has_table("about"):
+        version = connection.scalar(sa.select(about.c.schema_version)) or 0
+    if version > MOVED:
+        raise LedgerError(
+            f"the ledger {name} was moved to {connection.scalar(sa.select(moved_to.c.url))}",
+            hint="Set ledger.url to that address; here nobody knows what was bought since.",
+        )
+    if version > known:
+        needs = connection.scalar(sa.select(about.c.needs))
+        raise OtherVersion(
+            f"the ledger {name} needs Callsheet {needs} or newer, for its schema {version}; this is "
+            f"{version_of_package('callsheet')}, with schema {known}",
+            hint="Install it. A copy from before the upgrade does not know what was bought since.",
+        )
+    if 0 < version < min(MIGRATIONS) - 1:
+        raise OtherVersion(
+            f"the ledger {name} has schema {version}; this Callsheet upgrades from {min(MIGRATIONS) - 1} on",
+            hint="Finish its batches with the Callsheet that made it; for new ones, set another ledger.url.",
+        )
+    if looks and 0 < version < known:
+        raise OtherVersion(
+            f"the ledger {name} is of an older Callsheet, with schema {version}; this one has {known}",
+            hint="Upgrade it: callsheet ledger upgrade CONFIG. callsheet run does so by itself.",
+        )
+    return version
+
+
+def upgrade(connection: sa.Connection, name: str, version: int, file: Path | None) -> str:
+    """Upgrades a ledger from an older schema; within the transaction of a writer, which commits it.
+
+    Args:
+        name: the ledger, as a person knows it.
+        version: its schema.
+        file: of a SQLite ledger; of another there is no backup.
+
+    Returns:
+        What a person should know of it, in a sentence.
+
+    Raises:
+        LedgerError: a run is at work, or there can be no backup. Nothing was changed.
+    """
+    from alembic.migration import MigrationContext
+    from alembic.operations import Operations
+
+    if working := sorted({run.batch for run in leases.alive(connection)}):
+        raise LedgerError(
+            f"the ledger {name} must be upgraded, and a run of an older Callsheet is at work on "
+            f"{', '.join(working)}; nothing was changed",
+            hint="Wait until it has ended, or end it; then run the same command again.",
+        )
+    backup = f"as it was: {_back_up(file, name)}" if file else "in PostgreSQL it has no copy as it was"
+    operations = Operations(MigrationContext.configure(connection))
+    for schema in range(version + 1, tables.SCHEMA_VERSION + 1):
+        MIGRATIONS[schema](operations)
+    new = {"schema_version": tables.SCHEMA_VERSION, "needs": tables.SINCE}
+    connection.execute(about.update().values(new))
+    failpoints.passed("before ledger.upgrade")
+    return (
+        f"the ledger {name} was upgraded from schema {version} to {tables.SCHEMA_VERSION}, which needs "
+        f"Callsheet {tables.SINCE} or newer; {backup}"
+    )
+
+
+def _back_up(file: Path, name: str) -> Path:
+    """Copies a SQLite ledger beside it, while this process alone may write it; returns the copy.
+
+    One that is there already stays: it may be of a time before more was bought. The same is not made twice.
+
+    Raises:
+        LedgerError: the copy cannot be made.
+    """
+    file = file.resolve()
+    first = file.with_name(f"{file.name}.before-{tables.SINCE}")
+    names = itertools.chain([first], (first.with_name(f"{first.name}-{n}") for n in itertools.count(2)))
+    try:
+        with ExitStack() as stack:
+            copy = stack.enter_context(PartialFile(first, Path(f"{first}.part"), rights=PRIVATE))
+            for end in ("-wal", "-shm", "-journal"):
+                stack.callback(Path(f"{copy.partial}{end}").unlink, missing_ok=True)
+            with (
+                closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True)) as source,
+                closing(sqlite3.connect(copy.partial)) as target,
+            ):
+                source.backup(target)
+            path = next(
+                each for each in names if not each.exists() or filecmp.cmp(copy.partial, each, shallow=False)
+            )
+            if not path.exists():
+                copy.commit(path=path, overwrite=False)
+                sync_folder(path.parent)
+    except (sqlite3.Error, OSError) as error:
+        reason = (isinstance(error, OSError) and error.strerror) or error
+        raise LedgerError(
+            f"the ledger {name} must be upgraded, and {first}, the copy of it, cannot be written: {reason}; "
+            "nothing was changed",
+            hint="Free some space there, or give this user the right to write in the folder.",
+        ) from error
+    return path
