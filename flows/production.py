@@ -14,11 +14,11 @@ from callsheet.errors import ApprovalNeeded, ApprovalRefused, NothingKept
 from callsheet.ledger import approvals, marks
 from callsheet.ledger.approvals import Question
 from callsheet.ledger.ledger import Ledger
-from callsheet.ledger.marks import Counts
 from callsheet.plain_text import counted, printable
 from callsheet.pricing import approval
 from callsheet.pricing.plan import ALL, PLAN, price_batch
 from callsheet.pricing.quote import Quote, quote_plan
+from callsheet.pricing.sources import read_rows
 from callsheet.pricing.work_folder import work_folder
 from callsheet.records import State
 from callsheet.report.pilot import made_last
@@ -87,8 +87,12 @@ async def _look(made: Settings, settings: Settings) -> None:
         Pause: (Prefect's) the run waits for a person; it begins again with the answer.
     """
     ui = suspend.UI.of_this_run(settings)
-    counts = await _counts(made)
-    said = f"{made.batch} is bought: {_in_words(counts)}"
+    async with await Ledger.open(made.ledger.url, made.batch, looks=True) as ledger:
+        counts = await ledger.read(marks.counts)
+    said = (
+        f"{made.batch} is bought: {counted(counts.kept, 'file')} kept, {counts.rejected:,} rejected, "
+        f"{counts.to_review:,} to review; it goes on with what is kept by then"
+    )
     within = settings.budget.approve_within
     if ui and await _has_looked(ui, made):
         return
@@ -136,23 +140,11 @@ def _key(ui: suspend.UI, made: Settings) -> str:
     return uuid5(ui.run.id, made.batch).hex
 
 
-async def _counts(made: Settings) -> Counts:
-    async with await Ledger.open(made.ledger.url, made.batch, looks=True) as ledger:
-        return await ledger.read(marks.counts)
-
-
-def _in_words(counts: Counts) -> str:
-    files = (
-        f"{counted(counts.kept, 'file')} kept, {counts.rejected:,} rejected, {counts.to_review:,} to review"
-    )
-    return f"{files}; it goes on with what is kept by then"
-
-
 async def _quote(settings: Settings, ledger: Ledger) -> Quote | None:
     """What the batch would cost now; None where nothing is kept yet of which it could be made."""
     async with await connect(settings) as client:
         try:
-            rows = await batch.read(settings)
+            rows = await read_rows(settings)
         except NothingKept:
             return None
         plan = await price_batch(rows, settings, client, ledger)

@@ -26,12 +26,13 @@ from callsheet.ledger.ledger import Ledger
 from callsheet.pricing import approval
 from callsheet.pricing.plan import ALL, Choice, Plan, last_plan, price_batch
 from callsheet.pricing.quote import Quote, quote_plan
+from callsheet.pricing.sources import read_rows
 from callsheet.records import dollars
 from callsheet.report.summary import Summary
 from callsheet.service.client import Client
 from callsheet.session import Run
 from callsheet.steps import approve as approve_step
-from callsheet.steps import batch, download, poll, submit
+from callsheet.steps import download, poll, submit
 from callsheet.steps import record as record_step
 from callsheet.steps.batch import Steps
 from callsheet.watch import Asked
@@ -145,12 +146,7 @@ async def ask_to_go_on(settings: Settings, choice: Choice, summary: Summary) -> 
     await suspend.stay(summary.line(), question, shown)
 
 
-def _flow_run() -> str | None:
-    run = flow_run()
-    return str(run.id) if run else None
-
-
-read = step(batch.read)
+read = step(read_rows, "read")
 price = step(price_batch, "price")
 STEPS = Steps(
     connect=connect,
@@ -164,5 +160,5 @@ STEPS = Steps(
     record=record,
     beside=heeding,
     before=heed,
-    flow_run=_flow_run,
+    flow_run=lambda: str(run.id) if (run := flow_run()) else None,
 )

@@ -34,26 +34,12 @@ from callsheet.steps.submit import submit
 from callsheet.watch import WATCHER
 
 
-async def read(settings: Settings) -> Batch:
-    """Reads and checks the rows of the config's batch, off the event loop."""
-    return await read_rows(settings)
-
-
-async def _nothing(_: Run) -> None:
-    """For a run that is alone."""
-
-
-async def _no_more(_: Run) -> bool:
-    """Nobody else has bought for this run."""
-    return False
-
-
 @dataclass(frozen=True, slots=True)
 class Steps:
     """What carries out each step."""
 
     connect: Callable[[Settings], Awaitable[Client]] = connect
-    read: Callable[[Settings], Awaitable[Batch]] = read
+    read: Callable[[Settings], Awaitable[Batch]] = read_rows
     price: Callable[[Batch, Settings, Client, Ledger], Awaitable[Plan]] = price_batch
     show: Callable[[Plan, Settings, Client, Ledger, Choice], Awaitable[Quote]] = approve.show
     approve: Callable[..., Awaitable[tuple[Quote, Stop | None]]] = approve.approve
@@ -64,8 +50,8 @@ class Steps:
     # what is open beside the run
     beside: Callable[[Run], AbstractAsyncContextManager[None]] = lambda _: nullcontext()
     # before a portion is bought; and after all is, whether to look once more at what is left
-    before: Callable[[Run], Awaitable[None]] = _nothing
-    after: Callable[[Run], Awaitable[bool]] = _no_more
+    before: Callable[[Run], Awaitable[None]] | None = None
+    after: Callable[[Run], Awaitable[bool]] | None = None
     flow_run: Callable[[], str | None] = lambda: None  # the run's id in Prefect
     bounds: Bounds = field(default_factory=Bounds)
 
@@ -105,7 +91,11 @@ async def generate(
             rows = await steps.read(settings)
             async with await open_ledger(settings, client) as ledger:
                 made = await steps.price(rows, settings, client, ledger)
-                await _check_plan(made, plan)
+                if plan is not None and await asyncio.to_thread(made.sha256) != plan:
+                    raise InputError(
+                        "the batch or its prices are not those that were approved, so this run buys nothing",
+                        hint="Run the batch again; it quotes what it would buy now.",
+                    )
                 opening = open_run(
                     settings,
                     client,
@@ -196,23 +186,16 @@ class _Buying:
         """The plan of another portion, after all of a plan was bought; None where nothing is left to buy."""
         run, steps = self.run, self.steps
         with run.deciding():
-            goes_on = await steps.after(run)
+            goes_on = await steps.after(run) if steps.after else False
             if not (goes_on or (run.quote and self._goes_on(run.quote))):
                 return None
             made = await steps.price(self.rows, run.settings, run.client, run.ledger)
-            return made if _is_another(before, made) or goes_on else None
+            for note in made.notes:  # what is bought again, and of which rows all samples are used up
+                if note not in before.notes:
+                    WATCHER.get().note(note)
+            new_jobs = made.table.join(before.table, on="key", how="anti")
+            return None if new_jobs.is_empty() and not goes_on else made
         return before  # the run was stopped meanwhile
-
-
-def _is_another(before: Plan, made: Plan) -> bool:
-    """Whether there is another round: the plan has jobs that the one of the last round did not have.
-
-    A person is told what is bought again, and of which rows all samples are used up.
-    """
-    for note in made.notes:
-        if note not in before.notes:
-            WATCHER.get().note(note)
-    return not made.table.join(before.table, on="key", how="anti").is_empty()
 
 
 async def collect(settings: Settings, *, steps: Steps = Steps(), began: float | None = None) -> Summary:
@@ -230,14 +213,6 @@ async def collect(settings: Settings, *, steps: Steps = Steps(), began: float | 
     return summary
 
 
-async def _check_plan(made: Plan, approved: str | None) -> None:
-    if approved is not None and await asyncio.to_thread(made.sha256) != approved:
-        raise InputError(
-            "the batch or its prices are not those that were approved, so this run buys nothing",
-            hint="Run the batch again; it quotes what it would buy now.",
-        )
-
-
 async def _carry_out(run: Run, steps: Steps, quote: Quote | None) -> Summary:
     """Carries out the steps that run side by side for a portion; without a quote nobody submits."""
     if quote and quote.to_buy and not run.stop and not run.has_claimed:
@@ -249,7 +224,8 @@ async def _carry_out(run: Run, steps: Steps, quote: Quote | None) -> Summary:
     run.begin(quote)
     if run.portions > 1:
         await run.take_up_again()
-    await steps.before(run)
+    if steps.before:
+        await steps.before(run)
     if quote is None:
         with run.videos.filling(), run.files.filling():
             pass

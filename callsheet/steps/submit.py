@@ -65,11 +65,16 @@ async def submit(run: Run) -> None:
 
 
 async def _buy(run: Run) -> None:
+    async def take_over_again_and_again() -> None:
+        while True:
+            await anyio.sleep(run.ledger.lease / 8)
+            await _take_over(run)
+
     buyer = _Buyer(run)
     free = 0  # jobs that were free when all had been tried
     while True:
         async with anyio.create_task_group() as watching:
-            watching.start_soon(_take_over_again_and_again, run)
+            watching.start_soon(take_over_again_and_again)
             await buyer.buy()
             watching.cancel_scope.cancel()
         if run.stop:
@@ -81,12 +86,6 @@ async def _buy(run: Run) -> None:
     for stop in (*run.breaker.stopped().values(), buyer.left_by_gateway):
         if stop:
             run.halt(stop)
-
-
-async def _take_over_again_and_again(run: Run) -> None:
-    while True:
-        await anyio.sleep(run.ledger.lease / 8)
-        await _take_over(run)
 
 
 async def _take_over(run: Run) -> None:
@@ -206,31 +205,25 @@ class _Buyer:
         if self._skips:
             first = f"the first: row {left[0].row_id}, {dollars(left[0].quoted)} USD"
             what = f"skipped {counted(len(left), 'job')} ({first}), which cost more than"
-        if short.wall is Wall.LEDGER:
-            return await self._ledger_is_used(f"{what} what is left of budget.ledger: {room}")
+        if short.wall is Wall.LEDGER:  # all batches of the ledger together have used what they may
+            used, batches = await self._run.ledger.read(
+                lambda connection, _: (leases.used_ever(connection), leases.used_by(connection))
+            )
+            by = f"{dollars(used)} USD are used by {counted(batches, 'batch', 'batches')}"
+            return BudgetReached(
+                f"{what} what is left of budget.ledger: {room}{_of(budget.ledger)} USD; {by}",
+                hint="With a higher budget.ledger the same command goes on from here. `callsheet status` "
+                "without a config lists the batches.",
+            )
         if short.wall is Wall.DAY:
             hint = "The same command goes on after midnight UTC, or with a higher budget.per_day."
-            of = _of(budget.per_day)
-            return BudgetReached(
-                f"{what} what is left of budget.per_day for today: {room}{of} USD", hint=hint
-            )
+            what += f" what is left of budget.per_day for today: {room}{_of(budget.per_day)} USD"
+            return BudgetReached(what, hint=hint)
         if short.wall is Wall.BALANCE:
             hint = "With a higher balance the same command goes on from here."
             return BalanceTooLow(f"{what} what is left of the balance: {room} USD", hint=hint)
         hint = "With a higher budget.limit the same command goes on from here."
         return BudgetReached(f"{what} what is left of the budget: {room}{_of(budget.limit)} USD", hint=hint)
-
-    async def _ledger_is_used(self, what: str) -> Stop:
-        """The stop where all batches of the ledger together have used what they may."""
-        used, batches = await self._run.ledger.read(
-            lambda connection, _: (leases.used_ever(connection), leases.used_by(connection))
-        )
-        by, of = counted(batches, "batch", "batches"), _of(self._quote.budget.ledger)
-        return BudgetReached(
-            f"{what}{of} USD; {dollars(used)} USD are used by {by}",
-            hint="With a higher budget.ledger the same command goes on from here. `callsheet status` "
-            "without a config lists the batches.",
-        )
 
     async def _costs_more(self, wall: Wall) -> Stop:
         """The stop where the service charges more than was quoted, or what was approved is spent by that."""
