@@ -133,17 +133,14 @@ class Bucket:
             return "refuses"
         return "ignores"
 
-    def _probed(self) -> _Server:
-        with self._probing:
-            if self._server is None:
-                self.probe()
-        assert self._server is not None  # noqa: S101 - the probe has set it, or raised
-        return self._server
-
     def put(self, content: Path | bytes, name: str, sha256: str, mime_type: str) -> None:
         """See `Store.put`."""
         url = self.url_of(name)
-        server = self._probed()
+        with self._probing:
+            if self._server is None:
+                self.probe()
+        server = self._server
+        assert server is not None  # noqa: S101 - the probe has set it, or raised
         with (
             disk_errors(Path(name), "report.url", "read"),
             s3.errors_as(StorageError, url),
@@ -151,7 +148,11 @@ class Bucket:
         ):
             answer = None
             if not server.conditions:
-                answer = self._upload_to_free_name(name, file, sha256, mime_type)
+                try:
+                    answer = self._upload(name, file, sha256, mime_type, IfNoneMatch="*")
+                except self._client.exceptions.ClientError as error:
+                    if s3.status_of(error) != 412:  # the name is taken
+                        raise
             elif self._head(name) is None:
                 answer = self._upload(name, file, sha256, mime_type)
             # A server that does not answer with the checksum may not have compared it.
@@ -196,17 +197,6 @@ class Bucket:
         """See `Store.remove`."""
         with s3.errors_as(StorageError, self.url_of(name)):
             self._client.delete_object(Bucket=self._bucket, Key=self._prefix + name)
-
-    def _upload_to_free_name(
-        self, name: str, body: _File, sha256: str, mime_type: str
-    ) -> PutObjectOutputTypeDef | None:
-        """Uploads with `If-None-Match`; None where the server refuses because the name is taken."""
-        try:
-            return self._upload(name, body, sha256, mime_type, IfNoneMatch="*")
-        except self._client.exceptions.ClientError as error:
-            if s3.status_of(error) != 412:
-                raise
-            return None
 
     def _upload_somehow(
         self, name: str, file: _File, sha256: str, mime_type: str, **headers: Any
