@@ -82,7 +82,7 @@ async def deploy(named: Named, environment: Mapping[str, str]) -> list[str]:
     for what has changed in the file since it was last deployed.
 
     Returns:
-        What was changed on the server because the file has changed, and where the two differ, in lines.
+        What was changed on the server because the file has changed, in lines.
 
     Raises:
         ConfigError: Prefect refuses the file, or the file has a parameter that its flow does not have.
@@ -103,18 +103,10 @@ async def deploy(named: Named, environment: Mapping[str, str]) -> list[str]:
     with tempfile.TemporaryDirectory() as folder:
         merged = Path(folder) / FILE
         merged.write_text(yaml.safe_dump(content, sort_keys=False), "utf-8")
+        prefect = (sys.executable, "-m", "prefect", "--no-prompt")
         done = await asyncio.to_thread(
             subprocess.run,
-            [
-                sys.executable,
-                "-m",
-                "prefect",
-                "--no-prompt",
-                "deploy",
-                "--all",
-                "--prefect-file",
-                str(merged),
-            ],
+            [*prefect, "deploy", "--all", "--prefect-file", str(merged)],
             env={**environment, "PWD": str(Path.cwd()), "COLUMNS": "200"},  # PWD for prefect.yaml
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -139,13 +131,8 @@ def _kept(file: Mapping[str, Any], there: DeploymentResponse) -> tuple[dict[str,
         there: the deployment on the server, with what `prefect.yaml` had when it was last deployed.
     """
     now = _on_server(there)
-    base: dict[str, Any] | None = (there.parameter_openapi_schema or {}).get(_FILE_HAD)
-    if base is None:  # made by `prefect deploy`, which keeps no record
-        differ = [part for part in _NONE if _comparable(file[part]) != _comparable(now[part])]
-        return now, [
-            f"its {part} on the server are not those of {FILE}, and stay; `prefect deploy` would set them"
-            for part in differ
-        ]
+    # `prefect deploy` keeps no record: then nothing has changed in the file.
+    base: Mapping[str, Any] = (there.parameter_openapi_schema or {}).get(_FILE_HAD, file)
     parameters, said = dict(now["parameters"]), []
     for name in sorted({*file["parameters"], *base["parameters"]}):
         new, old = (of["parameters"].get(name, _NOT_THERE) for of in (file, base))
@@ -170,14 +157,6 @@ def _on_server(there: DeploymentResponse) -> dict[str, Any]:
         own = {"active": each.active, "parameters": each.parameters or None, "slug": each.slug}
         schedules.append(when | {name: value for name, value in own.items() if value is not None})
     return {"parameters": there.parameters or {}, "schedules": schedules}
-
-
-def _comparable(part: Any) -> Any:
-    """Schedules or parameters without what a file may leave out."""
-    if isinstance(part, dict):
-        return part
-    left_out = {"day_or": True, "active": True, "timezone": "UTC", "anchor_date": None}
-    return [left_out | each | {"anchor_date": None} for each in part]
 
 
 def _in_words(schedules: Sequence[Mapping[str, Any]]) -> str:
