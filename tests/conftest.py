@@ -37,9 +37,18 @@ from callsheet.watch import WATCHER, LogWatcher
 from tests.servers import backlots
 from tests.servers import browser as browsers
 from tests.servers import s3 as s3_server
-from tests.servers.installed import build_wheel, installed
 from tests.servers.postgres import postgres
-from tests.servers.prefect import BEHIND_A_PROXY, READY, PrefectServer, Up, free_port, prefect_environment, up
+from tests.servers.prefect import (
+    BEHIND_A_PROXY,
+    READY,
+    PrefectServer,
+    Up,
+    build_wheel,
+    free_port,
+    installed,
+    prefect_environment,
+    up,
+)
 
 QUICK = ("limits", "service", "pricing", "batches", "config", "docs", "servers", "packaging")
 """Folders whose files take a moment each."""

@@ -24,8 +24,7 @@ from psycopg.rows import dict_row
 from tests.conftest import Project
 from tests.flows.test_crew import of_its_crew
 from tests.servers import s3 as s3_server
-from tests.servers.postgres import PostgresServer, postgres
-from tests.servers.postgres_proxy import PostgresProxy, postgres_proxy
+from tests.servers.postgres import PostgresProxy, PostgresServer, postgres, postgres_proxy
 from tests.servers.prefect import ROOT, PrefectServer, prefect_server
 from tests.waiting import runs, wait_until
 

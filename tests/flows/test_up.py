@@ -181,46 +181,6 @@ def test_a_worker_that_dies_is_reported_with_the_errors_of_its_log(tmp_path: Pat
     assert error.value.exit_code == 4
 
 
-FAILS = """{time}.187 | ERROR   | docket.dependencies - ↩ [ 170ms] schedule_deployments(){{key}}
-Traceback (most recent call last):
-  File "scheduler.py", line 1, in schedule_deployments
-sqlalchemy.exc.InvalidRequestError: Can't evaluate bulk DML statement
-{time}.481 | ERROR   | prefect.server.utilities.worker_channel - Worker channel heartbeat failed
-Traceback (most recent call last):
-sqlite3.OperationalError: database is locked
-"""
-
-
-def test_a_service_of_the_server_that_fails_again_and_again_is_said_once_and_a_busy_server_is_not(
-    tmp_path: Path,
-) -> None:
-    """Without the service that plans runs no schedule fires, and the server's log is where nobody looks."""
-
-    def said(*times: str) -> list[str]:
-        (tmp_path / servers.WORKER_LOG).write_text("")
-        (tmp_path / servers.SERVER_LOG).write_text("".join(FAILS.format(time=time) for time in times))
-        shown: list[str] = []
-
-        async def stay() -> None:
-            ended = await asyncio.create_subprocess_exec(sys.executable, "-c", "")
-            await servers.stay(ended, ended, tmp_path, show=shown.append)
-
-        with pytest.raises(ProcessEnded):
-            asyncio.run(stay())
-        return shown
-
-    assert said("10:00:00", "10:01:00") == []
-    assert said("10:00:00", "13:00:00", "17:00:00") == []
-    [line] = said("23:58:30", "23:59:31", "00:00:32", "00:01:33")
-    for words in (
-        "schedule_deployments fails again and again",
-        "schedules may not fire",
-        "bulk DML statement.",
-    ):
-        assert words in line
-    assert str(tmp_path / servers.SERVER_LOG) in line
-
-
 def test_a_second_up_leaves_what_a_person_has_set_and_takes_what_has_changed_in_the_file(
     crew: PrefectServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
