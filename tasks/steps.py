@@ -1,8 +1,8 @@
 """The steps of a batch as tasks of Prefect, for `steps.batch.generate` and `collect`: `STEPS` is the table.
 
 Each does what the library's step does. Shown besides are the quote as the run's name and page, the progress,
-and the costs; and a person is asked in the UI where one must approve. `show` and `approve` are plain
-functions: they take no time, and the quote belongs to the page of the whole run.
+and the costs; and a person is asked in the UI where one must approve. `show` is a plain
+function: it takes no time, and the quote belongs to the page of the whole run.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from prefect.cache_policies import NO_CACHE
 from prefect.exceptions import Pause
 
 from callsheet.config.settings import Settings
-from callsheet.errors import ApprovalRefused, CallsheetError, Stop
+from callsheet.errors import ApprovalRefused, CallsheetError
 from callsheet.ledger import approvals, marks
 from callsheet.ledger.approvals import Question
 from callsheet.ledger.ledger import Ledger
@@ -37,7 +37,7 @@ from callsheet.steps import record as record_step
 from callsheet.steps.batch import Steps
 from callsheet.watch import Asked
 from tasks import artifacts, suspend
-from tasks.pressed import Pressed, flow_run, heed, heeding, pressed
+from tasks.pressed import Pressed, heed, heeding, pressed
 from tasks.service_block import connect
 
 P = ParamSpec("P")
@@ -107,18 +107,6 @@ async def show(plan: Plan, settings: Settings, client: Client, ledger: Ledger, c
     return quote
 
 
-async def approve(
-    run: Run, quote: Quote, approved: bool, *, pilot: bool = False, plan: str | None = None
-) -> tuple[Quote, Stop | None]:
-    """Asks a person in the UI (`steps/approve.py`).
-
-    Raises:
-        Pause: (Prefect's) the run waits for a person; it begins again with the answer.
-    """
-    ui = suspend.UI.of_this_run(run.settings)
-    return await approve_step.approve(run, quote, approved, pilot=pilot, plan=plan, ui=ui)
-
-
 async def ask_to_go_on(settings: Settings, choice: Choice, summary: Summary) -> None:
     """Where a person has suspended this run of a deployment, asks in the UI whether to buy what is left.
 
@@ -153,12 +141,11 @@ STEPS = Steps(
     read=read,
     price=price,
     show=show,
-    approve=approve,
+    ui=suspend.UI.of_this_run,
     submit=step(submit.submit),
     poll=step(poll.poll),
     download=step(download.download),
     record=record,
     beside=heeding,
     before=heed,
-    flow_run=lambda: str(run.id) if (run := flow_run()) else None,
 )

@@ -29,20 +29,10 @@ class InTheUI(Protocol):
     """How a run is approved in the Prefect UI; `tasks/suspend.py` has it."""
 
     @property
-    def flow_run(self) -> str:
-        """The flow run's id."""
-
-    async def answer_to(self, asked: Approval) -> Approval | None:
-        """The question with the answer that a person has given; None where nobody has."""
-
-    async def ask(self, asked: Asked, question: Approval, within: float) -> None:
-        """Suspends the run until a person has answered, and ends this process.
-
-        It returns where nobody can be asked in the UI.
-        """
-
-    def approved(self, approval: Approval) -> None:
-        """A person has said yes; the ledger has it."""
+    def flow_run(self) -> str: ...  # noqa: D102
+    async def answer_to(self, asked: Approval) -> Approval | None: ...  # noqa: D102
+    async def ask(self, asked: Asked, question: Approval, within: float) -> None: ...  # noqa: D102
+    def approved(self, approval: Approval) -> None: ...  # noqa: D102
 
 
 async def show(plan: Plan, settings: Settings, client: Client, ledger: Ledger, choice: Choice = ALL) -> Quote:

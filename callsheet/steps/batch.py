@@ -16,7 +16,7 @@ from typing import Any
 from callsheet import signals
 from callsheet.batches.read import Batch
 from callsheet.config.settings import Settings
-from callsheet.errors import CallsheetError, InputError, Stop
+from callsheet.errors import CallsheetError, InputError
 from callsheet.ledger.ledger import Ledger
 from callsheet.pricing.claim import check_ledger, claim
 from callsheet.pricing.plan import ALL, Choice, Plan, adopt, is_outdated, price_batch
@@ -42,7 +42,7 @@ class Steps:
     read: Callable[[Settings], Awaitable[Batch]] = read_rows
     price: Callable[[Batch, Settings, Client, Ledger], Awaitable[Plan]] = price_batch
     show: Callable[[Plan, Settings, Client, Ledger, Choice], Awaitable[Quote]] = approve.show
-    approve: Callable[..., Awaitable[tuple[Quote, Stop | None]]] = approve.approve
+    ui: Callable[[Settings], approve.InTheUI | None] = lambda _: None  # where a run in the Prefect UI asks
     submit: Callable[[Run], Coroutine[Any, Any, None]] = submit
     poll: Callable[[Run], Coroutine[Any, Any, None]] = poll
     download: Callable[[Run], Coroutine[Any, Any, None]] = download
@@ -52,7 +52,6 @@ class Steps:
     # before a portion is bought; and after all is, whether to look once more at what is left
     before: Callable[[Run], Awaitable[None]] | None = None
     after: Callable[[Run], Awaitable[bool]] | None = None
-    flow_run: Callable[[], str | None] = lambda: None  # the run's id in Prefect
     bounds: Bounds = field(default_factory=Bounds)
 
 
@@ -84,7 +83,7 @@ async def generate(
         Interrupted: a signal came before the buying began, or a second one.
         Pause: (Prefect's) the run waits for a person, who is asked in the UI or has suspended it there.
     """
-    began = began or time.monotonic()
+    began, ui = began or time.monotonic(), steps.ui(settings)
     with signals.cancelled_by_signals():
         await check_ledger(settings)
         async with await steps.connect(settings) as client:
@@ -102,7 +101,7 @@ async def generate(
                     ledger,
                     plan=made,
                     says_limit=plan is None,
-                    flow_run=steps.flow_run(),
+                    flow_run=ui.flow_run if ui else None,
                     bounds=steps.bounds,
                 )
                 async with opening as run, steps.beside(run):
@@ -171,7 +170,9 @@ class _Buying:
             while True:
                 ledger, client = run.ledger, run.client
                 quote = await steps.show(made, run.settings, client, ledger, self.choice)
-                quote, stop = await steps.approve(run, quote, self.approved, pilot=pilot, plan=self.plan)
+                quote, stop = await approve.approve(
+                    run, quote, self.approved, pilot=pilot, plan=self.plan, ui=steps.ui(run.settings)
+                )
                 if stop:
                     run.halt(stop)
                 elif await is_outdated(made, run.settings, client):
@@ -200,11 +201,13 @@ class _Buying:
 
 async def collect(settings: Settings, *, steps: Steps = Steps(), began: float | None = None) -> Summary:
     """Polls and downloads what is paid for and not stored yet. Never buys; otherwise as `generate`."""
-    began = began or time.monotonic()
+    began, ui = began or time.monotonic(), steps.ui(settings)
     with signals.cancelled_by_signals():
         await check_ledger(settings)
         async with await steps.connect(settings) as client, await open_ledger(settings, client) as ledger:
-            opening = open_run(settings, client, ledger, flow_run=steps.flow_run(), bounds=steps.bounds)
+            opening = open_run(
+                settings, client, ledger, flow_run=ui.flow_run if ui else None, bounds=steps.bounds
+            )
             async with opening as run, steps.beside(run):
                 run.began = began
                 summary = await _carry_out(run, steps, None)

@@ -1,4 +1,4 @@
-"""On a real Prefect server: events of a batch, the files of `automations/` that act on them; and schedules."""
+"""On a real Prefect server: events of a batch, the files of `automations/` that act on them, schedules."""
 
 from __future__ import annotations
 
