@@ -41,7 +41,7 @@ class Steps:
     connect: Callable[[Settings], Awaitable[Client]] = connect
     read: Callable[[Settings], Awaitable[Batch]] = read_rows
     price: Callable[[Batch, Settings, Client, Ledger], Awaitable[Plan]] = price_batch
-    show: Callable[[Plan, Settings, Client, Ledger, Choice], Awaitable[Quote]] = approve.show
+    shown: Callable[[Quote], Awaitable[None]] | None = None  # besides, to the watcher's `quoted`
     ui: Callable[[Settings], approve.InTheUI | None] = lambda _: None  # where a run in the Prefect UI asks
     submit: Callable[[Run], Coroutine[Any, Any, None]] = submit
     poll: Callable[[Run], Coroutine[Any, Any, None]] = poll
@@ -79,6 +79,7 @@ async def generate(
         began: when a person began to wait, in monotonic seconds; None for now.
 
     Raises:
+        InputError: rows were rejected, and `input.strict` wants none; or a chosen row is not in the batch.
         CallsheetError: what broke the run off; `exit_code` says whether it may have bought anything.
         Interrupted: a signal came before the buying began, or a second one.
         Pause: (Prefect's) the run waits for a person, who is asked in the UI or has suspended it there.
@@ -169,7 +170,10 @@ class _Buying:
         with run.deciding():
             while True:
                 ledger, client = run.ledger, run.client
-                quote = await steps.show(made, run.settings, client, ledger, self.choice)
+                quote = await quote_plan(made, run.settings, client, ledger, self.choice)
+                WATCHER.get().quoted(quote)
+                if steps.shown:
+                    await steps.shown(quote)
                 quote, stop = await approve.approve(
                     run, quote, self.approved, pilot=pilot, plan=self.plan, ui=steps.ui(run.settings)
                 )
