@@ -14,9 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -31,32 +29,16 @@ from tests.cli.test_commands import CALLSHEET
 from tests.conftest import Project
 from tests.flows.test_forms import bought
 from tests.servers.prefect import ROOT, PrefectServer
+from tests.servers.sockets import Server, reply, serve
 from tests.steps.test_stopping import make_quick
 from tests.waiting import wait_until
 
 AUTOMATIONS = Path(__file__).parents[2] / "automations"
 
 
-@contextmanager
-def listener() -> Iterator[tuple[str, list[Any]]]:
-    """An HTTP server that keeps what is posted to it, as JSON."""
-    posted: list[Any] = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            posted.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-            self.send_response(204)
-            self.end_headers()
-
-        def log_message(self, *_: Any) -> None:
-            """Prints nothing."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}", posted
-        finally:
-            server.shutdown()
+def said(listener: Server) -> list[str]:
+    """The texts that were posted to a webhook."""
+    return [json.loads(request.partition(b"\r\n\r\n")[2])["text"] for request in listener.requests]
 
 
 def call(crew: PrefectServer, folder: Path, url: str, *automations: str) -> None:
@@ -83,19 +65,19 @@ def test_a_night_that_stops_in_doubt_is_red_says_why_and_tells_automations(
     made = project(rows, faults={"rules": [cut_off]})
     made.set(batch=made.folder.name, budget={"limit": "0.0030"})
     made.at_absolute_paths()
-    with listener() as (url, posted):
-        call(crew, tmp_path, url, "stopped-batch")
+    with serve(reply(204)) as listener:
+        call(crew, tmp_path, listener.url, "stopped-batch")
         crew.start("generate-batch/nightly", tag=made.folder.name, config=str(made.config))
         run = crew.ended(made.folder.name)
-        wait_until(lambda: posted, "the webhook is never called", 0.2)
+        wait_until(lambda: listener.requests, "the webhook is never called", 0.2)
     assert (run["state"]["type"], run["state"]["name"]) == ("FAILED", "InDoubt")
     assert "1 stored, 1 in doubt" in run["state"]["message"]
     assert "row cut off in doubt: " in crew.log(run, until="3 jobs: 1 stored, 1 in doubt")
     assert run["run_count"] == 1
     assert {"callsheet", f"batch:{made.folder.name}"} <= set(run["tags"])
     assert made.manifest().height == 1
-    [told] = posted
-    assert told["text"].startswith(f"Batch {made.folder.name} has stopped: 3 jobs: 1 stored, 1 in doubt")
+    [told] = said(listener)
+    assert told.startswith(f"Batch {made.folder.name} has stopped: 3 jobs: 1 stored, 1 in doubt")
     wait_until(lambda: len(events(crew, run["id"])) == 3, "not all events come", 0.2)
     seen = {one["event"]: one for one in events(crew, run["id"])}
     quoted = seen["callsheet.batch.quoted"]
@@ -115,13 +97,13 @@ def test_a_question_and_the_end_of_a_review_call_a_webhook(
     made = project([{"id": "a", "prompt": "a", "model": "sketch-1"}])
     name = made.folder.name
     made.set(batch=name, budget={"approve_above": "0.0010"})
-    with listener() as (url, posted):
-        call(crew, tmp_path, url, "asked", "reviewed")
+    with serve(reply(204)) as listener:
+        call(crew, tmp_path, listener.url, "asked", "reviewed")
         crew.begin(generate_batch, "generate-batch/nightly", tag=name, config=str(made.config))
-        wait_until(lambda: posted, "nobody is told of the question", 0.2)
+        wait_until(lambda: listener.requests, "nobody is told of the question", 0.2)
         reviewed(ReviewResult(name, 2, 1, 0, None), 1, Decimal("0.0015"))
-        wait_until(lambda: len(posted) == 2, "nobody is told of the review", 0.2)
-    assert [one["text"] for one in posted] == [
+        wait_until(lambda: len(listener.requests) == 2, "nobody is told of the review", 0.2)
+    assert said(listener) == [
         f"Batch {name} asks: buy 1 job for 0.0015 USD?",
         f"Batch {name} is reviewed: 2 kept, 1 row to buy again for 0.0015 USD",
     ]

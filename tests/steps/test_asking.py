@@ -24,7 +24,7 @@ from callsheet.report.summary import Summary
 from callsheet.steps import batch
 from callsheet.steps.change import Changed, change
 from callsheet.watch import Asked, Change, LogWatcher
-from tests.conftest import Project
+from tests.conftest import Project, images
 from tests.steps.test_again import Person, checked
 
 Make = Callable[..., Project]
@@ -32,10 +32,6 @@ PRICE = Decimal("0.0015")
 DEAR = 5 * PRICE
 LANES = 2
 LEDGERS = pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
-
-
-def images(count: int) -> list[dict[str, Any]]:
-    return [{"id": f"s{n}", "prompt": f"image {n}", "model": "sketch-1"} for n in range(count)]
 
 
 def dearer(made: Project, name: str = "sketch-1") -> None:
@@ -267,18 +263,9 @@ def shared(
 
 def given(made: Project) -> list[tuple[Decision | None, Decimal]]:
     """The decision of each approval of the batch, and how much it allows, those that nobody was asked too."""
-
-    async def read() -> Any:
-        async with await Ledger.open(load(made.config).ledger.url, "test") as ledger:
-            return await ledger.read(
-                lambda connection, _: list(
-                    connection.exec_driver_sql("SELECT decision, at_most FROM approvals ORDER BY asked_at")
-                )
-            )
-
-    return [
-        (decision and Decision(decision), Decimal(most) / 10**6) for decision, most in asyncio.run(read())
-    ]
+    query = "SELECT decision, at_most FROM approvals ORDER BY asked_at"
+    found = made.read(lambda connection, _: list(connection.exec_driver_sql(query)))
+    return [(decision and Decision(decision), Decimal(most) / 10**6) for decision, most in found]
 
 
 def several(made: Project, count: int, **how: Any) -> list[Summary]:
@@ -403,14 +390,6 @@ def test_the_rounds_of_a_command_are_a_part_of_what_it_may_cost(project: Make) -
     assert [most for decision, most in given(made) if decision] == [3 * PRICE], (
         "entered once, with its rounds"
     )
-
-
-def test_a_yes_is_entered_once_however_many_rounds_follow(project: Make) -> None:
-    made = project(images(2))
-    made.set(budget={"approve_above": "0"})
-    done, person = checked(made, rejects=lambda *_: True, says=True)
-    assert (done.stored, len(person.asked)) == (6, 1)
-    assert given(made) == [(Decision.APPROVED, 6 * PRICE)]
 
 
 def test_a_later_run_finishes_what_was_approved_without_asking_again(project: Make) -> None:

@@ -7,7 +7,6 @@ import io
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
 import av
 import polars as pl
@@ -24,7 +23,7 @@ from callsheet.pricing.work_folder import work_folder
 from callsheet.records import State
 from callsheet.watch import Asked, Change, LogWatcher
 from tests.cli.test_reconcile import spend
-from tests.conftest import Project
+from tests.conftest import Project, images
 from tests.report.contact_sheets import with_sheet
 from tests.servers.s3 import Server
 from tests.steps.test_asking import dearer
@@ -32,10 +31,6 @@ from tests.steps.test_asking import dearer
 IMAGE = {"model": "sketch-1", "aspect_ratio": "1:1"}
 VIDEO = {"model": "dailies-1", "aspect_ratio": "9:16", "duration": 1}
 Make = Callable[..., Project]
-
-
-def images(count: int, **more: Any) -> list[dict[str, Any]]:
-    return [{"id": f"s{n}", "prompt": f"image {n}", **IMAGE, **more} for n in range(count)]
 
 
 def test_images_and_videos_are_bought_stored_and_accounted(project: Make) -> None:

@@ -37,7 +37,7 @@ from tests.conftest import Project
 from tests.ledger.buying import generation
 from tests.long_form import mostly_soak
 from tests.report.contact_sheets import with_sheet
-from tests.servers.forks import Process, forks
+from tests.servers.forks import ROOT, Process, forks
 from tests.servers.proxies import ReverseProxy
 from tests.waiting import wait_until
 
@@ -85,37 +85,12 @@ def make_quick(made: Project) -> None:
     service.settings = service.settings.model_copy(update={"image_seconds": 0})
 
 
-IMPATIENT = """
-import sys
-from pathlib import Path
-from callsheet import failpoints, signals
-from callsheet.cli.terminal import Terminal, run_watched
-from callsheet.config.load import load
-from callsheet.errors import CallsheetError
-from callsheet.session import Bounds
-from callsheet.steps.batch import Steps, generate
-from tests.ledger.waits import set_waits
-from tests.crash.forked_run import recorder
-grace, busy, config = sys.argv[1:]
-signals.keep_until_heard()
-set_waits(lease=3000, busy=float(busy))
-failpoints.observer = recorder(Path("points.log"))
-steps = Steps(bounds=Bounds(grace=float(grace)))
-try:
-    summary = run_watched(generate(load(Path(config)), approved=False, steps=steps), Terminal())
-    print(summary.stop_message, file=sys.stderr)
-    sys.exit(summary.exit_code)
-except CallsheetError as error:
-    print(error, file=sys.stderr)
-    sys.exit(error.exit_code)
-"""
-
-
 @contextmanager
 def running(made: Project, *, grace: float = 3000, busy: float = 30) -> Iterator[Process]:
     """A run whose lease does not expire, with so many seconds to end politely; it writes `run.log`."""
-    words = ("-c", IMPATIENT, str(grace), str(busy), str(made.config))
-    with (made.folder / "run.log").open("w") as log, forks().start(*words, stderr=log) as process:
+    request = {"grace": grace, "waits": {"lease": 3000, "busy": busy}, "record": "points.log"}
+    words = ("-m", "tests.crash.forked_run", json.dumps({"folder": str(made.folder)} | request))
+    with (made.folder / "run.log").open("w") as log, forks().start(*words, cwd=ROOT, stderr=log) as process:
         try:
             yield process
         finally:
