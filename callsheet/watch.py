@@ -34,8 +34,8 @@ _ANSWERED = tuple(state for state in State if state not in (State.PLANNED, State
 
 @dataclass(frozen=True, slots=True)
 class Pacing:
-    """Submissions of one model type: those that count now, of the last minute or since the last reset; their
-    limit, None while it is not known; and the seconds until the next may leave, where some are left.
+    """Submissions of one model type: those of the last minute that count; their limit, None while it is not
+    known; and the seconds until the next may leave, where some are left.
     """
 
     in_window: int

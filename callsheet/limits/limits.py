@@ -85,18 +85,12 @@ class Pace:
         return self._sends[-1]
 
     def in_window(self, now: float) -> int:
-        """Requests that count against the limit now, and never more than it.
+        """Requests of the last minute that count, for a person to see; never more than the limit.
 
-        Where the config's limit is the lower one, these are the requests of the last minute. Otherwise they
-        are those since the service's last reset.
-
-        Those that it refused with a 429 are not counted. A bucket that is full lets more than a limit through
-        in a minute, and counts down.
+        Those that the service refused with a 429 are not counted. A bucket that is full lets more than a
+        limit through in a minute, and counts down.
         """
-        if self.cap is not None and self.cap == self.known_limit():
-            return min(self._sent_after(now - COUNTED_FOR), self.cap)
-        began = self._resets if self._resets <= now else self._resets - WINDOW
-        sent = self._sent_after(max(now - WINDOW, began if math.isfinite(began) else -math.inf))
+        sent = self._sent_after(now - COUNTED_FOR)
         return min(sent, self.known_limit() or sent)
 
     def seconds_for(self, sends: int, now: float) -> float | None:

@@ -76,7 +76,7 @@ class Bucket:
         sha256, another = (hashlib.sha256(each).hexdigest() for each in (_PROBED, _PROBED + b"?"))
         checksums = "" if self._checksums else "is not sent"
         with s3.errors_as(StorageError, self.url_of(_PROBE)):
-            name, first = self._upload_probe((sha256, another))
+            name, first = self._upload_probe(sha256)
             try:
                 # Of two runs that probe at once, one may remove the object just before the other writes it.
                 conditions = self._use_of(412, name, sha256, IfNoneMatch="*")
@@ -96,30 +96,23 @@ class Bucket:
         looked_up = "looked up before it is stored, and " if conditions else ""
         return f"the server of s3://{self._bucket} {wrong}: each file is {looked_up}compared afterwards"
 
-    def _upload_probe(self, ours: tuple[str, str]) -> tuple[str, PutObjectOutputTypeDef]:
-        """Makes the probe's object, or writes over one that an earlier probe could not delete; its name.
-
-        `ours`: the hashes that such a one may have in its metadata. What else has the name is left as it is.
-        """
+    def _upload_probe(self, sha256: str) -> tuple[str, PutObjectOutputTypeDef]:
+        """Makes the probe's object, or writes over one that an earlier probe could not delete; its name."""
 
         def upload(name: str, **condition: str) -> tuple[str, PutObjectOutputTypeDef]:
             file = io.BytesIO(_PROBED)
-            return name, self._upload_somehow(name, file, ours[0], "text/plain", **condition)
+            return name, self._upload_somehow(name, file, sha256, "text/plain", **condition)
 
-        errors = self._client.exceptions.ClientError
-        another = f"{_PROBE}-{secrets.token_hex(8)}"
-        left = None
+        errors, left = self._client.exceptions.ClientError, None
         with suppress(errors):  # who may not list is answered 403; the upload says what else is wrong
             left = self._head(_PROBE)
-        if left and _sha256_of(left) not in ours:
-            return upload(another)
         try:
             return upload(_PROBE, **({"IfMatch": left["ETag"]} if left else {"IfNoneMatch": "*"}))
         except errors as error:
-            is_taken = s3.status_of(error) in (404, 409, 412)  # or another run has just removed it
+            is_taken = s3.status_of(error) in (404, 409, 412)  # by another run, or it has just removed it
             if not (is_taken or s3.refuses_header(error)):
                 raise
-        return upload(another if is_taken else _PROBE)
+        return upload(f"{_PROBE}-{secrets.token_hex(8)}" if is_taken else _PROBE)
 
     def _use_of(self, obeyed: int, name: str, sha256: str, **headers: Any) -> str:
         """What the server does with an upload that it should answer with `obeyed`; see `_Server`."""
@@ -262,17 +255,12 @@ class Bucket:
                 return False
         if "ChecksumSHA256" in head:
             return head["ChecksumSHA256"] == _base64(sha256)
-        return _sha256_of(head) == sha256
+        metadata = {key.lower(): value for key, value in head["Metadata"].items()}  # some change the case
+        return metadata.get("sha256") == sha256
 
 
 def _opened(content: bytes | Path) -> _File:
     return io.BytesIO(content) if isinstance(content, bytes) else content.open("rb")
-
-
-def _sha256_of(head: HeadObjectOutputTypeDef) -> str | None:
-    """What an object's metadata say of its bytes."""
-    metadata = {key.lower(): value for key, value in head["Metadata"].items()}  # some change the case
-    return metadata.get("sha256")
 
 
 def _etag(answer: PutObjectOutputTypeDef | HeadObjectOutputTypeDef) -> str:
