@@ -72,6 +72,10 @@ CASES: dict[str, tuple[Behaviour, Verdict]] = {
     "2xx with a page": (page(200), Verdict.IN_DOUBT),
     "2xx that cannot be unpacked": (reply(200, b"?", {"Content-Encoding": "gzip"}), Verdict.IN_DOUBT),
     "2xx without an id": (json_reply({"status": "pending"}), Verdict.IN_DOUBT),
+    "2xx with a number out of range": (
+        reply(200, json.dumps(IMAGE).replace("0.04", "1e9999999999999999999", 1).encode()),
+        Verdict.IN_DOUBT,
+    ),
     **{f"{code} with a page": (page(code), Verdict.IN_DOUBT) for code in (408, 500, 502, 503, 504, 520)},
     **{
         f"{status} with the error body": (error_reply(status, "server_error"), verdict)

@@ -23,7 +23,7 @@ import pytest
 
 from callsheet import signals
 from callsheet.config.load import load
-from callsheet.errors import ConfigError, LedgerError
+from callsheet.errors import ConfigError, LedgerError, Stop
 from callsheet.ledger.approvals import LIMIT, PAUSED
 from callsheet.ledger.ledger import Ledger
 from callsheet.report.summary import Summary
@@ -184,7 +184,7 @@ def test_a_second_signal_ends_it_at_once(trials: Trials, kind: str, every: int) 
         asyncio.get_running_loop().call_soon(send, signal.SIGTERM)
 
     for trial, at in trials(kind, every):
-        with suppress(batch.Stop):
+        with suppress(Stop):
             trial.run(at, twice)
         assert trial.count() == FIRST[kind] or trial.portions != 1, f"step {at}"
 
