@@ -334,9 +334,8 @@ async def export(
             if kind is Kind.CSV:
                 return await _write_tables(files, ledger, store, bom=bom)
             if files.is_empty() and kept:
-                raise InputError(
-                    "no stored file is marked as kept", hint="callsheet review CONFIG marks files."
-                )
+                hint = "callsheet review CONFIG marks files."
+                raise InputError("no stored file is marked as kept", hint=hint)
             if files.is_empty():
                 hint = "callsheet status CONFIG counts its jobs."
                 raise InputError("the batch has no stored file to export", hint=hint)

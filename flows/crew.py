@@ -79,16 +79,10 @@ async def generate(
         run.settings = run.settings.model_copy(update={"review": review})
         return True
 
-    async def end_when_pressed() -> None:
-        """Ends the others as soon as this run is suspended or cancelled, while it is still ending."""
-        await until_pressed()
-        for run in others:
-            await _end(run)
-
     @asynccontextmanager
     async def beside(run: Run) -> AsyncIterator[None]:
         async with STEPS.beside(run):
-            ending = asyncio.create_task(end_when_pressed())
+            ending = asyncio.create_task(_end_when_pressed(others))
             try:
                 yield
             finally:
@@ -122,6 +116,13 @@ async def _start(others: list[UUID], this: FlowRun, quote: Quote, size: int) -> 
             )
             others.append(run.id)
     WATCHER.get().note(f"{counted(len(others), 'more run')} started on the work pool")
+
+
+async def _end_when_pressed(others: list[UUID]) -> None:
+    """Ends the others as soon as this run is suspended or cancelled, while it is still ending."""
+    await until_pressed()
+    for run in others:
+        await _end(run)
 
 
 async def _ended(others: list[UUID]) -> None:

@@ -6,7 +6,7 @@ next run or `collect`; giving up on it here would lose what is paid for.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import anyio
 
@@ -25,13 +25,6 @@ NOT_FOUND_TRIES = 3  # a 404 may come from a replica that lags; so many in a row
 SAID_TRIES = 3  # errors one after another, after which a person sees them: it may be for ever
 NO_FILE_TRIES = 3  # the files may come a moment after the status
 LAST_ANSWER = 5.0  # seconds for an answer at the end of the run's patience
-
-
-@dataclass(frozen=True, slots=True)
-class _Unknown:
-    """The service does not know the video under this key: its words."""
-
-    why: str
 
 
 async def poll(run: Run) -> None:
@@ -67,10 +60,10 @@ async def _follow(run: Run, video: Attempt) -> None:
                 run.tell(video, State.FAILED, end.message, cost or None)
             case _ if video.in_doubt:  # and it stays so
                 pass
-            case _Unknown():
-                await _doubt(run, video, f"which the service does not know under this key: {end.why}")
+            case ServiceError():
+                await _doubt(run, video, f"which the service does not know under this key: {end}")
                 if not run.knows_videos:
-                    why = f"the service knows none of the videos that this batch has bought: {end.why}"
+                    why = f"the service knows none of the videos that this batch has bought: {end}"
                     hint = "The API key seems to be another project's. Run again with the right key: "
                     run.halt(KeyRefused(why, hint=hint + "the videos are asked for again."))
             case NoFile():
@@ -97,11 +90,11 @@ async def _doubt(run: Run, video: Attempt, why: str) -> None:
     run.breaker.of(video.model).wrong("loss", f"row {video.row_id}: {said}")
 
 
-async def _watch(run: Run, video: Attempt) -> Generation | Failed | NoFile | _Unknown | Pending:
+async def _watch(run: Run, video: Attempt) -> Generation | Failed | NoFile | ServiceError | Pending:
     """Asks until the video has ended, or until the run's patience or its key ends: then it is pending.
 
-    A video that an earlier run has left with words that are no status is asked for once, unless the words
-    change.
+    An error: the service does not know it. A video that an earlier run has left with words that are no status
+    is asked for once, unless the words change.
     """
     assert video.generation_id is not None  # noqa: S101 - a pending attempt has its id
     began = anyio.current_time()
@@ -131,7 +124,7 @@ async def _watch(run: Run, video: Attempt) -> Generation | Failed | NoFile | _Un
                 return Pending(said)
             not_found = not_found + 1 if verdict is Verdict.NOT_FOUND else 0
             if not_found == NOT_FOUND_TRIES:
-                return _Unknown(str(error))
+                return error
             told = error.retry_after or 0.0
             wait = max(interval, run.client.backoff(errors))
             if errors >= SAID_TRIES:

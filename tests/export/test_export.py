@@ -212,8 +212,7 @@ def test_shards_have_each_file_with_its_description_and_those_that_are_full_are_
 def test_an_export_to_a_bucket_goes_on_there_too(
     project: Make, s3: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in s3.environment().items():
-        monkeypatch.setenv(name, value)
+    s3.sign_in(monkeypatch)
     made = project(ROWS)
     made.set(storage={"url": f"s3://{s3.bucket}/export-media"})
     made.run()

@@ -214,8 +214,7 @@ def test_a_report_that_is_written_anew_names_its_contact_sheet(project: Make) ->
 def test_everything_may_live_in_s3(project: Make, s3: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """The batch file, a reference image, the media and the report; the plan and the spool stay here."""
     made = project(images(1))
-    for name, value in s3.environment().items():
-        monkeypatch.setenv(name, value)
+    s3.sign_in(monkeypatch)
     client = s3.client()
     picture = io.BytesIO()
     Image.new("RGB", (64, 64), (30, 30, 200)).save(picture, "PNG")
@@ -241,8 +240,7 @@ def test_storage_that_takes_nothing_is_found_before_the_first_cent(
     project: Make, s3: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = project(images(1))
-    for name, value in s3.environment("reader").items():
-        monkeypatch.setenv(name, value)
+    s3.sign_in(monkeypatch, "reader")
     made.set(storage={"url": f"s3://{s3.bucket}/read-only"})
     with pytest.raises(StorageError, match=s3.bucket):
         made.run()

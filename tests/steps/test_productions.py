@@ -144,8 +144,7 @@ def test_the_same_bytes_in_another_folder_or_bucket_buy_nothing_again(
     moved = films.quote()
     assert (moved.to_buy, moved.already_bought, moved.plan.rejected_rows) == (0, 6, 0)
 
-    for variable, value in s3.environment("reader").items():
-        monkeypatch.setenv(variable, value)
+    s3.sign_in(monkeypatch, "reader")
     for file in (stills.folder / "elsewhere/stills").iterdir():
         s3.client().put_object(Bucket=s3.bucket, Key=f"media/stills/{file.name}", Body=file.read_bytes())
     shutil.rmtree(stills.folder / "elsewhere")

@@ -28,11 +28,6 @@ def no_account(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
 
 
-def sign_in(monkeypatch: pytest.MonkeyPatch, server: servers.Server, account: str = "writer") -> None:
-    for variable, value in server.environment(account).items():
-        monkeypatch.setenv(variable, value)
-
-
 @pytest.fixture
 def any_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     """For a server that looks at no keys."""
@@ -43,7 +38,7 @@ def any_keys(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def signed_in(s3: servers.Server, monkeypatch: pytest.MonkeyPatch) -> servers.Server:
     """The server, for which the environment has keys."""
-    sign_in(monkeypatch, s3)
+    s3.sign_in(monkeypatch)
     return s3
 
 
@@ -94,7 +89,7 @@ def test_a_bucket_that_demands_headers_gets_them_and_one_that_forbids_deleting_k
     url = f"s3://{s3.bucket}/{tmp_path.name}"
     with S3Proxy(s3.endpoint_url, "/") as proxy:
         proxy.demands = {"x-amz-acl": "bucket-owner-full-control", "x-amz-tagging": "team=studio"}
-        sign_in(monkeypatch, replace(s3, endpoint_url=proxy.url))
+        replace(s3, endpoint_url=proxy.url).sign_in(monkeypatch)
         with pytest.raises(StorageError, match="AccessDenied") as caught:
             asyncio.run(Store(url).probe())
         assert "storage.put" in caught.value.hint
@@ -164,12 +159,12 @@ def test_a_probe_says_what_is_wrong_with_a_bucket(
         return caught.value
 
     assert "AWS credentials" in probe(endpoint_url=s3.endpoint_url).hint
-    sign_in(monkeypatch, s3, "reader")
+    s3.sign_in(monkeypatch, "reader")
     assert "AccessDenied" in probe().message
     assert "AWS credentials" in probe().hint
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
     assert "SignatureDoesNotMatch" in probe().message
-    sign_in(monkeypatch, s3)
+    s3.sign_in(monkeypatch)
     assert "Invalid bucket name" in probe("No Bucket").message
 
 
@@ -229,7 +224,7 @@ def test_a_server_that_refuses_headers_is_used_without_them(
     s3.client().put_object(Bucket=s3.bucket, Key=f"{folder}/taken.png", Body=b"not ours")
     with S3Proxy(s3.endpoint_url, "/") as proxy:
         proxy.refuses, proxy.refusal = refuses, refusal
-        sign_in(monkeypatch, replace(s3, endpoint_url=proxy.url))
+        replace(s3, endpoint_url=proxy.url).sign_in(monkeypatch)
         store = Store(f"s3://{s3.bucket}/{folder}")
         assert said in asyncio.run(store.probe())
         refused = proxy.refused
@@ -254,7 +249,7 @@ def test_no_checksums_are_sent_where_the_aws_settings_say_so(
     """Each file is compared afterwards."""
     with S3Proxy(s3.endpoint_url, f"/{s3.bucket}/unsent/damaged") as proxy:
         proxy.refuses = ANY_CHECKSUM
-        sign_in(monkeypatch, replace(s3, endpoint_url=proxy.url))
+        replace(s3, endpoint_url=proxy.url).sign_in(monkeypatch)
         monkeypatch.setenv("AWS_REQUEST_CHECKSUM_CALCULATION", "when_required")
         store = Store(f"s3://{s3.bucket}/unsent")
         assert "is not sent checksums: each file is compared" in asyncio.run(store.probe())
@@ -272,7 +267,7 @@ def test_a_refusal_that_is_not_for_a_header_is_an_error(
     """A probe that fails leaves nothing behind."""
     with S3Proxy(s3.endpoint_url, "/") as proxy:
         proxy.refuses, proxy.refusal = ("host",), (400, "ExpiredToken")
-        sign_in(monkeypatch, replace(s3, endpoint_url=proxy.url))
+        replace(s3, endpoint_url=proxy.url).sign_in(monkeypatch)
         store = Store(f"s3://{s3.bucket}/{tmp_path.name}")
         with pytest.raises(StorageError, match="ExpiredToken") as caught:
             asyncio.run(store.write("report.json", b"{}", "application/json"))
