@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 from uuid import uuid5
 
@@ -16,9 +17,8 @@ from callsheet.ledger.approvals import Question
 from callsheet.ledger.ledger import Ledger
 from callsheet.plain_text import counted, printable
 from callsheet.pricing import approval
-from callsheet.pricing.plan import ALL, PLAN, price_batch
-from callsheet.pricing.quote import Quote, quote_plan
-from callsheet.pricing.sources import read_rows
+from callsheet.pricing.plan import ALL, PLAN
+from callsheet.pricing.quote import quote_batch
 from callsheet.pricing.work_folder import work_folder
 from callsheet.records import State
 from callsheet.report.pilot import made_last
@@ -100,7 +100,10 @@ async def _look(made: Settings, settings: Settings) -> None:
         known = await ledger.read(approvals.of_batch)
         if ui and any(one.flow_run == ui.flow_run for one in known):
             return
-        quote = await _quote(settings, ledger)
+        quote = None
+        async with await connect(settings) as client:
+            with suppress(NothingKept):  # of which it could be made
+                quote = await quote_batch(settings, client)
         is_under_way = quote is not None and any(quote.totals.states.get(state) for state in _UNDER_WAY)
         if quote and not quote.to_buy and (is_under_way or not counts.to_review):
             return
@@ -138,14 +141,3 @@ async def _has_looked(ui: suspend.UI, made: Settings) -> bool:
 
 def _key(ui: suspend.UI, made: Settings) -> str:
     return uuid5(ui.run.id, made.batch).hex
-
-
-async def _quote(settings: Settings, ledger: Ledger) -> Quote | None:
-    """What the batch would cost now; None where nothing is kept yet of which it could be made."""
-    async with await connect(settings) as client:
-        try:
-            rows = await read_rows(settings)
-        except NothingKept:
-            return None
-        plan = await price_batch(rows, settings, client, ledger)
-        return await quote_plan(plan, settings, client, ledger)
