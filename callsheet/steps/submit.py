@@ -258,7 +258,9 @@ class _Buyer:
         run = self._run
         try:
             while True:
-                end = await self._until_it_ends(job, attempt)
+                tries: Counter[Verdict] = Counter()  # without 429s
+                while not isinstance(end := await self._try(job, attempt, tries), _End):  # noqa: ASYNC110 - it backs off
+                    await anyio.sleep(end)
                 if end is _End.NO_ROOM:
                     without_room.append(job)
                 if end is not _End.BOUGHT or job.type is ModelType.IMAGE:  # a video's end is the poll's
@@ -270,14 +272,6 @@ class _Buyer:
                 attempt = again[0][1]
         finally:
             self._room[job.type].release()
-
-    async def _until_it_ends(self, job: Job, attempt: Attempt) -> _End:
-        tries: Counter[Verdict] = Counter()  # without 429s
-        while True:
-            outcome = await self._try(job, attempt, tries)
-            if isinstance(outcome, _End):
-                return outcome
-            await anyio.sleep(outcome)
 
     async def _try(self, job: Job, attempt: Attempt, tries: Counter[Verdict]) -> _End | float:
         """Waits for the job's turn and sends it once; returns its end, or seconds until the next try."""
@@ -295,8 +289,13 @@ class _Buyer:
                 run.halt(run.breaker.stop)
             if run.stop:
                 return outcome
-            if breaker.stop:
-                self._stopped(job.model, breaker.stop)
+            if breaker.stop:  # the other models go on, if there are others
+                if {*self._quote.models} <= run.breaker.stopped().keys():
+                    run.halt(breaker.stop)
+                elif job.model not in self._told:
+                    self._told.add(job.model)
+                    told = f"of {job.model} nothing more is bought, of the other models it is: {breaker.stop}"
+                    WATCHER.get().note(told)
                 return 0.0
             if run.downloads.late() or not run.may_buy.is_set():  # the turn may have been long in coming
                 return 0.0
@@ -310,15 +309,6 @@ class _Buyer:
             run.refused = ""
             await run.ledger.write(leases.is_refused, run.ledger.run_id, "")
         return outcome
-
-    def _stopped(self, model: str, stop: Stop) -> None:
-        """Of a model nothing more is bought; the others go on, if there are others."""
-        run, models = self._run, {*self._quote.models}
-        if models <= run.breaker.stopped().keys():
-            run.halt(stop)
-        elif model not in self._told:
-            self._told.add(model)
-            WATCHER.get().note(f"of {model} nothing more is bought, of the other models it is: {stop}")
 
     async def _send(
         self, job: Job, attempt: Attempt, body: Mapping[str, Any], turn: Turn, tries: Counter[Verdict]
