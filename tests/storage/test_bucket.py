@@ -29,13 +29,6 @@ def no_account(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def any_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For a server that looks at no keys."""
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "k")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "s")
-
-
-@pytest.fixture
 def signed_in(s3: servers.Server, monkeypatch: pytest.MonkeyPatch) -> servers.Server:
     """The server, for which the environment has keys."""
     s3.sign_in(monkeypatch)
@@ -168,8 +161,7 @@ def test_a_probe_says_what_is_wrong_with_a_bucket(
     assert "Invalid bucket name" in probe("No Bucket").message
 
 
-@pytest.mark.usefixtures("any_keys")
-def test_an_error_of_a_server_has_a_hint(tmp_path: Path) -> None:
+def test_an_error_of_a_server_has_a_hint(tmp_path: Path, signed_in: servers.Server) -> None:
     """The answers of servers other than ours: no bucket, no conditional writes, none at all."""
     for status, code, hint in [
         (404, "NoSuchBucket", "Create the bucket"),
@@ -186,17 +178,6 @@ def test_an_error_of_a_server_has_a_hint(tmp_path: Path) -> None:
         with pytest.raises(StorageError, match=r"S3 cannot be used: .*Could not connect") as caught:
             put(store, *spooled(tmp_path))
     assert "storage.endpoint_url" in caught.value.hint
-
-
-@pytest.mark.usefixtures("any_keys")
-def test_a_server_that_answers_without_a_checksum_is_asked_for_it(tmp_path: Path) -> None:
-    path, sha256 = spooled(tmp_path)
-    probe = [reply(404), reply(200), reply(412), reply(400), reply(204)]
-    with serve(*probe, reply(200), reply(200, b"", {"X-Amz-Meta-SHA256": sha256})) as server:
-        put(Store("s3://b", endpoint_url=server.url), path, sha256)
-    assert [request.split(b" ")[0] for request in server.requests[len(probe) :]] == [b"PUT", b"HEAD"]
-    with serve(*probe, reply(200)) as server, pytest.raises(StorageError, match="has other bytes"):
-        put(Store("s3://b", endpoint_url=server.url), path, sha256)
 
 
 @pytest.mark.parametrize(
