@@ -108,12 +108,9 @@ def _free(name: str, others: Collection[str]) -> str:
 
 
 def _local_file(row: Row, endpoint_url: str | None, copies: ExitStack) -> Path:
-    """A file on this machine, with the bytes that the ledger knows. Call it in a thread.
+    """A file on this machine, with the bytes that the ledger knows, or else an error; for a thread.
 
     `copies` removes the copy at its end, where one is made.
-
-    Raises:
-        InputError: the file is not there any more, or has other bytes.
     """
     path = copies.enter_context(local_copy(str(local_path(row["url"]) or row["url"]), endpoint_url))
     try:

@@ -124,11 +124,9 @@ async def deploy(named: Named, environment: Mapping[str, str]) -> list[str]:
 
 
 def _kept(file: Mapping[str, Any], there: DeploymentResponse) -> tuple[dict[str, Any], list[str]]:
-    """What the schedules and parameters of a deployment become, and what is said of it.
+    """What the schedules and parameters become of a deployment on the server, and what is said of it.
 
-    Args:
-        file: what `prefect.yaml` has now.
-        there: the deployment on the server, with what `prefect.yaml` had when it was last deployed.
+    `file`: what `prefect.yaml` has of them now.
     """
     now = _on_server(there)
     # `prefect deploy` keeps no record: then nothing has changed in the file.

@@ -122,18 +122,14 @@ class _End(Enum):
 
 
 class _Buyer:
-    """Buys the jobs of one run. What is bought is given to the next step.
-
-    Attributes:
-        left_by_gateway: the answer of a gateway that refused a job whenever it was sent; None without such.
-    """
+    """Buys the jobs of one run. What is bought is given to the next step."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
         self._rates = self._quote.rates()
         self._room = {model_type: asyncio.Semaphore(AHEAD) for model_type in ModelType}
         self._skips = run.settings.budget.on_exceed == "skip"
-        self.left_by_gateway: CallsheetError | None = None
+        self.left_by_gateway: CallsheetError | None = None  # the answer that a job got whenever it was sent
         self._told: set[str] = set()  # models that are stopped, of which a person knows
 
     @property

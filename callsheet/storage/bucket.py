@@ -36,17 +36,11 @@ _PROBED = b"callsheet"
 
 @dataclass(frozen=True, slots=True)
 class _Server:
-    """What a server does in place of obeying, in a word; empty where it obeys.
+    """What a server does in place of obeying, in a word; empty where it obeys."""
 
-    Attributes:
-        conditions: with `If-None-Match`.
-        checksums: with the checksum of the bytes that it gets.
-        md5: its ETag is the MD5 of an object's bytes.
-    """
-
-    conditions: str
-    checksums: str
-    md5: bool
+    conditions: str  # with `If-None-Match`
+    checksums: str  # with the checksum of the bytes that it gets
+    md5: bool  # its ETag is the MD5 of an object's bytes
 
     def does_not_obey(self) -> str:
         uses = [(self.conditions, "If-None-Match"), (self.checksums, "checksums")]

@@ -231,9 +231,6 @@ def _linked(spooled: Path, path: Path) -> bool:
     """Gives a file its name in the store; False where it has to be copied.
 
     So it is on another disk, and where a new file gets a group or rights from its folder: a link does not.
-
-    Raises:
-        FileExistsError: something has that name.
     """
     make_folder(path.parent)
     if path.parent.stat().st_mode & stat.S_ISGID or _has_default_acl(path.parent):
@@ -257,12 +254,7 @@ def _has_default_acl(folder: Path) -> bool:
 
 
 def _copy(spooled: Path, path: Path, sha256: str) -> None:
-    """Copies a file from another disk, and compares its bytes.
-
-    Raises:
-        FileExistsError: something has the new name.
-        StorageError: they are not those of `sha256`.
-    """
+    """Copies a file from another disk, and compares its bytes."""
     # Always the same name for the same bytes, so that what a killed run left is removed; and another for
     # other bytes, which another ledger may want to store under the same name at the same time.
     partial_path = path.with_name(f".{path.name}.{sha256[:8]}.part")
