@@ -330,6 +330,10 @@ class Project:
             return list(csv.DictReader(file))
 
 
+Make = Callable[..., Project]
+"""The fixture `project`."""
+
+
 @pytest.fixture
 def project(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start_backlot: Callable[..., Backlot], impatient: None

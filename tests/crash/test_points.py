@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Project
+from tests.conftest import Make, Project
 from tests.crash.conftest import MakeBatch
 from tests.crash.killed_batch import IMAGE, forked_run
 from tests.long_form import mostly_soak
@@ -132,7 +132,6 @@ def test_long_form_at_any_time(request: pytest.FixtureRequest, database: str, se
 # ---- a run that buys again what is rejected is killed, and goes on: the same sample, once
 
 
-Make = Callable[..., Project]
 UNSENT = ("before ledger.reserve", "after ledger.reserve", "before ledger.submitting")
 SENDING = ("after ledger.submitting", "before submit", "after submit", "before ledger.generated")
 BOUGHT = ("after ledger.generated", "before store.put", "after store.put", "before ledger.stored")

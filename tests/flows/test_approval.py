@@ -24,14 +24,13 @@ from flows.inbox import WATCH_INBOX, look
 from flows.production import run_production
 from flows.resolve import resolve_doubts
 from tests.cli.test_rows import printed
-from tests.conftest import Project, images
+from tests.conftest import Make, Project, images
 from tests.servers import http
 from tests.servers.prefect import PrefectServer
 from tests.steps.test_asking import dearer
 from tests.waiting import wait_until
 
 ROWS = [{"id": f"s{n}", "prompt": f"image {n}", "model": "sketch-1"} for n in range(3)]  # 0.0015 USD each
-Make = Callable[..., Project]
 Waiting = Callable[..., tuple[Project, str]]
 
 

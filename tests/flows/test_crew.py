@@ -29,15 +29,13 @@ from callsheet.report.summary import Summary
 from callsheet.steps import batch
 from flows.generate import generate_batch
 from tests.cli.test_commands import run_at_work
-from tests.conftest import Project, images
+from tests.conftest import Make, Project, images
 from tests.servers import s3 as s3_server
 from tests.servers.postgres import PostgresProxy, PostgresServer, postgres, postgres_proxy
 from tests.servers.prefect import ROOT, PrefectServer, prefect_server
 from tests.steps.test_again import reject_all, samples, side_by_side
 from tests.steps.test_stopping import make_quick
 from tests.waiting import runs, wait_until
-
-Make = Callable[..., Project]
 
 
 def test_the_budget_is_one_wall_for_runs_side_by_side(project: Make) -> None:

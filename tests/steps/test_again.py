@@ -22,12 +22,11 @@ from callsheet.session import Run
 from callsheet.steps import batch
 from callsheet.watch import WATCHER, Asked, LogWatcher
 from tests.cli.test_commands import callsheet as command
-from tests.conftest import Project
+from tests.conftest import Make, Project
 from tests.report.contact_sheets import with_sheet
 from tests.report.test_contact_sheet import cards
 from tests.report.test_contact_sheet import summary as sheet_summary
 
-Make = Callable[..., Project]
 IMAGE = {"model": "sketch-1", "aspect_ratio": "1:1"}
 PRICE = Decimal("0.0015")
 AGAIN = "review.buy_again=true"

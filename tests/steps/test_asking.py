@@ -24,10 +24,9 @@ from callsheet.report.summary import Summary
 from callsheet.steps import batch
 from callsheet.steps.change import Changed, change
 from callsheet.watch import Asked, Change, LogWatcher
-from tests.conftest import Project, images
+from tests.conftest import Make, Project, images
 from tests.steps.test_again import Person, checked
 
-Make = Callable[..., Project]
 PRICE = Decimal("0.0015")
 DEAR = 5 * PRICE
 LANES = 2

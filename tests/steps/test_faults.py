@@ -21,12 +21,11 @@ from backlot.faults import AnyRule, Faults, Matched
 from backlot.settings import WorkspaceSettings
 from callsheet.ledger import approvals
 from tests.cli.test_commands import CALLSHEET
-from tests.conftest import Project
+from tests.conftest import Make, Project
 from tests.servers.backlots import finish_videos
 from tests.servers.proxies import Failure, ReverseProxy, http_answer
 from tests.steps.test_stopping import attempts
 
-Make = Callable[..., Project]
 IMAGE = {"id": "job", "prompt": "an image", "model": "sketch-1", "aspect_ratio": "1:1"}
 VIDEO = {"id": "job", "prompt": "a video", "model": "dailies-1", "duration": 1}
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 
@@ -23,14 +22,13 @@ from callsheet.pricing.work_folder import work_folder
 from callsheet.records import State
 from callsheet.watch import Asked, Change, LogWatcher
 from tests.cli.test_reconcile import spend
-from tests.conftest import Project, images
+from tests.conftest import Make, Project, images
 from tests.report.contact_sheets import with_sheet
 from tests.servers.s3 import Server
 from tests.steps.test_asking import dearer
 
 IMAGE = {"model": "sketch-1", "aspect_ratio": "1:1"}
 VIDEO = {"model": "dailies-1", "aspect_ratio": "9:16", "duration": 1}
-Make = Callable[..., Project]
 
 
 def test_images_and_videos_are_bought_stored_and_accounted(project: Make) -> None:

@@ -30,7 +30,7 @@ from callsheet.report.summary import Summary
 from callsheet.session import Bounds, Run
 from callsheet.steps import batch
 from callsheet.steps.change import change
-from tests.conftest import Project
+from tests.conftest import Make
 from tests.long_form import mostly_soak
 from tests.servers.forks import forks
 from tests.steps.test_again import PRICE, with_check
@@ -39,7 +39,6 @@ from tests.waiting import wait_until
 # A process that a stopped run has not waited for is forgotten after the trial's event loop is closed.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
-Make = Callable[..., Project]
 LANES = 4
 ALL = {"pilot": 6, "rounds": 2 * 3}
 FIRST = {"pilot": 2, "rounds": 2}

@@ -25,12 +25,10 @@ from callsheet.errors import CallsheetError, ConfigError, InputError
 from callsheet.pricing.quote import Quote
 from callsheet.pricing.references import Reading, fill
 from tests.cli.test_rows import printed
-from tests.conftest import Project
+from tests.conftest import Make, Project
 from tests.pictures import HEIC, large, picture
 from tests.servers import s3 as servers
 from tests.servers.browser import Browser
-
-Make = Callable[..., Project]
 
 SHOTS = [
     {

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sqlite3
 import unicodedata
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -18,10 +17,9 @@ from PIL import Image
 import callsheet
 from callsheet.exports import Kind
 from callsheet.pricing.facts import as_facts
-from tests.conftest import Project
+from tests.conftest import Make, Project
 from tests.export.test_export import exported
 
-Make = Callable[..., Project]
 IMAGE = {"prompt": "a vase", "model": "sketch-1"}
 
 

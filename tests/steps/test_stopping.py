@@ -23,7 +23,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from backlot.faults import RULE, Faults, Matched
+from backlot.faults import RULE, Faults
 from callsheet import channels
 from callsheet.channels import Downloads
 from callsheet.cli.main import app
@@ -33,15 +33,14 @@ from callsheet.report.contact_sheet.sheet import SUMMARY
 from callsheet.session import Bounds
 from callsheet.watch import LogWatcher, Progress
 from tests.cli.test_commands import CALLSHEET, callsheet
-from tests.conftest import Project
+from tests.conftest import Make, Project
 from tests.ledger.buying import generation
 from tests.long_form import mostly_soak
 from tests.report.contact_sheets import with_sheet
+from tests.servers.backlots import Observed
 from tests.servers.forks import ROOT, Process, forks
 from tests.servers.proxies import ReverseProxy
 from tests.waiting import wait_until
-
-Make = Callable[..., Project]
 
 
 @pytest.mark.parametrize("number", mostly_soak((signal.SIGINT, signal.SIGHUP), signal.SIGINT))
@@ -297,19 +296,6 @@ def test_a_service_that_goes_down_is_reported_once_and_ends_the_run_with_4(proje
 # ---- files that are deleted soon: no more is bought than can be had in time, and the most urgent go first
 
 
-class Observed(Faults):
-    """Faults of the service, and the prompts whose files were asked for."""
-
-    def __init__(self, *rules: dict[str, Any]) -> None:
-        super().__init__(map(RULE.validate_python, rules))
-        self.downloads: list[str] = []
-
-    def match(self, endpoint: Any, model: str = "", prompt: str = "") -> Matched:
-        if endpoint == "downloads":
-            self.downloads.append(prompt)
-        return super().match(endpoint, model, prompt)
-
-
 def images(name: str, count: int) -> list[dict[str, Any]]:
     return [{"id": f"{name}{n}", "prompt": f"{name} {n}", "model": "sketch-1"} for n in range(count)]
 
@@ -368,7 +354,7 @@ def test_no_more_is_bought_than_can_be_downloaded_in_time(project: Callable[...,
     service.faults = slow = Observed({"endpoint": "downloads", "do": "delay", "seconds": 0.7 * unit})
     summary = made.run()
     assert (summary.stored, summary.lost, summary.exit_code) == (120, 0, 0)
-    assert len(slow.downloads) == 120
+    assert len(slow.prompts["downloads"]) == 120
     assert summary.seconds > service.settings.media_ttl, "the first files could not wait for the last"
 
 
@@ -403,7 +389,9 @@ def test_the_files_that_are_deleted_first_are_downloaded_first(project: Callable
     made.bounds = Bounds(downloads=1)
     service.faults = well = Observed()
     assert made.collect().stored == 9
-    assert [prompt.split()[0] for prompt in well.downloads] == ["early"] * 3 + ["middle"] * 3 + ["late"] * 3
+    assert [prompt.split()[0] for prompt in well.prompts["downloads"]] == ["early"] * 3 + ["middle"] * 3 + [
+        "late"
+    ] * 3
 
 
 # ---- a signal at any moment of a run, before, while and after it buys, is never lost and costs no money
