@@ -389,9 +389,8 @@ def test_the_files_that_are_deleted_first_are_downloaded_first(project: Callable
     made.bounds = Bounds(downloads=1)
     service.faults = well = Observed()
     assert made.collect().stored == 9
-    assert [prompt.split()[0] for prompt in well.prompts["downloads"]] == ["early"] * 3 + ["middle"] * 3 + [
-        "late"
-    ] * 3
+    names = [prompt.split()[0] for prompt in well.prompts["downloads"]]
+    assert names == ["early"] * 3 + ["middle"] * 3 + ["late"] * 3
 
 
 # ---- a signal at any moment of a run, before, while and after it buys, is never lost and costs no money
