@@ -82,7 +82,7 @@ async def deploy(named: Named, environment: Mapping[str, str]) -> list[str]:
     for what has changed in the file since it was last deployed.
 
     Returns:
-        What was changed on the server because the file has changed, in lines.
+        What was changed on the server because the file has changed, and where the two differ, in lines.
 
     Raises:
         ConfigError: Prefect refuses the file, or the file has a parameter that its flow does not have.
@@ -129,8 +129,13 @@ def _kept(file: Mapping[str, Any], there: DeploymentResponse) -> tuple[dict[str,
     `file`: what `prefect.yaml` has of them now.
     """
     now = _on_server(there)
-    # `prefect deploy` keeps no record: then nothing has changed in the file.
-    base: Mapping[str, Any] = (there.parameter_openapi_schema or {}).get(_FILE_HAD, file)
+    base: dict[str, Any] | None = (there.parameter_openapi_schema or {}).get(_FILE_HAD)
+    if base is None:  # made by `prefect deploy`, which keeps no record
+        differ = [part for part in _NONE if _comparable(file[part]) != _comparable(now[part])]
+        return now, [
+            f"its {part} on the server are not those of {FILE}, and stay; `prefect deploy` would set them"
+            for part in differ
+        ]
     parameters, said = dict(now["parameters"]), []
     for name in sorted({*file["parameters"], *base["parameters"]}):
         new, old = (of["parameters"].get(name, _NOT_THERE) for of in (file, base))
@@ -155,6 +160,14 @@ def _on_server(there: DeploymentResponse) -> dict[str, Any]:
         own = {"active": each.active, "parameters": each.parameters or None, "slug": each.slug}
         schedules.append(when | {name: value for name, value in own.items() if value is not None})
     return {"parameters": there.parameters or {}, "schedules": schedules}
+
+
+def _comparable(part: Any) -> Any:
+    """Schedules or parameters without what a file may leave out."""
+    if isinstance(part, dict):
+        return part
+    left_out = {"day_or": True, "active": True, "timezone": "UTC", "anchor_date": None}
+    return [left_out | each | {"anchor_date": None} for each in part]
 
 
 def _in_words(schedules: Sequence[Mapping[str, Any]]) -> str:
