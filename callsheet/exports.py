@@ -29,7 +29,6 @@ from tempfile import TemporaryDirectory
 from typing import IO, Any
 
 import polars as pl
-import sqlalchemy as sa
 
 from callsheet.batches.formats import local_copy
 from callsheet.batches.identities import sha256
@@ -76,7 +75,7 @@ class Exported:
     left_out: int = 0  # those that are not of a type that is exported
 
 
-def named(rows: pl.DataFrame) -> pl.DataFrame:
+def _named(rows: pl.DataFrame) -> pl.DataFrame:
     """Rows of the manifest with `NAME`, which is safe everywhere, and of this file and content alone."""
     extensions = {mime_type: extension(mime_type) for mime_type in rows["mime_type"].unique()}
     stem = pl.col("row_id").str.replace_all("[^A-Za-z0-9_-]+", "_").str.head(_LONGEST)
@@ -86,11 +85,8 @@ def named(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.with_columns(name.alias(NAME))
 
 
-def described(rows: pl.DataFrame, *first: pl.Expr) -> bytes:
-    """A line of JSON for each file: its row, request and cost (a decimal as text), and the carried columns.
-
-    `rows` are from `named`; `first` stands before all that.
-    """
+def _described(rows: pl.DataFrame, *first: pl.Expr) -> bytes:
+    """A line of JSON for each file: `first`, its row, request and cost (as text), and the carried columns."""
     left_out = _NOT_ABOUT if rows[MADE_FROM].count() else {*_NOT_ABOUT, MADE_FROM}
     carried = [name for name in rows.columns if name not in {*_ABOUT, *left_out}]
     lines = rows.select(
@@ -111,13 +107,10 @@ def _free(name: str, others: Collection[str]) -> str:
     return free
 
 
-def local_file(row: Row, endpoint_url: str | None, copies: ExitStack) -> Path:
-    """A file on this machine, with the bytes that the ledger knows. Call it in a thread.
+def _local_file(row: Row, endpoint_url: str | None, copies: ExitStack) -> Path:
+    """A file on this machine, with the bytes that the ledger knows, or else an error; for a thread.
 
     `copies` removes the copy at its end, where one is made.
-
-    Raises:
-        InputError: the file is not there any more, or has other bytes.
     """
     path = copies.enter_context(local_copy(str(local_path(row["url"]) or row["url"]), endpoint_url))
     try:
@@ -136,13 +129,12 @@ def local_file(row: Row, endpoint_url: str | None, copies: ExitStack) -> Path:
     return path
 
 
-FOLDER = "train"
-METADATA = f"{FOLDER}/metadata.jsonl"
-_PLACE = f"{FOLDER}/" + pl.col(NAME)
-_OURS = rf"^{FOLDER}/[A-Za-z0-9_-]+-[0-9a-f]{{12}}\.[a-z0-9]+$"
+_FOLDER = "train"
+_PLACE = f"{_FOLDER}/" + pl.col(NAME)
+_OURS = rf"^{_FOLDER}/[A-Za-z0-9_-]+-[0-9a-f]{{12}}\.[a-z0-9]+$"
 
 
-async def write_image_folder(
+async def _write_image_folder(
     files: pl.DataFrame,
     store: Store,
     present: pl.DataFrame,
@@ -151,13 +143,14 @@ async def write_image_folder(
 ) -> Exported:
     """Copies the images that are not there yet, removes those that are no longer exported, describes them.
 
-    `files` is from `stored.named`; `present` has `name` and `size` of each file that is there. The rest is as
-    for `export`.
-
-    Raises:
-        InputError: there is no image, or a stored file was removed or changed.
-        StorageError: the destination cannot be written.
+    `present` has `name` and `size` of each file that is there.
     """
+
+    async def copy(row: Row) -> None:
+        with ExitStack() as copies:
+            path = await asyncio.to_thread(_local_file, row, endpoint_url, copies)
+            await store.write(f"{_FOLDER}/{row[NAME]}", path, row["mime_type"])
+
     images = files.filter(pl.col("mime_type").str.starts_with("image/"))
     left_out = files.height - images.height
     if images.is_empty():
@@ -169,21 +162,15 @@ async def write_image_folder(
         present, left_on=[_PLACE, "bytes"], right_on=["name", "size"], how="anti", maintain_order="left"
     )
     for some in missing.iter_slices(AT_ONCE):
-        await asyncio.gather(*(_copy(row, store, endpoint_url) for row in some.iter_rows(named=True)))
+        await asyncio.gather(*map(copy, some.iter_rows(named=True)))
         progress(some.height)
     ours = present.filter(pl.col("name").str.contains(_OURS))["name"]
     gone = ours.filter(~ours.is_in(images.select(_PLACE).to_series().implode()))
     for name in gone:
         await store.remove(name)
-    lines = described(images, pl.col(NAME).alias("file_name"))
-    await store.write(METADATA, lines, "application/jsonl")
+    lines = _described(images, pl.col(NAME).alias("file_name"))
+    await store.write(f"{_FOLDER}/metadata.jsonl", lines, "application/jsonl")
     return Exported(images.height + 1, missing.height, int(missing["bytes"].sum()), len(gone), left_out)
-
-
-async def _copy(row: Row, store: Store, endpoint_url: str | None) -> None:
-    with ExitStack() as copies:
-        path = await asyncio.to_thread(local_file, row, endpoint_url, copies)
-        await store.write(f"{FOLDER}/{row[NAME]}", path, row["mime_type"])
 
 
 INDEX = "shards.json"
@@ -192,7 +179,7 @@ _MOST_BYTES = 512 << 20
 Sample = tuple[Row, bytes]  # a row, and its JSON file
 
 
-async def write_shards(
+async def _write_shards(
     files: pl.DataFrame,
     store: Store,
     present: pl.DataFrame,
@@ -203,21 +190,22 @@ async def write_shards(
 ) -> Exported:
     """Writes the shards that are not there yet or have changed, and removes those that are no longer needed.
 
-    The parameters are those of `image_folder.write`, but that `files` is in order of storage, and `progress`
+    The parameters are those of `_write_image_folder`, but that `files` is in order of storage, and `progress`
     is called in a thread. The shards are named after the batch.
-
-    Raises:
-        InputError: a stored file was removed or changed.
-        StorageError: the destination cannot be written.
     """
-    known = _known_shards(await store.read(INDEX))
+    known: dict[str, dict[str, Any]] = {}  # of an earlier export; none where its index cannot be read
+    with suppress(ValueError, KeyError, TypeError):
+        shards = json.loads(await store.read(INDEX) or "{}")["shardlist"]
+        known = {entry["url"]: entry for entry in shards if entry["filesize"]}
     ours = present.filter(pl.col("name").str.contains(rf"^{re.escape(batch)}-\d{{6}}\.tar$"))
     sizes = dict(ours.iter_rows())
     index: list[dict[str, Any]] = []
     copied = size = 0
     for number, samples in enumerate(_shards(files)):
         name = f"{batch}-{number:06d}.tar"
-        entry = {"url": name, "nsamples": len(samples), "members": _hash(samples)}
+        content = b"".join(f"{row[NAME]}\n".encode() + line + b"\n" for row, line in samples)
+        members = hashlib.sha256(content).hexdigest()
+        entry = {"url": name, "nsamples": len(samples), "members": members}
         before = known.pop(name, {})
         if {**before, **entry} == before and sizes.get(name) == before["filesize"]:
             index.append(before)
@@ -241,20 +229,13 @@ def _shards(files: pl.DataFrame) -> Iterator[list[Sample]]:
     """The samples of each shard: a thousand at most, and half a GiB unless one file alone is larger."""
     shard: list[Sample] = []
     size = 0
-    for row, line in zip(files.iter_rows(named=True), described(files).splitlines(), strict=True):
+    for row, line in zip(files.iter_rows(named=True), _described(files).splitlines(), strict=True):
         if shard and (len(shard) == _MOST_FILES or size + row["bytes"] > _MOST_BYTES):
             yield shard
             shard, size = [], 0
         shard.append((row, line))
         size += row["bytes"]
     yield shard
-
-
-def _hash(samples: list[Sample]) -> str:
-    digest = hashlib.sha256()
-    for row, line in samples:
-        digest.update(f"{row[NAME]}\n".encode() + line + b"\n")
-    return digest.hexdigest()
 
 
 def _pack(
@@ -265,7 +246,7 @@ def _pack(
         for start in range(0, len(samples), AT_ONCE):
             some = samples[start : start + AT_ONCE]
             with ExitStack() as copies, ThreadPoolExecutor(AT_ONCE) as threads:
-                local = partial(local_file, endpoint_url=endpoint_url, copies=copies)
+                local = partial(_local_file, endpoint_url=endpoint_url, copies=copies)
                 paths = threads.map(local, [row for row, _ in some])
                 for (row, line), copy in zip(some, paths, strict=True):
                     with copy.open("rb") as file:
@@ -279,14 +260,6 @@ def _add(tar: tarfile.TarFile, name: str, size: int, content: IO[bytes]) -> None
     member = tarfile.TarInfo(name)
     member.size = size
     tar.addfile(member, content)
-
-
-def _known_shards(content: bytes | None) -> dict[str, dict[str, Any]]:
-    """The shards of an earlier export by name; none where its index cannot be read."""
-    with suppress(ValueError, KeyError, TypeError):
-        if content:
-            return {entry["url"]: entry for entry in json.loads(content)["shardlist"] if entry["filesize"]}
-    return {}
 
 
 async def _write_index(store: Store, batch: str, shards: list[dict[str, Any]]) -> None:
@@ -354,29 +327,22 @@ async def export(
         try:
             store = Store(to, endpoint_url=endpoint_url, put=settings.storage.put)
             present = await _mark(store, to, batch=settings.batch, kind=kind, ledger_id=ledger.id)
-            files = await ledger.read(
-                lambda connection, batch: _stored(connection, batch, jobs, kind, kept=kept)
-            )
+            files = _exported(await ledger.read(stored_files), jobs, kind, kept=kept)
             if kind is Kind.CSV:
                 return await _write_tables(files, ledger, store, bom=bom)
+            if files.is_empty() and kept:
+                hint = "callsheet review CONFIG marks files."
+                raise InputError("no stored file is marked as kept", hint=hint)
             if files.is_empty():
-                raise _nothing(kept=kept)
-            files = named(files)
+                hint = "callsheet status CONFIG counts its jobs."
+                raise InputError("the batch has no stored file to export", hint=hint)
+            files = _named(files)
             if kind is Kind.IMAGEFOLDER:
-                return await write_image_folder(files, store, present, endpoint_url, progress)
-            return await write_shards(files, store, present, endpoint_url, progress, batch=settings.batch)
+                return await _write_image_folder(files, store, present, endpoint_url, progress)
+            return await _write_shards(files, store, present, endpoint_url, progress, batch=settings.batch)
         except StorageError as error:  # its hint names the settings of a store's URL
             error.hint = error.hint.replace("storage.url or report.url", "--to")
             raise
-
-
-def _nothing(*, kept: bool) -> InputError:
-    """Why there is nothing to export, and where a person sees it."""
-    if kept:
-        return InputError("no stored file is marked as kept", hint="callsheet review CONFIG marks files.")
-    return InputError(
-        "the batch has no stored file to export", hint="callsheet status CONFIG counts its jobs."
-    )
 
 
 async def _mark(store: Store, url: str, *, batch: str, kind: Kind, ledger_id: str) -> pl.DataFrame:
@@ -394,8 +360,13 @@ async def _mark(store: Store, url: str, *, batch: str, kind: Kind, ledger_id: st
                 f"{url}: has other files already, {name} for instance",
                 hint="Name a new or empty folder, or the one of an earlier export of this batch.",
             )
-        await store.write(MARKER, json.dumps(marker).encode(), "application/json")
-    elif (found := _known(content)) != marker:
+        content = json.dumps(marker).encode()
+        await store.write(MARKER, content, "application/json")
+    found: Any = None  # another file of that name is an export of something unknown
+    with suppress(ValueError):
+        found = json.loads(content)
+    if found != marker:
+        found = found if isinstance(found, dict) else {}
         what = f"the batch {found.get('batch')} as {found.get('as')}"
         if found | {"ledger_id": ledger_id} == marker:
             what += " from another ledger"
@@ -407,22 +378,11 @@ async def _mark(store: Store, url: str, *, batch: str, kind: Kind, ledger_id: st
     return pl.DataFrame(files, schema=_PRESENT, orient="row")
 
 
-def _known(content: bytes) -> dict[str, object]:
-    """The marker. Another file of that name is an export of something unknown."""
-    with suppress(ValueError):
-        if isinstance(found := json.loads(content), dict):
-            return found
-    return {}
-
-
-def _stored(
-    connection: sa.Connection, batch: str, jobs: pl.DataFrame | None, kind: Kind, *, kept: bool
-) -> pl.DataFrame:
+def _exported(files: pl.DataFrame, jobs: pl.DataFrame | None, kind: Kind, *, kept: bool) -> pl.DataFrame:
     """The manifest of what is exported. Shards are in order of storage, so that those that are full stay.
 
     What is kept is exported also where the batch file no longer has its row: a person wants it.
     """
-    files = stored_files(connection, batch)
     if kept:
         files = files.filter(pl.col("decision") == MediaDecision.KEPT)
     elif jobs is not None and kind is not Kind.CSV:
@@ -432,7 +392,7 @@ def _stored(
 
 async def _write_tables(files: pl.DataFrame, ledger: Ledger, store: Store, *, bom: bool) -> Exported:
     """Writes `manifest.csv` and `costs.csv`, with the columns of the report's Parquet files."""
-    attempts = await ledger.read(lambda connection, batch: queries.every_attempt(connection, batch, COSTS))
+    attempts = await ledger.read(queries.every_attempt, COSTS)
     size = 0
     for name, table in (("manifest.csv", files), ("costs.csv", costs(attempts))):
         content = (codecs.BOM_UTF8 if bom else b"") + await asyncio.to_thread(_as_csv, table)

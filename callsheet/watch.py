@@ -184,7 +184,7 @@ class Watcher:
     """What a run calls; each method is one event. This one shows nothing, and has nobody to ask."""
 
     yes = Place.PARAMETER
-    """Where somebody has said yes before the run began."""
+    """Where somebody has said yes before the run began; of a call from Python that is `Place.PYTHON`."""
 
     def quoted(self, quote: Quote) -> None:
         """The batch is priced; nothing is bought yet."""
@@ -241,12 +241,6 @@ class LogWatcher(Watcher):
         for problem in summary.details.problems:
             logger.warning("%s", printable(problem.line()))
         logger.info("%s", printable(summary.line()))
-
-
-class ScriptWatcher(LogWatcher):
-    """The same for a call from Python, also from a flow of somebody else, which it must not suspend."""
-
-    yes = Place.PYTHON
 
 
 WATCHER: ContextVar[Watcher] = ContextVar("watcher", default=LogWatcher())  # noqa: B039 - it has no state

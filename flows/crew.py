@@ -8,10 +8,9 @@ rejected (`review.buy_again`) depends on what is stored meanwhile, so the first 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
-from typing import Any
 from uuid import UUID
 
 import anyio
@@ -29,7 +28,7 @@ from callsheet.report.summary import Summary
 from callsheet.session import Run
 from callsheet.steps import batch
 from callsheet.watch import WATCHER
-from tasks.pressed import SERVER_FAILS, as_it_is_now, flow_run, until_pressed
+from tasks.pressed import SERVER_FAILS, as_it_is_now, flow_run, heed, until_pressed
 from tasks.steps import STEPS
 
 _OWN = ("crew", "plan", "again", "first", "only", "approved")  # parameters that the others do not have
@@ -65,7 +64,7 @@ async def generate(
 
     async def start(run: Run) -> None:
         """The others begin with the first portion that is no pilot."""
-        await STEPS.before(run)
+        await heed(run)
         if run.quote and run.quote.to_buy and not (run.stop or run.quote.is_pilot or others or has_waited):
             await _start(others, this, run.quote, size)
 
@@ -101,8 +100,14 @@ async def generate(
 
 
 async def _start(others: list[UUID], this: FlowRun, quote: Quote, size: int) -> None:
+    """With the parameters of this run, and the limit that a person may have set instead."""
     plan = await asyncio.to_thread(quote.plan.sha256)
-    parameters = _parameters(this.parameters, quote) | {"plan": plan}
+    same = {name: value for name, value in this.parameters.items() if name not in _OWN}
+    budget = {name: value for name, value in (same.get("budget") or {}).items() if name != "limit"}
+    limit = "null" if quote.budget.limit is None else str(quote.budget.limit)
+    changed = [f"budget.limit={limit}", "review.buy_again=false"]
+    overrides = [*(same.get("overrides") or ()), *changed]
+    parameters = same | {"budget": budget, "overrides": overrides, "plan": plan}
     with suppress(*SERVER_FAILS):  # then fewer buy
         for number in range(1, min(size, quote.to_buy)):
             key = f"{this.state_id}-{plan}-{number}"  # resumed, it starts others anew
@@ -111,15 +116,6 @@ async def _start(others: list[UUID], this: FlowRun, quote: Quote, size: int) -> 
             )
             others.append(run.id)
     WATCHER.get().note(f"{counted(len(others), 'more run')} started on the work pool")
-
-
-def _parameters(given: Mapping[str, Any], quote: Quote) -> dict[str, Any]:
-    """Those of the others: as this run's, with the limit that a person may have set instead."""
-    same = {name: value for name, value in given.items() if name not in _OWN}
-    budget = {name: value for name, value in (same.get("budget") or {}).items() if name != "limit"}
-    limit = "null" if quote.budget.limit is None else str(quote.budget.limit)
-    changed = [f"budget.limit={limit}", "review.buy_again=false"]
-    return same | {"budget": budget, "overrides": [*(same.get("overrides") or ()), *changed]}
 
 
 async def _end_when_pressed(others: list[UUID]) -> None:

@@ -103,18 +103,10 @@ async def deploy(named: Named, environment: Mapping[str, str]) -> list[str]:
     with tempfile.TemporaryDirectory() as folder:
         merged = Path(folder) / FILE
         merged.write_text(yaml.safe_dump(content, sort_keys=False), "utf-8")
+        prefect = (sys.executable, "-m", "prefect", "--no-prompt")
         done = await asyncio.to_thread(
             subprocess.run,
-            [
-                sys.executable,
-                "-m",
-                "prefect",
-                "--no-prompt",
-                "deploy",
-                "--all",
-                "--prefect-file",
-                str(merged),
-            ],
+            [*prefect, "deploy", "--all", "--prefect-file", str(merged)],
             env={**environment, "PWD": str(Path.cwd()), "COLUMNS": "200"},  # PWD for prefect.yaml
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -132,11 +124,9 @@ async def deploy(named: Named, environment: Mapping[str, str]) -> list[str]:
 
 
 def _kept(file: Mapping[str, Any], there: DeploymentResponse) -> tuple[dict[str, Any], list[str]]:
-    """What the schedules and parameters of a deployment become, and what is said of it.
+    """What the schedules and parameters become of a deployment on the server, and what is said of it.
 
-    Args:
-        file: what `prefect.yaml` has now.
-        there: the deployment on the server, with what `prefect.yaml` had when it was last deployed.
+    `file`: what `prefect.yaml` has of them now.
     """
     now = _on_server(there)
     base: dict[str, Any] | None = (there.parameter_openapi_schema or {}).get(_FILE_HAD)

@@ -57,10 +57,11 @@ def batch_flow(
                 if (known := known_error(error)) is None:
                     raise
                 state = _failed(known)
-                refused = isinstance(known, ApprovalRefused)
                 is_asked = isinstance(known, ApprovalNeeded)
+                refused = isinstance(known, ApprovalRefused)
                 word = "refused" if refused else "not approved" if is_asked else "failed"
-                await artifacts.name_run(_batch(), word)
+                watcher = WATCHER.get()  # before its config is read, no batch is known
+                await artifacts.name_run(watcher.batch if isinstance(watcher, Events) else run_name(), word)
             return await _unless_pressed(state)
 
         signed: Any = ended  # Prefect would look for the names of the types in this module
@@ -116,12 +117,6 @@ def run_name() -> str:
     if "file" in parameters:
         return Path(str(parameters["file"])).name
     return Path(str(parameters["config"])).stem
-
-
-def _batch() -> str:
-    """The batch of this run; before its config is read, the name that the run has begun with."""
-    watcher = WATCHER.get()
-    return watcher.batch if isinstance(watcher, Events) else run_name()
 
 
 def final_state(summary: Summary) -> State[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 from uuid import uuid5
 
@@ -14,11 +15,10 @@ from callsheet.errors import ApprovalNeeded, ApprovalRefused, NothingKept
 from callsheet.ledger import approvals, marks
 from callsheet.ledger.approvals import Question
 from callsheet.ledger.ledger import Ledger
-from callsheet.ledger.marks import Counts
 from callsheet.plain_text import counted, printable
 from callsheet.pricing import approval
-from callsheet.pricing.plan import ALL, PLAN, price_batch
-from callsheet.pricing.quote import Quote, quote_plan
+from callsheet.pricing.plan import ALL, PLAN
+from callsheet.pricing.quote import quote_batch
 from callsheet.pricing.work_folder import work_folder
 from callsheet.records import State
 from callsheet.report.pilot import made_last
@@ -87,8 +87,12 @@ async def _look(made: Settings, settings: Settings) -> None:
         Pause: (Prefect's) the run waits for a person; it begins again with the answer.
     """
     ui = suspend.UI.of_this_run(settings)
-    counts = await _counts(made)
-    said = f"{made.batch} is bought: {_in_words(counts)}"
+    async with await Ledger.open(made.ledger.url, made.batch, looks=True) as ledger:
+        counts = await ledger.read(marks.counts)
+    said = (
+        f"{made.batch} is bought: {counted(counts.kept, 'file')} kept, {counts.rejected:,} rejected, "
+        f"{counts.to_review:,} to review; it goes on with what is kept by then"
+    )
     within = settings.budget.approve_within
     if ui and await _has_looked(ui, made):
         return
@@ -96,7 +100,10 @@ async def _look(made: Settings, settings: Settings) -> None:
         known = await ledger.read(approvals.of_batch)
         if ui and any(one.flow_run == ui.flow_run for one in known):
             return
-        quote = await _quote(settings, ledger)
+        quote = None
+        async with await connect(settings) as client:
+            with suppress(NothingKept):  # of which it could be made
+                quote = await quote_batch(settings, client)
         is_under_way = quote is not None and any(quote.totals.states.get(state) for state in _UNDER_WAY)
         if quote and not quote.to_buy and (is_under_way or not counts.to_review):
             return
@@ -134,26 +141,3 @@ async def _has_looked(ui: suspend.UI, made: Settings) -> bool:
 
 def _key(ui: suspend.UI, made: Settings) -> str:
     return uuid5(ui.run.id, made.batch).hex
-
-
-async def _counts(made: Settings) -> Counts:
-    async with await Ledger.open(made.ledger.url, made.batch, looks=True) as ledger:
-        return await ledger.read(marks.counts)
-
-
-def _in_words(counts: Counts) -> str:
-    files = (
-        f"{counted(counts.kept, 'file')} kept, {counts.rejected:,} rejected, {counts.to_review:,} to review"
-    )
-    return f"{files}; it goes on with what is kept by then"
-
-
-async def _quote(settings: Settings, ledger: Ledger) -> Quote | None:
-    """What the batch would cost now; None where nothing is kept yet of which it could be made."""
-    async with await connect(settings) as client:
-        try:
-            rows = await batch.read(settings)
-        except NothingKept:
-            return None
-        plan = await price_batch(rows, settings, client, ledger)
-        return await quote_plan(plan, settings, client, ledger)

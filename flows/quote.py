@@ -18,9 +18,12 @@ from callsheet.config.form import (
 )
 from callsheet.ledger.ledger import Ledger
 from callsheet.pricing.plan import Choice
+from callsheet.pricing.quote import quote_plan
+from callsheet.watch import WATCHER
 from flows.names import batch_flow, begin
+from tasks import artifacts
 from tasks.service_block import connect
-from tasks.steps import price, read, show
+from tasks.steps import price, read
 
 
 @batch_flow("quote-batch")
@@ -48,5 +51,7 @@ async def quote_batch(
         rows = await read(settings)
         async with await Ledger.open(settings.ledger.url, settings.batch, looks=True) as ledger:
             plan = await price(rows, settings, client, ledger)
-            quote = await show(plan, settings, client, ledger, Choice(first, tuple(only)))
+            quote = await quote_plan(plan, settings, client, ledger, Choice(first, tuple(only)))
+    WATCHER.get().quoted(quote)
+    await artifacts.show_quote(quote)
     return Completed(message=quote.line(), data=quote)

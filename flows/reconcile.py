@@ -12,7 +12,6 @@ from prefect.states import Completed, Failed
 
 from callsheet.config.form import ConfigFile, Overrides, ReconcileForm, ServiceForm, load_form
 from callsheet.records import dollars
-from callsheet.report.reconcile import Reconciliation
 from callsheet.report.reconcile import reconcile as compare
 from flows.names import batch_flow, begin
 from tasks import artifacts
@@ -44,12 +43,8 @@ async def reconcile_costs(
     async with await connect(settings) as client:
         result = await compare(settings, client, start, end)
     await artifacts.show_books(result, config)
-    await artifacts.name_run(settings.batch, _named(result))
-    return Failed(message=result.line()) if result.is_over else Completed(message=result.line())
-
-
-def _named(result: Reconciliation) -> str:
-    """The difference between the accounts, and how much of it nothing explains."""
     unexplained = result.total("unexplained")
     rest = f", {dollars(unexplained)} unexplained" if unexplained else ""
-    return f"a difference of {dollars(result.total('difference'))} USD{rest}"
+    difference = f"a difference of {dollars(result.total('difference'))} USD{rest}"
+    await artifacts.name_run(settings.batch, difference)
+    return Failed(message=result.line()) if result.is_over else Completed(message=result.line())

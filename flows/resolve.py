@@ -126,14 +126,11 @@ def _form(jobs: Mapping[str, Sequence[Doubt]], evidence: Evidence | None = None)
     fields: dict[str, Any] = {}
     for number, (job, own) in enumerate(jobs.items()):
         as_proposed = _LEAVE if proposed is None else "charged" if job in charged else "not charged"
-        about = f"{own[0].model}, {_price(own)} USD, sent {own[0].submitted_at:%Y-%m-%d %H:%M:%S} UTC"
+        prices = [one.price for one in own]
+        price = "unpriced" if None in prices else dollars(sum(filter(None, prices), Decimal(0)))
+        about = f"{own[0].model}, {price} USD, sent {own[0].submitted_at:%Y-%m-%d %H:%M:%S} UTC"
         title = f"Row {row_name(own[0].row_id, own[0].sample)}"
         if number >= _SHOWN:  # one answer for all of these: nothing is proposed
             as_proposed, about, title = _LEAVE, "callsheet resolve settles them one by one.", "All others"
         fields[_field(number)] = (Decision, Field(as_proposed, title=title, description=about))
     return create_model("ResolveForm", __base__=ResolveForm, **fields)
-
-
-def _price(of: Sequence[Doubt]) -> str:
-    prices = [one.price for one in of]
-    return "unpriced" if None in prices else dollars(sum(filter(None, prices), Decimal(0)))

@@ -16,7 +16,6 @@ import threading
 from asyncio.subprocess import PIPE, STDOUT, Process
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
-from datetime import datetime, timedelta
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -33,11 +32,6 @@ SERVER_LOG, WORKER_LOG = "server.log", "worker.log"
 _ENDING = 5.0  # seconds for an orderly end
 _WORKER_ENDING = 75.0  # more than the worker itself gives its runs (own_worker.py)
 _ERROR = re.compile(r"\| (ERROR|CRITICAL) +\|")  # in the lines of Prefect's logs
-_RECORD = re.compile(r"\d\d:\d\d:\d\d\.\d+ \|")
-_FAILED = re.compile(r"(?P<time>\d\d:\d\d:\d\d)\.\d+ \| ERROR +\| docket\..* (?P<service>\w+)\(")
-_REASON = re.compile(r"[\w.]+: ")  # the last line of a stack trace
-_BETWEEN, _DAY = timedelta(minutes=2), timedelta(days=1)
-_LAST = 500_000  # bytes of the server's log, a stack trace of which has 10,000
 LOCAL = ("127.0.0.1", "localhost")
 
 # Offline, the telemetry prints stack traces. Leases in memory are lost when the server ends, and with them
@@ -136,8 +130,7 @@ async def worker(pool: str, environment: Mapping[str, str], folder: Path) -> Asy
 async def stay(server: Process | None, worker: Process, folder: Path, *, show: Callable[[str], None]) -> None:
     """Calls `show` with each error in the worker's log, its runs' among them, until a process ends.
 
-    Of the server's log only with a service that fails again and again, such as the one that plans the runs of
-    schedules: when the server is busy, it has errors that mean nothing.
+    Not of the server's log: when the server is busy, it has errors that mean nothing.
 
     Args:
         server: None where it was not started here: then the worker waits for it, whatever becomes of it.
@@ -145,53 +138,15 @@ async def stay(server: Process | None, worker: Process, folder: Path, *, show: C
     Raises:
         ProcessEnded: one of them has ended.
     """
-    said: set[str] = set()  # services
-    seen = 0  # bytes of the server's log
     with (folder / WORKER_LOG).open(errors="replace") as log:
         while True:
             for line in log:
                 if _ERROR.search(line):
                     show(line.strip())
-            if server and (size := (folder / SERVER_LOG).stat().st_size) != seen:
-                seen = size
-                for service, reason in failing_services(folder / SERVER_LOG).items():
-                    if service not in said:
-                        show(
-                            f"The Prefect server's service {service} fails again and again, and schedules "
-                            f"may not fire. {reason} Its log says more: {folder / SERVER_LOG}"
-                        )
-                    said.add(service)
             _check(worker, folder / WORKER_LOG)
             if server:
                 _check(server, folder / SERVER_LOG)
             await asyncio.sleep(0.5)
-
-
-def failing_services(log: Path) -> dict[str, str]:
-    """The services of a Prefect server that fail each time, by the end of its log, with the reason of each.
-
-    Each time: over two minutes and more, without two minutes in which nothing was said of it. Most services
-    begin anew each minute, or more often.
-    """
-    with log.open("rb") as file:
-        file.seek(max(0, file.seek(0, os.SEEK_END) - _LAST))
-        lines = file.read().decode(errors="replace").splitlines()
-    began: dict[str, datetime] = {}
-    last: dict[str, datetime] = {}
-    reasons: dict[str, str] = {}
-    service = ""
-    for line in lines:
-        if _RECORD.match(line):
-            failed = _FAILED.match(line)
-            service = failed["service"] if failed else ""
-            if failed:
-                now = datetime.strptime(failed["time"], "%H:%M:%S")  # noqa: DTZ007 - only differences count
-                if (now - last.get(service, now)) % _DAY > _BETWEEN or service not in began:
-                    began[service] = now
-                last[service] = now
-        elif service and _REASON.match(line):
-            reasons[service] = f"{line.rstrip('.')}."
-    return {name: reasons.get(name, "") for name in began if (last[name] - began[name]) % _DAY >= _BETWEEN}
 
 
 def _check(process: Process, log: Path) -> None:

@@ -9,7 +9,7 @@ import asyncio
 import base64
 import re
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from decimal import Decimal
 from io import BytesIO
@@ -51,14 +51,11 @@ T = TypeVar("T")
 PATIENCE = 5.0  # seconds for the server to answer
 EVERY = 3.0  # seconds between two updates of the progress bar, which cost the server 7 ms each
 _ROWS = 1_000  # of a table, the last ones; more help nobody
-_OLD = (
-    State.IN_DOUBT,
-    State.LOST,
-)  # what a person settles, or nobody can mend: an earlier run may have left it
+_OLD = (State.IN_DOUBT, State.LOST)  # a person settles it, or nobody can: an earlier run may have left it
 _PROBLEMS = (*_OLD, State.FAILED, State.PENDING)
 _APPROVALS = 20  # the last ones
 _REJECTS = 20  # reasons
-_IN_A_DIALOG, _ON_A_PAGE = 88, 168  # pixels of a picture's longer side
+_IN_A_DIALOG, _ON_A_PAGE = 88, 168  # pixels
 _ASKED_ROWS = 50  # of the quote above the fields in which to approve
 
 
@@ -87,15 +84,13 @@ def question_in_markdown(asked: Asked) -> str:
     rows = lines[:_ASKED_ROWS]
     more = len(lines) - len(rows)
     other = "the other " if asked.question is Question.PILOT else ""
-    rejects = rejects_in_words(
-        quote.plan.rejects
-    )  # the first reason comes first; the others are among the facts
+    rejects = rejects_in_words(quote.plan.rejects)  # the first comes first; the others are among the facts
     return page(
         f"**Buy {other}{counted(quote.to_buy, 'job')} of {text(quote.plan.batch)} for {quote.price()}?** "
         f"You are asked because {text(asked.reason)}.",
         *(f"{counted(quote.plan.rejected_rows, 'row')} rejected: {text(reason)}." for reason in rejects[:1]),
         _marked(asked.pilot),
-        _pictures(asked.pilot, _beside),
+        _pictures(asked.pilot, _IN_A_DIALOG),
         _sheet(asked.contact_sheet),
         table(rows),
         f"and {counted(more, 'line')} more, in the artifact" if more > 0 else "",
@@ -105,7 +100,7 @@ def question_in_markdown(asked: Asked) -> str:
 
 def look_in_markdown(said: str, made: Sequence[PilotJob], sheet: str | None) -> str:
     """What a person sees above the fields where a batch is to be looked at, and nothing is priced yet."""
-    return page(f"**{text(said)}**", _sheet(sheet), _pictures(made, _beside))
+    return page(f"**{text(said)}**", _sheet(sheet), _pictures(made, _IN_A_DIALOG))
 
 
 def _marked(pilot: Sequence[PilotJob]) -> str:
@@ -119,38 +114,24 @@ def _marked(pilot: Sequence[PilotJob]) -> str:
     )
 
 
-def _pictures(pilot: Sequence[PilotJob], arranged: Callable[[Sequence[PilotJob]], str]) -> str:
-    """The pictures of a pilot as they are arranged, and below them what has none."""
-    shown = [job for job in pilot if job.thumbnail]
-    others = [
-        f"- {_about(job)}: {_place(job.place) if job.place else text(job.reason)}"
-        for job in pilot
-        if not job.thumbnail
-    ]
-    return "\n\n".join(filter(None, [arranged(shown) if shown else "", "\n".join(others)]))
+def _pictures(pilot: Sequence[PilotJob], edge: int) -> str:
+    """Each picture of a pilot with its words beside it (a dialog wraps no cell), and below what has none.
 
-
-def _beside(shown: Sequence[PilotJob]) -> str:
-    """For a dialog: each picture with its words beside it; the box is narrow, and no cell is wrapped."""
-    return _cells([["", ""], *([_picture(job, _IN_A_DIALOG), _about(job)] for job in shown)])
-
-
-def _side_by_side(shown: Sequence[PilotJob], columns: int = 3) -> str:
-    """For a page: the pictures side by side, each above its words."""
+    `edge`: pixels of a picture's longer side.
+    """
     rows: list[list[str]] = []
-    for some in (shown[start : start + columns] for start in range(0, len(shown), columns)):
-        padding = [""] * (columns - len(some))
-        pictures = (_picture(job, _ON_A_PAGE) for job in some)
-        rows += [[*pictures, *padding], [*map(_about, some), *padding]]
-    return _cells([[""] * columns, *rows])
-
-
-def _picture(job: PilotJob, edge: int) -> str:
-    content = BytesIO()
-    with Image.open(BytesIO(job.thumbnail)) as image:
-        image.thumbnail((edge, edge))
-        image.save(content, "JPEG")
-    return f"![{text(job.row)}](data:image/jpeg;base64,{base64.b64encode(content.getvalue()).decode()})"
+    others: list[str] = []
+    for job in pilot:
+        if not job.thumbnail:
+            others.append(f"- {_about(job)}: {_place(job.place) if job.place else text(job.reason)}")
+            continue
+        content = BytesIO()
+        with Image.open(BytesIO(job.thumbnail)) as image:
+            image.thumbnail((edge, edge))
+            image.save(content, "JPEG")
+        data = base64.b64encode(content.getvalue()).decode()
+        rows.append([f"![{text(job.row)}](data:image/jpeg;base64,{data})", _about(job)])
+    return "\n\n".join(filter(None, [_cells([["", ""], *rows]) if rows else "", "\n".join(others)]))
 
 
 def _about(job: PilotJob) -> str:
@@ -165,7 +146,7 @@ async def show_pilot(asked: Asked) -> None:
         f"# {text(batch)}: the pilot",
         _sheet(asked.contact_sheet),
         _marked(asked.pilot),
-        _pictures(asked.pilot, _side_by_side),
+        _pictures(asked.pilot, _ON_A_PAGE),
     )
     bought = int(asked.quote.pilot_jobs.sum()) if asked.quote.pilot_jobs is not None else len(asked.pilot)
     await _show_page("pilot", batch, content, counted(bought, "job"))

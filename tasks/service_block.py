@@ -7,7 +7,7 @@ A key is never a flow parameter: Prefect stores those in plain text.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from prefect.blocks.core import Block
 from prefect.blocks.system import Secret
@@ -45,7 +45,15 @@ async def connect(settings: Settings) -> Client:
         url, key = str(block.base_url), block.api_key.get_secret_value()
         place = f"the CallsheetService block {service.block!r}"
     elif service.api_key_block is not None:
-        url, key = library.address(settings), await _secret(service.api_key_block)
+        url = library.address(settings)
+        try:
+            secret: Any = await Secret.aload(service.api_key_block)
+        except ValueError:
+            raise ConfigError(
+                f"service.api_key_block: there is no Prefect Secret block named {service.api_key_block!r}",
+                hint="Create it in the Prefect UI under Blocks, or use service.api_key_env.",
+            ) from None
+        key = str(secret.get())
         place = f"the Prefect Secret block {service.api_key_block!r}"
     else:
         return await library.connect(settings)
@@ -70,14 +78,3 @@ async def _block(name: str) -> CallsheetService:
             hint="Create it in the Prefect UI under Blocks. Where the UI does not offer the type, run "
             "`prefect block register -f tasks/service_block.py` first.",
         ) from None
-
-
-async def _secret(name: str) -> str:
-    try:
-        secret = await Secret.aload(name)
-    except ValueError:
-        raise ConfigError(
-            f"service.api_key_block: there is no Prefect Secret block named {name!r}",
-            hint="Create it in the Prefect UI under Blocks, or use service.api_key_env.",
-        ) from None
-    return str(secret.get())  # type: ignore[attr-defined]

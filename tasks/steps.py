@@ -1,8 +1,8 @@
 """The steps of a batch as tasks of Prefect, for `steps.batch.generate` and `collect`: `STEPS` is the table.
 
 Each does what the library's step does. Shown besides are the quote as the run's name and page, the progress,
-and the costs; and a person is asked in the UI where one must approve. `show` and `approve` are plain
-functions: they take no time, and the quote belongs to the page of the whole run.
+and the costs; and a person is asked in the UI where one must approve. To show the quote is no task: it takes
+no time, and belongs to the page of the whole run.
 """
 
 from __future__ import annotations
@@ -19,24 +19,23 @@ from prefect.cache_policies import NO_CACHE
 from prefect.exceptions import Pause
 
 from callsheet.config.settings import Settings
-from callsheet.errors import ApprovalRefused, CallsheetError, Stop
+from callsheet.errors import ApprovalRefused, CallsheetError
 from callsheet.ledger import approvals, marks
 from callsheet.ledger.approvals import Question
 from callsheet.ledger.ledger import Ledger
 from callsheet.pricing import approval
-from callsheet.pricing.plan import ALL, Choice, Plan, last_plan, price_batch
-from callsheet.pricing.quote import Quote, quote_plan
+from callsheet.pricing.plan import Choice, last_plan, price_batch
+from callsheet.pricing.quote import quote_plan
+from callsheet.pricing.sources import read_rows
 from callsheet.records import dollars
 from callsheet.report.summary import Summary
-from callsheet.service.client import Client
 from callsheet.session import Run
-from callsheet.steps import approve as approve_step
-from callsheet.steps import batch, download, poll, submit
+from callsheet.steps import download, poll, submit
 from callsheet.steps import record as record_step
 from callsheet.steps.batch import Steps
 from callsheet.watch import Asked
 from tasks import artifacts, suspend
-from tasks.pressed import Pressed, flow_run, heed, heeding, pressed
+from tasks.pressed import Pressed, heed, heeding, pressed
 from tasks.service_block import connect
 
 P = ParamSpec("P")
@@ -99,25 +98,6 @@ async def _shown(run: Run) -> AsyncIterator[None]:
         await heed(run)  # a signal may have been a Cancel in the Prefect UI: the report says so
 
 
-async def show(plan: Plan, settings: Settings, client: Client, ledger: Ledger, choice: Choice = ALL) -> Quote:
-    """Makes the quote (`steps/approve.py`), and shows it as an artifact and as the run's name."""
-    quote = await approve_step.show(plan, settings, client, ledger, choice)
-    await artifacts.show_quote(quote)
-    return quote
-
-
-async def approve(
-    run: Run, quote: Quote, approved: bool, *, pilot: bool = False, plan: str | None = None
-) -> tuple[Quote, Stop | None]:
-    """Asks a person in the UI (`steps/approve.py`).
-
-    Raises:
-        Pause: (Prefect's) the run waits for a person; it begins again with the answer.
-    """
-    ui = suspend.UI.of_this_run(run.settings)
-    return await approve_step.approve(run, quote, approved, pilot=pilot, plan=plan, ui=ui)
-
-
 async def ask_to_go_on(settings: Settings, choice: Choice, summary: Summary) -> None:
     """Where a person has suspended this run of a deployment, asks in the UI whether to buy what is left.
 
@@ -145,24 +125,18 @@ async def ask_to_go_on(settings: Settings, choice: Choice, summary: Summary) -> 
     await suspend.stay(summary.line(), question, shown)
 
 
-def _flow_run() -> str | None:
-    run = flow_run()
-    return str(run.id) if run else None
-
-
-read = step(batch.read)
+read = step(read_rows, "read")
 price = step(price_batch, "price")
 STEPS = Steps(
     connect=connect,
     read=read,
     price=price,
-    show=show,
-    approve=approve,
+    shown=artifacts.show_quote,
+    ui=suspend.UI.of_this_run,
     submit=step(submit.submit),
     poll=step(poll.poll),
     download=step(download.download),
     record=record,
     beside=heeding,
     before=heed,
-    flow_run=_flow_run,
 )

@@ -27,19 +27,31 @@ from backlot.server import Backlot
 from backlot.settings import Settings as BacklotSettings
 from backlot.store import Generation
 from callsheet.config.load import load
+from callsheet.ledger.ledger import Ledger
 from callsheet.pricing.plan import ALL, Choice
+from callsheet.pricing.quote import Quote, quote_batch
 from callsheet.report.summary import Summary
 from callsheet.service.client import Client
 from callsheet.service.verdicts import Backoff
 from callsheet.session import Bounds
 from callsheet.steps import batch
+from callsheet.steps.connect import connect
 from callsheet.watch import WATCHER, LogWatcher
 from tests.servers import backlots
 from tests.servers import browser as browsers
 from tests.servers import s3 as s3_server
-from tests.servers.installed import build_wheel, installed
 from tests.servers.postgres import postgres
-from tests.servers.prefect import BEHIND_A_PROXY, READY, PrefectServer, Up, free_port, prefect_environment, up
+from tests.servers.prefect import (
+    BEHIND_A_PROXY,
+    READY,
+    PrefectServer,
+    Up,
+    build_wheel,
+    free_port,
+    installed,
+    prefect_environment,
+    up,
+)
 
 QUICK = ("limits", "service", "pricing", "batches", "config", "docs", "servers", "packaging")
 """Folders whose files take a moment each."""
@@ -210,6 +222,11 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Client, "__init__", backoff)
 
 
+def images(count: int, name: str = "s", **more: Any) -> list[dict[str, Any]]:
+    """Rows of so many images with the ids `s0`, `s1` and so on, for 0.0015 USD each."""
+    return [{"id": f"{name}{n}", "prompt": f"image {n}", "model": "sketch-1", **more} for n in range(count)]
+
+
 @dataclass
 class Project:
     """A folder with a config and a batch file, and a service to buy from."""
@@ -268,6 +285,26 @@ class Project:
         steps = batch.Steps(bounds=self.bounds)
         return asyncio.run(batch.collect(load(self.config, overrides), steps=steps))
 
+    def quote(self, *overrides: str) -> Quote:
+        """What the batch would cost now."""
+        settings = load(self.config, overrides)
+
+        async def quote() -> Quote:
+            async with await connect(settings) as client:
+                return await quote_batch(settings, client)
+
+        return asyncio.run(quote())
+
+    def read(self, query: Callable[..., Any], **values: Any) -> Any:
+        """What a query of the batch's ledger says, `marks.counts` for instance."""
+        settings = load(self.config)
+
+        async def read() -> Any:
+            async with await Ledger.open(settings.ledger.url, settings.batch) as ledger:
+                return await ledger.read(query, **values)
+
+        return asyncio.run(read())
+
     @property
     def charged(self) -> Decimal:
         """What the service has charged, by its own books, in dollars."""
@@ -291,6 +328,10 @@ class Project:
     def rejects(self) -> list[dict[str, str]]:
         with (self.folder / "out/report/rejects.csv").open(newline="") as file:
             return list(csv.DictReader(file))
+
+
+Make = Callable[..., Project]
+"""The fixture `project`."""
 
 
 @pytest.fixture

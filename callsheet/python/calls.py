@@ -25,6 +25,7 @@ from callsheet import signals
 from callsheet.config.load import load, load_without_service
 from callsheet.errors import ApprovalNeeded, CallsheetError, ConfigError, InputError, Interrupted, known_error
 from callsheet.files import temporary_file_errors
+from callsheet.ledger.approvals import Place
 from callsheet.ledger.ledger import Ledger
 from callsheet.pricing.quote import quote_batch
 from callsheet.python.notebook import Notebook, in_notebook
@@ -32,7 +33,7 @@ from callsheet.records import Record
 from callsheet.report.summary import Status, Summary, read_status
 from callsheet.steps import batch
 from callsheet.steps.connect import connect
-from callsheet.watch import WATCHER, ScriptWatcher
+from callsheet.watch import WATCHER, LogWatcher
 
 _INDEX = r"^__index_level_\d+__$"  # pandas' row labels, where they have no name
 _NAME = "rows"  # in messages, in place of the temporary file's
@@ -227,7 +228,9 @@ def _errors_of_a_command() -> Iterator[None]:
 @contextmanager
 def _shown() -> Iterator[None]:
     """In a notebook, what happens is shown under the cell; elsewhere it goes to the log."""
-    before = WATCHER.set(Notebook() if in_notebook() else ScriptWatcher())
+    watcher = Notebook() if in_notebook() else LogWatcher()
+    watcher.yes = Place.PYTHON
+    before = WATCHER.set(watcher)
     try:
         yield
     finally:

@@ -6,7 +6,6 @@ import sys
 from html import escape
 from typing import Any
 
-from callsheet.ledger.approvals import Place
 from callsheet.plain_text import printable
 from callsheet.pricing.quote import Quote
 from callsheet.report.summary import Summary
@@ -26,8 +25,6 @@ class Notebook(Watcher):
     It asks nobody, because a cell that waits for an answer would keep the whole notebook waiting; and a line
     for each job would fill the page.
     """
-
-    yes = Place.PYTHON
 
     def __init__(self) -> None:
         self._line: Any = None  # IPython's handle of the output

@@ -97,31 +97,24 @@ def read_catalogue(response: httpx.Response) -> Catalogue:
         MaybeSent: the answer is not a list of objects.
     """
     catalogue: dict[str, Model] = {}
-    for model in map(_read_model, read_answer(response, _entries)):
+    for entry in read_answer(response, lambda content: _objects.validate_python(_without_nulls(content))):
+        try:
+            model = Model.model_validate({**entry, "unreadable": "", "ambiguous": False})
+        except ValidationError as error:
+            model = Model(id=str(entry.get("id", "")), type="unknown", unreadable=_describe(error))
         other = catalogue.get(model.id, model)
         ambiguous = other.ambiguous or set(other.pricing.rates) != set(model.pricing.rates)
         catalogue[model.id] = model.model_copy(update={"ambiguous": ambiguous})
     return catalogue
 
 
-def _entries(content: Any) -> list[dict[str, Any]]:
-    """The entries of a catalogue. What is null in them is none, as if it was not there."""
-    return _objects.validate_python(_without_nulls(content))
-
-
 def _without_nulls(value: Any) -> Any:
+    """What is null in the entries of a catalogue is none, as if it was not there."""
     if isinstance(value, dict):
         return {name: _without_nulls(item) for name, item in value.items() if item is not None}
     if isinstance(value, list):
         return [_without_nulls(item) for item in value if item is not None]
     return value
-
-
-def _read_model(entry: Mapping[str, Any]) -> Model:
-    try:
-        return Model.model_validate({**entry, "unreadable": "", "ambiguous": False})
-    except ValidationError as error:
-        return Model(id=str(entry.get("id", "")), type="unknown", unreadable=_describe(error))
 
 
 # ---- an error in place of it
@@ -240,12 +233,8 @@ def _root(error: BaseException) -> Exception:
 def _not_connected(why: Exception, proxy: str | None) -> str:
     """The part of a hint that says why no connection could be made; empty where the address may be wrong."""
     if isinstance(why, ssl.SSLCertVerificationError):
-        advice = ""
-        if why.verify_code not in _OTHER_CERTIFICATE:
-            advice = (
-                "Where a company has an authority of its own, name the file with its certificate in "
-                "SSL_CERT_FILE. "
-            )
+        advice = "Where a company has an authority of its own, name the file with its certificate in "
+        advice = "" if why.verify_code in _OTHER_CERTIFICATE else f"{advice}SSL_CERT_FILE. "
         reason = (why.verify_message or str(why)).rstrip(".")
         return f"The server's certificate is not trusted: {reason}. {advice}{goes_through(proxy)}"
     if isinstance(why, ssl.SSLError):

@@ -204,22 +204,17 @@ class Client:
         costs: dict[date, Decimal] = {}
         while start < end:
             last = min(end, datetime.combine(start.date() + _MOST_DAYS, time.max, UTC))
-            costs |= await self._costs(start, last)
+            query = urlencode({"start": start.isoformat(), "end": last.isoformat()})
+            answer = read_answer(await self._repeated(f"/v2/billing/costs?{query}"), Costs.model_validate)
+            days = range((last.date() - start.date()).days + 1)
+            if sorted(day.date for day in answer.data) != [start.date() + timedelta(day) for day in days]:
+                raise MaybeSent(
+                    "GET /v2/billing/costs: the answer does not have each day from "
+                    f"{start.date()} to {last.date()} once",
+                    hint="Is this the service of the interface's version 2?",
+                )
+            costs |= {day.date: day.cost for day in answer.data}
             start = datetime.combine(last.date() + timedelta(days=1), time.min, UTC)
-        return costs
-
-    async def _costs(self, start: datetime, end: datetime) -> dict[date, Decimal]:
-        query = urlencode({"start": start.isoformat(), "end": end.isoformat()})
-        answer = read_answer(await self._repeated(f"/v2/billing/costs?{query}"), Costs.model_validate)
-        costs = {day.date: day.cost for day in answer.data}
-        days = range((end.date() - start.date()).days + 1)
-        wanted = {start.date() + timedelta(days=day) for day in days}
-        if costs.keys() != wanted or len(costs) != len(answer.data):
-            raise MaybeSent(
-                "GET /v2/billing/costs: the answer does not have each day from "
-                f"{start.date()} to {end.date()} once",
-                hint="Is this the service of the interface's version 2?",
-            )
         return costs
 
     @asynccontextmanager

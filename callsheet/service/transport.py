@@ -217,7 +217,18 @@ def tls_context() -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     named = {os.environ[name]: name for name in _TRUSTED if os.environ.get(name)}
     for value, name in named.items():
-        _trust(context, name, value)
+        # A file of certificates, or a folder of them, or folders as `SSL_CERT_DIR` lists them.
+        places = [place for text in value.split(os.pathsep) if (place := Path(text)).exists()]
+        hint = f"{name} names the certificates that TLS trusts; without it, those of the system are trusted."
+        if not places:
+            raise ConfigError(f"{name} names {value}, which is not there", hint=hint)
+        for place in places:
+            try:
+                folder = place.is_dir()
+                context.load_verify_locations(None if folder else place, place if folder else None)
+            except OSError as error:  # an SSLError is one, too
+                wrong = f"{name} names {place}, which is no file of certificates: {error.strerror or error}"
+                raise ConfigError(wrong, hint=hint) from None
     if named:
         return context
     context.load_default_certs()
@@ -227,20 +238,3 @@ def tls_context() -> ssl.SSLContext:
     import truststore
 
     return truststore.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-
-
-def _trust(context: ssl.SSLContext, name: str, value: str) -> None:
-    """Loads a file of certificates, or a folder of them, or folders as `SSL_CERT_DIR` lists them."""
-    places = [place for text in value.split(os.pathsep) if (place := Path(text)).exists()]
-    hint = f"{name} names the certificates that TLS trusts; without it, those of the system are trusted."
-    if not places:
-        raise ConfigError(f"{name} names {value}, which is not there", hint=hint)
-    for place in places:
-        try:
-            folder = place.is_dir()
-            context.load_verify_locations(None if folder else place, place if folder else None)
-        except OSError as error:  # an SSLError is one, too
-            why = error.strerror or error
-            raise ConfigError(
-                f"{name} names {place}, which is no file of certificates: {why}", hint=hint
-            ) from None

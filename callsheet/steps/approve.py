@@ -1,4 +1,4 @@
-"""Approve: the quote is shown, and a person is asked where `budget.approve_above` wants it."""
+"""Approve: a person is asked where `budget.approve_above` wants it."""
 
 from __future__ import annotations
 
@@ -7,19 +7,15 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Protocol
 
-from callsheet.config.settings import Settings
 from callsheet.errors import ApprovalNeeded, Stop
 from callsheet.ledger import approvals
 from callsheet.ledger.approvals import Approval, Decision, Place, Question
-from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.spending import user_name
 from callsheet.pricing import approval
 from callsheet.pricing.claim import check_names
-from callsheet.pricing.plan import ALL, Choice, Plan
-from callsheet.pricing.quote import Quote, quote_plan
+from callsheet.pricing.quote import Quote
 from callsheet.report.contact_sheet.sheet import INDEX
 from callsheet.report.pilot import bought_pilot
-from callsheet.service.client import Client
 from callsheet.session import Run
 from callsheet.storage.store import Store
 from callsheet.watch import WATCHER, Asked
@@ -29,31 +25,10 @@ class InTheUI(Protocol):
     """How a run is approved in the Prefect UI; `tasks/suspend.py` has it."""
 
     @property
-    def flow_run(self) -> str:
-        """The flow run's id."""
-
-    async def answer_to(self, asked: Approval) -> Approval | None:
-        """The question with the answer that a person has given; None where nobody has."""
-
-    async def ask(self, asked: Asked, question: Approval, within: float) -> None:
-        """Suspends the run until a person has answered, and ends this process.
-
-        It returns where nobody can be asked in the UI.
-        """
-
-    def approved(self, approval: Approval) -> None:
-        """A person has said yes; the ledger has it."""
-
-
-async def show(plan: Plan, settings: Settings, client: Client, ledger: Ledger, choice: Choice = ALL) -> Quote:
-    """Makes the quote, and shows it.
-
-    Raises:
-        InputError: rows were rejected, and `input.strict` wants none; or a chosen row is not in the batch.
-    """
-    quote = await quote_plan(plan, settings, client, ledger, choice)
-    WATCHER.get().quoted(quote)
-    return quote
+    def flow_run(self) -> str: ...  # noqa: D102
+    async def answer_to(self, asked: Approval) -> Approval | None: ...  # noqa: D102
+    async def ask(self, asked: Asked, question: Approval, within: float) -> None: ...  # noqa: D102
+    def approved(self, approval: Approval) -> None: ...  # noqa: D102
 
 
 async def approve(

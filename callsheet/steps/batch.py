@@ -16,7 +16,7 @@ from typing import Any
 from callsheet import signals
 from callsheet.batches.read import Batch
 from callsheet.config.settings import Settings
-from callsheet.errors import CallsheetError, InputError, OtherVersion, Stop
+from callsheet.errors import CallsheetError, InputError, OtherVersion
 from callsheet.ledger import databases
 from callsheet.ledger.ledger import Ledger
 from callsheet.pricing.claim import check_ledger, claim
@@ -35,29 +35,15 @@ from callsheet.steps.submit import submit
 from callsheet.watch import WATCHER
 
 
-async def read(settings: Settings) -> Batch:
-    """Reads and checks the rows of the config's batch, off the event loop."""
-    return await read_rows(settings)
-
-
-async def _nothing(_: Run) -> None:
-    """For a run that is alone."""
-
-
-async def _no_more(_: Run) -> bool:
-    """Nobody else has bought for this run."""
-    return False
-
-
 @dataclass(frozen=True, slots=True)
 class Steps:
     """What carries out each step."""
 
     connect: Callable[[Settings], Awaitable[Client]] = connect
-    read: Callable[[Settings], Awaitable[Batch]] = read
+    read: Callable[[Settings], Awaitable[Batch]] = read_rows
     price: Callable[[Batch, Settings, Client, Ledger], Awaitable[Plan]] = price_batch
-    show: Callable[[Plan, Settings, Client, Ledger, Choice], Awaitable[Quote]] = approve.show
-    approve: Callable[..., Awaitable[tuple[Quote, Stop | None]]] = approve.approve
+    shown: Callable[[Quote], Awaitable[None]] | None = None  # besides, to the watcher's `quoted`
+    ui: Callable[[Settings], approve.InTheUI | None] = lambda _: None  # where a run in the Prefect UI asks
     submit: Callable[[Run], Coroutine[Any, Any, None]] = submit
     poll: Callable[[Run], Coroutine[Any, Any, None]] = poll
     download: Callable[[Run], Coroutine[Any, Any, None]] = download
@@ -65,9 +51,8 @@ class Steps:
     # what is open beside the run
     beside: Callable[[Run], AbstractAsyncContextManager[None]] = lambda _: nullcontext()
     # before a portion is bought; and after all is, whether to look once more at what is left
-    before: Callable[[Run], Awaitable[None]] = _nothing
-    after: Callable[[Run], Awaitable[bool]] = _no_more
-    flow_run: Callable[[], str | None] = lambda: None  # the run's id in Prefect
+    before: Callable[[Run], Awaitable[None]] | None = None
+    after: Callable[[Run], Awaitable[bool]] | None = None
     bounds: Bounds = field(default_factory=Bounds)
 
 
@@ -95,25 +80,30 @@ async def generate(
         began: when a person began to wait, in monotonic seconds; None for now.
 
     Raises:
+        InputError: rows were rejected, and `input.strict` wants none; or a chosen row is not in the batch.
         CallsheetError: what broke the run off; `exit_code` says whether it may have bought anything.
         Interrupted: a signal came before the buying began, or a second one.
         Pause: (Prefect's) the run waits for a person, who is asked in the UI or has suspended it there.
     """
-    began = began or time.monotonic()
+    began, ui = began or time.monotonic(), steps.ui(settings)
     with signals.cancelled_by_signals():
         await _check_ledger(settings)
         async with await steps.connect(settings) as client:
             rows = await steps.read(settings)
             async with await open_ledger(settings, client) as ledger:
                 made = await steps.price(rows, settings, client, ledger)
-                await _check_plan(made, plan)
+                if plan is not None and await asyncio.to_thread(made.sha256) != plan:
+                    raise InputError(
+                        "the batch or its prices are not those that were approved, so this run buys nothing",
+                        hint="Run the batch again; it quotes what it would buy now.",
+                    )
                 opening = open_run(
                     settings,
                     client,
                     ledger,
                     plan=made,
                     says_limit=plan is None,
-                    flow_run=steps.flow_run(),
+                    flow_run=ui.flow_run if ui else None,
                     bounds=steps.bounds,
                 )
                 async with opening as run, steps.beside(run):
@@ -181,8 +171,13 @@ class _Buying:
         with run.deciding():
             while True:
                 ledger, client = run.ledger, run.client
-                quote = await steps.show(made, run.settings, client, ledger, self.choice)
-                quote, stop = await steps.approve(run, quote, self.approved, pilot=pilot, plan=self.plan)
+                quote = await quote_plan(made, run.settings, client, ledger, self.choice)
+                WATCHER.get().quoted(quote)
+                if steps.shown:
+                    await steps.shown(quote)
+                quote, stop = await approve.approve(
+                    run, quote, self.approved, pilot=pilot, plan=self.plan, ui=steps.ui(run.settings)
+                )
                 if stop:
                     run.halt(stop)
                 elif await is_outdated(made, run.settings, client):
@@ -197,32 +192,27 @@ class _Buying:
         """The plan of another portion, after all of a plan was bought; None where nothing is left to buy."""
         run, steps = self.run, self.steps
         with run.deciding():
-            goes_on = await steps.after(run)
+            goes_on = await steps.after(run) if steps.after else False
             if not (goes_on or (run.quote and self._goes_on(run.quote))):
                 return None
             made = await steps.price(self.rows, run.settings, run.client, run.ledger)
-            return made if _is_another(before, made) or goes_on else None
+            for note in made.notes:  # what is bought again, and of which rows all samples are used up
+                if note not in before.notes:
+                    WATCHER.get().note(note)
+            new_jobs = made.table.join(before.table, on="key", how="anti")
+            return None if new_jobs.is_empty() and not goes_on else made
         return before  # the run was stopped meanwhile
-
-
-def _is_another(before: Plan, made: Plan) -> bool:
-    """Whether there is another round: the plan has jobs that the one of the last round did not have.
-
-    A person is told what is bought again, and of which rows all samples are used up.
-    """
-    for note in made.notes:
-        if note not in before.notes:
-            WATCHER.get().note(note)
-    return not made.table.join(before.table, on="key", how="anti").is_empty()
 
 
 async def collect(settings: Settings, *, steps: Steps = Steps(), began: float | None = None) -> Summary:
     """Polls and downloads what is paid for and not stored yet. Never buys; otherwise as `generate`."""
-    began = began or time.monotonic()
+    began, ui = began or time.monotonic(), steps.ui(settings)
     with signals.cancelled_by_signals():
         await _check_ledger(settings)
         async with await steps.connect(settings) as client, await open_ledger(settings, client) as ledger:
-            opening = open_run(settings, client, ledger, flow_run=steps.flow_run(), bounds=steps.bounds)
+            opening = open_run(
+                settings, client, ledger, flow_run=ui.flow_run if ui else None, bounds=steps.bounds
+            )
             async with opening as run, steps.beside(run):
                 run.began = began
                 summary = await _carry_out(run, steps, None)
@@ -240,14 +230,6 @@ async def _check_ledger(settings: Settings) -> None:
         await check_ledger(settings)
 
 
-async def _check_plan(made: Plan, approved: str | None) -> None:
-    if approved is not None and await asyncio.to_thread(made.sha256) != approved:
-        raise InputError(
-            "the batch or its prices are not those that were approved, so this run buys nothing",
-            hint="Run the batch again; it quotes what it would buy now.",
-        )
-
-
 async def _carry_out(run: Run, steps: Steps, quote: Quote | None) -> Summary:
     """Carries out the steps that run side by side for a portion; without a quote nobody submits."""
     if quote and quote.to_buy and not run.stop and not run.has_claimed:
@@ -259,7 +241,8 @@ async def _carry_out(run: Run, steps: Steps, quote: Quote | None) -> Summary:
     run.begin(quote)
     if run.portions > 1:
         await run.take_up_again()
-    await steps.before(run)
+    if steps.before:
+        await steps.before(run)
     if quote is None:
         with run.videos.filling(), run.files.filling():
             pass

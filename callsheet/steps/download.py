@@ -101,13 +101,20 @@ async def download(run: Run) -> None:
                 run.downloads.again(waiting, spooled)
                 continue
             if spooled is not None and refused >= run.downloads.side_by_side:
-                await _leave_in_spool(run, waiting.file, spooled)
+                try:  # storage takes none now: it is kept for the next run
+                    await asyncio.to_thread(spooled.settle)
+                except StorageError as error:
+                    _refused(run, waiting.file, error)
             elif spooled is not None:
                 refused = 0 if await _store(run, waiting.file, spooled) else refused + 1
             run.downloads.done(time.monotonic() - began)
 
     try:
-        await _sweep(run)
+        if left := await asyncio.to_thread(run.spool.look):
+            # What a killed run had already stored, or lost, and not yet removed.
+            keys = [name.partition("-")[0] for name in left]  # see _spool_name
+            ended = await run.ledger.read(lambda connection, _: queries.ended(connection, keys))
+            await asyncio.to_thread(run.spool.remove, left & {_spool_name(file) for file in ended})
         with run.unless_ended():  # what is not stored then is left for the next run
             async with anyio.create_task_group() as workers:
                 for _ in range(run.downloads.side_by_side):
@@ -118,14 +125,6 @@ async def download(run: Run) -> None:
                 workers.cancel_scope.cancel()
     finally:
         run.collected.set()
-
-
-async def _sweep(run: Run) -> None:
-    """Clears the spool of what a killed run had already stored, or lost, and not yet removed."""
-    if left := await asyncio.to_thread(run.spool.look):
-        keys = [name.partition("-")[0] for name in left]  # see _spool_name
-        files = await run.ledger.read(lambda connection, _: queries.ended(connection, keys))
-        await asyncio.to_thread(run.spool.remove, left & {_spool_name(file) for file in files})
 
 
 async def _fetch(run: Run, waiting: Waiting) -> Spooled | float | None:
@@ -159,7 +158,10 @@ async def _failed(run: Run, waiting: Waiting, error: ServiceError | MediaError) 
     late = verdicts.is_late(error, file.media.deletes_at)
     waiting.gone += verdict is Verdict.GONE and late
     if verdict is Verdict.GONE and late and waiting.gone >= (_GONE_VIDEO if is_video else _GONE_IMAGE):
-        await _lose(run, file, error)
+        why = f"the file was deleted on {file.media.deletes_at}: {error}"
+        if await run.ledger.transition(states.lost, FileEnd(file, lost=why)) is State.LOST:
+            run.tell(file.attempt, State.LOST, why)
+            run.breaker.of(file.attempt.model).wrong("loss", f"row {file.attempt.row_id}: {why}")
         return None
     renews = is_video and (late or verdict in (Verdict.GONE, Verdict.RENEW))
     if renews and (renewed := await _renew(run, file)):
@@ -182,13 +184,6 @@ async def _failed(run: Run, waiting: Waiting, error: ServiceError | MediaError) 
     return max(min(told, left), run.client.backoff(waiting.tries))
 
 
-async def _lose(run: Run, file: File, error: Exception) -> None:
-    why = f"the file was deleted on {file.media.deletes_at}: {error}"
-    if await run.ledger.transition(states.lost, FileEnd(file, lost=why)) is State.LOST:
-        run.tell(file.attempt, State.LOST, why)
-        run.breaker.of(file.attempt.model).wrong("loss", f"row {file.attempt.row_id}: {why}")
-
-
 async def _renew(run: Run, file: File) -> File | None:
     """Polls a video again for a fresh URL: the file as it is now; None when the service does not say."""
     assert file.attempt.generation_id is not None  # noqa: S101 - what has files has an id
@@ -209,9 +204,14 @@ async def _renew(run: Run, file: File) -> File | None:
 async def _store(run: Run, file: File, spooled: Spooled) -> bool:
     """Puts a verified file into storage under a name that no other file has; False when it is not taken.
 
-    It is stored when its sidecar is there too: what comes between them is done again by the next run.
+    The type is the one that its bytes have, and the name ends so where `storage.key` does. It is stored when
+    its sidecar is there too: what comes between them is done again by the next run.
     """
-    file = await _under_its_type(run, file, spooled)
+    mime_type = spooled.mime_type or file.media.mime_type
+    name = with_extension(file.name, mime_type) if ends_with_type(run.settings.storage.key) else file.name
+    if name != file.name:
+        name = await run.ledger.transition(states.renamed, (file, name))
+    file = replace(file, name=name, media=file.media.model_copy(update={"mime_type": mime_type}))
     tries = 0
     while True:
         try:
@@ -240,23 +240,6 @@ async def _store(run: Run, file: File, spooled: Spooled) -> bool:
             return True
 
 
-async def _under_its_type(run: Run, file: File, spooled: Spooled) -> File:
-    """The file with the type that its bytes have, and a name that ends so where `storage.key` does."""
-    mime_type = spooled.mime_type or file.media.mime_type
-    name = with_extension(file.name, mime_type) if ends_with_type(run.settings.storage.key) else file.name
-    if name != file.name:
-        name = await run.ledger.transition(states.renamed, (file, name))
-    return replace(file, name=name, media=file.media.model_copy(update={"mime_type": mime_type}))
-
-
-async def _leave_in_spool(run: Run, file: File, spooled: Spooled) -> None:
-    """Keeps a verified file for the next run, because storage takes none now."""
-    try:
-        await asyncio.to_thread(spooled.settle)
-    except StorageError as error:
-        _refused(run, file, error)
-
-
 def _refused(run: Run, file: File, error: StorageError) -> None:
     if not isinstance(run.stop, StorageDown):  # it is said once, not for each file on its way
         WATCHER.get().note(f"row {file.attempt.row_id}: {error}")
@@ -275,9 +258,6 @@ def _spool_name(file: File) -> str:
 
 
 def _purchase(file: File) -> str:
-    """What tells a file from those of other purchases, as a part of a name.
-
-    A hash stands for the service's id, which is text of any length with any characters.
-    """
+    """What tells a file from those of other purchases; a hash, because the service's id is any text."""
     generation = hashlib.sha256((file.attempt.generation_id or "").encode()).hexdigest()[:16]
     return f"{generation}-{file.index}"

@@ -6,7 +6,7 @@ next run or `collect`; giving up on it here would lose what is paid for.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import anyio
 
@@ -27,20 +27,6 @@ NO_FILE_TRIES = 3  # the files may come a moment after the status
 LAST_ANSWER = 5.0  # seconds for an answer at the end of the run's patience
 
 
-@dataclass(frozen=True, slots=True)
-class _Unknown:
-    """The service does not know the video under this key."""
-
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Left:
-    """It has not ended in this run's patience. `said`: the service's words where its status is not known."""
-
-    said: str = ""
-
-
 async def poll(run: Run) -> None:
     """Polls the videos of earlier runs and of this one, all side by side."""
     with run.files.filling(), run.polling:
@@ -52,7 +38,7 @@ async def poll(run: Run) -> None:
 async def _follow(run: Run, video: Attempt) -> None:
     """Follows one video to its end, or to the end of the run's patience."""
     end = await _watch(run, video)
-    if isinstance(end, _Left):
+    if isinstance(end, Pending):
         if (end.said or video.said) and not video.in_doubt:
             with anyio.CancelScope(shield=True):
                 await run.ledger.transition(states.says, (video, end.said))
@@ -69,13 +55,17 @@ async def _follow(run: Run, video: Attempt) -> None:
             case Generation():
                 await keep(run, video, end)
             case Failed():
-                await _failed(run, video, end)
+                await run.ledger.transition(states.failed, End(video, end.message, end.code, end.usage))
+                cost, _ = end.usage.charged()
+                run.tell(video, State.FAILED, end.message, cost or None)
             case _ if video.in_doubt:  # and it stays so
                 pass
-            case _Unknown():
-                await _doubt(run, video, f"which the service does not know under this key: {end.why}")
+            case ServiceError():
+                await _doubt(run, video, f"which the service does not know under this key: {end}")
                 if not run.knows_videos:
-                    run.halt(_wrong_key(end.why))
+                    why = f"the service knows none of the videos that this batch has bought: {end}"
+                    hint = "The API key seems to be another project's. Run again with the right key: "
+                    run.halt(KeyRefused(why, hint=hint + "the videos are asked for again."))
             case NoFile():
                 await _doubt(run, video, f"and is completed without a file; the service says {end.said}")
     run.open_jobs.end()
@@ -92,12 +82,6 @@ async def _says(run: Run, video: Attempt, before: str, said: str) -> str:
     return said
 
 
-async def _failed(run: Run, video: Attempt, end: Failed) -> None:
-    await run.ledger.transition(states.failed, End(video, end.message, end.code, end.usage))
-    cost, _ = end.usage.charged()
-    run.tell(video, State.FAILED, end.message, cost or None)
-
-
 async def _doubt(run: Run, video: Attempt, why: str) -> None:
     """It was accepted, so it is neither failed nor free; later runs ask for it again."""
     said = f"it was accepted as {video.generation_id}, {why}"
@@ -106,11 +90,11 @@ async def _doubt(run: Run, video: Attempt, why: str) -> None:
     run.breaker.of(video.model).wrong("loss", f"row {video.row_id}: {said}")
 
 
-async def _watch(run: Run, video: Attempt) -> Generation | Failed | NoFile | _Unknown | _Left:
-    """Asks until the video has ended, or until the run's patience or its key ends.
+async def _watch(run: Run, video: Attempt) -> Generation | Failed | NoFile | ServiceError | Pending:
+    """Asks until the video has ended, or until the run's patience or its key ends: then it is pending.
 
-    A video that an earlier run has left with words that are no status is asked for once, unless the words
-    change.
+    An error: the service does not know it. A video that an earlier run has left with words that are no status
+    is asked for once, unless the words change.
     """
     assert video.generation_id is not None  # noqa: S101 - a pending attempt has its id
     began = anyio.current_time()
@@ -127,7 +111,7 @@ async def _watch(run: Run, video: Attempt) -> Generation | Failed | NoFile | _Un
             if isinstance(answer, Pending):
                 said = answer.said
                 if said and said == video.said:
-                    return _Left(said)
+                    return answer
                 if not said and video.said:
                     video = replace(video, said=await _says(run, video, video.said, ""))
             elif not no_file or no_file == NO_FILE_TRIES or video.in_doubt:
@@ -137,23 +121,15 @@ async def _watch(run: Run, video: Attempt) -> Generation | Failed | NoFile | _Un
             verdict = verdicts.poll(error)
             if verdict is Verdict.STOP_KEY:
                 run.halt(error)
-                return _Left(said)
+                return Pending(said)
             not_found = not_found + 1 if verdict is Verdict.NOT_FOUND else 0
             if not_found == NOT_FOUND_TRIES:
-                return _Unknown(str(error))
+                return error
             told = error.retry_after or 0.0
             wait = max(interval, run.client.backoff(errors))
             if errors >= SAID_TRIES:
                 said = await _says(run, video, said, str(error))
         left = patience - anyio.current_time()
         if wait > left:
-            return _Left(said)
+            return Pending(said)
         await anyio.sleep(max(wait, min(told, left)))  # the end of its patience is worth a try
-
-
-def _wrong_key(why: str) -> KeyRefused:
-    return KeyRefused(
-        f"the service knows none of the videos that this batch has bought: {why}",
-        hint="The API key seems to be another project's. Run again with the right key: "
-        "the videos are asked for again.",
-    )

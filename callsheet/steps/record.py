@@ -61,9 +61,20 @@ async def record(run: Run, shown: AbstractAsyncContextManager[None] | None = Non
             await asyncio.wait({checking}, timeout=TICK)
         checking.cancel()
         async with _nothing_lost(run):
-            summary = await _report(run, store)
+            of_run = OfRun(
+                stop=run.stop,
+                seconds=time.monotonic() - run.began,
+                submissions=run.limits.submissions,
+                rate_limited=run.limits.rate_limited,
+                left_to_buy=await _left_to_buy(run),
+                chosen=run.quote.chosen if run.quote else None,
+            )
+            summary = await write_report(run.ledger, store, run.plan, of_run)
             await update_sidecars(run.settings, run.ledger)
-        plots = await _plots(run, summary)
+        plots: dict[str, str] = {}
+        if not run.interrupted:  # otherwise it was told to end soon
+            may_draw = time.monotonic() - run.began >= run.bounds.plots
+            plots = await write_plots(run.settings, summary.details.figures, note, may_draw=may_draw)
         if page and keeping and await keeping:
             header = Header.of(summary, run.plan, plots)
             wait_for = 0 if run.interrupted else run.bounds.thumbnails
@@ -144,27 +155,6 @@ def _header(run: Run) -> Header:
     return Header(now.jobs, now.states, now.spent, now.quoted, rejected, stop=refused_in_words(run.refused))
 
 
-async def _plots(run: Run, summary: Summary) -> dict[str, str]:
-    """The plots of a run that has ended (`write_plots`); none where it was told to end soon."""
-    if run.interrupted:
-        return {}
-    may_draw = time.monotonic() - run.began >= run.bounds.plots
-    figures, note = summary.details.figures, WATCHER.get().note
-    return await write_plots(run.settings, figures, note, may_draw=may_draw)
-
-
-async def _report(run: Run, store: Store) -> Summary:
-    of_run = OfRun(
-        stop=run.stop,
-        seconds=time.monotonic() - run.began,
-        submissions=run.limits.submissions,
-        rate_limited=run.limits.rate_limited,
-        left_to_buy=await _left_to_buy(run),
-        chosen=run.quote.chosen if run.quote else None,
-    )
-    return await write_report(run.ledger, store, run.plan, of_run)
-
-
 async def _left_to_buy(run: Run) -> int:
     """Jobs that a run which has stopped leaves untried; what it could not collect is none of them."""
     if run.stop is None or run.plan is None:
@@ -204,9 +194,8 @@ async def _show_progress(run: Run) -> None:
         over = run.collected.is_set()
         totals = await run.ledger.read(writing.of_batch)
         states = counted_states(totals.states, others)
-        progress = _progress(run, states, counting, totals.spent)
-        WATCHER.get().progress(progress)
-        run.progress = progress
+        run.progress = _progress(run, states, counting, totals.spent)
+        WATCHER.get().progress(run.progress)
 
 
 def _progress(run: Run, states: Mapping[State, int], others: pl.DataFrame, spent: Decimal) -> Progress:

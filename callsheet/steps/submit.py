@@ -65,11 +65,16 @@ async def submit(run: Run) -> None:
 
 
 async def _buy(run: Run) -> None:
+    async def take_over_again_and_again() -> None:
+        while True:
+            await anyio.sleep(run.ledger.lease / 8)
+            await _take_over(run)
+
     buyer = _Buyer(run)
     free = 0  # jobs that were free when all had been tried
     while True:
         async with anyio.create_task_group() as watching:
-            watching.start_soon(_take_over_again_and_again, run)
+            watching.start_soon(take_over_again_and_again)
             await buyer.buy()
             watching.cancel_scope.cancel()
         if run.stop:
@@ -81,12 +86,6 @@ async def _buy(run: Run) -> None:
     for stop in (*run.breaker.stopped().values(), buyer.left_by_gateway):
         if stop:
             run.halt(stop)
-
-
-async def _take_over_again_and_again(run: Run) -> None:
-    while True:
-        await anyio.sleep(run.ledger.lease / 8)
-        await _take_over(run)
 
 
 async def _take_over(run: Run) -> None:
@@ -123,18 +122,14 @@ class _End(Enum):
 
 
 class _Buyer:
-    """Buys the jobs of one run. What is bought is given to the next step.
-
-    Attributes:
-        left_by_gateway: the answer of a gateway that refused a job whenever it was sent; None without such.
-    """
+    """Buys the jobs of one run. What is bought is given to the next step."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
         self._rates = self._quote.rates()
         self._room = {model_type: asyncio.Semaphore(AHEAD) for model_type in ModelType}
         self._skips = run.settings.budget.on_exceed == "skip"
-        self.left_by_gateway: CallsheetError | None = None
+        self.left_by_gateway: CallsheetError | None = None  # the answer that a job got whenever it was sent
         self._told: set[str] = set()  # models that are stopped, of which a person knows
 
     @property
@@ -206,31 +201,25 @@ class _Buyer:
         if self._skips:
             first = f"the first: row {left[0].row_id}, {dollars(left[0].quoted)} USD"
             what = f"skipped {counted(len(left), 'job')} ({first}), which cost more than"
-        if short.wall is Wall.LEDGER:
-            return await self._ledger_is_used(f"{what} what is left of budget.ledger: {room}")
+        if short.wall is Wall.LEDGER:  # all batches of the ledger together have used what they may
+            used, batches = await self._run.ledger.read(
+                lambda connection, _: (leases.used_ever(connection), leases.used_by(connection))
+            )
+            by = f"{dollars(used)} USD are used by {counted(batches, 'batch', 'batches')}"
+            return BudgetReached(
+                f"{what} what is left of budget.ledger: {room}{_of(budget.ledger)} USD; {by}",
+                hint="With a higher budget.ledger the same command goes on from here. `callsheet status` "
+                "without a config lists the batches.",
+            )
         if short.wall is Wall.DAY:
             hint = "The same command goes on after midnight UTC, or with a higher budget.per_day."
-            of = _of(budget.per_day)
-            return BudgetReached(
-                f"{what} what is left of budget.per_day for today: {room}{of} USD", hint=hint
-            )
+            what += f" what is left of budget.per_day for today: {room}{_of(budget.per_day)} USD"
+            return BudgetReached(what, hint=hint)
         if short.wall is Wall.BALANCE:
             hint = "With a higher balance the same command goes on from here."
             return BalanceTooLow(f"{what} what is left of the balance: {room} USD", hint=hint)
         hint = "With a higher budget.limit the same command goes on from here."
         return BudgetReached(f"{what} what is left of the budget: {room}{_of(budget.limit)} USD", hint=hint)
-
-    async def _ledger_is_used(self, what: str) -> Stop:
-        """The stop where all batches of the ledger together have used what they may."""
-        used, batches = await self._run.ledger.read(
-            lambda connection, _: (leases.used_ever(connection), leases.used_by(connection))
-        )
-        by, of = counted(batches, "batch", "batches"), _of(self._quote.budget.ledger)
-        return BudgetReached(
-            f"{what}{of} USD; {dollars(used)} USD are used by {by}",
-            hint="With a higher budget.ledger the same command goes on from here. `callsheet status` "
-            "without a config lists the batches.",
-        )
 
     async def _costs_more(self, wall: Wall) -> Stop:
         """The stop where the service charges more than was quoted, or what was approved is spent by that."""
@@ -265,7 +254,9 @@ class _Buyer:
         run = self._run
         try:
             while True:
-                end = await self._until_it_ends(job, attempt)
+                tries: Counter[Verdict] = Counter()  # without 429s
+                while not isinstance(end := await self._try(job, attempt, tries), _End):  # noqa: ASYNC110 - it backs off
+                    await anyio.sleep(end)
                 if end is _End.NO_ROOM:
                     without_room.append(job)
                 if end is not _End.BOUGHT or job.type is ModelType.IMAGE:  # a video's end is the poll's
@@ -277,14 +268,6 @@ class _Buyer:
                 attempt = again[0][1]
         finally:
             self._room[job.type].release()
-
-    async def _until_it_ends(self, job: Job, attempt: Attempt) -> _End:
-        tries: Counter[Verdict] = Counter()  # without 429s
-        while True:
-            outcome = await self._try(job, attempt, tries)
-            if isinstance(outcome, _End):
-                return outcome
-            await anyio.sleep(outcome)
 
     async def _try(self, job: Job, attempt: Attempt, tries: Counter[Verdict]) -> _End | float:
         """Waits for the job's turn and sends it once; returns its end, or seconds until the next try."""
@@ -302,8 +285,13 @@ class _Buyer:
                 run.halt(run.breaker.stop)
             if run.stop:
                 return outcome
-            if breaker.stop:
-                self._stopped(job.model, breaker.stop)
+            if breaker.stop:  # the other models go on, if there are others
+                if {*self._quote.models} <= run.breaker.stopped().keys():
+                    run.halt(breaker.stop)
+                elif job.model not in self._told:
+                    self._told.add(job.model)
+                    told = f"of {job.model} nothing more is bought, of the other models it is: {breaker.stop}"
+                    WATCHER.get().note(told)
                 return 0.0
             if run.downloads.late() or not run.may_buy.is_set():  # the turn may have been long in coming
                 return 0.0
@@ -317,15 +305,6 @@ class _Buyer:
             run.refused = ""
             await run.ledger.write(leases.is_refused, run.ledger.run_id, "")
         return outcome
-
-    def _stopped(self, model: str, stop: Stop) -> None:
-        """Of a model nothing more is bought; the others go on, if there are others."""
-        run, models = self._run, {*self._quote.models}
-        if models <= run.breaker.stopped().keys():
-            run.halt(stop)
-        elif model not in self._told:
-            self._told.add(model)
-            WATCHER.get().note(f"of {model} nothing more is bought, of the other models it is: {stop}")
 
     async def _send(
         self, job: Job, attempt: Attempt, body: Mapping[str, Any], turn: Turn, tries: Counter[Verdict]

@@ -36,17 +36,11 @@ _PROBED = b"callsheet"
 
 @dataclass(frozen=True, slots=True)
 class _Server:
-    """What a server does in place of obeying, in a word; empty where it obeys.
+    """What a server does in place of obeying, in a word; empty where it obeys."""
 
-    Attributes:
-        conditions: with `If-None-Match`.
-        checksums: with the checksum of the bytes that it gets.
-        md5: its ETag is the MD5 of an object's bytes.
-    """
-
-    conditions: str
-    checksums: str
-    md5: bool
+    conditions: str  # with `If-None-Match`
+    checksums: str  # with the checksum of the bytes that it gets
+    md5: bool  # its ETag is the MD5 of an object's bytes
 
     def does_not_obey(self) -> str:
         uses = [(self.conditions, "If-None-Match"), (self.checksums, "checksums")]
@@ -76,7 +70,7 @@ class Bucket:
         sha256, another = (hashlib.sha256(each).hexdigest() for each in (_PROBED, _PROBED + b"?"))
         checksums = "" if self._checksums else "is not sent"
         with s3.errors_as(StorageError, self.url_of(_PROBE)):
-            name, first = self._upload_probe((sha256, another))
+            name, first = self._upload_probe(sha256)
             try:
                 # Of two runs that probe at once, one may remove the object just before the other writes it.
                 conditions = self._use_of(412, name, sha256, IfNoneMatch="*")
@@ -96,30 +90,23 @@ class Bucket:
         looked_up = "looked up before it is stored, and " if conditions else ""
         return f"the server of s3://{self._bucket} {wrong}: each file is {looked_up}compared afterwards"
 
-    def _upload_probe(self, ours: tuple[str, str]) -> tuple[str, PutObjectOutputTypeDef]:
-        """Makes the probe's object, or writes over one that an earlier probe could not delete; its name.
-
-        `ours`: the hashes that such a one may have in its metadata. What else has the name is left as it is.
-        """
+    def _upload_probe(self, sha256: str) -> tuple[str, PutObjectOutputTypeDef]:
+        """Makes the probe's object, or writes over one that an earlier probe could not delete; its name."""
 
         def upload(name: str, **condition: str) -> tuple[str, PutObjectOutputTypeDef]:
             file = io.BytesIO(_PROBED)
-            return name, self._upload_somehow(name, file, ours[0], "text/plain", **condition)
+            return name, self._upload_somehow(name, file, sha256, "text/plain", **condition)
 
-        errors = self._client.exceptions.ClientError
-        another = f"{_PROBE}-{secrets.token_hex(8)}"
-        left = None
+        errors, left = self._client.exceptions.ClientError, None
         with suppress(errors):  # who may not list is answered 403; the upload says what else is wrong
             left = self._head(_PROBE)
-        if left and _sha256_of(left) not in ours:
-            return upload(another)
         try:
             return upload(_PROBE, **({"IfMatch": left["ETag"]} if left else {"IfNoneMatch": "*"}))
         except errors as error:
-            is_taken = s3.status_of(error) in (404, 409, 412)  # or another run has just removed it
+            is_taken = s3.status_of(error) in (404, 409, 412)  # by another run, or it has just removed it
             if not (is_taken or s3.refuses_header(error)):
                 raise
-        return upload(another if is_taken else _PROBE)
+        return upload(f"{_PROBE}-{secrets.token_hex(8)}" if is_taken else _PROBE)
 
     def _use_of(self, obeyed: int, name: str, sha256: str, **headers: Any) -> str:
         """What the server does with an upload that it should answer with `obeyed`; see `_Server`."""
@@ -133,17 +120,14 @@ class Bucket:
             return "refuses"
         return "ignores"
 
-    def _probed(self) -> _Server:
-        with self._probing:
-            if self._server is None:
-                self.probe()
-        assert self._server is not None  # noqa: S101 - the probe has set it, or raised
-        return self._server
-
     def put(self, content: Path | bytes, name: str, sha256: str, mime_type: str) -> None:
         """See `Store.put`."""
         url = self.url_of(name)
-        server = self._probed()
+        with self._probing:
+            if self._server is None:
+                self.probe()
+        server = self._server
+        assert server is not None  # noqa: S101 - the probe has set it, or raised
         with (
             disk_errors(Path(name), "report.url", "read"),
             s3.errors_as(StorageError, url),
@@ -151,11 +135,14 @@ class Bucket:
         ):
             answer = None
             if not server.conditions:
-                answer = self._upload_to_free_name(name, file, sha256, mime_type)
+                try:
+                    answer = self._upload(name, file, sha256, mime_type, IfNoneMatch="*")
+                except self._client.exceptions.ClientError as error:
+                    if s3.status_of(error) != 412:  # the name is taken
+                        raise
             elif self._head(name) is None:
                 answer = self._upload(name, file, sha256, mime_type)
-            # A server that does not answer with the checksum may not have compared it.
-            if answer and not server.does_not_obey() and answer.get("ChecksumSHA256") == _base64(sha256):
+            if answer and not server.does_not_obey():  # it has compared the checksum
                 return
             if not self._has(name, sha256, file, server):
                 if answer:
@@ -196,17 +183,6 @@ class Bucket:
         """See `Store.remove`."""
         with s3.errors_as(StorageError, self.url_of(name)):
             self._client.delete_object(Bucket=self._bucket, Key=self._prefix + name)
-
-    def _upload_to_free_name(
-        self, name: str, body: _File, sha256: str, mime_type: str
-    ) -> PutObjectOutputTypeDef | None:
-        """Uploads with `If-None-Match`; None where the server refuses because the name is taken."""
-        try:
-            return self._upload(name, body, sha256, mime_type, IfNoneMatch="*")
-        except self._client.exceptions.ClientError as error:
-            if s3.status_of(error) != 412:
-                raise
-            return None
 
     def _upload_somehow(
         self, name: str, file: _File, sha256: str, mime_type: str, **headers: Any
@@ -272,17 +248,12 @@ class Bucket:
                 return False
         if "ChecksumSHA256" in head:
             return head["ChecksumSHA256"] == _base64(sha256)
-        return _sha256_of(head) == sha256
+        metadata = {key.lower(): value for key, value in head["Metadata"].items()}  # some change the case
+        return metadata.get("sha256") == sha256
 
 
 def _opened(content: bytes | Path) -> _File:
     return io.BytesIO(content) if isinstance(content, bytes) else content.open("rb")
-
-
-def _sha256_of(head: HeadObjectOutputTypeDef) -> str | None:
-    """What an object's metadata say of its bytes."""
-    metadata = {key.lower(): value for key, value in head["Metadata"].items()}  # some change the case
-    return metadata.get("sha256")
 
 
 def _etag(answer: PutObjectOutputTypeDef | HeadObjectOutputTypeDef) -> str:

@@ -16,7 +16,7 @@ import re
 import time
 from collections import defaultdict
 from collections.abc import Iterable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Self
 
@@ -87,13 +87,26 @@ class Spool:
             MaybeSent: the connection broke off. Nothing of it is kept.
             StorageError: the spool cannot be written.
         """
-        spooled = Spooled(self.folder, name)
-        try:
-            await _receive(spooled, download, patience)
+        spooled, began = Spooled(self.folder, name), time.monotonic()
+        with ExitStack() as on_error:
+            on_error.callback(spooled.discard)
+            async for chunk in download.chunks:
+                spooled.hold(chunk)
+                seconds = time.monotonic() - began
+                if seconds > patience and spooled.bytes < SLOWEST * seconds:
+                    raise MediaError(f"the download is slower than {SLOWEST} bytes a second")
+                if spooled.held >= _BLOCK:
+                    await asyncio.to_thread(spooled.write)
+            size = spooled.bytes
+            if not size:
+                raise MediaError("the download is empty")
+            if download.length not in (None, size):
+                raise MediaError(f"the download has {size} of {download.length} bytes")
+            if not await asyncio.to_thread(spooled.is_whole, proven=download.proven):
+                cut = f"the download was cut off after {size} bytes: the end of its format is missing"
+                raise MediaError(cut)
             spooled.mime_type = _type_of(spooled.first_bytes, announced, download.mime_type)
-        except BaseException:
-            spooled.discard()
-            raise
+            on_error.pop_all()
         return spooled
 
     def forget(self, spooled: Spooled) -> None:
@@ -103,23 +116,16 @@ class Spool:
 
 
 class Spooled:
-    """A verified file: in memory, partly written, or settled in the spool.
+    """A verified file: in memory, partly written, or settled in the spool."""
 
-    Attributes:
-        bytes: its size.
-        first_bytes: what it begins with, by which its type is recognised.
-        mime_type: its type, by its bytes; empty where they are of no known format.
-        held: bytes in memory that are not written yet.
-        sha256: in hex; empty until it is settled.
-        path: its file, once it is settled.
-    """
-
-    path: Path
+    path: Path  # its file, once it is settled
 
     def __init__(self, folder: Path, name: str) -> None:
-        self.bytes = self.held = 0
-        self.first_bytes = b""
-        self.sha256 = self.mime_type = ""
+        self.bytes = 0  # its size
+        self.held = 0  # bytes in memory that are not written yet
+        self.first_bytes = b""  # by which its type is recognised
+        self.mime_type = ""  # by its bytes; empty where they are of no known format
+        self.sha256 = ""  # in hex; empty until it is settled
         self._file = folder / name  # without the ending
         self._blocks: list[bytes] = []
         self._digest = hashlib.sha256()
@@ -156,18 +162,13 @@ class Spooled:
         self.held = 0
         return self._partial
 
-    @property
-    def is_written(self) -> bool:
-        """Whether a part of it is on the disk: it is larger than a block."""
-        return self._partial is not None
-
     def is_whole(self, *, proven: bool) -> bool:
-        """Whether it has the end of its format (`media_types.is_whole`); for a thread where it is large.
+        """Whether it has the end of its format (`media_types.is_whole`); for a thread.
 
         Raises:
             StorageError: the spool cannot be written.
         """
-        if not self.is_written:
+        if self._partial is None:  # it is all in memory
             return is_whole(io.BytesIO(b"".join(self._blocks)), proven=proven)
         partial = self.write()
         with disk_errors(self._file.parent, _SETTING):
@@ -201,28 +202,6 @@ class Spooled:
         """Removes what is not complete."""
         if self._partial:
             self._partial.close()
-
-
-async def _receive(spooled: Spooled, download: Download, patience: float) -> None:
-    began = time.monotonic()
-    async for chunk in download.chunks:
-        spooled.hold(chunk)
-        seconds = time.monotonic() - began
-        if seconds > patience and spooled.bytes < SLOWEST * seconds:
-            raise MediaError(f"the download is slower than {SLOWEST} bytes a second")
-        if spooled.held >= _BLOCK:
-            await asyncio.to_thread(spooled.write)
-    size = spooled.bytes
-    if not size:
-        raise MediaError("the download is empty")
-    if download.length not in (None, size):
-        raise MediaError(f"the download has {size} of {download.length} bytes")
-    if spooled.is_written:
-        whole = await asyncio.to_thread(spooled.is_whole, proven=download.proven)
-    else:
-        whole = spooled.is_whole(proven=download.proven)
-    if not whole:
-        raise MediaError(f"the download was cut off after {size} bytes: the end of its format is missing")
 
 
 def _verified(name: str, paths: list[Path]) -> Spooled | None:

@@ -8,6 +8,7 @@ The request is JSON with the `folder` of the batch, and some of
     file_size              no file that it writes can grow beyond so many bytes: a disk that is full
     record                 a file that gets the name of every point that is passed
     backoff                seconds between two tries of a submission
+    grace                  seconds that it has to end politely after a signal; says how it ended, as a command
 
 It carries out `callsheet.steps.batch.generate`, as `callsheet run` does.
 """
@@ -27,12 +28,13 @@ from functools import partialmethod
 from pathlib import Path
 from typing import Any
 
-from callsheet import failpoints
+from callsheet import failpoints, signals
 from callsheet.config.load import load
 from callsheet.errors import known_error
 from callsheet.service.client import Client
 from callsheet.service.verdicts import Backoff
-from callsheet.steps.batch import generate
+from callsheet.session import Bounds
+from callsheet.steps.batch import Steps, generate
 from tests.ledger.waits import set_waits
 
 
@@ -57,7 +59,9 @@ def recorder(path: Path) -> Callable[[str], None]:
     return observe
 
 
-def main(folder: str, kill: Any = None, move: Any = None, record: str = "", **more: Any) -> int:
+def main(
+    folder: str, kill: Any = None, move: Any = None, record: str = "", grace: float = 0, **more: Any
+) -> int:
     """Carries out the request; returns the exit code if it is let live."""
     os.chdir(folder)
     if kill:
@@ -72,12 +76,24 @@ def main(folder: str, kill: Any = None, move: Any = None, record: str = "", **mo
     backoff = Backoff(first=more.get("backoff", 0.01))
     Client.__init__ = partialmethod(Client.__init__, backoff=backoff)  # type: ignore[method-assign, assignment]
     set_waits(**more.get("waits", {}))
+    steps = Steps(bounds=Bounds(grace=grace)) if grace else Steps()
+    work = generate(load(Path("batch.yaml")), approved=False, steps=steps)
     try:
-        return asyncio.run(generate(load(Path("batch.yaml")), approved=False)).exit_code
+        if not grace:
+            return asyncio.run(work).exit_code
+        from callsheet.cli.terminal import Terminal, run_watched
+
+        signals.keep_until_heard()
+        summary = run_watched(work, Terminal())
+        sys.stderr.write(f"{summary.stop_message}\n")
     except BaseException as error:  # noqa: BLE001 - it is in the log, and says the exit code
-        traceback.print_exc()
         first = known_error(error)
+        if grace and first:
+            sys.stderr.write(f"{first}\n")
+        else:
+            traceback.print_exc()
         return first.exit_code if first else 1
+    return summary.exit_code
 
 
 if __name__ == "__main__":

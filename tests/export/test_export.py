@@ -9,7 +9,7 @@ import hashlib
 import io
 import json
 import tarfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -26,10 +26,9 @@ from callsheet.config.load import load
 from callsheet.errors import InputError, StorageError
 from callsheet.exports import Exported, Kind
 from tests.cli.test_rows import printed, refusal
-from tests.conftest import Project
+from tests.conftest import Make, Project
 from tests.servers.s3 import Server
 
-Make = Callable[..., Project]
 ROWS = [
     {"id": "a.b", "prompt": "=SUM(A1)", "model": "sketch-1", "shelf": "-7", "label": "@one"},
     {"id": "مصباح", "prompt": "苹果", "model": "sketch-1", "shelf": "+x", "label": "two"},
@@ -212,8 +211,7 @@ def test_shards_have_each_file_with_its_description_and_those_that_are_full_are_
 def test_an_export_to_a_bucket_goes_on_there_too(
     project: Make, s3: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in s3.environment().items():
-        monkeypatch.setenv(name, value)
+    s3.sign_in(monkeypatch)
     made = project(ROWS)
     made.set(storage={"url": f"s3://{s3.bucket}/export-media"})
     made.run()

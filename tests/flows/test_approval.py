@@ -1,4 +1,4 @@
-"""Runs of deployments that a person must approve, files of an inbox among them: by the UI's API.
+"""Runs of deployments that a person must approve, of an inbox and of productions too: by the UI's API.
 
 On a real Prefect server. Where a worker makes no difference, this process carries the runs out; what one does
 with a run that waits and goes on is in test_suspend.py.
@@ -11,23 +11,26 @@ import json
 import os
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from flows.generate import generate_batch
 from flows.inbox import WATCH_INBOX, look
+from flows.production import run_production
 from flows.resolve import resolve_doubts
-from tests.conftest import Project
+from tests.cli.test_rows import printed
+from tests.conftest import Make, Project, images
 from tests.servers import http
 from tests.servers.prefect import PrefectServer
 from tests.steps.test_asking import dearer
 from tests.waiting import wait_until
 
 ROWS = [{"id": f"s{n}", "prompt": f"image {n}", "model": "sketch-1"} for n in range(3)]  # 0.0015 USD each
-Make = Callable[..., Project]
 Waiting = Callable[..., tuple[Project, str]]
 
 
@@ -300,3 +303,126 @@ def test_doubts_are_settled_in_the_ui_row_by_row_as_the_sum_that_is_gone_propose
     assert ended["name"] == f"{made.folder.name}: {said}"
     summary = made.collect()
     assert (summary.in_doubt, summary.lost, summary.failed) == (1, 1, 1)
+
+
+# ---- a production: batches in their order; between two the run waits until a person has looked at the files
+
+
+FILM = {"id": "f", "prompt": "a film", "model": "dailies-1", "duration": 1}
+
+
+@dataclass
+class Production:
+    """Two batches in a folder, one after the other, and the runs that buy them."""
+
+    crew: PrefectServer
+    made: Project
+    configs: list[str]
+
+    def begin(self, tag: str = "", **parameters: Any) -> dict[str, Any]:
+        given = {"tag": self.made.folder.name + tag, "configs": self.configs, **parameters}
+        return self.crew.begin(run_production, "run-production/production", **given)
+
+    def answered(self, run: dict[str, Any], decision: str = "approve", tag: str = "") -> dict[str, Any]:
+        """The run when it has gone on with a person's answer."""
+        answer(self.crew, run, decision=decision, name="ada")
+        return self.crew.go_on(run_production, self.made.folder.name + tag)
+
+    def shown(self) -> str:
+        return str(asked(self.crew, self.made.folder.name)["description"]).replace("\\", "")
+
+    @property
+    def stored(self) -> list[int]:
+        """How many jobs of each batch are stored."""
+        return [int(yaml.safe_load(printed("status", each, "--json"))["stored"]) for each in self.configs]
+
+
+def another(made: Project, name: str, rows: str) -> str:
+    """The config of a batch beside that of the project."""
+    (made.folder / f"{name}.csv").write_text(rows)
+    config: dict[str, Any] = yaml.safe_load(made.config.read_text())
+    config |= {"batch": f"{made.folder.name}-{name}"}
+    config["input"]["path"] = str(made.folder / f"{name}.csv")
+    (made.folder / f"{name}.yaml").write_text(yaml.safe_dump(config))
+    return str(made.folder / f"{name}.yaml")
+
+
+@pytest.fixture
+def production(crew: PrefectServer, project: Make) -> Production:
+    """Two stills, and then a film."""
+    made = project(images(2))
+    made.set(batch=f"{made.folder.name}-stills")
+    made.at_absolute_paths()
+    film = another(made, "films", "id,prompt,model,duration\nf,a film,dailies-1,1\n")
+    return Production(crew, made, [str(made.config), film])
+
+
+def test_a_production_waits_between_two_batches_and_goes_on_with_the_answer(production: Production) -> None:
+    made = production.made
+    run = production.begin()
+    assert (run["state"]["name"], production.stored) == ("Suspended", [2, 0]), run["state"]
+    shown, tag = production.shown(), made.folder.name
+    assert f"Buy 1 job of {tag}-films for 0.0080 USD?" in shown
+    assert f"{tag}-stills is bought: 0 files kept, 0 rejected, 2 to review" in shown
+    assert shown.count("data:image/jpeg") == 2, "what the first batch has made"
+
+    printed("review", production.configs[0], "--keep", "s0")
+    run = production.answered(run)
+    assert (run["state"]["name"], production.stored) == ("Complete", [2, 1]), run["state"]
+    assert len(made.sold) == 3, "nothing was bought twice"
+
+
+def test_a_refused_production_ends_as_a_batch_does(production: Production) -> None:
+    run = production.answered(production.begin(), "refuse")
+    assert (run["state"]["type"], production.stored) == ("CANCELLED", [2, 0])
+    assert "ada has refused" in run["state"]["message"]
+
+
+def test_with_a_yes_given_before_nobody_is_asked_and_all_is_bought(production: Production) -> None:
+    run = production.begin(approved=True)
+    assert (run["state"]["name"], production.stored) == ("Complete", [2, 1]), run["state"]
+    assert production.begin("-2")["state"]["name"] == "Suspended", "two files are to review"
+    printed("review", production.configs[0], "--keep", "s0", "--reject", "s1")
+    assert production.begin("-3")["state"]["name"] == "Complete", "nothing is to look at, and nothing to buy"
+
+
+def test_a_batch_that_is_not_complete_ends_the_production(production: Production) -> None:
+    production.made.set(budget={"limit": "0.0020"})
+    assert (production.begin()["state"]["name"], production.stored) == ("StoppedAtBudget", [1, 0])
+
+
+def test_where_nothing_is_kept_yet_the_run_waits_and_then_buys_for_what_is_kept(
+    production: Production,
+) -> None:
+    stills, films = production.configs
+    config: dict[str, Any] = yaml.safe_load(Path(films).read_text())
+    config["input"] = {"kept": stills, "defaults": {"model": "dailies-1", "duration": 1}}
+    Path(films).write_text(yaml.safe_dump(config))
+    run = production.begin()
+    assert run["state"]["name"] == "Suspended", run["state"]
+    shown = production.shown()
+    assert f"Nothing is kept yet, so {production.made.folder.name}-films has no price" in shown
+    assert shown.count("data:image/jpeg") == 2
+
+    printed("review", stills, "--keep", "s0")
+    run = production.answered(run)
+    assert (run["state"]["name"], production.stored) == ("Complete", [2, 1]), run["state"]
+
+    run = production.begin("-2")
+    assert run["state"]["name"] == "Suspended", "a file is still to review"
+    printed("review", stills, "--keep", "s1")
+    run = production.answered(run, tag="-2")
+    assert (run["state"]["name"], production.stored) == ("Complete", [2, 2]), "what is kept by then"
+
+
+def test_a_production_finishes_what_another_run_has_left_before_anybody_is_asked(
+    crew: PrefectServer, project: Make
+) -> None:
+    made = project([FILM], video_seconds=1)
+    made.set(batch=f"{made.folder.name}-films")
+    made.at_absolute_paths()
+    stills = another(made, "stills", "id,prompt,model\ns,a still,sketch-1\n")
+    assert made.run("poll.timeout=0.01").pending == 1
+    production = Production(crew, made, [stills, str(made.config)])
+    assert production.begin()["state"]["name"] == "Complete", "though a still is to review"
+    assert production.stored == [1, 1]

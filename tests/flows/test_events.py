@@ -1,22 +1,26 @@
-"""Events of a batch on a real Prefect server, and the files of `automations/` that act on them."""
+"""On a real Prefect server: events of a batch, the files of `automations/` that act on them, schedules."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import os
+import re
+import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from prefect.blocks.webhook import Webhook
+from prefect.server.schemas.schedules import CronSchedule
 
 from callsheet.report.summary import ReviewResult
 from flows.generate import generate_batch
@@ -25,32 +29,16 @@ from tests.cli.test_commands import CALLSHEET
 from tests.conftest import Project
 from tests.flows.test_forms import bought
 from tests.servers.prefect import ROOT, PrefectServer
+from tests.servers.sockets import Server, reply, serve
 from tests.steps.test_stopping import make_quick
 from tests.waiting import wait_until
 
 AUTOMATIONS = Path(__file__).parents[2] / "automations"
 
 
-@contextmanager
-def listener() -> Iterator[tuple[str, list[Any]]]:
-    """An HTTP server that keeps what is posted to it, as JSON."""
-    posted: list[Any] = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            posted.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-            self.send_response(204)
-            self.end_headers()
-
-        def log_message(self, *_: Any) -> None:
-            """Prints nothing."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}", posted
-        finally:
-            server.shutdown()
+def said(listener: Server) -> list[str]:
+    """The texts that were posted to a webhook."""
+    return [json.loads(request.partition(b"\r\n\r\n")[2])["text"] for request in listener.requests]
 
 
 def call(crew: PrefectServer, folder: Path, url: str, *automations: str) -> None:
@@ -77,19 +65,19 @@ def test_a_night_that_stops_in_doubt_is_red_says_why_and_tells_automations(
     made = project(rows, faults={"rules": [cut_off]})
     made.set(batch=made.folder.name, budget={"limit": "0.0030"})
     made.at_absolute_paths()
-    with listener() as (url, posted):
-        call(crew, tmp_path, url, "stopped-batch")
+    with serve(reply(204)) as listener:
+        call(crew, tmp_path, listener.url, "stopped-batch")
         crew.start("generate-batch/nightly", tag=made.folder.name, config=str(made.config))
         run = crew.ended(made.folder.name)
-        wait_until(lambda: posted, "the webhook is never called", 0.2)
+        wait_until(lambda: listener.requests, "the webhook is never called", 0.2)
     assert (run["state"]["type"], run["state"]["name"]) == ("FAILED", "InDoubt")
     assert "1 stored, 1 in doubt" in run["state"]["message"]
     assert "row cut off in doubt: " in crew.log(run, until="3 jobs: 1 stored, 1 in doubt")
     assert run["run_count"] == 1
     assert {"callsheet", f"batch:{made.folder.name}"} <= set(run["tags"])
     assert made.manifest().height == 1
-    [told] = posted
-    assert told["text"].startswith(f"Batch {made.folder.name} has stopped: 3 jobs: 1 stored, 1 in doubt")
+    [told] = said(listener)
+    assert told.startswith(f"Batch {made.folder.name} has stopped: 3 jobs: 1 stored, 1 in doubt")
     wait_until(lambda: len(events(crew, run["id"])) == 3, "not all events come", 0.2)
     seen = {one["event"]: one for one in events(crew, run["id"])}
     quoted = seen["callsheet.batch.quoted"]
@@ -109,13 +97,13 @@ def test_a_question_and_the_end_of_a_review_call_a_webhook(
     made = project([{"id": "a", "prompt": "a", "model": "sketch-1"}])
     name = made.folder.name
     made.set(batch=name, budget={"approve_above": "0.0010"})
-    with listener() as (url, posted):
-        call(crew, tmp_path, url, "asked", "reviewed")
+    with serve(reply(204)) as listener:
+        call(crew, tmp_path, listener.url, "asked", "reviewed")
         crew.begin(generate_batch, "generate-batch/nightly", tag=name, config=str(made.config))
-        wait_until(lambda: posted, "nobody is told of the question", 0.2)
+        wait_until(lambda: listener.requests, "nobody is told of the question", 0.2)
         reviewed(ReviewResult(name, 2, 1, 0, None), 1, Decimal("0.0015"))
-        wait_until(lambda: len(posted) == 2, "nobody is told of the review", 0.2)
-    assert [one["text"] for one in posted] == [
+        wait_until(lambda: len(listener.requests) == 2, "nobody is told of the review", 0.2)
+    assert said(listener) == [
         f"Batch {name} asks: buy 1 job for 0.0015 USD?",
         f"Batch {name} is reviewed: 2 kept, 1 row to buy again for 0.0015 USD",
     ]
@@ -176,3 +164,74 @@ def test_a_run_whose_process_is_gone_becomes_crashed(
     run = prefect.ended(f"batch:{made.folder.name}")
     assert (run["state"]["type"], run["state"]["name"]) == ("CRASHED", "Crashed")
     assert "buys nothing twice" in run["state"]["message"]
+
+
+# ---- schedules fire, on every day of a year
+
+
+@contextmanager
+def scheduled(server: PrefectServer, deployment: str, **parameters: Any) -> Iterator[str]:
+    """Within it, a deployment has a schedule of one minute with these parameters; yields its id.
+
+    It is switched on from the beginning: what switches a schedule on later takes its parameters away.
+    """
+    path = f"deployments/{server.deployment(deployment)['id']}/schedules"
+    soon = datetime.now(UTC) + timedelta(seconds=10)
+    every = {"interval": 60, "anchor_date": soon.isoformat(), "timezone": "UTC"}
+    [made] = server.post(path, [{"schedule": every, "active": True, "parameters": parameters}])
+    try:
+        yield made["id"]
+    finally:
+        server.request("DELETE", f"{path}/{made['id']}")
+
+
+def test_a_schedule_of_one_minute_buys_a_batch_and_goes_on_where_its_last_run_was_killed(
+    crew: PrefectServer, project: Callable[..., Project]
+) -> None:
+    """Nobody starts a run: the server plans it, and the worker of `callsheet up` carries it out.
+
+    Of a run that is killed the worker says what it has left; the next one buys the rest, and is red for the
+    doubt about what was on the wire.
+    """
+    rows = [{"id": f"s{n}", "prompt": f"image {n}", "model": "sketch-1"} for n in range(4)]
+    made = project(rows, image_seconds=3)
+    made.set(batch=made.folder.name, limits={"concurrency": 1})
+    made.at_absolute_paths()
+    tag = f"batch:{made.folder.name}"
+
+    def ended(state: str) -> dict[str, Any]:
+        def found() -> list[dict[str, Any]]:
+            of_state = {"state": {"type": {"any_": [state]}}, "tags": {"all_": [tag]}}
+            return [run for run in crew.ask("flow_runs", flow_runs=of_state) if " stored, " in run["name"]]
+
+        wait_until(found, f"no run becomes {state}", 1)
+        return found()[0]
+
+    with scheduled(crew, "generate-batch/nightly", config=str(made.config)):
+        wait_until(lambda: list(made.folder.glob("out/media/**/*.jpeg")), "no schedule fires", 0.2)
+        with sqlite3.connect(made.folder / "out/ledger.db") as ledger:
+            [(process,)] = ledger.execute("SELECT pid FROM runs")
+        os.kill(process, signal.SIGKILL)
+        killed = ended("CRASHED")
+        of_next = ended("FAILED")
+    assert re.fullmatch(rf"{made.folder.name}: killed, \d of 4 stored, 0.00\d+ USD", killed["name"])
+    wait_until(lambda: "Run the batch again" in str(crew.now(killed)["state"]["message"]), "no word", 0.3)
+    page = crew.artifacts(killed)[f"costs-{made.folder.name}".replace("_", "-")]
+    for words in ("the process of the run was killed", "A run of the deployment nightly goes on from here"):
+        assert words.replace("_", "\\_") in page
+    assert (of_next["state"]["name"], of_next["auto_scheduled"]) == ("InDoubt", True)
+    assert made.report()["stored"] == 3
+    assert len(made.sold) == 4, "nothing is bought twice"
+
+
+@pytest.mark.parametrize("zone", ["Europe/Berlin", "America/New_York"])
+def test_the_nightly_schedule_fires_once_on_each_day_of_a_year(crew: PrefectServer, zone: str) -> None:
+    """Also on the day that has no two o'clock, and on the day that has it twice."""
+    [nightly] = crew.deployment("generate-batch/nightly")["schedules"]
+    schedule = CronSchedule.model_validate(nightly["schedule"] | {"timezone": zone})
+    start = datetime(2027, 1, 1, tzinfo=ZoneInfo(zone))
+    dates = asyncio.run(schedule.get_dates(365, start=start))
+    days = [date.astimezone(ZoneInfo(zone)).date() for date in dates]
+    assert days == [(start + timedelta(days=n)).date() for n in range(365)]
+    hours = {date.astimezone(ZoneInfo(zone)).hour for date in dates}
+    assert hours == {1, 2}, "two o'clock, and an hour before it on the day that has none"

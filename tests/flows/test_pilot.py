@@ -5,18 +5,16 @@ from __future__ import annotations
 import json
 import os
 import pty
-from collections.abc import Callable
 from contextlib import suppress
 
 from callsheet.report.summary import Summary
 from tasks.artifacts import question_in_markdown
 from tests.cli.test_commands import callsheet
 from tests.cli.test_rows import printed
-from tests.conftest import Project
+from tests.conftest import Make, Project
 from tests.servers.forks import forks
 from tests.steps.test_again import Person, side_by_side
 
-Make = Callable[..., Project]
 ROWS = [
     *({"id": f"s{n}", "prompt": f"image {n}", "model": "sketch-1"} for n in range(6)),
     *({"id": f"v{n}", "prompt": f"video {n}", "model": "dailies-1", "duration": 1} for n in range(2)),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from functools import partial
@@ -30,12 +29,10 @@ from tasks import artifacts
 from tasks.steps import STEPS
 from tests.cli.test_commands import callsheet
 from tests.cli.test_reconcile import CUT_OFF, STUDIO, doubtful, rows, spend
-from tests.conftest import Project
+from tests.conftest import Make, Project
 from tests.servers.prefect import PrefectServer
 from tests.servers.proxies import Failure, ReverseProxy
 from tests.steps.test_again import samples, with_check
-
-Make = Callable[..., Project]
 
 
 def test_what_buys_has_no_limit_and_what_buys_nothing_is_limited_to_one_run(crew: PrefectServer) -> None:

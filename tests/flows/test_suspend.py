@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -17,7 +16,7 @@ from callsheet.pricing.quote import Quote
 from callsheet.records import State
 from callsheet.watch import Change, LogWatcher
 from flows.generate import generate_batch
-from tests.conftest import Project
+from tests.conftest import Make, Project
 from tests.flows.test_approval import answer, asked
 from tests.flows.test_crew import asks, of_its_crew
 from tests.servers import http
@@ -25,7 +24,6 @@ from tests.servers.prefect import PrefectServer
 from tests.steps.test_stopping import make_quick
 from tests.waiting import LONGEST, wait_until
 
-Make = Callable[..., Project]
 LANES = 4
 ROWS = [{"id": f"s{n}", "prompt": f"image {n}", "model": "sketch-1"} for n in range(700)]
 SLOW = {"image_seconds": 2, "concurrency": LANES, "image_rpm": 10**6}  # no window, when it is quick later

@@ -5,13 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import polars as pl
@@ -28,20 +24,12 @@ from tests.cli.test_commands import callsheet, refused
 from tests.servers import http
 from tests.servers.forks import forks
 from tests.servers.prefect import READY, ROOT, PrefectServer, Up, free_port, up
+from tests.servers.sockets import reply, serve
 from tests.waiting import wait_until
 
 
 def all_end(processes: list[psutil.Process]) -> None:
     wait_until(lambda: not psutil.wait_procs(processes, timeout=0.1)[1], f"left behind: {processes}")
-
-
-@contextmanager
-def other_program() -> Iterator[str]:
-    """A web server that is neither Prefect's nor a backlot; yields its port."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield str(server.server_address[1])
-        server.shutdown()
 
 
 def a_project(folder: Path, *, pool: str = "crew") -> Path:
@@ -110,18 +98,6 @@ def test_one_command_starts_the_ui_the_deployments_a_worker_and_a_backlot(
     assert list(home.iterdir()), "its installation may be another user's"
 
 
-def switched_on_and_deployed_again(folder: Path, server: PrefectServer) -> bool:
-    """Whether a schedule that was switched on in the UI is on when its project is deployed anew."""
-    of_it = {"name": {"any_": [folder.name]}}
-    [deployment] = server.ask("deployments", deployments=of_it)
-    [schedule] = deployment["schedules"]
-    server.request("PATCH", f"deployments/{deployment['id']}/schedules/{schedule['id']}", {"active": True})
-    environment = os.environ | {"PREFECT_API_URL": server.api}
-    subprocess.run([sys.executable, "-m", "flows.deployments"], cwd=folder, env=environment, check=True)
-    [deployment] = server.ask("deployments", deployments=of_it)
-    return [each["active"] for each in deployment["schedules"]] == [True]
-
-
 @pytest.mark.soak
 def test_a_server_that_runs_already_is_used_and_lives_on_when_all_else_is_gone(
     studio: Studio, tmp_path: Path
@@ -134,9 +110,6 @@ def test_a_server_that_runs_already_is_used_and_lives_on_when_all_else_is_gone(
     with up(other, **home, **service) as running:
         running.until(READY)
         assert "(the server ran already)" in running.text
-        assert switched_on_and_deployed_again(other, studio.server), (
-            "a schedule stays as a person switched it"
-        )
         studio.server.start("generate-batch/other", tag="other", config="batch.yaml")
         wait_until(lambda: list(other.glob("out/media/**/*.jpeg")), running.text)
         processes = running.family()
@@ -179,46 +152,6 @@ def test_a_worker_that_dies_is_reported_with_the_errors_of_its_log(tmp_path: Pat
     assert shown == ["12:00:01.000 | ERROR   | Flow run 'x' - in doubt"]
     assert str(tmp_path) in error.value.hint
     assert error.value.exit_code == 4
-
-
-FAILS = """{time}.187 | ERROR   | docket.dependencies - ↩ [ 170ms] schedule_deployments(){{key}}
-Traceback (most recent call last):
-  File "scheduler.py", line 1, in schedule_deployments
-sqlalchemy.exc.InvalidRequestError: Can't evaluate bulk DML statement
-{time}.481 | ERROR   | prefect.server.utilities.worker_channel - Worker channel heartbeat failed
-Traceback (most recent call last):
-sqlite3.OperationalError: database is locked
-"""
-
-
-def test_a_service_of_the_server_that_fails_again_and_again_is_said_once_and_a_busy_server_is_not(
-    tmp_path: Path,
-) -> None:
-    """Without the service that plans runs no schedule fires, and the server's log is where nobody looks."""
-
-    def said(*times: str) -> list[str]:
-        (tmp_path / servers.WORKER_LOG).write_text("")
-        (tmp_path / servers.SERVER_LOG).write_text("".join(FAILS.format(time=time) for time in times))
-        shown: list[str] = []
-
-        async def stay() -> None:
-            ended = await asyncio.create_subprocess_exec(sys.executable, "-c", "")
-            await servers.stay(ended, ended, tmp_path, show=shown.append)
-
-        with pytest.raises(ProcessEnded):
-            asyncio.run(stay())
-        return shown
-
-    assert said("10:00:00", "10:01:00") == []
-    assert said("10:00:00", "13:00:00", "17:00:00") == []
-    [line] = said("23:58:30", "23:59:31", "00:00:32", "00:01:33")
-    for words in (
-        "schedule_deployments fails again and again",
-        "schedules may not fire",
-        "bulk DML statement.",
-    ):
-        assert words in line
-    assert str(tmp_path / servers.SERVER_LOG) in line
 
 
 def test_a_second_up_leaves_what_a_person_has_set_and_takes_what_has_changed_in_the_file(
@@ -327,7 +260,8 @@ def test_a_prefect_yaml_without_deployments_is_an_error(
 def test_a_port_that_another_program_has_is_an_error(tmp_path: Path) -> None:
     mine = a_project(tmp_path / "mine")
     home = {"PREFECT_HOME": str(tmp_path / "prefect")}
-    with other_program() as port:
+    with serve(reply(501)) as other:
+        port = other.url.rpartition(":")[2]
         with up(mine, "--port", port, **home) as running:
             assert running.ended() == 2
         for words in (f"port {port} of this machine", "Another program has it"):

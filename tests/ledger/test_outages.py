@@ -18,8 +18,7 @@ from callsheet.ledger.tables import metadata, runs
 from callsheet.records import Job, ModelType, State
 from tests.ledger.buying import NOW, STORED, buyer, generation, intend, job, reserve, state_of, submitting
 from tests.ledger.test_ledger import ANSWERED, ASKED
-from tests.servers.postgres import postgres
-from tests.servers.postgres_proxy import postgres_proxy
+from tests.servers.postgres import postgres, postgres_proxy
 from tests.waiting import LONGEST, wait_until
 
 pytestmark = pytest.mark.anyio

@@ -17,9 +17,16 @@ import pytest
 import yaml
 
 from tests.conftest import Project
-from tests.flows.test_schedules import scheduled
-from tests.servers.installed import build_wheel, installed
-from tests.servers.prefect import READY, PrefectServer, free_port, prefect_environment, up
+from tests.flows.test_events import scheduled
+from tests.servers.prefect import (
+    READY,
+    PrefectServer,
+    build_wheel,
+    free_port,
+    installed,
+    prefect_environment,
+    up,
+)
 from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]

@@ -10,11 +10,14 @@ import asyncio
 import functools
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import uvicorn
 
+from backlot.faults import RULE, Faults, Matched
 from backlot.server import Backlot, opened
 from backlot.service import Service
 from backlot.settings import Settings
@@ -39,6 +42,18 @@ def serve(settings: Settings, clock: Callable[[], float] = time.time) -> Iterato
             yield lot
         finally:
             asyncio.run_coroutine_threadsafe(_close(server), _loop()).result()
+
+
+class Observed(Faults):
+    """Faults of the service, and the prompts for which each endpoint was called."""
+
+    def __init__(self, *rules: dict[str, Any]) -> None:
+        super().__init__(map(RULE.validate_python, rules))
+        self.prompts: defaultdict[str, list[str]] = defaultdict(list)
+
+    def match(self, endpoint: Any, model: str = "", prompt: str = "") -> Matched:
+        self.prompts[endpoint].append(prompt)
+        return super().match(endpoint, model, prompt)
 
 
 def finish_videos(service: Service) -> None:

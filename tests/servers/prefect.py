@@ -8,8 +8,11 @@ import signal
 import socket
 import subprocess
 import sys
+import sysconfig
 import threading
 import time
+import venv
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -257,3 +260,24 @@ def up(folder: Path, *options: str, python: Path = Path(sys.executable), **envir
             if running.process.poll() is None:
                 running.process.send_signal(each)
         running.ended()
+
+
+# ---- Callsheet as people install it: an environment that has the wheel, and nothing of this repository
+
+
+def build_wheel(folder: Path) -> Path:
+    """A wheel of this repository, built without network."""
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    [wheel] = folder.glob("*.whl")
+    return wheel
+
+
+def installed(folder: Path, wheel: Path) -> Path:
+    """The Python of a new environment in a folder, which has the wheel, and else what this one has."""
+    venv.create(folder / "venv", with_pip=False)
+    [packages] = (folder / "venv").glob("lib/python*/site-packages")
+    zipfile.ZipFile(wheel).extractall(packages)
+    # The .pth files of a folder that is named here are not read, and this repository is found by such a file.
+    (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib"))
+    return folder / "venv/bin/python"

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import boto3
+import pytest
 from botocore.auth import S3SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.config import Config
@@ -48,6 +49,11 @@ class Server:
             "AWS_SECRET_ACCESS_KEY": secret,
             "AWS_ENDPOINT_URL": self.endpoint_url,
         }
+
+    def sign_in(self, monkeypatch: pytest.MonkeyPatch, account: str = "writer") -> None:
+        """Puts the keys of an account into the environment."""
+        for name, value in self.environment(account).items():
+            monkeypatch.setenv(name, value)
 
     def sign(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> dict[str, str]:
         """A request's headers with a new signature, as the account `writer`; see `proxies.Signer`."""

@@ -12,10 +12,23 @@ from typing import Any
 import httpx
 import pytest
 
-from callsheet.errors import MaybeSent, MediaError, NotSent, Refusal, ServiceError
+from callsheet.errors import (
+    CallsheetError,
+    GatewayAnswer,
+    InvalidApiKey,
+    MaybeSent,
+    MediaError,
+    NotFound,
+    NotSent,
+    QuotaExceeded,
+    RateLimit,
+    Refusal,
+    ServerError,
+    ServiceError,
+)
 from callsheet.records import ModelType
 from callsheet.service import verdicts
-from callsheet.service.answers import transport_failures
+from callsheet.service.answers import WINDOW, transport_failures
 from callsheet.service.client import Client
 from callsheet.service.transport import Unsent
 from callsheet.service.verdicts import Backoff, Verdict
@@ -34,7 +47,7 @@ from tests.servers.sockets import (
     silence,
     unused_port,
 )
-from tests.service.asking import IMAGE, KEY, fetched, image, run, video
+from tests.service.asking import IMAGE, KEY, RATE, ask, fetched, image, run, video
 from tests.waiting import LONGEST
 
 # ---- a submission
@@ -59,6 +72,10 @@ CASES: dict[str, tuple[Behaviour, Verdict]] = {
     "2xx with a page": (page(200), Verdict.IN_DOUBT),
     "2xx that cannot be unpacked": (reply(200, b"?", {"Content-Encoding": "gzip"}), Verdict.IN_DOUBT),
     "2xx without an id": (json_reply({"status": "pending"}), Verdict.IN_DOUBT),
+    "2xx with a number out of range": (
+        reply(200, json.dumps(IMAGE).replace("0.04", "1e9999999999999999999", 1).encode()),
+        Verdict.IN_DOUBT,
+    ),
     **{f"{code} with a page": (page(code), Verdict.IN_DOUBT) for code in (408, 500, 502, 503, 504, 520)},
     **{
         f"{status} with the error body": (error_reply(status, "server_error"), verdict)
@@ -206,3 +223,107 @@ def test_backoff_doubles_up_to_a_minute_and_half_of_it_is_random() -> None:
         waits = [Backoff()(tries) for _ in range(100)]
         assert whole / 2 <= min(waits) < whole * 0.6
         assert whole * 0.9 < max(waits) <= whole
+
+
+# ---- each failure has its error type, and no error shows a secret
+
+
+def test_each_status_and_code_has_its_error_type() -> None:
+    types: list[tuple[int, str, type[Refusal]]] = [
+        (400, "invalid_parameter", Refusal),
+        (422, "parameter_missing", Refusal),
+        (401, "invalid_api_key", InvalidApiKey),
+        (402, "quota_exceeded", QuotaExceeded),
+        (404, "not_found", NotFound),
+        (429, "rate_limit", RateLimit),
+        (501, "server_error", ServerError),
+        (409, "brand_new", Refusal),
+    ]
+    for status, code, error_type in types:
+        with pytest.raises(Refusal) as caught:
+            ask(error_reply(status, code, RATE, param="model"), image)
+        error = caught.value
+        assert type(error) is error_type
+        assert (error.status, error.code) == (status, code)
+        assert error.rate == (60, 59, 1700000060, None)
+        assert f"POST /v2/images/generations: No. ({status} {code}, model)" in str(error)
+
+
+def test_what_a_person_can_do_is_said_and_no_key() -> None:
+    with pytest.raises(NotFound) as unknown:
+        ask(error_reply(404, "not_found"), lambda client: client.video("req-1"))
+    assert "another project" in unknown.value.hint
+    assert "service.base_url" in unknown.value.hint
+    with pytest.raises(InvalidApiKey, match=r"Incorrect key: sk_\.\.\."):
+        ask(error_reply(401, "invalid_api_key", message=f"Incorrect key: {KEY}"), image)
+    with pytest.raises(GatewayAnswer) as proxy:
+        ask(page(407), image)
+    assert proxy.value.hint.startswith(
+        "A proxy asks for a user name and a password: http://NAME:PASSWORD@HOST"
+    )
+
+
+def test_a_service_that_is_down_is_not_a_wrong_config() -> None:
+    down = [*(error_reply(status, "any") for status in (401, 402, 429, 500)), page(502), json_reply("?")]
+    wrong = [page(404), error_reply(400, "invalid_parameter")]
+    for exit_code, answers in ((4, down), (2, wrong)):
+        for answer in answers:
+            with pytest.raises(CallsheetError) as caught:
+                ask(answer, lambda client: client.video("req-1"))
+            assert caught.value.exit_code == exit_code
+
+
+def test_retry_after_is_read_on_every_status_and_an_unreadable_one_means_a_whole_window() -> None:
+    """As a date too, by the clock of the answer itself."""
+    unreadable = [(text, WINDOW) for text in ("soon", "", "-1", "3601", "9" * 400)]
+    for header, seconds in [("0", 0.0), ("30", 30.0), ("3600", 3600.0), *unreadable, (None, None)]:
+        headers = {} if header is None else {"Retry-After": header}
+        with pytest.raises(RateLimit) as limited:
+            ask(error_reply(429, "rate_limit", headers), image)
+        assert limited.value.retry_after == seconds, header
+    headers = {"Retry-After": "Wed, 21 Oct 2026 07:28:45 GMT", "Date": "Wed, 21 Oct 2026 07:28:00 GMT"}
+    for status in (400, 404, 500, 503):
+        with pytest.raises(Refusal) as caught:
+            ask(error_reply(status, "server_error", headers), image)
+        assert (caught.value.retry_after, caught.value.date) == (45, 1792567680)
+
+
+def test_an_answer_without_the_interfaces_error_body_is_a_gateways_and_its_status_is_the_code() -> None:
+    for body in (
+        b"404 page not found",
+        b'{"message": "no Route matched with those values"}',
+        b'{"error": {"message": "no route", "code": "ROUTE_NOT_FOUND"}}',
+        b'{"error": {"message": "no route", "code": 404, "status": "NOT_FOUND"}}',
+        b'{"error": "not_found"}',
+        b'[{"error": 1e9999999999999999999}]',
+    ):
+        with pytest.raises(GatewayAnswer, match="404 Whatever, without the service's error") as caught:
+            ask(reply(404, body, {"Content-Type": "application/json"}), image)
+        assert (caught.value.code, caught.value.rate) == ("http_404", None)
+        assert "CALLSHEET_BASE_URL" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "location, hint",
+    [
+        (
+            "https://api.service.test/v2/images/generations",
+            "; https://api.service.test may be the right address.",
+        ),
+        (
+            "/new/v2/images/generations",
+            "{url}/new/v2/images/generations; {url}/new may be the right address.",
+        ),
+        ("https://login.test/start?from=/v2/hidden", "It redirects to https://login.test/start."),
+    ],
+    ids=["https", "path", "login"],
+)
+def test_a_redirect_of_the_api_says_where_to_and_only_then_the_address(location: str, hint: str) -> None:
+    with serve(reply(301, b"", {"Location": location})) as server, pytest.raises(GatewayAnswer) as caught:
+        run(server.url, image)
+    said, address, _ = caught.value.hint.partition(f"Is {server.url} the service's address?")
+    assert hint.format(url=server.url) in said
+    assert address
+    assert "hidden" not in said
+    assert len(said) < 300
+    assert len(server.requests) == 1

@@ -7,31 +7,26 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal
-from functools import partial
 from typing import Any
 
 import pandas as pd
 
 from callsheet.config.load import load
 from callsheet.ledger import marks
-from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.marks import FileKey, Finding
 from callsheet.pricing.plan import ALL, Choice
-from callsheet.pricing.quote import Quote, quote_batch
+from callsheet.pricing.quote import Quote
 from callsheet.python.dataframes import review, reviews
 from callsheet.report.summary import Summary
-from callsheet.service.client import Client
 from callsheet.session import Run
 from callsheet.steps import batch
-from callsheet.steps.change import change
 from callsheet.watch import WATCHER, Asked, LogWatcher
 from tests.cli.test_commands import callsheet as command
-from tests.conftest import Project
+from tests.conftest import Make, Project
 from tests.report.contact_sheets import with_sheet
 from tests.report.test_contact_sheet import cards
 from tests.report.test_contact_sheet import summary as sheet_summary
 
-Make = Callable[..., Project]
 IMAGE = {"model": "sketch-1", "aspect_ratio": "1:1"}
 PRICE = Decimal("0.0015")
 AGAIN = "review.buy_again=true"
@@ -50,16 +45,6 @@ def decide(made: Project, decision: str, *files: tuple[str, int]) -> None:
 def reject_all(made: Project) -> None:
     stored = reviews(made.config, None, as_arrow=False)
     review(made.config, stored[["row_id", "sample", "job_key"]].assign(decision="rejected"), None)
-
-
-def quote(made: Project, *overrides: str) -> Quote:
-    settings = load(made.config, overrides)
-
-    async def work() -> Quote:
-        async with Client(made.backlot.base_url, made.backlot.api_key) as client:
-            return await quote_batch(settings, client)
-
-    return asyncio.run(work())
 
 
 def samples(made: Project) -> list[tuple[str, int]]:
@@ -85,31 +70,24 @@ def test_a_row_with_only_rejected_files_buys_one_more_sample_and_no_other_row_do
     assert made.run().stored == 7
     decide(made, "rejected", ("bad", 1), ("mixed", 1), ("half", 2))
     decide(made, "kept", ("good", 1), ("mixed", 2))
-    quoted = quote(made, AGAIN)
+    quoted = made.quote(AGAIN)
     assert (quoted.to_buy, quoted.quoted, quoted.plan.jobs, quoted.already_bought) == (1, PRICE, 8, 7)
     assert "1 row has only rejected files: bought again, sample 2 of 3" in quoted.plan.notes
-    assert quote(made).to_buy == 0
-    done = made.run(AGAIN)
-    assert (done.submissions, done.jobs, done.stored, done.outcome) == (1, 8, 8, "complete")
+    assert made.quote().to_buy == 0
+    told = json.loads(command("quote", str(made.config), "--again", "--json").stdout)
+    assert (told["jobs"], told["to_buy"], told["quoted"]) == (8, 1, "0.0015")
+    assert "bought again, sample 2 of 3" in command("run", str(made.config), "--again", "--dry-run").stdout
+    assert len(made.sold) == 7
+    done = json.loads(command("run", str(made.config), "--again", "--json").stdout)
+    assert (done["submissions"], done["jobs"], done["stored"], done["outcome"]) == (1, 8, 8, "complete")
     assert samples(made)[:4] == [("bad", 1), ("bad", 2), ("good", 1), ("unseen", 1)]
     assert made.manifest()["current"].all()
     first, second, *_ = made.manifest()["url"]
     assert first != second
-    assert made.charged == done.spent == 8 * PRICE
+    assert made.charged == Decimal(done["spent"]) == 8 * PRICE
     decide(made, "rejected", ("bad", 2))
     decide(made, "", ("bad", 1))
     assert made.run(AGAIN).submissions == 0, "the mark is taken back"
-
-
-def to_buy_again(made: Project, samples: int) -> tuple[int, Decimal]:
-    """How many rows are to be bought again where a row may have so many samples, and for how much."""
-    settings = load(made.config)
-
-    async def read() -> tuple[int, Decimal]:
-        async with await Ledger.open(settings.ledger.url, settings.batch) as ledger:
-            return await ledger.read(partial(marks.to_buy_again, samples=samples))
-
-    return asyncio.run(read())
 
 
 def test_a_sample_that_nobody_has_looked_at_buys_nothing_and_the_samples_have_an_end(project: Make) -> None:
@@ -120,28 +98,15 @@ def test_a_sample_that_nobody_has_looked_at_buys_nothing_and_the_samples_have_an
     assert made.run(AGAIN).submissions == 1
     assert made.run(AGAIN).submissions == 0, "the newest sample is not looked at"
     decide(made, "rejected", ("bad", 2))
-    assert [to_buy_again(made, samples) for samples in (2, 3)] == [(0, 0), (1, PRICE)], "what the page says"
+    again = [made.read(marks.to_buy_again, samples=samples) for samples in (2, 3)]
+    assert again == [(0, 0), (1, PRICE)], "what the page says"
     assert made.run(AGAIN).submissions == 0
     assert any(
-        "1 row has only rejected files and no sample left" in note for note in quote(made, AGAIN).plan.notes
+        "1 row has only rejected files and no sample left" in note for note in made.quote(AGAIN).plan.notes
     )
     assert made.run(AGAIN, "review.samples=3").submissions == 1
     assert samples(made) == [("bad", 1), ("bad", 2), ("bad", 3)]
     assert (len(made.sold), made.charged) == (3, 3 * PRICE)
-
-
-def test_the_command_says_again(project: Make) -> None:
-    made = project(images("bad", "good"))
-    made.run()
-    decide(made, "rejected", ("bad", 1))
-    answer = json.loads(command("quote", str(made.config), "--again", "--json").stdout)
-    assert (answer["jobs"], answer["to_buy"], answer["quoted"]) == (3, 1, "0.0015")
-    looked = command("run", str(made.config), "--again", "--dry-run")
-    assert "bought again, sample 2 of 3" in looked.stdout
-    assert len(made.sold) == 2
-    done = command("run", str(made.config), "--again", "--json")
-    answer = json.loads(done.stdout)
-    assert (done.returncode, answer["jobs"], answer["stored"], answer["submissions"]) == (0, 3, 3, 1)
 
 
 def test_a_sample_that_failed_has_used_its_number_and_a_row_in_doubt_waits(project: Make) -> None:
@@ -364,27 +329,6 @@ def test_there_are_no_rounds_without_the_setting_nor_beyond_the_budget(project: 
     done, person = checked(made, "budget.limit=0.0045", rejects=lambda *_: True)
     assert [each.to_buy for each in person.quotes] == [2], "and no other round"
     assert (done.stop_reason, done.exit_code, done.stored, made.charged) == ("budget", 4, 3, 3 * PRICE)
-
-
-def test_what_a_person_changes_while_a_round_is_at_work_counts_for_the_next(project: Make) -> None:
-    made = project(images("a", "b"))
-
-    settings = load(made.config, [AGAIN])
-
-    def with_change(setting: str, value: object) -> Summary:
-        steps = with_check(batch.Steps(bounds=made.bounds), lambda *_: True)
-
-        async def changed(run: Run) -> Summary:
-            summary = await steps.record(run)
-            if run.portions == 1:
-                await change(settings, {setting: value})
-            return summary
-
-        return asyncio.run(batch.generate(settings, approved=False, steps=replace(steps, record=changed)))
-
-    done = with_change("budget.limit", "0.0030")
-    assert (done.stop_reason, done.stored, made.charged) == ("budget", 2, 2 * PRICE)
-    assert with_change("budget.limit", "0.0060").stored == 4
 
 
 def test_rounds_are_bought_by_the_approval_that_has_counted_them(project: Make) -> None:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
 import av
 import polars as pl
@@ -24,18 +22,13 @@ from callsheet.pricing.work_folder import work_folder
 from callsheet.records import State
 from callsheet.watch import Asked, Change, LogWatcher
 from tests.cli.test_reconcile import spend
-from tests.conftest import Project
+from tests.conftest import Make, Project, images
 from tests.report.contact_sheets import with_sheet
 from tests.servers.s3 import Server
 from tests.steps.test_asking import dearer
 
 IMAGE = {"model": "sketch-1", "aspect_ratio": "1:1"}
 VIDEO = {"model": "dailies-1", "aspect_ratio": "9:16", "duration": 1}
-Make = Callable[..., Project]
-
-
-def images(count: int, **more: Any) -> list[dict[str, Any]]:
-    return [{"id": f"s{n}", "prompt": f"image {n}", **IMAGE, **more} for n in range(count)]
 
 
 def test_images_and_videos_are_bought_stored_and_accounted(project: Make) -> None:
@@ -219,8 +212,7 @@ def test_a_report_that_is_written_anew_names_its_contact_sheet(project: Make) ->
 def test_everything_may_live_in_s3(project: Make, s3: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """The batch file, a reference image, the media and the report; the plan and the spool stay here."""
     made = project(images(1))
-    for name, value in s3.environment().items():
-        monkeypatch.setenv(name, value)
+    s3.sign_in(monkeypatch)
     client = s3.client()
     picture = io.BytesIO()
     Image.new("RGB", (64, 64), (30, 30, 200)).save(picture, "PNG")
@@ -246,8 +238,7 @@ def test_storage_that_takes_nothing_is_found_before_the_first_cent(
     project: Make, s3: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = project(images(1))
-    for name, value in s3.environment("reader").items():
-        monkeypatch.setenv(name, value)
+    s3.sign_in(monkeypatch, "reader")
     made.set(storage={"url": f"s3://{s3.bucket}/read-only"})
     with pytest.raises(StorageError, match=s3.bucket):
         made.run()

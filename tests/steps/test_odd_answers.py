@@ -18,11 +18,10 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from callsheet.cli.main import app
-from tests.conftest import Project
+from tests.conftest import Make, Project
 from tests.servers import http
 from tests.servers.proxies import Failure, ReverseProxy, http_answer
 
-Make = Callable[..., Project]
 Behind = Callable[..., tuple[Project, ReverseProxy]]
 Change = Callable[[dict[str, Any]], None]
 IMAGES, VIDEOS, FILES = "/v2/images/generations", "/v2/videos/generations/", "/v2/downloads/"

@@ -23,14 +23,14 @@ import pytest
 
 from callsheet import signals
 from callsheet.config.load import load
-from callsheet.errors import ConfigError, LedgerError
+from callsheet.errors import ConfigError, LedgerError, Stop
 from callsheet.ledger.approvals import LIMIT, PAUSED
 from callsheet.ledger.ledger import Ledger
 from callsheet.report.summary import Summary
 from callsheet.session import Bounds, Run
 from callsheet.steps import batch
 from callsheet.steps.change import change
-from tests.conftest import Project
+from tests.conftest import Make
 from tests.long_form import mostly_soak
 from tests.servers.forks import forks
 from tests.steps.test_again import PRICE, with_check
@@ -39,7 +39,6 @@ from tests.waiting import wait_until
 # A process that a stopped run has not waited for is forgotten after the trial's event loop is closed.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
-Make = Callable[..., Project]
 LANES = 4
 ALL = {"pilot": 6, "rounds": 2 * 3}
 FIRST = {"pilot": 2, "rounds": 2}
@@ -184,7 +183,7 @@ def test_a_second_signal_ends_it_at_once(trials: Trials, kind: str, every: int) 
         asyncio.get_running_loop().call_soon(send, signal.SIGTERM)
 
     for trial, at in trials(kind, every):
-        with suppress(batch.Stop):
+        with suppress(Stop):
             trial.run(at, twice)
         assert trial.count() == FIRST[kind] or trial.portions != 1, f"step {at}"
 

@@ -1,7 +1,10 @@
-"""A batch that is made from what another batch has kept: stills, and then films of those that are kept."""
+"""Batches that are made from what another batch has kept (stills, then films of them), and from images."""
 
 from __future__ import annotations
 
+import asyncio
+import base64
+import io
 import json
 import shutil
 import tarfile
@@ -13,19 +16,19 @@ from typing import Any
 
 import polars as pl
 import pytest
+from PIL import Image
 from playwright.sync_api import expect
 
 from backlot.server import Backlot
 from callsheet.config.load import load
 from callsheet.errors import CallsheetError, ConfigError, InputError
 from callsheet.pricing.quote import Quote
+from callsheet.pricing.references import Reading, fill
 from tests.cli.test_rows import printed
-from tests.conftest import Project
+from tests.conftest import Make, Project
+from tests.pictures import HEIC, large, picture
 from tests.servers import s3 as servers
 from tests.servers.browser import Browser
-from tests.steps.test_images import quoted
-
-Make = Callable[..., Project]
 
 SHOTS = [
     {
@@ -89,7 +92,7 @@ def requests(quote: Quote) -> dict[str, dict[str, Any]]:
 def test_a_video_is_bought_of_each_still_that_is_kept_and_one_more_when_one_more_is(
     stills: Project, films: Project
 ) -> None:
-    before = quoted(films)
+    before = films.quote()
     assert [*requests(before)] == [f"shot-{number}/2" for number in range(1, 7)]
     first = requests(before)["shot-1/2"]
     hashes = {(row["row_id"], row["sample"]): row["sha256"] for row in manifest(stills).to_dicts()}
@@ -106,9 +109,9 @@ def test_a_video_is_bought_of_each_still_that_is_kept_and_one_more_when_one_more
     assert manifest(films)["model"].unique().to_list() == ["silent-1"]
 
     printed("review", "batch.yaml", "--keep", "shot-8/1")
-    assert [*requests(quoted(films))] == ["shot-8/1"]
+    assert [*requests(films.quote())] == ["shot-8/1"]
     assert films.run().stored == 7
-    assert quoted(films).to_buy == 0
+    assert films.quote().to_buy == 0
     assert len(films.sold) == 24 + 7
 
 
@@ -118,7 +121,7 @@ def test_a_decision_that_is_taken_back_leaves_what_is_bought_and_its_row_is_not_
     films.run()
     (films.folder / "marks.csv").write_text("row_id,sample,decision\nshot-3,2,\n")
     printed("review", "batch.yaml", "--from", "marks.csv")
-    assert quoted(films).to_buy == 0
+    assert films.quote().to_buy == 0
     films.run()
     current = dict(manifest(films).select("row_id", "current").iter_rows())
     assert [row for row, is_current in current.items() if not is_current] == ["shot-3/2"]
@@ -130,22 +133,21 @@ def test_the_same_bytes_in_another_folder_or_bucket_buy_nothing_again(
 ) -> None:
     films.run()
     (stills.folder / "out/media/stills").rename(stills.folder / "moved")
-    with_rejects = quoted(films)
+    with_rejects = films.quote()
     assert with_rejects.plan.rejected_rows == 6
     assert "there is no such file" in with_rejects.plan.rejects["reason"][0]
     (stills.folder / "elsewhere").mkdir()
     (stills.folder / "moved").rename(stills.folder / "elsewhere/stills")
     stills.set(storage={"url": "elsewhere"})
-    moved = quoted(films)
+    moved = films.quote()
     assert (moved.to_buy, moved.already_bought, moved.plan.rejected_rows) == (0, 6, 0)
 
-    for variable, value in s3.environment("reader").items():
-        monkeypatch.setenv(variable, value)
+    s3.sign_in(monkeypatch, "reader")
     for file in (stills.folder / "elsewhere/stills").iterdir():
         s3.client().put_object(Bucket=s3.bucket, Key=f"media/stills/{file.name}", Body=file.read_bytes())
     shutil.rmtree(stills.folder / "elsewhere")
     stills.set(storage={"url": f"s3://{s3.bucket}/media"})
-    in_a_bucket = quoted(films)
+    in_a_bucket = films.quote()
     assert (in_a_bucket.to_buy, in_a_bucket.already_bought) == (0, 6)
     [source] = in_a_bucket.plan.table["inlined"].list.first().struct.field("source").str.head(5).unique()
     assert source == "s3://"
@@ -157,7 +159,7 @@ def test_what_is_stored_and_not_rejected_is_a_row_each_but_for_rows_that_the_bat
     stills: Project,
 ) -> None:
     films = another(stills, "films", input={"stored": "batch.yaml", "defaults": {"model": "silent-1"}})
-    quote = quoted(films)
+    quote = films.quote()
     assert quote.to_buy == 21
     assert quote.plan.notes[0] == (
         "stills: 8 rows: 7 with a file that is not rejected, 1 with every file rejected"
@@ -165,7 +167,7 @@ def test_what_is_stored_and_not_rejected_is_a_row_each_but_for_rows_that_the_bat
     assert requests(quote)["shot-8/3"]["prompt"] == "a still of shot 8", "as it was asked"
     stills.rows(*SHOTS[:-1])
     stills.run()
-    assert quoted(films).to_buy == 18
+    assert films.quote().to_buy == 18
 
 
 def test_a_film_is_carried_on_from_the_last_frame_of_one_that_is_kept(films: Project) -> None:
@@ -181,15 +183,15 @@ def test_a_film_is_carried_on_from_the_last_frame_of_one_that_is_kept(films: Pro
             "defaults": {"model": "reel-1"},
         },
     )
-    request = requests(quoted(on))["shot-1/2/1"]
+    request = requests(on.quote())["shot-1/2/1"]
     [film] = manifest(films).to_dicts()
     assert request["images"] == [{"role": "first_frame", "url": f"sha256:{film['sha256']}"}]
     assert request["prompt"] == "the camera moves 1, and goes on"
     assert on.run().stored == 1
     shutil.rmtree(on.folder / "out/on/report/images")  # a frame that was decoded, as on another machine
-    assert quoted(on).to_buy == 0
+    assert on.quote().to_buy == 0
     on.set(input={"columns": {}, "template": "on"})
-    assert "its last frame is one" in quoted(on).plan.rejects["reason"][0]
+    assert "its last frame is one" in on.quote().plan.rejects["reason"][0]
 
 
 def test_a_row_that_has_bought_several_things_has_the_keys_of_the_later_ones_in_its_ids(
@@ -201,7 +203,7 @@ def test_a_row_that_has_bought_several_things_has_the_keys_of_the_later_ones_in_
     key = manifest(stills).filter(pl.col("prompt").str.ends_with("at night"))["job_key"][0]
     stills.rows(*SHOTS[1:])
     printed("review", "batch.yaml", "--keep", "shot-1/1")
-    ids = [*requests(quoted(films))]
+    ids = [*requests(films.quote())]
     assert ids == ["shot-1/1", f"shot-1/1/{key[:8]}"], "what was there keeps its id"
 
 
@@ -213,15 +215,15 @@ def test_the_config_of_the_film_says_more_than_the_stills(films: Project) -> Non
             "role": "reference_image",
         }
     )
-    quote = quoted(films)
+    quote = films.quote()
     [*all_of_them] = requests(quote).values()
     assert {request["prompt"] for request in all_of_them} == {"it moves"}
     assert {request["aspect_ratio"] for request in all_of_them} == {"9:16"}
     assert {request["images"][0]["role"] for request in all_of_them} == {"reference_image"}
     assert len(quote.plan.notes) == 1
     films.set(input={"defaults": {"model": "reel-1"}, "template": "{prompt}: {motion}, {width} wide"})
-    assert requests(quoted(films))["shot-1/2"]["prompt"].startswith("a still of shot 1: the camera moves 1, ")
-    columns = quoted(films).plan.columns
+    assert requests(films.quote())["shot-1/2"]["prompt"].startswith("a still of shot 1: the camera moves 1, ")
+    columns = films.quote().plan.columns
     assert columns.unused == {}
     assert {"row", "sample", "model", "motion", "made_from"} <= set(columns.carried)
 
@@ -231,13 +233,13 @@ def test_a_batch_cannot_be_made_from_itself_nor_in_a_circle(films: Project) -> N
     with pytest.raises(
         ConfigError, match=r"own\.yaml, line \d+: a batch cannot be made from itself"
     ) as caught:
-        quoted(own)
+        own.quote()
     assert caught.value.message.endswith("own.yaml is made from own.yaml")
     a = another(films, "a", input={"kept": "b.yaml", "defaults": {"model": "reel-1"}})
     another(films, "b", input={"stored": "c.yaml", "defaults": {"model": "reel-1"}})
     another(films, "c", input={"kept": "a.yaml", "defaults": {"model": "reel-1"}})
     with pytest.raises(ConfigError) as caught:
-        quoted(a)
+        a.quote()
     way = "a.yaml is made from b.yaml, which is made from c.yaml, which is made from a.yaml"
     assert caught.value.message.endswith(f"a batch cannot be made from itself: {way}")
 
@@ -247,19 +249,19 @@ def test_another_batch_of_which_nothing_is_there_says_what_to_do(project: Make) 
     made.set(batch="stills")
     films = another(made, "films", input={"kept": "batch.yaml", "defaults": {"model": "silent-1"}})
     with pytest.raises(InputError, match=r"batch\.yaml: nothing of the batch stills is bought yet"):
-        quoted(films)
+        films.quote()
     made.run()
     with pytest.raises(InputError, match=r"batch\.yaml: has no file that is kept") as caught:
-        quoted(films)
+        films.quote()
     assert caught.value.hint.startswith("stills: 1 row: 0 with a kept file, 1 to review. callsheet review")
     films.set(input={"kept": "none.yaml"})
     with pytest.raises(ConfigError, match=r"none\.yaml: there is no such config file"):
-        quoted(films)
+        films.quote()
 
 
 def test_rows_have_one_source_and_an_override_takes_its_place(films: Project) -> None:
     (films.folder / "one.csv").write_text("prompt\nwaves\n")
-    assert quoted(films, "input.path=one.csv", "input.columns={}").to_buy == 1
+    assert films.quote("input.path=one.csv", "input.columns={}").to_buy == 1
     films.set(input={"path": "prompts.csv"})
     with pytest.raises(ConfigError, match="`input` has path and kept; expected one of path, kept, stored"):
         load(films.config)
@@ -312,7 +314,7 @@ def test_a_file_says_from_which_file_it_was_made_whatever_becomes_of_the_batches
     ]
     films.rows(*rows)
     films.set(input={"path": "prompts.csv", "kept": None, "columns": {}})
-    assert quoted(films).to_buy == 0, "the same request of a batch file"
+    assert films.quote().to_buy == 0, "the same request of a batch file"
     films.run()
     assert made_from(films)["shot-1/2"] == origin
 
@@ -345,3 +347,136 @@ def test_what_failed_of_a_batch_that_is_made_from_another_has_no_rows_to_correct
         original_rows(load(films.config), ["shot-1/2"])
     assert films.charged >= Decimal("0")
     assert Path("out/films/report/manifest.parquet").exists()
+
+
+# ---- images as rows: what is sent, what is not, and what is bought again
+
+
+MOVES = {"model": "reel-1", "prompt": "A slow push in"}
+
+
+def sent_images(made: Project, of: Quote) -> list[Any]:
+    folder = made.folder / "out/report/images"
+    reading = Reading(None, fit=True, folder=folder)
+    jobs = [*of.plan.jobs_in_order()]
+    return [asyncio.run(fill(job, reading=reading))["images"][0] for job in jobs]
+
+
+@pytest.fixture
+def six(project: Make) -> Project:
+    made = project()
+    photos = made.folder / "photos"
+    photos.mkdir()
+    for number, name in enumerate(("a.png", "b.jpg", "c.webp", "d.bmp")):
+        kind = {"b.jpg": "JPEG", "c.webp": "WEBP", "d.bmp": "BMP"}.get(name, "PNG")
+        (photos / name).write_bytes(picture(number, kind))
+    (photos / "e.heic").write_bytes(HEIC)
+    (photos / "f.png").write_bytes(large())
+    made.set(input={"path": "photos", "defaults": MOVES})
+    return made
+
+
+def test_of_six_images_those_that_fit_are_bought_and_the_others_are_when_they_are_made_to(
+    six: Project,
+) -> None:
+    before = six.quote()
+    assert (before.to_buy, before.plan.rejected_rows) == (3, 3)
+    reasons = {value.rpartition("/")[2]: reason for _, _, value, reason in before.plan.rejects.rows()}
+    assert "photos/d.bmp is a BMP image" in reasons["d.bmp"]
+    assert "input.fit: true" in reasons["d.bmp"]
+    assert "save it as JPEG" in reasons["e.heic"]
+    assert "12,0" in reasons["f.png"]
+    assert "input.fit: true" in reasons["f.png"]
+    assert six.run().stored == 3
+
+    six.set(input={"fit": True})
+    after = six.quote()
+    assert (after.already_bought, after.to_buy, after.plan.rejected_rows) == (3, 2, 1)
+    [note] = [note for note in after.plan.notes if "JPEG" in note]
+    assert note.startswith("2 images are sent as JPEGs, as input.fit says: at most 4,096 pixels")
+    original = (six.folder / "photos/f.png").read_bytes()
+    assert six.run().stored == 5
+    assert (six.folder / "photos/f.png").read_bytes() == original
+    sizes = []
+    for image in sent_images(six, after):
+        content = base64.b64decode(image["url"].partition(",")[2])
+        sizes.append(len(content))
+        assert image["role"] == "first_frame"
+        assert Image.open(io.BytesIO(content)).format in ("PNG", "JPEG", "WEBP")
+    assert max(sizes) <= 10 << 20
+    assert len(six.sold) == 5
+
+
+def test_the_job_is_that_of_the_original_whatever_was_made_of_it(six: Project) -> None:
+    six.set(input={"fit": True, "path": "photos/*.bmp"})
+    assert six.run().stored == 1
+    for made in (six.folder / "out/report/images").iterdir():
+        made.write_bytes(picture(8, "JPEG"))  # as another version of the decoder makes it
+    assert six.quote().to_buy == 0
+    six.set(input={"fit": False})
+    assert six.quote().to_buy == 0, "what is bought stays bought"
+
+
+def test_each_model_of_a_matrix_gets_the_image_as_it_takes_one(project: Make) -> None:
+    made = project()
+    (made.folder / "cup.png").write_bytes(picture(1))
+    made.set(
+        input={
+            "path": "cup.png",
+            "defaults": {"prompt": "The cup turns"},
+            "matrix": {"model": ["reel-1", "dailies-1", "still-1"]},
+        }
+    )
+    roles = {job.model: job.request["images"][0]["role"] for job in made.quote().plan.jobs_in_order()}
+    assert roles == {
+        "reel-1": "first_frame",
+        "dailies-1": "reference_image",
+        "still-1": "reference_image",
+    }
+    assert made.run().stored == 3
+    made.set(input={"role": "reference_image"})
+    again = made.quote()
+    assert again.to_buy == 1, "what was a reference image is the same request"
+
+
+def test_an_edited_image_is_a_new_job_and_a_moved_folder_is_not(project: Make) -> None:
+    made = project()
+    photos = made.folder / "photos"
+    photos.mkdir()
+    for number, name in enumerate("abc"):
+        (photos / f"{name}.png").write_bytes(picture(number))
+    made.set(input={"path": "photos", "defaults": MOVES | {"model": "silent-1"}})
+    assert made.run().stored == 3
+    photos.rename(made.folder / "moved")
+    made.set(input={"path": "moved"})
+    assert made.quote().to_buy == 0
+    Path("moved/b.png").write_bytes(picture(7))
+    edited = made.quote()
+    assert [job.row_id for job in edited.jobs_in_order()] == ["b"]
+    assert any("another file of an image" in note for note in edited.plan.notes)
+
+
+def test_the_last_frame_of_a_video_is_an_image_and_the_job_is_that_of_the_video(project: Make) -> None:
+    made = project([{"id": "a", "prompt": "waves", "model": "dailies-1", "duration": 1}])
+    assert made.run().stored == 1
+    [video] = made.manifest()["url"].to_list()
+    made.rows({"id": "b", "prompt": "and on", "model": "reel-1", "first_frame": f"{video}#last_frame"})
+    quote = made.quote()
+    [job] = [each for each in quote.plan.jobs_in_order() if each.row_id == "b"]
+    assert job.request["images"][0]["url"] == f"sha256:{made.manifest()['sha256'][0]}"
+    for kept in (made.folder / "out/report/images").iterdir():
+        kept.unlink()
+    assert made.run().outcome == "complete"
+    made.rows({"id": "b", "prompt": "and on", "model": "reel-1", "first_frame": video})
+    [reason] = made.quote().plan.rejects["reason"]
+    assert reason == "is a video, and no image; its last frame is one, by its name with #last_frame"
+
+
+@pytest.mark.parametrize("mode", ["L", "LA", "P", "CMYK", "I;16", "RGBA", "1"])
+def test_every_kind_of_pixels_becomes_a_jpeg(mode: str, tmp_path: Path) -> None:
+    from callsheet.pricing.making import jpeg
+
+    content = io.BytesIO()
+    Image.new(mode, (5000, 40)).save(content, "TIFF")
+    made = Image.open(io.BytesIO(jpeg(content.getvalue(), 10 << 20)))
+    assert (made.format, made.mode, made.size) == ("JPEG", "RGB", (4096, 33))

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sqlite3
 import unicodedata
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -17,15 +15,11 @@ import pytest
 from PIL import Image
 
 import callsheet
-from callsheet.config.load import load
 from callsheet.exports import Kind
 from callsheet.pricing.facts import as_facts
-from callsheet.pricing.quote import Quote, quote_batch
-from callsheet.service.client import Client
-from tests.conftest import Project
+from tests.conftest import Make, Project
 from tests.export.test_export import exported
 
-Make = Callable[..., Project]
 IMAGE = {"prompt": "a vase", "model": "sketch-1"}
 
 
@@ -34,15 +28,7 @@ def rows(*ids: object, **cells: object) -> list[dict[str, Any]]:
 
 
 def notes(made: Project) -> str:
-    return " ".join(text for name, text in as_facts(_quote(made)) if name == "Note")
-
-
-def _quote(made: Project) -> Quote:
-    async def quote() -> Quote:
-        async with Client(made.backlot.base_url, made.backlot.api_key) as client:
-            return await quote_batch(load(made.config, ()), client)
-
-    return asyncio.run(quote())
+    return " ".join(text for name, text in as_facts(made.quote()) if name == "Note")
 
 
 # ---- the catalogue
@@ -249,7 +235,7 @@ def test_a_pilot_on_four_models_is_found_bought_when_one_of_them_is_the_default(
     assert (done.stop_reason, done.submissions, done.stored) == ("approval", 8, 8)
     assert dict(made.manifest()["prompt"].value_counts().iter_rows()) == {"a vase 0": 4, "a vase 1": 4}
     made.set(input={"matrix": {}, "defaults": {"model": "still-1"}}, budget={"pilot": None})
-    quote = _quote(made)
+    quote = made.quote()
     assert (quote.already_bought, quote.to_buy, quote.repeats) == (2, 3, 0)
     done = made.run()
     assert (done.outcome, done.submissions, done.stored) == ("complete", 3, 11)
@@ -299,7 +285,7 @@ def test_ids_that_are_given_later_make_new_jobs_and_the_quote_says_what_they_buy
     made.run()
     assert notes(made) == ""
     made.rows(*rows("a"), IMAGE | {"id": "b", "prompt": "a jug"}, IMAGE | {"id": "c", "prompt": "a bowl"})
-    assert _quote(made).to_buy == 3
+    assert made.quote().to_buy == 3
     assert "2 new jobs ask for the very request that this batch has bought" in notes(made)
 
 
@@ -314,7 +300,7 @@ def test_ids_that_a_spreadsheet_has_written_in_another_way_are_named_and_not_bou
     assert "5 rows have new ids that look like one that this batch has bought" in said
     for pair in ("1 for 001", "TRUE for true", "1000.0 for 1e3", "5.1.26 for 2026-01-05"):
         assert pair in said
-    quoted = _quote(made)
+    quoted = made.quote()
     [warning] = quoted.warnings
     assert warning.startswith("5 of 5 jobs to buy look like some that this batch has bought under another id")
     assert quoted.figures()["notes"] == list(quoted.plan.notes)
@@ -329,7 +315,7 @@ def test_a_few_jobs_that_look_like_bought_ones_stop_no_run_and_are_said(project:
     made = project(rows("a", "b"))
     assert made.run().stored == 2
     made.rows(*rows("A", "b"), *(IMAGE | {"id": f"new-{n}", "prompt": f"a jug, {n}"} for n in range(9)))
-    assert "1 of 10 jobs to buy looks like one" in _quote(made).warnings[0]
+    assert "1 of 10 jobs to buy looks like one" in made.quote().warnings[0]
     made.rows(*rows("A", "b"), *(IMAGE | {"id": f"new-{n}", "prompt": f"a jug, {n}"} for n in range(8)))
     assert made.run().stop_reason == "approval", "more than a tenth"
     assert made.run("budget.repeats=buy").submissions == 9
@@ -340,7 +326,7 @@ def test_a_batch_whose_prompts_have_all_changed_is_not_bought_again_unseen(proje
     made = project([IMAGE | {"id": f"{n}", "prompt": f"a mug for {n}.50 USD"} for n in range(12)])
     assert made.run().stored == 12
     made.rows(*(IMAGE | {"id": f"{n}", "prompt": f"a mug for {n}.5 USD"} for n in range(12)))
-    [warning] = _quote(made).warnings
+    [warning] = made.quote().warnings
     assert warning.startswith("12 of 12 jobs to buy look like some that this batch has bought")
     assert "12 new jobs have another prompt than what this batch has bought for the same row" in notes(made)
     done = made.run()
@@ -355,7 +341,7 @@ def test_a_few_corrected_prompts_stop_no_run_and_are_said(project: Make) -> None
     assert made.run().stored == 11
     made.rows(IMAGE | {"id": "0", "prompt": "a vase, blue"}, *rows(*range(1, 11)))
     assert "1 new job has another prompt than what this batch has bought" in notes(made)
-    assert (_quote(made).warnings, made.run().submissions) == ((), 1)
+    assert (made.quote().warnings, made.run().submissions) == ((), 1)
 
 
 def test_an_image_that_was_saved_anew_is_said(project: Make) -> None:

@@ -6,8 +6,10 @@ import asyncio
 import json
 import math
 import os
+import random
 import signal
 import sqlite3
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
@@ -21,7 +23,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from backlot.faults import RULE, Faults, Matched
+from backlot.faults import RULE, Faults
 from callsheet import channels
 from callsheet.channels import Downloads
 from callsheet.cli.main import app
@@ -30,15 +32,15 @@ from callsheet.records import Attempt, File, ModelType
 from callsheet.report.contact_sheet.sheet import SUMMARY
 from callsheet.session import Bounds
 from callsheet.watch import LogWatcher, Progress
-from tests.conftest import Project
+from tests.cli.test_commands import CALLSHEET, callsheet
+from tests.conftest import Make, Project
 from tests.ledger.buying import generation
 from tests.long_form import mostly_soak
 from tests.report.contact_sheets import with_sheet
-from tests.servers.forks import Process, forks
+from tests.servers.backlots import Observed
+from tests.servers.forks import ROOT, Process, forks
 from tests.servers.proxies import ReverseProxy
 from tests.waiting import wait_until
-
-Make = Callable[..., Project]
 
 
 @pytest.mark.parametrize("number", mostly_soak((signal.SIGINT, signal.SIGHUP), signal.SIGINT))
@@ -82,37 +84,12 @@ def make_quick(made: Project) -> None:
     service.settings = service.settings.model_copy(update={"image_seconds": 0})
 
 
-IMPATIENT = """
-import sys
-from pathlib import Path
-from callsheet import failpoints, signals
-from callsheet.cli.terminal import Terminal, run_watched
-from callsheet.config.load import load
-from callsheet.errors import CallsheetError
-from callsheet.session import Bounds
-from callsheet.steps.batch import Steps, generate
-from tests.ledger.waits import set_waits
-from tests.crash.forked_run import recorder
-grace, busy, config = sys.argv[1:]
-signals.keep_until_heard()
-set_waits(lease=3000, busy=float(busy))
-failpoints.observer = recorder(Path("points.log"))
-steps = Steps(bounds=Bounds(grace=float(grace)))
-try:
-    summary = run_watched(generate(load(Path(config)), approved=False, steps=steps), Terminal())
-    print(summary.stop_message, file=sys.stderr)
-    sys.exit(summary.exit_code)
-except CallsheetError as error:
-    print(error, file=sys.stderr)
-    sys.exit(error.exit_code)
-"""
-
-
 @contextmanager
 def running(made: Project, *, grace: float = 3000, busy: float = 30) -> Iterator[Process]:
     """A run whose lease does not expire, with so many seconds to end politely; it writes `run.log`."""
-    words = ("-c", IMPATIENT, str(grace), str(busy), str(made.config))
-    with (made.folder / "run.log").open("w") as log, forks().start(*words, stderr=log) as process:
+    request = {"grace": grace, "waits": {"lease": 3000, "busy": busy}, "record": "points.log"}
+    words = ("-m", "tests.crash.forked_run", json.dumps({"folder": str(made.folder)} | request))
+    with (made.folder / "run.log").open("w") as log, forks().start(*words, cwd=ROOT, stderr=log) as process:
         try:
             yield process
         finally:
@@ -319,19 +296,6 @@ def test_a_service_that_goes_down_is_reported_once_and_ends_the_run_with_4(proje
 # ---- files that are deleted soon: no more is bought than can be had in time, and the most urgent go first
 
 
-class Observed(Faults):
-    """Faults of the service, and the prompts whose files were asked for."""
-
-    def __init__(self, *rules: dict[str, Any]) -> None:
-        super().__init__(map(RULE.validate_python, rules))
-        self.downloads: list[str] = []
-
-    def match(self, endpoint: Any, model: str = "", prompt: str = "") -> Matched:
-        if endpoint == "downloads":
-            self.downloads.append(prompt)
-        return super().match(endpoint, model, prompt)
-
-
 def images(name: str, count: int) -> list[dict[str, Any]]:
     return [{"id": f"{name}{n}", "prompt": f"{name} {n}", "model": "sketch-1"} for n in range(count)]
 
@@ -390,7 +354,7 @@ def test_no_more_is_bought_than_can_be_downloaded_in_time(project: Callable[...,
     service.faults = slow = Observed({"endpoint": "downloads", "do": "delay", "seconds": 0.7 * unit})
     summary = made.run()
     assert (summary.stored, summary.lost, summary.exit_code) == (120, 0, 0)
-    assert len(slow.downloads) == 120
+    assert len(slow.prompts["downloads"]) == 120
     assert summary.seconds > service.settings.media_ttl, "the first files could not wait for the last"
 
 
@@ -425,4 +389,94 @@ def test_the_files_that_are_deleted_first_are_downloaded_first(project: Callable
     made.bounds = Bounds(downloads=1)
     service.faults = well = Observed()
     assert made.collect().stored == 9
-    assert [prompt.split()[0] for prompt in well.downloads] == ["early"] * 3 + ["middle"] * 3 + ["late"] * 3
+    names = [prompt.split()[0] for prompt in well.prompts["downloads"]]
+    assert names == ["early"] * 3 + ["middle"] * 3 + ["late"] * 3
+
+
+# ---- a signal at any moment of a run, before, while and after it buys, is never lost and costs no money
+
+
+LANES = 4
+ROWS = 30
+
+
+@pytest.mark.parametrize("seed", mostly_soak(range(205), 1))
+def test_after_a_signal_at_any_moment_nothing_more_is_bought_and_the_next_run_finishes(
+    project: Callable[..., Project], seed: int
+) -> None:
+    chance = random.Random(seed)
+    rows = [{"id": f"s{n}", "prompt": f"image {n}", "model": "sketch-1"} for n in range(ROWS)]
+    made = project(rows, image_seconds=0.1, concurrency=LANES)
+    made.set(limits={"concurrency": LANES})
+    number = chance.choice([signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+    with subprocess.Popen(
+        [*CALLSHEET, "run", str(made.config)],
+        env=dict(os.environ),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        wait_until_it_hears(process, number)
+        time.sleep(chance.uniform(0, 3))  # the moment is what is tried, whatever it meets
+        before = len(made.sold)
+        process.send_signal(number)
+        _, err = process.communicate()
+    after = len(made.sold)
+    assert process.returncode in (0, 4, 130), err
+    assert "Traceback" not in err
+    assert after - before <= 2 * LANES, "what was on the wire, and what had its turn at that moment"
+    assert after == ROWS if process.returncode == 0 else after < ROWS or process.returncode == 4
+    assert after == 0 or process.returncode != 130
+    assert made.charged == 0 or process.returncode != 130
+    resumed = callsheet("run", str(made.config))
+    assert resumed.returncode == 0, resumed.stderr
+    assert len(made.sold) == ROWS, "nothing in doubt, nothing twice"
+
+
+def wait_until_it_hears(process: subprocess.Popen[str], number: signal.Signals) -> None:
+    """Python itself takes a moment to start; from its first line on the command handles the signal."""
+    while process.poll() is None:
+        with open(f"/proc/{process.pid}/status") as status:  # noqa: PTH123 - not a file on a disk
+            caught = next(int(line.split()[1], 16) for line in status if line.startswith("SigCgt"))
+        if caught >> (number - 1) & 1 and number is not signal.SIGINT:
+            return
+        if number is signal.SIGINT and caught >> (signal.SIGTERM - 1) & 1:  # Python catches SIGINT before
+            return
+        time.sleep(0.002)
+
+
+AT_THE_END = """
+import os, signal
+from callsheet import signals
+class Last:
+    def __del__(self, kill=os.kill, pid=os.getpid(), write=os.write):  # while Python takes itself apart
+        kill(pid, 15)
+        write(1, b"done")
+signals.keep_until_heard()
+signal.last = Last()
+"""
+
+
+def test_a_signal_at_the_very_end_of_the_program_does_not_undo_its_exit_code() -> None:
+    done = subprocess.run([CALLSHEET[0], "-c", AT_THE_END], capture_output=True, check=False)
+    assert (done.returncode, done.stdout) == (0, b"done")
+
+
+AFTER_ALL = """
+import asyncio, os, signal
+from callsheet import signals
+
+async def main():
+    with signals.cancelled_by_signals():
+        signals.done()
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.sleep(0.1)
+        return "the summary"
+
+print(asyncio.run(main()))
+"""
+
+
+def test_a_signal_after_everything_is_done_does_not_lose_the_result() -> None:
+    done = subprocess.run([CALLSHEET[0], "-c", AFTER_ALL], capture_output=True, check=False)
+    assert (done.returncode, done.stdout) == (0, b"the summary\n"), done.stderr

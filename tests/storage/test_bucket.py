@@ -28,22 +28,10 @@ def no_account(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
 
 
-def sign_in(monkeypatch: pytest.MonkeyPatch, server: servers.Server, account: str = "writer") -> None:
-    for variable, value in server.environment(account).items():
-        monkeypatch.setenv(variable, value)
-
-
-@pytest.fixture
-def any_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For a server that looks at no keys."""
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "k")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "s")
-
-
 @pytest.fixture
 def signed_in(s3: servers.Server, monkeypatch: pytest.MonkeyPatch) -> servers.Server:
     """The server, for which the environment has keys."""
-    sign_in(monkeypatch, s3)
+    s3.sign_in(monkeypatch)
     return s3
 
 
@@ -94,7 +82,7 @@ def test_a_bucket_that_demands_headers_gets_them_and_one_that_forbids_deleting_k
     url = f"s3://{s3.bucket}/{tmp_path.name}"
     with S3Proxy(s3.endpoint_url, "/") as proxy:
         proxy.demands = {"x-amz-acl": "bucket-owner-full-control", "x-amz-tagging": "team=studio"}
-        sign_in(monkeypatch, replace(s3, endpoint_url=proxy.url))
+        replace(s3, endpoint_url=proxy.url).sign_in(monkeypatch)
         with pytest.raises(StorageError, match="AccessDenied") as caught:
             asyncio.run(Store(url).probe())
         assert "storage.put" in caught.value.hint
@@ -109,15 +97,6 @@ def test_a_bucket_that_demands_headers_gets_them_and_one_that_forbids_deleting_k
         asyncio.run(store.write("report.json", b"{}", "application/json"))
     stored = dict.fromkeys(("0.png", "1.png", "2.png"), b"media")
     assert objects(s3, tmp_path.name) == stored | {".callsheet-probe": b"callsheet", "report.json": b"{}"}
-
-
-def test_another_object_with_the_probe_s_name_is_left_as_it_is(
-    signed_in: servers.Server, tmp_path: Path
-) -> None:
-    key = f"{tmp_path.name}/.callsheet-probe"
-    signed_in.client().put_object(Bucket=signed_in.bucket, Key=key, Body=b"not ours")
-    assert asyncio.run(Store(f"s3://{signed_in.bucket}/{tmp_path.name}").probe()) == ""
-    assert objects(signed_in, tmp_path.name) == {".callsheet-probe": b"not ours"}
 
 
 def test_runs_that_probe_at_once_are_not_in_each_other_s_way(
@@ -173,17 +152,16 @@ def test_a_probe_says_what_is_wrong_with_a_bucket(
         return caught.value
 
     assert "AWS credentials" in probe(endpoint_url=s3.endpoint_url).hint
-    sign_in(monkeypatch, s3, "reader")
+    s3.sign_in(monkeypatch, "reader")
     assert "AccessDenied" in probe().message
     assert "AWS credentials" in probe().hint
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
     assert "SignatureDoesNotMatch" in probe().message
-    sign_in(monkeypatch, s3)
+    s3.sign_in(monkeypatch)
     assert "Invalid bucket name" in probe("No Bucket").message
 
 
-@pytest.mark.usefixtures("any_keys")
-def test_an_error_of_a_server_has_a_hint(tmp_path: Path) -> None:
+def test_an_error_of_a_server_has_a_hint(tmp_path: Path, signed_in: servers.Server) -> None:
     """The answers of servers other than ours: no bucket, no conditional writes, none at all."""
     for status, code, hint in [
         (404, "NoSuchBucket", "Create the bucket"),
@@ -200,17 +178,6 @@ def test_an_error_of_a_server_has_a_hint(tmp_path: Path) -> None:
         with pytest.raises(StorageError, match=r"S3 cannot be used: .*Could not connect") as caught:
             put(store, *spooled(tmp_path))
     assert "storage.endpoint_url" in caught.value.hint
-
-
-@pytest.mark.usefixtures("any_keys")
-def test_a_server_that_answers_without_a_checksum_is_asked_for_it(tmp_path: Path) -> None:
-    path, sha256 = spooled(tmp_path)
-    probe = [reply(404), reply(200), reply(412), reply(400), reply(204)]
-    with serve(*probe, reply(200), reply(200, b"", {"X-Amz-Meta-SHA256": sha256})) as server:
-        put(Store("s3://b", endpoint_url=server.url), path, sha256)
-    assert [request.split(b" ")[0] for request in server.requests[len(probe) :]] == [b"PUT", b"HEAD"]
-    with serve(*probe, reply(200)) as server, pytest.raises(StorageError, match="has other bytes"):
-        put(Store("s3://b", endpoint_url=server.url), path, sha256)
 
 
 @pytest.mark.parametrize(
@@ -238,7 +205,7 @@ def test_a_server_that_refuses_headers_is_used_without_them(
     s3.client().put_object(Bucket=s3.bucket, Key=f"{folder}/taken.png", Body=b"not ours")
     with S3Proxy(s3.endpoint_url, "/") as proxy:
         proxy.refuses, proxy.refusal = refuses, refusal
-        sign_in(monkeypatch, replace(s3, endpoint_url=proxy.url))
+        replace(s3, endpoint_url=proxy.url).sign_in(monkeypatch)
         store = Store(f"s3://{s3.bucket}/{folder}")
         assert said in asyncio.run(store.probe())
         refused = proxy.refused
@@ -249,22 +216,12 @@ def test_a_server_that_refuses_headers_is_used_without_them(
                 put(store, *spooled(tmp_path, content), name)
             assert "storage.key" in caught.value.hint
         assert proxy.refused == refused
-    assert objects(s3, folder) == {"taken.png": b"not ours", "free.png": b"media"}
-
-
-def test_a_report_is_written_to_a_server_that_refuses_checksums(
-    s3: servers.Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    content = random.Random(1).randbytes(9 << 20)
-    path, _ = spooled(tmp_path, content)
-    with S3Proxy(s3.endpoint_url, "/") as proxy:
-        proxy.refuses = ANY_CHECKSUM
-        sign_in(monkeypatch, replace(s3, endpoint_url=proxy.url))
-        store = Store(f"s3://{s3.bucket}/{tmp_path.name}")
-        for name, data in ("report.json", b"{}"), ("costs.parquet", path):
-            asyncio.run(store.write(name, data, "application/json"))
-            stored = s3.client().get_object(Bucket=s3.bucket, Key=f"{tmp_path.name}/{name}")["Body"].read()
-            assert stored == (content if data is path else data)
+        report = random.Random(1).randbytes(9 << 20)
+        fresh = Store(f"s3://{s3.bucket}/{folder}")
+        for name, data in ("report.json", b"{}"), ("costs.parquet", spooled(tmp_path, report)[0]):
+            asyncio.run(fresh.write(name, data, "application/json"))
+    stored = {"taken.png": b"not ours", "free.png": b"media", "report.json": b"{}", "costs.parquet": report}
+    assert objects(s3, folder) == stored
 
 
 def test_no_checksums_are_sent_where_the_aws_settings_say_so(
@@ -273,7 +230,7 @@ def test_no_checksums_are_sent_where_the_aws_settings_say_so(
     """Each file is compared afterwards."""
     with S3Proxy(s3.endpoint_url, f"/{s3.bucket}/unsent/damaged") as proxy:
         proxy.refuses = ANY_CHECKSUM
-        sign_in(monkeypatch, replace(s3, endpoint_url=proxy.url))
+        replace(s3, endpoint_url=proxy.url).sign_in(monkeypatch)
         monkeypatch.setenv("AWS_REQUEST_CHECKSUM_CALCULATION", "when_required")
         store = Store(f"s3://{s3.bucket}/unsent")
         assert "is not sent checksums: each file is compared" in asyncio.run(store.probe())
@@ -291,7 +248,7 @@ def test_a_refusal_that_is_not_for_a_header_is_an_error(
     """A probe that fails leaves nothing behind."""
     with S3Proxy(s3.endpoint_url, "/") as proxy:
         proxy.refuses, proxy.refusal = ("host",), (400, "ExpiredToken")
-        sign_in(monkeypatch, replace(s3, endpoint_url=proxy.url))
+        replace(s3, endpoint_url=proxy.url).sign_in(monkeypatch)
         store = Store(f"s3://{s3.bucket}/{tmp_path.name}")
         with pytest.raises(StorageError, match="ExpiredToken") as caught:
             asyncio.run(store.write("report.json", b"{}", "application/json"))

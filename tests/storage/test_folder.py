@@ -110,7 +110,7 @@ def test_a_folder_that_cannot_be_made_durable_has_stored_nothing(
 
     store = Store(str(tmp_path / "media"))
     with monkeypatch.context() as patch:
-        patch.setattr("callsheet.storage.folder.sync_folder", fail)
+        patch.setattr("callsheet.storage.store.sync_folder", fail)
         with pytest.raises(StorageError, match="Input/output error"):
             put(store, *spooled(tmp_path))
     assert put(store, *spooled(tmp_path))

@@ -41,8 +41,7 @@ def inbox(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     if request.param == "folder":
         return Inbox(str(tmp_path))
     server: s3_server.Server = request.getfixturevalue("s3")
-    for name, value in server.environment().items():
-        monkeypatch.setenv(name, value)
+    server.sign_in(monkeypatch)
     return Inbox(f"s3://{server.bucket}/{tmp_path.name}", server)
 
 
@@ -97,8 +96,7 @@ def test_only_the_version_that_was_copied_is_deleted(
     """What is written while a file is moved stays, and waits. Where the server refuses `If-Match`, nobody can
     know what is written in the moment between the last look and the deleting."""
     inbox = Inbox(f"s3://{s3.bucket}/{tmp_path.name}", s3)
-    for name, value in s3.environment().items():
-        monkeypatch.setenv(name, value)
+    s3.sign_in(monkeypatch)
     inbox.put("a.csv", "prompt\nfirst\n")
     with S3Proxy(s3.endpoint_url, "/") as proxy:
         proxy.refuses, proxy.demands = refuses, {"x-amz-acl": "bucket-owner-full-control"}

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from typer.testing import CliRunner
 
 from callsheet.cli.main import app
-from tests.conftest import Project
+from tests.conftest import Make
 from tests.servers.backlots import finish_videos
 
-Make = Callable[..., Project]
 ROWS = [
     {"id": "apple", "prompt": "an apple, 苹果", "model": "sketch-1", "shelf": "7"},
     {"id": "waves", "prompt": "waves", "model": "dailies-1", "duration": 1},

@@ -9,17 +9,16 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from typing import Any
 
 import polars as pl
 import pytest
 from botocore.retries.standard import ExponentialBackoff
 
-from backlot.faults import RULE, Faults, Matched
 from callsheet.errors import StorageDown, known_error
 from callsheet.watch import WATCHER, LogWatcher
 from tests.cli.test_commands import callsheet
 from tests.conftest import Project
+from tests.servers.backlots import Observed
 from tests.servers.proxies import CHECKSUMS, CONDITIONS, S3Proxy, Trouble, refuse
 from tests.servers.s3 import Server
 
@@ -27,18 +26,6 @@ ROWS = 40  # so many that the buying is not over before trouble is noticed, on a
 PRICE = Decimal("0.0015")
 ON_THE_WIRE = 4
 AFTER = 5  # files that are stored before the trouble begins
-
-
-class Asked(Faults):
-    """Counts the prompts for which each endpoint was called; makes only the faults that are given."""
-
-    def __init__(self, *rules: dict[str, Any]) -> None:
-        super().__init__(map(RULE.validate_python, rules))
-        self.prompts: dict[str, list[str]] = {"images": [], "downloads": []}
-
-    def match(self, endpoint: Any, model: str = "", prompt: str = "") -> Matched:
-        self.prompts.setdefault(endpoint, []).append(prompt)
-        return super().match(endpoint, model, prompt)
 
 
 @dataclass
@@ -49,7 +36,7 @@ class Shop(LogWatcher):
     url: str
     proxy: S3Proxy
     server: Server
-    asked: Asked = field(default_factory=Asked)
+    asked: Observed = field(default_factory=Observed)
     bought_when_shown: int = 0
     notes: list[str] = field(default_factory=list)
 
