@@ -26,7 +26,7 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any, TypedDict
+from typing import Protocol, TypedDict
 
 from callsheet.records import ModelType
 
@@ -178,6 +178,13 @@ PROBE = 60.0  # seconds between two probes of latched lanes
 RETRY = (1.0, 10.0)  # seconds between two tries while others have every lane: at least, and at most
 
 
+class Clock(Protocol):
+    """The source of time, as the module `time` is; the event loop's timers must go by it."""
+
+    def time(self) -> float: ...  # noqa: D102
+    def monotonic(self) -> float: ...  # noqa: D102
+
+
 @dataclass(frozen=True)
 class Learned:
     """The limits that a run has learned, for the next run. Its `dataclasses.asdict` can be stored as JSON."""
@@ -241,7 +248,7 @@ class Turn:
         self._pace.end(self._sent_at, counts=self.counts)
         if self.counts:
             lanes.accepted()
-            self._limits.refusals = 0
+            self._limits.accepted()
         lanes.in_use -= not self.kept
         lanes.unsent -= not self.sent
         self._limits.submissions += self.sent
@@ -249,11 +256,7 @@ class Turn:
 
     def _refused(self) -> None:
         self.counts = False
-        limits = self._limits
-        limits.rate_limited += 1
-        limits.refusals += 1
-        if limits.refusals == 1:
-            limits.refused_at = limits.now()
+        self._limits.refused()
 
 
 class AccountLimits:
@@ -263,11 +266,9 @@ class AccountLimits:
         image_rpm, video_rpm: this run may submit at most so many a minute, whatever the service allows.
         concurrency: this run may take at most so many lanes.
         remembered: the limits that an earlier run has learned.
-        clock: the source of time, with the functions `time` and `monotonic` of the module `time`; the event
-            loop's timers must go by it.
+        clock: the source of time.
 
-    `submissions` left this machine, and `rate_limited` of them were answered 429; `refusals` of these since
-    the last submission that was not, the first of them at `refused_at`.
+    `submissions` left this machine, and `rate_limited` of them were answered 429.
     """
 
     def __init__(
@@ -277,12 +278,13 @@ class AccountLimits:
         video_rpm: int | None = None,
         concurrency: int | None = None,
         remembered: Learned | None = None,
-        clock: Any = time,
+        clock: Clock = time,
     ) -> None:
         self._clock = clock
         self._offset = -math.inf  # the service's Unix time minus our monotonic time
-        self.submissions = self.rate_limited = self.refusals = 0
-        self.refused_at = 0.0
+        self.submissions = self.rate_limited = 0
+        self._refusals = 0  # 429s since the last submission that was not one
+        self._refused_at = 0.0  # the first of these
         self.lanes = Lanes(cap=concurrency)
         self.paces = {ModelType.IMAGE: Pace(cap=image_rpm), ModelType.VIDEO: Pace(cap=video_rpm)}
         if remembered:
@@ -349,9 +351,20 @@ class AccountLimits:
         """Whether somebody waits for a lane that will not come free: see `Lanes.blocked`."""
         return bool(self._first_in_line()) and self.lanes.blocked(self.now(), patience)
 
+    def refused(self) -> None:
+        """Counts a 429."""
+        self.rate_limited += 1
+        self._refusals += 1
+        if self._refusals == 1:
+            self._refused_at = self.now()
+
+    def accepted(self) -> None:
+        """A submission was not answered 429: the count begins again."""
+        self._refusals = 0
+
     def refused_for(self) -> float:
         """Seconds for which submissions were answered 429 alone: three at the least, or it is 0."""
-        return self.now() - self.refused_at if self.refusals >= 3 else 0.0
+        return self.now() - self._refused_at if self._refusals >= 3 else 0.0
 
     def learned(self) -> Learned:
         """The limits to remember for the next run."""
@@ -362,7 +375,7 @@ class AccountLimits:
 
     def now(self) -> float:
         """Monotonic seconds."""
-        return float(self._clock.monotonic())
+        return self._clock.monotonic()
 
     def to_monotonic(self, unix: float, date: float) -> float:
         """The service's Unix time in monotonic seconds; `date` is that of the answer that has just come."""
