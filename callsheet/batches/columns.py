@@ -16,7 +16,6 @@ from callsheet.batches import sizes
 from callsheet.batches.delimited import Table
 from callsheet.batches.formats import field_names, with_fields
 from callsheet.batches.names import (
-    has_prompts,
     in_yaml,
     is_a_cell,
     is_a_number,
@@ -260,9 +259,7 @@ def _is_known(name: str) -> bool:
         return True
     if len(words) > _LONGEST_HEADER:
         return False
-    return has_prompts(name) or any(
-        word in _OTHER_NAMES or word in _LIKE for word in ["".join(words), *words]
-    )
+    return rank(name) > 0 or any(word in _OTHER_NAMES or word in _LIKE for word in ["".join(words), *words])
 
 
 def _are_numbers(texts: pl.Series) -> bool:

@@ -27,7 +27,14 @@ from callsheet import s3
 from callsheet.batches import delimited, json_files, texts, workbooks
 from callsheet.batches.delimited import Table, kind_of, read_text
 from callsheet.batches.left_out import without_footers, without_headers, without_numbers, without_types
-from callsheet.batches.names import is_a_prompt, mapped, prompt_name, read_by, template_columns
+from callsheet.batches.names import (
+    is_a_prompt,
+    mapped,
+    needed,
+    prompt_name,
+    read_by,
+    template_columns,
+)
 from callsheet.config.settings import COLUMNS, Input
 from callsheet.errors import InputError, TooLarge
 from callsheet.files import open_regular, temporary_file_errors, with_home
@@ -233,7 +240,7 @@ def _read_file(path: Path, name: str, config: Input, *, several: bool) -> Table:
         return _read_parquet(path, name, [*mapped(config), *read_by(config)])
     if ending in _EXCEL:
         has_header = config.header is None
-        table = workbooks.read_sheet(path, name, config.sheet, _needed(config), has_header=has_header)
+        table = workbooks.read_sheet(path, name, config.sheet, needed(config), has_header=has_header)
     else:
         text, note = read_text(path, name, config.encoding)
         table = _read_text(text, name, ending, config, several=several)
@@ -264,24 +271,17 @@ def _for_prompts(config: Input) -> tuple[str, str]:
     return "input.pattern", "input.pattern=null"
 
 
-def _needed(config: Input) -> list[str]:
-    """The columns without which a file has no prompts."""
-    return template_columns(config.template) or [prompt_name(config.names)]
-
-
 def _read_text(text: bytes, name: str, ending: str, config: Input, *, several: bool) -> Table:
-    prompt, ids = prompt_name(config.names), config.names.get("id") or "id"
     if ending in _JSON:
-        rows = json_files.Rows(prompt, ids, _needed(config), config.rows)
         read = json_files.read_document if ending == ".json" else json_files.read_lines
-        return read(text, name, rows)
+        return read(text, name, config)
     named = [*mapped(config), *template_columns(config.template)]
     if ending == ".txt" and config.delimiter is None:
         lines = texts.lines_of(text.decode(), config)
         first = next((line for line in lines.values() if line.strip()), "")
         is_table = _has_header(first, named) if config.header is None else any(map(str.isdecimal, named))
         if not is_table:
-            return texts.read_prompts(lines, name, config, prompt, ids if several else None)
+            return texts.read_prompts(lines, name, config, several=several)
         if config.split != "lines" or config.pattern:
             setting, _ = _for_prompts(config)
             raise InputError(
@@ -291,7 +291,7 @@ def _read_text(text: bytes, name: str, ending: str, config: Input, *, several: b
     return delimited.read_table(
         text,
         name,
-        needed=_needed(config),
+        needed=needed(config),
         expected={*named, *COLUMNS},
         delimiter=config.delimiter,
         quote=config.quote,

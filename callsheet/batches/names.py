@@ -35,6 +35,16 @@ def prompt_name(columns: Mapping[FileColumn, str | None]) -> str:
     return "prompt" if name is None or is_a_prompt(name) else name
 
 
+def id_name(config: Input) -> str:
+    """The name of the column with the ids."""
+    return config.names.get("id") or "id"
+
+
+def needed(config: Input) -> list[str]:
+    """The columns without which a file has no prompts."""
+    return template_columns(config.template) or [prompt_name(config.names)]
+
+
 def mapped(config: Input) -> list[str]:
     """The file's columns that `input.columns` names; of a ratio that of the width, and that of the height."""
     names = [name if isinstance(name, tuple) else (name,) for name in config.columns.values() if name]
@@ -61,14 +71,11 @@ def is_a_cell(text: str) -> bool:
     return is_a_prompt(text) or is_a_number(text)
 
 
-def has_prompts(name: str) -> bool:
-    """Whether a column has prompts, by its name."""
-    return rank(name) > 0 and "negative" not in name.lower()
-
-
 def rank(name: str) -> int:
     """How much a column's name is that of prompts: 2 for prompts, 1 for texts, 0 for anything else."""
     lower = name.lower()
+    if "negative" in lower:
+        return 0
     if any(word in lower for word in _PROMPT_NAMES):
         return 2
     return 1 if _TEXT_NAMES & {*re.split(r"[\W_]+", lower)} else 0

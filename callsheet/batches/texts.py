@@ -13,7 +13,7 @@ from typing import NamedTuple
 import polars as pl
 
 from callsheet.batches.delimited import Table
-from callsheet.batches.names import in_yaml
+from callsheet.batches.names import id_name, in_yaml, prompt_name
 from callsheet.config.settings import Input
 from callsheet.errors import InputError
 from callsheet.plain_text import counted
@@ -29,18 +29,14 @@ def lines_of(text: str, config: Input) -> dict[int, str]:
     }
 
 
-def read_prompts(lines: Mapping[int, str], name: str, config: Input, prompt: str, ids: str | None) -> Table:
-    """A text without a header, by its lines.
-
-    With `ids`, the column of the ids, it is one of several files: its prompt is one row, whose id is the
-    file's name.
-
-    Args:
-        prompt: the column of the prompts.
+def read_prompts(lines: Mapping[int, str], name: str, config: Input, *, several: bool) -> Table:
+    """A text without a header, by its lines. Of `several` files each has one prompt, whose id is the file's
+    name.
 
     Raises:
         InputError: one of several files has several lines or paragraphs, so it may be several prompts.
     """
+    prompt, ids = prompt_name(config.names), id_name(config) if several else None
     prompts = {at: line for at, line in lines.items() if line.strip()}
     if config.split == "paragraphs":
         prompts = _paragraphs(lines)
