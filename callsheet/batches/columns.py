@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 import polars as pl
 
 from callsheet.batches import sizes
-from callsheet.batches.delimited import Table
 from callsheet.batches.formats import field_names, with_fields
-from callsheet.batches.names import (
+from callsheet.batches.tables import (
+    Table,
     in_yaml,
     is_a_cell,
     is_a_number,

@@ -24,17 +24,18 @@ import polars as pl
 from polars.datatypes import DataTypeClass
 
 from callsheet import s3
-from callsheet.batches import delimited, json_files, texts, workbooks
-from callsheet.batches.delimited import Table, kind_of, read_text
-from callsheet.batches.left_out import without_footers, without_headers, without_numbers, without_types
-from callsheet.batches.names import (
+from callsheet.batches import json_files, texts, workbooks
+from callsheet.batches.tables import (
+    Table,
     is_a_prompt,
     mapped,
     needed,
     prompt_name,
     read_by,
     template_columns,
+    without_what_is_no_row,
 )
+from callsheet.batches.texts import kind_of, read_text
 from callsheet.config.settings import COLUMNS, Input
 from callsheet.errors import InputError, TooLarge
 from callsheet.files import open_regular, temporary_file_errors, with_home
@@ -238,14 +239,16 @@ def _read_file(path: Path, name: str, config: Input, *, several: bool) -> Table:
     _check_settings(name, ending, config)
     if ending in _PARQUET:
         return _read_parquet(path, name, [*mapped(config), *read_by(config)])
+    has_header = config.header is None
     if ending in _EXCEL:
-        has_header = config.header is None
         table = workbooks.read_sheet(path, name, config.sheet, needed(config), has_header=has_header)
     else:
         text, note = read_text(path, name, config.encoding)
         table = _read_text(text, name, ending, config, several=several)
         table = _without_comments(replace(table, note=note).noted(table.note), config)
-    return table if ending in _JSON else _without_what_is_no_row(table, name, config)
+    if ending in _JSON:
+        return table
+    return without_what_is_no_row(table, name, prompt_name(config.names), has_header=has_header)
 
 
 def _check_settings(name: str, ending: str, config: Input) -> None:
@@ -288,7 +291,7 @@ def _read_text(text: bytes, name: str, ending: str, config: Input, *, several: b
                 f"{name}: is a table, by its first line, and {setting} is for a text without a header",
                 hint="With input.header: none, its first line is a prompt.",
             )
-    return delimited.read_table(
+    return texts.read_table(
         text,
         name,
         needed=needed(config),
@@ -315,15 +318,6 @@ def _without_comments(table: Table, config: Input) -> Table:
     rows = ~table.cells.to_series(0).fill_null("").str.starts_with(config.comments)
     ragged = tuple(line for line in table.ragged if not line[1].startswith(config.comments))
     return replace(table, cells=table.cells.filter(rows), lines=table.lines.filter(rows), ragged=ragged)
-
-
-def _without_what_is_no_row(table: Table, name: str, config: Input) -> Table:
-    """A table of text or of a sheet without a header that comes again, types below it, and footers."""
-    prompt = prompt_name(config.names)
-    if config.header is not None:
-        return without_footers(without_numbers(table), name, prompt)
-    table = without_types(without_headers(table, name), name, prompt)
-    return without_footers(table, name, prompt)
 
 
 def with_fields(cells: pl.DataFrame, names: Iterable[str]) -> pl.DataFrame:

@@ -19,8 +19,9 @@ from pathlib import Path, PurePath
 import polars as pl
 
 from callsheet.batches import formats
-from callsheet.batches.delimited import Table, read_text
 from callsheet.batches.formats import find_files, is_batch_file, is_glob, local_copy, objects
+from callsheet.batches.tables import Table
+from callsheet.batches.texts import read_text
 from callsheet.config.settings import Input, Settings
 from callsheet.errors import InputError
 from callsheet.plain_text import and_more, counted

@@ -9,8 +9,8 @@ from math import gcd
 
 import polars as pl
 
-from callsheet.batches.delimited import Table
 from callsheet.batches.formats import with_fields
+from callsheet.batches.tables import Table
 from callsheet.cells import WRONG, wrong_cells
 from callsheet.config.settings import Input
 

@@ -26,7 +26,8 @@ from xml.etree import ElementTree
 
 import polars as pl
 
-from callsheet.batches.delimited import Table, column_names, groups_above, header_of, kind_of, numbered
+from callsheet.batches.tables import Table, column_names, groups_above, header_of
+from callsheet.batches.texts import kind_of
 from callsheet.cells import FAILED_FORMULAS
 from callsheet.errors import InputError
 
@@ -346,7 +347,7 @@ def read_sheet(
         raise InputError(f"{where}: has no rows")
     number, header_cells = first[max(at, 0)]
     header = f"{where}, line {number}"
-    names = column_names(header_cells, header) if has_header else numbered(len(header_cells))
+    names = column_names(header_cells, header, has_header=has_header)
     named = [pl.col(old).alias(new) for old, new in zip(cells.columns, names, strict=True) if new]
     notes = [f"{name} {_NO_RESULTS}"] if _unsolved(content) else []
     if sheet is None and len(sheets) > 1:

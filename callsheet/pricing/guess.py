@@ -19,12 +19,12 @@ import polars as pl
 
 from callsheet.batches import columns, sizes, texts
 from callsheet.batches.columns import IMAGES
-from callsheet.batches.delimited import Table, likely_readings
 from callsheet.batches.formats import field_names, find_files, with_fields
 from callsheet.batches.image_files import FILE, names_images, read_tables
 from callsheet.batches.json_files import lists_of_rows
-from callsheet.batches.names import in_yaml, rank
 from callsheet.batches.read import Batch, batch_of
+from callsheet.batches.tables import Table, in_yaml, rank
+from callsheet.batches.texts import likely_readings
 from callsheet.batches.workbooks import sheet_names
 from callsheet.cells import IMAGE_COLUMNS
 from callsheet.config.settings import COLUMNS, Settings

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from callsheet.batches.delimited import zstd
 from callsheet.batches.read import Batch, read_batch
+from callsheet.batches.texts import zstd
 from callsheet.config.settings import Settings
 from callsheet.errors import CallsheetError, ConfigError, InputError
 
