@@ -17,7 +17,6 @@ from callsheet.batches import columns
 from callsheet.batches.columns import Columns
 from callsheet.batches.identities import nfc, repeated_ids, row_ids
 from callsheet.batches.image_files import names_images, read_tables
-from callsheet.batches.sizes import with_ratios, wrong_sizes
 from callsheet.batches.tables import Table, template_columns
 from callsheet.cells import (
     BY_MODEL,
@@ -96,7 +95,7 @@ def batch_of(tables_of_files: Iterable[Table], config: Input) -> Batch:
     rejected: list[pl.DataFrame] = []
     total = left_out = 0
     for each in tables_of_files:
-        source = with_ratios(each, config)
+        source = columns.with_ratios(each, config)
         ours = columns.names_of(config, source)
         columns.check(source, ours, config)
         sources.append(source)
@@ -229,7 +228,7 @@ def _our_columns(
     )
     ragged = [(line, source.shown, "", text, reason) for line, text, reason in source.ragged]
     wrong = [pl.DataFrame(ragged, schema=WRONG, orient="row")]
-    wrong += [wrong_sizes(source, rows, config), _bytes_alone(source, rows, names)]
+    wrong += [columns.wrong_sizes(source, rows, config), _bytes_alone(source, rows, names)]
     is_wrong = pl.col("line").is_in(pl.concat(each["line"] for each in wrong[1:]).implode())
     incomplete = rows.select(is_wrong).to_series()
     for column, setting, template in (

@@ -27,7 +27,8 @@ _TEXT_NAMES = {
     *("描述", "説明", "文案", "설명"),
 }
 _WORDS = 4  # of a line that is a prompt and not a column's name
-_NO_NAME = re.compile(r"[+-]?\d+([.,:x]\d+)?|https?://.*|s3://.*", re.IGNORECASE)
+NUMBER = r"(?i)^\s*(?:[+-]?\d+([.,:x]\d+)?|https?://.*|s3://.*)\s*$"
+"""A number, a ratio or an address."""
 
 _OF_TEXT = ("text", "string", "str", "char", "varchar")
 _TYPES = {*_OF_TEXT, "int", "integer", "number", "numeric", "float", "decimal", "bool", "boolean", "date"} | {
@@ -127,7 +128,7 @@ def is_a_prompt(name: str) -> bool:
 
 def is_a_number(text: str) -> bool:
     """Whether a text is a number, a ratio or an address, and no column's name."""
-    return _NO_NAME.fullmatch(text) is not None
+    return re.search(NUMBER, text) is not None
 
 
 def is_a_cell(text: str) -> bool:

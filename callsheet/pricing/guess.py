@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from callsheet.batches import columns, sizes, texts
+from callsheet.batches import columns, texts
 from callsheet.batches.columns import IMAGES
 from callsheet.batches.formats import field_names, find_files, with_fields
 from callsheet.batches.image_files import FILE, names_images, read_tables
@@ -282,7 +282,9 @@ def _choose_columns(file: _File) -> None:
             continue
         if column.name not in found.values() and _fits(column, like):
             found[like] = column.name
-    if (pair := sizes.together(table.columns)) and all(_fits(table[name], "width") for name in pair):
+    if (pair := columns.width_and_height(table.columns)) and all(
+        _fits(table[name], "width") for name in pair
+    ):
         found["aspect_ratio"] = list(pair)
     _choose_ids(table, found)
     if found:
