@@ -19,8 +19,7 @@ import polars as pl
 
 from callsheet.batches import columns, texts
 from callsheet.batches.columns import IMAGES
-from callsheet.batches.formats import field_names, find_files, with_fields
-from callsheet.batches.image_files import FILE, names_images, read_tables
+from callsheet.batches.formats import FILE, field_names, find_files, names_images, read_tables, with_fields
 from callsheet.batches.json_files import lists_of_rows
 from callsheet.batches.read import Batch, batch_of
 from callsheet.batches.tables import Table, in_yaml, rank
