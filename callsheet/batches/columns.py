@@ -25,7 +25,7 @@ from callsheet.batches.tables import (
     rank,
     read_by,
 )
-from callsheet.cells import IMAGE_COLUMNS, WRONG, wrong_cells
+from callsheet.cells import IMAGE_COLUMNS, wrong_cells
 from callsheet.config.settings import COLUMNS, Input
 from callsheet.errors import InputError
 
@@ -473,20 +473,18 @@ def with_ratios(source: Table, config: Input) -> Table:
     return replace(source, cells=cells.with_columns(made))
 
 
-def wrong_sizes(source: Table, rows: pl.DataFrame, config: Input) -> pl.DataFrame:
+def wrong_sizes(source: Table, rows: pl.DataFrame, config: Input) -> Iterator[pl.DataFrame]:
     """The cells of width and height of which no ratio can be made, with the schema `WRONG`. Where both are
     empty, there is none. `rows` has the `line` and the `file` of the table's rows.
     """
     pair = _pair(config)
-    found = [pl.DataFrame(schema=WRONG)]
     for name, other in (pair, pair[::-1]) if pair else ():
         text, beside = _sizes(source.cells, name), _sizes(source.cells, other)
         is_wrong = (text != "") & (text.str.extract(_PIXELS).cast(pl.Int64).fill_null(0) == 0)
         is_lacking = (text == "") & (beside != "")
         cells = rows.select("line", "file").with_columns(text.alias(name))
-        found.append(wrong_cells(cells.filter(is_wrong), name, "is not a whole number of pixels"))
-        found.append(wrong_cells(cells.filter(is_lacking), name, f"is empty, and {other} is not"))
-    return pl.concat(found)
+        yield wrong_cells(cells.filter(is_wrong), name, "is not a whole number of pixels")
+        yield wrong_cells(cells.filter(is_lacking), name, f"is empty, and {other} is not")
 
 
 def _sizes(cells: pl.DataFrame, name: str) -> pl.Series:
