@@ -90,22 +90,10 @@ _MEDIA_TYPES = {
     *("bild", "foto", "vidéo", "imagen", "图片", "视频", "画像", "動画"),
 }
 _STATES = {
-    *(
-        "done",
-        "open",
-        "todo",
-        "to do",
-        "new",
-        "draft",
-        "pending",
-        "ready",
-        "approved",
-        "rejected",
-        "finished",
-    ),
-    *("complete", "completed", "in progress", "wip", "ok", "failed", "error", "skip", "skipped", "active"),
-    *("inactive", "archived", "published", "cancelled", "offen", "fertig", "erledigt", "neu", "entwurf"),
-    *("fait", "terminé", "à faire", "hecho", "pendiente", "待处理", "完成", "未完了", "完了"),
+    *("done", "open", "todo", "to do", "new", "draft", "pending", "ready", "approved", "rejected", "ok"),
+    *("complete", "completed", "in progress", "wip", "failed", "error", "skip", "skipped", "active"),
+    *("inactive", "archived", "published", "cancelled", "finished", "offen", "fertig", "erledigt", "neu"),
+    *("entwurf", "fait", "terminé", "à faire", "hecho", "pendiente", "待处理", "完成", "未完了", "完了"),
 }
 _STATE_NAMES = {"status", "state", "stage", "done", "stand", "statut", "estado", "状态", "状態"}
 _LONGEST_NAME = 40

@@ -454,7 +454,12 @@ def read_prompts(lines: Mapping[int, str], name: str, config: Input, *, several:
         prompts = _paragraphs(lines)
     if ids is not None:
         if len(prompts) > 1:
-            raise _several(len(prompts), lines, name, config)
+            hint = "Put a prompt of several lines on one line; or join lists of prompts into one file."
+            if config.split == "lines" and len(_paragraphs(lines)) == 1:
+                hint = "A prompt may have several lines with input.split: paragraphs. Join lists of prompts."
+            what = counted(len(prompts), "line" if config.split == "lines" else "paragraph")
+            problem = f"{name}: has {what}; of several .txt files without a header, each is one prompt"
+            raise InputError(problem, hint=hint)
         prompts = prompts or {1: ""}  # which is rejected
     stem = PurePath(name.removesuffix(".gz").removesuffix(".zst")).stem
     rows: list[dict[str, str | None]] = []
@@ -510,12 +515,3 @@ def forms(prompts: Sequence[str]) -> list[Form]:
         if 2 * count > len(prompts):
             found.append(Form(count, what, pattern))
     return found
-
-
-def _several(count: int, lines: Mapping[int, str], name: str, config: Input) -> InputError:
-    hint = "Put a prompt of several lines on one line; or join lists of prompts into one file."
-    if config.split == "lines" and len(_paragraphs(lines)) == 1:
-        hint = "A prompt may have several lines with input.split: paragraphs. Join lists of prompts."
-    what = counted(count, "line" if config.split == "lines" else "paragraph")
-    problem = f"{name}: has {what}; of several .txt files without a header, each is one prompt"
-    return InputError(problem, hint=hint)

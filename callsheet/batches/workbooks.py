@@ -68,7 +68,8 @@ def shown(number: str, code: str, *, since_1904: bool = False) -> str | None:
         value = Decimal(number)
         if not value.is_finite() or value.adjusted() > 20:
             return None
-        sections = _sections(code)
+        # The parts of a format: for positive and negative numbers, zero and text.
+        sections = re.findall(r'(?:"[^"]*"|\\.|[^;"\\])+|(?<=;)(?=;|$)', code) or [""]
         at = 1 if value < 0 and len(sections) > 1 else 2 if value == 0 and len(sections) > 2 else 0
         tokens = _tokens(sections[at])
         if tokens is None:
@@ -80,12 +81,6 @@ def shown(number: str, code: str, *, since_1904: bool = False) -> str | None:
         return text and ("-" + text if value < 0 and at == 0 and text.strip("0.,") else text).strip()
     except InvalidOperation:  # it is no number, or has too many digits
         return None
-
-
-@cache
-def _sections(code: str) -> list[str]:
-    """The parts of a format for positive and negative numbers, zero and text."""
-    return re.findall(r'(?:"[^"]*"|\\.|[^;"\\])+|(?<=;)(?=;|$)', code) or [""]
 
 
 @cache
@@ -124,10 +119,9 @@ def _number(value: Decimal, tokens: _Tokens) -> str | None:
         return None
     if "digit" not in kinds:
         plain = f"{value.normalize():f}"
-        shown = [
-            plain if kind == "general" else token for kind, token in tokens if kind in ("text", "general")
-        ]
-        return "".join(shown) if "general" not in kinds or len(plain) <= _LONGEST else None
+        shown = {"general": plain, "text": None}
+        parts = [shown[kind] or token for kind, token in tokens if kind in shown]
+        return "".join(parts) if "general" not in kinds or len(plain) <= _LONGEST else None
     point = next((at for at, token in enumerate(tokens) if token == ("mark", ".")), len(tokens))
     last = max((at for at in range(point) if kinds[at] == "digit"), default=-1)
     whole, fraction = tokens[:point], tokens[point:]
