@@ -255,9 +255,6 @@ def test_a_nested_column_as_prompt_is_an_error(tmp_path):
             read_batch(settings(tmp_path / "shots.parquet"))
 
 
-# ---- each row has an identity of its own: its id, or its content and a count of equal rows
-
-
 def test_a_repeated_id_is_rejected_and_its_first_line_named(batch):
     read = batch("id,prompt\nA,x\nB,y\n A ,z\na,w\nA,v\n")
     assert read.rows["row_id"].to_list() == ["A", "B", "a"]
@@ -310,9 +307,6 @@ def test_a_file_with_fewer_columns_or_narrower_types_than_the_first_has_its_rows
         read_batch(settings(tmp_path / "*.parquet"))
 
 
-# ---- rejects.csv, as a spreadsheet opens it
-
-
 def test_rejects_as_csv_have_a_header_and_no_formula_that_a_spreadsheet_would_run():
     assert rejects_csv(pl.DataFrame(schema=REJECTS)) == b"line,column,value,reason\n"
     formulas = ['=HYPERLINK("http://x","y")', "+1+1", "-2+3", "@SUM(A1)", "\t=1", "\r=1"]
@@ -353,3 +347,23 @@ def test_an_id_with_a_character_that_nobody_sees_is_like_the_one_without():
         "\u200bcup": "cup",
         "mug\ufeff": "MUG",
     }
+
+
+def test_a_column_is_released_and_an_id_is_made_of_columns(batch):
+    text = "category,id,prompt\nanime,000,A nun\nportrait,000,A sailor\n,001,An owl\n"
+    assert len(batch(text, columns={"id": None}).rows) == 3
+    read = batch(text, id="{category}-{id}")
+    assert read.rows["row_id"].to_list() == ["anime-000", "portrait-000"]
+    assert read.rows["carried"].to_list()[0] == {"category": "anime", "id": "000"}
+    assert places(read) == [(4, "category", "is empty, and input.id needs it")]
+
+
+def test_values_of_cells_are_replaced_and_rows_are_chosen(batch):
+    text = "prompt,model,status,resolution\na,fast,new,hd\nb,slow,done,\nc,fast,redo,any\n"
+    meant = {"model": {"fast": "sketch-1"}, "resolution": {"hd": "2K", "any": None}}
+    read = batch(text, values=meant, where={"status": ["new", "redo"]})
+    assert read.rows.select("prompt", "model", "resolution").rows() == [
+        ("a", "sketch-1", "2K"),
+        ("c", "sketch-1", None),
+    ]
+    assert (read.total, read.left_out) == (2, 1)

@@ -1,15 +1,102 @@
-"""Rows in lists inside a JSON document, and JSON lines under another name."""
+"""JSON: rows, rows in lists inside a document, and lines under another name."""
 
 from __future__ import annotations
 
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import settings as quick
+from hypothesis import strategies as st
 
 from callsheet.batches.json_files import lists_of_rows
 from callsheet.batches.read import read_batch
+from callsheet.cells import FAILED_FORMULAS, NOTHING
 from callsheet.errors import InputError
 from tests.batches.conftest import places, prompts, settings
+
+TEXT = st.text(
+    st.characters(exclude_categories=["Cs", "Cc"]) | st.sampled_from("\n\t"), min_size=1, max_size=30
+).filter(lambda text: text.strip().lower() not in NOTHING and text.strip() not in FAILED_FORMULAS)
+
+
+def test_json_lines_are_rows_and_a_broken_one_is_rejected_with_its_line(batch):
+    read = batch(
+        '{"prompt": "a bench", "include": [{"class": "bench", "count": 1}]}\n\n{"prompt": \n'
+        '{"prompt": "a cat", "late": true, "id": 12345678901234567890}\n7\n"an owl"\n{"prompt": "\\ud83d"}\n',
+        "x.jsonl",
+    )
+    assert prompts(read) == [(1, "a bench"), (4, "a cat"), (6, "an owl")]
+    assert read.rows["row_id"][1] == "12345678901234567890"
+    assert read.rows["carried"].to_list()[:2] == [
+        {"include": '[{"class": "bench", "count": 1}]', "late": None},
+        {"include": None, "late": "true"},
+    ]
+    assert [(line, reason) for line, _, reason in places(read)] == [
+        (3, "is not JSON: Expecting value at character 12"),
+        (5, "is neither an object nor a text"),
+        (7, "has half a character: a \\ud... without its other half"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("document", "rows"),
+    [
+        ('[{"prompt": "a"},\n {"prompt": "b", "id": "x"}]', [(1, "a"), (2, "b")]),
+        ('["a",\n\n"b"]', [(1, "a"), (3, "b")]),
+        ('{\n"k1": {"prompt": "a"},\n"k2": "b"}', [(2, "a"), (3, "b")]),
+    ],
+)
+def test_a_json_file_is_a_list_or_an_object_of_rows_whose_keys_are_their_ids(batch, document, rows):
+    assert prompts(batch(document, "x.json")) == rows
+    read = batch('{"k1": {"prompt": "a"}, "k2": {"prompt": "b", "id": "own"}}', "x.json")
+    assert read.rows["row_id"].to_list() == ["k1", "own"]
+
+
+def test_the_request_lines_of_another_provider_are_read_by_dotted_names(batch):
+    line = {"custom_id": "r-1", "url": "/v1/images", "body": {"prompt": "a cat", "n": 1, "size": "1024x1024"}}
+    read = batch(json.dumps(line), "x.jsonl", columns={"id": "custom_id", "prompt": "body.prompt"})
+    assert read.rows.select("row_id", "prompt").rows() == [("r-1", "a cat")]
+    assert read.columns.unused == {"body.n": "samples", "body.size": "aspect_ratio"}
+
+
+@pytest.mark.parametrize(
+    ("document", "message"),
+    [
+        ('[{"prompt": "a"}\n {"prompt": "b"}]', "line 2: is not JSON: Expecting ',' delimiter"),
+        ('[{"prompt": "a"}', "line 2: is not JSON: Expecting ',' delimiter"),
+        ('[{"prompt": "a"}] x', "line 1: is not JSON: Extra data"),
+        ('{"prompts": [{"prompt": "a"}]}', "has no rows"),
+        ('{a: "b"}', "line 1: is not JSON"),
+        ("[1, 2]", "has no rows"),
+        ("7", "is neither a list nor an object"),
+        ("[]", "has no rows"),
+        ("", "line 1: is not JSON"),
+        ('[{"prompt": NaN}]', "NaN is no number of JSON"),
+        ("[" * 100_000, "is not JSON"),
+    ],
+)
+def test_what_is_no_rows_is_refused_with_its_place(error_of, document, message):
+    assert message in error_of(document, "x.json")
+
+
+@quick(max_examples=20, deadline=None)
+@given(found=st.lists(TEXT, min_size=1, max_size=6), as_list=st.booleans())
+def test_each_prompt_of_a_json_file_or_a_list_is_sent_whole_or_refused(tmp_path_factory, found, as_list):
+    folder = tmp_path_factory.mktemp("files")
+    (folder / "x.jsonl").write_text("".join(json.dumps({"prompt": each}) + "\n" for each in found))
+    (folder / "x.json").write_text(json.dumps(found if as_list else [{"prompt": each} for each in found]))
+    whole = [each for each in found if each.strip()]
+    for name in ("x.jsonl", "x.json"):
+        read = read_batch(settings(folder / name))
+        assert [prompt for _, prompt in prompts(read)] == whole
+        assert read.rejects.height == len(found) - len(whole)
+    lines = [each for each in found if each.strip() and not set(each) & set("\n\r")]
+    (folder / "x.txt").write_text(
+        "a first prompt of five words\n" + "".join(f"{each}\n" for each in lines), newline=""
+    )
+    assert [prompt for _, prompt in prompts(read_batch(settings(folder / "x.txt")))][1:] == lines
+
 
 FILM = """\
 {

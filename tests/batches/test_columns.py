@@ -1,4 +1,4 @@
-"""Tables without a header, with two, and with rows that are none."""
+"""Which column is which, and which line is the header; rows that are none."""
 
 from __future__ import annotations
 
@@ -14,6 +14,47 @@ from callsheet.batches.texts import written
 from callsheet.errors import InputError
 from tests.batches.conftest import places, prompts, settings
 from tests.batches.test_workbooks import text, workbook
+
+
+def test_a_header_is_found_below_a_title(batch):
+    text = "Spring campaign - shot list,,\n,,\n\nid,prompt,aspect_ratio\n1,A lighthouse at dawn,16:9\n"
+    assert batch(text).rows.select("line", "row_id", "prompt").rows() == [(5, "1", "A lighthouse at dawn")]
+    titled = Path(__file__).parents[1] / "data" / "titled.xlsx"  # its title is on line 1, and line 2 is blank
+    read = read_batch(settings(titled, sheet="Plan B"))
+    assert read.rows.select("line", "row_id", "prompt").rows() == [(4, "1", "A lighthouse")]
+    with pytest.raises(InputError, match="there is no sheet 'Plan A'; the sheets are Plan B"):
+        read_batch(settings(titled, sheet="Plan A"))
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("category,prompt_en\nAnime,A nun on a white background\nAnime,A girl at sea\n", "prompt_en"),
+        ("n°,Bild\n1,A nun on a white background\n2,A girl at sea\n", "Bild"),
+        ("k,negative_prompt,caption\na,blurry text everywhere and more of it,b\n", "caption"),
+        ("url,words\nhttps://example.com/a/very/long/address/of/a/picture,a cat\n", "words"),
+        ("번호,문구: 하나\nx,따뜻한 아침\n", '"문구: 하나"'),
+    ],
+)
+def test_the_hint_names_the_column_that_has_the_prompts(tmp_path, text, name):
+    (tmp_path / "x.csv").write_text(text)
+    with pytest.raises(InputError) as caught:
+        read_batch(settings(tmp_path / "x.csv"))
+    assert caught.value.hint == f"Name the file's column in input.columns, for example {{prompt: {name}}}."
+
+
+def test_a_file_without_a_header_is_said_with_the_line_that_it_lacks(tmp_path):
+    (tmp_path / "x.csv").write_text("1,A lighthouse at dawn,16:9\n2,A harbour at dusk,16:9\n")
+    with pytest.raises(InputError, match="line 1: is no header") as caught:
+        read_batch(settings(tmp_path / "x.csv"))
+    assert caught.value.hint.endswith("perhaps: id,prompt,aspect_ratio")
+
+
+def test_a_prompt_column_in_other_capitals_is_taken_and_said(batch):
+    read = batch("Prompt,Model\na cat,x\n")
+    assert read.columns.used == {"prompt": "Prompt"}
+    assert read.rows["model"].to_list() == ["still-1"], "the default is the config's own word"
+
 
 ACTIONS = "Koala,Riding a bicycle,Rainforest\nHedgehog,Cooking a meal,Forest\n"
 
@@ -211,21 +252,77 @@ def test_a_row_that_may_be_a_prompt_is_no_footer(batch, text):
     assert read.notes == ()
 
 
-# ---- quotes
+@pytest.mark.parametrize("name", ["shots.csv", "shots.tsv", "shots.txt"])
+def test_a_header_that_comes_again_is_no_row_and_is_said(batch, name):
+    text = "id,prompt\n1,a cat\n id,prompt \n2,a dog\n\ufeffid,prompt\n3,a bird\n"
+    read = batch(text.replace(",", "\t") if name.endswith(".tsv") else text, name)
+    assert prompts(read) == [(2, "a cat"), (4, "a dog"), (6, "a bird")]
+    assert (read.total, read.rejects.height) == (3, 0)
+    assert read.notes == (
+        f"{read.notes[0].partition(':')[0]}: the header comes again on line 3 and on 1 more line; that is no "
+        "row, and left out",
+    )
 
 
-@pytest.mark.parametrize("mark", ["|", "\t"])
-def test_a_quote_that_begins_a_cell_is_text_where_the_file_is_broken_otherwise(batch, mark):
-    read = batch(f'id{mark}prompt\n1{mark}A heron\n2{mark}"LOVE" written on a piano\n'.replace("\r", ""))
-    assert prompts(read) == [(2, "A heron"), (3, '"LOVE" written on a piano')]
-    read = batch(f'id{mark}prompt\n1{mark}"A heron{mark} ""here"",\nat dawn"\n')
-    assert prompts(read) == [(2, f'A heron{mark} "here",\nat dawn')]
+# ---- a width and a height
+
+PAIR = {"aspect_ratio": ["width", "height"]}
 
 
-def test_broken_quotes_are_said_with_the_setting_that_makes_them_text(tmp_path):
-    (tmp_path / "x.csv").write_text('id,prompt\n1,"LOVE" on a piano\n')
-    with pytest.raises(InputError, match="line 2: broken quoting") as caught:
-        read_batch(settings(tmp_path / "x.csv"))
-    assert r'set input.quote: "\u0001"' in caught.value.hint
-    read = read_batch(settings(tmp_path / "x.csv", quote="\u0001"))
-    assert prompts(read) == [(2, '"LOVE" on a piano')]
+@pytest.mark.parametrize(
+    ("width", "height", "ratio"),
+    [
+        ("1024", "576", "16:9"),
+        ("576", "1024", "9:16"),
+        ("1024.0", " 1024 px", "1:1"),
+        ("16", "9", "16:9"),
+        ("21", "9", "21:9"),
+        ("1344", "768", "1344x768"),  # of which the nearest offered ratio is taken
+        ("", "", None),
+    ],
+)
+def test_width_and_height_are_a_ratio(batch, width, height, ratio):
+    read = batch(f"prompt,width,height\nx,{width},{height}\n", columns=PAIR)
+    assert read.rows["aspect_ratio"].to_list() == [ratio]
+    assert read.columns.used == {"prompt": "prompt", "aspect_ratio": "width x height"}
+    assert (read.columns.carried, read.columns.unused) == (["width", "height"], {})
+
+
+def test_an_empty_pair_has_the_default_and_numbers_may_be_typed(tmp_path):
+    path = tmp_path / "x.parquet"
+    size = {"width": [1024, None, 100], "height": [576.0, None, 0.0]}
+    pl.DataFrame({"prompt": ["x", "y", "z"], "size": pl.DataFrame(size).to_struct()}).write_parquet(path)
+    columns = {"aspect_ratio": ["size.width", "size.height"]}
+    read = read_batch(settings(path, columns=columns, defaults={"model": "m", "aspect_ratio": "1:1"}))
+    assert read.rows["aspect_ratio"].to_list() == ["16:9", "1:1"]
+    assert read.rejects.rows() == [(3, "size.height", "0.0", "is not a whole number of pixels")]
+
+
+def test_a_size_that_is_none_is_rejected_by_its_column(batch):
+    read = batch("prompt,width,height\na,wide,576\nb,1024,\nc,,576\nd,0,5.5\ne,5,4\n", columns=PAIR)
+    assert read.rows["line"].to_list() == [6]
+    assert read.rejects.rows() == [
+        (2, "width", "wide", "is not a whole number of pixels"),
+        (3, "height", "", "is empty, and width is not"),
+        (4, "width", "", "is empty, and height is not"),
+        (5, "width", "0", "is not a whole number of pixels"),
+        (5, "height", "5.5", "is not a whole number of pixels"),
+    ]
+
+
+def test_width_and_height_together_are_named_as_a_ratio(batch, tmp_path):
+    read = batch("prompt,width,height,steps\nx,1024,576,30\n")
+    assert read.columns.unused == {"[width, height]": "aspect_ratio", "steps": "steps"}
+    (tmp_path / "x.csv").write_text("prompt,Width,Height\nx,1,2\n")
+    for wanted in ("ratio", ["width", "Height"]):
+        with pytest.raises(InputError, match=r"there is no column '(ratio|width)'") as caught:
+            read_batch(settings(tmp_path / "x.csv", columns={"aspect_ratio": wanted}))
+    with pytest.raises(InputError) as caught:
+        read_batch(settings(tmp_path / "x.csv", columns={"aspect_ratio": "ratio"}))
+    assert "{aspect_ratio: [Width, Height]}" in caught.value.hint
+
+
+def test_rows_that_are_written_out_have_the_file_s_own_columns(tmp_path):
+    (tmp_path / "x.csv").write_text("id,prompt,width,height\na,x,1024,576\n")
+    rows = original_rows(settings(tmp_path / "x.csv", columns=PAIR), ["a"])
+    assert rows.columns == ["id", "prompt", "width", "height"]
