@@ -200,12 +200,8 @@ def test_the_lists_of_rows_of_a_document_are_named_the_likeliest_first():
         "long": [{"caption": "a cat asleep"}],
     }
     assert lists_of_rows(rows | {"n": [1], "tags": ["x"], "none": []}) == ["long", "list", "uses"]
-    assert lists_of_rows(
-        [{"prompts": ["a"], "words": ["b"]}, {"body": {"items": [{"prompt": "a cat"}]}}]
-    ) == [
-        "body.items",
-        "prompts",
-    ]
+    texts = [{"prompts": ["a"], "words": ["b"]}, {"body": {"items": [{"prompt": "a cat"}]}}]
+    assert lists_of_rows(texts) == ["body.items", "prompts"]
     assert lists_of_rows([{"prompt": "a"}]) == lists_of_rows("a") == []
 
 

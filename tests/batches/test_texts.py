@@ -66,15 +66,16 @@ def test_files_of_all_dialects_are_read_as_the_same_rows(name):
     assert found.rejects["line"].to_list() == ([6] if name.startswith("blank-and-ragged") else [])
 
 
-def test_a_quote_in_a_file_of_tabs_is_text_where_no_spreadsheet_can_have_written_it(batch):
+@pytest.mark.parametrize("mark", ["|", "\t"])
+def test_a_quote_is_text_in_a_file_that_no_spreadsheet_has_written_where_it_is_broken_otherwise(batch, mark):
     for text, found in (
         ('"G I G" on a wall\t1\nsay "hi"\t2\n', [(2, '"G I G" on a wall'), (3, 'say "hi"')]),
         ('"Hello, she said\t1\nand\t2\nbye"\t3\n', [(2, '"Hello, she said'), (3, "and"), (4, 'bye"')]),
-        ('"a ""big""\ncat"\t1\n"x\ty"\t2\n', [(2, 'a "big"\ncat'), (4, "x\ty")]),
+        ('"a ""big""\ncat"\t1\n"x\ty"\t2\n', [(2, 'a "big"\ncat'), (4, f"x{mark}y")]),
         ('"all"\t1\n', [(2, "all")]),
         ('"one\ntwo"\t1\n', [(2, "one\ntwo")]),
     ):
-        assert prompts(batch(f"prompt\tid\n{text}", "shots.tsv")) == found
+        assert prompts(batch(f"prompt\tid\n{text}".replace("\t", mark), "shots.tsv")) == found
 
 
 def test_a_delimiter_and_a_quote_may_be_any_character(batch):
@@ -90,12 +91,8 @@ def test_a_byte_order_mark_overrides_the_config(batch, written, declared):
 
 
 def test_lines_of_one_file_may_end_differently(batch):
-    assert prompts(batch("prompt\rone\r\ntwo\n\r\r\nthree\n\rfour\r")) == [
-        (2, "one"),
-        (3, "two"),
-        (6, "three"),
-        (8, "four"),
-    ]
+    read = batch("prompt\rone\r\ntwo\n\r\r\nthree\n\rfour\r")
+    assert prompts(read) == [(2, "one"), (3, "two"), (6, "three"), (8, "four")]
 
 
 def tables(path: Path, **given: Any) -> tuple[list[tuple[Any, ...]], list[int]]:
@@ -158,17 +155,6 @@ def test_a_compressed_file_may_have_any_encoding(tmp_path, ending):
     assert prompts(read_batch(settings(path, encoding="cp1252"))) == [(2, "café"), (3, "thé")]
     with pytest.raises(InputError, match=re.escape(f"{path}, line 2: is not UTF-8 (byte 0xE9)")):
         read_batch(settings(path))
-    path.write_bytes(path.read_bytes()[:-3])
-    with pytest.raises(InputError, match="cannot be decompressed"):
-        read_batch(settings(path, encoding="cp1252"))
-
-
-@pytest.mark.parametrize("mark", ["|", "\t"])
-def test_a_quote_that_begins_a_cell_is_text_where_the_file_is_broken_otherwise(batch, mark):
-    read = batch(f'id{mark}prompt\n1{mark}A heron\n2{mark}"LOVE" written on a piano\n'.replace("\r", ""))
-    assert prompts(read) == [(2, "A heron"), (3, '"LOVE" written on a piano')]
-    read = batch(f'id{mark}prompt\n1{mark}"A heron{mark} ""here"",\nat dawn"\n')
-    assert prompts(read) == [(2, f'A heron{mark} "here",\nat dawn')]
 
 
 def test_broken_quotes_are_said_with_the_setting_that_makes_them_text(tmp_path):

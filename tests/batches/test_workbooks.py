@@ -15,7 +15,7 @@ from tests.batches.conftest import places, prompts, settings
 _MAIN = 'xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main"'
 _DOCUMENT = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
 _PACKAGE = "http://schemas.openxmlformats.org/package/2006"
-PASSWORD = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
+_LINKS = f'<Relationships xmlns="{_PACKAGE}/relationships">{{}}</Relationships>'
 
 
 def text(cell: str) -> str:
@@ -26,49 +26,34 @@ def workbook(path: Path, formats: tuple[str, ...] = (), **sheets: list[list[str]
     """Writes a workbook; a cell is its XML behind `<c r="A1" `, see `text`; `s="1"` has the first format."""
     kinds = '<Default Extension="xml" ContentType="application/xml"/><Default Extension="rels" '
     kinds += 'ContentType="application/vnd.openxmlformats-package.relationships+xml"/>'
-    with zipfile.ZipFile(path, "w") as parts:
-        parts.writestr(
-            "_rels/.rels",
-            f'<Relationships xmlns="{_PACKAGE}/relationships"><Relationship Id="r1" '
-            f'Type="{_DOCUMENT}/officeDocument" Target="xl/workbook.xml"/></Relationships>',
-        )
-        parts.writestr("[Content_Types].xml", f'<Types xmlns="{_PACKAGE}/content-types">{kinds}</Types>')
-        names = [f'<sheet name="{name}" sheetId="{at}" r:id="r{at}"/>' for at, name in enumerate(sheets, 1)]
-        parts.writestr(
-            "xl/workbook.xml",
-            f'<workbook {_MAIN} xmlns:r="{_DOCUMENT}"><sheets>{"".join(names)}</sheets></workbook>',
-        )
-        targets = [
-            f'<Relationship Id="r{at}" Type="{_DOCUMENT}/worksheet" Target="worksheets/sheet{at}.xml"/>'
-            for at in range(1, len(sheets) + 1)
-        ]
-        parts.writestr(
-            "xl/_rels/workbook.xml.rels",
-            f'<Relationships xmlns="{_PACKAGE}/relationships">{"".join(targets)}</Relationships>',
-        )
-        if formats:
-            codes = [
-                f'<numFmt numFmtId="{164 + at}" formatCode="{code}"/>' for at, code in enumerate(formats)
+    link = '<Relationship Id="r{}" Type="' + _DOCUMENT + '/{}" Target="{}"/>'
+    names, links, parts = "", "", {}
+    for at, (name, rows) in enumerate(sheets.items(), 1):
+        names += f'<sheet name="{name}" sheetId="{at}" r:id="r{at}"/>'
+        links += link.format(at, "worksheet", f"worksheets/sheet{at}.xml")
+        xml = ""
+        for row, cells in enumerate(rows, 1):
+            filled = [
+                f'<c r="{column}{row}" {cell}</c>'
+                for column, cell in zip("ABCDE", cells, strict=False)
+                if cell
             ]
-            styles = ["<xf/>", *(f'<xf numFmtId="{164 + at}"/>' for at in range(len(formats)))]
-            parts.writestr(
-                "xl/styles.xml",
-                f"<styleSheet {_MAIN}><numFmts>{''.join(codes)}</numFmts>"
-                f"<cellXfs>{''.join(styles)}</cellXfs></styleSheet>",
-            )
-        for at, rows in enumerate(sheets.values(), 1):
-            xml = "".join(
-                f'<row r="{row}">'
-                + "".join(
-                    f'<c r="{"ABCDE"[column]}{row}" {cell}</c>' for column, cell in enumerate(cells) if cell
-                )
-                + "</row>"
-                for row, cells in enumerate(rows, 1)
-            )
-            parts.writestr(
-                f"xl/worksheets/sheet{at}.xml",
-                f"<worksheet {_MAIN}><sheetData>{xml}</sheetData></worksheet>",
-            )
+            xml += f'<row r="{row}">{"".join(filled)}</row>'
+        parts[f"xl/worksheets/sheet{at}.xml"] = f"<worksheet {_MAIN}><sheetData>{xml}</sheetData></worksheet>"
+    codes = [f'<numFmt numFmtId="{at}" formatCode="{code}"/>' for at, code in enumerate(formats, 164)]
+    styles = [f'<xf numFmtId="{at}"/>' for at in range(164, 164 + len(formats))]
+    styled = f"<numFmts>{''.join(codes)}</numFmts><cellXfs><xf/>{''.join(styles)}</cellXfs>"
+    parts |= {
+        "_rels/.rels": _LINKS.format(link.format(1, "officeDocument", "xl/workbook.xml")),
+        "[Content_Types].xml": f'<Types xmlns="{_PACKAGE}/content-types">{kinds}</Types>',
+        "xl/workbook.xml": f'<workbook {_MAIN} xmlns:r="{_DOCUMENT}"><sheets>{names}</sheets></workbook>',
+        "xl/_rels/workbook.xml.rels": _LINKS.format(links),
+    }
+    if formats:
+        parts["xl/styles.xml"] = f"<styleSheet {_MAIN}>{styled}</styleSheet>"
+    with zipfile.ZipFile(path, "w") as file:
+        for part, content in parts.items():
+            file.writestr(part, content)
     return path
 
 
@@ -139,27 +124,6 @@ def test_that_a_workbook_has_other_sheets_is_said(tmp_path):
     read = read_batch(settings(path))
     assert prompts(read) == [(2, "a cat")]
     assert "sheet 'Old' (input.sheet may be Old, Shots)" in read.notes[0]
-
-
-@pytest.mark.parametrize(
-    ("content", "name", "said"),
-    [
-        (PASSWORD, "x.xlsx", "it has a password, or is another document"),
-        (b"prompt\na cat\n", "x.xlsx", "it is none"),
-        (b"\x1f\x8b\x08 and so on", "x.xlsx", "it is compressed (.gz)"),
-        (b"", "x.xlsx", "is empty"),
-        (b"", "x.parquet", "is empty"),
-        (b"PK\x03\x04\xff", "x.parquet", "is not Parquet, but a workbook (.xlsx) or another archive"),
-        (b"PK\x03\x04\xff", "x.csv", "is not text, but a workbook (.xlsx) or another archive"),
-        (b"\x1f\x8b\x08\x00\xff", "x.csv", "is not text, but compressed (.gz)"),
-        (b"PAR1\x15\xff", "x.jsonl", "is not text, but Parquet (.parquet)"),
-    ],
-)
-def test_a_file_that_is_something_else_than_its_name_says_is_called_so(error_of, content, name, said):
-    assert error_of(content, name).endswith(said)
-
-
-# ---- a cell is the text that its sheet shows
 
 
 def test_numbers_are_read_as_their_sheet_shows_them(tmp_path):
