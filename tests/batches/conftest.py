@@ -36,11 +36,10 @@ def batch(tmp_path: Path):
 
 @pytest.fixture
 def error_of(batch):
-    def error_of(content: str | bytes, name: str = "shots.csv", **given: Any) -> str:
-        with pytest.raises(CallsheetError) as caught:
+    def error_of(content: str | bytes, name: str = "shots.csv", **given: Any) -> CallsheetError:
+        with pytest.raises((InputError, ConfigError)) as caught:
             batch(content, name, **given)
-        assert isinstance(caught.value, InputError | ConfigError)
-        return caught.value.message
+        return caught.value
 
     return error_of
 

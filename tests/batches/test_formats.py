@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import os
-import re
 from pathlib import Path
 from typing import Any
 
@@ -122,27 +121,22 @@ def test_reference_images_are_read_from_s3(bucket):
         formats.read_file(url, 100)
 
 
-@pytest.fixture(params=["a pipe", "a device", "a link to a device", "a folder"])
-def not_a_file(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+@pytest.mark.parametrize("kind", ["a pipe", "a device", "a link to a device", "a folder"])
+def test_an_image_or_a_batch_that_is_not_a_regular_file_is_an_error(tmp_path, kind):
     path = tmp_path / "x.csv"
-    match request.param:
+    match kind:
         case "a pipe":
             os.mkfifo(path)
         case "a device":
-            return "/dev/zero"
+            path = Path("/dev/zero")
         case "a link to a device":
             path.symlink_to("/dev/zero")
         case "a folder":
             path.mkdir()
-    return str(path)
-
-
-def test_an_image_or_a_batch_that_is_not_a_regular_file_is_an_error(not_a_file):
     with pytest.raises(InputError, match="cannot be read: it is not a regular file"):
-        formats.read_file(not_a_file, 100)
-    with pytest.raises(InputError, match=r"is not a regular file|is a folder") as caught:
-        read_batch(settings(not_a_file))
-    assert not_a_file in caught.value.message
+        formats.read_file(str(path), 100)
+    with pytest.raises(InputError, match=rf"{path}: (is not a regular file|is a folder)"):
+        read_batch(settings(path))
 
 
 def test_a_file_is_read_to_its_limit_and_not_beyond(tmp_path):
@@ -167,12 +161,11 @@ def test_an_object_of_unknown_length_is_read_to_its_limit_and_not_beyond(monkeyp
         formats.read_file("s3://b/x.png", 64, server.url)
 
 
-def test_a_file_of_an_unknown_type_says_what_to_do(tmp_path):
-    Path(tmp_path / "x.ods").write_bytes(b"")
-    with pytest.raises(InputError, match="is not of a known type") as caught:
-        read_batch(settings(tmp_path / "x.ods"))
-    assert "(.xls, .ods) as .xlsx" in caught.value.hint
-    assert "DATAFRAME" in caught.value.hint
+def test_a_file_of_an_unknown_type_says_what_to_do(error_of):
+    error = error_of("", "x.ods")
+    assert "is not of a known type; expected .csv" in error.message
+    assert "(.xls, .ods) as .xlsx" in error.hint
+    assert "DATAFRAME" in error.hint
 
 
 def test_bytes_fields_and_uuids_of_parquet_are_text(tmp_path):
@@ -194,9 +187,7 @@ def test_bytes_fields_and_uuids_of_parquet_are_text(tmp_path):
     fields = {"prompt": "body.text", "aspect_ratio": "body.more.size"}
     read = read_batch(settings(path, columns=fields, where={"body.more.size": "1:1"}))
     assert read.rows.select("prompt", "aspect_ratio").rows() == [("a cat", "1:1")]
-    with pytest.raises(
-        InputError, match=re.escape("the columns are id, body.text, body.more.size")
-    ) as caught:
+    with pytest.raises(InputError, match=r"the columns are id, body\.text, body\.more\.size") as caught:
         read_batch(settings(path, columns={"prompt": "caption"}))
     assert "for example {prompt: " in caught.value.hint
 
@@ -205,14 +196,9 @@ def test_bytes_fields_and_uuids_of_parquet_are_text(tmp_path):
 def pictures(tmp_path):
     path = tmp_path / "x.parquet"
     image = [{"bytes": b"\x89PNG", "path": "a.png"}, {"bytes": b"\x89PNG", "path": None}, None]
-    kinds = {
-        "image": pl.Struct({"bytes": pl.Binary, "path": pl.String}),
-        "prompt": pl.String,
-        "sku": pl.String,
-    }
-    more = {"prompt": ["x", "y", "z"], "sku": ["1", "2", "3"], "image": image}
-    several = pl.Series("several", [image[:1], image[:2], []], pl.List(kinds["image"]))
-    pl.DataFrame(more, schema_overrides=kinds).with_columns(several).write_parquet(path)
+    kind = pl.Struct({"bytes": pl.Binary, "path": pl.String})
+    table = {"prompt": ["x", "y", "z"], "image": image, "several": [image[:1], image[:2], []]}
+    pl.DataFrame(table, schema_overrides={"image": kind, "several": pl.List(kind)}).write_parquet(path)
     return path
 
 
@@ -284,17 +270,12 @@ def test_each_image_of_a_folder_is_a_row_by_its_name_with_the_prompt_beside_it(p
     assert rows(read(photos, defaults=MOVES)) == rows(found), "with a slash or without"
 
 
-def test_an_image_without_a_prompt_is_rejected_by_its_name_and_a_folder_without_any_says_so(
-    photos: Path,
-) -> None:
+def test_an_image_without_a_prompt_is_rejected_by_its_name(photos: Path) -> None:
     found = read(photos)
     assert rows(found) == [("cup", "Steam rises\nfrom the cup")]
     assert (found.total, found.rejects.height) == (4, 3)
-    assert places(found)[0] == (
-        1,
-        "",
-        f"{photos}/Lamp.JPEG has no prompt: there is no text in Lamp.txt, and none in the config",
-    )
+    reason = f"{photos}/Lamp.JPEG has no prompt: there is no text in Lamp.txt, and none in the config"
+    assert places(found)[0] == (1, "", reason)
     (photos / "cup.txt").unlink()
     with pytest.raises(InputError, match="4 images, and no prompt") as caught:
         read(photos)
@@ -326,18 +307,14 @@ def test_the_config_says_what_the_images_are_and_may_name_them_itself(photos: Pa
     assert both.rows["first_frame"].unique().to_list() == ["open.png"]
 
 
-def test_what_the_batch_has_stored_in_the_folder_is_no_row(
-    photos: Path, monkeypatch: pytest.MonkeyPatch
+def test_what_the_batch_has_stored_and_an_image_of_the_same_name_are_no_rows(
+    photos: Path, monkeypatch
 ) -> None:
     monkeypatch.chdir(photos)
-    (photos / "out/media/b").mkdir(parents=True)
-    (photos / "out/media/b/cup-1-0.png").write_bytes(picture(9))
-    assert [row for row, _ in rows(read(".", defaults=MOVES))] == ["Lamp", "cup", "shoes/left", "vase"]
-
-
-def test_two_images_of_one_name_are_not_two_rows_of_one_id(photos: Path) -> None:
-    (photos / "cup.png").write_bytes(picture(5))
-    found = read(photos, defaults=MOVES)
+    for name in ("out/media/b/cup-1-0.png", "cup.png"):
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).write_bytes(picture(9))
+    found = read(".", defaults=MOVES)
     assert [row for row, _ in rows(found)] == ["Lamp", "cup", "shoes/left", "vase"]
     assert places(found)[0][:2] == (3, "id")
 
@@ -347,20 +324,18 @@ def test_rows_that_are_images_are_not_written_into_a_file(photos: Path) -> None:
         original_rows(settings(photos, defaults=MOVES), ["cup"])
 
 
-def test_a_folder_and_a_glob_on_s3_are_read(s3: servers.Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    for variable, value in s3.environment("reader").items():
-        monkeypatch.setenv(variable, value)
-    for key, content in [
-        ("shoot/cup.jpg", picture(1)),
-        ("shoot/cup.txt", b"Steam rises"),
-        ("shoot/shoes/left.png", picture(2)),
-        ("shoot/notes.md", b"x"),
-    ]:
-        s3.client().put_object(Bucket=s3.bucket, Key=key, Body=content)
-    found = read(f"s3://{s3.bucket}/shoot/", defaults=MOVES)
+def test_a_folder_and_a_glob_on_s3_are_read(bucket: servers.Server) -> None:
+    for key, content in (
+        ("cup.jpg", picture(1)),
+        ("cup.txt", b"Steam rises"),
+        ("shoes/left.png", picture(2)),
+    ):
+        put(bucket, f"shoot/{key}", content)
+    put(bucket, "shoot/notes.md", b"x")
+    found = read(f"s3://{bucket.bucket}/shoot/", defaults=MOVES)
     assert rows(found) == [("cup", "Steam rises"), ("shoes/left", "A slow push in")]
-    assert images(found)[1]["url"] == f"s3://{s3.bucket}/shoot/shoes/left.png"
+    assert images(found)[1]["url"] == f"s3://{bucket.bucket}/shoot/shoes/left.png"
     assert "notes.md" in found.notes[0]
-    assert rows(read(f"s3://{s3.bucket}/shoot/*.jpg")) == [("cup", "Steam rises")]
+    assert rows(read(f"s3://{bucket.bucket}/shoot/*.jpg")) == [("cup", "Steam rises")]
     with pytest.raises(InputError, match="is a folder"):
-        read(f"s3://{s3.bucket}/nothing/")
+        read(f"s3://{bucket.bucket}/nothing/")

@@ -157,13 +157,11 @@ def test_a_compressed_file_may_have_any_encoding(tmp_path, ending):
         read_batch(settings(path))
 
 
-def test_broken_quotes_are_said_with_the_setting_that_makes_them_text(tmp_path):
-    (tmp_path / "x.csv").write_text('id,prompt\n1,"LOVE" on a piano\n')
-    with pytest.raises(InputError, match="line 2: broken quoting") as caught:
-        read_batch(settings(tmp_path / "x.csv"))
-    assert r'set input.quote: "\u0001"' in caught.value.hint
-    read = read_batch(settings(tmp_path / "x.csv", quote="\u0001"))
-    assert prompts(read) == [(2, '"LOVE" on a piano')]
+def test_broken_quotes_are_said_with_the_setting_that_makes_them_text(batch, error_of):
+    text = 'id,prompt\n1,"LOVE" on a piano\n'
+    assert "line 2: broken quoting" in error_of(text).message
+    assert r'set input.quote: "\u0001"' in error_of(text).hint
+    assert prompts(batch(text, quote="\u0001")) == [(2, '"LOVE" on a piano')]
 
 
 @pytest.mark.parametrize(
@@ -176,29 +174,27 @@ def test_broken_quotes_are_said_with_the_setting_that_makes_them_text(tmp_path):
         ("cp1252", "Une église à l'aube, lumière dorée"),
     ],
 )
-def test_a_text_in_another_encoding_says_which_ones_are_likely_and_how_a_line_reads(tmp_path, encoding, line):
-    (tmp_path / "x.csv").write_bytes(f'prompt\na cat\n"{line}"\n'.encode(encoding))
-    with pytest.raises(InputError, match=r"line 3: is not UTF-8 \(byte 0x") as caught:
-        read_batch(settings(tmp_path / "x.csv"))
-    assert f'{encoding}: "{line}"' in caught.value.hint.split("\n")
+def test_a_text_in_another_encoding_says_which_ones_are_likely_and_how_a_line_reads(error_of, encoding, line):
+    error = error_of(f'prompt\na cat\n"{line}"\n'.encode(encoding))
+    assert "line 3: is not UTF-8 (byte 0x" in error.message
+    assert f'{encoding}: "{line}"' in error.hint.split("\n")
 
 
 @pytest.mark.parametrize("declared", [None, "utf-8", "cp1252"])
 @pytest.mark.parametrize("cell", ["a cat", "ein Kürbis", "코끼리"])
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
-def test_utf_16_without_a_byte_order_mark_is_named(tmp_path, encoding, cell, declared):
-    path = tmp_path / "shots.csv"
-    path.write_bytes(f"prompt,id\n{cell},1\n".encode(encoding))
-    with pytest.raises(InputError, match="looks like UTF-16 without a byte order mark") as caught:
-        read_batch(settings(path, encoding=declared))
-    assert f"input.encoding: {encoding}. Line 1 would read: prompt,id" in caught.value.hint
-    assert prompts(read_batch(settings(path, encoding=encoding))) == [(2, cell)]
+def test_utf_16_without_a_byte_order_mark_is_named(batch, error_of, encoding, cell, declared):
+    text = f"prompt,id\n{cell},1\n".encode(encoding)
+    error = error_of(text, encoding=declared)
+    assert "looks like UTF-16 without a byte order mark" in error.message
+    assert f"input.encoding: {encoding}. Line 1 would read: prompt,id" in error.hint
+    assert prompts(batch(text, encoding=encoding)) == [(2, cell)]
 
 
 def test_a_declared_encoding_that_does_not_fit_is_an_error_and_one_in_which_anything_can_be_read_is_doubted(
     batch, error_of
 ):
-    assert "is not utf-16 text" in error_of("prompt\nx\n", encoding="utf-16")
+    assert "is not utf-16 text" in error_of("prompt\nx\n", encoding="utf-16").message
     korean = "prompt\n따뜻한 아침 햇빛\n".encode("cp949")
     (note,) = batch(korean, encoding="cp1252").notes
     assert "is read as cp1252: µû" in note
@@ -320,7 +316,7 @@ def test_several_texts_are_each_one_paragraph_or_one_match(tmp_path):
     ("name", "delimiter"), [("x.csv", None), ("x.jsonl", None), ("x.txt", "|"), ("x.txt", None)]
 )
 def test_paragraphs_and_patterns_are_for_texts_without_a_header(error_of, given, name, delimiter):
-    said = error_of("id|prompt\n1|a cat\n", name, delimiter=delimiter, **given)
+    said = error_of("id|prompt\n1|a cat\n", name, delimiter=delimiter, **given).message
     assert f"input.{next(iter(given))} is for a" in said
 
 

@@ -33,11 +33,8 @@ def workbook(path: Path, formats: tuple[str, ...] = (), **sheets: list[list[str]
         links += link.format(at, "worksheet", f"worksheets/sheet{at}.xml")
         xml = ""
         for row, cells in enumerate(rows, 1):
-            filled = [
-                f'<c r="{column}{row}" {cell}</c>'
-                for column, cell in zip("ABCDE", cells, strict=False)
-                if cell
-            ]
+            placed = zip("ABCDE", cells, strict=False)
+            filled = [f'<c r="{column}{row}" {cell}</c>' for column, cell in placed if cell]
             xml += f'<row r="{row}">{"".join(filled)}</row>'
         parts[f"xl/worksheets/sheet{at}.xml"] = f"<worksheet {_MAIN}><sheetData>{xml}</sheetData></worksheet>"
     codes = [f'<numFmt numFmtId="{at}" formatCode="{code}"/>' for at, code in enumerate(formats, 164)]
