@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import gzip
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from callsheet.batches.read import Batch, read_batch
-from callsheet.batches.texts import zstd
 from callsheet.config.settings import Settings
 from callsheet.errors import CallsheetError, ConfigError, InputError
 
@@ -44,15 +42,13 @@ def error_of(batch):
     return error_of
 
 
+def rows_of(batch: Batch, *columns: str) -> list[tuple[Any, ...]]:
+    return batch.rows.select(columns).rows()
+
+
 def places(batch: Batch) -> list[tuple[int, str, str]]:
     return batch.rejects.select("line", "column", "reason").rows()
 
 
 def prompts(batch: Batch) -> list[tuple[int, str]]:
-    return batch.rows.select("line", "prompt").rows()
-
-
-def packed(content: bytes, ending: str) -> bytes:
-    if ending.endswith(".zst"):
-        return zstd.compress(content)
-    return gzip.compress(content) if ending.endswith(".gz") else content
+    return rows_of(batch, "line", "prompt")

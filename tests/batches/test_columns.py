@@ -12,16 +12,16 @@ from callsheet.batches.columns import is_no_header
 from callsheet.batches.read import original_rows, read_batch
 from callsheet.batches.texts import written
 from callsheet.errors import InputError
-from tests.batches.conftest import places, prompts, settings
+from tests.batches.conftest import places, prompts, rows_of, settings
 from tests.batches.test_workbooks import text, workbook
 
 
 def test_a_header_is_found_below_a_title(batch):
     text = "Spring campaign - shot list,,\n,,\n\nid,prompt,aspect_ratio\n1,A lighthouse at dawn,16:9\n"
-    assert batch(text).rows.select("line", "row_id", "prompt").rows() == [(5, "1", "A lighthouse at dawn")]
+    assert rows_of(batch(text), "line", "row_id", "prompt") == [(5, "1", "A lighthouse at dawn")]
     titled = Path(__file__).parents[1] / "data" / "titled.xlsx"  # its title is on line 1, and line 2 is blank
     read = read_batch(settings(titled, sheet="Plan B"))
-    assert read.rows.select("line", "row_id", "prompt").rows() == [(4, "1", "A lighthouse")]
+    assert rows_of(read, "line", "row_id", "prompt") == [(4, "1", "A lighthouse")]
     with pytest.raises(InputError, match="there is no sheet 'Plan A'; the sheets are Plan B"):
         read_batch(settings(titled, sheet="Plan A"))
 
@@ -56,7 +56,7 @@ def sheet_of(csv: str, path: Path) -> Path:
 
 def test_columns_of_a_file_without_a_header_are_named_by_their_numbers(batch, tmp_path):
     read = batch(ACTIONS, header="none", columns={"prompt": 2, "id": 1})
-    assert read.rows.select("line", "row_id", "prompt").rows() == [
+    assert rows_of(read, "line", "row_id", "prompt") == [
         (1, "Koala", "Riding a bicycle"),
         (2, "Hedgehog", "Cooking a meal"),
     ]
@@ -73,7 +73,7 @@ def test_rows_that_were_written_out_with_their_numbers_are_read_with_the_same_co
     rows = original_rows(settings(tmp_path / "x.csv", **given), ["Koala"])
     (tmp_path / "y.csv").write_bytes(written(rows, delimiter=None, quote=None, encoding=None))
     again = read_batch(settings(tmp_path / "y.csv", **given))
-    assert again.rows.select("row_id", "prompt").rows() == [("Koala", "Riding a bicycle")]
+    assert rows_of(again, "row_id", "prompt") == [("Koala", "Riding a bicycle")]
 
 
 def test_the_hint_names_the_number_of_the_column_that_has_the_prompts(error_of):
@@ -99,9 +99,7 @@ def test_the_delimiter_of_a_file_without_a_header_is_that_of_all_its_lines(batch
 def test_a_line_with_other_cells_is_rejected_where_there_is_no_header(batch):
     read = batch("a,b\nc,d,e\n", header="none", columns={"prompt": 2})
     assert prompts(read) == [(1, "b")]
-    [(line, _, reason)] = places(read)
-    assert line == 2
-    assert reason.startswith("the line has 3 cells, and the first line has 2")
+    assert "the line has 3 cells, and the first line has 2;" in places(read)[0][2]
 
 
 def test_that_a_file_has_no_header_is_for_tables(error_of):
@@ -114,11 +112,8 @@ def test_that_a_file_has_no_header_is_for_tables(error_of):
     [
         (ACTIONS, "Set input.header: none with input.columns: {prompt: 2}; "),
         ("Catching salmon\nCrossing a village\nExploring a cave\n", "Set input.header: none; "),
-        (
-            "1,A lighthouse at dawn,16:9\n2,A harbour,1:1\n",
-            "{prompt: 2, aspect_ratio: 3}; or write the names "
-            "of the columns above it, perhaps: id,prompt,aspect_ratio",
-        ),
+        ("1,A lighthouse at dawn,16:9\n2,A harbour,1:1\n", "perhaps: id,prompt,aspect_ratio"),
+        ("1,A lighthouse at dawn,16:9\n2,A harbour,1:1\n", "input.columns: {prompt: 2, aspect_ratio: 3}; "),
         ("a,b\na,c\n", None),
         ("Shot,Description\n1,A fox crosses a road\n", None),
     ],
@@ -165,16 +160,13 @@ def test_names_of_groups_above_the_header_are_left_out_and_said(batch, tmp_path)
     titled = GROUPED.replace("Shot,,Generation,,", "Spring,,,,\n\nShot,Shot,Generation,Generation,Generation")
     in_capitals = GROUPED.replace("pro", "Pro")
     for read in (*map(batch, (GROUPED, titled, in_capitals)), read_batch(settings(path))):
-        assert read.rows.select("row_id", "prompt", "aspect_ratio", "duration").rows() == [
-            ("s1", "A heron", "16:9", 5)
-        ]
+        assert rows_of(read, "row_id", "prompt", "aspect_ratio", "duration") == [("s1", "A heron", "16:9", 5)]
         [note] = read.notes
         assert "has names of groups of columns (Shot, Generation), and is left out" in note
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["id,text,\na,prompt,x\n", "what,kind\nprompt,1\n", "a,b\nc,prompt\n", "model,,x\nid,prompt,y\n"],
+    "text", ["id,text,\na,prompt,x\n", "what,kind\nprompt,1\n", "a,b\nc,prompt\n", "model,,x\nid,prompt,y\n"]
 )
 def test_a_row_with_a_cell_like_a_column_s_name_is_no_header(error_of, text):
     assert "line 1: there is no column 'prompt'" in error_of(text).message
@@ -196,13 +188,8 @@ def test_what_stands_below_the_rows_is_left_out_and_said(batch, tmp_path):
         assert read.total == 2
         [note] = read.notes
         assert note.endswith("left out: line 4 (TOTAL: 2), line 5 (Exported 2026-03-02 by us)")
-
-
-@pytest.mark.parametrize(
-    "below", ["Summe 12", "Gesamt: 2", "Exporté le 3 mars", "Fuente: archivo", "© 2026 Studio", "total"]
-)
-def test_footers_are_known_in_other_languages(batch, below):
-    assert len(prompts(batch(f"id,prompt,n\na,A fox,1\n{below},,\n"))) == 1
+    for below in ("Summe 12", "Gesamt: 2", "Exporté le 3 mars", "Fuente: archivo", "© 2026 Studio", "total"):
+        assert len(prompts(batch(f"id,prompt,n\na,A fox,1\n{below},,\n"))) == 1
 
 
 @pytest.mark.parametrize(
@@ -229,10 +216,8 @@ def test_a_header_that_comes_again_is_no_row_and_is_said(batch, name):
     read = batch(text.replace(",", "\t") if name.endswith(".tsv") else text, name)
     assert prompts(read) == [(2, "a cat"), (4, "a dog"), (6, "a bird")]
     assert (read.total, read.rejects.height) == (3, 0)
-    assert read.notes == (
-        f"{read.notes[0].partition(':')[0]}: the header comes again on line 3 and on 1 more line; that is no "
-        "row, and left out",
-    )
+    [note] = read.notes
+    assert "the header comes again on line 3 and on 1 more line; that is no row, and left out" in note
 
 
 # ---- a width and a height
@@ -240,21 +225,11 @@ def test_a_header_that_comes_again_is_no_row_and_is_said(batch, name):
 PAIR = {"aspect_ratio": ["width", "height"]}
 
 
-@pytest.mark.parametrize(
-    ("width", "height", "ratio"),
-    [
-        ("1024", "576", "16:9"),
-        ("576", "1024", "9:16"),
-        ("1024.0", " 1024 px", "1:1"),
-        ("16", "9", "16:9"),
-        ("21", "9", "21:9"),
-        ("1344", "768", "1344x768"),  # of which the nearest offered ratio is taken
-        ("", "", None),
-    ],
-)
-def test_width_and_height_are_a_ratio(batch, width, height, ratio):
-    read = batch(f"prompt,width,height\nx,{width},{height}\n", columns=PAIR)
-    assert read.rows["aspect_ratio"].to_list() == [ratio]
+def test_width_and_height_are_a_ratio(batch):
+    sizes = {"1024,576": "16:9", "576,1024": "9:16", "1024.0, 1024 px": "1:1", "16,9": "16:9", "21,9": "21:9"}
+    sizes |= {"1344,768": "1344x768", ",": None}  # of the first the nearest offered ratio is taken
+    read = batch("prompt,width,height\n" + "".join(f"x,{size}\n" for size in sizes), columns=PAIR)
+    assert read.rows["aspect_ratio"].to_list() == [*sizes.values()]
     assert read.columns.used == {"prompt": "prompt", "aspect_ratio": "width x height"}
     assert (read.columns.carried, read.columns.unused) == (["width", "height"], {})
 

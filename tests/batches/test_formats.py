@@ -18,7 +18,7 @@ from callsheet.batches.formats import read_tables
 from callsheet.batches.read import Batch, original_rows, read_batch
 from callsheet.errors import InputError
 from callsheet.pricing import references
-from tests.batches.conftest import places, prompts, settings
+from tests.batches.conftest import places, prompts, rows_of, settings
 from tests.pictures import picture
 from tests.servers import s3 as servers
 from tests.servers.sockets import raw, serve
@@ -186,7 +186,7 @@ def test_bytes_fields_and_uuids_of_parquet_are_text(tmp_path):
     assert read.rows["carried"].struct.field("raw").to_list() == ["/w==", ""]
     fields = {"prompt": "body.text", "aspect_ratio": "body.more.size"}
     read = read_batch(settings(path, columns=fields, where={"body.more.size": "1:1"}))
-    assert read.rows.select("prompt", "aspect_ratio").rows() == [("a cat", "1:1")]
+    assert rows_of(read, "prompt", "aspect_ratio") == [("a cat", "1:1")]
     with pytest.raises(InputError, match=r"the columns are id, body\.text, body\.more\.size") as caught:
         read_batch(settings(path, columns={"prompt": "caption"}))
     assert "for example {prompt: " in caught.value.hint
@@ -241,10 +241,6 @@ def photos(tmp_path: Path) -> Path:
     return folder
 
 
-def rows(batch: Batch) -> list[tuple[str, str]]:
-    return batch.rows.select("row_id", "prompt").rows()
-
-
 def images(batch: Batch) -> list[dict[str, str]]:
     return [json.loads(cell)[0] for cell in batch.rows["images"]]
 
@@ -255,7 +251,7 @@ def read(path: Path | str, **given: Any) -> Batch:
 
 def test_each_image_of_a_folder_is_a_row_by_its_name_with_the_prompt_beside_it(photos: Path) -> None:
     found = read(f"{photos}/", defaults=MOVES)
-    assert rows(found) == [
+    assert rows_of(found, "row_id", "prompt") == [
         ("Lamp", "A slow push in"),
         ("cup", "Steam rises\nfrom the cup"),
         ("shoes/left", "A slow push in"),
@@ -267,12 +263,14 @@ def test_each_image_of_a_folder_is_a_row_by_its_name_with_the_prompt_beside_it(p
         "3 files of " + f"{photos} are no images, and left out: alone.txt, notes.md, shoes/prices.pdf"
     )
     assert found.columns.used == {"id": "id", "prompt": "prompt", "images": "file"}
-    assert rows(read(photos, defaults=MOVES)) == rows(found), "with a slash or without"
+    assert rows_of(read(photos, defaults=MOVES), "row_id", "prompt") == rows_of(found, "row_id", "prompt"), (
+        "with a slash or without"
+    )
 
 
 def test_an_image_without_a_prompt_is_rejected_by_its_name(photos: Path) -> None:
     found = read(photos)
-    assert rows(found) == [("cup", "Steam rises\nfrom the cup")]
+    assert rows_of(found, "row_id", "prompt") == [("cup", "Steam rises\nfrom the cup")]
     assert (found.total, found.rejects.height) == (4, 3)
     reason = f"{photos}/Lamp.JPEG has no prompt: there is no text in Lamp.txt, and none in the config"
     assert places(found)[0] == (1, "", reason)
@@ -280,15 +278,20 @@ def test_an_image_without_a_prompt_is_rejected_by_its_name(photos: Path) -> None
     with pytest.raises(InputError, match="4 images, and no prompt") as caught:
         read(photos)
     assert "input.template" in caught.value.hint
-    assert rows(read(photos, template="Around {id}"))[0] == ("Lamp", "Around Lamp")
-    assert rows(read(photos, columns={"prompt": "id"}))[2] == ("shoes/left", "shoes/left")
+    assert rows_of(read(photos, template="Around {id}"), "row_id", "prompt")[0] == ("Lamp", "Around Lamp")
+    assert rows_of(read(photos, columns={"prompt": "id"}), "row_id", "prompt")[2] == (
+        "shoes/left",
+        "shoes/left",
+    )
 
 
 def test_a_glob_of_images_is_one_too_and_a_glob_of_batch_files_is_none(photos: Path) -> None:
-    assert rows(read(photos / "*.jpg")) == [("cup", "Steam rises\nfrom the cup")]
-    ids = [row for row, _ in rows(read(photos / "**/*.[jw]*", defaults=MOVES))]
+    assert rows_of(read(photos / "*.jpg"), "row_id", "prompt") == [("cup", "Steam rises\nfrom the cup")]
+    ids = [row for row, _ in rows_of(read(photos / "**/*.[jw]*", defaults=MOVES), "row_id", "prompt")]
     assert ids == ["cup", "shoes/left"]
-    assert rows(read(photos / "vase.png", defaults=MOVES)) == [("vase", "A slow push in")]
+    assert rows_of(read(photos / "vase.png", defaults=MOVES), "row_id", "prompt") == [
+        ("vase", "A slow push in")
+    ]
     (photos / "cup.csv").write_text("prompt\nx\n")
     with pytest.raises(InputError, match="is not of a known type"):
         read(photos / "*")
@@ -315,7 +318,7 @@ def test_what_the_batch_has_stored_and_an_image_of_the_same_name_are_no_rows(
         Path(name).parent.mkdir(parents=True, exist_ok=True)
         Path(name).write_bytes(picture(9))
     found = read(".", defaults=MOVES)
-    assert [row for row, _ in rows(found)] == ["Lamp", "cup", "shoes/left", "vase"]
+    assert [row for row, _ in rows_of(found, "row_id", "prompt")] == ["Lamp", "cup", "shoes/left", "vase"]
     assert places(found)[0][:2] == (3, "id")
 
 
@@ -333,9 +336,9 @@ def test_a_folder_and_a_glob_on_s3_are_read(bucket: servers.Server) -> None:
         put(bucket, f"shoot/{key}", content)
     put(bucket, "shoot/notes.md", b"x")
     found = read(f"s3://{bucket.bucket}/shoot/", defaults=MOVES)
-    assert rows(found) == [("cup", "Steam rises"), ("shoes/left", "A slow push in")]
+    assert rows_of(found, "row_id", "prompt") == [("cup", "Steam rises"), ("shoes/left", "A slow push in")]
     assert images(found)[1]["url"] == f"s3://{bucket.bucket}/shoot/shoes/left.png"
     assert "notes.md" in found.notes[0]
-    assert rows(read(f"s3://{bucket.bucket}/shoot/*.jpg")) == [("cup", "Steam rises")]
+    assert rows_of(read(f"s3://{bucket.bucket}/shoot/*.jpg"), "row_id", "prompt") == [("cup", "Steam rises")]
     with pytest.raises(InputError, match="is a folder"):
         read(f"s3://{bucket.bucket}/nothing/")

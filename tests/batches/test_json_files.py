@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from callsheet.batches.json_files import lists_of_rows
 from callsheet.batches.read import read_batch
 from callsheet.cells import FAILED_FORMULAS, NOTHING
-from tests.batches.conftest import places, prompts, settings
+from tests.batches.conftest import places, prompts, rows_of, settings
 
 TEXT = st.text(
     st.characters(exclude_categories=["Cs", "Cc"]) | st.sampled_from("\n\t"), min_size=1, max_size=30
@@ -55,7 +55,7 @@ def test_a_json_file_is_a_list_or_an_object_of_rows_whose_keys_are_their_ids(bat
 def test_the_request_lines_of_another_provider_are_read_by_dotted_names(batch):
     line = {"custom_id": "r-1", "url": "/v1/images", "body": {"prompt": "a cat", "n": 1, "size": "1024x1024"}}
     read = batch(json.dumps(line), "x.jsonl", columns={"id": "custom_id", "prompt": "body.prompt"})
-    assert read.rows.select("row_id", "prompt").rows() == [("r-1", "a cat")]
+    assert rows_of(read, "row_id", "prompt") == [("r-1", "a cat")]
     assert read.columns.unused == {"body.n": "samples", "body.size": "aspect_ratio"}
 
 
@@ -120,12 +120,12 @@ def test_rows_are_the_objects_of_a_list_inside_the_document(batch):
     assert prompts(batch(f'{{"data": {document}}}', "x.json", rows="data.prompts")) == prompts(read)
     assert prompts(batch('{"data": {"all.prompts": ["x"]}}', "x.json", rows="data.all.prompts")) == [(1, "x")]
     by_id = batch('{"n": 1, "prompts": {"k": {"prompt": "x"}, "l": "y"}}', "x.json", rows="prompts")
-    assert by_id.rows.select("row_id", "prompt").rows()[0] == ("k", "x")
+    assert rows_of(by_id, "row_id", "prompt")[0] == ("k", "x")
 
 
 def test_lists_in_lists_are_unfolded_and_each_row_has_what_is_around_it(batch):
     read = batch(FILM, "x.json", rows="scenes.shots")
-    assert read.rows.select("line", "row_id", "prompt", "duration").rows() == [
+    assert rows_of(read, "line", "row_id", "prompt", "duration") == [
         (5, "1a", "A heron lands", 5),
         (6, "1b", "Ripples, close up", 5),
         (8, "2a", "A fox crosses", 10),
@@ -136,10 +136,8 @@ def test_lists_in_lists_are_unfolded_and_each_row_has_what_is_around_it(batch):
 
 
 def test_a_list_of_texts_in_a_row_is_a_row_of_each(batch):
-    document = (
-        '[{"id": "s", "model": "m", "mood": "calm", "prompts": ["x",\n"y"]}, {"id": "t", "prompts": null}]'
-    )
-    read = batch(document, "x.json", rows="prompts")
+    first = '{"id": "s", "model": "m", "mood": "calm", "prompts": ["x",\n"y"]}'
+    read = batch(f'[{first}, {{"id": "t", "prompts": null}}]', "x.json", rows="prompts")
     assert prompts(read) == [(1, "x"), (2, "y")]
     assert read.rows["model"].to_list() == ["still-1"] * 2, "a row's settings are its own"
     assert read.rows["carried"][0] == {"outer.id": "s", "outer.model": "m", "mood": "calm"}

@@ -10,7 +10,7 @@ import pytest
 from callsheet.batches.read import read_batch
 from callsheet.batches.workbooks import code_of, shown
 from callsheet.errors import InputError
-from tests.batches.conftest import places, prompts, settings
+from tests.batches.conftest import places, prompts, rows_of, settings
 
 _MAIN = 'xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main"'
 _DOCUMENT = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
@@ -65,7 +65,7 @@ def test_a_formula_that_has_failed_is_no_empty_cell(tmp_path):
         [text("a dog"), "><f>1+1</f><v>2</v>", 't="e"><f>1/0</f><v>#DIV/0!</v>'],
     ]
     read = read_batch(settings(workbook(tmp_path / "x.xlsx", Shots=[HEADER, *rows])))
-    assert read.rows.select("line", "prompt", "samples").rows() == [(4, "a dog", 2)]
+    assert rows_of(read, "line", "prompt", "samples") == [(4, "a dog", 2)]
     assert read.rows["carried"].to_list() == [{"sku": "#DIV/0!"}]
     assert [(line, column) for line, column, _ in places(read)] == [(2, "samples"), (3, "prompt")]
     assert read.rejects["value"].to_list() == ["#REF!", "#N/A"]
@@ -135,7 +135,7 @@ def test_numbers_are_read_as_their_sheet_shows_them(tmp_path):
     ]
     path = workbook(tmp_path / "shots.xlsx", formats, Shots=[[], header, *rows])
     read = read_batch(settings(path))
-    assert read.rows.select("line", "row_id", "aspect_ratio").rows() == [
+    assert rows_of(read, "line", "row_id", "aspect_ratio") == [
         (3, "001", "16:9"),
         (4, "002", "1:1"),
         (5, "00-5", "32:9"),

@@ -79,6 +79,7 @@ def test_variables_are_replaced_and_can_be_escaped(write, monkeypatch):
     path = write(SMALL + 'report: {url: "out/${WHO}/${EMPTY:-e}/${NOT_THERE:-d}"}\n')
     settings = load(path, ["input.template=for $${price}, {product}"])
     assert settings.report.url == "out/ann/e/d"
+    assert load(path, ["report.url=s3://b/{batch}/{{x}}"]).report.url == "s3://b/shots/{x}"
     assert settings.input.template == "for ${price}, {product}"
     assert "line 4" in error_message(write(SMALL + 'report: {url: "${1}"}\n'))
 
@@ -200,38 +201,9 @@ def test_without_its_service_a_config_needs_no_variable_of_it_and_the_rest_is_ch
         load_without_service(write("service: {base_url: [\n"))
 
 
-EXAMPLE = """
-batch: product-shots
-service: {base_url: "${CALLSHEET_BASE_URL}", api_key_env: CALLSHEET_API_KEY, api_key_block: null}
-input:   {path: prompts/shots.csv, columns: {prompt: text}, defaults: {model: m}, template: null, matrix: {}}
-budget:  {limit: "25.00", per_day: null, ledger: null, on_exceed: stop, approve_above: null}
-limits:  {image_rpm: null, video_rpm: null, concurrency: null}
-poll:    {interval: 5, timeout: 300}
-on_doubt: hold
-stop_after: 10
-storage: {url: out/media, endpoint_url: null, key: "{batch}/{row_id}-{sample}-{index}.{ext}"}
-ledger:  {url: "sqlite:///out/ledger.db"}
-report:  {url: "out/{batch}/report"}
-"""
-
-
-def test_an_example_with_every_section_is_read_and_shows_the_defaults(write, monkeypatch):
-    monkeypatch.setenv("CALLSHEET_BASE_URL", "http://127.0.0.1:8000")
-    settings = load(write(EXAMPLE))
-    assert settings.service.base_url == "http://127.0.0.1:8000"
-    assert (settings.budget.limit, settings.input.columns) == (Decimal("25.00"), {"prompt": "text"})
-    small = load(write(SMALL), ["budget.limit=25", "batch=product-shots"])
-    left = {"service", "input"}
-    assert settings.model_dump(exclude=left) == small.model_dump(exclude=left)
-    assert small.report.url == "out/product-shots/report"
-    assert load(write(SMALL), ["report.url=s3://b/{batch}/{{x}}"]).report.url == "s3://b/shots/{x}"
-
-
 def test_a_wrong_value_in_defaults_or_matrix_is_named_with_its_line(write):
-    text = SMALL.replace(
-        "{path: shots.csv}", "\n  path: shots.csv\n  defaults:\n    model: m\n    duration: 5.5"
-    )
-    path = write(text)
+    defaults = "\n  path: shots.csv\n  defaults:\n    model: m\n    duration: 5.5"
+    path = write(text := SMALL.replace("{path: shots.csv}", defaults))
     assert error_message(path).startswith(f"{path}, line 7: `input.defaults.duration` is not a whole number")
     path = write(text.replace("5.5", "5.0\n  matrix:\n    sound: [yes, 'on',\n      'maybe']"))
     assert error_message(path) == (
@@ -337,9 +309,7 @@ def test_a_path_that_begins_with_a_tilde_is_in_the_home_folder(write, tmp_path, 
     assert load(write(SMALL), ["input.path=~root/a"]).input.path == f"{Path('~root').expanduser()}/a"
     assert load(write(SMALL), ["report.url=file:///~/r"]).report.url == "file:///home/a%20b/r"
     assert load_ledger(["ledger.url=sqlite:///~/l.db"]) == "sqlite:////home/a b/l.db"
-
-
-def test_a_tilde_elsewhere_is_a_letter_like_others(write):
+    # elsewhere it is a letter like others
     urls = ["./~/media", "a~/media", "s3://bucket/~/media", "file:///a/~b"]
     assert [load(write(SMALL), [f"storage.url={url}"]).storage.url for url in urls] == urls
 
