@@ -151,26 +151,27 @@ def check(cells: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame
         their wrong cells; and these, with the schema `WRONG`.
     """
     cells = cells.with_columns(_TYPED_RATIO)
-    marks = cells.select(wrong.fill_null(False).alias(str(at)) for at, (_, wrong, _) in enumerate(_CHECKS))
+    marks = [f"\0{at}" for at in range(len(_CHECKS))]  # which no column has as its name
+    cells = cells.with_columns(
+        wrong.fill_null(value=False).alias(mark) for mark, (_, wrong, _) in zip(marks, _CHECKS, strict=True)
+    )
     all_wrong = [pl.DataFrame(schema=WRONG)]
     all_wrong += [
-        wrong_cells(cells.filter(is_wrong), column, reason)
-        for is_wrong, (column, _, reason) in zip(marks, _CHECKS, strict=True)
-        if is_wrong.any()
+        wrong_cells(cells.filter(mark), column, reason)
+        for mark, (column, _, reason) in zip(marks, _CHECKS, strict=True)
+        if cells[mark].any()
     ]
-    correct, others = separate(cells.with_columns(**_TYPED), marks.select(pl.any_horizontal(pl.all())))
-    _, theirs = separate(marks, pl.any_horizontal(pl.all()))
-    for at, (column, _, _) in enumerate(_CHECKS if others.height else ()):
-        others = others.with_columns(pl.when(~theirs[str(at)]).then(column).alias(column))
-    return correct, others, pl.concat(all_wrong)
+    correct, others = separate(cells.with_columns(**_TYPED), pl.any_horizontal(marks))
+    for mark, (column, _, _) in zip(marks, _CHECKS, strict=True):
+        others = others.with_columns(pl.when(~pl.col(mark)).then(column).alias(column))
+    return correct.drop(marks), others.drop(marks), pl.concat(all_wrong)
 
 
-def separate(rows: pl.DataFrame, wrong: pl.Expr | pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The rows for which `wrong` is not true, and the others. Where it is true for none, nothing is copied.
-
-    `wrong` is never null; a table has it as its only column.
+def separate(rows: pl.DataFrame, wrong: pl.Expr) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The rows for which `wrong`, which is never null, is not true, and the others. Where it is true for
+    none, nothing is copied.
     """
-    mask = (rows.select(wrong) if isinstance(wrong, pl.Expr) else wrong).to_series()
+    mask = rows.select(wrong).to_series()
     return (rows.filter(~mask), rows.filter(mask)) if mask.any() else (rows, rows.clear())
 
 

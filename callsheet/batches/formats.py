@@ -357,12 +357,14 @@ def _read_parquet(path: Path, name: str, wanted: Iterable[str]) -> Table:
     """
     try:
         cells = pl.read_parquet(path, glob=False)
-    except FileNotFoundError:
-        raise InputError(f"{name}: there is no such file") from None
     except OSError as error:
         raise InputError(f"{name}: cannot be read: {error.strerror or error}") from None
     except pl.exceptions.PolarsError as error:
-        raise InputError(f"{name}: {_no_parquet(path, error)}") from None
+        with path.open("rb") as file:
+            first = file.read(8)
+        kind = "" if first.startswith(b"PAR1") else kind_of(first)
+        problem = f"is not Parquet, but {kind}" if kind else f"cannot be read as Parquet: {error}"
+        raise InputError(f"{name}: {problem if first else 'is empty'}") from None
     cells, images = _paths_of_images(with_fields(cells, wanted))
     binary = [column.name for column in cells if column.dtype == pl.Binary]
     uuids = _uuids(path) if binary else set()
@@ -409,15 +411,6 @@ def _uuids(path: Path) -> set[str]:
     schema = ParquetFile(path).schema
     columns = [schema.column(at) for at in range(len(schema.names))]
     return {column.path for column in columns if column.logical_type.type == "UUID"}
-
-
-def _no_parquet(path: Path, error: Exception) -> str:
-    with path.open("rb") as file:
-        first = file.read(8)
-    if not first:
-        return "is empty"
-    kind = "" if first.startswith(b"PAR1") else kind_of(first)
-    return f"is not Parquet, but {kind}" if kind else f"cannot be read as Parquet: {error}"
 
 
 # ---- images
