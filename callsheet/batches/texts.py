@@ -84,6 +84,8 @@ def read_text(path: Path, name: str, declared: str | None) -> tuple[bytes, str]:
     unpack = {".gz": gzip.decompress, ".zst": zstd.decompress}.get(Path(name.lower()).suffix, bytes)
     try:
         content = unpack(path.read_bytes())
+    except FileNotFoundError:
+        raise InputError(f"{name}: there is no such file") from None
     except (EOFError, gzip.BadGzipFile, zlib.error, zstd.ZstdError) as error:
         raise InputError(f"{name}: cannot be decompressed: {error}") from None
     except OSError as error:

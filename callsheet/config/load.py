@@ -23,7 +23,7 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 import yaml
 from pydantic import ValidationError
 
-from callsheet.config.checks import KeyPath, WrongCell, WrongValue
+from callsheet.config.checks import KeyPath, WrongValue
 from callsheet.config.settings import COLUMNS, SOURCES, BatchSettings, LedgerSettings, Section, Settings
 from callsheet.errors import ConfigError
 from callsheet.files import with_home
@@ -299,7 +299,7 @@ def _load(
         problems = dict.fromkeys(_explain(each, str(path), places) for each in errors)
         causes = [each.get("ctx", {}).get("error") for each in errors]
         hints = dict.fromkeys(cause.hint for cause in causes if isinstance(cause, WrongValue))
-        raise ConfigError("\n".join(problems), hint=" ".join(hints)) from None
+        raise ConfigError("\n".join(problems), hint=" ".join(filter(None, hints))) from None
 
 
 def _text_of(path: Path) -> str:
@@ -370,7 +370,7 @@ def _explain(error: Any, file: str, places: Mapping[KeyPath, str]) -> str:
     """One of pydantic's errors as text: where, which key, what is wrong."""
     location, value = tuple(part for part in error["loc"] if part != "[key]"), error["input"]
     cause = error.get("ctx", {}).get("error")
-    if isinstance(cause, WrongCell):
+    if isinstance(cause, WrongValue) and cause.place:
         location, value = (*location, *cause.place), cause.cell
     known = (location[:end] for end in range(len(location), 0, -1) if location[:end] in places)
     place = next(known, location[:1])  # pydantic adds names of its own
