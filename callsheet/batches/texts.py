@@ -244,7 +244,7 @@ def read_table(
     comments: str | None = None,
     has_header: bool = True,
 ) -> Table:
-    """Reads one file. Blank lines, and lines of delimiters only, are left out.
+    """Reads one file, all columns as text. Blank lines, and lines of delimiters only, are left out.
 
     Args:
         text: the file, as UTF-8 with `\\n` at the end of every line.
@@ -257,9 +257,6 @@ def read_table(
         quote: None: found with the delimiter.
         comments: how lines begin that are not read.
         has_header: False: the columns are named by their numbers, from 1.
-
-    Returns:
-        All columns as text.
 
     Raises:
         InputError: empty, wrongly quoted, or two columns have one name.
