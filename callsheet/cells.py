@@ -25,16 +25,7 @@ BY_MODEL = "by_model"
 frame of a video, and otherwise a reference image."""
 
 FAILED_FORMULAS = (
-    "#DIV/0!",
-    "#N/A",
-    "#NAME?",
-    "#NULL!",
-    "#NUM!",
-    "#REF!",
-    "#VALUE!",
-    "#SPILL!",
-    "#CALC!",
-    "#ERROR!",
+    *("#DIV/0!", "#N/A", "#NAME?", "#NULL!", "#NUM!", "#REF!", "#VALUE!", "#SPILL!", "#CALC!", "#ERROR!"),
 )
 """What a spreadsheet shows, and saves as CSV, in the place of a result."""
 
@@ -85,11 +76,8 @@ def json_value(column: pl.Expr, dtype: pl.DataType | DataTypeClass) -> pl.Expr:
     return column.cast(pl.String) if dtype.is_decimal() else column
 
 
-def _part_of_clock(part: int) -> pl.Expr:
-    return pl.col("duration").str.extract(_CLOCK, part).cast(pl.Int64)
-
-
-_SECONDS = _part_of_clock(1).fill_null(0) * 3600 + _part_of_clock(2) * 60 + _part_of_clock(3)
+_CLOCK_PARTS = [pl.col("duration").str.extract(_CLOCK, part).cast(pl.Int64) for part in (1, 2, 3)]
+_SECONDS = _CLOCK_PARTS[0].fill_null(0) * 3600 + _CLOCK_PARTS[1] * 60 + _CLOCK_PARTS[2]
 """Of a duration as a clock shows it, minutes and seconds, or hours too: `1:30`, `00:01:30`."""
 
 _TYPED = {
@@ -114,46 +102,37 @@ _TYPED_RATIO = pl.col("aspect_ratio").str.replace(r"^0*([0-9]+):0*([0-9]+)(?::00
 """16:9 that was typed into a spreadsheet is a time, and shown as one: 16:09, 16:09:00."""
 
 
-def _unreadable(column: str) -> pl.Expr:
-    """Where a cell has text that could not be converted to its column's type."""
-    return pl.col(column).is_not_null() & _TYPED[column].is_null()
+_PROMPT = pl.col("prompt").str.strip_chars()
+_LENGTH = pl.col("prompt").str.len_chars()
+_NO_SECONDS = "is not a whole number of seconds"
+_MEANT = pl.col("duration").str.extract(r"(?i)^(?:0*:)?0*([1-9][0-9]{0,5})\s*(?:s|secs?|seconds?)?$")
+"""The seconds that are meant by a duration with its unit, or as a clock shows it."""
 
-
-def _no_seconds() -> pl.Expr:
-    """Why a duration is none; of one with its unit, or as a clock shows it, the number that is meant."""
-    problem = "is not a whole number of seconds"
-    meant = pl.col("duration").str.extract(r"(?i)^(?:0*:)?0*([1-9][0-9]{0,5})\s*(?:s|secs?|seconds?)?$")
-    return (
-        pl.when(meant.is_null())
-        .then(pl.lit(problem))
-        .otherwise(pl.format(f"{problem}; did you mean {{}}?", meant))
-    )
-
+_UNREADABLE = {column: pl.col(column).is_not_null() & typed.is_null() for column, typed in _TYPED.items()}
+"""Where a cell has text that could not be converted to its column's type."""
 
 _CHECKS: tuple[tuple[str, pl.Expr, str | pl.Expr], ...] = (
-    ("prompt", pl.col("prompt").fill_null("").str.strip_chars() == "", "the prompt is empty"),
+    ("prompt", _PROMPT.fill_null("") == "", "the prompt is empty"),
     (
         "prompt",
-        pl.col("prompt").str.len_chars() > LONGEST_PROMPT,
-        pl.format(
-            f"has {{}} characters; at most {LONGEST_PROMPT} are allowed", pl.col("prompt").str.len_chars()
-        ),
+        _LENGTH > LONGEST_PROMPT,
+        pl.format(f"has {{}} characters; at most {LONGEST_PROMPT} are allowed", _LENGTH),
     ),
-    ("prompt", pl.col("prompt").str.strip_chars().is_in(FAILED_FORMULAS), FAILED),
-    (
-        "prompt",
-        pl.col("prompt").str.strip_chars().str.to_lowercase().is_in(NOTHING),
-        "is what a program has written for an empty cell",
-    ),
+    ("prompt", _PROMPT.is_in(FAILED_FORMULAS), FAILED),
+    ("prompt", _PROMPT.str.to_lowercase().is_in(NOTHING), "is what a program has written for an empty cell"),
     # which PostgreSQL, and so the ledger, cannot store
     ("prompt", pl.col("prompt").str.contains("\0", literal=True), "contains a NUL character"),
     ("id", pl.col("id").str.contains("\0", literal=True), "contains a NUL character"),
     ("model", pl.col("model").is_null(), "no model is named, and input.defaults has none"),
-    ("duration", _unreadable("duration"), _no_seconds()),
-    ("sound", _unreadable("sound"), "is not a boolean; expected true, false, yes, no, 1 or 0"),
+    (
+        "duration",
+        _UNREADABLE["duration"],
+        pl.coalesce(pl.format(f"{_NO_SECONDS}; did you mean {{}}?", _MEANT), pl.lit(_NO_SECONDS)),
+    ),
+    ("sound", _UNREADABLE["sound"], "is not a boolean; expected true, false, yes, no, 1 or 0"),
     (
         "samples",
-        _unreadable("samples") | ~_TYPED["samples"].is_between(1, MOST_SAMPLES),
+        _UNREADABLE["samples"] | ~_TYPED["samples"].is_between(1, MOST_SAMPLES),
         f"is not a whole number from 1 to {MOST_SAMPLES:,}",
     ),
 )
@@ -172,26 +151,27 @@ def check(cells: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame
         their wrong cells; and these, with the schema `WRONG`.
     """
     cells = cells.with_columns(_TYPED_RATIO)
-    marks = cells.select(wrong.fill_null(False).alias(str(at)) for at, (_, wrong, _) in enumerate(_CHECKS))
+    marks = [f"\0{at}" for at in range(len(_CHECKS))]  # which no column has as its name
+    cells = cells.with_columns(
+        wrong.fill_null(value=False).alias(mark) for mark, (_, wrong, _) in zip(marks, _CHECKS, strict=True)
+    )
     all_wrong = [pl.DataFrame(schema=WRONG)]
     all_wrong += [
-        wrong_cells(cells.filter(is_wrong), column, reason)
-        for is_wrong, (column, _, reason) in zip(marks, _CHECKS, strict=True)
-        if is_wrong.any()
+        wrong_cells(cells.filter(mark), column, reason)
+        for mark, (column, _, reason) in zip(marks, _CHECKS, strict=True)
+        if cells[mark].any()
     ]
-    correct, others = separate(cells.with_columns(**_TYPED), marks.select(pl.any_horizontal(pl.all())))
-    _, theirs = separate(marks, pl.any_horizontal(pl.all()))
-    for at, (column, _, _) in enumerate(_CHECKS if others.height else ()):
-        others = others.with_columns(pl.when(~theirs[str(at)]).then(column).alias(column))
-    return correct, others, pl.concat(all_wrong)
+    correct, others = separate(cells.with_columns(**_TYPED), pl.any_horizontal(marks))
+    for mark, (column, _, _) in zip(marks, _CHECKS, strict=True):
+        others = others.with_columns(pl.when(~pl.col(mark)).then(column).alias(column))
+    return correct.drop(marks), others.drop(marks), pl.concat(all_wrong)
 
 
-def separate(rows: pl.DataFrame, wrong: pl.Expr | pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The rows for which `wrong` is not true, and the others. Where it is true for none, nothing is copied.
-
-    `wrong` is never null; a table has it as its only column.
+def separate(rows: pl.DataFrame, wrong: pl.Expr) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The rows for which `wrong`, which is never null, is not true, and the others. Where it is true for
+    none, nothing is copied.
     """
-    mask = (rows.select(wrong) if isinstance(wrong, pl.Expr) else wrong).to_series()
+    mask = rows.select(wrong).to_series()
     return (rows.filter(~mask), rows.filter(mask)) if mask.any() else (rows, rows.clear())
 
 

@@ -28,14 +28,8 @@ _UNKNOWN = "bin"
 _ENDINGS = frozenset({*_EXTENSIONS.values(), _UNKNOWN})
 
 _BRANDS = {  # of a file in the boxes of ISO 14496-12; every other brand is a kind of MP4
-    b"avif": "image/avif",
-    b"avis": "image/avif",
-    b"heic": "image/heic",
-    b"heix": "image/heic",
-    b"heim": "image/heic",
-    b"heis": "image/heic",
-    b"hevc": "image/heic",
-    b"mif1": "image/heic",
+    **dict.fromkeys([b"avif", b"avis"], "image/avif"),
+    **dict.fromkeys([b"heic", b"heix", b"heim", b"heis", b"hevc", b"mif1"], "image/heic"),
     b"qt  ": "video/quicktime",
 }
 _MATTERS = frozenset({b"moov", b"mdat", b"meta", b"moof"})  # boxes without which the others are no use
@@ -79,18 +73,15 @@ def recognise(first_bytes: bytes) -> str | None:
     return _BRANDS.get(first_bytes[8:12], "video/mp4") if first_bytes[4:8] == b"ftyp" else None
 
 
-_OTHERS = (  # images that no service of the interface sends, by their first bytes
-    (b"II*\0", "a TIFF image"),
-    (b"MM\0*", "a TIFF image"),
-    (b"BM", "a BMP image"),
-)
+_OTHERS = {b"II*\0": "a TIFF image", b"MM\0*": "a TIFF image", b"BM": "a BMP image"}
+"""Images that no service of the interface sends, by their first bytes."""
 
 
 def in_words(first_bytes: bytes) -> str | None:
     """What a file is that begins with these bytes, for people: `a HEIC image`, `a video`; None: not known."""
     mime_type = recognise(first_bytes)
     if mime_type is None:
-        return next((words for first, words in _OTHERS if first_bytes.startswith(first)), None)
+        return next((words for first, words in _OTHERS.items() if first_bytes.startswith(first)), None)
     kind, _, name = mime_type.partition("/")
     return f"a {name.upper()} image" if kind == "image" else f"a {kind}"
 

@@ -443,7 +443,7 @@ class Totals:
     @property
     def paid_jobs(self) -> int:
         """Jobs that are paid for and answered. No step leads out of these states: it never gets smaller."""
-        return sum(self.states.get(state, 0) for state in (State.GENERATED, State.STORED, State.LOST))
+        return sum(self.states.get(state, 0) for state in DELIVERED)
 
     @property
     def sent(self) -> Decimal:

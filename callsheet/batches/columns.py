@@ -7,16 +7,17 @@ into the config.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from math import gcd
 
 import polars as pl
 
-from callsheet.batches import sizes
-from callsheet.batches.delimited import Table
 from callsheet.batches.formats import field_names, with_fields
-from callsheet.batches.names import (
-    has_prompts,
+from callsheet.batches.tables import (
+    NUMBER,
+    Table,
     in_yaml,
     is_a_cell,
     is_a_number,
@@ -24,7 +25,7 @@ from callsheet.batches.names import (
     rank,
     read_by,
 )
-from callsheet.cells import IMAGE_COLUMNS
+from callsheet.cells import IMAGE_COLUMNS, wrong_cells
 from callsheet.config.settings import COLUMNS, Input
 from callsheet.errors import InputError
 
@@ -65,7 +66,13 @@ _OTHER_NAMES = frozenset(
 _QUESTIONS = {"what", "which", "how", "who", "where", "when", "why", "your", "you", "please"} | {
     *("describe", "choose", "select", "enter", "write", "pick", "upload", "take", "give", "draw")
 }
-_ARTICLES = {"a", "an", "ein", "eine", "einen", "einem", "einer", "un", "une", "una", "uno"}
+_ARTICLES = "a|an|ein|eine|einen|einem|einer|un|une|una|uno"
+_FORMS = (  # that texts have, and names of columns do not
+    NUMBER,
+    r"(?:\S\s+\S*){5}",  # a sentence: more than five words
+    rf"(?i)(?:^|\s)(?:{_ARTICLES})\s+\S|\S\s+(?:{_ARTICLES})\s*$",  # `Riding a bicycle`
+    r"(?i)^\s*\S*ing\s+\S",  # `Crossing roads`
+)
 _RATIO = re.compile(r"\d+:\d+")
 RATIOS = r"^\s*\d+\s*[:xX]\s*\d+\s*$"
 _NUMBERS = r"^\s*[+-]?[\d.,:\s]+$"
@@ -83,22 +90,10 @@ _MEDIA_TYPES = {
     *("bild", "foto", "vidéo", "imagen", "图片", "视频", "画像", "動画"),
 }
 _STATES = {
-    *(
-        "done",
-        "open",
-        "todo",
-        "to do",
-        "new",
-        "draft",
-        "pending",
-        "ready",
-        "approved",
-        "rejected",
-        "finished",
-    ),
-    *("complete", "completed", "in progress", "wip", "ok", "failed", "error", "skip", "skipped", "active"),
-    *("inactive", "archived", "published", "cancelled", "offen", "fertig", "erledigt", "neu", "entwurf"),
-    *("fait", "terminé", "à faire", "hecho", "pendiente", "待处理", "完成", "未完了", "完了"),
+    *("done", "open", "todo", "to do", "new", "draft", "pending", "ready", "approved", "rejected", "ok"),
+    *("complete", "completed", "in progress", "wip", "failed", "error", "skip", "skipped", "active"),
+    *("inactive", "archived", "published", "cancelled", "finished", "offen", "fertig", "erledigt", "neu"),
+    *("entwurf", "fait", "terminé", "à faire", "hecho", "pendiente", "待处理", "完成", "未完了", "完了"),
 }
 _STATE_NAMES = {"status", "state", "stage", "done", "stand", "statut", "estado", "状态", "状態"}
 _LONGEST_NAME = 40
@@ -109,6 +104,9 @@ _EXAMPLES = 3
 _ROWS = 1_000  # that are looked at
 _NEARLY_ALL = 0.8
 _LONGEST_HEADER = 5  # words
+_PIXELS = r"^([0-9]{1,6})(?:\.0*)?\s*(?:px)?$"
+_COMMON = {(1, 1), (5, 4), (4, 3), (3, 2), (16, 9), (2, 1)}
+_FEWEST = 64  # pixels; smaller numbers are a ratio themselves
 
 
 IMAGES, MEDIA_TYPES, STATES, SECRET = "image", "media type", "state", "secret"
@@ -205,15 +203,11 @@ def check(source: Table, names: Mapping[str, str | None], config: Input) -> None
         return
     cells = with_fields(cells, fields := list(field_names(cells.schema)))
     is_prompt, has_header = missing == names["prompt"], config.header is None
-    if (
-        is_prompt
-        and has_header
-        and (any(map(is_a_cell, cells.columns)) or is_no_header(cells.columns, cells))
-    ):
-        raise InputError(
-            f"{header}: is no header: its cells are not the names of columns", hint=_without_header(cells)
-        )
-    pair = sizes.names(config)
+    has_cells = any(map(is_a_cell, cells.columns)) or is_no_header(cells.columns, cells)
+    if is_prompt and has_header and has_cells:
+        problem = f"{header}: is no header: its cells are not the names of columns"
+        raise InputError(problem, hint=_guessed_header(cells.columns))
+    pair = _pair(config)
     if pair and missing == names["aspect_ratio"]:
         missing = next((name for name in pair if name not in fields), missing)
     named = [name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…" for name in fields]
@@ -223,15 +217,20 @@ def check(source: Table, names: Mapping[str, str | None], config: Input) -> None
     )
 
 
-def _without_header(cells: pl.DataFrame) -> str:
-    """What to write into the config or into the file where a file has no header."""
-    names = _guessed_header(cells)
+def _guessed_header(first: Sequence[str]) -> str:
+    """What to write into the config or into a file without a header, whose first row has these cells."""
+    names = ["id", *(f"column_{number}" for number in range(2, len(first) + 1))]
+    for at, cell in enumerate(first):
+        if cell == max(first, key=len):
+            names[at] = "prompt"
+        elif _RATIO.fullmatch(cell):
+            names[at] = "aspect_ratio"
     numbers = {name: at for at, name in enumerate(names, 1) if name in ("prompt", "aspect_ratio")}
     columns = ", ".join(f"{name}: {number}" for name, number in sorted(numbers.items(), reverse=True))
-    with_columns = f" with input.columns: {{{columns}}}" if len(names) > 1 else ""
-    line = ",".join(names)
+    set_columns = f" with input.columns: {{{columns}}}" if len(names) > 1 else ""
     return (
-        f"Set input.header: none{with_columns}; or write the names of the columns above it, perhaps: {line}"
+        f"Set input.header: none{set_columns}; or write the names of the columns above it, perhaps: "
+        f"{','.join(names)}"
     )
 
 
@@ -243,11 +242,17 @@ def is_no_header(names: Sequence[str], cells: pl.DataFrame) -> bool:
     """
     if not names or not all(names) or any(map(_is_known, names)):
         return False
-    below = [(name, column.drop_nulls()) for name, column in zip(names, cells.head(_ROWS), strict=False)]
-    below = [(name, texts) for name, texts in below if texts.dtype == pl.String and texts.len()]
-    if len(below) < len(names) or any(_are_numbers(texts) and not is_a_cell(name) for name, texts in below):
+    below = {name: column.drop_nulls() for name, column in zip(names, cells.head(_ROWS), strict=False)}
+    are_texts = [texts.dtype == pl.String and texts.len() > 0 for texts in below.values()]
+    if not all(are_texts) or any(
+        share(texts, NUMBER) == 1 and not is_a_cell(name) for name, texts in below.items()
+    ):
         return False
-    return any(_is_one_of(name, texts) for name, texts in below)
+    return any(
+        re.search(form, name) and share(texts, form) >= _NEARLY_ALL
+        for name, texts in below.items()
+        for form in _FORMS
+    )
 
 
 def _is_known(name: str) -> bool:
@@ -260,35 +265,7 @@ def _is_known(name: str) -> bool:
         return True
     if len(words) > _LONGEST_HEADER:
         return False
-    return has_prompts(name) or any(
-        word in _OTHER_NAMES or word in _LIKE for word in ["".join(words), *words]
-    )
-
-
-def _are_numbers(texts: pl.Series) -> bool:
-    return all(is_a_number(text.strip()) for text in texts)
-
-
-def _is_one_of(name: str, texts: pl.Series) -> bool:
-    """Whether a name has a form that nearly all texts below it have, and names of columns do not: a number; a
-    sentence; several words with an article (`Riding a bicycle`), or of which the first ends in `ing`.
-    """
-    forms = (is_a_number, _is_a_sentence, _has_an_article, _says_what_is_done)
-    return any(form(name) and sum(map(form, texts)) >= _NEARLY_ALL * texts.len() for form in forms)
-
-
-def _is_a_sentence(text: str) -> bool:
-    return len(text.split()) > _LONGEST_HEADER
-
-
-def _has_an_article(text: str) -> bool:
-    words = text.lower().split()
-    return len(words) > 1 and not _ARTICLES.isdisjoint(words)
-
-
-def _says_what_is_done(text: str) -> bool:
-    words = text.lower().split()
-    return len(words) > 1 and words[0].endswith("ing")
+    return rank(name) > 0 or any(word in _OTHER_NAMES or word in _LIKE for word in ["".join(words), *words])
 
 
 def _hint(missing: str, names: Mapping[str, str | None], cells: pl.DataFrame, *, has_header: bool) -> str:
@@ -304,7 +281,7 @@ def _hint(missing: str, names: Mapping[str, str | None], cells: pl.DataFrame, *,
         likely = prompts_like(numbers) if column == "prompt" else []
         number = (likely[0] if likely else "N").removeprefix("column ")
         return f"Give the number of its column in input.columns, for example {{{column}: {number}}}."
-    pair = sizes.together(cells.columns) if column == "aspect_ratio" and similar is None else None
+    pair = width_and_height(cells.columns) if column == "aspect_ratio" and similar is None else None
     like = next((each.name for each in cells if looks_like(each) == column), None)
     guess = similar or like or (next(iter(prompts_like(cells)), None) if column == "prompt" else None)
     if guess is None:
@@ -378,21 +355,6 @@ def _words(texts: pl.Series) -> float:
     return float(words.sum()) / max(texts.len(), 1)
 
 
-def _guessed_header(cells: pl.DataFrame) -> list[str]:
-    """Names for the columns of a file without a header, by what is in them; its first row stands as names."""
-    first = cells.columns
-    longest = max(first, key=len)
-    names = []
-    for position, name in enumerate(first):
-        if name == longest:
-            names.append("prompt")
-        elif _RATIO.fullmatch(name):
-            names.append("aspect_ratio")
-        else:
-            names.append("id" if position == 0 else f"column_{position + 1}")
-    return names
-
-
 def looks_like(column: pl.Series) -> str | None:
     """The setting that a column looks like by its name or its cells; None where it looks like none."""
     plain = _plain(column.name.rpartition(".")[2])  # of a dotted name its end
@@ -437,7 +399,7 @@ def used_and_carried(
     """How the columns of all files are used. What a template or `where` reads is no missed setting, nor is
     what a ratio is made of.
     """
-    read = {*read_by(config), *(sizes.names(config) or ())}
+    read = {*read_by(config), *(_pair(config) or ())}
     used: dict[str, str] = {}
     others: dict[str, str | None] = {}
     examples: dict[str, str] = {}
@@ -456,10 +418,78 @@ def used_and_carried(
                 cells = filled(column).unique(maintain_order=True)
                 examples.setdefault(column.name, ", ".join(cells.head(_EXAMPLES)))
     unused = {name: like for name, like in others.items() if name not in read and like is not None}
-    pair = sizes.together(unused)
+    pair = width_and_height(unused)
     if pair and "aspect_ratio" not in used:
         unused = {_in_list(pair) if name == pair[0] else name: like for name, like in unused.items()}
         del unused[pair[1]]
     carried = [name for name, like in others.items() if like != SECRET]
     named = {str(column): used[column] for column in COLUMNS if column in used}
     return Columns(named, carried, unused, examples)
+
+
+# ---- a width and a height
+
+
+def _pair(config: Input) -> tuple[str, str] | None:
+    """The columns of width and height that the config makes a ratio of."""
+    name = config.columns.get("aspect_ratio")
+    return name if isinstance(name, tuple) else None
+
+
+def width_and_height(columns: Iterable[str]) -> tuple[str, str] | None:
+    """Those of a file's columns that are the width and the height of what is wanted, by their names."""
+    found = {name.strip().lower().rpartition(".")[2]: name for name in reversed([*columns])}
+    for width, height in (("width", "height"), ("w", "h"), ("image_width", "image_height")):
+        if width in found and height in found:
+            return found[width], found[height]
+    return None
+
+
+def with_ratios(source: Table, config: Input) -> Table:
+    """A table with a column of ratios as `input.columns` makes it: `1024` and `576` are `16:9`.
+
+    Where no common ratio is exactly that, it is the size itself, of which `pricing` finds the nearest ratio.
+    """
+    pair = _pair(config)
+    if pair is None:
+        return source
+    cells = with_fields(source.cells, pair)
+    if not {*pair} <= {*cells.columns}:
+        return source
+    pairs = zip(*(_sizes(cells, name).str.extract(_PIXELS) for name in pair), strict=True)
+    made = pl.Series(config.names["aspect_ratio"], [_ratio(*each) for each in pairs], pl.String)
+    return replace(source, cells=cells.with_columns(made))
+
+
+def wrong_sizes(source: Table, rows: pl.DataFrame, config: Input) -> Iterator[pl.DataFrame]:
+    """The cells of width and height of which no ratio can be made, with the schema `WRONG`. Where both are
+    empty, there is none. `rows` has the `line` and the `file` of the table's rows.
+    """
+    pair = _pair(config)
+    for name, other in (pair, pair[::-1]) if pair else ():
+        text, beside = _sizes(source.cells, name), _sizes(source.cells, other)
+        is_wrong = (text != "") & (text.str.extract(_PIXELS).cast(pl.Int64).fill_null(0) == 0)
+        is_lacking = (text == "") & (beside != "")
+        cells = rows.select("line", "file").with_columns(text.alias(name))
+        yield wrong_cells(cells.filter(is_wrong), name, "is not a whole number of pixels")
+        yield wrong_cells(cells.filter(is_lacking), name, f"is empty, and {other} is not")
+
+
+def _sizes(cells: pl.DataFrame, name: str) -> pl.Series:
+    """A column as text; of a nested one its type, which is no number."""
+    column = cells[name]
+    if column.dtype.is_nested():
+        return pl.repeat(str(column.dtype), column.len(), eager=True)
+    return column.cast(pl.String).fill_null("").str.strip_chars()
+
+
+@lru_cache
+def _ratio(width: str | None, height: str | None) -> str | None:
+    if width is None or height is None or not (int(width) and int(height)):
+        return None
+    wide, high = int(width), int(height)
+    divisor = gcd(wide, high)
+    parts = wide // divisor, high // divisor
+    if parts in _COMMON or parts[::-1] in _COMMON:
+        return f"{parts[0]}:{parts[1]}"
+    return f"{wide}x{high}" if min(wide, high) >= _FEWEST else f"{wide}:{high}"

@@ -1,7 +1,9 @@
-"""Where input files are (a path, a glob, or the same on S3), and batch files as tables.
+"""The files of a batch (a path, a glob, or the same on S3) as tables; or their images, a row for each.
 
-A new kind of file is one more function here that makes a `Table`. Reads only, and does not know what the
-columns mean. S3 is read by `callsheet.s3`. Every error names the file.
+A new kind of file is one more function here that makes a `Table`. Of a folder or a glob of images a row's id
+is the image's name, and its prompt may stand in a text file of that name beside it; the images themselves are
+looked at while pricing (`pricing/references.py`). Reads only, and does not know what the columns mean. Every
+error names the file.
 """
 
 from __future__ import annotations
@@ -11,9 +13,10 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from io import BufferedReader
 from pathlib import Path, PurePath
@@ -24,13 +27,22 @@ import polars as pl
 from polars.datatypes import DataTypeClass
 
 from callsheet import s3
-from callsheet.batches import delimited, json_files, texts, workbooks
-from callsheet.batches.delimited import Table, kind_of, read_text
-from callsheet.batches.left_out import without_footers, without_headers, without_numbers, without_types
-from callsheet.batches.names import is_a_prompt, mapped, prompt_name, read_by, template_columns
-from callsheet.config.settings import COLUMNS, Input
+from callsheet.batches import json_files, texts, workbooks
+from callsheet.batches.tables import (
+    Table,
+    is_a_prompt,
+    mapped,
+    needed,
+    prompt_name,
+    read_by,
+    template_columns,
+    without_what_is_no_row,
+)
+from callsheet.batches.texts import kind_of, read_text
+from callsheet.config.settings import COLUMNS, Input, Settings
 from callsheet.errors import InputError, TooLarge
 from callsheet.files import open_regular, temporary_file_errors, with_home
+from callsheet.plain_text import and_more, counted
 
 if TYPE_CHECKING:
     from botocore.response import StreamingBody
@@ -181,21 +193,37 @@ def _bucket_and_key(url: str) -> tuple[str, str]:
     return bucket, key
 
 
-_TEXT = (".csv", ".tsv", ".txt", ".jsonl", ".ndjson", ".json")
 _TABLES = (".csv", ".tsv", ".txt")
+_JSON = (".jsonl", ".ndjson", ".json")
+_TEXT = (*_TABLES, *_JSON)
 _PARQUET = (".parquet", ".pq")
 _EXCEL = (".xlsx",)
+ENDINGS = (
+    *(".png", ".jpg", ".jpeg", ".webp"),  # which the service takes
+    *(".avif", ".bmp", ".gif", ".heic", ".heif", ".tif", ".tiff"),
+)
+"""How the names of images end, in any case."""
+
+FILE = "file"
+"""The column with the path or URL of each image."""
+
+_NAMED = 3  # files that are no images
+_AT_ONCE = 8  # texts that are read at the same time
 _Types = Mapping[str, pl.DataType | DataTypeClass]
-_JSON = (".jsonl", ".ndjson", ".json")
 
 
-def read_tables(config: Input, endpoint_url: str | None) -> Iterator[Table]:
-    """The tables of the batch's files, in order.
+def read_tables(settings: Settings) -> Iterator[Table]:
+    """The table of a batch's images, or the tables of its batch files, in order.
 
     Raises:
-        InputError: a file is missing, empty, of an unknown type, in another encoding or broken.
+        InputError: a file is missing, empty, of an unknown type, in another encoding or broken; or no image
+            has a prompt.
         StorageError: the temporary copy of a file on S3 cannot be written.
     """
+    config, endpoint_url = settings.input, settings.storage.endpoint_url
+    if images := _find_images(settings):
+        yield _table_of_images(images, config, endpoint_url)
+        return
     files = find_files(config.source, endpoint_url)
     several = len(files) > 1 or is_glob(config.source)
     for file in files:
@@ -225,73 +253,55 @@ def _read_file(path: Path, name: str, config: Input, *, several: bool) -> Table:
             f"{name}: is not of a known type; expected {', '.join([*_TEXT, *_PARQUET, *_EXCEL])}, or text as "
             ".gz or .zst",
             hint="Save a list of prompts as .txt, and a workbook of another type (.xls, .ods) as .xlsx. "
-            "From Python, any DataFrame "
-            "takes the file's place: callsheet.quote(CONFIG, rows=DATAFRAME).",
+            "From Python, any DataFrame takes the file's place: callsheet.quote(CONFIG, rows=DATAFRAME).",
         )
-    _check_settings(name, ending, config)
+    setting, problem = _for_prompts(config), ""
+    if config.header is not None and ending not in (*_TABLES, *_EXCEL):
+        setting, problem = "header", "is for tables of text and for workbooks"
+    elif setting and (ending != ".txt" or config.delimiter):
+        problem = "is for a .txt file without a header"
+    if problem:
+        without = "lines" if setting == "split" else "null"
+        hint = f"To read this file with the same config: --set input.{setting}={without}."
+        raise InputError(f"{name}: input.{setting} {problem}", hint=hint)
     if ending in _PARQUET:
         return _read_parquet(path, name, [*mapped(config), *read_by(config)])
+    has_header = config.header is None
     if ending in _EXCEL:
-        has_header = config.header is None
-        table = workbooks.read_sheet(path, name, config.sheet, _needed(config), has_header=has_header)
+        table = workbooks.read_sheet(path, name, config.sheet, needed(config), has_header=has_header)
     else:
         text, note = read_text(path, name, config.encoding)
         table = _read_text(text, name, ending, config, several=several)
         table = _without_comments(replace(table, note=note).noted(table.note), config)
-    return table if ending in _JSON else _without_what_is_no_row(table, name, config)
+    if ending in _JSON:
+        return table
+    return without_what_is_no_row(table, name, prompt_name(config.names), has_header=has_header)
 
 
-def _check_settings(name: str, ending: str, config: Input) -> None:
-    """Makes sure that the config says nothing that is for other kinds of files.
-
-    Raises:
-        InputError: it does.
-    """
-    if config.header is not None and ending not in (*_TABLES, *_EXCEL):
-        problem, other = "input.header is for tables of text and for workbooks", "input.header=null"
-    elif (config.split != "lines" or config.pattern) and (ending != ".txt" or config.delimiter):
-        setting, other = _for_prompts(config)
-        problem = f"{setting} is for a .txt file without a header"
-    else:
-        return
-    raise InputError(f"{name}: {problem}", hint=f"To read this file with the same config: --set {other}.")
-
-
-def _for_prompts(config: Input) -> tuple[str, str]:
-    """The setting of texts without a header that the config has; and how a command is without it."""
-    if config.split != "lines":
-        return "input.split", "input.split=lines"
-    return "input.pattern", "input.pattern=null"
-
-
-def _needed(config: Input) -> list[str]:
-    """The columns without which a file has no prompts."""
-    return template_columns(config.template) or [prompt_name(config.names)]
+def _for_prompts(config: Input) -> str:
+    """The setting of texts without a header that the config has; empty where it has none."""
+    return "split" if config.split != "lines" else "pattern" if config.pattern else ""
 
 
 def _read_text(text: bytes, name: str, ending: str, config: Input, *, several: bool) -> Table:
-    prompt, ids = prompt_name(config.names), config.names.get("id") or "id"
     if ending in _JSON:
-        rows = json_files.Rows(prompt, ids, _needed(config), config.rows)
         read = json_files.read_document if ending == ".json" else json_files.read_lines
-        return read(text, name, rows)
+        return read(text, name, config)
     named = [*mapped(config), *template_columns(config.template)]
     if ending == ".txt" and config.delimiter is None:
         lines = texts.lines_of(text.decode(), config)
         first = next((line for line in lines.values() if line.strip()), "")
         is_table = _has_header(first, named) if config.header is None else any(map(str.isdecimal, named))
         if not is_table:
-            return texts.read_prompts(lines, name, config, prompt, ids if several else None)
-        if config.split != "lines" or config.pattern:
-            setting, _ = _for_prompts(config)
-            raise InputError(
-                f"{name}: is a table, by its first line, and {setting} is for a text without a header",
-                hint="With input.header: none, its first line is a prompt.",
-            )
-    return delimited.read_table(
+            return texts.read_prompts(lines, name, config, several=several)
+        if setting := _for_prompts(config):
+            problem = f"is a table, by its first line, and input.{setting} is for a text without a header"
+            hint = "With input.header: none, its first line is a prompt."
+            raise InputError(f"{name}: {problem}", hint=hint)
+    return texts.read_table(
         text,
         name,
-        needed=_needed(config),
+        needed=needed(config),
         expected={*named, *COLUMNS},
         delimiter=config.delimiter,
         quote=config.quote,
@@ -317,45 +327,28 @@ def _without_comments(table: Table, config: Input) -> Table:
     return replace(table, cells=table.cells.filter(rows), lines=table.lines.filter(rows), ragged=ragged)
 
 
-def _without_what_is_no_row(table: Table, name: str, config: Input) -> Table:
-    """A table of text or of a sheet without a header that comes again, types below it, and footers."""
-    prompt = prompt_name(config.names)
-    if config.header is not None:
-        return without_footers(without_numbers(table), name, prompt)
-    table = without_types(without_headers(table, name), name, prompt)
-    return without_footers(table, name, prompt)
-
-
 def with_fields(cells: pl.DataFrame, names: Iterable[str]) -> pl.DataFrame:
     """A table with these fields of its structs, by dotted names such as `body.prompt`, as further columns. A
     name that it does not have is left out.
     """
-    fields = {name: _field(cells.schema, name) for name in names if name not in cells.columns}
-    return cells.with_columns(field.alias(name) for name, field in fields.items() if field is not None)
+    fields = {name: value for name, value, _ in _named_fields(cells.schema)}
+    wanted = [name for name in names if name in fields and name not in cells.columns]
+    return cells.with_columns(fields[name].alias(name) for name in dict.fromkeys(wanted))
 
 
-def _field(schema: _Types, name: str) -> pl.Expr | None:
-    """A field of a struct by its dotted name."""
-    column, *fields = name.split(".")
-    if column not in schema or not fields:
-        return None
-    found, dtype = pl.col(column), schema[column]
-    for field in fields:
-        types = _fields(dtype)
-        if field not in types:
-            return None
-        found, dtype = found.struct.field(field), types[field]
-    return found
-
-
-def field_names(schema: _Types, prefix: str = "") -> Iterator[str]:
+def field_names(schema: _Types) -> list[str]:
     """The names of a table's columns; those of a struct's fields, dotted, in the place of its own."""
-    for name, dtype in schema.items():
-        if isinstance(dtype, pl.Struct):
-            fields = {field.name: field.dtype for field in dtype.fields}
-            yield from field_names(fields, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}"
+    return [name for name, _, dtype in _named_fields(schema) if not isinstance(dtype, pl.Struct)]
+
+
+def _named_fields(
+    types: _Types, prefix: str = "", of: pl.Expr | None = None
+) -> Iterator[tuple[str, pl.Expr, pl.DataType | DataTypeClass]]:
+    """All columns and the fields of structs: their dotted names, values and types."""
+    for name, dtype in types.items():
+        value = pl.col(name) if of is None else of.struct.field(name)
+        yield f"{prefix}{name}", value, dtype
+        yield from _named_fields(_fields(dtype), f"{prefix}{name}.", value)
 
 
 def _read_parquet(path: Path, name: str, wanted: Iterable[str]) -> Table:
@@ -364,16 +357,24 @@ def _read_parquet(path: Path, name: str, wanted: Iterable[str]) -> Table:
     """
     try:
         cells = pl.read_parquet(path, glob=False)
-    except FileNotFoundError:
-        raise InputError(f"{name}: there is no such file") from None
     except OSError as error:
         raise InputError(f"{name}: cannot be read: {error.strerror or error}") from None
     except pl.exceptions.PolarsError as error:
-        raise InputError(f"{name}: {_no_parquet(path, error)}") from None
+        with path.open("rb") as file:
+            first = file.read(8)
+        kind = "" if first.startswith(b"PAR1") else kind_of(first)
+        problem = f"is not Parquet, but {kind}" if kind else f"cannot be read as Parquet: {error}"
+        raise InputError(f"{name}: {problem if first else 'is empty'}") from None
     cells, images = _paths_of_images(with_fields(cells, wanted))
-    if binary := [column.name for column in cells if column.dtype == pl.Binary]:
-        uuids = _uuids(path)
-        cells = cells.with_columns(_uuid(each) if each in uuids else _text(cells[each]) for each in binary)
+    binary = [column.name for column in cells if column.dtype == pl.Binary]
+    uuids = _uuids(path) if binary else set()
+    for column in binary:
+        if column in uuids:
+            digits, lengths = pl.col(column).bin.encode("hex").str, (8, 4, 4, 4, 12)
+            parts = [digits.slice(sum(lengths[:at]), length) for at, length in enumerate(lengths)]
+            cells = cells.with_columns(pl.concat_str(parts, separator="-").alias(column))
+        with suppress(pl.exceptions.PolarsError):  # bytes that are no text stay as they are
+            cells = cells.with_columns(cells[column].cast(pl.String))
     return Table(cells, pl.int_range(1, cells.height + 1, eager=True), name, images=images)
 
 
@@ -412,26 +413,126 @@ def _uuids(path: Path) -> set[str]:
     return {column.path for column in columns if column.logical_type.type == "UUID"}
 
 
-def _uuid(name: str) -> pl.Expr:
-    digits = pl.col(name).bin.encode("hex")
-    parts = [
-        digits.str.slice(start, length) for start, length in ((0, 8), (8, 4), (12, 4), (16, 4), (20, 12))
-    ]
-    return pl.format("{}-{}-{}-{}-{}", *parts).alias(name)
+# ---- images
 
 
-def _text(column: pl.Series) -> pl.Series:
-    """A column of bytes as text, as programs write it that do not say so; unchanged if it is none."""
-    try:
-        return column.cast(pl.String)
-    except pl.exceptions.PolarsError:
-        return column
+@dataclass(frozen=True, slots=True)
+class _Images:
+    """Images, the text file of each that has one, other files, and the folder that they are below."""
+
+    images: Sequence[str]
+    prompts: Mapping[str, str]
+    others: Sequence[str]
+    folder: str
 
 
-def _no_parquet(path: Path, error: Exception) -> str:
-    with path.open("rb") as file:
-        first = file.read(8)
-    if not first:
-        return "is empty"
-    kind = "" if first.startswith(b"PAR1") else kind_of(first)
-    return f"is not Parquet, but {kind}" if kind else f"cannot be read as Parquet: {error}"
+def names_images(settings: Settings) -> bool:
+    """Whether `input.path` is a folder or a glob of images, or one image.
+
+    Raises:
+        InputError: the disk or S3 cannot be read, or a glob matches nothing.
+    """
+    return _find_images(settings) is not None
+
+
+def is_image(name: str) -> bool:
+    """Whether a file is an image, by its name."""
+    return name.lower().endswith(ENDINGS)
+
+
+def _find_images(settings: Settings) -> _Images | None:
+    """The images that `input.path` names; None where it names batch files, or a folder without images.
+
+    Hidden files are left out, and what the batch itself has stored and reported there.
+    """
+    path, endpoint_url = settings.input.source, settings.storage.endpoint_url
+    is_folder = path.startswith("s3://") and path.endswith("/")
+    if is_folder:
+        folder, names = path.rstrip("/"), objects(path, endpoint_url)
+        beside = names
+    elif is_folder := _is_folder(path):
+        folder, names = str(Path(path)), [*_walk(path)]
+        beside = names
+    elif is_glob(path) or is_image(path):
+        folder, names = re.split(r"[*?\[]", path)[0].rpartition("/")[0], find_files(path, endpoint_url)
+        texts = (_text_of(each) for each in names if is_image(each))  # which need not match a glob
+        beside = [each for each in texts if Path(each).is_file()]
+        if folder.startswith("s3://"):
+            beside = objects(f"{folder}/", endpoint_url)
+    else:
+        return None
+    own = tuple(f"{_from_the_root(url.rstrip('/'))}/" for url in (settings.storage.url, settings.report.url))
+    seen = {each for each in names if not each.rpartition("/")[2].startswith(".")}
+    seen = {each for each in seen if not _from_the_root(each).startswith(own)}
+    images, known = sorted(filter(is_image, seen)), {*beside}
+    prompts = {each: text for each in images if (text := _text_of(each)) in known}
+    others = sorted(seen - {*images, *prompts.values()})
+    are_batch_files = not is_folder and not is_image(path) and any(map(is_batch_file, others))
+    return _Images(images, prompts, others, folder) if images and not are_batch_files else None
+
+
+def _is_folder(path: str) -> bool:
+    with suppress(OSError, ValueError):  # reading it says why
+        return Path(path).is_dir()
+    return False
+
+
+def _walk(folder: str) -> Iterator[str]:
+    """The files of a folder and of those below it, without hidden folders."""
+    for parent, folders, names in os.walk(folder):
+        folders[:] = [each for each in folders if not each.startswith(".")]
+        yield from (str(Path(parent, name)) for name in names)
+
+
+def _from_the_root(name: str) -> str:
+    return name if "://" in name else os.path.normpath(Path.cwd() / name)
+
+
+def _text_of(image: str) -> str:
+    """The text file with an image's prompt, which stands beside it."""
+    return f"{image.rpartition('.')[0]}.txt"
+
+
+def _table_of_images(found: _Images, config: Input, endpoint_url: str | None) -> Table:
+    """The rows of images, with the columns `id`, `prompt` (where an image has a text file) and `FILE`. An id
+    is the image's name without its ending, with its folder below the given one.
+    """
+
+    def read(text: str) -> str | None:
+        with local_copy(text, endpoint_url) as path:
+            return read_text(path, text, config.encoding)[0].decode().strip() or None
+
+    with ThreadPoolExecutor(_AT_ONCE, "texts") as readers:
+        prompts = dict(zip(found.prompts, readers.map(read, found.prompts.values()), strict=True))
+    has_prompt = bool(config.template) or "prompt" in {*config.columns, *config.defaults, *config.matrix}
+    if not has_prompt and not any(prompts.values()):
+        raise InputError(
+            f"{config.source}: {counted(len(found.images), 'image')}, and no prompt",
+            hint='Give one for all in input.defaults ({prompt: "..."}) or input.template, or write that of '
+            "each image into a text file beside it: cup.jpg, cup.txt.",
+        )
+    below = "" if found.folder in ("", ".") else f"{found.folder}/"
+    ids = [str(PurePath(image.removeprefix(below)).with_suffix("")) for image in found.images]
+    columns = {"id": ids, "prompt": [prompts.get(image) for image in found.images], FILE: found.images}
+    cells = pl.DataFrame(columns, dict.fromkeys(columns, pl.String))
+    lines = pl.int_range(1, cells.height + 1, eager=True)
+    lacking = pl.repeat(False, cells.height, eager=True) if has_prompt else cells["prompt"].is_null()
+    ragged = tuple(
+        (line, image, f"{image} has no prompt: there is no text in {text}, and none in the config")
+        for line, image in zip(lines.filter(lacking), cells[FILE].filter(lacking), strict=True)
+        if (text := PurePath(_text_of(image)).name)
+    )
+    note, count = "", len(found.others)
+    if count:
+        names = [each.removeprefix(f"{found.folder}/") for each in found.others[:_NAMED]]
+        are = "is no image, and left out" if count == 1 else "are no images, and left out"
+        note = f"{counted(count, 'file')} of {found.folder or '.'} {are}: {and_more(names, count)}"
+    return Table(
+        cells=cells.filter(~lacking) if prompts else cells.drop("prompt"),
+        lines=lines.filter(~lacking),
+        header=config.source,
+        ragged=ragged,
+        file=config.source,
+        note=note,
+        placed=FILE,
+    )

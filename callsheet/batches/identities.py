@@ -90,23 +90,19 @@ def without_signature(address: str) -> str:
         if names.issuperset(always.split())
         for pattern in (*always.split(), *besides.split())
     ]
-    own = [
-        each
-        for name, each in parameters
-        if name and not any(fnmatchcase(name, pattern) for pattern in signed)
-    ]
+    own = [each for name, each in parameters if name and not any(fnmatchcase(name, of) for of in signed)]
     return address if not signed else path + ("?" if own else "") + "&".join(own) + mark + fragment
 
 
 def without_signatures(texts: pl.Expr) -> pl.Expr:
     """Cells that name images, with each address without its signature."""
-    return texts.map_batches(_without_signatures, return_dtype=pl.String)
 
+    def bare(cells: pl.Series) -> pl.Series:
+        at = cells.str.contains("https://", literal=True).fill_null(value=False).arg_true()
+        found = [_ADDRESSES.sub(lambda each: without_signature(each[0]), cell) for cell in cells.gather(at)]
+        return cells.scatter(at, found) if found else cells
 
-def _without_signatures(texts: pl.Series) -> pl.Series:
-    at = texts.str.contains("https://", literal=True).fill_null(value=False).arg_true()
-    bare = [_ADDRESSES.sub(lambda found: without_signature(found[0]), text) for text in texts.gather(at)]
-    return texts.scatter(at, bare) if bare else texts
+    return texts.map_batches(bare, return_dtype=pl.String)
 
 
 def sha256(text: pl.Expr) -> pl.Expr:
@@ -118,12 +114,12 @@ def sha256(text: pl.Expr) -> pl.Expr:
 
 def nfc(text: pl.Expr) -> pl.Expr:
     """Texts in the form NFC, in which texts that look the same are the same."""
-    return text.map_batches(_normalized, return_dtype=pl.String)
 
+    def normalized(texts: pl.Series) -> pl.Series:
+        others = (texts.str.len_bytes() != texts.str.len_chars()).arg_true()  # ASCII is NFC; the rest is slow
+        return texts.scatter(others, texts.gather(others).str.normalize("NFC")) if len(others) else texts
 
-def _normalized(texts: pl.Series) -> pl.Series:
-    others = (texts.str.len_bytes() != texts.str.len_chars()).arg_true()  # ASCII is NFC; the rest is slow
-    return texts.scatter(others, texts.gather(others).str.normalize("NFC")) if len(others) else texts
+    return text.map_batches(normalized, return_dtype=pl.String)
 
 
 def repeated_ids(rows: pl.DataFrame) -> pl.DataFrame:

@@ -15,11 +15,9 @@ import polars as pl
 
 from callsheet.batches import columns
 from callsheet.batches.columns import Columns
-from callsheet.batches.delimited import Table
+from callsheet.batches.formats import names_images, read_tables
 from callsheet.batches.identities import nfc, repeated_ids, row_ids
-from callsheet.batches.image_files import names_images, read_tables
-from callsheet.batches.names import template_columns
-from callsheet.batches.sizes import with_ratios, wrong_sizes
+from callsheet.batches.tables import Table, template_columns
 from callsheet.cells import (
     BY_MODEL,
     FAILED,
@@ -95,13 +93,15 @@ def batch_of(tables_of_files: Iterable[Table], config: Input) -> Batch:
     names: list[dict[str, str | None]] = []
     tables: list[pl.DataFrame] = []
     rejected: list[pl.DataFrame] = []
+    notes: list[str] = []
     total = left_out = 0
     for each in tables_of_files:
-        source = with_ratios(each, config)
+        source = columns.with_ratios(each, config)
         ours = columns.names_of(config, source)
         columns.check(source, ours, config)
         sources.append(source)
         names.append(ours)
+        notes += [source.note, "" if source.placed else columns.note(source.cells, ours)]
         wanted = _wanted(source, config)
         left_out += source.cells.height - wanted.cells.height
         total += wanted.cells.height + len(wanted.ragged)
@@ -110,7 +110,13 @@ def batch_of(tables_of_files: Iterable[Table], config: Input) -> Batch:
         rejected.append(rejects(wrong, {}))
     cells = _together(tables, config.source)
     cells = cells.with_columns(nfc(pl.col("id")))  # as a job's identity has it
-    rows, others, wrong = check(cells.with_columns(**_fills(config)))
+    fills = {
+        column: pl.col(column).fill_null(pl.lit(value).cast(pl.String))
+        for column, value in fixed_values(config.defaults).items()
+        if column not in UNTIL_PRICED
+    }
+    fills |= {column: pl.lit(as_text(values[0]), pl.String) for column, values in config.matrix.items()}
+    rows, others, wrong = check(cells.with_columns(**fills))
     repeated = repeated_ids(cells)
     if repeated.height:
         key = ["file", "line"]
@@ -127,12 +133,7 @@ def batch_of(tables_of_files: Iterable[Table], config: Input) -> Batch:
         names=shown,
         columns=columns.used_and_carried(sources, names, config),
         left_out=left_out,
-        notes=tuple(
-            note
-            for source, ours in zip(sources, names, strict=True)
-            for note in (source.note, "" if source.placed else columns.note(source.cells, ours))
-            if note
-        ),
+        notes=tuple(filter(None, notes)),
     )
 
 
@@ -169,15 +170,11 @@ def original_rows(settings: Settings, wanted: Collection[str]) -> pl.DataFrame:
 
 def _original(column: pl.Series, file: str) -> pl.Series | pl.Expr:
     if column.dtype.is_nested():
-        return _as_json(column)
+        texts = [None if value is None else json.dumps(value, default=str) for value in column.to_list()]
+        return pl.Series(column.name, texts, pl.String)
     if column.dtype in _NO_TEXT:
         return json_value(pl.col(column.name), column.dtype)
     return _cast_to_text({column.name: column.dtype}, "", column.name, file)
-
-
-def _as_json(column: pl.Series) -> pl.Series:
-    texts = [None if value is None else json.dumps(value, default=str) for value in column.to_list()]
-    return pl.Series(column.name, texts, pl.String)
 
 
 # ---- one file: its columns and the templates
@@ -212,12 +209,7 @@ def _our_columns(
     rows = source.cells.select(
         source.lines.cast(pl.Int64).alias("line"),
         pl.lit(source.shown, pl.String).alias("file"),
-        *[
-            _placed(name, config.role)
-            if column == "images" and name and name == source.placed
-            else _as_text(types, column, name, source.file)
-            for column, name in names.items()
-        ],
+        *[_as_text(source, column, name, config.role) for column, name in names.items()],
         *[
             json_value(pl.col(name), dtype).alias(_CARRIED + name)
             for name, dtype in types.items()
@@ -229,39 +221,36 @@ def _our_columns(
         for column, meant in config.values.items()
     )
     ragged = [(line, source.shown, "", text, reason) for line, text, reason in source.ragged]
-    wrong = [pl.DataFrame(ragged, schema=WRONG, orient="row")]
-    wrong += [wrong_sizes(source, rows, config), _bytes_alone(source, rows, names)]
-    is_wrong = pl.col("line").is_in(pl.concat(each["line"] for each in wrong[1:]).implode())
-    incomplete = rows.select(is_wrong).to_series()
+    wrong = [*columns.wrong_sizes(source, rows, config)]
+    for column in IMAGE_COLUMNS:
+        if (name := names[column]) and name in source.images:
+            bare = rows.filter(pl.col("line").is_in([*source.images[name]]))
+            wrong.append(wrong_cells(bare.with_columns(pl.lit("").alias(name)), name, _BYTES_ALONE))
+    incomplete = rows["line"].is_in({line for each in wrong for line in each["line"]})
+    wrong.insert(0, pl.DataFrame(ragged, schema=WRONG, orient="row"))
     for column, setting, template in (
         ("prompt", "input.template", config.template),
         ("id", "input.id", config.id),
     ):
         if template is not None:
             rows, empty, lacking = _filled(rows, source, column, setting, template)
-            wrong.append(empty)
+            wrong += empty
             incomplete |= lacking
     return rows.filter(~incomplete) if incomplete.any() else rows, pl.concat(wrong)
 
 
-def _bytes_alone(source: Table, rows: pl.DataFrame, names: Mapping[str, str | None]) -> pl.DataFrame:
-    """The cells of images that have no path, with the schema `WRONG`."""
-    found = [pl.DataFrame(schema=WRONG)]
-    for column in IMAGE_COLUMNS:
-        name = names[column]
-        if name is not None and name in source.images:
-            bare = rows.filter(pl.col("line").is_in([*source.images[name]]))
-            cells = bare.with_columns(pl.lit("").alias(name))
-            found.append(wrong_cells(cells, name, _BYTES_ALONE))
-    return pl.concat(found)
-
-
-def _as_text(types: Mapping[str, pl.DataType], column: str, name: str | None, file: str) -> pl.Expr:
+def _as_text(source: Table, column: str, name: str | None, role: str | None) -> pl.Expr:
     """One of our columns as text without surrounding space (a prompt with it); null where it is empty, or the
-    file's column has no name.
+    file's column has no name. Where the rows are images, `images` has each with its role, or by the row's
+    model.
     """
+    types, file = source.cells.schema, source.file
     if name is None or name not in types:
         return pl.lit(None, pl.String).alias(column)
+    if column == "images" and name == source.placed:
+        image = pl.struct(pl.lit(role or BY_MODEL).alias("role"), pl.col(name).alias("url"))
+        listed = pl.format("[{}]", image.struct.json_encode())
+        return pl.when(pl.col(name).is_not_null()).then(listed).alias(column)
     if column == "images" and isinstance(types[name], pl.List):
         if "Binary" in str(types[name]):  # of which polars makes no JSON
             raise InputError(
@@ -274,13 +263,6 @@ def _as_text(types: Mapping[str, pl.DataType], column: str, name: str | None, fi
     if column == "prompt":
         return text.alias(column)
     return text.str.strip_chars().replace("", None).alias(column)
-
-
-def _placed(name: str, role: str | None) -> pl.Expr:
-    """The images of a column as the column `images` has them, with their role, or by the row's model."""
-    image = pl.struct(pl.lit(role or BY_MODEL).alias("role"), pl.col(name).alias("url"))
-    listed = pl.format("[{}]", image.struct.json_encode())
-    return pl.when(pl.col(name).is_not_null()).then(listed).alias("images")
 
 
 def _cast_to_text(types: Mapping[str, pl.DataType], purpose: str, name: str, file: str) -> pl.Expr:
@@ -301,7 +283,7 @@ def _cast_to_text(types: Mapping[str, pl.DataType], purpose: str, name: str, fil
 
 def _filled(
     rows: pl.DataFrame, source: Table, column: str, setting: str, template: str
-) -> tuple[pl.DataFrame, pl.DataFrame, pl.Series]:
+) -> tuple[pl.DataFrame, list[pl.DataFrame], pl.Series]:
     """Fills a column of ours by a template: the rows, the empty cells that the template needs, and which rows
     have such cells.
     """
@@ -309,7 +291,7 @@ def _filled(
     text = {
         name: _cast_to_text(cells.schema, setting, name, source.file) for name in template_columns(template)
     }
-    wrong, lacking = [pl.DataFrame(schema=WRONG)], pl.repeat(False, rows.height, eager=True)
+    wrong, lacking = list[pl.DataFrame](), pl.repeat(False, rows.height, eager=True)
     for name in text:
         stripped = cells[name].cast(pl.String).fill_null("").str.strip_chars()
         for is_wrong, reason in (
@@ -325,7 +307,7 @@ def _filled(
         for part in (pl.lit(literal), pl.lit("") if name is None else text[name])
     ]
     made = cells.with_columns(pl.concat_str(parts).alias(column))[column]
-    return rows.with_columns(made), pl.concat(wrong), lacking
+    return rows.with_columns(made), wrong, lacking
 
 
 # ---- all files
@@ -347,17 +329,6 @@ def _together(tables: Sequence[pl.DataFrame], path: str) -> pl.DataFrame:
     except pl.exceptions.PolarsError as error:
         raise InputError(f"{path}: a column has different types in different files: {error}") from None
     return together
-
-
-def _fills(config: Input) -> dict[str, pl.Expr]:
-    """The columns that the config fills: defaults where a cell is empty, a matrix's in every row."""
-    fills: dict[str, pl.Expr] = {}
-    for column, value in fixed_values(config.defaults).items():
-        if column not in UNTIL_PRICED:
-            fills[column] = pl.col(column).fill_null(pl.lit(value).cast(pl.String))
-    for column, values in config.matrix.items():
-        fills[column] = pl.lit(as_text(values[0]), pl.String)
-    return fills
 
 
 def _with_ids(rows: pl.DataFrame, matrix: Collection[str]) -> pl.DataFrame:

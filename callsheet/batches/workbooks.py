@@ -1,10 +1,9 @@
 """Excel workbooks -> a sheet as a table of text; a row's line is its number in the sheet.
 
 A cell is the text that the sheet shows: a number is written by its format (ECMA-376 part 1, 18.8.31), and a
-formula is the result that is saved with it. Formats that are not read, such as conditions, leave their
-numbers as they are; so does a fraction that is not exactly the number, for programs choose different ones,
-and `General`, which shows as many digits as the column is wide. Dates that are shown as the reader's system
-shows them are ISO 8601.
+formula is the result that is saved with it. Formats that are not read, such as conditions and fractions,
+leave their numbers as they are; so does `General`, which shows as many digits as the column is wide. Dates
+that are shown as the reader's system shows them are ISO 8601.
 """
 
 from __future__ import annotations
@@ -17,8 +16,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
-from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
-from fractions import Fraction
+from decimal import ROUND_HALF_UP, Decimal, InvalidOperation, localcontext
 from functools import cache, partial
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -26,16 +24,16 @@ from xml.etree import ElementTree
 
 import polars as pl
 
-from callsheet.batches.delimited import Table, column_names, groups_above, header_of, kind_of, numbered
+from callsheet.batches.tables import Table, column_names, groups_above, header_of
+from callsheet.batches.texts import kind_of
 from callsheet.cells import FAILED_FORMULAS
 from callsheet.errors import InputError
 
 _BUILT_IN = {
     **{1: "0", 2: "0.00", 3: "#,##0", 4: "#,##0.00", 9: "0%", 10: "0.00%", 11: "0.00e+00"},
-    **{12: "# ?/?", 13: "# ??/??"},
     **{14: "yyyy-mm-dd", 15: "d-mmm-yy", 16: "d-mmm", 17: "mmm-yy", 18: "h:mm am/pm", 19: "h:mm:ss am/pm"},
     **{20: "h:mm", 21: "h:mm:ss", 22: "yyyy-mm-dd h:mm", 37: "#,##0;(#,##0)", 38: "#,##0;(#,##0)"},
-    **{39: "#,##0.00;(#,##0.00)", 40: "#,##0.00;(#,##0.00)", 45: "mm:ss", 46: "[h]:mm:ss", 48: "##0.0e+0"},
+    **{39: "#,##0.00;(#,##0.00)", 40: "#,##0.00;(#,##0.00)", 45: "mm:ss", 46: "[h]:mm:ss"},
 }
 _BY_SYSTEM = re.compile(r"\[\$-(f800|f400|x-sysdate|x-systime)\]", re.IGNORECASE)
 _TOKEN = re.compile(
@@ -44,12 +42,12 @@ _TOKEN = re.compile(
     r"""|(?P<general>general)|(?P<part>y+|m+|d+|h+|s+(?:\.0+)?)|(?P<exponent>e[+-]0+)|(?P<digit>[0#?])|(?P<mark>[.,%/@])""",
     re.IGNORECASE,
 )
-_FRACTION = re.compile(r"(?:([#0?]+) +)?([#0?]+) ?/ ?([#0?]+|[1-9]\d*)")
 _LONGEST = 11  # characters of a number as `General`
 _MONTHS = "January February March April May June July August September October November December"
 _DAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday"
 _LAST_DAY = 2_958_465  # 9999-12-31
 _Tokens = list[tuple[str, str]]
+_Texts = defaultdict[int, dict[int, str]]  # by column and row
 
 
 def code_of(number: int, own: dict[int, str]) -> str | None:
@@ -67,32 +65,22 @@ def shown(number: str, code: str, *, since_1904: bool = False) -> str | None:
         since_1904: whether the workbook counts days from 1904.
     """
     try:
-        return _shown_by(Decimal(number), code, since_1904=since_1904)
+        value = Decimal(number)
+        if not value.is_finite() or value.adjusted() > 20:
+            return None
+        # The parts of a format: for positive and negative numbers, zero and text.
+        sections = re.findall(r'(?:"[^"]*"|\\.|[^;"\\])+|(?<=;)(?=;|$)', code) or [""]
+        at = 1 if value < 0 and len(sections) > 1 else 2 if value == 0 and len(sections) > 2 else 0
+        tokens = _tokens(sections[at])
+        if tokens is None:
+            return None
+        if any(kind in ("part", "elapsed") for kind, _ in tokens):
+            by_system = _BY_SYSTEM.search(code)
+            return None if by_system or value < 0 else _date(value, tokens, since_1904=since_1904)
+        text = _number(abs(value), tokens)
+        return text and ("-" + text if value < 0 and at == 0 and text.strip("0.,") else text).strip()
     except InvalidOperation:  # it is no number, or has too many digits
         return None
-
-
-def _shown_by(value: Decimal, code: str, *, since_1904: bool) -> str | None:
-    if not value.is_finite() or value.adjusted() > 20:
-        return None
-    sections = _sections(code)
-    at = 1 if value < 0 and len(sections) > 1 else 2 if value == 0 and len(sections) > 2 else 0
-    if fraction := _FRACTION.fullmatch(sections[at].strip()):
-        return _fraction(value, *fraction.groups())
-    tokens = _tokens(sections[at])
-    if tokens is None:
-        return None
-    if any(kind in ("part", "elapsed") for kind, _ in tokens):
-        by_system = _BY_SYSTEM.search(code)
-        return None if by_system or value < 0 else _date(value, tokens, since_1904=since_1904)
-    text = _number(abs(value), tokens)
-    return text and ("-" + text if value < 0 and at == 0 and text.strip("0.,") else text).strip()
-
-
-@cache
-def _sections(code: str) -> list[str]:
-    """The parts of a format for positive and negative numbers, zero and text."""
-    return re.findall(r'(?:"[^"]*"|\\.|[^;"\\])+|(?<=;)(?=;|$)', code) or [""]
 
 
 @cache
@@ -131,10 +119,9 @@ def _number(value: Decimal, tokens: _Tokens) -> str | None:
         return None
     if "digit" not in kinds:
         plain = f"{value.normalize():f}"
-        shown = [
-            plain if kind == "general" else token for kind, token in tokens if kind in ("text", "general")
-        ]
-        return "".join(shown) if "general" not in kinds or len(plain) <= _LONGEST else None
+        shown = {"general": plain, "text": None}
+        parts = [shown[kind] or token for kind, token in tokens if kind in shown]
+        return "".join(parts) if "general" not in kinds or len(plain) <= _LONGEST else None
     point = next((at for at, token in enumerate(tokens) if token == ("mark", ".")), len(tokens))
     last = max((at for at in range(point) if kinds[at] == "digit"), default=-1)
     whole, fraction = tokens[:point], tokens[point:]
@@ -143,7 +130,13 @@ def _number(value: Decimal, tokens: _Tokens) -> str | None:
     value = value * 100 ** marks.count("%") / 1000**scale
     places = [token for kind, token in fraction if kind == "digit"]
     if "exponent" in kinds:
-        return _scientific(value, tokens, whole, len(places))
+        if [token for kind, token in whole if kind == "digit"] != ["0"] or "text" in kinds:
+            return None
+        with localcontext(rounding=ROUND_HALF_UP):
+            mantissa, _, power = f"{value:.{len(places)}e}".partition("e")
+        mark = next(token for kind, token in tokens if kind == "exponent")
+        sign = "-" if power.startswith("-") else "+" if mark[1] == "+" else ""
+        return f"{mantissa}E{sign}{abs(int(power)) if value else 0:0{len(mark) - 2}d}"
     digits = f"{value.quantize(Decimal(1).scaleb(-len(places)), ROUND_HALF_UP):f}"
     left, _, right = digits.partition(".")
     optional = len(places) - len("".join(places).rstrip("#?"))
@@ -176,38 +169,6 @@ def _whole(digits: str, tokens: _Tokens, *, thousands: bool) -> str:
             text = digit + ("," if thousands and placed and placed % 3 == 0 and digit.strip() else "") + text
             placed += 1
     return text
-
-
-def _scientific(value: Decimal, tokens: _Tokens, whole: _Tokens, places: int) -> str | None:
-    digits = "".join(token for kind, token in whole if kind == "digit")
-    if digits not in ("0", "##0") or any(kind == "text" for kind, _ in tokens):
-        return None
-    exponent = next(token for kind, token in tokens if kind == "exponent")
-    step, last = len(digits), Decimal(1).scaleb(-places)  # the power is a multiple of the step
-    power = value.adjusted() // step * step if value else 0
-    mantissa = value.scaleb(-power).quantize(last, ROUND_HALF_UP)
-    if mantissa.adjusted() >= step:  # rounded up
-        power += step
-        mantissa = value.scaleb(-power).quantize(last, ROUND_HALF_UP)
-    sign = "-" if power < 0 else "+" if exponent[1] == "+" else ""
-    return f"{mantissa:f}E{sign}{abs(power):0{len(exponent) - 2}d}"
-
-
-def _fraction(value: Decimal, whole: str | None, above: str, below: str) -> str | None:
-    """A number as a fraction, such as `1 3/8`: of the format's denominator, or the shortest that fits in.
-
-    None where none is the number, up to the 15 digits that a spreadsheet keeps.
-    """
-    number = abs(Fraction(value))
-    fixed = int(below) if below.strip("#?0") else 0
-    exact = number.limit_denominator(fixed or 10 ** len(below) - 1)
-    if abs(exact - number) > number / 10**14 or (fixed and fixed % exact.denominator):
-        return None
-    denominator = fixed or exact.denominator
-    count, rest = divmod(int(exact * denominator), denominator) if whole else (0, int(exact * denominator))
-    parts = [str(count)] if whole and (count or not rest or "0" in whole) else []
-    parts += [f"{rest:>{len(above)}}/{denominator}"] if rest or not whole else []
-    return ("-" if value < 0 else "") + " ".join(parts).strip()
 
 
 def _date(value: Decimal, tokens: _Tokens, *, since_1904: bool) -> str | None:
@@ -248,19 +209,17 @@ def _part(token: str, moment: datetime, seconds: Decimal, *, is_half: bool) -> s
     if letter == "y":
         return f"{moment.year:04d}" if width > 2 else f"{moment.year % 100:02d}"
     if letter == "m" and width > 2:
-        return _name(_MONTHS.split()[moment.month - 1], width)
+        name = _MONTHS.split()[moment.month - 1]
+        return name[:3] if width == 3 else name[0] if width == 5 else name
     if letter == "d" and width > 2:
-        return _name(_DAYS.split()[moment.weekday()], width)
+        name = _DAYS.split()[moment.weekday()]
+        return name[:3] if width == 3 else name
     if letter == "s" and "." in token:
         whole, _, decimals = token.partition(".")
         return f"{moment.second:0{len(whole)}d}." + f"{seconds % 1:.{len(decimals)}f}".partition(".")[2]
     hour = (moment.hour % 12 or 12) if is_half else moment.hour
     number = {"m": moment.month, "d": moment.day, "h": hour, "n": moment.minute, "s": moment.second}[letter]
     return f"{number:0{min(width, 2)}d}"
-
-
-def _name(name: str, width: int) -> str:
-    return name[:3] if width == 3 else name[0] if width == 5 else name
 
 
 _ROW = "\0row"  # cannot be the name of a column in a workbook
@@ -274,6 +233,7 @@ _FILLED = re.compile(rb'<(?:\w+:)?c (?=[^>]*\br="([A-Z]+)\d+")' + _RESULT + rb"(
 _NUMBER = re.compile(rb'<(?:\w+:)?c (?=([^>]*\bs="[1-9]\d*"[^>]*))' + _RESULT + rb"v>([^<]+)<")
 _ATTRIBUTE = re.compile(rb'\b(\w+)="([^"]*)"')
 _PLACE = re.compile(rb"([A-Z]+)(\d+)")
+_NO_RESULTS_END = (b"</f></c>", b"</f><v/></c>", b"</f><v /></c>", b"</f><v></v></c>")
 _NO_RESULT = re.compile(rb'<c (?![^>]*t="str")[^>]*><f[^>]*>[^<]*</f>(?:<v ?/>|<v></v>)?</c>')
 
 
@@ -346,7 +306,7 @@ def read_sheet(
         raise InputError(f"{where}: has no rows")
     number, header_cells = first[max(at, 0)]
     header = f"{where}, line {number}"
-    names = column_names(header_cells, header) if has_header else numbered(len(header_cells))
+    names = column_names(header_cells, header, has_header=has_header)
     named = [pl.col(old).alias(new) for old, new in zip(cells.columns, names, strict=True) if new]
     notes = [f"{name} {_NO_RESULTS}"] if _unsolved(content) else []
     if sheet is None and len(sheets) > 1:
@@ -359,11 +319,15 @@ def read_sheet(
 
 def _shown(cells: pl.DataFrame, failed: Iterable[Any]) -> pl.DataFrame:
     """The cells with those of failed formulas, which come as null, as the sheet shows them."""
-    texts: defaultdict[int, dict[int, str]] = defaultdict(dict)
+    texts: _Texts = defaultdict(dict)
     for error in failed:
         row, column = error.position
         kind = _ERROR.search(error.detail)
         texts[column][row] = _SHOWN_AS.get(kind[1].upper() if kind else "", "#ERROR!")
+    return _with_texts(cells, texts)
+
+
+def _with_texts(cells: pl.DataFrame, texts: _Texts) -> pl.DataFrame:
     return cells.with_columns(
         cells.to_series(column).scatter(list(rows), list(rows.values())) for column, rows in texts.items()
     )
@@ -374,10 +338,26 @@ def _formatted(cells: pl.DataFrame, content: bytes, sheet: str) -> pl.DataFrame:
     if not zipfile.is_zipfile(io.BytesIO(content)):  # an .xls by another name
         return cells
     with zipfile.ZipFile(io.BytesIO(content)) as parts, suppress(KeyError):  # a part is not there
-        formats, since_1904 = _formats(parts)
-        if formats:
-            return _with_numbers(cells, parts.read(_part_of(parts, sheet)), formats, since_1904=since_1904)
+        styles, book = _xml(parts, "xl/styles.xml"), _xml(parts, "xl/workbook.xml")
+        own = {
+            int(each.get("numFmtId", 0)): each.get("formatCode", "")
+            for each in styles.iterfind(".//{*}numFmt")
+        }
+        codes = [code_of(int(each.get("numFmtId", 0)), own) for each in styles.iterfind("{*}cellXfs/*")]
+        formats = {str(at).encode(): code for at, code in enumerate(codes) if code}
+        since_1904 = any(each.get("date1904") in ("1", "true") for each in book.iterfind("{*}workbookPr"))
+        links = {link.get("Id"): link.get("Target", "") for link in _xml(parts, "xl/_rels/workbook.xml.rels")}
+        for each in book.iterfind("{*}sheets/{*}sheet") if formats else ():
+            if each.get("name") == sheet:
+                link = next((value for name, value in each.items() if name.endswith("}id")), "")
+                part = str(PurePosixPath("/xl", links[link])).lstrip("/")
+                return _with_numbers(cells, parts.read(part), formats, since_1904=since_1904)
     return cells
+
+
+def _xml(parts: zipfile.ZipFile, name: str) -> ElementTree.Element:
+    """A part of a workbook; KeyError where there is none of this name."""
+    return ElementTree.fromstring(parts.read(name))  # noqa: S314 - expat bounds what entities grow to
 
 
 def _with_numbers(
@@ -386,7 +366,7 @@ def _with_numbers(
     """The cells with the numbers that have one of these formats, by style."""
     text_of = cache(partial(shown, since_1904=since_1904))
     first = min(map(_column, set(_FILLED.findall(sheet))), default=0)  # those before it are left out
-    texts: defaultdict[int, dict[int, str]] = defaultdict(dict)
+    texts: _Texts = defaultdict(dict)
     for attributes, number in _NUMBER.findall(sheet):
         found = dict(_ATTRIBUTE.findall(attributes))
         place, code = _PLACE.fullmatch(found.get(b"r", b"")), formats.get(found[b"s"])
@@ -394,36 +374,7 @@ def _with_numbers(
             text = text_of(number.decode().strip(), code)
             if text is not None:
                 texts[_column(place[1]) - first][int(place[2]) - 1] = text
-    return cells.with_columns(
-        cells.to_series(column).scatter(list(rows), list(rows.values())) for column, rows in texts.items()
-    )
-
-
-def _formats(parts: zipfile.ZipFile) -> tuple[dict[bytes, str], bool]:
-    """The code of the format of each style that has one, and whether days are counted from 1904."""
-    styles = _xml(parts, "xl/styles.xml")
-    own = {
-        int(each.get("numFmtId", 0)): each.get("formatCode", "")
-        for each in styles.iter()
-        if _is(each, "numFmt")
-    }
-    styled = (each for group in styles if _is(group, "cellXfs") for each in group)
-    codes = {at: code_of(int(each.get("numFmtId", 0)), own) for at, each in enumerate(styled)}
-    book = _xml(parts, "xl/workbook.xml")
-    since_1904 = any(each.get("date1904") in ("1", "true") for each in book if _is(each, "workbookPr"))
-    return {str(at).encode(): code for at, code in codes.items() if code}, since_1904
-
-
-def _part_of(parts: zipfile.ZipFile, sheet: str) -> str:
-    """The name of the part that has a sheet."""
-    book = _xml(parts, "xl/workbook.xml")
-    links = _xml(parts, "xl/_rels/workbook.xml.rels")
-    targets = {link.get("Id"): link.get("Target", "") for link in links}
-    for each in book.iter():
-        if _is(each, "sheet") and each.get("name") == sheet:
-            link = next(value for name, value in each.items() if name.endswith("}id"))
-            return str(PurePosixPath("/xl", targets[link])).lstrip("/")
-    raise KeyError(sheet)
+    return _with_texts(cells, texts)
 
 
 def _column(letters: bytes) -> int:
@@ -434,33 +385,14 @@ def _column(letters: bytes) -> int:
     return number - 1
 
 
-def _xml(parts: zipfile.ZipFile, name: str) -> ElementTree.Element:
-    """A part of a workbook.
-
-    Raises:
-        KeyError: there is no such part.
-    """
-    return ElementTree.fromstring(parts.read(name))  # noqa: S314 - expat bounds what entities grow to
-
-
-def _is(element: ElementTree.Element, name: str) -> bool:
-    """Whether an element has a name, in whichever namespace."""
-    return element.tag.rpartition("}")[2] == name
-
-
 def _unsolved(content: bytes) -> bool:
     """Whether a workbook has formulas of which no result is saved, as programs write them."""
     if not zipfile.is_zipfile(io.BytesIO(content)):
         return False
     with zipfile.ZipFile(io.BytesIO(content)) as parts:
-        sheets = (name for name in parts.namelist() if name.startswith("xl/worksheets/"))
-        return any(_has_unsolved(parts.read(name)) for name in sheets)
-
-
-def _has_unsolved(sheet: bytes) -> bool:
-    endings = (b"</f></c>", b"</f><v/></c>", b"</f><v /></c>", b"</f><v></v></c>")
-    is_possible = any(ending in sheet for ending in endings)  # a hundred times as fast as the expression
-    return is_possible and _NO_RESULT.search(sheet) is not None
+        names = (name for name in parts.namelist() if name.startswith("xl/worksheets/"))
+        sheets = map(parts.read, names)  # the endings are found a hundred times as fast as the expression
+        return any(any(end in each for end in _NO_RESULTS_END) and _NO_RESULT.search(each) for each in sheets)
 
 
 def _no_workbook(name: str, content: bytes, reason: str) -> InputError:

@@ -190,8 +190,7 @@ def init(
 
 def _names_images(path: Path) -> bool:
     """Whether a config is made for images: a folder that has some and no config yet, a glob, or one image."""
-    from callsheet.batches.formats import is_glob
-    from callsheet.batches.image_files import is_image
+    from callsheet.batches.formats import is_glob, is_image
 
     if path.is_dir():
         is_new = path != Path() and not (path / "batch.yaml").exists()

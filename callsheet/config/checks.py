@@ -31,22 +31,13 @@ KeyPath = tuple[str | int, ...]
 
 
 class WrongValue(ValueError):
-    """A value that its setting cannot have: the reason, and what to do about it."""
-
-    def __init__(self, reason: str, *, hint: str) -> None:
-        super().__init__(reason)
-        self.hint = hint
-
-
-class WrongCell(ValueError):
-    """A value that its column cannot have: the reason, the value, and its place in `input.defaults` or
-    `input.matrix` (the column, and in a matrix the position).
+    """A value that its setting cannot have: the reason, and what to do about it. Of `input.defaults` and
+    `input.matrix` also the cell, and its place in them (the column, and in a matrix the position).
     """
 
-    def __init__(self, reason: str, cell: Any, *place: str | int) -> None:
+    def __init__(self, reason: str, *place: str | int, cell: Any = None, hint: str = "") -> None:
         super().__init__(reason)
-        self.cell = cell
-        self.place = place
+        self.hint, self.cell, self.place = hint, cell, place
 
 
 def _batch_name(value: str) -> str:

@@ -23,7 +23,7 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 import yaml
 from pydantic import ValidationError
 
-from callsheet.config.checks import KeyPath, WrongCell, WrongValue
+from callsheet.config.checks import KeyPath, WrongValue
 from callsheet.config.settings import COLUMNS, SOURCES, BatchSettings, LedgerSettings, Section, Settings
 from callsheet.errors import ConfigError
 from callsheet.files import with_home
@@ -219,8 +219,7 @@ def load(
         ConfigError: unreadable file, bad YAML, unknown or repeated key, unset variable, wrong type or value;
             the message names every wrong key, with its line or its override.
     """
-    read = _read(path, overrides, values, values_from=values_from, reads_batch=reads_batch)
-    return _checked(Settings, path, *read)
+    return _load(Settings, path, overrides, values, values_from=values_from, reads_batch=reads_batch)
 
 
 def load_without_service(
@@ -230,8 +229,7 @@ def load_without_service(
 
     The `service` section is not read, and may be wrong; the batch file need not be named.
     """
-    read = _read(path, overrides, values, unread=("service",), reads_batch=False)
-    return _checked(BatchSettings, path, *read)
+    return _load(BatchSettings, path, overrides, values, unread={"service"}, reads_batch=False)
 
 
 def load_ledger(overrides: Sequence[str] = ()) -> str:
@@ -254,37 +252,24 @@ def load_ledger(overrides: Sequence[str] = ()) -> str:
         raise ConfigError(f"--set ledger.url: {error}", hint="Write the whole path.") from None
 
 
-def _read(
+def _load(
+    schema: type[Checked],
     path: Path,
     overrides: Sequence[str],
     values: Mapping[str, object],
-    unread: Collection[str] = (),
     *,
+    unread: Collection[str] = (),
     values_from: str = "settings",
     reads_batch: bool,
-) -> tuple[dict[str, Any], dict[KeyPath, str]]:
-    """The file's plain values with the overrides, and the place of each one."""
-    try:
-        text = Path(with_home(str(path))).read_text(encoding="utf-8-sig")
-    except FileNotFoundError:
-        hint = "The working directory is not there any more."
-        with suppress(OSError):
-            hint = f"It was looked for in {Path(with_home(str(path))).absolute().parent}."
-        raise ConfigError(f"{path}: there is no such config file{_meant(path)}", hint=hint) from None
-    except IsADirectoryError:
-        raise ConfigError(f"{path}: cannot be read: it is a folder{_meant(path)}") from None
-    except UnicodeDecodeError:
-        raise ConfigError(f"{path}: is not UTF-8 text") from None
-    except (OSError, ValueError) as error:
-        reason = f"cannot be read: {error.strerror}" if isinstance(error, OSError) else error
-        raise ConfigError(f"{path}: {reason}") from None
+) -> Checked:
     texts = [split_override(override) for override in overrides]
-    plain = {_named(name, values_from): value for name, value in values.items()}
+    plain = {tuple(str(name).split(".")): value for name, value in values.items()}
+    if wrong := [name for name in values if not isinstance(name, str) or not all(name.split("."))]:
+        raise ConfigError(f"{values_from}[{wrong[0]!r}]: a setting has a name like 'budget.limit'")
     places: dict[KeyPath, str] = {}
     # With a block from elsewhere nothing of the file's section is used, and its variables may not be set.
     has_block = {**dict(texts), **plain}.get(("service", "block"), "null") not in ("null", None)
-    instead = {"service"} if has_block else set[str]()
-    config = parse(text, str(path), places, unread={*unread, *instead})
+    config = parse(_text_of(path), str(path), places, unread={*unread, "service"} if has_block else unread)
     if not isinstance(config, dict):
         raise ConfigError(f"{path}: has no settings", hint="A config begins with 'batch: <name>'.")
     for place, value in texts:
@@ -301,11 +286,37 @@ def _read(
             places[place] = where
             section[place[-1]] = str(given) if isinstance(given, PurePath) else given
     if isinstance(section := config.get("input") or {}, dict):
-        named = [place[1] for place in (*dict(texts), *plain) if place[0] == "input" and len(place) == 2]
-        _only_what_was_named(section, [name for name in named if name in SOURCES])
+        named = {place[1] for place in (*dict(texts), *plain) if place[0] == "input" and len(place) == 2}
+        if any(section.get(name) is not None for name in named & {*SOURCES}):  # in the place of the config's
+            section = {name: value for name, value in section.items() if name not in {*SOURCES} - named}
         if not reads_batch and not any(section.get(name) for name in SOURCES):
-            config["input"] = section | {"path": _NOT_READ}
-    return config, places
+            section = section | {"path": _NOT_READ}
+        config |= {"input": section} if section else {}
+    try:
+        return schema.model_validate(config).given_at(Path(with_home(str(path))).absolute(), places)
+    except ValidationError as error:
+        errors = error.errors(include_url=False)
+        problems = dict.fromkeys(_explain(each, str(path), places) for each in errors)
+        causes = [each.get("ctx", {}).get("error") for each in errors]
+        hints = dict.fromkeys(cause.hint for cause in causes if isinstance(cause, WrongValue))
+        raise ConfigError("\n".join(problems), hint=" ".join(filter(None, hints))) from None
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return Path(with_home(str(path))).read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        hint = "The working directory is not there any more."
+        with suppress(OSError):
+            hint = f"It was looked for in {Path(with_home(str(path))).absolute().parent}."
+        raise ConfigError(f"{path}: there is no such config file{_meant(path)}", hint=hint) from None
+    except IsADirectoryError:
+        raise ConfigError(f"{path}: cannot be read: it is a folder{_meant(path)}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path}: is not UTF-8 text") from None
+    except (OSError, ValueError) as error:
+        reason = f"cannot be read: {error.strerror}" if isinstance(error, OSError) else error
+        raise ConfigError(f"{path}: {reason}") from None
 
 
 _CONFIGS = (".yaml", ".yml")
@@ -325,22 +336,6 @@ def _meant(path: Path) -> str:
     return ""
 
 
-def _only_what_was_named(section: dict[str, Any], named: Collection[str]) -> None:
-    """Where an override says where the rows are, it takes the place of what the config says."""
-    if any(section.get(name) is not None for name in named):
-        for name in SOURCES:
-            if name not in named:
-                section.pop(name, None)
-
-
-def _named(name: object, values_from: str) -> tuple[str, ...]:
-    """The place of a setting from Python."""
-    place = tuple(name.split(".")) if isinstance(name, str) else ()
-    if not (place and all(place)):
-        raise ConfigError(f"{values_from}[{name!r}]: a setting has a name like 'budget.limit'")
-    return place
-
-
 def _section(
     config: dict[str, Any], place: tuple[str, ...], where: str, places: dict[KeyPath, str]
 ) -> dict[str, Any]:
@@ -355,19 +350,6 @@ def _section(
     for replaced in [old for old in places if old[: len(place)] == place]:
         del places[replaced]
     return section
-
-
-def _checked(
-    schema: type[Checked], path: Path, config: dict[str, Any], places: Mapping[KeyPath, str]
-) -> Checked:
-    try:
-        return schema.model_validate(config).given_at(Path(with_home(str(path))).absolute(), places)
-    except ValidationError as error:
-        errors = error.errors(include_url=False)
-        problems = dict.fromkeys(_explain(each, str(path), places) for each in errors)
-        causes = [each.get("ctx", {}).get("error") for each in errors]
-        hints = dict.fromkeys(cause.hint for cause in causes if isinstance(cause, WrongValue))
-        raise ConfigError("\n".join(problems), hint=" ".join(hints)) from None
 
 
 def _type_of(place: KeyPath) -> Any:
@@ -388,7 +370,7 @@ def _explain(error: Any, file: str, places: Mapping[KeyPath, str]) -> str:
     """One of pydantic's errors as text: where, which key, what is wrong."""
     location, value = tuple(part for part in error["loc"] if part != "[key]"), error["input"]
     cause = error.get("ctx", {}).get("error")
-    if isinstance(cause, WrongCell):
+    if isinstance(cause, WrongValue) and cause.place:
         location, value = (*location, *cause.place), cause.cell
     known = (location[:end] for end in range(len(location), 0, -1) if location[:end] in places)
     place = next(known, location[:1])  # pydantic adds names of its own

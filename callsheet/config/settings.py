@@ -46,7 +46,7 @@ from callsheet.config.checks import (
     Template,
     Text,
     TextEncoding,
-    WrongCell,
+    WrongValue,
 )
 
 PutArgument = Literal[
@@ -271,7 +271,7 @@ class Input(Section):
                 try:
                     fixed_values({column: cell})
                 except ValueError as error:
-                    raise WrongCell(str(error), cell, *place) from None
+                    raise WrongValue(str(error), *place, cell=cell) from None
         return value
 
     @field_validator("matrix", mode="after")
@@ -285,15 +285,11 @@ class Input(Section):
         return value
 
     @model_validator(mode="after")
-    def _one_source_of_rows(self) -> Input:
+    def _one_source(self) -> Input:
         given = [name for name in SOURCES if getattr(self, name) is not None]
         if len(given) != 1:
             has = f"has {' and '.join(given)}" if given else "has no rows"
             raise ValueError(f"{has}; expected one of {', '.join(SOURCES)}")
-        return self
-
-    @model_validator(mode="after")
-    def _one_source_of_prompts_and_ids(self) -> Input:
         if self.template is not None and "prompt" in {*self.columns, *self.defaults, *self.matrix}:
             raise ValueError("has template and also a column, default or matrix for prompt; expected one")
         if self.id is not None and "id" in self.columns:

@@ -17,14 +17,13 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from callsheet.batches import columns, sizes, texts
+from callsheet.batches import columns, texts
 from callsheet.batches.columns import IMAGES
-from callsheet.batches.delimited import Table, likely_readings
-from callsheet.batches.formats import field_names, find_files, with_fields
-from callsheet.batches.image_files import FILE, names_images, read_tables
+from callsheet.batches.formats import FILE, field_names, find_files, names_images, read_tables, with_fields
 from callsheet.batches.json_files import lists_of_rows
-from callsheet.batches.names import has_prompts, in_yaml
 from callsheet.batches.read import Batch, batch_of
+from callsheet.batches.tables import Table, in_yaml, rank
+from callsheet.batches.texts import likely_readings
 from callsheet.batches.workbooks import sheet_names
 from callsheet.cells import IMAGE_COLUMNS
 from callsheet.config.settings import COLUMNS, Settings
@@ -215,7 +214,7 @@ def _choose_rows(file: _File, name: str) -> None:
     first = document[0] if isinstance(document, list) and document else document
     names = first if isinstance(first, dict) else {}
     has_rows = isinstance(document, list) and not isinstance(first, dict)
-    has_rows |= any(has_prompts(each) and isinstance(names[each], str) for each in names)
+    has_rows |= any(rank(each) and isinstance(names[each], str) for each in names)
     paths = [] if has_rows else lists_of_rows(document)
     if isinstance(document, dict) and all(isinstance(each, dict | str) for each in document.values()):
         paths = []  # its keys are ids
@@ -282,7 +281,9 @@ def _choose_columns(file: _File) -> None:
             continue
         if column.name not in found.values() and _fits(column, like):
             found[like] = column.name
-    if (pair := sizes.together(table.columns)) and all(_fits(table[name], "width") for name in pair):
+    if (pair := columns.width_and_height(table.columns)) and all(
+        _fits(table[name], "width") for name in pair
+    ):
         found["aspect_ratio"] = list(pair)
     _choose_ids(table, found)
     if found:
@@ -315,7 +316,7 @@ def _choose_prompt(file: _File, table: pl.DataFrame, found: dict[str, Any]) -> N
     taken = exact[0] if exact else likely[0]
     if taken.strip().lower() != "prompt":
         found["prompt"] = taken if has_header else int(taken)
-    if not exact and len(likely) > 1 and (not has_prompts(taken) or has_prompts(likely[1])):
+    if not exact and len(likely) > 1 and (not rank(taken) or rank(likely[1])):
         shown = tuple(Candidate(name, columns.first_cell(table[name])) for name in likely[: 1 + _OTHERS])
         file.proposals.append(Proposal("prompt", "Which column has the prompts?", shown))
 

@@ -19,11 +19,9 @@ from urllib.parse import unquote, urlsplit
 import polars as pl
 
 from callsheet.batches import columns
-from callsheet.batches.delimited import Table
-from callsheet.batches.formats import objects
-from callsheet.batches.image_files import FILE
-from callsheet.batches.names import mapped, read_by
+from callsheet.batches.formats import FILE, objects
 from callsheet.batches.read import Batch, batch_of, read_batch
+from callsheet.batches.tables import Table, mapped, read_by
 from callsheet.config.load import load_without_service
 from callsheet.config.settings import BatchSettings, Settings
 from callsheet.errors import ConfigError, InputError, NothingKept

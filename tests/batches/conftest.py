@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import gzip
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from callsheet.batches.delimited import zstd
 from callsheet.batches.read import Batch, read_batch
 from callsheet.config.settings import Settings
 from callsheet.errors import CallsheetError, ConfigError, InputError
@@ -36,13 +34,16 @@ def batch(tmp_path: Path):
 
 @pytest.fixture
 def error_of(batch):
-    def error_of(content: str | bytes, name: str = "shots.csv", **given: Any) -> str:
-        with pytest.raises(CallsheetError) as caught:
+    def error_of(content: str | bytes, name: str = "shots.csv", **given: Any) -> CallsheetError:
+        with pytest.raises((InputError, ConfigError)) as caught:
             batch(content, name, **given)
-        assert isinstance(caught.value, InputError | ConfigError)
-        return caught.value.message
+        return caught.value
 
     return error_of
+
+
+def rows_of(batch: Batch, *columns: str) -> list[tuple[Any, ...]]:
+    return batch.rows.select(columns).rows()
 
 
 def places(batch: Batch) -> list[tuple[int, str, str]]:
@@ -50,10 +51,4 @@ def places(batch: Batch) -> list[tuple[int, str, str]]:
 
 
 def prompts(batch: Batch) -> list[tuple[int, str]]:
-    return batch.rows.select("line", "prompt").rows()
-
-
-def packed(content: bytes, ending: str) -> bytes:
-    if ending.endswith(".zst"):
-        return zstd.compress(content)
-    return gzip.compress(content) if ending.endswith(".gz") else content
+    return rows_of(batch, "line", "prompt")

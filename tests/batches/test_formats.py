@@ -1,281 +1,171 @@
-"""Files as people have them: lists, JSON, titles, no header; each prompt is read whole, or refused."""
+"""Where batch files and images are: on disk or on S3, what is not a file, and Parquet of other programs."""
 
 from __future__ import annotations
 
+import gzip
 import json
-import re
+import os
 from pathlib import Path
+from typing import Any
 
+import polars as pl
 import pyarrow
 import pytest
-from hypothesis import given
-from hypothesis import settings as quick
-from hypothesis import strategies as st
 from pyarrow import parquet
 
-from callsheet.batches.read import read_batch
-from callsheet.cells import FAILED_FORMULAS, NOTHING
+from callsheet.batches import formats
+from callsheet.batches.formats import read_tables
+from callsheet.batches.read import Batch, original_rows, read_batch
 from callsheet.errors import InputError
-from tests.batches.conftest import places, prompts, settings
-
-TEXT = st.text(
-    st.characters(exclude_categories=["Cs", "Cc"]) | st.sampled_from("\n\t"), min_size=1, max_size=30
-).filter(lambda text: text.strip().lower() not in NOTHING and text.strip() not in FAILED_FORMULAS)
-
-
-# ---- prompt lists
+from callsheet.pricing import references
+from tests.batches.conftest import places, prompts, rows_of, settings
+from tests.pictures import picture
+from tests.servers import s3 as servers
+from tests.servers.sockets import raw, serve
 
 
-def test_a_text_without_a_header_is_one_prompt_a_line_each_whole(batch):
-    read = batch('In a still frame, a stop sign\n\n"a dog" said; the sign\t| x\n  a cat \n', "prompts.txt")
-    assert prompts(read) == [
-        (1, "In a still frame, a stop sign"),
-        (3, '"a dog" said; the sign\t| x'),
-        (4, "  a cat "),
+def test_a_path_that_is_not_a_file_says_why(tmp_path):
+    (tmp_path / "shots").mkdir()
+    (tmp_path / "loop").symlink_to("loop")
+    for path, expected in [
+        ("shots", "shots: is a folder"),
+        ("none.csv", "none.csv: there is no such file"),
+        ("none-*.csv", "none-*.csv: no file matches"),
+        ("sho?s", "sho?s: no file matches"),
+        ("x" * 300 + ".csv", "cannot be read: File name too long"),
+        ("loop", "cannot be read: Too many levels"),
+        ("a\0b", "is not a file name"),
+    ]:
+        with pytest.raises(InputError) as caught:
+            read_batch(settings(tmp_path / path))
+        assert expected in caught.value.message
+        assert (f"{tmp_path / 'shots/*.csv'}." in caught.value.hint) == (path == "shots")
+    with pytest.raises(InputError, match="gs:// is not supported") as caught:
+        read_batch(settings("gs://bucket/p.csv"))
+    assert "s3://bucket/key" in caught.value.hint
+
+
+def test_several_files_are_read_in_the_order_of_their_names(tmp_path):
+    (tmp_path / "b.csv").write_text("prompt,id,note\nthird,3,\nagain,1,n\n,4,\n")
+    (tmp_path / "a.tsv").write_text("id\tprompt\tsize\n1\tfirst\t9\n2\tsecond\n")
+    (tmp_path / "c.md").write_text("not a batch")
+    found = read_batch(settings(tmp_path / "[ab].?sv"))
+    assert prompts(found) == [(2, "first"), (2, "third")]
+    assert found.rows["carried"].to_list() == [{"size": "9", "note": None}, {"size": None, "note": ""}]
+    assert [(line, reason.split(str(tmp_path))[0]) for line, _, _, reason in found.rejects.rows()] == [
+        (3, "the line has 2 cells, and the header has 3 (in "),
+        (3, "line 2 of "),
+        (4, "the prompt is empty (in "),
     ]
+    assert found.total == 5
 
 
-@pytest.mark.parametrize("columns", [{"prompt": "a photo of a bench"}, {}])
-def test_a_prompt_is_never_the_name_of_a_column(batch, columns):
-    read = batch("a photo of a bench\na photo of a cow\n", "prompts.txt", columns=columns)
-    assert [prompt for _, prompt in prompts(read)] == ["a photo of a bench", "a photo of a cow"]
-    assert read.columns.used == {"prompt": "prompt"}
+@pytest.fixture
+def bucket(s3: servers.Server, monkeypatch: pytest.MonkeyPatch) -> servers.Server:
+    """The server, found by the standard environment variables."""
+    for variable, value in s3.environment("reader").items():
+        monkeypatch.setenv(variable, value)
+    return s3
 
 
-@pytest.mark.parametrize(
-    ("text", "given"),
-    [
-        ("prompt\na cat, asleep\n", {}),
-        ("PROMPT\na cat, asleep\n", {}),
-        ("words|n\na cat, asleep|1\n", {"columns": {"prompt": "words"}}),
-        ("product;season\ncat;spring\n", {"template": "a {product}, asleep"}),
-    ],
-)
-def test_a_text_with_a_header_is_a_table(batch, text, given):
-    assert prompts(batch(text, "prompts.txt", **given)) == [(2, "a cat, asleep")]
+def put(server: servers.Server, key: str, content: bytes) -> str:
+    server.client().put_object(Bucket=server.bucket, Key=key, Body=content)
+    return f"s3://{server.bucket}/{key}"
 
 
-def test_rows_that_begin_as_comments_do_are_left_out_where_a_setting_says_so(batch):
-    table = '# of mine\nprompt,n\na cat,1\n"# x",2\n'
-    for text, name in (("# animals\na cat\n", "x.txt"), (table, "x.csv"), (table, "x.txt")):
-        assert [prompt for _, prompt in prompts(batch(text, name, comments="#"))] == ["a cat"]
-    assert len(prompts(batch("# animals\na cat\n", "x.txt"))) == 2
+def test_batch_files_are_read_from_s3(bucket, tmp_path, monkeypatch):
+    put(bucket, "batch-files/b.csv.gz", gzip.compress(b"id,prompt\n3,z\n"))
+    url = put(bucket, "batch-files/a.csv", b"id,prompt\n1,x\n2,\n")
+    put(bucket, "batch-files/deeper/c.csv", b"id,prompt\n4,w\n")
+    pl.DataFrame({"prompt": ["p"]}).write_parquet(tmp_path / "p.parquet")
+    parquet = put(bucket, "batch-files/p.parquet", (tmp_path / "p.parquet").read_bytes())
+    assert prompts(read_batch(settings(url))) == [(2, "x")]
+    assert prompts(read_batch(settings(parquet))) == [(1, "p")]
+    found = read_batch(settings(f"s3://{bucket.bucket}/batch-files/*.csv*"))
+    assert found.rows["row_id"].to_list() == ["1", "3"]
+    assert found.rejects["reason"].to_list() == [f"the prompt is empty (in {url})"]
+    named = put(bucket, "batch-files/shots [1].csv", b"prompt\nin brackets\n")
+    assert prompts(read_batch(settings(named))) == [(2, "in brackets")]
+    monkeypatch.delenv("AWS_ENDPOINT_URL")  # then it comes from the config
+    given = settings(url)
+    storage = given.storage.model_copy(update={"endpoint_url": bucket.endpoint_url})
+    assert prompts(read_batch(given.model_copy(update={"storage": storage}))) == [(2, "x")]
 
 
-def test_a_glob_of_texts_is_a_row_for_each_file_with_the_file_s_name_as_its_id(tmp_path):
-    (tmp_path / "harbour.txt").write_text("A harbour at dusk, the lamps lit\n")
-    (tmp_path / "owl.txt").write_text("\nAn owl\n")
-    read = read_batch(settings(tmp_path / "*.txt"))
-    assert read.rows.select("row_id", "prompt", "line").rows() == [
-        ("harbour", "A harbour at dusk, the lamps lit", 1),
-        ("owl", "An owl", 2),
-    ]
-    (tmp_path / "owl.txt").write_text("# to be bought\nAn owl\n")
-    assert prompts(read_batch(settings(tmp_path / "*.txt", comments="#")))[1] == (2, "An owl")
-    (tmp_path / "owl.txt").write_text("An owl\non a fence post\n")
-    with pytest.raises(InputError, match=r"owl\.txt: has 2 lines"):
-        read_batch(settings(tmp_path / "*.txt"))
+def test_an_object_that_cannot_be_read_is_named(bucket, monkeypatch):
+    for url, expected in [
+        (f"s3://{bucket.bucket}/none.csv", "there is no such object"),
+        (f"s3://{bucket.bucket}/none-*.csv", "no file matches"),
+        (f"s3://{bucket.bucket}/batch-files/", "is a folder"),
+        ("s3://nobody/none.csv", "there is no such bucket (NoSuchBucket)"),
+        ("s3://nobod?/none.csv", "S3 "),
+        ("s3://nobody", "must look like s3://bucket/key"),
+    ]:
+        with pytest.raises(InputError) as caught:
+            read_batch(settings(url))
+        assert caught.value.message.startswith(url)
+        assert expected in caught.value.message
+        assert "Relative paths" not in caught.value.hint
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
+    with pytest.raises(InputError, match="S3 refused the request"):
+        read_batch(settings(f"s3://{bucket.bucket}/none.csv"))
 
 
-# ---- JSON
+def test_reference_images_are_read_from_s3(bucket):
+    content = b"\x89PNG\r\n\x1a\n" + b"p" * 100
+    url = put(bucket, "look.png", content)
+    assert isinstance(references.examine(url), references.RequestImage)
+    assert formats.read_file(url, 200) == content
+    assert "there is no such object" in str(references.examine(url + "x"))
+    with pytest.raises(InputError, match="has 108 bytes; at most 100 are allowed"):
+        formats.read_file(url, 100)
 
 
-def test_json_lines_are_rows_and_a_broken_one_is_rejected_with_its_line(batch):
-    read = batch(
-        '{"prompt": "a bench", "include": [{"class": "bench", "count": 1}]}\n\n{"prompt": \n'
-        '{"prompt": "a cat", "late": true, "id": 12345678901234567890}\n7\n"an owl"\n{"prompt": "\\ud83d"}\n',
-        "x.jsonl",
-    )
-    assert prompts(read) == [(1, "a bench"), (4, "a cat"), (6, "an owl")]
-    assert read.rows["row_id"][1] == "12345678901234567890"
-    assert read.rows["carried"].to_list()[:2] == [
-        {"include": '[{"class": "bench", "count": 1}]', "late": None},
-        {"include": None, "late": "true"},
-    ]
-    assert [(line, reason) for line, _, reason in places(read)] == [
-        (3, "is not JSON: Expecting value at character 12"),
-        (5, "is neither an object nor a text"),
-        (7, "has half a character: a \\ud... without its other half"),
-    ]
+@pytest.mark.parametrize("kind", ["a pipe", "a device", "a link to a device", "a folder"])
+def test_an_image_or_a_batch_that_is_not_a_regular_file_is_an_error(tmp_path, kind):
+    path = tmp_path / "x.csv"
+    match kind:
+        case "a pipe":
+            os.mkfifo(path)
+        case "a device":
+            path = Path("/dev/zero")
+        case "a link to a device":
+            path.symlink_to("/dev/zero")
+        case "a folder":
+            path.mkdir()
+    with pytest.raises(InputError, match="cannot be read: it is not a regular file"):
+        formats.read_file(str(path), 100)
+    with pytest.raises(InputError, match=rf"{path}: (is not a regular file|is a folder)"):
+        read_batch(settings(path))
 
 
-@pytest.mark.parametrize(
-    ("document", "rows"),
-    [
-        ('[{"prompt": "a"},\n {"prompt": "b", "id": "x"}]', [(1, "a"), (2, "b")]),
-        ('["a",\n\n"b"]', [(1, "a"), (3, "b")]),
-        ('{\n"k1": {"prompt": "a"},\n"k2": "b"}', [(2, "a"), (3, "b")]),
-    ],
-)
-def test_a_json_file_is_a_list_or_an_object_of_rows_whose_keys_are_their_ids(batch, document, rows):
-    assert prompts(batch(document, "x.json")) == rows
-    read = batch('{"k1": {"prompt": "a"}, "k2": {"prompt": "b", "id": "own"}}', "x.json")
-    assert read.rows["row_id"].to_list() == ["k1", "own"]
+def test_a_file_is_read_to_its_limit_and_not_beyond(tmp_path):
+    path = tmp_path / "x.png"
+    path.write_bytes(b"x" * 100)
+    assert formats.read_file(str(path), 100) == b"x" * 100
+    with pytest.raises(InputError, match="has 100 bytes; at most 99 are allowed"):
+        formats.read_file(str(path), 99)
+    with pytest.raises(InputError, match="has more than 10 bytes; at most 10 are allowed"):
+        formats.read_file("/proc/self/maps", 10)  # a regular file whose declared size is 0
 
 
-def test_the_request_lines_of_another_provider_are_read_by_dotted_names(batch):
-    line = {"custom_id": "r-1", "url": "/v1/images", "body": {"prompt": "a cat", "n": 1, "size": "1024x1024"}}
-    read = batch(json.dumps(line), "x.jsonl", columns={"id": "custom_id", "prompt": "body.prompt"})
-    assert read.rows.select("row_id", "prompt").rows() == [("r-1", "a cat")]
-    assert read.columns.unused == {"body.n": "samples", "body.size": "aspect_ratio"}
+def test_an_object_of_unknown_length_is_read_to_its_limit_and_not_beyond(monkeypatch):
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "k")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "s")
+    chunk = b"40\r\n" + b"x" * 64 + b"\r\n"
+    head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+    with serve(raw(head + chunk + b"0\r\n\r\n")) as server:
+        assert formats.read_file("s3://b/x.png", 64, server.url) == b"x" * 64
+    too_large = pytest.raises(InputError, match="has more than 64 bytes; at most 64 are allowed")
+    with serve(raw(head + 100_000 * chunk)) as server, too_large:
+        formats.read_file("s3://b/x.png", 64, server.url)
 
 
-@pytest.mark.parametrize(
-    ("document", "message"),
-    [
-        ('[{"prompt": "a"}\n {"prompt": "b"}]', "line 2: is not JSON: Expecting ',' delimiter"),
-        ('[{"prompt": "a"}', "line 2: is not JSON: Expecting ',' delimiter"),
-        ('[{"prompt": "a"}] x', "line 1: is not JSON: Extra data"),
-        ('{"prompts": [{"prompt": "a"}]}', "has no rows"),
-        ('{a: "b"}', "line 1: is not JSON"),
-        ("[1, 2]", "has no rows"),
-        ("7", "is neither a list nor an object"),
-        ("[]", "has no rows"),
-        ("", "line 1: is not JSON"),
-        ('[{"prompt": NaN}]', "NaN is no number of JSON"),
-        ("[" * 100_000, "is not JSON"),
-    ],
-)
-def test_what_is_no_rows_is_refused_with_its_place(error_of, document, message):
-    assert message in error_of(document, "x.json")
-
-
-@quick(max_examples=20, deadline=None)
-@given(found=st.lists(TEXT, min_size=1, max_size=6), as_list=st.booleans())
-def test_each_prompt_of_a_json_file_or_a_list_is_sent_whole_or_refused(tmp_path_factory, found, as_list):
-    folder = tmp_path_factory.mktemp("files")
-    (folder / "x.jsonl").write_text("".join(json.dumps({"prompt": each}) + "\n" for each in found))
-    (folder / "x.json").write_text(json.dumps(found if as_list else [{"prompt": each} for each in found]))
-    whole = [each for each in found if each.strip()]
-    for name in ("x.jsonl", "x.json"):
-        read = read_batch(settings(folder / name))
-        assert [prompt for _, prompt in prompts(read)] == whole
-        assert read.rejects.height == len(found) - len(whole)
-    lines = [each for each in found if each.strip() and not set(each) & set("\n\r")]
-    (folder / "x.txt").write_text(
-        "a first prompt of five words\n" + "".join(f"{each}\n" for each in lines), newline=""
-    )
-    assert [prompt for _, prompt in prompts(read_batch(settings(folder / "x.txt")))][1:] == lines
-
-
-# ---- headers and hints
-
-
-def test_a_header_is_found_below_a_title(batch):
-    text = "Spring campaign - shot list,,\n,,\n\nid,prompt,aspect_ratio\n1,A lighthouse at dawn,16:9\n"
-    assert batch(text).rows.select("line", "row_id", "prompt").rows() == [(5, "1", "A lighthouse at dawn")]
-    titled = Path(__file__).parents[1] / "data" / "titled.xlsx"  # its title is on line 1, and line 2 is blank
-    read = read_batch(settings(titled, sheet="Plan B"))
-    assert read.rows.select("line", "row_id", "prompt").rows() == [(4, "1", "A lighthouse")]
-    with pytest.raises(InputError, match="there is no sheet 'Plan A'; the sheets are Plan B"):
-        read_batch(settings(titled, sheet="Plan A"))
-
-
-@pytest.mark.parametrize(
-    ("text", "name"),
-    [
-        ("category,prompt_en\nAnime,A nun on a white background\nAnime,A girl at sea\n", "prompt_en"),
-        ("n°,Bild\n1,A nun on a white background\n2,A girl at sea\n", "Bild"),
-        ("k,negative_prompt,caption\na,blurry text everywhere and more of it,b\n", "caption"),
-        ("url,words\nhttps://example.com/a/very/long/address/of/a/picture,a cat\n", "words"),
-        ("번호,문구: 하나\nx,따뜻한 아침\n", '"문구: 하나"'),
-    ],
-)
-def test_the_hint_names_the_column_that_has_the_prompts(tmp_path, text, name):
-    (tmp_path / "x.csv").write_text(text)
-    with pytest.raises(InputError) as caught:
-        read_batch(settings(tmp_path / "x.csv"))
-    assert caught.value.hint == f"Name the file's column in input.columns, for example {{prompt: {name}}}."
-
-
-def test_a_file_without_a_header_is_said_with_the_line_that_it_lacks(tmp_path):
-    (tmp_path / "x.csv").write_text("1,A lighthouse at dawn,16:9\n2,A harbour at dusk,16:9\n")
-    with pytest.raises(InputError, match="line 1: is no header") as caught:
-        read_batch(settings(tmp_path / "x.csv"))
-    assert caught.value.hint.endswith("perhaps: id,prompt,aspect_ratio")
-
-
-def test_a_prompt_column_in_other_capitals_is_taken_and_said(batch):
-    read = batch("Prompt,Model\na cat,x\n")
-    assert read.columns.used == {"prompt": "Prompt"}
-    assert read.rows["model"].to_list() == ["still-1"], "the default is the config's own word"
-
-
-# ---- columns and rows
-
-
-def test_a_column_is_released_and_an_id_is_made_of_columns(batch):
-    text = "category,id,prompt\nanime,000,A nun\nportrait,000,A sailor\n,001,An owl\n"
-    assert len(batch(text, columns={"id": None}).rows) == 3
-    read = batch(text, id="{category}-{id}")
-    assert read.rows["row_id"].to_list() == ["anime-000", "portrait-000"]
-    assert read.rows["carried"].to_list()[0] == {"category": "anime", "id": "000"}
-    assert places(read) == [(4, "category", "is empty, and input.id needs it")]
-
-
-def test_values_of_cells_are_replaced_and_rows_are_chosen(batch):
-    text = "prompt,model,status,resolution\na,fast,new,hd\nb,slow,done,\nc,fast,redo,any\n"
-    meant = {"model": {"fast": "sketch-1"}, "resolution": {"hd": "2K", "any": None}}
-    read = batch(text, values=meant, where={"status": ["new", "redo"]})
-    assert read.rows.select("prompt", "model", "resolution").rows() == [
-        ("a", "sketch-1", "2K"),
-        ("c", "sketch-1", None),
-    ]
-    assert (read.total, read.left_out) == (2, 1)
-
-
-# ---- encodings
-
-
-@pytest.mark.parametrize(
-    ("encoding", "line"),
-    [
-        ("cp949", "따뜻한 아침 햇빛 속의 등대"),
-        ("cp932", "青い鳥が木に止まっている"),
-        ("gb18030", "一只红色的猫坐在窗台上"),
-        ("cp1251", "Красный дом, синяя птица"),
-        ("cp1252", "Une église à l'aube, lumière dorée"),
-    ],
-)
-def test_a_text_in_another_encoding_says_which_ones_are_likely_and_how_a_line_reads(tmp_path, encoding, line):
-    (tmp_path / "x.csv").write_bytes(f'prompt\na cat\n"{line}"\n'.encode(encoding))
-    with pytest.raises(InputError, match=r"line 3: is not UTF-8 \(byte 0x") as caught:
-        read_batch(settings(tmp_path / "x.csv"))
-    assert f'{encoding}: "{line}"' in caught.value.hint.split("\n")
-
-
-@pytest.mark.parametrize("declared", [None, "utf-8", "cp1252"])
-@pytest.mark.parametrize("cell", ["a cat", "ein Kürbis", "코끼리"])
-@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
-def test_utf_16_without_a_byte_order_mark_is_named(tmp_path, encoding, cell, declared):
-    path = tmp_path / "shots.csv"
-    path.write_bytes(f"prompt,id\n{cell},1\n".encode(encoding))
-    with pytest.raises(InputError, match="looks like UTF-16 without a byte order mark") as caught:
-        read_batch(settings(path, encoding=declared))
-    assert f"input.encoding: {encoding}. Line 1 would read: prompt,id" in caught.value.hint
-    assert prompts(read_batch(settings(path, encoding=encoding))) == [(2, cell)]
-
-
-def test_a_declared_encoding_that_does_not_fit_is_an_error_and_one_in_which_anything_can_be_read_is_doubted(
-    batch, error_of
-):
-    assert "is not utf-16 text" in error_of("prompt\nx\n", encoding="utf-16")
-    korean = "prompt\n따뜻한 아침 햇빛\n".encode("cp949")
-    (note,) = batch(korean, encoding="cp1252").notes
-    assert "is read as cp1252: µû" in note
-    assert "cp949: 따뜻한 아침 햇빛" in note
-    assert not batch("prompt\nUne église à l'aube\n".encode("cp1252"), encoding="cp1252").notes
-
-
-def test_a_file_of_an_unknown_type_says_what_to_do(tmp_path):
-    Path(tmp_path / "x.ods").write_bytes(b"")
-    with pytest.raises(InputError, match="is not of a known type") as caught:
-        read_batch(settings(tmp_path / "x.ods"))
-    assert "(.xls, .ods) as .xlsx" in caught.value.hint
-    assert "DATAFRAME" in caught.value.hint
-
-
-# ---- Parquet of other programs
+def test_a_file_of_an_unknown_type_says_what_to_do(error_of):
+    error = error_of("", "x.ods")
+    assert "is not of a known type; expected .csv" in error.message
+    assert "(.xls, .ods) as .xlsx" in error.hint
+    assert "DATAFRAME" in error.hint
 
 
 def test_bytes_fields_and_uuids_of_parquet_are_text(tmp_path):
@@ -296,24 +186,159 @@ def test_bytes_fields_and_uuids_of_parquet_are_text(tmp_path):
     assert read.rows["carried"].struct.field("raw").to_list() == ["/w==", ""]
     fields = {"prompt": "body.text", "aspect_ratio": "body.more.size"}
     read = read_batch(settings(path, columns=fields, where={"body.more.size": "1:1"}))
-    assert read.rows.select("prompt", "aspect_ratio").rows() == [("a cat", "1:1")]
-    with pytest.raises(
-        InputError, match=re.escape("the columns are id, body.text, body.more.size")
-    ) as caught:
+    assert rows_of(read, "prompt", "aspect_ratio") == [("a cat", "1:1")]
+    with pytest.raises(InputError, match=r"the columns are id, body\.text, body\.more\.size") as caught:
         read_batch(settings(path, columns={"prompt": "caption"}))
     assert "for example {prompt: " in caught.value.hint
 
 
-# ---- files that were joined
+@pytest.fixture
+def pictures(tmp_path):
+    path = tmp_path / "x.parquet"
+    image = [{"bytes": b"\x89PNG", "path": "a.png"}, {"bytes": b"\x89PNG", "path": None}, None]
+    kind = pl.Struct({"bytes": pl.Binary, "path": pl.String})
+    table = {"prompt": ["x", "y", "z"], "image": image, "several": [image[:1], image[:2], []]}
+    pl.DataFrame(table, schema_overrides={"image": kind, "several": pl.List(kind)}).write_parquet(path)
+    return path
 
 
-@pytest.mark.parametrize("name", ["shots.csv", "shots.tsv", "shots.txt"])
-def test_a_header_that_comes_again_is_no_row_and_is_said(batch, name):
-    text = "id,prompt\n1,a cat\n id,prompt \n2,a dog\n\ufeffid,prompt\n3,a bird\n"
-    read = batch(text.replace(",", "\t") if name.endswith(".tsv") else text, name)
-    assert prompts(read) == [(2, "a cat"), (4, "a dog"), (6, "a bird")]
-    assert (read.total, read.rejects.height) == (3, 0)
-    assert read.notes == (
-        f"{read.notes[0].partition(':')[0]}: the header comes again on line 3 and on 1 more line; that is no "
-        "row, and left out",
+def test_a_column_of_images_is_carried_as_its_paths_and_named(pictures):
+    read = read_batch(settings(pictures))
+    assert [row["image"] for row in read.rows["carried"]] == ["a.png", None, None]
+    assert [row["several"] for row in read.rows["carried"]] == [["a.png"], ["a.png", None], []]
+    assert read.columns.unused == {"image": "reference_image", "several": "image"}
+    [table] = read_tables(settings(pictures))
+    assert table.images == {"image": {2}, "several": {2}}
+
+
+@pytest.mark.parametrize(("column", "name"), [("reference_image", "image"), ("images", "several")])
+def test_an_image_of_bytes_alone_is_rejected_where_it_is_used(pictures, column, name):
+    read = read_batch(settings(pictures, columns={column: name}))
+    assert read.rows["prompt"].to_list() == ["x", "z"]
+    assert read.rows[column][0] in ("a.png", '["a.png"]')
+    reason = "the file has the image's bytes only: write the images into files"
+    assert read.rejects.rows() == [(2, name, "", reason)]
+
+
+def test_a_field_of_a_column_of_images_has_its_dotted_name(pictures):
+    read = read_batch(settings(pictures, columns={"reference_image": "image.path"}))
+    assert read.rows["reference_image"].to_list() == ["a.png", None, None]
+
+
+MOVES = {"model": "reel-1", "prompt": "A slow push in"}
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    folder = tmp_path / "photos"
+    for number, name in enumerate(("vase.png", "cup.jpg", "shoes/left.webp", ".hidden.png", "Lamp.JPEG")):
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(picture(number))
+    (folder / "cup.txt").write_bytes("Steam rises\r\nfrom the cup\n".encode("utf-8-sig"))
+    for name in ("notes.md", "shoes/prices.pdf", "alone.txt"):
+        (folder / name).write_text("x")
+    return folder
+
+
+def images(batch: Batch) -> list[dict[str, str]]:
+    return [json.loads(cell)[0] for cell in batch.rows["images"]]
+
+
+def read(path: Path | str, **given: Any) -> Batch:
+    return read_batch(settings(path, **given))
+
+
+def test_each_image_of_a_folder_is_a_row_by_its_name_with_the_prompt_beside_it(photos: Path) -> None:
+    found = read(f"{photos}/", defaults=MOVES)
+    assert rows_of(found, "row_id", "prompt") == [
+        ("Lamp", "A slow push in"),
+        ("cup", "Steam rises\nfrom the cup"),
+        ("shoes/left", "A slow push in"),
+        ("vase", "A slow push in"),
+    ]
+    assert images(found)[2] == {"role": "by_model", "url": f"{photos}/shoes/left.webp"}
+    [note] = found.notes
+    assert note.endswith(
+        "3 files of " + f"{photos} are no images, and left out: alone.txt, notes.md, shoes/prices.pdf"
     )
+    assert found.columns.used == {"id": "id", "prompt": "prompt", "images": "file"}
+    assert rows_of(read(photos, defaults=MOVES), "row_id", "prompt") == rows_of(found, "row_id", "prompt"), (
+        "with a slash or without"
+    )
+
+
+def test_an_image_without_a_prompt_is_rejected_by_its_name(photos: Path) -> None:
+    found = read(photos)
+    assert rows_of(found, "row_id", "prompt") == [("cup", "Steam rises\nfrom the cup")]
+    assert (found.total, found.rejects.height) == (4, 3)
+    reason = f"{photos}/Lamp.JPEG has no prompt: there is no text in Lamp.txt, and none in the config"
+    assert places(found)[0] == (1, "", reason)
+    (photos / "cup.txt").unlink()
+    with pytest.raises(InputError, match="4 images, and no prompt") as caught:
+        read(photos)
+    assert "input.template" in caught.value.hint
+    assert rows_of(read(photos, template="Around {id}"), "row_id", "prompt")[0] == ("Lamp", "Around Lamp")
+    assert rows_of(read(photos, columns={"prompt": "id"}), "row_id", "prompt")[2] == (
+        "shoes/left",
+        "shoes/left",
+    )
+
+
+def test_a_glob_of_images_is_one_too_and_a_glob_of_batch_files_is_none(photos: Path) -> None:
+    assert rows_of(read(photos / "*.jpg"), "row_id", "prompt") == [("cup", "Steam rises\nfrom the cup")]
+    ids = [row for row, _ in rows_of(read(photos / "**/*.[jw]*", defaults=MOVES), "row_id", "prompt")]
+    assert ids == ["cup", "shoes/left"]
+    assert rows_of(read(photos / "vase.png", defaults=MOVES), "row_id", "prompt") == [
+        ("vase", "A slow push in")
+    ]
+    (photos / "cup.csv").write_text("prompt\nx\n")
+    with pytest.raises(InputError, match="is not of a known type"):
+        read(photos / "*")
+    with pytest.raises(InputError, match="no file matches"):
+        read(photos / "*.gif")
+
+
+def test_the_config_says_what_the_images_are_and_may_name_them_itself(photos: Path) -> None:
+    as_role = read(photos, defaults=MOVES, role="reference_image")
+    assert {each["role"] for each in images(as_role)} == {"reference_image"}
+    named = read(photos, defaults=MOVES, columns={"last_frame": "file"})
+    assert named.rows["images"].null_count() == 4
+    assert named.rows["last_frame"][3] == f"{photos}/vase.png"
+    both = read(photos, defaults=MOVES | {"first_frame": "open.png"}, role="last_frame")
+    assert images(both)[3] == {"role": "last_frame", "url": f"{photos}/vase.png"}
+    assert both.rows["first_frame"].unique().to_list() == ["open.png"]
+
+
+def test_what_the_batch_has_stored_and_an_image_of_the_same_name_are_no_rows(
+    photos: Path, monkeypatch
+) -> None:
+    monkeypatch.chdir(photos)
+    for name in ("out/media/b/cup-1-0.png", "cup.png"):
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).write_bytes(picture(9))
+    found = read(".", defaults=MOVES)
+    assert [row for row, _ in rows_of(found, "row_id", "prompt")] == ["Lamp", "cup", "shoes/left", "vase"]
+    assert places(found)[0][:2] == (3, "id")
+
+
+def test_rows_that_are_images_are_not_written_into_a_file(photos: Path) -> None:
+    with pytest.raises(InputError, match="has files, and no rows"):
+        original_rows(settings(photos, defaults=MOVES), ["cup"])
+
+
+def test_a_folder_and_a_glob_on_s3_are_read(bucket: servers.Server) -> None:
+    for key, content in (
+        ("cup.jpg", picture(1)),
+        ("cup.txt", b"Steam rises"),
+        ("shoes/left.png", picture(2)),
+    ):
+        put(bucket, f"shoot/{key}", content)
+    put(bucket, "shoot/notes.md", b"x")
+    found = read(f"s3://{bucket.bucket}/shoot/", defaults=MOVES)
+    assert rows_of(found, "row_id", "prompt") == [("cup", "Steam rises"), ("shoes/left", "A slow push in")]
+    assert images(found)[1]["url"] == f"s3://{bucket.bucket}/shoot/shoes/left.png"
+    assert "notes.md" in found.notes[0]
+    assert rows_of(read(f"s3://{bucket.bucket}/shoot/*.jpg"), "row_id", "prompt") == [("cup", "Steam rises")]
+    with pytest.raises(InputError, match="is a folder"):
+        read(f"s3://{bucket.bucket}/nothing/")

@@ -16,7 +16,7 @@ from callsheet.batches.identities import THIS_ID, without_signature, written_ali
 from callsheet.batches.read import read_batch
 from callsheet.cells import REJECTS, rejects_csv
 from callsheet.errors import InputError
-from tests.batches.conftest import places, prompts, settings
+from tests.batches.conftest import places, prompts, rows_of, settings
 
 
 def test_every_column_is_read_and_the_others_are_carried(batch):
@@ -24,25 +24,12 @@ def test_every_column_is_read_and_the_others_are_carried(batch):
         "id,model,prompt,aspect_ratio,resolution,output_format,duration,sound,samples,first_frame,sku\n"
         " a1 , reel-1 ,  a cat ,16:9,720p,,5.0,TRUE,3,start.png,K-7\n"
     )
-    row = read.rows.row(0, named=True)
-    assert row == {
-        "line": 2,
-        "file": None,
-        "row_id": "a1",
-        "model": "reel-1",
-        "prompt": "  a cat ",
-        "aspect_ratio": "16:9",
-        "resolution": "720p",
-        "output_format": None,
-        "duration": 5,
-        "sound": True,
-        "samples": 3,
-        "images": None,
-        "first_frame": "start.png",
-        "last_frame": None,
-        "reference_image": None,
-        "carried": {"sku": "K-7"},
-    }
+    row = {"line": 2, "row_id": "a1", "model": "reel-1", "prompt": "  a cat ", "aspect_ratio": "16:9"}
+    row |= {"resolution": "720p", "duration": 5, "sound": True, "samples": 3, "first_frame": "start.png"}
+    found = {name: cell for name, cell in read.rows.row(0, named=True).items() if cell is not None}
+    assert found == row | {"carried": {"sku": "K-7"}}
+    empty = {"file", "output_format", "images", "last_frame", "reference_image"}
+    assert {*read.rows.columns} == {*found} | empty
     assert (read.total, read.rejects.height) == (1, 0)
 
 
@@ -52,7 +39,7 @@ def test_columns_are_mapped_and_defaults_fill_what_is_empty(batch):
         columns={"prompt": "text", "model": "engine"},
         defaults={"model": "still-1", "resolution": "1K", "duration": 5},
     )
-    assert read.rows.select("prompt", "model", "resolution").rows() == [
+    assert rows_of(read, "prompt", "model", "resolution") == [
         ("a cat", "still-1", "1K"),
         ("a dog", "poster-1", "1K"),
     ]
@@ -72,12 +59,11 @@ def test_columns_are_mapped_and_defaults_fill_what_is_empty(batch):
     ],
 )
 def test_a_missing_column_is_an_error_with_the_file_s_columns_and_a_hint(
-    tmp_path, header, given, missing, hint
+    error_of, header, given, missing, hint
 ):
-    (tmp_path / "x.csv").write_text(f"{header}\n1,2\n")
-    with pytest.raises(InputError, match=f"there is no column {missing}") as caught:
-        read_batch(settings(tmp_path / "x.csv", **given))
-    assert hint in caught.value.hint
+    error = error_of(f"{header}\n1,2\n", **given)
+    assert f"there is no column {missing}" in error.message
+    assert hint in error.hint
 
 
 def test_booleans_and_whole_numbers_are_read_as_people_and_spreadsheets_write_them(batch):
@@ -88,25 +74,19 @@ def test_booleans_and_whole_numbers_are_read_as_people_and_spreadsheets_write_th
 
 
 @pytest.mark.parametrize(
-    ("column", "text", "number"),
+    ("column", "numbers"),
     [
-        ("duration", "5,0", 5),
-        ("duration", "10,00", 10),
-        ("samples", "3,0", 3),
-        ("duration", "1:30", 90),
-        ("duration", "0:05", 5),
-        ("duration", "00:01:30", 90),
-        ("duration", "1,000", None),  # a thousand, or one
-        ("duration", "5,5", None),
-        ("duration", "1:75", None),
-        ("samples", "1,000", None),
-        ("samples", "0:05", None),
+        ("duration", {"5,0": 5, "10,00": 10, "1:30": 90, "0:05": 5, "00:01:30": 90}),
+        ("samples", {"3,0": 3}),
+        ("duration", dict.fromkeys(["1,000", "5,5", "1:75"])),  # a thousand, or one
+        ("samples", dict.fromkeys(["1,000", "0:05"])),
     ],
 )
-def test_a_decimal_comma_and_minutes_with_seconds_are_whole_numbers(batch, column, text, number):
-    read = batch(f"prompt;{column}\nx;{text}\n")
-    assert read.rows[column].to_list() == ([] if number is None else [number])
-    assert [each for _, each, _ in places(read)] == ([column] if number is None else [])
+def test_a_decimal_comma_and_minutes_with_seconds_are_whole_numbers(batch, column, numbers):
+    read = batch(f"prompt;{column}\n" + "".join(f"x;{text}\n" for text in numbers))
+    wrong = [column for number in numbers.values() if number is None]
+    assert read.rows[column].to_list() == [number for number in numbers.values() if number is not None]
+    assert [each for _, each, _ in places(read)] == wrong
 
 
 def test_a_wrong_cell_is_rejected_with_column_value_and_reason(batch):
@@ -125,25 +105,17 @@ def test_a_wrong_cell_is_rejected_with_column_value_and_reason(batch):
     assert read.rows.height == 0
 
 
-def test_a_prompt_has_1_to_4096_characters(batch):
-    read = batch(f"prompt,id\n{'é' * 4096},1\n{'é' * 4097},2\n   ,3\n,4\n")
+def test_a_prompt_has_1_to_4096_characters_and_no_nul_because_postgresql_cannot_store_it(batch):
+    read = batch(f"prompt,id,note\n{'é' * 4096},1,a\0b\n{'é' * 4097},2,\n   ,3,\n,4,\nx\0y,5,\nx,6\0,\n")
     assert read.rows["row_id"].to_list() == ["1"]
     assert places(read) == [
         (3, "prompt", "has 4097 characters; at most 4096 are allowed"),
         (4, "prompt", "the prompt is empty"),
         (5, "prompt", "the prompt is empty"),
+        (6, "prompt", "contains a NUL character"),
+        (7, "id", "contains a NUL character"),
     ]
     assert read.rejects["value"][0] == "é" * 79 + "…"
-
-
-def test_a_nul_character_is_rejected_because_postgresql_cannot_store_it(batch):
-    read = batch("prompt,id,note\nx\0y,1,\nx,2\0,\nx,3,a\0b\n,4,\nno id,,\n")
-    assert read.rows["prompt"].to_list() == ["x", "no id"]
-    assert places(read) == [
-        (2, "prompt", "contains a NUL character"),
-        (3, "id", "contains a NUL character"),
-        (5, "prompt", "the prompt is empty"),
-    ]
 
 
 def test_a_template_makes_the_prompt(batch):
@@ -172,15 +144,22 @@ def test_a_template_makes_the_prompt(batch):
         (gzip.compress(b"prompt,id\nx,1\ncaf\xe9,2\n", mtime=0), "shots.csv.gz", "line 3: is not UTF-8"),
         (b"prompt\nx\n", "shots.csv.gz", "cannot be decompressed"),
         (gzip.compress(b"prompt\nxyz\n" * 99, mtime=0)[:40], "shots.csv.gz", "cannot be decompressed"),
-        (b"\x28\xb5\x2f\xfdno", "shots.csv.zst", "shots.csv.zst: cannot be"),
-        (b"PK\x03\x04", "shots.ods", "is not of a known type; expected .csv"),
+        (b"\x28\xb5\x2f\xfdno", "shots.csv.zst", "shots.csv.zst: cannot be decompressed"),
         (b"PK\x03\x04", "shots.xlsx", "cannot be read as a workbook"),
         ('{"id":\n{"x"\n', "shots.jsonl", "has no rows; line 1 is not JSON: Expecting value at character 7"),
         (b"PAR1, or not", "shots.parquet", "cannot be read as Parquet"),
+        (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "x.xlsx", "it has a password, or is another document"),
+        (b"prompt\na cat\n", "x.xlsx", "it is none"),
+        (b"\x1f\x8b\x08 and so on", "x.xlsx", "it is compressed (.gz)"),
+        (b"", "x.xlsx", "is empty"),
+        (b"", "x.parquet", "is empty"),
+        (b"PK\x03\x04\xff", "x.parquet", "is not Parquet, but a workbook (.xlsx) or another archive"),
+        (b"PK\x03\x04\xff", "x.csv", "is not text, but a workbook (.xlsx) or another archive"),
+        (b"PAR1\x15\xff", "x.jsonl", "is not text, but Parquet (.parquet)"),
     ],
 )
 def test_a_file_that_cannot_be_read_is_named_with_its_line(error_of, tmp_path, content, name, expected):
-    message = error_of(content, name)
+    message = error_of(content, name).message
     assert expected in message
     assert message.startswith(str(tmp_path / name))
 
@@ -199,7 +178,7 @@ def test_parquet_is_read_with_its_types(tmp_path):
     )
     table.write_parquet(tmp_path / "shots.parquet", compression="gzip")
     found = read_batch(settings(tmp_path / "shots.parquet"))
-    assert found.rows.select("line", "row_id", "prompt", "duration", "sound").rows() == [
+    assert rows_of(found, "line", "row_id", "prompt", "duration", "sound") == [
         (1, "1", "a", 5, True),
         (2, "2", "b", None, False),
     ]
@@ -241,21 +220,15 @@ def test_a_carried_value_of_any_type_can_be_stored_in_the_ledger(tmp_path):
     assert json.loads(json.dumps(first, allow_nan=False)) == first
 
 
-def test_a_column_of_images_that_has_their_bytes_is_an_error(tmp_path):
-    for cell in ([b"PNG"], [{"bytes": b"PNG"}]):
-        pl.DataFrame({"prompt": ["x"], "images": [cell]}).write_parquet(tmp_path / "shots.parquet")
-        with pytest.raises(InputError, match=r"the column 'images' has the type List.*; expected addresses"):
-            read_batch(settings(tmp_path / "shots.parquet"))
-
-
-def test_a_nested_column_as_prompt_is_an_error(tmp_path):
-    for cell in (["a"], timedelta(1)):
-        pl.DataFrame({"prompt": [cell]}).write_parquet(tmp_path / "shots.parquet")
-        with pytest.raises(InputError, match="the column 'prompt' has the type"):
-            read_batch(settings(tmp_path / "shots.parquet"))
-
-
-# ---- each row has an identity of its own: its id, or its content and a count of equal rows
+@pytest.mark.parametrize(
+    ("column", "cell"),
+    [("images", [b"PNG"]), ("images", [{"bytes": b"PNG"}]), ("prompt", ["a"]), ("prompt", timedelta(1))],
+)
+def test_a_column_of_a_type_that_cannot_be_what_it_is_for_is_an_error(tmp_path, column, cell):
+    table = pl.DataFrame({"prompt": ["x"]}).with_columns(pl.Series(column, [cell]))
+    table.write_parquet(tmp_path / "shots.parquet")
+    with pytest.raises(InputError, match=f"the column '{column}' has the type .*; expected"):
+        read_batch(settings(tmp_path / "shots.parquet"))
 
 
 def test_a_repeated_id_is_rejected_and_its_first_line_named(batch):
@@ -287,9 +260,8 @@ def test_an_id_made_from_content_does_not_depend_on_the_matrix(batch):
 
 def test_ids_and_occurrences_are_told_apart_over_all_files(tmp_path):
     for name in ("a", "b"):
-        (tmp_path / f"{name}.csv").write_text(
-            f"id,prompt,{name}\nsame,x,1\n,x,2\n,x,3\n,y,4\n{name},z,5\n,,6\n"
-        )
+        text = f"id,prompt,{name}\nsame,x,1\n,x,2\n,x,3\n,y,4\n{name},z,5\n,,6\n"
+        (tmp_path / f"{name}.csv").write_text(text)
     found = read_batch(settings(tmp_path / "*.csv"))
     listed = found.rejects.select("line", "column", "reason").rows()
     assert [(line, column) for line, column, _ in listed] == [(2, "id"), (7, "prompt"), (7, "prompt")]
@@ -310,17 +282,13 @@ def test_a_file_with_fewer_columns_or_narrower_types_than_the_first_has_its_rows
         read_batch(settings(tmp_path / "*.parquet"))
 
 
-# ---- rejects.csv, as a spreadsheet opens it
-
-
 def test_rejects_as_csv_have_a_header_and_no_formula_that_a_spreadsheet_would_run():
     assert rejects_csv(pl.DataFrame(schema=REJECTS)) == b"line,column,value,reason\n"
     formulas = ['=HYPERLINK("http://x","y")', "+1+1", "-2+3", "@SUM(A1)", "\t=1", "\r=1"]
     formulas += ["\uff1d1+1", "\uff20SUM(A1)", "  =1+1", "\xa0=1", "\n=1"]
     texts = ["a=b", "-1", "+5", "-1.5", "+", "", "'=1"]
-    table = pl.DataFrame(
-        {"line": range(18), "column": ["=c", *["duration"] * 17], "value": formulas + texts}
-    ).with_columns(reason=pl.lit("is wrong"))
+    columns = {"line": range(18), "column": ["=c", *["duration"] * 17], "value": formulas + texts}
+    table = pl.DataFrame(columns).with_columns(reason=pl.lit("is wrong"))
     found = list(csv.DictReader(io.StringIO(rejects_csv(table).decode(), newline="")))
     harmless = ["a=b", "-1", "+5", "-1.5", "'+", "", "'=1"]
     assert [row["value"] for row in found] == [*(f"'{formula}" for formula in formulas), *harmless]
@@ -349,7 +317,25 @@ def test_an_address_is_told_apart_without_its_signature_where_it_is_signed(addre
 
 
 def test_an_id_with_a_character_that_nobody_sees_is_like_the_one_without():
-    assert written_alike(["\u200bcup", "mug\ufeff", "hat"], ["cup", "MUG"]) == {
-        "\u200bcup": "cup",
-        "mug\ufeff": "MUG",
-    }
+    alike = {"\u200bcup": "cup", "mug\ufeff": "MUG"}
+    assert written_alike([*alike, "hat"], [*alike.values()]) == alike
+
+
+def test_a_column_is_released_and_an_id_is_made_of_columns(batch):
+    text = "category,id,prompt\nanime,000,A nun\nportrait,000,A sailor\n,001,An owl\n"
+    assert len(batch(text, columns={"id": None}).rows) == 3
+    read = batch(text, id="{category}-{id}")
+    assert read.rows["row_id"].to_list() == ["anime-000", "portrait-000"]
+    assert read.rows["carried"].to_list()[0] == {"category": "anime", "id": "000"}
+    assert places(read) == [(4, "category", "is empty, and input.id needs it")]
+
+
+def test_values_of_cells_are_replaced_and_rows_are_chosen(batch):
+    text = "prompt,model,status,resolution\na,fast,new,hd\nb,slow,done,\nc,fast,redo,any\n"
+    meant = {"model": {"fast": "sketch-1"}, "resolution": {"hd": "2K", "any": None}}
+    read = batch(text, values=meant, where={"status": ["new", "redo"]})
+    assert rows_of(read, "prompt", "model", "resolution") == [
+        ("a", "sketch-1", "2K"),
+        ("c", "sketch-1", None),
+    ]
+    assert (read.total, read.left_out) == (2, 1)

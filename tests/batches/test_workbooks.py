@@ -10,12 +10,12 @@ import pytest
 from callsheet.batches.read import read_batch
 from callsheet.batches.workbooks import code_of, shown
 from callsheet.errors import InputError
-from tests.batches.conftest import places, prompts, settings
+from tests.batches.conftest import places, prompts, rows_of, settings
 
 _MAIN = 'xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main"'
 _DOCUMENT = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
 _PACKAGE = "http://schemas.openxmlformats.org/package/2006"
-PASSWORD = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
+_LINKS = f'<Relationships xmlns="{_PACKAGE}/relationships">{{}}</Relationships>'
 
 
 def text(cell: str) -> str:
@@ -26,49 +26,31 @@ def workbook(path: Path, formats: tuple[str, ...] = (), **sheets: list[list[str]
     """Writes a workbook; a cell is its XML behind `<c r="A1" `, see `text`; `s="1"` has the first format."""
     kinds = '<Default Extension="xml" ContentType="application/xml"/><Default Extension="rels" '
     kinds += 'ContentType="application/vnd.openxmlformats-package.relationships+xml"/>'
-    with zipfile.ZipFile(path, "w") as parts:
-        parts.writestr(
-            "_rels/.rels",
-            f'<Relationships xmlns="{_PACKAGE}/relationships"><Relationship Id="r1" '
-            f'Type="{_DOCUMENT}/officeDocument" Target="xl/workbook.xml"/></Relationships>',
-        )
-        parts.writestr("[Content_Types].xml", f'<Types xmlns="{_PACKAGE}/content-types">{kinds}</Types>')
-        names = [f'<sheet name="{name}" sheetId="{at}" r:id="r{at}"/>' for at, name in enumerate(sheets, 1)]
-        parts.writestr(
-            "xl/workbook.xml",
-            f'<workbook {_MAIN} xmlns:r="{_DOCUMENT}"><sheets>{"".join(names)}</sheets></workbook>',
-        )
-        targets = [
-            f'<Relationship Id="r{at}" Type="{_DOCUMENT}/worksheet" Target="worksheets/sheet{at}.xml"/>'
-            for at in range(1, len(sheets) + 1)
-        ]
-        parts.writestr(
-            "xl/_rels/workbook.xml.rels",
-            f'<Relationships xmlns="{_PACKAGE}/relationships">{"".join(targets)}</Relationships>',
-        )
-        if formats:
-            codes = [
-                f'<numFmt numFmtId="{164 + at}" formatCode="{code}"/>' for at, code in enumerate(formats)
-            ]
-            styles = ["<xf/>", *(f'<xf numFmtId="{164 + at}"/>' for at in range(len(formats)))]
-            parts.writestr(
-                "xl/styles.xml",
-                f"<styleSheet {_MAIN}><numFmts>{''.join(codes)}</numFmts>"
-                f"<cellXfs>{''.join(styles)}</cellXfs></styleSheet>",
-            )
-        for at, rows in enumerate(sheets.values(), 1):
-            xml = "".join(
-                f'<row r="{row}">'
-                + "".join(
-                    f'<c r="{"ABCDE"[column]}{row}" {cell}</c>' for column, cell in enumerate(cells) if cell
-                )
-                + "</row>"
-                for row, cells in enumerate(rows, 1)
-            )
-            parts.writestr(
-                f"xl/worksheets/sheet{at}.xml",
-                f"<worksheet {_MAIN}><sheetData>{xml}</sheetData></worksheet>",
-            )
+    link = '<Relationship Id="r{}" Type="' + _DOCUMENT + '/{}" Target="{}"/>'
+    names, links, parts = "", "", {}
+    for at, (name, rows) in enumerate(sheets.items(), 1):
+        names += f'<sheet name="{name}" sheetId="{at}" r:id="r{at}"/>'
+        links += link.format(at, "worksheet", f"worksheets/sheet{at}.xml")
+        xml = ""
+        for row, cells in enumerate(rows, 1):
+            placed = zip("ABCDE", cells, strict=False)
+            filled = [f'<c r="{column}{row}" {cell}</c>' for column, cell in placed if cell]
+            xml += f'<row r="{row}">{"".join(filled)}</row>'
+        parts[f"xl/worksheets/sheet{at}.xml"] = f"<worksheet {_MAIN}><sheetData>{xml}</sheetData></worksheet>"
+    codes = [f'<numFmt numFmtId="{at}" formatCode="{code}"/>' for at, code in enumerate(formats, 164)]
+    styles = [f'<xf numFmtId="{at}"/>' for at in range(164, 164 + len(formats))]
+    styled = f"<numFmts>{''.join(codes)}</numFmts><cellXfs><xf/>{''.join(styles)}</cellXfs>"
+    parts |= {
+        "_rels/.rels": _LINKS.format(link.format(1, "officeDocument", "xl/workbook.xml")),
+        "[Content_Types].xml": f'<Types xmlns="{_PACKAGE}/content-types">{kinds}</Types>',
+        "xl/workbook.xml": f'<workbook {_MAIN} xmlns:r="{_DOCUMENT}"><sheets>{names}</sheets></workbook>',
+        "xl/_rels/workbook.xml.rels": _LINKS.format(links),
+    }
+    if formats:
+        parts["xl/styles.xml"] = f"<styleSheet {_MAIN}>{styled}</styleSheet>"
+    with zipfile.ZipFile(path, "w") as file:
+        for part, content in parts.items():
+            file.writestr(part, content)
     return path
 
 
@@ -83,7 +65,7 @@ def test_a_formula_that_has_failed_is_no_empty_cell(tmp_path):
         [text("a dog"), "><f>1+1</f><v>2</v>", 't="e"><f>1/0</f><v>#DIV/0!</v>'],
     ]
     read = read_batch(settings(workbook(tmp_path / "x.xlsx", Shots=[HEADER, *rows])))
-    assert read.rows.select("line", "prompt", "samples").rows() == [(4, "a dog", 2)]
+    assert rows_of(read, "line", "prompt", "samples") == [(4, "a dog", 2)]
     assert read.rows["carried"].to_list() == [{"sku": "#DIV/0!"}]
     assert [(line, column) for line, column, _ in places(read)] == [(2, "samples"), (3, "prompt")]
     assert read.rejects["value"].to_list() == ["#REF!", "#N/A"]
@@ -141,43 +123,22 @@ def test_that_a_workbook_has_other_sheets_is_said(tmp_path):
     assert "sheet 'Old' (input.sheet may be Old, Shots)" in read.notes[0]
 
 
-@pytest.mark.parametrize(
-    ("content", "name", "said"),
-    [
-        (PASSWORD, "x.xlsx", "it has a password, or is another document"),
-        (b"prompt\na cat\n", "x.xlsx", "it is none"),
-        (b"\x1f\x8b\x08 and so on", "x.xlsx", "it is compressed (.gz)"),
-        (b"", "x.xlsx", "is empty"),
-        (b"", "x.parquet", "is empty"),
-        (b"PK\x03\x04\xff", "x.parquet", "is not Parquet, but a workbook (.xlsx) or another archive"),
-        (b"PK\x03\x04\xff", "x.csv", "is not text, but a workbook (.xlsx) or another archive"),
-        (b"\x1f\x8b\x08\x00\xff", "x.csv", "is not text, but compressed (.gz)"),
-        (b"PAR1\x15\xff", "x.jsonl", "is not text, but Parquet (.parquet)"),
-    ],
-)
-def test_a_file_that_is_something_else_than_its_name_says_is_called_so(error_of, content, name, said):
-    assert error_of(content, name).endswith(said)
-
-
-# ---- a cell is the text that its sheet shows
-
-
 def test_numbers_are_read_as_their_sheet_shows_them(tmp_path):
     """As in its CSV; otherwise its ids would be others there, and everything would be bought twice."""
-    formats = ("000", "h:mm", "[h]:mm:ss", "# ?/?")
+    formats = ("000", "h:mm", "[h]:mm:ss", "00-0")
     header = ["", text("id"), text("prompt"), text("aspect_ratio")]
     rows = [
         ["", 's="1"><v>1</v>', text("a kite"), 's="2"><v>0.6729166666666667</v>'],
         ["", 's="1"><f>1+1</f><v>2</v>', text("a boat"), 's="2"><v>4.2361111111111113E-2</v>'],
-        ["", 's="4"><v>0.5</v>', text("a hat"), 's="3"><v>1.339583333333333</v>'],
+        ["", 's="4"><v>5</v>', text("a hat"), 's="3"><v>1.339583333333333</v>'],
         ["", f's="1" {text("x")}', text("a cup"), text("9:16")],
     ]
     path = workbook(tmp_path / "shots.xlsx", formats, Shots=[[], header, *rows])
     read = read_batch(settings(path))
-    assert read.rows.select("line", "row_id", "aspect_ratio").rows() == [
+    assert rows_of(read, "line", "row_id", "aspect_ratio") == [
         (3, "001", "16:9"),
         (4, "002", "1:1"),
-        (5, "1/2", "32:9"),
+        (5, "00-5", "32:9"),
         (6, "x", "9:16"),
     ]
 
@@ -201,19 +162,13 @@ def test_numbers_are_read_as_their_sheet_shows_them(tmp_path):
         ("46027", 'yyyy"年"m"月"d"日"', "2026年1月5日"),
         ("46027.5001", "hh:mm:ss.00", "12:00:08.64"),
         ("-5", '_($* #,##0.00_);_($* (#,##0.00);_($* "-"??_);_(@_)', "$(5.00)"),
-        ("12345", "##0.0E+0", "12.3E+3"),
         ("12500", "0.0E+00", "1.3E+04"),
-        ("0.25", "# ?/?", "1/4"),
-        ("-2.25", "# ??/??", "-2  1/4"),
-        ("0.33333333333333331", "# ?/?", "1/3"),
-        ("2", "# ?/?", "2"),
-        ("0.5", "# ?/8", "4/8"),
-        ("1.5", "?/?", "3/2"),
+        ("0", "0.0E+00", "0.0E+00"),
+        ("-0.00999", "0.0E-0", "-1.0E-2"),
         ("1.25", 'General" pcs"', "1.25 pcs"),
         ("-3", '"Nr. "General', "-Nr. 3"),
         # not read: they stay as they are
-        ("3.14159", "# ??/??", None),
-        ("0.1", "# ?/8", None),
+        ("0.5", "# ??/??", None),
         ("123456789.123", 'General" pcs"', None),
         ("5", "[<10]0;00", None),
         ("46027", "[$-407]d. mmmm yyyy", None),

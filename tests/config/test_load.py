@@ -1,4 +1,4 @@
-"""Loading a config: YAML, environment and overrides, and errors that name file, line and key."""
+"""A config: YAML, environment, overrides, the values of settings, and errors that name file, line and key."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from callsheet.config.load import load, load_without_service
+from callsheet.config.load import load, load_ledger, load_without_service
 from callsheet.errors import ConfigError
 from tests.config.conftest import SMALL, error_message
 
@@ -79,6 +79,7 @@ def test_variables_are_replaced_and_can_be_escaped(write, monkeypatch):
     path = write(SMALL + 'report: {url: "out/${WHO}/${EMPTY:-e}/${NOT_THERE:-d}"}\n')
     settings = load(path, ["input.template=for $${price}, {product}"])
     assert settings.report.url == "out/ann/e/d"
+    assert load(path, ["report.url=s3://b/{batch}/{{x}}"]).report.url == "s3://b/shots/{x}"
     assert settings.input.template == "for ${price}, {product}"
     assert "line 4" in error_message(write(SMALL + 'report: {url: "${1}"}\n'))
 
@@ -198,3 +199,128 @@ def test_without_its_service_a_config_needs_no_variable_of_it_and_the_rest_is_ch
         load_without_service(write(SMALL + "colour: red\n"))
     with pytest.raises(ConfigError, match="is not valid YAML"):
         load_without_service(write("service: {base_url: [\n"))
+
+
+def test_a_wrong_value_in_defaults_or_matrix_is_named_with_its_line(write):
+    defaults = "\n  path: shots.csv\n  defaults:\n    model: m\n    duration: 5.5"
+    path = write(text := SMALL.replace("{path: shots.csv}", defaults))
+    assert error_message(path).startswith(f"{path}, line 7: `input.defaults.duration` is not a whole number")
+    path = write(text.replace("5.5", "5.0\n  matrix:\n    sound: [yes, 'on',\n      'maybe']"))
+    assert error_message(path) == (
+        f"{path}, line 10: `input.matrix.sound.2` is not a boolean; expected true, false, yes, no, 1 or 0 "
+        "(it is 'maybe')"
+    )
+    assert error_message(path, "input.matrix.sound=[off]", "input.defaults.samples=0").startswith(
+        "--set input.defaults.samples=0: `input.defaults.samples` is not a whole number from 1"
+    )
+
+
+@pytest.mark.parametrize(
+    "written", ["1234567890.123456", '"1234567890.123456"', "${LIMIT}", "${NONE:-1234567890.123456}"]
+)
+def test_money_is_exact_however_it_is_written(write, monkeypatch, written):
+    monkeypatch.setenv("LIMIT", "1234567890.123456")
+    limit = load(write(SMALL + f"budget:\n  limit: {written}\n")).budget.limit
+    assert limit == Decimal("1234567890.123456")
+
+
+@pytest.mark.parametrize("value", ["null", "{a: b}", "[a]", "[{url: 1}]"])
+def test_a_default_of_a_wrong_type_has_one_error_on_one_line(write, value):
+    message = error_message(write(SMALL), f"input.defaults.model={value}")
+    assert message.startswith(f"--set input.defaults.model={value}: `input.defaults.model")
+    assert "should be text, a number, true or false" in message
+    assert len(message.splitlines()) == 1
+
+
+def test_values_keep_their_types_and_a_ratio_is_text(write):
+    text = SMALL.replace("shots.csv}", "shots.csv, defaults: {sound: true, duration: 5, resolution: '1080'}}")
+    settings = load(write(text), ["input.matrix.aspect_ratio=[16:9, 1:1]"])
+    assert [*settings.input.defaults.values(), *settings.input.matrix["aspect_ratio"]] == [
+        True, 5, "1080", "16:9", "1:1",
+    ]  # fmt: skip
+    assert settings.input.defaults["sound"] is True
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("limits: {image_rpm: many}", "line 4: `limits.image_rpm` should be a valid integer"),
+        ("poll: {interval: 0.01}", "line 4: `poll.interval` should be greater than or equal to 0.1"),
+        ("budget: {limit: plenty}", "`budget.limit` should be a valid decimal (it is 'plenty')"),
+        ("budget: 25", "`budget` should be"),
+        ("on_doubt: maybe", "`on_doubt` should be 'hold' or 'retry'"),
+        ("retry_failed: perhaps", "`retry_failed` should be False, True, 'server_error', 'gateway' or"),
+        ("attempts: yes", "`attempts` should be a number"),
+        ('storage: {key: "{index:03}"}', "is not the name of a column in braces"),
+        ('report: {url: "out/{row_id}"}', "`report.url` {row_id} is not a placeholder; expected {batch}"),
+        ('storage: {url: "gs://b/c"}', "line 4: `storage.url` begins with gs://, which is not supported"),
+        ('storage: {url: "s3:/b/c"}', "line 4: `storage.url` begins with s3: in place of s3://"),
+        ('report: {url: "s3:///c"}', "line 4: `report.url` has no bucket"),
+        ('report: {url: "file://out/{batch}"}', "names the host out, not a folder of this machine"),
+        ('storage: {key: "../{index}"}', "must stay inside storage.url"),
+        ('storage: {endpoint_url: "minio:9000"}', "must begin with http:// or https://"),
+    ],
+)
+def test_a_wrong_value_is_named_with_key_and_line(write, line, expected):
+    assert expected in error_message(write(SMALL + line + "\n"))
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "expected"),
+    [
+        ("batch", "a/b", "A-Z, a-z, 0-9, '-', '_' and '.'"),
+        ("service.base_url", "ftp://h", "must begin with http:// or https://"),
+        ("batch", "null", "the key `batch` is missing"),
+        ("service.base_url", "http://127.0.0.1:65536", "is not a valid address"),
+        ("budget.limit", "9" * 5000, "`budget.limit` "),
+        ("input.defaults.id", "1", "cannot set id: each row needs its own"),
+        ("input.matrix.samples", "[1, 2]", "cannot set samples: use a column or a default"),
+        ("input.matrix.model", "[]", "at least 1 item"),
+        ("input.matrix.model", "[a, b, a]", "lists a value of model twice"),
+        ("input.template", "a {}", "{} is not the name of a column in braces"),
+        ("input.template", "'a {b!r}'", "{b} is not the name of a column in braces"),
+        ("input.encoding", "base64", "no text encoding named 'base64'"),
+    ],
+)
+def test_a_wrong_override_is_named_itself(write, key, value, expected):
+    message = error_message(write(SMALL), f"{key}={value}")
+    assert expected in message
+    assert message.startswith(f"--set {key}=")
+
+
+def test_a_prompt_or_an_id_may_not_have_two_sources(write):
+    message = error_message(write(SMALL), "input.template='{a} and {b}'", "input.columns.prompt=text")
+    assert "has template and also a column, default or matrix for prompt" in message
+    message = error_message(write(SMALL), "input.id={a}", "input.columns.id=b")
+    assert "has id and also a column for id" in message
+
+
+def test_a_path_that_begins_with_a_tilde_is_in_the_home_folder(write, tmp_path, monkeypatch):
+    """Also in `--set`, where no shell replaces it."""
+    monkeypatch.setenv("HOME", "/home/a b")
+    text = SMALL.replace("shots.csv", "~/shots/*.csv") + (
+        "storage: {url: ~/media/}\nledger: {url: 'sqlite:///~/ledger.db'}\nreport: {url: '~/{batch}'}\n"
+    )
+    settings = load(write(text))
+    assert settings.input.path == "/home/a b/shots/*.csv"
+    assert settings.storage.url == "/home/a b/media/"
+    assert settings.ledger.url == "sqlite:////home/a b/ledger.db"
+    assert settings.report.url == "/home/a b/shots"
+    assert load(write(SMALL), ["input.path=~root/a"]).input.path == f"{Path('~root').expanduser()}/a"
+    assert load(write(SMALL), ["report.url=file:///~/r"]).report.url == "file:///home/a%20b/r"
+    assert load_ledger(["ledger.url=sqlite:///~/l.db"]) == "sqlite:////home/a b/l.db"
+    # elsewhere it is a letter like others
+    urls = ["./~/media", "a~/media", "s3://bucket/~/media", "file:///a/~b"]
+    assert [load(write(SMALL), [f"storage.url={url}"]).storage.url for url in urls] == urls
+
+
+def test_a_home_folder_that_cannot_be_found_is_an_error_with_its_line(write):
+    path = write(SMALL + "storage: {url: ~no-such-user/media}\n")
+    with pytest.raises(ConfigError) as caught:
+        load(path)
+    assert caught.value.message == (
+        f"{path}, line 4: `storage.url` begins with ~no-such-user, and no such home folder is known"
+    )
+    assert "whole path" in caught.value.hint
+    with pytest.raises(ConfigError, match="no such home folder"):
+        load_ledger(["ledger.url=sqlite:///~no-such-user/x.db"])
