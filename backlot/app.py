@@ -5,8 +5,8 @@ It decides nothing about money or limits; `service` does.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Container, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Container, Coroutine, Mapping
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Annotated, Any
 
@@ -24,7 +24,6 @@ from backlot.dashboard.sign_in import SignIn
 from backlot.errors import Refused, invalid
 from backlot.faults import HTML, Dropped, Endpoint, Page, Truncate, WrongType
 from backlot.files import Disconnect, File
-from backlot.media import make
 from backlot.service import Service
 
 MAX_BODY_BYTES = 25 * 2**20
@@ -64,7 +63,15 @@ class Document(FastAPI):
 
 def create_app(service: Service, sign_in: SignIn) -> FastAPI:
     """The whole service as an ASGI application, with the dashboard for those whom `sign_in` knows."""
+
+    @asynccontextmanager
+    async def at_work(_: FastAPI) -> AsyncIterator[None]:
+        await service.start()
+        yield
+        await service.stop()
+
     app = Document(
+        lifespan=at_work,
         title="Backlot",
         version="2.0.0",
         description=(
@@ -350,13 +357,14 @@ async def download(
 ) -> Response:
     """An image or a video, by its signed URL (INTERFACE 4.8)."""
     service = service_of(request)
-    recipe = service.media(generation_id, index, exp, sig)
+    generation = service.media(generation_id, index, exp, sig)
+    recipe = generation.recipe
     faults = service.faults.match("downloads", recipe.model, recipe.prompt)
     workspace = next(iter(service.workspaces.values()))
     await faults.before(workspace.reads, workspace.concurrency, service.clock())
     if faults.find(WrongType):
         raise Page(200)
-    media = await asyncio.to_thread(make, recipe)
+    media = await service.file(generation)
     faults.after({})
     file = File(media, recipe.mime_type, request, truncated=bool(faults.find(Truncate)))
     return counted(request, file)

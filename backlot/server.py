@@ -23,13 +23,11 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from backlot.app import create_app
 from backlot.dashboard.sign_in import SignIn
 from backlot.errors import SettingsError
+from backlot.programs import APART
 from backlot.service import Service
 from backlot.settings import Settings
 
 DASHBOARD = "Dashboard: "  # how the second line begins
-_APART: dict[str, Any] = {"start_new_session": True}  # a terminal's Ctrl-C is not for it
-if sys.platform == "win32":
-    _APART = {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
 
 
 class Connection(H11Protocol):
@@ -86,7 +84,7 @@ def opened(
             create_app(service, sign_in),
             http=Connection,
             ws="none",
-            lifespan="off",
+            lifespan="on",
             access_log=False,
             log_level="warning",
             server_header=False,
@@ -106,7 +104,7 @@ def run(settings: Settings, announce: Callable[[str, str | None], None], *, unti
     """
     # uvicorn ends by sending itself the signal that it received: handle SIGTERM like Ctrl-C.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with opened(settings) as (lot, server, listener), closing(lot.service.store):
+    with opened(settings) as (lot, server, listener), closing(lot.service):
         if until_eof:
             threading.Thread(target=end_with_stdin, args=[server], daemon=True).start()
         announce(lot.base_url, lot.dashboard)
@@ -127,7 +125,7 @@ def serve(settings: Settings | None = None, clock: Callable[[], float] = time.ti
 
     Raises `SettingsError` as `opened` does.
     """
-    with opened(settings or Settings(port=0), clock) as (lot, server, listener), closing(lot.service.store):
+    with opened(settings or Settings(port=0), clock) as (lot, server, listener), closing(lot.service):
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()
         while not server.started and thread.is_alive():
@@ -151,7 +149,7 @@ def spawn(*flags: str, stderr: IO[Any] | None = None) -> Iterator[tuple[str, sub
     command = [sys.executable, "-m", "backlot", "--port", "0", "--until-eof", *flags]
     pipe = subprocess.PIPE
     with subprocess.Popen(  # noqa: S603 - our own program
-        command, stdin=pipe, stdout=pipe, stderr=stderr, text=True, **_APART
+        command, stdin=pipe, stdout=pipe, stderr=stderr, text=True, **APART
     ) as process:
         try:
             line = process.stdout.readline() if process.stdout else ""
