@@ -5,8 +5,7 @@ It decides nothing about money or limits; `service` does.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Container, Coroutine, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Container, Coroutine, Mapping
 from datetime import timedelta
 from typing import Annotated, Any
 
@@ -63,15 +62,7 @@ class Document(FastAPI):
 
 def create_app(service: Service, sign_in: SignIn) -> FastAPI:
     """The whole service as an ASGI application, with the dashboard for those whom `sign_in` knows."""
-
-    @asynccontextmanager
-    async def at_work(_: FastAPI) -> AsyncIterator[None]:
-        await service.start()
-        yield
-        await service.stop()
-
     app = Document(
-        lifespan=at_work,
         title="Backlot",
         version="2.0.0",
         description=(

@@ -8,7 +8,6 @@ nobody knows what the worker is at: it is killed, and another one is started.
 from __future__ import annotations
 
 import asyncio
-import heapq
 import json
 import math
 import os
@@ -62,9 +61,12 @@ class Worker:
         self.command = command
         self.process: Process | None = None
         self.said = ""
+        self.is_over = False  # the backlot ends
 
     async def start(self) -> Process:
         """The process, which is started where there is none. Raises `Failed`."""
+        if self.is_over:
+            raise Failed("is not started again: the backlot ends")
         if self.process is None or self.process.returncode is not None:
             try:
                 self.process = await asyncio.create_subprocess_exec(
@@ -115,6 +117,7 @@ class Worker:
 
     async def end(self) -> None:
         """Ends it: its input ends, it is told to end, and killed where it does not."""
+        self.is_over = True
         if (process := self.process) and process.stdin:
             process.stdin.close()
             with suppress(ProcessLookupError, TimeoutError):
@@ -221,45 +224,34 @@ def seen(path: Path, format_: str) -> dict[str, float]:
 
 
 class Programs:
-    """The programs of a server by their model, and the files that they have made, until these are deleted."""
+    """The programs of a server by their model, and the files that they have made."""
 
     def __init__(self, models: dict[str, Model], state: Path | None, clock: Callable[[], float]) -> None:
         self.by_model = {name: Program(model, clock) for name, model in models.items() if model.command}
-        self.temporary = None if state else tempfile.TemporaryDirectory(prefix="backlot-")
-        self.folder = (state or Path(self.temporary.name if self.temporary else "")).resolve() / "files"
-        self.kept: list[tuple[int, Path]] = []  # a heap, by the Unix second at which each is deleted
+        self.temporary = None if state else Path(tempfile.mkdtemp(prefix="backlot-"))
+        folder = (self.temporary or state or Path()).resolve()
+        self.folder, self.making = folder / "backlot-files", folder / "backlot-making"
 
     def path(self, generation: Generation) -> Path:
         """Where the file of a generation is."""
         return self.folder / f"{generation.id}.{generation.recipe.format}"
 
-    def find(self, get: Callable[[str], Generation | None]) -> None:
-        """Takes up the files of the server before this one. What belongs to no generation is removed."""
-        for path in self.folder.glob("*"):
-            found = get(path.stem) if path.suffix else None
-            if found and found.state == "completed":
-                self.keep(found)
-            else:
+    def sweep(self, get: Callable[[str], Generation | None], now: float) -> None:
+        """Removes every file that no generation has, or whose `deletes_at` has come."""
+        for path in self.folder.glob("req-*"):
+            if not ((generation := get(path.stem)) and generation.has_media(now)):
                 remove(path)
-
-    def keep(self, generation: Generation) -> None:
-        """Keeps the file of a generation that is completed, until its `deletes_at`."""
-        heapq.heappush(self.kept, (generation.deletes_at or 0, self.path(generation)))
-
-    def delete(self, now: float) -> None:
-        """Removes the files whose time has come."""
-        while self.kept and self.kept[0][0] <= now:
-            remove(heapq.heappop(self.kept)[1])
 
     async def make(self, generation: Generation) -> None:
         """Has the file of a generation made, and puts it where `path` says. Raises `Refused`."""
-        recipe, folder = generation.recipe, self.folder / generation.id  # of its own, while it is made
+        recipe, folder = generation.recipe, self.making / generation.id
         output, is_video, images = folder / f"output.{recipe.format}", generation.type == "video", []
         order = {name: getattr(recipe, name) for name in ("model", "prompt", "width", "height", "format")}
         order |= {"duration": recipe.duration, "fps": FPS} if is_video else {"duration": None, "fps": None}
         order |= {"sound": recipe.sound, "seed": int(recipe.digest()[:8], 16)}
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            self.folder.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(parents=True)
             for number, each in enumerate(recipe.references):
                 if each.data:
                     (folder / f"image-{number}").write_bytes(each.data)
@@ -280,11 +272,12 @@ class Programs:
         await asyncio.gather(*(worker.end() for each in self.by_model.values() for worker in each.workers))
 
     def close(self) -> None:
-        """Kills what is left of the programs, and forgets files that no state folder keeps."""
+        """Kills what is left of the programs, and removes what was being made."""
         for worker in (worker for each in self.by_model.values() for worker in each.workers):
             worker.kill()
+        remove(self.making)
         if self.temporary:
-            self.temporary.cleanup()
+            remove(self.temporary)
 
 
 def remove(path: Path) -> None:

@@ -41,6 +41,24 @@ class Connection(H11Protocol):
         self.app_state = {**self.app_state, "transport": transport}
 
 
+class Server(uvicorn.Server):
+    """A server that starts and ends the service with itself, also where somebody presses Ctrl-C twice."""
+
+    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+        super().__init__(config)
+        self.service = service
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Called before anything is answered."""
+        await self.service.start()
+        await super().startup(sockets)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Called when nothing more is answered."""
+        await super().shutdown(sockets)
+        await self.service.stop()
+
+
 def listen(settings: Settings) -> socket.socket:
     """The listening socket. Raises `SettingsError` where the address cannot be used."""
     try:
@@ -84,7 +102,7 @@ def opened(
             create_app(service, sign_in),
             http=Connection,
             ws="none",
-            lifespan="on",
+            lifespan="off",
             access_log=False,
             log_level="warning",
             server_header=False,
@@ -93,7 +111,7 @@ def opened(
         )
         host, port = listener.getsockname()[:2]
         lot = Backlot(f"http://{host}:{port}", settings.api_key, service, sign_in)
-        yield lot, uvicorn.Server(config), listener
+        yield lot, Server(config, service), listener
 
 
 def run(settings: Settings, announce: Callable[[str, str | None], None], *, until_eof: bool = False) -> None:

@@ -31,12 +31,13 @@ from backlot.errors import Refused, invalid
 from backlot.faults import Endpoint, ExpireUrl, FailVideo, Matched, NeverFinish, read_faults
 from backlot.media import make, make_thumbnail, thumbnail_of
 from backlot.media.recipe import FPS, Recipe
-from backlot.programs import Programs
+from backlot.programs import Programs, remove
 from backlot.settings import Settings, WorkspaceSettings
 from backlot.store import WHEN_MADE, Generation, Store
 
 Answer = dict[str, Any]  # of the shapes in `wire`
 EPOCH, MILLISECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(milliseconds=1)
+SWEEP = 5.0  # seconds between two looks for files whose time has come
 UNSAFE_VIDEO = ("content_policy_violation", "The finished video does not pass the safety check.")
 
 
@@ -85,13 +86,12 @@ class Service:
 
     async def start(self) -> None:
         """Starts the programs; videos that were left pending are made anew, or fail without their program."""
-        self.programs.find(self.store.get)
+        remove(self.programs.making)  # of a server that was killed
         for program in self.programs.by_model.values():
             await program.start()
         for video in self.store.waiting():
             self.begin(video)
-        if self.programs.by_model:
-            self.run(self.tick())
+        self.run(self.tick())
 
     async def stop(self) -> None:
         """Ends the programs. Videos that are not made stay pending."""
@@ -112,10 +112,10 @@ class Service:
         task.add_done_callback(self.making.discard)
 
     async def tick(self) -> None:
-        """Removes files at their time, also where nothing is asked."""
+        """Removes files of programs at their time."""
         while True:
-            self.programs.delete(self.clock())
-            await asyncio.sleep(1)
+            self.programs.sweep(self.store.get, self.clock())
+            await asyncio.sleep(SWEEP)
 
     def caller(self, authorization: str | None) -> ApiKey:
         """The key of a request. Raises `Refused` 401 for a missing or wrong one (INTERFACE 5.2)."""
@@ -157,8 +157,7 @@ class Service:
         workspace.opening += amount
 
     def finish_due(self, now: float) -> None:
-        """Finishes and charges every video that is due, and removes files whose time has come."""
-        self.programs.delete(now)
+        """Finishes and charges every video that is due."""
         for video in self.store.due(int(now * 1000)):
             self.finish(video, video.due_at or 0)
 
@@ -181,8 +180,6 @@ class Service:
             except Refused as error:
                 video.error_code, video.error_message = error.code, error.detail
             self.finish(video, int(self.clock() * 1000))
-            if video.state == "completed":
-                self.programs.keep(video)
 
         self.run(make())
 
@@ -253,8 +250,6 @@ class Service:
             image.recorded = image.finished_at * 1000
             self.store.add(image)
             charged = image.cost
-            if image.recipe.program:
-                self.programs.keep(image)
         finally:
             workspace.finish(image.cost, charged)
         return faults.after(self.completed(image, base, faults))

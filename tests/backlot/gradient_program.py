@@ -1,6 +1,6 @@
 """Makes images and videos with Pillow and PyAV alone: the prompt on a gradient. For trials, without a GPU.
 
-command: ["python", "examples/gradient_program.py"]
+command: ["python", "gradient_program.py"]
 """
 
 import json
@@ -13,7 +13,7 @@ from PIL import Image, ImageDraw
 for line in sys.stdin:
     order = json.loads(line)
     size = (order["width"], order["height"])
-    chance = random.Random(order["seed"])  # noqa: S311
+    chance = random.Random(order["seed"])
     if order["images"] and "path" in order["images"][0]:  # the others have a `url`, which nobody has fetched
         picture = Image.open(order["images"][0]["path"]).convert("RGB").resize(size)
     else:
