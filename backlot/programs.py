@@ -108,22 +108,24 @@ class Worker:
 
     def kill(self) -> None:
         """Kills it at once, and what it has started."""
-        process, self.process = self.process, None
         with suppress(ProcessLookupError, PermissionError):
-            if process and sys.platform == "win32":
-                process.kill()
-            elif process:
-                os.killpg(process.pid, signal.SIGKILL)
+            if self.process and sys.platform == "win32":
+                self.process.kill()
+            elif self.process:
+                os.killpg(self.process.pid, signal.SIGKILL)
 
-    async def end(self) -> None:
-        """Ends it: its input ends, it is told to end, and killed where it does not."""
-        self.is_over = True
-        if (process := self.process) and process.stdin:
-            process.stdin.close()
-            with suppress(ProcessLookupError, TimeoutError):
+    async def end(self, grace: float = 0) -> None:
+        """Ends it: its input ends, it is told to end, and killed where it does not within `grace` seconds."""
+        if not (process := self.process) or not process.stdin:
+            return
+        process.stdin.close()
+        with suppress(ProcessLookupError, TimeoutError):
+            if grace:
                 process.terminate()
-                await asyncio.wait_for(process.wait(), GRACE)
+            await asyncio.wait_for(process.wait(), grace)
         self.kill()
+        await asyncio.wait([self.hearing, asyncio.create_task(process.wait())], timeout=1)
+        self.process = None
 
 
 class Program:
@@ -176,14 +178,14 @@ class Program:
             self.failures, self.reason = self.failures + 1, f"The program {error}"
             if self.failures >= IN_A_ROW:
                 self.paused_until = self.clock() + PAUSE
-            worker.kill()
+            await worker.end()
             with suppress(Failed):
                 await worker.start()
             is_at_rest = True
             raise Refused("server_error", self.reason) from None
         finally:
             if not is_at_rest:  # the backlot is ending
-                worker.kill()
+                await worker.end()
             self.idle.put_nowait(worker)
         if answer.error is not None:
             raise Refused(answer.code, answer.error)
@@ -268,13 +270,17 @@ class Programs:
             remove(folder)
 
     async def stop(self) -> None:
-        """Ends every program."""
-        await asyncio.gather(*(worker.end() for each in self.by_model.values() for worker in each.workers))
+        """Ends every program, for good."""
+        workers = [worker for each in self.by_model.values() for worker in each.workers]
+        for worker in workers:
+            worker.is_over = True
+        await asyncio.gather(*(worker.end(GRACE) for worker in workers))
 
     def close(self) -> None:
         """Kills what is left of the programs, and removes what was being made."""
-        for worker in (worker for each in self.by_model.values() for worker in each.workers):
-            worker.kill()
+        for program in self.by_model.values():
+            for worker in program.workers:
+                worker.kill()
         remove(self.making)
         if self.temporary:
             remove(self.temporary)

@@ -12,8 +12,9 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from decimal import Decimal
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import av
 import httpx
@@ -275,6 +276,57 @@ def test_programs_end_with_the_backlot_also_where_they_do_not_want_to(tmp_path: 
             assert process.wait() == (0 if number != signal.SIGKILL else -9)
         wait_until(lambda: not processes(tmp_path), "the programs end")
         (tmp_path / "asked").unlink()
+
+
+class ComfyUI(BaseHTTPRequestHandler):
+    """The three endpoints of ComfyUI that the example uses; an image of the size that was asked for."""
+
+    asked: ClassVar[list[Any]] = []
+
+    def do_POST(self) -> None:
+        self.asked.append(json.loads(self.rfile.read(int(self.headers["Content-Length"])))["prompt"])
+        self.answer(b'{"prompt_id": "p1", "number": 1, "node_errors": {}}')
+
+    def do_GET(self) -> None:
+        path, _, query = self.path.partition("?")
+        if path == "/view":
+            assert query == "filename=a.png&subfolder=&type=output"
+            image = io.BytesIO()
+            Image.new("RGB", (64, 64), "red").save(image, "png")
+            return self.answer(image.getvalue())
+        assert path == "/history/p1"
+        images = [{"filename": "a.png", "subfolder": "", "type": "output"}]
+        made = "fail" not in self.asked[-1]["1"]["inputs"]["text"]
+        done = {"outputs": {"9": {"images": images}} if made else {}, "status": {"messages": ["no memory"]}}
+        self.asked.append(self.asked[-1])
+        is_done = len(self.asked) % 3 == 0  # the second time that it is looked at
+        return self.answer(json.dumps({"p1": done} if is_done else {}).encode())
+
+    def answer(self, body: bytes) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+def test_the_example_for_comfyui_fills_the_workflow_in_and_fetches_the_image(tmp_path: Path) -> None:
+    size = {"seed": "%seed%", "width": "%width%"}
+    workflow = {"1": {"inputs": {"text": "photo of %prompt%"}}, "2": {"inputs": size | {"latent": ["1", 0]}}}
+    (tmp_path / "workflow.json").write_text(json.dumps(workflow))
+    server = ThreadingHTTPServer(("127.0.0.1", 0), ComfyUI)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    address = f"http://127.0.0.1:{server.server_port}"
+    program = HERE.parents[1] / "examples/comfyui_program.py"
+    command = [sys.executable, str(program), str(tmp_path / "workflow.json"), address]
+    with at_work(tmp_path, command=command) as (_, api):
+        assert still(api, "a fox").status_code == 200
+        assert ComfyUI.asked[0]["1"]["inputs"] == {"text": "photo of a fox"}
+        assert ComfyUI.asked[0]["2"]["inputs"]["width"] == 160
+        assert isinstance(ComfyUI.asked[0]["2"]["inputs"]["seed"], int)
+        assert "no memory" in refused(still(api, "fail"), 500, "server_error")["message"]
+        assert balance(api) == "99.9900"
+    server.shutdown()
+    server.server_close()
 
 
 @pytest.mark.parametrize(
