@@ -81,7 +81,8 @@ class Worker:
         """Passes its stderr on to that of the backlot, and keeps the last line."""
         assert process.stderr  # noqa: S101 - it is a pipe
         while text := (await process.stderr.read(1 << 16)).decode(errors="replace"):
-            print(text, end="", file=sys.stderr, flush=True)  # noqa: T201
+            with suppress(OSError, ValueError):  # nobody reads it any more
+                print(text, end="", file=sys.stderr, flush=True)  # noqa: T201
             self.said = next((line for line in reversed(text.splitlines()) if line.strip()), self.said)
 
     async def ask(self, order: dict[str, Any], patience: float) -> Answer:
@@ -99,7 +100,8 @@ class Worker:
             line = b""
         if not line:
             await asyncio.wait([self.hearing, asyncio.create_task(process.wait())], timeout=1)
-            raise Failed(f"ended before it answered (exit code {process.returncode}): {self.said[:SHOWN]}")
+            said = f": {self.said[:SHOWN]}" if self.said else ""
+            raise Failed(f"ended before it answered (exit code {process.returncode}){said}")
         try:
             return Answer.model_validate_json(line)
         except ValidationError:
@@ -188,7 +190,7 @@ class Program:
                 await worker.end()
             self.idle.put_nowait(worker)
         if answer.error is not None:
-            raise Refused(answer.code, answer.error)
+            raise Refused(answer.code, answer.error[:SHOWN])
 
 
 def check_file(path: Path, recipe: Recipe) -> None:

@@ -44,9 +44,7 @@ class Connection(H11Protocol):
 class Server(uvicorn.Server):
     """A server that starts and ends the service with itself, also where somebody presses Ctrl-C twice."""
 
-    def __init__(self, config: uvicorn.Config, service: Service) -> None:
-        super().__init__(config)
-        self.service = service
+    service: Service
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Called before anything is answered."""
@@ -111,7 +109,9 @@ def opened(
         )
         host, port = listener.getsockname()[:2]
         lot = Backlot(f"http://{host}:{port}", settings.api_key, service, sign_in)
-        yield lot, Server(config, service), listener
+        server = Server(config)
+        server.service = service
+        yield lot, server, listener
 
 
 def run(settings: Settings, announce: Callable[[str, str | None], None], *, until_eof: bool = False) -> None:

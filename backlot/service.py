@@ -37,7 +37,7 @@ from backlot.store import WHEN_MADE, Generation, Store
 
 Answer = dict[str, Any]  # of the shapes in `wire`
 EPOCH, MILLISECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(milliseconds=1)
-SWEEP = 5.0  # seconds between two looks for files whose time has come
+SWEEP = 60.0  # seconds between two looks for files whose time has come
 UNSAFE_VIDEO = ("content_policy_violation", "The finished video does not pass the safety check.")
 
 

@@ -25,6 +25,7 @@ import yaml
 from PIL import Image
 
 import callsheet
+from backlot import service
 from backlot.errors import SettingsError
 from backlot.server import Backlot, serve
 from backlot.settings import Settings
@@ -102,7 +103,10 @@ def processes(folder: Path) -> list[psutil.Process]:
     return [each for each in found if runs(each)]
 
 
-def test_a_program_makes_images_and_videos_until_their_time_is_over(tmp_path: Path) -> None:
+def test_a_program_makes_images_and_videos_until_their_time_is_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "SWEEP", 0.1)
     clock = Clock()
     with at_work(tmp_path, clock) as (lot, api):
         images = [{"url": data_url("blue", (1600, 900))}, {"url": "https://example.com/a.png"}]
@@ -165,6 +169,11 @@ def test_a_generation_that_goes_wrong_costs_nothing_and_the_next_one_is_made(tmp
             assert error["message"].startswith(reason)
             assert balance(api) == f"{100 - Decimal('0.01') * (number - 1):.4f}"
             assert still(api, "a fox").status_code == 200, "by another worker"
+        for process in processes(tmp_path):
+            process.kill()
+        wait_until(lambda: not processes(tmp_path), "they die while nothing is asked")
+        number += 1
+        assert still(api, "a fox").status_code == 200, "by a worker that is started for it"
         before = balance(api)
         for prompt, reason in {
             "short": "with duration",
@@ -182,7 +191,7 @@ def test_a_generation_that_goes_wrong_costs_nothing_and_the_next_one_is_made(tmp
         assert balance(api) == before
         (workspace,) = lot.service.workspaces.values()
         assert (workspace.busy, workspace.reserved) == (0, 0)
-        assert len(list((tmp_path / "state/backlot-files").iterdir())) == len(WRONG)
+        assert len(list((tmp_path / "state/backlot-files").iterdir())) == number
         assert len(processes(tmp_path)) == 4, "a worker for each model, with its child"
 
 
@@ -355,20 +364,28 @@ def test_a_wrong_entry_of_the_catalogue_is_named(tmp_path: Path, wrong: Any, sai
 def test_a_batch_is_bought_from_a_program_reviewed_and_bought_again(
     project: Callable[..., Project], tmp_path: Path
 ) -> None:
-    faults = {"rules": [{"endpoint": "videos", "prompt": "storm", "do": "fail_video"}]}
+    faults = {
+        "rules": [
+            {"endpoint": "videos", "prompt": "storm", "do": "fail_video"},
+            {"endpoint": "images", "prompt": "night", "do": "blank"},
+        ]
+    }
     rows = [{"id": f"s{n}", "prompt": f"a fox, {n}", "model": "own-still"} for n in range(4)]
     rows += [{"id": f"f{n}", "prompt": f"a hen, {n}", "model": "own-film"} for n in range(2)]
     rows += [{"id": "bad", "prompt": "fail", "model": "own-still"}]
     rows += [{"id": "storm", "prompt": "storm", "model": "own-film"}]
+    rows += [{"id": "night", "prompt": "night", "model": "own-still"}]
     made = project(rows, catalogue=catalogue(tmp_path), faults=faults, concurrency=2)
     first = made.run()
-    assert (first.stored, first.failed, first.spent) == (6, 2, Decimal("0.12"))
+    assert (first.stored, first.failed, first.spent) == (7, 2, Decimal("0.13"))
     marks = [{"row_id": row, "decision": "rejected"} for row in ("s1", "f0")]
     callsheet.review(made.config, pd.DataFrame(marks))
     second = made.run("review.buy_again=true")
-    assert (second.stored, second.spent) == (8, Decimal("0.17"))
+    assert (second.stored, second.spent) == (9, Decimal("0.18"))
+    asked = {json.loads(line)["prompt"] for line in noted(tmp_path, "asked")}
+    assert asked.isdisjoint({"storm", "night"}), "what a fault decides is not made"
     assert made.charged == second.spent == made.manifest()["cost"].sum()
     manifest = made.manifest()
-    assert manifest["sha256"].n_unique() == 8
+    assert manifest["sha256"].n_unique() == 9
     for url, digest in zip(manifest["url"], manifest["sha256"], strict=True):
         assert hashlib.sha256((made.folder / url).read_bytes()).hexdigest() == digest
