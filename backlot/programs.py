@@ -110,11 +110,12 @@ class Worker:
 
     def kill(self) -> None:
         """Kills it at once, and what it has started."""
-        with suppress(ProcessLookupError, PermissionError):
-            if self.process and sys.platform == "win32":
-                self.process.kill()
-            elif self.process:
-                os.killpg(self.process.pid, signal.SIGKILL)
+        if process := self.process:
+            with suppress(ProcessLookupError, PermissionError):
+                if sys.platform == "win32":
+                    process.kill()
+                else:
+                    os.killpg(process.pid, signal.SIGKILL)
 
     async def end(self, grace: float = 0) -> None:
         """Ends it: its input ends, it is told to end, and killed where it does not within `grace` seconds."""
