@@ -5,7 +5,6 @@ It decides nothing about money or limits; `service` does.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Container, Coroutine, Mapping
 from datetime import timedelta
 from typing import Annotated, Any
@@ -24,7 +23,6 @@ from backlot.dashboard.sign_in import SignIn
 from backlot.errors import Refused, invalid
 from backlot.faults import HTML, Dropped, Endpoint, Page, Truncate, WrongType
 from backlot.files import Disconnect, File
-from backlot.media import make
 from backlot.service import Service
 
 MAX_BODY_BYTES = 25 * 2**20
@@ -350,13 +348,14 @@ async def download(
 ) -> Response:
     """An image or a video, by its signed URL (INTERFACE 4.8)."""
     service = service_of(request)
-    recipe = service.media(generation_id, index, exp, sig)
+    generation = service.media(generation_id, index, exp, sig)
+    recipe = generation.recipe
     faults = service.faults.match("downloads", recipe.model, recipe.prompt)
     workspace = next(iter(service.workspaces.values()))
     await faults.before(workspace.reads, workspace.concurrency, service.clock())
     if faults.find(WrongType):
         raise Page(200)
-    media = await asyncio.to_thread(make, recipe)
+    media = await service.file(generation)
     faults.after({})
     file = File(media, recipe.mime_type, request, truncated=bool(faults.find(Truncate)))
     return counted(request, file)

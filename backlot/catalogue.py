@@ -26,7 +26,8 @@ class Rate(Shape):
 class Model(Shape):
     """A model of the catalogue. The first entry of each list is its default.
 
-    `unlisted` has the prices that are charged but are not in the catalogue.
+    `unlisted` has the prices that are charged but are not in the catalogue. `command` is the program that
+    makes its files, run by so many `workers`, with `timeout` seconds for a file; without it they are drawn.
     """
 
     id: str = Field(min_length=1)
@@ -43,12 +44,17 @@ class Model(Shape):
     supported_references: dict[wire.Role, Annotated[int, Field(ge=1)]] = Field(default={})
     rates: tuple[Rate, ...] = ()
     unlisted: tuple[Rate, ...] = ()
+    command: tuple[Annotated[str, Field(min_length=1)], ...] = ()
+    workers: int = Field(default=1, ge=1)
+    timeout: float = Field(default=600, gt=0, allow_inf_nan=False)
 
     @model_validator(mode="after")
     def everything_has_a_price(self) -> Self:
         """Checks that every combination of resolution and sound has a price, listed or not."""
         if bool(self.supported_durations) != (self.type == "video"):
             raise ValueError("video models have durations, image models have none (INTERFACE 2.10)")
+        if not self.command and self.model_fields_set & {"command", "workers", "timeout"}:
+            raise ValueError("command is a list with the program and its arguments; workers, timeout need it")
         for resolution in self.supported_resolutions:
             for sound in (True, False) if self.supports_sound else (False,):
                 self.unit_price(resolution, sound=sound)
@@ -66,7 +72,7 @@ class Model(Shape):
 
     def as_wire(self) -> dict[str, Any]:
         """The model object of INTERFACE 2.10."""
-        listed = self.model_dump(exclude={"rates", "unlisted"})
+        listed = self.model_dump(exclude={"rates", "unlisted", "command", "workers", "timeout"})
         rates = [
             rate.model_dump() | {"billable_unit": UNITS[self.type], "unit_price": f"{rate.unit_price:.4f}"}
             for rate in self.rates

@@ -68,10 +68,10 @@ def check_roles(model: Model, images: Sequence[wire.ImageReference]) -> None:
         raise invalid("A reference_image cannot be combined with first_frame or last_frame.", "images")
 
 
-async def read_images(images: Sequence[wire.ImageReference]) -> list[tuple[str, Reference]]:
+async def read_images(images: Sequence[wire.ImageReference], *, whole: bool) -> list[tuple[str, Reference]]:
     """The reference images, each with its SHA-256 in hex. Inline ones are decoded in threads.
 
-    An https URL is not fetched; its text is used.
+    They are made small, or left `whole`. An https URL is not fetched; its text is used.
     """
     found = []
     for position, image in enumerate(images):
@@ -81,10 +81,10 @@ async def read_images(images: Sequence[wire.ImageReference]) -> list[tuple[str, 
             if len(encoded) // 4 * 3 - encoded[-2:].count("=") > MAX_INLINE_BYTES:
                 raise invalid("An inline image has at most 10 MiB after decoding.", param)
             try:
-                digest, data = await asyncio.to_thread(decode, encoded, inline[1].lower())
+                digest, data, small = await asyncio.to_thread(decode, encoded, inline[1].lower())
             except ValueError as error:
                 raise invalid(f"Not a usable inline image: {error}.", param) from None
-            reference = Reference(image.role, "", data)
+            reference = Reference(image.role, "", data if whole else small)
         elif HTTPS_URL.fullmatch(image.url):
             digest = hashlib.sha256(image.url.encode()).hexdigest()
             reference = Reference(image.role, image.url, b"")
@@ -95,14 +95,14 @@ async def read_images(images: Sequence[wire.ImageReference]) -> list[tuple[str, 
     return found
 
 
-def decode(encoded: str, mime_type: str) -> tuple[str, bytes]:
-    """The SHA-256 of an inline image's bytes, in hex, and the image made small.
+def decode(encoded: str, mime_type: str) -> tuple[str, bytes, bytes]:
+    """The SHA-256 of an inline image's bytes, in hex, these bytes, and the image made small.
 
     Raises:
         ValueError: it is not base64, or not an image of that type.
     """
     data = base64.b64decode(encoded, validate=True)
-    return hashlib.sha256(data).hexdigest(), reduce(data, mime_type)
+    return hashlib.sha256(data).hexdigest(), data, reduce(data, mime_type)
 
 
 def check_safety(rules: Safety, prompt: str, image_hashes: Iterable[str]) -> None:

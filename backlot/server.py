@@ -23,13 +23,11 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from backlot.app import create_app
 from backlot.dashboard.sign_in import SignIn
 from backlot.errors import SettingsError
+from backlot.programs import APART
 from backlot.service import Service
 from backlot.settings import Settings
 
 DASHBOARD = "Dashboard: "  # how the second line begins
-_APART: dict[str, Any] = {"start_new_session": True}  # a terminal's Ctrl-C is not for it
-if sys.platform == "win32":
-    _APART = {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
 
 
 class Connection(H11Protocol):
@@ -41,6 +39,22 @@ class Connection(H11Protocol):
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         super().connection_made(transport)
         self.app_state = {**self.app_state, "transport": transport}
+
+
+class Server(uvicorn.Server):
+    """A server that starts and ends the service with itself, also where somebody presses Ctrl-C twice."""
+
+    service: Service
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Called before anything is answered."""
+        await self.service.start()
+        await super().startup(sockets)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Called when nothing more is answered."""
+        await super().shutdown(sockets)
+        await self.service.stop()
 
 
 def listen(settings: Settings) -> socket.socket:
@@ -95,7 +109,9 @@ def opened(
         )
         host, port = listener.getsockname()[:2]
         lot = Backlot(f"http://{host}:{port}", settings.api_key, service, sign_in)
-        yield lot, uvicorn.Server(config), listener
+        server = Server(config)
+        server.service = service
+        yield lot, server, listener
 
 
 def run(settings: Settings, announce: Callable[[str, str | None], None], *, until_eof: bool = False) -> None:
@@ -106,7 +122,7 @@ def run(settings: Settings, announce: Callable[[str, str | None], None], *, unti
     """
     # uvicorn ends by sending itself the signal that it received: handle SIGTERM like Ctrl-C.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with opened(settings) as (lot, server, listener), closing(lot.service.store):
+    with opened(settings) as (lot, server, listener), closing(lot.service):
         if until_eof:
             threading.Thread(target=end_with_stdin, args=[server], daemon=True).start()
         announce(lot.base_url, lot.dashboard)
@@ -127,7 +143,7 @@ def serve(settings: Settings | None = None, clock: Callable[[], float] = time.ti
 
     Raises `SettingsError` as `opened` does.
     """
-    with opened(settings or Settings(port=0), clock) as (lot, server, listener), closing(lot.service.store):
+    with opened(settings or Settings(port=0), clock) as (lot, server, listener), closing(lot.service):
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()
         while not server.started and thread.is_alive():
@@ -151,7 +167,7 @@ def spawn(*flags: str, stderr: IO[Any] | None = None) -> Iterator[tuple[str, sub
     command = [sys.executable, "-m", "backlot", "--port", "0", "--until-eof", *flags]
     pipe = subprocess.PIPE
     with subprocess.Popen(  # noqa: S603 - our own program
-        command, stdin=pipe, stdout=pipe, stderr=stderr, text=True, **_APART
+        command, stdin=pipe, stdout=pipe, stderr=stderr, text=True, **APART
     ) as process:
         try:
             line = process.stdout.readline() if process.stdout else ""

@@ -3,8 +3,9 @@
 A generation is checked in this order: model, parameters, images, safety; then, in one step, the rate window,
 the concurrency and the balance. A refused request takes and charges nothing.
 
-Videos need no timer. Each has the time at which it is due, and every request first finishes the videos that
-are due; the charge is dated when the video was due. So a restart changes nothing.
+Videos that are drawn need no timer. Each has the time at which it is due, and every request first finishes
+the videos that are due; the charge is dated when the video was due. So a restart changes nothing. A video
+that a program makes is finished, and charged, when its file is there; after a restart it is made anew.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ import math
 import secrets
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 from backlot import checks, wire
@@ -27,12 +29,15 @@ from backlot.accounts import ApiKey, ModelType, Traffic, Window, Workspace
 from backlot.catalogue import UNITS, read_catalogue
 from backlot.errors import Refused, invalid
 from backlot.faults import Endpoint, ExpireUrl, FailVideo, Matched, NeverFinish, read_faults
+from backlot.media import make, make_thumbnail, thumbnail_of
 from backlot.media.recipe import FPS, Recipe
+from backlot.programs import Programs, remove
 from backlot.settings import Settings, WorkspaceSettings
-from backlot.store import Generation, Store
+from backlot.store import WHEN_MADE, Generation, Store
 
 Answer = dict[str, Any]  # of the shapes in `wire`
 EPOCH, MILLISECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(milliseconds=1)
+SWEEP = 60.0  # seconds between two looks for files whose time has come
 UNSAFE_VIDEO = ("content_policy_violation", "The finished video does not pass the safety check.")
 
 
@@ -48,7 +53,9 @@ class Service:
         self.clock = clock
         self.models = read_catalogue(settings.catalogue)
         self.faults = read_faults(settings.faults)
+        self.programs = Programs(self.models, settings.state, clock)
         self.store = Store(settings.state)
+        self.making: set[asyncio.Task[None]] = set()
         self.workspaces: dict[str, Workspace] = {}
         self.keys: dict[str, ApiKey] = {}  # by their digest; revoked ones too
         self.keyless = Traffic()  # requests without a valid key, and downloads, which need none
@@ -76,6 +83,39 @@ class Service:
         for project, keys in workspace.projects.items():
             self.keys |= {digest(key): new_key(key, opened, project) for key in keys}
         self.keys |= {kept.digest: kept for kept in self.store.created_keys(opened)}
+
+    async def start(self) -> None:
+        """Starts the programs; videos that were left pending are made anew, or fail without their program."""
+        remove(self.programs.making)  # of a server that was killed
+        for program in self.programs.by_model.values():
+            await program.start()
+        for video in self.store.waiting():
+            self.begin(video)
+        self.run(self.tick())
+
+    async def stop(self) -> None:
+        """Ends the programs. Videos that are not made stay pending."""
+        for task in self.making:
+            task.cancel()
+        await asyncio.gather(*self.making, return_exceptions=True)
+        await self.programs.stop()
+
+    def close(self) -> None:
+        """Closes the store; what is left of the programs is killed."""
+        self.programs.close()
+        self.store.close()
+
+    def run(self, work: Coroutine[Any, Any, None]) -> None:
+        """Does something beside the requests, until the server ends."""
+        task = asyncio.create_task(work)
+        self.making.add(task)
+        task.add_done_callback(self.making.discard)
+
+    async def tick(self) -> None:
+        """Removes files of programs at their time."""
+        while True:
+            self.programs.sweep(self.store.get, self.clock())
+            await asyncio.sleep(SWEEP)
 
     def caller(self, authorization: str | None) -> ApiKey:
         """The key of a request. Raises `Refused` 401 for a missing or wrong one (INTERFACE 5.2)."""
@@ -119,13 +159,29 @@ class Service:
     def finish_due(self, now: float) -> None:
         """Finishes and charges every video that is due."""
         for video in self.store.due(int(now * 1000)):
-            video.finished_at = video.due_at or 0
-            video.state = "failed" if video.error_code else "completed"
-            if video.state == "completed":
-                video.deletes_at = self.deletion(video.finished_at)
-            self.store.finish(video)
-            if workspace := self.workspaces.get(video.workspace):
-                workspace.finish(video.cost, video.price)
+            self.finish(video, video.due_at or 0)
+
+    def finish(self, video: Generation, finished_at: int) -> None:
+        """Records a video's end at a time in Unix milliseconds, and charges it unless it has an error."""
+        video.finished_at = finished_at
+        video.state = "failed" if video.error_code else "completed"
+        if video.state == "completed":
+            video.deletes_at = self.deletion(finished_at)
+        self.store.finish(video)
+        if workspace := self.workspaces.get(video.workspace):
+            workspace.finish(video.cost, video.price)
+
+    def begin(self, video: Generation) -> None:
+        """Has a video made by its program, beside the requests."""
+
+        async def make() -> None:
+            try:
+                await self.programs.make(video)
+            except Refused as error:
+                video.error_code, video.error_message = error.code, error.detail
+            self.finish(video, int(self.clock() * 1000))
+
+        self.run(make())
 
     def deletion(self, finished_at: int) -> int:
         """When media is deleted, in whole Unix seconds as in its URL; `finished_at` is in milliseconds."""
@@ -148,15 +204,21 @@ class Service:
             message = f"Model '{model.id}' makes {model.type}s; this endpoint makes {model_type}s."
             raise invalid(message, "model")
         recipe, resolution = checks.check(model, request, self.settings.seed)
-        images = await checks.read_images(request.images)
+        program = self.programs.by_model.get(model.id)
+        images = await checks.read_images(request.images, whole=program is not None)
         checks.check_safety(self.settings.safety, request.prompt, (sha256 for sha256, _ in images))
         workspace = caller.workspace
         endpoint: Endpoint = "images" if model_type == "image" else "videos"
         faults = self.faults.match(endpoint, model.id, request.prompt)
         await faults.before(workspace.windows[model_type], workspace.concurrency, self.clock())
+        if program:
+            program.check()
         self.finish_due(self.clock())
         price, quantity = model.unit_price(resolution, sound=recipe.sound), recipe.duration or 1
         references = tuple(reference for _, reference in images)
+        recipe = faults.made(replace(recipe, references=references, program=program is not None))
+        if recipe.blank:
+            recipe = replace(recipe, program=False)  # no program is asked for a black image
         generation = Generation(
             id=f"req-{uuid.uuid4().hex}",
             workspace=workspace.name,
@@ -164,7 +226,7 @@ class Service:
             type=model_type,
             state="pending",
             model=model.id,
-            recipe=faults.made(replace(recipe, references=references)),
+            recipe=recipe,
             unit_price=price,
             quantity=quantity,
             cost=price * quantity + faults.surcharge,
@@ -177,7 +239,11 @@ class Service:
         workspace, charged = caller.workspace, Decimal(0)
         workspace.admit("image", image.cost, self.clock())
         try:
-            await asyncio.sleep(self.settings.image_seconds)
+            if image.recipe.program:
+                image.recipe = replace(image.recipe, sample=self.store.next_sample(image))
+                await self.programs.make(image)
+            else:
+                await asyncio.sleep(self.settings.image_seconds)
             image.finished_at = int(self.clock() * 1000)
             image.deletes_at = self.deletion(image.finished_at)
             image.state = "completed"
@@ -198,9 +264,15 @@ class Service:
             video.error_code, video.error_message = fault.code, fault.message
         elif checks.has_word(request.prompt, self.settings.safety.video_words):
             video.error_code, video.error_message = UNSAFE_VIDEO
+        elif video.recipe.program and video.due_at:
+            video.due_at = WHEN_MADE
         caller.workspace.admit("video", video.cost, now)
         video.recorded = int(now * 1_000_000)
+        if video.recipe.program:
+            video.recipe = replace(video.recipe, sample=self.store.next_sample(video))
         self.store.add(video)
+        if video.due_at == WHEN_MADE:
+            self.begin(video)
         return faults.after(status_answer(video))
 
     async def status(self, caller: ApiKey, generation_id: str, base: str) -> Answer:
@@ -264,8 +336,8 @@ class Service:
             "end": timestamp(end),
         }
 
-    def media(self, generation_id: str, index: str, exp: str, sig: str) -> Recipe:
-        """The recipe behind a signed URL (INTERFACE 4.8), with its reference images.
+    def media(self, generation_id: str, index: str, exp: str, sig: str) -> Generation:
+        """The generation behind a signed URL (INTERFACE 4.8).
 
         Raises:
             Refused: 403 for an altered URL, 410 for an expired one, 404 when there is no such file.
@@ -277,7 +349,18 @@ class Service:
         generation = self.store.get(generation_id)
         if generation is None or generation.state != "completed" or index != "0":
             raise Refused("not_found", "There is no such file.")
-        return self.whole_recipe(generation)
+        return generation
+
+    async def file(self, generation: Generation, *, small: bool = False) -> bytes:
+        """The file of a generation, or a small JPEG of it. Raises `Refused`: 404 where it is gone."""
+        recipe = self.whole_recipe(generation)
+        if not recipe.program:
+            return await asyncio.to_thread(make_thumbnail if small else make, recipe)
+        path = self.programs.path(generation)
+        try:
+            return await asyncio.to_thread(thumbnail_of if small else Path.read_bytes, path)
+        except OSError:
+            raise Refused("not_found", "The file is no longer there.") from None
 
     def signature(self, generation_id: str, index: str, exp: str) -> str:
         """The signature of a download URL, which only this server's secret makes: 64 hex digits."""

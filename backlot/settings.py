@@ -84,6 +84,8 @@ def reason(problem: Any) -> str:
             return "is missing"
         case "model_type":
             return "expected keys and values"
+        case "tuple_type":
+            return f"expected a list (it is {problem['input']!r})"
         case "value_error":
             return str(problem["ctx"]["error"])
         case _:

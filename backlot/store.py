@@ -17,6 +17,7 @@ from backlot.errors import SettingsError
 from backlot.media.recipe import Recipe, Reference
 
 TEN_THOUSANDTH = Decimal("0.0001")
+WHEN_MADE = 2**62  # the `due_at` of a video that is finished when its program has made it
 
 VERSION = 1  # of the schema
 SCHEMA = """
@@ -33,8 +34,8 @@ CREATE TABLE generations (
     unit_price INTEGER NOT NULL,   -- ten-thousandths of a dollar
     quantity INTEGER NOT NULL,
     cost INTEGER NOT NULL,         -- ten-thousandths; reserved while pending, charged when completed
-    due_at INTEGER,                -- when a pending video finishes; NULL: never
-    error_code TEXT,               -- set from the start where a video is going to fail
+    due_at INTEGER,                -- when a pending video finishes; NULL: never; WHEN_MADE: by its program
+    error_code TEXT,               -- set from the start where a drawn video is going to fail
     error_message TEXT,
     finished_at INTEGER,
     deletes_at INTEGER,            -- Unix seconds
@@ -157,13 +158,16 @@ class Store:
     def add(self, generation: Generation) -> None:
         """Records an accepted generation, with its reference images, in one transaction.
 
-        Its `recorded`, the present time, is made later than every other; its recipe gets its sample number.
+        Its `recorded`, the present time, is made later than every other; its recipe gets its sample number,
+        where its program did not have to know it before.
         """
         generation.recorded = self.last = max(generation.recorded, self.last + 1)
         insert = f"INSERT INTO generations ({', '.join(FIELDS)}) VALUES ({', '.join('?' * len(FIELDS))})"  # noqa: S608 - our own names
         with self.db:
             self.db.execute("BEGIN")
-            recipe = generation.recipe = replace(generation.recipe, sample=self.next_sample(generation))
+            recipe = generation.recipe
+            if not recipe.program:
+                recipe = generation.recipe = replace(recipe, sample=self.next_sample(generation))
             row = {name: getattr(generation, name) for name in FIELDS} | {
                 "recipe": recipe.to_json(),
                 "unit_price": whole(generation.unit_price),
@@ -183,8 +187,9 @@ class Store:
 
     def finish(self, video: Generation) -> None:
         """Records the final state of a video."""
-        row = [video.state, video.finished_at, video.deletes_at, video.id]
-        self.db.execute("UPDATE generations SET state = ?, finished_at = ?, deletes_at = ? WHERE id = ?", row)
+        names = ("state", "finished_at", "deletes_at", "error_code", "error_message")
+        row = [*(getattr(video, name) for name in names), video.id]
+        self.db.execute(f"UPDATE generations SET {' = ?, '.join(names)} = ? WHERE id = ?", row)  # noqa: S608 - our own names
 
     def get(self, generation_id: str) -> Generation | None:
         """A generation by its id; None where there is none."""
@@ -193,6 +198,13 @@ class Store:
     def pending(self, workspace: str) -> Iterator[Generation]:
         """The videos of a workspace that are not finished."""
         return self.select("state = 'pending' AND workspace = ?", workspace)
+
+    def waiting(self) -> list[Generation]:
+        """The videos that wait for their program, in their order, with their reference images."""
+        found = list(self.select("state = 'pending' AND due_at = ? ORDER BY recorded", WHEN_MADE))
+        for each in found:
+            each.recipe = replace(each.recipe, references=self.references(each.id))
+        return found
 
     def due(self, now_ms: int) -> list[Generation]:
         """The videos that are finished now, in their order."""

@@ -256,7 +256,13 @@ async def keys(request: Request, service: Service, created: str | None = None) -
 
 async def models(request: Request, service: Service) -> Response:
     """The catalogue with its prices."""
-    return show("models.html", request, service, models=list(service.models.values()))
+    return show(
+        "models.html",
+        request,
+        service,
+        models=list(service.models.values()),
+        programs=service.programs.by_model,
+    )
 
 
 async def limits(request: Request, service: Service) -> Response:

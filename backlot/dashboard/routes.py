@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from urllib.parse import parse_qsl
 
@@ -14,33 +13,32 @@ from starlette.staticfiles import StaticFiles
 from backlot.dashboard import pages, sign_in
 from backlot.dashboard.sign_in import SignIn
 from backlot.files import File
-from backlot.media import make, make_thumbnail
-from backlot.media.recipe import Recipe
 from backlot.service import Service
 from backlot.settings import problems
+from backlot.store import Generation
 
 
 async def media(request: Request, service: Service) -> Response:
     """A file, without faults and without a signed URL: this is not a download of the interface."""
-    recipe = recipe_of(request, service)
-    answer = File(await asyncio.to_thread(make, recipe), recipe.mime_type, request)
+    found = generation_of(request, service)
+    answer = File(await service.file(found), found.recipe.mime_type, request)
     answer.headers["X-Content-Type-Options"] = "nosniff"
     return answer
 
 
 async def thumbnail(request: Request, service: Service) -> Response:
     """A small image of a file."""
-    picture = await asyncio.to_thread(make_thumbnail, recipe_of(request, service))
+    picture = await service.file(generation_of(request, service), small=True)
     headers = {"X-Content-Type-Options": "nosniff", "Cache-Control": "private, max-age=3600, immutable"}
     return Response(picture, 200, headers, "image/jpeg")
 
 
-def recipe_of(request: Request, service: Service) -> Recipe:
-    """The recipe of a file. Raises `HTTPException`: 404 for a file that is not there yet, or no longer."""
+def generation_of(request: Request, service: Service) -> Generation:
+    """The generation of a file. Raises `HTTPException`: 404 for one that is not there yet, or no longer."""
     found = service.store.get(request.path_params["id"])
     if found is None or not found.has_media(service.clock()):
         raise sign_in.unknown()
-    return service.whole_recipe(found)
+    return found
 
 
 Page = Callable[[Request, Service], Awaitable[Response]]

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import functools
+from pathlib import Path
+
+from PIL import Image
 
 from backlot.media import pictures
 from backlot.media.recipe import Recipe
@@ -28,3 +31,17 @@ def make_thumbnail(recipe: Recipe) -> bytes:
     small = (max(round(recipe.width * factor), 16), max(round(recipe.height * factor), 16))
     first = pictures.frame(recipe, "first_frame", small)
     return pictures.encode(first or pictures.draw(recipe, *small), "jpeg")
+
+
+def thumbnail_of(path: Path) -> bytes:
+    """A small JPEG of a program's image, or of its video's first frame. Raises `OSError`: it is not there."""
+    if path.suffix == ".mp4":
+        import av
+
+        with av.open(str(path)) as container:
+            image = next(container.decode(video=0)).to_image()  # type: ignore[no-untyped-call]
+    else:
+        with Image.open(path) as opened:
+            image = opened.convert("RGB")
+    image.thumbnail((THUMBNAIL, THUMBNAIL))
+    return pictures.encode(image, "jpeg")

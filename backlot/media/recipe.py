@@ -29,6 +29,7 @@ class Recipe:
     """Everything that decides the content. Sizes in pixels, `duration` in seconds (0 for an image).
 
     `sample` counts, from 1, how often the same was asked for. `blank`: black, whatever was asked for.
+    `program`: the file is made by the model's program, not drawn, and `references` have the whole images.
     """
 
     model: str
@@ -42,6 +43,7 @@ class Recipe:
     sample: int = 1
     references: tuple[Reference, ...] = ()
     blank: bool = field(default=False, repr=False)  # not in the digest: it is no part of what was asked for
+    program: bool = field(default=False, repr=False)
 
     @property
     def mime_type(self) -> str:

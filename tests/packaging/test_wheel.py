@@ -54,6 +54,7 @@ def test_the_wheel_has_every_module_and_data_file_and_no_package_of_a_project_s_
     project = {f"callsheet/project/{name}" for name in files_of("flows", "tasks", "configs", "automations")}
     pages = {f"callsheet/docs/{page.name}" for page in (ROOT / "docs").glob("*.md")}
     pages.remove("callsheet/docs/gallery.md")  # of pictures
+    pages |= {f"callsheet/docs/{name}" for name in files_of("examples")}
     assert packed == files_of("callsheet", "backlot") | project | pages | {"callsheet/project/prefect.yaml"}
     assert {"callsheet/py.typed", "backlot/py.typed", "backlot/catalogue.yaml"} <= packed
     dashboard = ("templates/overview.html", "static/htmx.min.js", "static/swagger-ui/swagger-ui-bundle.js")
