@@ -20,13 +20,13 @@ from asyncio.subprocess import PIPE, Process
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from PIL import Image
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from backlot.catalogue import Model
-from backlot.errors import Code, Refused, SettingsError
+from backlot.errors import Refused, SettingsError
 from backlot.media.recipe import FPS, Recipe
 from backlot.store import Generation
 
@@ -47,7 +47,7 @@ class Answer(BaseModel):
     model_config = ConfigDict(strict=True)
 
     error: str | None = None
-    code: Code = "server_error"
+    code: Literal["server_error", "content_policy_violation", "invalid_parameter"] = "server_error"
 
 
 class Failed(Exception):
