@@ -126,6 +126,7 @@ def _same(one: str, other: str) -> bool:
 _INTERVAL = 3.0  # seconds between two looks of a page at the jobs
 _SHARE = 4  # making the page takes at most one part in so many of the time
 _LONGEST_NAME = 100  # characters
+_LOOKED_UP = 100  # files at once, to see whether one is left to be marked
 _LARGEST = 1_000_000  # bytes of a request
 _KEEP = {"Cache-Control": "private, max-age=86400, immutable"}  # a thumbnail has the name of its content
 _NEVER_KEEP = {"Cache-Control": "no-store"}
@@ -221,6 +222,34 @@ class _Pages:
         )
 
 
+class _Left:
+    """Whether a file is left to be marked, without counting all of them at each mark.
+
+    Those that were left some time ago are kept, and the last of them are looked up again: people mark from the
+    beginning. When all of these are marked, it is read anew which are left.
+    """
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._files: list[FileKey] = []
+
+    async def any(self) -> bool:
+        """Whether there is one. Raises LedgerError where the ledger cannot be read."""
+        while self._files:
+            last = self._files[-_LOOKED_UP:]
+            del self._files[-_LOOKED_UP:]
+            left = await self._ledger.read(partial(_undecided, files=last))
+            self._files += left
+            if left:
+                return True
+        self._files = await self._ledger.read(marks.left)
+        return bool(self._files)
+
+
+def _undecided(connection: sa.Connection, _: str, files: list[FileKey]) -> list[FileKey]:
+    return marks.undecided(connection, files)
+
+
 class _Tables:
     """The sidecars and the manifest, brought up to date some seconds after a mark, and at the end."""
 
@@ -293,9 +322,10 @@ async def opened(
         pages, tables = _Pages(ledger, settings), _Tables(settings, ledger)
         keeping = asyncio.create_task(tables.keep())
         try:
-            is_reviewed = not (await read_review(ledger, in_parts=False)).to_review
+            left = _Left(ledger)
             again = f"callsheet run {shlex.quote(config)} --again"
-            served = _App(ledger, settings, pages, tables.outdated, reviewed, again, is_reviewed)
+            reviewed_before = not await left.any()
+            served = _App(ledger, settings, pages, tables.outdated, left, reviewed, again, reviewed_before)
             yield served.app(), ledger
         finally:
             keeping.cancel()
@@ -353,9 +383,13 @@ class _App:
     settings: BatchSettings
     pages: _Pages
     marked: asyncio.Event
+    left: _Left
     reviewed: WhenReviewed
     command: str
     is_reviewed: bool
+    again: str = ""  # what is to be bought again, when the newest mark was `as_of`
+    as_of: int = -1
+    not_before: float = 0.0  # by the monotonic clock, it is found anew
 
     def app(self) -> Starlette:
         return Starlette(
@@ -402,17 +436,28 @@ class _App:
             raise HTTPException(404)
         return FileResponse(path, media_type=mime_type, headers=_FILE_ONLY)
 
+    async def _again(self, number: int) -> str:
+        """The same as `_news`, found anew where there is a newer mark than at the last time.
+
+        Where all is reviewed, to find it takes a moment with many marks, so not at each of them: a page asks
+        again some seconds later.
+        """
+        if number != self.as_of and time.monotonic() >= self.not_before:
+            began = time.monotonic()
+            self.again, self.as_of = await self._news(), number
+            self.not_before = time.monotonic() + _SHARE * (time.monotonic() - began) * self.is_reviewed
+        return self.again
+
     async def _news(self) -> str:
         """Where no file is left to be marked: what is to be bought again, in words; and it is said once."""
-        review, was_reviewed = await read_review(self.ledger, in_parts=False), self.is_reviewed
-        self.is_reviewed = not review.to_review
+        was_reviewed, self.is_reviewed = self.is_reviewed, not await self.left.any()
         if not self.is_reviewed:
-            return ""  # to find the rejected rows takes a moment with many marks
+            return ""
         rows, price = await self.ledger.read(
             partial(marks.to_buy_again, samples=self.settings.review.samples)
         )
         if not was_reviewed:
-            self.reviewed(review, rows, price)
+            self.reviewed(await read_review(self.ledger, in_parts=False), rows, price)
         return f"{counted(rows, 'row')}, {dollars(price)} USD: {self.command}" if rows else ""
 
     async def newer(self, request: Request) -> Response:
@@ -422,7 +467,7 @@ class _App:
         since = int(text)
         found = await self.ledger.read(lambda connection, batch: marks.decisions(connection, batch, since))
         number = found["number"].max() if found.height else since
-        again = await self._news() if found.height else ""
+        again = await self._again(number)
         newest = {"number": number, "marks": found.drop("decided_at").to_dicts(), "again": again}
         return JSONResponse(newest, headers=_NEVER_KEEP)
 
