@@ -36,7 +36,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from callsheet import signals
-from callsheet.config.settings import BatchSettings, Report
+from callsheet.config.settings import MOST_JOBS, BatchSettings
 from callsheet.errors import CallsheetError, ConfigError, LedgerError, StorageError
 from callsheet.ledger import leases, marks, writing
 from callsheet.ledger.databases import check_exists
@@ -163,12 +163,14 @@ class _Pages:
 
     def __init__(self, ledger: Ledger, settings: BatchSettings) -> None:
         self._ledger = ledger
-        # A contact sheet is asked for now, also where the config says that none is made.
-        most = settings.report.contact_sheet or Report.model_fields["contact_sheet"].default
+        # Here a part is made when somebody asks for it: so all jobs are shown, whatever a page on a disk has.
+        most = MOST_JOBS
         report = settings.report.model_copy(update={"contact_sheet": most})
         self._settings = settings.model_copy(update={"report": report})
         self.thumbnails = Thumbnails(self._settings)
         self._files: dict[str, tuple[bytes, str]] = {}  # of the page: content and type
+        self._sheet: ContactSheet | None = None
+        self._unmade = secrets.token_hex(4)  # the version of a part until it has changed
         self._one = asyncio.Lock()
         self._seen: object = None
         self._began = self._took = float("-inf")
@@ -178,8 +180,19 @@ class _Pages:
         if name in (sheet.INDEX, sheet.SUMMARY) or not self._files:
             async with self._one:
                 await self._refresh()
+        elif name not in self._files:
+            await self._make(name)
         content, mime_type = self._files.get(name) or (None, "")
         return _answer(content, mime_type, _NEVER_KEEP)
+
+    async def _make(self, name: str) -> None:
+        """Makes a part that is asked for the first time; what has no such name is none."""
+        async with self._one:
+            page = self._sheet
+            numbers = range(len(page.hashes)) if page else ()
+            number = next((each for each in numbers if sheet.part_name(each) == name), None)
+            if page and number is not None and not page.hashes[number]:
+                await page.write_part(number)
 
     async def _put(self, name: str, content: bytes, mime_type: str) -> None:
         self._files[name] = content, mime_type
@@ -187,6 +200,8 @@ class _Pages:
     async def _refresh(self) -> None:
         if time.monotonic() - self._began < _SHARE * self._took:
             return
+        if self._sheet is None:
+            await self.thumbnails.look()  # what is found is nothing new afterwards
         now = await self._ledger.read(_now)
         path = work_folder(self._settings, make=False) / PLAN
         made_at = path.stat().st_mtime_ns if path.exists() else None
@@ -195,13 +210,24 @@ class _Pages:
             return
         self._began = time.monotonic()
         plan = await asyncio.to_thread(last_plan, self._settings)
-        sheet = ContactSheet(
+        page = ContactSheet(
             *(self._ledger, self._settings, plan, self.thumbnails),
             put=self._put,
             links=ServedLinks(self._settings),
             interval=_INTERVAL,
         )
-        await sheet.write(await self._header(now, plan))
+        most = self._settings.report.contact_sheet // sheet.PER_PART + 1
+        before = self._sheet
+        page.versions = [*(before.versions if before else ()), *[self._unmade] * most]
+        page.hashes = [*before.hashes] if before else []
+        # The first one is for `index.html`. Of the others those are looked at again that a page has.
+        but = [
+            number
+            for number in range(1, most)
+            if not page.hashes[number : number + 1] or not page.hashes[number]
+        ]
+        await page.write(await self._header(now, plan), but=but)
+        self._sheet = page
         self._seen, self._took = seen, time.monotonic() - self._began
 
     async def _header(self, now: _Now, plan: Plan | None) -> sheet.Header:
@@ -225,8 +251,8 @@ class _Pages:
 class _Left:
     """Whether a file is left to be marked, without counting all of them at each mark.
 
-    Those that were left some time ago are kept, and the last of them are looked up again: people mark from the
-    beginning. When all of these are marked, it is read anew which are left.
+    Those that were left some time ago are kept, and the last of them are looked up again: people
+    mark from the beginning. When all of these are marked, it is read anew which are left.
     """
 
     def __init__(self, ledger: Ledger) -> None:
@@ -466,7 +492,7 @@ class _App:
             raise HTTPException(400, "since is the number of a mark")
         since = int(text)
         found = await self.ledger.read(lambda connection, batch: marks.decisions(connection, batch, since))
-        number = found["number"].max() if found.height else since
+        number = found["number"][-1] if found.height else since
         again = await self._again(number)
         newest = {"number": number, "marks": found.drop("decided_at").to_dicts(), "again": again}
         return JSONResponse(newest, headers=_NEVER_KEEP)
