@@ -1,4 +1,4 @@
-"""Contact sheets of large batches: what is made again, and how soon the served page answers.
+"""The served review of a large batch, next to that of a small one: its first cards, and a key.
 
 A batch of so many rows is stored as a run leaves it: one job is bought, and the others are entered into the
 ledger as it was, each with a file of its own, which is a link to the same image. So no service and no decoder
@@ -7,16 +7,77 @@ takes part.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import os
 import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import chdir
 from pathlib import Path
-from typing import Any
+from statistics import median
+from typing import Any, NamedTuple
 
+import httpx
 import polars as pl
 
-from benchmarks.measuring import CALLSHEET, measured
+from benchmarks import sink
+from benchmarks.measuring import CALLSHEET, Figure, measured, project
+from callsheet.config.load import load_without_service
+from callsheet.ledger import marks
+from callsheet.report.contact_sheet import sheet
+from callsheet.reviewing.server import opened
+
+KEYS = 50
+
+
+class Review(NamedTuple):
+    """CPU seconds until the first cards are there, and those of a key."""
+
+    first: float
+    key: float
+
+
+def measure(*, quick: bool) -> Iterator[Figure]:
+    """The CPU of the first cards and of a key, in a large batch next to a small one."""
+    few, many = (50, 200) if quick else (1_000, 100_000)
+    small, large = of_rows(few), of_rows(many)
+    what = f"CPU of the served review of {many:,} files until its first cards, next to one of {few:,}"
+    yield Figure(what, f"{large.first / small.first:.1f} times")
+    yield Figure("the same of the large one", f"{large.first:.2f} s")
+    what = f"CPU of a key in the served review of {many:,} files, next to one of {few:,}"
+    yield Figure(what, f"{large.key / small.key:.2f} times", "at most 1.5 times")
+
+
+def of_rows(rows: int) -> Review:
+    """A batch with so many files, which is stored and reviewed."""
+    with sink.running() as base_url, project(rows) as folder, chdir(folder):
+        os.environ["CALLSHEET_BASE_URL"] = base_url
+        store(folder, base_url)
+        return asyncio.run(reviewed())
+
+
+async def reviewed() -> Review:
+    """The page is opened as a browser does it; then keys are pressed, each a mark and a look for news."""
+    settings = load_without_service(Path("batch.yaml"))
+    began = time.process_time()
+    async with opened(settings, "batch.yaml") as (app, ledger):
+        transport = httpx.ASGITransport(app=app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://review") as client:
+            for name in ("", sheet.SUMMARY, sheet.part_name(0)):
+                (await client.get(f"/{name}")).raise_for_status()
+            first = time.process_time() - began
+            files = (await ledger.read(marks.files)).head(KEYS).select(*marks.FILE).to_dicts()
+            number = (await client.get("/marks")).json()["number"]
+            keys = []
+            for file in files:
+                began = time.process_time()
+                said = {"marks": [file | {"decision": "kept", "note": None}]}
+                (await client.post("/marks", json=said)).raise_for_status()
+                number = (await client.get("/marks", params={"since": number})).json()["number"]
+                keys.append(time.process_time() - began)
+    return Review(first, median(keys))
 
 
 def store(folder: Path, base_url: str) -> None:
