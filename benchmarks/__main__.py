@@ -20,6 +20,7 @@ from benchmarks import (
     bench_backlot,
     bench_ledger,
     bench_limits,
+    bench_pages,
     bench_reading,
     bench_run,
     bench_start,
@@ -31,6 +32,7 @@ BENCHMARKS = {
     "reading": bench_reading.measure,
     "account": bench_account.measure,
     "ledger": bench_ledger.measure,
+    "pages": bench_pages.measure,
     "backlot": bench_backlot.measure,
     "limits": bench_limits.measure,
 }

@@ -404,14 +404,19 @@ class LedgerSettings(Section):
     what this one does not know is bought again. `callsheet run --new-ledger` sets it for one run."""
 
 
+MOST_JOBS = 100_000
+"""Of a contact sheet."""
+
+
 class Report(Section):
     """The plan, the manifest, the costs, the rejects, the summary, the plots and the contact sheet."""
 
     url: ReportUrl = "out/{batch}/report"
     """A folder, or `s3://bucket/prefix`. Placeholder: `{batch}`."""
 
-    contact_sheet: Annotated[CountFromZero, Field(le=100_000)] = 10_000
-    """How many jobs the contact sheet shows at most, in the batch file's order; up to 100,000. A thumbnail
+    contact_sheet: Annotated[CountFromZero, Field(le=MOST_JOBS)] = 10_000
+    """How many jobs the contact sheet shows at most, in the batch file's order; up to 100,000. `callsheet
+    review` serves it with 100,000, whatever is said here. A thumbnail
     costs some 15 ms of CPU, in a process of low priority, and 15 kB. Where more than 500 are missing when a
     run ends, it does not wait for them, and `callsheet report` makes them. 0: no contact sheet is made."""
 

@@ -229,6 +229,19 @@ def counts(connection: sa.Connection, batch: str) -> Counts:
     return Counts(kept, rejected, all_files - kept - rejected)
 
 
+def left(connection: sa.Connection, batch: str) -> list[FileKey]:
+    """The stored files of the batch about which nothing is decided, in order of storage."""
+    same = (marks.c[name] == (media if name == "index" else attempts).c[name] for name in FILE)
+    decided = sa.exists().where(*same, IS_NEWEST, marks.c.decision.is_not(None))
+    return [FileKey(*file) for file in queries.stored_files(connection, batch, FILE, ~decided).iter_rows()]
+
+
+def undecided(connection: sa.Connection, files: Sequence[FileKey]) -> list[FileKey]:
+    """Those of these files about which nothing is decided; as quickly among many marks as among few."""
+    known = _decided(connection, [file.job_key for file in files])
+    return [file for file in files if known.get(file, (None, None))[0] is None]
+
+
 def _decided(connection: sa.Connection, keys: Sequence[str]) -> dict[FileKey, tuple[str | None, str | None]]:
     """The newest decision and note of each file of these jobs that has a mark."""
     query = sa.select(*_columns(marks, "decision", "note")).order_by(marks.c.number)

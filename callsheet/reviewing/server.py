@@ -36,7 +36,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from callsheet import signals
-from callsheet.config.settings import BatchSettings, Report
+from callsheet.config.settings import MOST_JOBS, BatchSettings
 from callsheet.errors import CallsheetError, ConfigError, LedgerError, StorageError
 from callsheet.ledger import leases, marks, writing
 from callsheet.ledger.databases import check_exists
@@ -126,6 +126,7 @@ def _same(one: str, other: str) -> bool:
 _INTERVAL = 3.0  # seconds between two looks of a page at the jobs
 _SHARE = 4  # making the page takes at most one part in so many of the time
 _LONGEST_NAME = 100  # characters
+_LOOKED_UP = 100  # files at once, to see whether one is left to be marked
 _LARGEST = 1_000_000  # bytes of a request
 _KEEP = {"Cache-Control": "private, max-age=86400, immutable"}  # a thumbnail has the name of its content
 _NEVER_KEEP = {"Cache-Control": "no-store"}
@@ -162,12 +163,14 @@ class _Pages:
 
     def __init__(self, ledger: Ledger, settings: BatchSettings) -> None:
         self._ledger = ledger
-        # A contact sheet is asked for now, also where the config says that none is made.
-        most = settings.report.contact_sheet or Report.model_fields["contact_sheet"].default
+        # Here a part is made when somebody asks for it: so all jobs are shown, whatever a page on a disk has.
+        most = MOST_JOBS
         report = settings.report.model_copy(update={"contact_sheet": most})
         self._settings = settings.model_copy(update={"report": report})
         self.thumbnails = Thumbnails(self._settings)
         self._files: dict[str, tuple[bytes, str]] = {}  # of the page: content and type
+        self._sheet: ContactSheet | None = None
+        self._unmade = secrets.token_hex(4)  # the version of a part until it has changed
         self._one = asyncio.Lock()
         self._seen: object = None
         self._began = self._took = float("-inf")
@@ -177,8 +180,19 @@ class _Pages:
         if name in (sheet.INDEX, sheet.SUMMARY) or not self._files:
             async with self._one:
                 await self._refresh()
+        elif name not in self._files:
+            await self._make(name)
         content, mime_type = self._files.get(name) or (None, "")
         return _answer(content, mime_type, _NEVER_KEEP)
+
+    async def _make(self, name: str) -> None:
+        """Makes a part that is asked for the first time; what has no such name is none."""
+        async with self._one:
+            page = self._sheet
+            numbers = range(len(page.hashes)) if page else ()
+            number = next((each for each in numbers if sheet.part_name(each) == name), None)
+            if page and number is not None and not page.hashes[number]:
+                await page.write_part(number)
 
     async def _put(self, name: str, content: bytes, mime_type: str) -> None:
         self._files[name] = content, mime_type
@@ -186,6 +200,8 @@ class _Pages:
     async def _refresh(self) -> None:
         if time.monotonic() - self._began < _SHARE * self._took:
             return
+        if self._sheet is None:
+            await self.thumbnails.look()  # what is found is nothing new afterwards
         now = await self._ledger.read(_now)
         path = work_folder(self._settings, make=False) / PLAN
         made_at = path.stat().st_mtime_ns if path.exists() else None
@@ -194,13 +210,24 @@ class _Pages:
             return
         self._began = time.monotonic()
         plan = await asyncio.to_thread(last_plan, self._settings)
-        sheet = ContactSheet(
+        page = ContactSheet(
             *(self._ledger, self._settings, plan, self.thumbnails),
             put=self._put,
             links=ServedLinks(self._settings),
             interval=_INTERVAL,
         )
-        await sheet.write(await self._header(now, plan))
+        most = self._settings.report.contact_sheet // sheet.PER_PART + 1
+        before = self._sheet
+        page.versions = [*(before.versions if before else ()), *[self._unmade] * most]
+        page.hashes = [*before.hashes] if before else []
+        # The first one is for `index.html`. Of the others those are looked at again that a page has.
+        but = [
+            number
+            for number in range(1, most)
+            if not page.hashes[number : number + 1] or not page.hashes[number]
+        ]
+        await page.write(await self._header(now, plan), but=but)
+        self._sheet = page
         self._seen, self._took = seen, time.monotonic() - self._began
 
     async def _header(self, now: _Now, plan: Plan | None) -> sheet.Header:
@@ -219,6 +246,34 @@ class _Pages:
             rejected_rows=plan.rejected_rows if plan else 0,
             in_doubt=now.totals.in_doubt_exposure,
         )
+
+
+class _Left:
+    """Whether a file is left to be marked, without counting all of them at each mark.
+
+    Those that were left some time ago are kept, and the last of them are looked up again: people
+    mark from the beginning. When all of these are marked, it is read anew which are left.
+    """
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._files: list[FileKey] = []
+
+    async def any(self) -> bool:
+        """Whether there is one. Raises LedgerError where the ledger cannot be read."""
+        while self._files:
+            last = self._files[-_LOOKED_UP:]
+            del self._files[-_LOOKED_UP:]
+            left = await self._ledger.read(partial(_undecided, files=last))
+            self._files += left
+            if left:
+                return True
+        self._files = await self._ledger.read(marks.left)
+        return bool(self._files)
+
+
+def _undecided(connection: sa.Connection, _: str, files: list[FileKey]) -> list[FileKey]:
+    return marks.undecided(connection, files)
 
 
 class _Tables:
@@ -293,9 +348,10 @@ async def opened(
         pages, tables = _Pages(ledger, settings), _Tables(settings, ledger)
         keeping = asyncio.create_task(tables.keep())
         try:
-            is_reviewed = not (await read_review(ledger, in_parts=False)).to_review
+            left = _Left(ledger)
             again = f"callsheet run {shlex.quote(config)} --again"
-            served = _App(ledger, settings, pages, tables.outdated, reviewed, again, is_reviewed)
+            reviewed_before = not await left.any()
+            served = _App(ledger, settings, pages, tables.outdated, left, reviewed, again, reviewed_before)
             yield served.app(), ledger
         finally:
             keeping.cancel()
@@ -353,9 +409,13 @@ class _App:
     settings: BatchSettings
     pages: _Pages
     marked: asyncio.Event
+    left: _Left
     reviewed: WhenReviewed
     command: str
     is_reviewed: bool
+    again: str = ""  # what is to be bought again, when the newest mark was `as_of`
+    as_of: int = -1
+    not_before: float = 0.0  # by the monotonic clock, it is found anew
 
     def app(self) -> Starlette:
         return Starlette(
@@ -402,17 +462,28 @@ class _App:
             raise HTTPException(404)
         return FileResponse(path, media_type=mime_type, headers=_FILE_ONLY)
 
+    async def _again(self, number: int) -> str:
+        """The same as `_news`, found anew where there is a newer mark than at the last time.
+
+        Where all is reviewed, to find it takes a moment with many marks, so not at each of them: a page asks
+        again some seconds later.
+        """
+        if number != self.as_of and time.monotonic() >= self.not_before:
+            began = time.monotonic()
+            self.again, self.as_of = await self._news(), number
+            self.not_before = time.monotonic() + _SHARE * (time.monotonic() - began) * self.is_reviewed
+        return self.again
+
     async def _news(self) -> str:
         """Where no file is left to be marked: what is to be bought again, in words; and it is said once."""
-        review, was_reviewed = await read_review(self.ledger, in_parts=False), self.is_reviewed
-        self.is_reviewed = not review.to_review
+        was_reviewed, self.is_reviewed = self.is_reviewed, not await self.left.any()
         if not self.is_reviewed:
-            return ""  # to find the rejected rows takes a moment with many marks
+            return ""
         rows, price = await self.ledger.read(
             partial(marks.to_buy_again, samples=self.settings.review.samples)
         )
         if not was_reviewed:
-            self.reviewed(review, rows, price)
+            self.reviewed(await read_review(self.ledger, in_parts=False), rows, price)
         return f"{counted(rows, 'row')}, {dollars(price)} USD: {self.command}" if rows else ""
 
     async def newer(self, request: Request) -> Response:
@@ -421,8 +492,8 @@ class _App:
             raise HTTPException(400, "since is the number of a mark")
         since = int(text)
         found = await self.ledger.read(lambda connection, batch: marks.decisions(connection, batch, since))
-        number = found["number"].max() if found.height else since
-        again = await self._news() if found.height else ""
+        number = found["number"][-1] if found.height else since
+        again = await self._again(number)
         newest = {"number": number, "marks": found.drop("decided_at").to_dicts(), "again": again}
         return JSONResponse(newest, headers=_NEVER_KEEP)
 

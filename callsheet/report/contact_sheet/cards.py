@@ -179,9 +179,6 @@ _FILE = ("index", "url", "mime_type", "width", "height", "duration", "fps", "has
 _DECIDED = ("decision", "note", "decided_by")
 _FOUND = ("flags", "score")
 
-Opinions = Mapping[FileKey, dict[str, Any]]
-"""Some fields of `MediaFile` for each file of which something is said."""
-
 
 @dataclass(frozen=True)
 class MediaFile:
@@ -257,7 +254,7 @@ def shown_jobs(connection: sa.Connection, batch: str, plan: Plan | None, most: i
     submission, and then by sample.
     """
     if plan is None:
-        return _described(_in_ledger(connection, [attempts.c.batch == batch], most))
+        return _in_ledger(connection, [attempts.c.batch == batch], most)
     planned = plan.table.head(most).rename({"key": "job_key", "price": "quoted"}).with_row_index("place")
     carried = pl.col("carried")
     if isinstance(planned["carried"].dtype, pl.Struct):
@@ -266,12 +263,12 @@ def shown_jobs(connection: sa.Connection, batch: str, plan: Plan | None, most: i
     known = queries.jobs(connection, batch, ["job_key", "state"]).filter(pl.col("state").is_in(MAY_COST))
     keys = known.join(plan.table, left_on="job_key", right_on="key", how="anti")["job_key"].to_list()
     if not keys:
-        return _described(planned)
+        return planned
     found = _in_ledger(connection, queries.of_jobs(keys))
     row = planned.group_by("row_id").agg(pl.col("place").max())
     found = found.join(row, on="row_id", how="left", maintain_order="left")
     shown = pl.concat([planned, found.select(planned.columns)], how="vertical_relaxed")
-    return _described(shown.sort("place", nulls_last=True, maintain_order=True).head(most))
+    return shown.sort("place", nulls_last=True, maintain_order=True).head(most)
 
 
 def _in_ledger(
@@ -301,20 +298,27 @@ def _described(jobs: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def opinions(connection: sa.Connection, batch: str) -> Opinions:
+def opinions(connection: sa.Connection, batch: str) -> pl.DataFrame:
     """What is said of the files of the batch: the newest decision, and what checks found."""
-    said: defaultdict[FileKey, dict[str, Any]] = defaultdict(dict)
     decided = marks.decisions(connection, batch).select(*marks.FILE, *_DECIDED)
-    for *file, decision, note, decided_by in decided.iter_rows():
-        said[FileKey(*file)] |= {"decision": decision, "note": note, "decided_by": decided_by}
-    for *file, flags, score in marks.findings(connection, batch).select(*marks.FILE, *_FOUND).iter_rows():
-        said[FileKey(*file)] |= {"flags": json.loads(flags), "score": score}
-    return said
+    found = marks.findings(connection, batch).select(*marks.FILE, *_FOUND)
+    return decided.join(found, on=marks.FILE, how="full", coalesce=True)
 
 
-def cards(connection: sa.Connection, jobs: pl.DataFrame, said: Opinions) -> list[Card]:
+def _opinions_of(jobs: pl.DataFrame, said: pl.DataFrame) -> dict[FileKey, dict[str, Any]]:
+    """Some fields of `MediaFile` for each file of these jobs of which something is said."""
+    of_these = said.join(jobs.select("job_key"), on="job_key", how="semi")
+    return {
+        FileKey(row.pop("job_key"), row.pop("attempt"), row.pop("index")): row
+        | {"flags": json.loads(row["flags"] or "[]")}
+        for row in of_these.select(*marks.FILE, *_DECIDED, *_FOUND).iter_rows(named=True)
+    }
+
+
+def cards(connection: sa.Connection, jobs: pl.DataFrame, said: pl.DataFrame) -> list[Card]:
     """The cards of some jobs, from `shown_jobs`, in their order; `said` is of `opinions`."""
     attempt_of: dict[str, Any] = {}
+    opinion_of = _opinions_of(jobs, said)
     files_of: defaultdict[str, list[MediaFile]] = defaultdict(list)
     sent = sa.case((attempts.c.state.in_(_WITHOUT_FILES), attempts.c.request)).label("sent")
     newest = sa.select(*(attempts.c[name] for name in _ATTEMPT), sent).where(~attempts.c.superseded)
@@ -328,9 +332,9 @@ def cards(connection: sa.Connection, jobs: pl.DataFrame, said: Opinions) -> list
         for row in connection.execute(newest.where(these)):
             attempt_of[row.job_key] = row
         for key, *file in connection.execute(stored.where(these)):
-            opinion = said.get(FileKey(key, file[-1], file[0]), {})
+            opinion = opinion_of.get(FileKey(key, file[-1], file[0]), {})
             files_of[key].append(MediaFile(*file, **opinion))
-    rows = jobs.iter_rows(named=True)
+    rows = _described(jobs).iter_rows(named=True)
     return [_card(job, attempt_of.get(job["job_key"]), files_of[job["job_key"]]) for job in rows]
 
 

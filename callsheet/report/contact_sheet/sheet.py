@@ -37,7 +37,6 @@ from callsheet.report.contact_sheet.cards import (
     Card,
     Links,
     MediaFile,
-    Opinions,
     cards,
     opinions,
     shown_jobs,
@@ -278,7 +277,9 @@ class ContactSheet:
     links: Links
     interval: float
     _jobs: pl.DataFrame | None = None
-    _versions: list[str] = field(default_factory=list)  # of the scripts with cards; empty: not written yet
+    said: pl.DataFrame = field(default_factory=pl.DataFrame)  # of the files, when it was written
+    versions: list[str] = field(default_factory=list)  # of the scripts with cards, as the page knows them
+    hashes: list[str] = field(default_factory=list)  # of their contents; empty: not written yet
 
     async def keep(self, header: Callable[[], Header], over: asyncio.Event) -> None:
         """Updates the page now and then until `over` is set, with what `header` says of the batch then.
@@ -314,8 +315,10 @@ class ContactSheet:
                 "these expire, which may be before report.links_valid_for is over"
             )
 
-    async def write(self, header: Header) -> None:
+    async def write(self, header: Header, *, but: Collection[int] = ()) -> None:
         """Writes what has changed, and asks for the thumbnails that are missing.
+
+        `but`: the parts that are left out, for `write_part` when somebody asks for them.
 
         Raises:
             StorageError: the page cannot be written.
@@ -328,17 +331,20 @@ class ContactSheet:
             for name in ASSETS:
                 mime_type = "text/css" if name.endswith(".css") else "text/javascript"
                 await self.put(f"{FOLDER}/{name}", asset(name), mime_type)
-            self._versions = [""] * max(1, -(-jobs.height // PER_PART))
+            parts = max(1, -(-jobs.height // PER_PART))
+            for known in (self.versions, self.hashes):
+                known[:] = (known + [""] * parts)[:parts]
             self._jobs = jobs
-        said, counts, of = await self.ledger.read(
+        self.said, counts, of = await self.ledger.read(
             lambda connection, batch: (
                 opinions(connection, batch),
                 marks.counts(connection, batch),
                 shares.shares(connection, batch),
             )
         )
-        for number in range(len(self._versions)):
-            await self._write_part(number, self._jobs.slice(number * PER_PART, PER_PART), said)
+        for number in range(len(self.versions)):
+            if number not in but:
+                await self.write_part(number)
         content = summary(
             header,
             self.settings,
@@ -347,23 +353,30 @@ class ContactSheet:
             of=of,
             shown=self._jobs.height,
             interval=self.interval,
-            parts=self._versions,
+            parts=self.versions,
             links=self.links,
         )
         await self.put(SUMMARY, content, "text/javascript")
 
-    async def _write_part(self, number: int, jobs: pl.DataFrame, said: Opinions) -> None:
-        """Writes the cards of a part, and `index.html` with those of the first, where they have changed."""
+    async def write_part(self, number: int) -> None:
+        """Writes the cards of a part, and `index.html` with those of the first, where they have changed.
+
+        What is said of files is that of the last `write`, as the counts of the page are. Raises as that.
+        """
+        assert self._jobs is not None  # noqa: S101 - `write` comes first
+        jobs, said = self._jobs.slice(number * PER_PART, PER_PART), self.said
         read = await self.ledger.read(lambda connection, _: cards(connection, jobs, said))
         for card in read:
             for file in card.files:
                 self.thumbnails.ask(file)
         content = await asyncio.to_thread(part, number, read, self.thumbnails.made, self.links)
-        version = hashlib.sha256(content).hexdigest()[:12]
-        if version == self._versions[number]:
+        found = hashlib.sha256(content).hexdigest()[:12]
+        if found == self.hashes[number]:
             return
         await self.put(part_name(number), content, "text/javascript")
-        self._versions[number] = version
+        if self.hashes[number] or not self.versions[number]:
+            self.versions[number] = found
+        self.hashes[number] = found
         if number == 0:
             html = await asyncio.to_thread(index, self.settings, read, self.links)
             await self.put(INDEX, html, "text/html")

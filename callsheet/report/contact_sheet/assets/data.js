@@ -22,10 +22,10 @@ const callsheet = (() => {
     });
   }
 
-  // The scripts with jobs, those that have changed only. Returns whether there were any.
-  async function loadJobs() {
+  // The scripts with jobs, those that have changed only, or the first of them. Returns whether there were any.
+  async function loadJobs(most = Infinity) {
     const stale = about.parts.map((part, number) => ({ ...part, number }))
-      .filter(({ number, version }) => parts[number]?.version !== version);
+      .filter(({ number, version }) => parts[number]?.version !== version).slice(0, most);
     await Promise.all(stale.map(async ({ src, version, number }) => {
       if (await load(src) && parts[number]) parts[number].version = version;
     }));

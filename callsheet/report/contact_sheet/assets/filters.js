@@ -116,6 +116,8 @@ const filters = (() => {
 
   // For each column that has some values: a list where they are few, otherwise a search.
   function offer(jobs, changed) {
+    columns.length = 0;
+    document.getElementById("choices").replaceChildren();
     const carried = new Set(jobs.flatMap((job) => [...job.fields.keys()]));
     const known = [["Model", (job) => job.model], ...[...carried].map((name) => [name, (job) => job.fields.get(name)])];
     for (const [name, of] of known) {
@@ -208,6 +210,7 @@ const filters = (() => {
     STATES,
     apply,
     start,
+    offer,
     read,
     write,
     get active() {

@@ -113,10 +113,11 @@ const marks = (() => {
         said.set(key, { decision, note, decided_by });
         if (files.has(key) && !waiting.has(key)) put(files.get(key)[1], said.get(key));
       }
-      if (news.marks.length) rejectedRows = news.again;
+      const isNew = news.marks.length > 0 || news.again !== rejectedRows;
+      rejectedRows = news.again;
       lost = "";
       told("");
-      if (news.marks.length) changed();
+      if (isNew) changed();
     } catch (error) {
       told(lost + error.message);
     }

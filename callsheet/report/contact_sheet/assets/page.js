@@ -113,8 +113,9 @@
       list.push(note);
     }
     if (shown < all) {
-      list.push(element("span", "", `The first ${number(shown)} of ${number(all)} jobs are here `
-        + "(report.contact_sheet); manifest.parquet and costs.parquet have all"));
+      const more = callsheet.about.marks ? "" : " (report.contact_sheet); callsheet review shows 100,000";
+      list.push(element("span", "", `The first ${number(shown)} of ${number(all)} jobs are here${more}; `
+        + "manifest.parquet and costs.parquet have all"));
     }
     at("notes").replaceChildren(...list);
     at("notes").hidden = !list.length;
@@ -206,6 +207,19 @@
     later();
   }
 
+  // The first jobs are seen while the others are loaded; `asked` is what the address said before.
+  async function rest(asked) {
+    if (!await callsheet.loadJobs()) return;
+    jobs = callsheet.jobs;
+    marks.know(jobs);
+    filters.offer(jobs, changed);
+    if (!filters.active || [...asked.keys()].some((name) => name.startsWith("column "))) filters.read(asked);
+    marked();
+    const key = asked.get("job");
+    const job = key && !viewer.isOpen && jobs.find(({ job_key: each }) => each.startsWith(key));
+    if (job) viewer.open(job);
+  }
+
   async function start() {
     if (!callsheet.about) {
       at("empty").hidden = false;
@@ -213,7 +227,8 @@
       document.documentElement.classList.remove("scripted");
       return;
     }
-    await callsheet.loadJobs();
+    const asked = new URLSearchParams(location.hash.slice(1));
+    await callsheet.loadJobs(1);
     jobs = callsheet.jobs;
     marks.know(jobs);
     filters.start(jobs, changed);
@@ -228,6 +243,7 @@
     addEventListener("hashchange", follow);
     at("save").addEventListener("click", marks.save);
     if (callsheet.about.marks && !viewer.isOpen) grid.focus();
+    await rest(asked);
     document.documentElement.dataset.ready = "";
     later();
   }
