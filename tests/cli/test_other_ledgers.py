@@ -20,8 +20,8 @@ import pytest
 from tests.cli import test_commands
 from tests.conftest import Project
 from tests.servers import s3 as s3_server
+from tests.servers.backlots import Observed
 from tests.servers.forks import forks
-from tests.storage.test_storage_trouble import Asked
 from tests.waiting import wait_until
 
 Make = Callable[..., Project]
@@ -39,7 +39,7 @@ def row(name: str, **cells: Any) -> dict[str, Any]:
 
 def test_what_another_purchase_left_in_the_spool_is_not_taken_for_this_one(project: Make) -> None:
     made = project([row("vase")])
-    made.backlot.service.faults = asked = Asked()
+    made.backlot.service.faults = asked = Observed()
     (made.folder / "out/media").mkdir(parents=True)
     (made.folder / "out/media/test").touch()  # so that the storage takes no file of the batch
     assert callsheet(made, "run").returncode == 3

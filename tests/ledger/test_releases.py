@@ -29,7 +29,7 @@ from tests.cli.test_rows import printed
 from tests.data.make_release import said
 from tests.ledger.test_migrations import about
 from tests.ledger.test_opening import execute
-from tests.storage.test_storage_trouble import Asked
+from tests.servers.backlots import Observed
 
 RELEASES = Path(__file__).parents[1] / "data/releases"
 LEFT = [
@@ -125,7 +125,7 @@ def test_a_run_goes_on_from_it_and_pays_for_nothing_twice(
 ) -> None:
     """Its service is at another address, and does not know what the one of that time has sold."""
     backlot = start_backlot()
-    backlot.service.faults = asked = Asked()
+    backlot.service.faults = asked = Observed()
     monkeypatch.setenv("CALLSHEET_BASE_URL", backlot.base_url)
     if is_older:
         first = callsheet("run", "batch.yaml", cwd=left)
