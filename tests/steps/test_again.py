@@ -18,7 +18,7 @@ from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.marks import FileKey, Finding
 from callsheet.pricing.plan import ALL, Choice
 from callsheet.pricing.quote import Quote, quote_batch
-from callsheet.python.dataframes import review, reviews
+from callsheet.python import review, reviews
 from callsheet.report.summary import Summary
 from callsheet.service.client import Client
 from callsheet.session import Run

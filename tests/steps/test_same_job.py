@@ -19,7 +19,7 @@ from PIL import Image
 import callsheet
 from callsheet.config.load import load
 from callsheet.exports import Kind
-from callsheet.pricing.facts import as_facts
+from callsheet.pricing.facts import as_facts, figures
 from callsheet.pricing.quote import Quote, quote_batch
 from callsheet.service.client import Client
 from tests.conftest import Project
@@ -317,7 +317,7 @@ def test_ids_that_a_spreadsheet_has_written_in_another_way_are_named_and_not_bou
     quoted = _quote(made)
     [warning] = quoted.warnings
     assert warning.startswith("5 of 5 jobs to buy look like some that this batch has bought under another id")
-    assert quoted.figures()["notes"] == list(quoted.plan.notes)
+    assert figures(quoted).notes == list(quoted.plan.notes)
     done = made.run()
     assert (done.stop_reason, done.submissions, done.exit_code) == ("approval", 0, 4)
     assert made.run(approved=True).submissions == 5
