@@ -37,7 +37,7 @@ from callsheet.plain_text import printable
 from callsheet.pricing.facts import QuotedBatch, figures
 from callsheet.pricing.plan import QUOTE
 from callsheet.pricing.quote import Quote, quote_batch
-from callsheet.pricing.work_folder import work_folder
+from callsheet.pricing.references import work_folder
 from callsheet.report.contact_sheet.cards import local_path
 from callsheet.report.report import stored_files
 from callsheet.report.summary import ReviewResult, Status, Summary, read_status

@@ -12,11 +12,11 @@ import typer
 
 from callsheet import signals
 from callsheet.cli import STARTED
-from callsheet.cli.completion import changeable_like
 from callsheet.cli.output import (
     Config,
     Json,
     Sets,
+    changeable_like,
     load_batch,
     load_settings,
     open_client,
