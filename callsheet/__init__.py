@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
-    from callsheet.python.calls import QuotedBatch, Rows
+    from callsheet.pricing.facts import QuotedBatch
+    from callsheet.python import Rows
     from callsheet.report.summary import ReviewResult, Status, Summary
 
     Config = str | os.PathLike[str]
@@ -71,18 +72,18 @@ def quote(config: Config, rows: Rows | None = None, settings: Values | None = No
         LedgerError: the ledger cannot be read.
         Interrupted: Ctrl-C or another signal.
     """
-    from callsheet.python import calls
+    from callsheet import python
 
-    return calls.carry_out(calls.quote(config, rows, settings))
+    return python.carry_out(python.quote(config, rows, settings))
 
 
 async def quote_async(
     config: Config, rows: Rows | None = None, settings: Values | None = None
 ) -> QuotedBatch:
     """As `quote`, for code that has an event loop."""
-    from callsheet.python import calls
+    from callsheet import python
 
-    return await calls.quote(config, rows, settings)
+    return await python.quote(config, rows, settings)
 
 
 def run(
@@ -109,18 +110,18 @@ def run(
         StorageError: the storage or the report cannot be written.
         LedgerError: the ledger cannot be used.
     """
-    from callsheet.python import calls
+    from callsheet import python
 
-    return calls.carry_out(calls.run(config, rows, settings, yes=yes))
+    return python.carry_out(python.run(config, rows, settings, yes=yes))
 
 
 async def run_async(
     config: Config, rows: Rows | None = None, settings: Values | None = None, *, yes: bool = False
 ) -> Summary:
     """As `run`, for code that has an event loop."""
-    from callsheet.python import calls
+    from callsheet import python
 
-    return await calls.run(config, rows, settings, yes=yes)
+    return await python.run(config, rows, settings, yes=yes)
 
 
 def collect(config: Config, rows: Rows | None = None, settings: Values | None = None) -> Summary:
@@ -129,16 +130,16 @@ def collect(config: Config, rows: Rows | None = None, settings: Values | None = 
     `rows` are not read, because the ledger knows what is paid for; the four calls have the same parameters.
     Returns the fields of `collect --json`, money as Decimal in US dollars.
     """
-    from callsheet.python import calls
+    from callsheet import python
 
-    return calls.carry_out(calls.collect(config, settings))
+    return python.carry_out(python.collect(config, settings))
 
 
 async def collect_async(config: Config, rows: Rows | None = None, settings: Values | None = None) -> Summary:
     """As `collect`, for code that has an event loop."""
-    from callsheet.python import calls
+    from callsheet import python
 
-    return await calls.collect(config, settings)
+    return await python.collect(config, settings)
 
 
 def status(config: Config, rows: Rows | None = None, settings: Values | None = None) -> Status:
@@ -147,16 +148,16 @@ def status(config: Config, rows: Rows | None = None, settings: Values | None = N
     Neither `rows` nor the config's `service` are read. Returns the fields of `status --json`, money as
     Decimal in US dollars. Raises `LedgerError` where the ledger cannot be read.
     """
-    from callsheet.python import calls
+    from callsheet import python
 
-    return calls.carry_out(calls.status(config, settings))
+    return python.carry_out(python.status(config, settings))
 
 
 async def status_async(config: Config, rows: Rows | None = None, settings: Values | None = None) -> Status:
     """As `status`, for code that has an event loop."""
-    from callsheet.python import calls
+    from callsheet import python
 
-    return await calls.status(config, settings)
+    return await python.status(config, settings)
 
 
 def review(config: Config, marks: Rows, settings: Values | None = None) -> ReviewResult:
@@ -174,9 +175,9 @@ def review(config: Config, marks: Rows, settings: Values | None = None) -> Revie
             `marks`, from 1.
         LedgerError: the ledger cannot be read or written.
     """
-    from callsheet.python import dataframes
+    from callsheet import python
 
-    return dataframes.review(config, marks, settings)
+    return python.review(config, marks, settings)
 
 
 def reviews(
@@ -190,9 +191,9 @@ def reviews(
     Raises:
         LedgerError: the ledger cannot be read.
     """
-    from callsheet.python import dataframes
+    from callsheet import python
 
-    return dataframes.reviews(config, settings, as_arrow=as_arrow)
+    return python.reviews(config, settings, as_arrow=as_arrow)
 
 
 def manifest(
@@ -209,9 +210,9 @@ def manifest(
     Raises:
         InputError: no run has written the file yet, or it cannot be read.
     """
-    from callsheet.python import dataframes
+    from callsheet import python
 
-    return dataframes.read("manifest.parquet", config, settings, as_arrow=as_arrow)
+    return python.read("manifest.parquet", config, settings, as_arrow=as_arrow)
 
 
 def costs(
@@ -222,9 +223,9 @@ def costs(
     `quoted`, `cost`, `unit_price` and `quantity` are `decimal128(18, 6)`; `cost` is null while in doubt.
     Otherwise it is as `manifest`.
     """
-    from callsheet.python import dataframes
+    from callsheet import python
 
-    return dataframes.read("costs.parquet", config, settings, as_arrow=as_arrow)
+    return python.read("costs.parquet", config, settings, as_arrow=as_arrow)
 
 
 def plan(
@@ -235,6 +236,6 @@ def plan(
     `quote` and `run` write it on this machine. `price` and `unit_price` are exact decimals, in US dollars;
     `request` is the JSON that is sent.
     """
-    from callsheet.python import dataframes
+    from callsheet import python
 
-    return dataframes.read("quote.parquet", config, settings, as_arrow=as_arrow)
+    return python.read("quote.parquet", config, settings, as_arrow=as_arrow)

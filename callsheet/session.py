@@ -30,7 +30,7 @@ from callsheet.limits.breaker import Breaker
 from callsheet.limits.limits import AccountLimits, Learned
 from callsheet.pricing.plan import Plan, last_plan
 from callsheet.pricing.quote import Quote, has_to_buy
-from callsheet.pricing.work_folder import work_folder
+from callsheet.pricing.references import work_folder
 from callsheet.records import Attempt, File, ModelType, State
 from callsheet.reviewing.checks import PATIENCE
 from callsheet.service.client import Client

@@ -19,7 +19,7 @@ from callsheet.plain_text import counted, printable
 from callsheet.pricing import approval
 from callsheet.pricing.plan import ALL, PLAN
 from callsheet.pricing.quote import quote_batch
-from callsheet.pricing.work_folder import work_folder
+from callsheet.pricing.references import work_folder
 from callsheet.records import State
 from callsheet.report.pilot import made_last
 from callsheet.steps import batch

@@ -34,8 +34,14 @@ from prefect.client.schemas.objects import FlowRun
 from callsheet.config.settings import BatchSettings, Settings
 from callsheet.ledger.approvals import Question
 from callsheet.plain_text import counted, printable
-from callsheet.pricing import first_look
-from callsheet.pricing.facts import as_facts, as_table, costliest, in_few_columns, rejects_in_words
+from callsheet.pricing.facts import (
+    as_facts,
+    as_table,
+    costliest,
+    first_rows,
+    in_few_columns,
+    rejects_in_words,
+)
 from callsheet.pricing.quote import Quote
 from callsheet.records import State, dollars
 from callsheet.report.pilot import PilotJob
@@ -155,7 +161,7 @@ async def show_pilot(asked: Asked) -> None:
 def _facts(quote: Quote, rejects: Sequence[str]) -> str:
     """What is wrong and what would be sent come first: of a long text the dialog shows the beginning."""
     facts = [f"- **Rejected**: {text(reject)}" for reject in rejects[:_REJECTS]]
-    first = table(first_look.first_rows(quote.table))
+    first = table(first_rows(quote.table))
     return "\n".join([*facts, "", first, "", list_of(as_facts(quote)), "", table(costliest(quote))])
 
 

@@ -12,11 +12,11 @@ import typer
 
 from callsheet import signals
 from callsheet.cli import STARTED
-from callsheet.cli.completion import changeable_like
 from callsheet.cli.output import (
     Config,
     Json,
     Sets,
+    changeable_like,
     load_batch,
     load_settings,
     open_client,
@@ -162,7 +162,7 @@ def quote(
     callsheet quote batch.yaml --compare --set input.path=more.csv
     """
     from callsheet.cli.show import show_comparison, show_quote
-    from callsheet.pricing import first_look
+    from callsheet.pricing import facts
     from callsheet.pricing.compare import compare_models
     from callsheet.pricing.quote import quote_batch
 
@@ -179,8 +179,8 @@ def quote(
     if json:
         more: dict[str, Any] = {"compare": [each.as_json() for each in found]} if found else {}
         if show is not None:
-            more["requests"] = [request for _, request in first_look.requests(made.table, show)]
-        print_json(made.as_json() | more)
+            more["requests"] = [request for _, request in facts.requests(made.table, show)]
+        print_json(facts.figures(made).as_json() | more)
     else:
         show_quote(made, show=show)
         if found:

@@ -17,7 +17,6 @@ import shlex
 import shutil
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
 from decimal import ROUND_CEILING, Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
@@ -43,8 +42,8 @@ from callsheet.plain_text import counted, printable
 from callsheet.records import dollars
 
 if TYPE_CHECKING:
+    from callsheet.pricing.compare import Starter
     from callsheet.pricing.guess import Guess, Proposal
-    from callsheet.pricing.starter import Starter
     from callsheet.service.client import Client
     from callsheet.service.models import Catalogue
 
@@ -105,7 +104,6 @@ _NewConfig = Annotated[
 _Project = Annotated[
     Path | None,
     typer.Option(
-        "--project",
         metavar="FOLDER",
         parser=path_at_home,
         help="Write a Prefect project instead: flows/, tasks/, configs/, prefect.yaml, yours to change.",
@@ -115,26 +113,9 @@ _Project = Annotated[
 _Prompt = Annotated[
     str | None,
     typer.Option(
-        "--prompt",
         metavar="COLUMN",
         help="The column of the prompts, or 'A photo of {COLUMN}'; of images the prompt for all.",
     ),
-]
-_Media = Annotated[
-    Literal["images", "videos"] | None, typer.Option("--media", help="What is to be made of the prompts.")
-]
-_Model = Annotated[str | None, typer.Option("--model", metavar="MODEL", help="The model for all rows.")]
-_Images = Annotated[
-    str | None,
-    typer.Option("--images", metavar="COLUMN", help="The column of images that are sent, or none."),
-]
-_Sheet = Annotated[str | None, typer.Option("--sheet", metavar="NAME", help="The sheet of a workbook.")]
-_Rows = Annotated[
-    str | None,
-    typer.Option("--rows", metavar="PATH", help="The list of rows in a JSON file: prompts, scenes.shots."),
-]
-_Encoding = Annotated[
-    str | None, typer.Option("--encoding", metavar="NAME", help="The encoding of a text file: cp1252.")
 ]
 
 
@@ -144,12 +125,21 @@ def init(
     project: _Project = None,
     *,
     prompt: _Prompt = None,
-    media: _Media = None,
-    model: _Model = None,
-    images: _Images = None,
-    sheet: _Sheet = None,
-    rows: _Rows = None,
-    encoding: _Encoding = None,
+    media: Annotated[
+        Literal["images", "videos"] | None, typer.Option(help="What is to be made of the prompts.")
+    ] = None,
+    model: Annotated[str | None, typer.Option(metavar="MODEL", help="The model for all rows.")] = None,
+    images: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="The column of images that are sent, or none.")
+    ] = None,
+    sheet: Annotated[str | None, typer.Option(metavar="NAME", help="The sheet of a workbook.")] = None,
+    rows: Annotated[
+        str | None,
+        typer.Option(metavar="PATH", help="The list of rows of a JSON file: prompts, scenes.shots."),
+    ] = None,
+    encoding: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The encoding of a text file: cp1252.")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Write a commented config and a small CSV, with models of your account's own catalogue.
@@ -170,21 +160,20 @@ def init(
     no_config = path.suffix.lower() not in ("", ".yaml", ".yml")
     with disk_errors(path, "the name", "read"):
         is_file, is_folder = path.is_file(), path.is_dir()
-    given = {"prompt": prompt, "media": media, "model": model, "images": images}
-    given |= {"sheet": sheet, "rows": rows, "encoding": encoding}
-    if _names_images(path):
+    said = {"prompt": prompt, "media": media, "model": model, "images": images}
+    said |= {"sheet": sheet, "rows": rows, "encoding": encoding}
+    given = {name: value for name, value in said.items() if value is not None}
+    if _names_images(path) or (no_config and is_file):
         _init_file(path, config or _config_for(path), given, json)
-        return
-    if no_config and is_file:
-        _init_file(path, config or path.with_suffix(".yaml"), given, json)
         return
     from callsheet.batches.formats import is_batch_file
 
     if config is not None or (no_config and not is_folder and is_batch_file(path.name)):
         hint = f"It was looked for in {path.absolute().parent}."
         raise InputError(f"{path}: there is no such batch file", hint=hint)
-    if options := [f"--{name}" for name, value in given.items() if value is not None]:
-        raise ConfigError(f"{options[0]} is about a batch file, and none is named", hint="Name it first.")
+    if given:
+        option = f"--{next(iter(given))}"
+        raise ConfigError(f"{option} is about a batch file, and none is named", hint="Name it first.")
     _init_example(path, json)
 
 
@@ -199,7 +188,11 @@ def _names_images(path: Path) -> bool:
 
 
 def _config_for(path: Path) -> Path:
-    """The name of the config for images: the folder's, beside it."""
+    """The name of the config for a batch file: the file's; for images the folder's, beside it."""
+    from callsheet.batches.formats import is_image
+
+    if path.is_file() and not is_image(path.name):
+        return path.with_suffix(".yaml")
     folder = path if path.is_dir() else path.parent
     while "*" in str(folder) or "?" in str(folder) or "[" in folder.name:
         folder = folder.parent
@@ -214,7 +207,7 @@ def _init_example(path: Path, json: bool) -> None:
     )
     check_free(config, prompts, hint=f"{_ANOTHER}. {_NO_YAML}" if is_config else _ANOTHER)
     catalogue = asyncio.run(_catalogue())
-    from callsheet.pricing.starter import starter  # polars, which the first checks do not need
+    from callsheet.pricing.compare import starter  # polars, which the first checks do not need
 
     made = starter(catalogue)
     batch = _batch_name(config.stem if is_config else path.resolve().name)
@@ -230,30 +223,25 @@ def _init_example(path: Path, json: bool) -> None:
         _show(config, prompts, made, models)
 
 
-def _init_file(path: Path, config: Path, options: Mapping[str, str | None], json: bool) -> None:
+def _init_file(path: Path, config: Path, given: dict[str, str], json: bool) -> None:
     """Writes the config for a batch file, with what a person answers where one is there."""
     check_free(config, hint=f"Name another config: callsheet init {shlex.quote(str(path))} NAME.yaml")
     catalogue = asyncio.run(_catalogue())
-    from callsheet.pricing.guess import Given, guess
+    from callsheet.pricing.guess import guess
 
-    given = Given(**options)
     guessed = guess(str(path), catalogue, given)
     if not json and sys.stdin.isatty() and sys.stdout.isatty():
         print_table(out, guessed.first, *(guessed.first[0] if guessed.first else ()))
-        while proposal := next(
-            (each for each in guessed.proposals if getattr(given, each.setting) is None), None
-        ):
-            given = replace(given, **{proposal.setting: _asked(proposal)})
+        while guessed.proposals:
+            given[guessed.proposals[0].setting] = _asked(guessed.proposals[0])
             guessed = guess(str(path), catalogue, given)
     batch = _batch_name(config.stem)
     _write({config: _config_text(config, batch, path, _lines(guessed), guessed.price)})
     if json:
-        columns = {
-            "columns": guessed.input.get("columns", {}),
-            "model": guessed.taken and guessed.taken.model,
-        }
-        more = columns | {"guessed": guessed.guesses(), "not_used": dict(guessed.not_used)}
-        print_json({"config": str(config), "batch": batch, "rows": guessed.rows} | more)
+        told = {"config": str(config), "batch": batch, "rows": guessed.rows}
+        told |= {"columns": guessed.input.get("columns", {})}
+        told |= {"model": guessed.taken and guessed.taken.model, "guessed": guessed.guesses()}
+        print_json(told | {"not_used": dict(guessed.not_used)})
     else:
         _show_guess(config, guessed)
 
@@ -262,14 +250,14 @@ def _asked(proposal: Proposal) -> str:
     """What a person answers to a question: Enter takes the first candidate."""
     out.print(f"[bold]{safe(proposal.question)}[/]")
     lines = [
-        {"": str(number), "may be": each.value, "for example": each.shown}
-        for number, each in enumerate(proposal.candidates, 1)
+        {"": str(number), "may be": value, "for example": shown}
+        for number, (value, shown) in enumerate(proposal.candidates.items(), 1)
     ]
     print_table(out, lines, "may be", "for example")
     number = 0
     while not 1 <= number <= len(lines):
         number = typer.prompt(f"Number from 1 to {len(lines)}", default=1, type=int)
-    return proposal.candidates[number - 1].value
+    return lines[number - 1]["may be"]
 
 
 def _batch_name(name: str) -> str:
@@ -367,7 +355,7 @@ def _show(config: Path, prompts: Path, made: Starter, models: list[str]) -> None
 
 
 def _show_guess(config: Path, guess: Guess) -> None:
-    from callsheet.pricing.first_look import guess_in_words
+    from callsheet.pricing.facts import guess_in_words
 
     facts = [("Rows", f"{guess.rows:,}")]
     for setting, value in guess.input.items():

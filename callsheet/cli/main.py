@@ -5,22 +5,14 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from itertools import pairwise
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from callsheet.cli import (
-    batch,
-    docs,
-    init,
-    ledger,
-    output,
-    reconcile,
-    review,
-    rows,
-)
+from callsheet.cli import batch, init, output, reconcile, review, rows
 from callsheet.cli.demo import demo
 from callsheet.errors import CallsheetError, ConfigError, OutputError, as_stop, known_error
 from callsheet.service.proxies import put_in_order
@@ -45,14 +37,14 @@ app = typer.Typer(
 for command in (
     *(demo, init.init, batch.quote, batch.run, batch.collect, batch.status),
     *(rows.show, rows.failed, rows.report, review.review, rows.export, reconcile.resolve),
-    *(reconcile.reconcile, init.models, init.balance, init.up, docs.docs),
+    *(reconcile.reconcile, init.models, init.balance, init.up),
 ):
     app.command()(command)
 app.command("open")(rows.open_)
 app.command("set")(batch.set_values)
 app.command("pause")(batch.pause)
 app.command("resume")(batch.resume)
-app.add_typer(ledger.app)
+app.add_typer(reconcile.ledger)
 
 
 @app.callback()
@@ -75,7 +67,38 @@ def backlot(context: typer.Context) -> None:
     backlot_app(context.args, prog_name=context.command_path)
 
 
-for each in (*app.registered_commands, *ledger.app.registered_commands):
+@app.command()
+def docs(
+    page: Annotated[
+        str | None,
+        typer.Argument(
+            help="A page to print, such as configuration. Without it: a list.", show_default=False
+        ),
+    ] = None,
+) -> None:
+    """List the pages of the documentation, or print one.
+
+    They are Markdown files, in the folder that the list ends with.
+    """
+    folder = Path(__file__).parents[1] / "docs"
+    if not folder.exists():  # an installation has it; here the pages are in the root of the repository
+        folder = folder.parents[1] / "docs"
+    pages = {file.stem: file for file in sorted(folder.glob("*.md"))}
+    if page is None:
+        for name, file in pages.items():
+            lines = file.read_text("utf-8").splitlines()
+            title = next((line[2:].strip() for line in lines if line.startswith("# ")), "")
+            output.print_line(output.out, f"  [bold]{name:<17}[/] {output.safe(title)}")
+        last = f"callsheet docs PAGE prints one; the files are in {output.safe(str(folder))}"
+        output.print_line(output.out, last)
+        return
+    if not (found := pages.get(Path(page).stem)):
+        raise ConfigError(f"the documentation has no page {page}", hint="`callsheet docs` lists the pages.")
+    with output.out.pager() if output.out.is_terminal else nullcontext():
+        output.out.print(found.read_text("utf-8"), markup=False, end="")
+
+
+for each in (*app.registered_commands, *reconcile.ledger.registered_commands):
     # typer would break a paragraph of the help where the docstring's lines end.
     each.help = re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.getdoc(each.callback) or "")
 

@@ -12,10 +12,11 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from textwrap import shorten
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin
 
 import typer
 from rich.box import SIMPLE_HEAD
@@ -26,7 +27,6 @@ from rich.table import Table
 from rich.text import Text
 from typing_extensions import Buffer
 
-from callsheet.cli.completion import settings_like
 from callsheet.errors import ConfigError, OutputError
 from callsheet.files import with_home
 from callsheet.plain_text import printable
@@ -196,8 +196,61 @@ class _Stream(io.FileIO):
             ) from None
 
 
+# ---- what the shell completes after `--set`: it waits, so nothing is imported but the schema, and only then
+
+
+_WIDTH = 64  # typer breaks longer help, and fish takes what follows for another completion
+_EXAMPLE = re.compile(r"""(?::|, for example) `[^`]*["{(][^`]*`""")
+
+
+def settings_like(incomplete: str) -> list[tuple[str, str]]:
+    """The settings that begin like this, `budget.limit=` and so on, with the first sentence about each."""
+    from callsheet.config.settings import Settings
+
+    found = _settings(Settings, incomplete)
+    return [(f"{name}=", text) for name, text in found if name.startswith(incomplete)]
+
+
+def changeable_like(incomplete: str) -> list[tuple[str, str]]:
+    """The same of those that a run at work can be given."""
+    from callsheet.config.load import CHANGEABLE
+
+    return [found for found in settings_like(incomplete) if found[0].removesuffix("=") in CHANGEABLE]
+
+
+def _settings(section: type[Section], incomplete: str, before: str = "") -> Iterator[tuple[str, str]]:
+    """The settings of a section, and those of its sections; of a mapping by column each column, where the
+    mapping is named.
+    """
+    from callsheet.config.settings import Section
+
+    for name, field in section.model_fields.items():
+        whole, kind = before + name, field.annotation
+        if isinstance(kind, type) and issubclass(kind, Section):
+            yield from _settings(kind, incomplete, f"{whole}.")
+            continue
+        meaning = _first_sentence(field.description or "")
+        yield whole, meaning
+        if incomplete.startswith(f"{whole}."):
+            yield from ((f"{whole}.{column}", meaning) for column in _columns(kind))
+
+
+def _columns(kind: Any) -> tuple[str, ...]:
+    """The keys of a mapping from columns; none of any other type, nor of a mapping with free keys."""
+    return get_args(get_args(kind)[0]) if get_origin(kind) is dict else ()
+
+
+def _first_sentence(text: str) -> str:
+    """It, as far as it fits on a line, without examples: their quotes and brackets are no text to a shell."""
+    sentence = " ".join(text.split()).partition(". ")[0].removesuffix(".")
+    return shorten(re.sub(_EXAMPLE, "", sentence).replace("`", ""), _WIDTH, placeholder=" ...")
+
+
+# ---- options that commands share
+
+
 if TYPE_CHECKING:
-    from callsheet.config.settings import BatchSettings, Settings
+    from callsheet.config.settings import BatchSettings, Section, Settings
     from callsheet.ledger.ledger import Ledger
     from callsheet.service.client import Client
 

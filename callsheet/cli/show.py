@@ -20,9 +20,8 @@ from callsheet.errors import CallsheetError
 from callsheet.ledger.queries import StoredCopy, Story
 from callsheet.ledger.shares import MODEL, Share
 from callsheet.plain_text import counted, row_name
-from callsheet.pricing import first_look
+from callsheet.pricing import facts
 from callsheet.pricing.compare import Comparison
-from callsheet.pricing.facts import as_facts, costliest, in_few_columns, rejects_in_words
 from callsheet.pricing.quote import Quote
 from callsheet.records import CostSource, Doubt, State, Totals, dollars, made_from
 from callsheet.report.contact_sheet.cards import browser_address
@@ -49,21 +48,19 @@ def show_error(error: CallsheetError) -> None:
 
 
 def show_quote(quote: Quote, console: Console = out, show: str | None = None) -> None:
-    """Prints the quote: prices, sums, the first rows or the requests that `show` names (`first_look`), and
-    rejects.
-    """
+    """Prints the quote: prices, sums, the first rows or the requests that `show` names and rejects."""
     console.print(f"[bold]{safe(quote.plan.batch)}[/]")
-    facts = as_facts(quote)
-    print_facts(console, (fact for fact in facts if fact[0] in _FIRST))
-    prices = in_few_columns(quote, "bought", "to buy", "each", "USD")
+    found = facts.as_facts(quote)
+    print_facts(console, (fact for fact in found if fact[0] in _FIRST))
+    prices = facts.in_few_columns(quote, "bought", "to buy", "each", "USD")
     print_table(console, prices, "model", "what", more="more prices")
-    print_facts(console, (fact for fact in facts if fact[0] not in _FIRST))
-    print_table(console, costliest(quote), "costliest row")
+    print_facts(console, (fact for fact in found if fact[0] not in _FIRST))
+    print_table(console, facts.costliest(quote), "costliest row")
     if show is None:
-        print_table(console, first_look.first_rows(quote.table), "row", "prompt", "images", "settings")
-    for row, request in first_look.requests(quote.table, show) if show is not None else ():
+        print_table(console, facts.first_rows(quote.table), "row", "prompt", "images", "settings")
+    for row, request in facts.requests(quote.table, show) if show is not None else ():
         console.print(f"  [bold]{'Request':<10}[/] {safe(row)}, as it would be sent:")
-        for text in first_look.in_lines(request):
+        for text in facts.in_lines(request):
             print_line(console, f"    [dim]{safe(text)}[/]", 8)
     _show_rejects(quote, console)
     if not quote.plan.jobs:
@@ -74,7 +71,7 @@ def show_quote(quote: Quote, console: Console = out, show: str | None = None) ->
 
 def _show_rejects(quote: Quote, console: Console) -> None:
     """Prints what is wrong with which line, and where all of it is if some is left out."""
-    rejects = rejects_in_words(quote.plan.rejects)
+    rejects = facts.rejects_in_words(quote.plan.rejects)
     for reject in rejects[:_REJECTS]:
         print_line(console, f"  [yellow]{safe(reject)}[/]")
     left_out = len(rejects) - _REJECTS

@@ -22,6 +22,7 @@ from callsheet.cli.show import show_pilot, show_quote
 from callsheet.errors import CallsheetError, ConfigError
 from callsheet.ledger.approvals import Place, Question
 from callsheet.plain_text import counted, row_in_words
+from callsheet.pricing.facts import figures
 from callsheet.pricing.quote import Quote
 from callsheet.records import State, dollars
 from callsheet.report.contact_sheet.cards import browser_address
@@ -175,7 +176,7 @@ class JsonLines(Watcher):
 
     def quoted(self, quote: Quote) -> None:
         """Prints what `quote --json` prints."""
-        _print("quoted", quote.as_json())
+        _print("quoted", figures(quote).as_json())
 
     def progress(self, progress: Progress) -> None:
         """Prints the progress where it has changed."""

@@ -15,7 +15,7 @@ from callsheet.errors import ApprovalNeeded, ApprovalRefused, BudgetReached, Pri
 from callsheet.ledger.approvals import APPROVE, PILOT, Approval, Decision, Question
 from callsheet.plain_text import counted, printable
 from callsheet.pricing.bought import are_too_many, likely_repeats
-from callsheet.pricing.first_look import guessed
+from callsheet.pricing.facts import guessed
 from callsheet.pricing.quote import Quote
 from callsheet.records import dollars
 

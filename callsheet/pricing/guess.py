@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import polars as pl
 
@@ -36,6 +36,8 @@ from callsheet.service.models import Catalogue
 
 _IDS = ("id", "key", "name", "slug", "sku", "filename", "nr", "no", "number", "shot", "code")
 _VIDEO = ("video", "clip", "film", "movie", "animation", "vidéo", "视频", "動画", "영상")
+_TEXTS = (".csv", ".tsv", ".txt", ".json", ".jsonl", ".ndjson")
+_NO_SETTINGS = ("prompt", "model", "samples", *IMAGE_COLUMNS)  # that a column's name alone makes one
 _SAMPLE = 2_000  # rows that are priced on each model
 _IMAGES = 100  # rows of which each is an image, which is read for each model
 _OTHERS = 3  # that are named
@@ -44,55 +46,24 @@ _NO_IMAGES = "none"
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
-    """What a person has said of a batch file; None: nothing.
-
-    Attributes:
-        prompt: the column of the prompts, or with braces a template of columns.
-        media: what is to be made: `images` or `videos`.
-        model: on which model.
-        images: the column of the images that are sent; `none`: no images.
-        sheet, rows, encoding, split: as in `input`.
-        header: `none`, or `names` where the file has one.
-        pattern: as in `input`, or `all of it` for none.
-    """
-
-    prompt: str | None = None
-    media: str | None = None
-    model: str | None = None
-    images: str | None = None
-    sheet: str | None = None
-    rows: str | None = None
-    encoding: str | None = None
-    header: str | None = None
-    split: str | None = None
-    pattern: str | None = None
-
-
-class Candidate(NamedTuple):
-    """What a guess may be: its value, and what a person sees of it."""
-
-    value: str
-    shown: str
-
-
-@dataclass(frozen=True, slots=True)
 class Proposal:
-    """A guess: the setting of `Given`, the question, and what it may be; the first one is taken."""
+    """A guess: the setting, the question, and by each value that it may be what a person sees of that; the
+    first one is taken.
+    """
 
     setting: str
     question: str
-    candidates: tuple[Candidate, ...]
+    candidates: Mapping[str, str]
 
     @property
     def taken(self) -> str:
         """What is written into the config."""
-        return self.candidates[0].value
+        return next(iter(self.candidates))
 
     @property
     def others(self) -> list[str]:
         """What else it may be."""
-        return [each.value for each in self.candidates[1:]]
+        return [*self.candidates][1:]
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +103,7 @@ class _File:
 
     path: str
     catalogue: Catalogue
-    given: Given
+    given: Mapping[str, str]
     input: dict[str, Any] = field(default_factory=dict)
     proposals: list[Proposal] = field(default_factory=list)
 
@@ -147,6 +118,11 @@ class _File:
         self.input |= settings
         del self.table
 
+    def propose(self, setting: str, question: str, candidates: Mapping[str, str]) -> None:
+        """Adds a guess, unless a person has said what it is."""
+        if setting not in self.given:
+            self.proposals.append(Proposal(setting, question, candidates))
+
     def settings(self) -> Settings:
         """A config with what is known, and with any model where the file names none."""
         defaults = {"model": next(iter(self.catalogue), "any")} | self.input.get("defaults", {})
@@ -154,9 +130,26 @@ class _File:
         given = {"path": self.path} | self.input | {"defaults": defaults}
         return Settings.model_validate({"batch": "guess", "service": service, "input": given})
 
+    def check_column(self, name: str) -> None:
+        """Raises InputError where the file has no column of this name."""
+        if name not in self.table.cells.columns:
+            raise InputError(f"{self.path}: there is no column {name!r}; {self.its_columns()}")
 
-def guess(path: str, catalogue: Catalogue, given: Given = Given()) -> Guess:
+    def its_columns(self) -> str:
+        """Its columns in words, the first of them."""
+        cells = self.table.cells
+        return f"the columns are {and_more(cells.columns[: _OTHERS * 4], cells.width)}"
+
+
+def guess(path: str, catalogue: Catalogue, given: Mapping[str, str]) -> Guess:
     """Guesses how a batch file (as in `input.path`) is to be read.
+
+    Args:
+        given: what a person has said. `prompt`: the column of the prompts, or with braces a template of
+            columns; of images the prompt for all. `media`: `images` or `videos`. `model`. `images`: the
+            column of the images that are sent, or `none`. `header`: `none`, or `names` where the file has
+            one. `pattern`: as in `input`, or `all of it` for none. `sheet`, `rows`, `encoding` and `split` as
+            in `input`.
 
     Raises:
         InputError: it cannot be read, has no column that can be the prompts, or lacks one that is given.
@@ -165,15 +158,17 @@ def guess(path: str, catalogue: Catalogue, given: Given = Given()) -> Guess:
     if names_images(file.settings()):
         _choose_prompt_of_images(file)
         return _choose_model(file)
-    for setting in ("sheet", "rows", "encoding"):
-        if value := getattr(given, setting):
-            file.input[setting] = value
+    own = ("sheet", "rows", "encoding")
+    file.input |= {setting: given[setting] for setting in own if given.get(setting)}
     name = find_files(file.path)[0]
-    if name.lower().endswith(".xlsx") and not given.sheet:
-        _choose_sheet(file, name)
-    if not given.encoding:
+    if name.lower().endswith(".xlsx") and "sheet" not in given:
+        sheets = sheet_names(Path(name), name)
+        if len(sheets) > 1:
+            file.input["sheet"] = sheets[0]
+            file.propose("sheet", "Which sheet has the prompts?", dict.fromkeys(sheets[: 1 + _OTHERS], ""))
+    if name.lower().endswith(_TEXTS) and "encoding" not in given:
         _choose_encoding(file, name)
-    if name.lower().endswith(".json") and not given.rows:
+    if name.lower().endswith(".json") and "rows" not in given:
         _choose_rows(file, name)
     _choose_form(file)
     _choose_columns(file)
@@ -182,27 +177,13 @@ def guess(path: str, catalogue: Catalogue, given: Given = Given()) -> Guess:
 
 def _choose_encoding(file: _File, name: str) -> None:
     """Takes the likeliest encoding of a text file that is not UTF-8."""
-    if not name.lower().endswith((".csv", ".tsv", ".txt", ".json", ".jsonl", ".ndjson")):
-        return
     content = Path(name).read_bytes()
     try:
         content.decode("utf-8-sig")
     except UnicodeDecodeError:
         if readings := likely_readings(content):
             file.input["encoding"] = next(iter(readings))
-            shown = tuple(Candidate(encoding, line) for encoding, line in readings.items())
-            file.proposals.append(
-                Proposal("encoding", "In which of these encodings is the text right?", shown)
-            )
-
-
-def _choose_sheet(file: _File, name: str) -> None:
-    """Takes the first sheet of a workbook that has several."""
-    sheets = sheet_names(Path(name), name)
-    if len(sheets) > 1:
-        file.input["sheet"] = sheets[0]
-        shown = tuple(Candidate(sheet, "") for sheet in sheets[: 1 + _OTHERS])
-        file.proposals.append(Proposal("sheet", "Which sheet has the prompts?", shown))
+            file.propose("encoding", "In which of these encodings is the text right?", readings)
 
 
 def _choose_rows(file: _File, name: str) -> None:
@@ -215,41 +196,37 @@ def _choose_rows(file: _File, name: str) -> None:
     names = first if isinstance(first, dict) else {}
     has_rows = isinstance(document, list) and not isinstance(first, dict)
     has_rows |= any(rank(each) and isinstance(names[each], str) for each in names)
-    paths = [] if has_rows else lists_of_rows(document)
-    if isinstance(document, dict) and all(isinstance(each, dict | str) for each in document.values()):
-        paths = []  # its keys are ids
-    if paths:
+    has_ids = isinstance(document, dict) and all(isinstance(each, dict | str) for each in document.values())
+    if not has_rows and not has_ids and (paths := lists_of_rows(document)):
         file.input["rows"] = paths[0]
-        shown = tuple(Candidate(path, "") for path in paths[: 1 + _OTHERS])
-        if len(shown) > 1:
-            file.proposals.append(Proposal("rows", "Which list has the rows?", shown))
+        if len(paths) > 1:
+            file.propose("rows", "Which list has the rows?", dict.fromkeys(paths[: 1 + _OTHERS], ""))
 
 
 def _choose_form(file: _File) -> None:
     """Says whether a table has a header, and what is a prompt in a text without one."""
-    given, table = file.given, file.table
-    no_header = (
-        given.header == "none" if given.header else columns.is_no_header(table.cells.columns, table.cells)
-    )
-    if no_header:
+    given, cells, lines = file.given, file.table.cells, file.table.lines
+    said = given.get("header")
+    if said == "none" or (not said and columns.is_no_header(cells.columns, cells)):
         file.again(header="none")
-        shown = (Candidate("none", "its first line is a row"), Candidate("names", "its first line has names"))
-        file.proposals += [] if given.header else [Proposal("header", "Has the file a header?", shown)]
+        shown = {"none": "its first line is a row", "names": "its first line has names"}
+        file.propose("header", "Has the file a header?", shown)
         return
-    if not Path(file.path).name.lower().endswith(".txt") or table.cells.columns != ["prompt"]:
+    if not Path(file.path).name.lower().endswith(".txt") or cells.columns != ["prompt"]:
         return
-    lines = table.cells["prompt"].to_list()
-    if given.split == "paragraphs" or (not given.split and _are_paragraphs(lines, table.lines.to_list())):
+    prompts = cells["prompt"].to_list()
+    split = given.get("split")
+    if split == "paragraphs" or (not split and _are_paragraphs(prompts, lines.to_list())):
         file.again(split="paragraphs")
-        both = (Candidate("paragraphs", file.table.cells["prompt"][0]), Candidate("lines", lines[0]))
-        file.proposals += [] if given.split else [Proposal("split", "What is a prompt?", both)]
+        both = {"paragraphs": file.table.cells["prompt"][0], "lines": prompts[0]}
+        file.propose("split", "What is a prompt?", both)
     prompts = file.table.cells["prompt"].to_list()
     form = next(iter(texts.forms(prompts)), None)
     is_named = form is not None and form.what == texts.NAMED and form.number == len(prompts)
-    if form and is_named and given.pattern in (None, form.pattern):
+    if form and is_named and given.get("pattern", form.pattern) == form.pattern:
         file.again(pattern=form.pattern)
-        both = (Candidate(form.pattern, file.table.cells["prompt"][0]), Candidate("all of it", prompts[0]))
-        file.proposals += [] if given.pattern else [Proposal("pattern", "What of a prompt is sent?", both)]
+        both = {form.pattern: file.table.cells["prompt"][0], "all of it": prompts[0]}
+        file.propose("pattern", "What of a prompt is sent?", both)
 
 
 def _are_paragraphs(lines: Sequence[str], numbers: Sequence[int]) -> bool:
@@ -270,39 +247,29 @@ def _choose_columns(file: _File) -> None:
     _choose_prompt(file, table, found)
     for column in table:
         like = columns.looks_like(column)
-        if like not in COLUMNS or like in (
-            "prompt",
-            "model",
-            "samples",
-            *IMAGE_COLUMNS,
-            *table.columns,
-            *found,
-        ):
-            continue
-        if column.name not in found.values() and _fits(column, like):
+        is_taken = like in table.columns or like in found or column.name in found.values()
+        if like in COLUMNS and like not in _NO_SETTINGS and not is_taken and _fits(column, like):
             found[like] = column.name
     if (pair := columns.width_and_height(table.columns)) and all(
         _fits(table[name], "width") for name in pair
     ):
         found["aspect_ratio"] = list(pair)
-    _choose_ids(table, found)
+    if "id" in table.columns:
+        found |= {} if _tells_apart(table["id"]) else {"id": None}
+    elif ids := [each.name for each in table if each.name not in found.values() and _is_id(each)]:
+        found["id"] = ids[0]
+    _choose_images(file, table, found)
     if found:
         file.input["columns"] = found
-    _choose_images(file, table, found)
 
 
 def _choose_prompt(file: _File, table: pl.DataFrame, found: dict[str, Any]) -> None:
-    given = file.given.prompt
-    if given and "{" in given:
+    if (given := file.given.get("prompt", "")) and "{" in given:
         file.input["template"] = given
         return
     if given:
-        if given.isdecimal() and given in table.columns:
-            found["prompt"] = int(given)
-            return
-        if given not in table.columns:
-            raise InputError(f"{file.path}: there is no column {given!r}; {_columns_of(table)}")
-        found |= {} if given == "prompt" else {"prompt": given}
+        file.check_column(given)
+        found |= {} if given == "prompt" else {"prompt": int(given) if given.isdecimal() else given}
         return
     has_header = "header" not in file.input
     likely = columns.prompts_like(table if has_header else table.rename(lambda number: f"column {number}"))
@@ -310,22 +277,22 @@ def _choose_prompt(file: _File, table: pl.DataFrame, found: dict[str, Any]) -> N
     exact = [name for name in table.columns if name.strip().lower() == "prompt"]
     if not likely and not exact:
         raise InputError(
-            f"{file.path}: no column looks like prompts; {_columns_of(table)}",
+            f"{file.path}: no column looks like prompts; {file.its_columns()}",
             hint='Name it: --prompt COLUMN. Or make prompts of columns: --prompt "A photo of a {COLUMN}".',
         )
     taken = exact[0] if exact else likely[0]
     if taken.strip().lower() != "prompt":
         found["prompt"] = taken if has_header else int(taken)
     if not exact and len(likely) > 1 and (not rank(taken) or rank(likely[1])):
-        shown = tuple(Candidate(name, columns.first_cell(table[name])) for name in likely[: 1 + _OTHERS])
-        file.proposals.append(Proposal("prompt", "Which column has the prompts?", shown))
+        shown = {name: columns.first_cell(table[name]) for name in likely[: 1 + _OTHERS]}
+        file.propose("prompt", "Which column has the prompts?", shown)
 
 
 def _choose_prompt_of_images(file: _File) -> None:
     """Takes the prompt that is given for images, as a text, a template or a column; otherwise they have texts
     beside them.
     """
-    given = file.given.prompt
+    given = file.given.get("prompt")
     if given in ("id", FILE):
         file.input["columns"] = {"prompt": given}
     elif given and "{" in given:
@@ -340,32 +307,19 @@ def _choose_prompt_of_images(file: _File) -> None:
             raise InputError(error.message, hint=hint) from None
 
 
-def _columns_of(table: pl.DataFrame) -> str:
-    return f"the columns are {and_more(table.columns[: _OTHERS * 4], table.width)}"
-
-
 def _fits(column: pl.Series, like: str) -> bool:
     """Whether most cells of a column can be values of a setting; one odd or empty cell is no reason."""
-    texts = column.cast(pl.String, strict=False)
     pattern = {
         "aspect_ratio": columns.RATIOS,
         "duration": r"^\s*\d+([.,:]\d+)*\s*(s|sec|secs|seconds)?\s*$",
         "width": r"^\s*\d+(\.0*)?\s*(px)?\s*$",
     }.get(like, "")
-    return columns.share(texts, pattern) > columns.MOST
+    return columns.share(column.cast(pl.String, strict=False), pattern) > columns.MOST
 
 
-def _choose_ids(table: pl.DataFrame, found: dict[str, Any]) -> None:
-    if "id" in table.columns:
-        if not _tells_apart(table["id"]):
-            found["id"] = None
-        return
-    for name in table.columns:
-        lower = name.lower()
-        is_named = lower in _IDS or lower.endswith(("_id", " id", ".id", "-id"))
-        if name not in found.values() and is_named and _tells_apart(table[name]):
-            found["id"] = name
-            return
+def _is_id(column: pl.Series) -> bool:
+    lower = column.name.lower()
+    return (lower in _IDS or lower.endswith(("_id", " id", ".id", "-id"))) and _tells_apart(column)
 
 
 def _tells_apart(column: pl.Series) -> bool:
@@ -375,23 +329,19 @@ def _tells_apart(column: pl.Series) -> bool:
 def _choose_images(file: _File, table: pl.DataFrame, found: dict[str, Any]) -> None:
     """The column of images that is sent, where there is one whose images are found."""
     held = [each.name for each in table if columns.holds(each) == IMAGES and each.dtype == pl.String]
-    if file.given.images not in (None, _NO_IMAGES) and file.given.images not in table.columns:
-        raise InputError(f"{file.path}: there is no column {file.given.images!r}; {_columns_of(table)}")
-    if file.given.images:
-        taken = file.given.images
-    else:
+    taken = file.given.get("images")
+    if not taken:
         taken = held[0] if len(held) == 1 and _is_there(file, table[held[0]]) else _NO_IMAGES
-        shown = [
-            Candidate(name, columns.first_cell(table[name])) for name in held if name not in IMAGE_COLUMNS
-        ]
-        shown.append(Candidate(_NO_IMAGES, "no images are sent"))
-        shown.sort(key=lambda each: each.value != taken)
+        shown = {name: columns.first_cell(table[name]) for name in held if name not in IMAGE_COLUMNS}
+        shown[_NO_IMAGES] = "no images are sent"
         if len(shown) > 1:
-            file.proposals.append(Proposal("images", "Which images are sent with the prompts?", tuple(shown)))
-    if taken != _NO_IMAGES and taken not in IMAGE_COLUMNS:
+            shown = dict(sorted(shown.items(), key=lambda each: each[0] != taken))
+            file.propose("images", "Which images are sent with the prompts?", shown)
+    if taken != _NO_IMAGES:
+        file.check_column(taken)
+    if taken not in (_NO_IMAGES, *IMAGE_COLUMNS):
         like = columns.looks_like(table[taken])
         found[like if like in IMAGE_COLUMNS else "reference_image"] = taken
-        file.input["columns"] = found
 
 
 def _is_there(file: _File, column: pl.Series) -> bool:
@@ -406,39 +356,31 @@ def _is_there(file: _File, column: pl.Series) -> bool:
 def _choose_model(file: _File) -> Guess:
     batch, sample, found, not_used = _compared(file)
     taken = _taken(file, found, sample.height, batch.rows.height)
-    rows = batch.rows
+    rows, refused = batch.rows, {}
     if taken:
         file.input["defaults"] = {"model": taken.model} | file.input.get("defaults", {})
         rows = rows.with_columns(model=pl.lit(taken.model))
-        if taken.type is ModelType.VIDEO and _first_frame(file, taken.model):
-            names = file.input["columns"]
+        names = file.input.get("columns", {})
+        takes = file.catalogue[taken.model].supported_references
+        if taken.type is ModelType.VIDEO and "reference_image" in names and "first_frame" in takes:
             names["first_frame"] = names.pop("reference_image")
-    jobs = make_jobs(rows, file.catalogue, file.settings()).jobs
+        if not taken.rows:
+            tried = (each for each in found if each.type is taken.type)
+            refused = dict.fromkeys(reason for each in tried for reason in each.reasons.values())
+    first = file.table.cells.head(_FIRST).select(pl.exclude(pl.Struct, pl.Binary, pl.List))
     return Guess(
         input=file.input,
         proposals=tuple(file.proposals),
         rows=batch.total,
         is_sample=sample.height < batch.rows.height,
         taken=taken,
-        price=Decimal(jobs["price"].sum() or 0),
-        refused=_refusals(found, taken) if taken and not taken.rows else (),
+        price=Decimal(make_jobs(rows, file.catalogue, file.settings()).jobs["price"].sum() or 0),
+        refused=tuple(refused)[:_OTHERS],
         not_used=_not_used(batch) | not_used,
-        first=_first(file.table.cells),
-    )
-
-
-def _refusals(found: Sequence[Comparison], taken: Comparison) -> tuple[str, ...]:
-    """Why the models of the medium that is taken do not take a row, the first of them first."""
-    reasons = [reason for each in found if each.type is taken.type for reason in each.reasons.values()]
-    return tuple(dict.fromkeys(reasons))[:_OTHERS]
-
-
-def _first(cells: pl.DataFrame) -> tuple[dict[str, str], ...]:
-    """The first rows as they stand in the file."""
-    rows = cells.head(_FIRST).select(pl.exclude(pl.Struct, pl.Binary, pl.List))
-    return tuple(
-        {name: "" if cell is None else str(cell) for name, cell in row.items()}
-        for row in rows.iter_rows(named=True)
+        first=tuple(
+            {name: "" if cell is None else str(cell) for name, cell in row.items()}
+            for row in first.iter_rows(named=True)
+        ),
     )
 
 
@@ -461,12 +403,6 @@ def _compared(file: _File) -> tuple[Batch, pl.DataFrame, list[Comparison], dict[
         not_used |= dict([wrong])
 
 
-def _first_frame(file: _File, model: str) -> bool:
-    """Whether the image of a row is the first frame of a video on this model."""
-    names = file.input.get("columns", {})
-    return "reference_image" in names and "first_frame" in file.catalogue[model].supported_references
-
-
 def _fits_nowhere(file: _File, found: Sequence[Comparison]) -> tuple[str, str] | None:
     """The first column of a setting with which no model takes any row, and why; it is not used any more."""
     if not found or found[0].rows:
@@ -484,50 +420,41 @@ def _fits_nowhere(file: _File, found: Sequence[Comparison]) -> tuple[str, str] |
 
 def _taken(file: _File, found: Sequence[Comparison], sampled: int, rows: int) -> Comparison | None:
     """The cheapest model of those that take most rows; images, unless a name says videos."""
-    given = file.given
-    if given.model and given.model not in file.catalogue:
-        raise InputError(f"the catalogue has no model {given.model!r}", hint="callsheet models lists them.")
-    able = [each for each in found if each.rows and given.media in (None, _media(each.type))]
-    able = [each for each in able if given.model in (None, each.model)]
+    model, media = file.given.get("model"), file.given.get("media")
+    if model and model not in file.catalogue:
+        raise InputError(f"the catalogue has no model {model!r}", hint="callsheet models lists them.")
+    wanted = [each for each in found if media in (None, _media(each)) and model in (None, each.model)]
+    names = [Path(file.path).name, *file.table.cells.columns]
+    able = [each for each in wanted if each.rows]
     if not able:
-        able = [each for each in found if given.model in (None, each.model)]
-        able = [each for each in able if given.media in (None, _media(each.type))]
-        wanted = ModelType.VIDEO if "duration" in file.table.cells.columns else ModelType.IMAGE
-        return next((each for each in able if each.type is wanted), next(iter(able), None))
+        kind = ModelType.VIDEO if "duration" in names[1:] else ModelType.IMAGE
+        return next((each for each in wanted if each.type is kind), next(iter(wanted), None))
     best = [each for each in able if each.rows == able[0].rows]
-    types = {each.type for each in best}
-    are_videos = ModelType.VIDEO in types and (_says_video(file) or ModelType.IMAGE not in types)
-    media = ModelType.VIDEO if are_videos else ModelType.IMAGE
-    taken = next(each for each in best if each.type is media)
-    same = [each for each in able if each.type is media and each is not taken]
-    other = [each for each in able if each.type is not media]
+    says_video = any(word in name.lower() for name in names for word in _VIDEO)
+    likely = ModelType.VIDEO if says_video else ModelType.IMAGE
+    taken = next((each for each in best if each.type is likely), best[0])
+    same = [each for each in able if each.type is taken.type and each is not taken]
+    other = [each for each in able if each.type is not taken.type]
     offered = (taken, *same[:_OTHERS], *other[:_OTHERS])
-    if not given.model and len(offered) > 1:
-        shown = tuple(Candidate(each.model, _shown(each, sampled, rows)) for each in offered)
-        file.proposals.append(Proposal("model", "Images or videos, and on which model?", shown))
+    if not model and len(offered) > 1:
+        shown = {each.model: _shown(each, sampled, rows) for each in offered}
+        file.propose("model", "Images or videos, and on which model?", shown)
         if other:
-            both = (Candidate(_media(media), ""), Candidate(_media(other[0].type), ""))
-            file.proposals.append(Proposal("media", "Images or videos?", both))
+            file.propose("media", "Images or videos?", {_media(taken): "", _media(other[0]): ""})
     return taken
 
 
-def _media(model_type: ModelType) -> str:
-    return f"{model_type.value}s"
+def _media(each: Comparison) -> str:
+    return f"{each.type.value}s"
 
 
 def _shown(each: Comparison, sampled: int, rows: int) -> str:
     """A model with its price for all rows; where a sample was priced, about."""
     able = "" if each.rows == each.of else f", {each.rows:,} of {each.of:,} rows"
     if sampled == rows:
-        return f"{_media(each.type)}, {dollars(each.price)} USD{able}"
+        return f"{_media(each)}, {dollars(each.price)} USD{able}"
     price = (each.price * rows / sampled).quantize(Decimal("0.01"))
-    return f"{_media(each.type)}, about {price} USD{able}"
-
-
-def _says_video(file: _File) -> bool:
-    """Whether the name of the file or of a column says that videos are meant."""
-    names = [Path(file.path).name, *(file.table.cells.columns)]
-    return any(word in name.lower() for name in names for word in _VIDEO)
+    return f"{_media(each)}, about {price} USD{able}"
 
 
 def _not_used(batch: Batch) -> dict[str, str]:
@@ -535,12 +462,11 @@ def _not_used(batch: Batch) -> dict[str, str]:
     found = {}
     for name, like in batch.columns.unused.items():
         cells = batch.columns.examples.get(name, "")
-        if like in IMAGE_COLUMNS:
-            found[name] = f"holds {columns.HELD[IMAGES]}{f' ({cells})' if cells else ''}"
-        elif like in COLUMNS:
+        held = columns.HELD.get(IMAGES if like in IMAGE_COLUMNS else like)
+        if like in COLUMNS and like not in IMAGE_COLUMNS:
             found[name] = f"looks like {like}; to use it: columns: {{{like}: {in_yaml(name)}}}"
-        elif like in columns.HELD:
-            found[name] = f"holds {columns.HELD[like]}{f' ({cells})' if cells else ''}"
+        elif held:
+            found[name] = f"holds {held}{f' ({cells})' if cells else ''}"
         else:
             found[name] = "is no setting of the service"
     return found

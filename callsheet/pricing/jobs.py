@@ -30,8 +30,14 @@ from callsheet.config.settings import FileColumn, Settings
 from callsheet.errors import ConfigError
 from callsheet.pricing import references
 from callsheet.pricing.rates import REFERENCE, Combination, Reject, image_role, offer, rejects_of
-from callsheet.pricing.references import Reading, Reference, RequestImage, examine, parse_references
-from callsheet.pricing.work_folder import work_folder
+from callsheet.pricing.references import (
+    Reading,
+    Reference,
+    RequestImage,
+    examine,
+    parse_references,
+    work_folder,
+)
 from callsheet.records import canonical
 from callsheet.service.models import Catalogue
 from callsheet.storage.names import PLACEHOLDERS, carried_columns

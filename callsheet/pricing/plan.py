@@ -34,11 +34,11 @@ from callsheet.ledger import marks, queries, writing
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.queries import policy_of
 from callsheet.plain_text import counted, has_own_id, line_of, printable
-from callsheet.pricing import making
+from callsheet.pricing import references
 from callsheet.pricing.bought import changed_carried, match
 from callsheet.pricing.jobs import COLUMNS, check_config_values, make_jobs, once, request_key
 from callsheet.pricing.rates import changed_rates
-from callsheet.pricing.work_folder import work_folder
+from callsheet.pricing.references import work_folder
 from callsheet.records import MAY_COST, Job, ModelType, Price, canonical
 from callsheet.service.client import Client
 from callsheet.service.models import Catalogue, Model
@@ -286,7 +286,7 @@ def make_plan(
         jobs, said = _once(jobs, known)
         notes += said
     if made.fitted:
-        notes.append(making.said(made.fitted))
+        notes.append(references.said(made.fitted))
     others = batch.others.filter(pl.col("model").is_not_null()).with_columns(pl.col("prompt").fill_null(""))
     besides = make_jobs(others, catalogue, settings).wrong if others.height else made.wrong.clear()
     wrong = rejects(pl.concat([made.wrong, besides]), batch.names).unique(maintain_order=True)

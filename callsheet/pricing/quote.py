@@ -24,7 +24,6 @@ from callsheet.ledger.approvals import PILOT, Approval, Charge, Charged, pairs
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.queries import policy_of
 from callsheet.plain_text import counted
-from callsheet.pricing import first_look
 from callsheet.pricing.bought import likely_repeats
 from callsheet.pricing.claim import taken_names, warning_of_ledger
 from callsheet.pricing.plan import ALL, Choice, Plan, chosen, pilot, price_batch
@@ -326,45 +325,6 @@ class Quote:
     def changes(self) -> list[str]:
         """The rates that are not those at which the batch last bought or was approved, a line each."""
         return changed_rates(self.known_rates, self.plan.catalogue, self.models)
-
-    def figures(self) -> dict[str, Any]:
-        """What `quote --json` prints (docs/commands.md, "JSON"), money as Decimal; None without a limit or
-        a pilot.
-        """
-        return {
-            "batch": self.plan.batch,
-            "rows": self.plan.rows,
-            "rejected_rows": self.plan.rejected_rows,
-            "jobs": self.plan.jobs,
-            "already_bought": self.already_bought,
-            "to_buy": self.to_buy,
-            "unpriced": self.plan.unpriced,
-            "quoted": self.quoted,
-            "at_most": self.at_most,
-            "budget_limit": self.budget.limit,
-            "budget_left": self.budget_left,
-            "budget_per_day": self.budget.per_day,
-            "budget_left_today": self.day_left,
-            "budget_ledger": self.budget.ledger,
-            "budget_left_ledger": self.ledger_left,
-            "fits": self.fits,
-            "pilot_to_buy": self.pilot.to_buy if self.pilot else None,
-            "pilot_quoted": self.pilot.quoted if self.pilot else None,
-            "balance": self.balance,
-            "currency": "USD",
-            "plan": str(self.plan.path),
-            "rejects": self.rejects,
-            "warnings": list(self.warnings),
-            "notes": list(self.plan.notes),
-            "media": first_look.media(self.table),
-            "guessed": {name: each.model_dump() for name, each in self.guessed.items()},
-            **first_look.as_json(self.plan, self.table),
-        }
-
-    def as_json(self) -> dict[str, Any]:
-        """The same as JSON has it: money is text."""
-        figures = self.figures()
-        return {name: dollars(each) if isinstance(each, Decimal) else each for name, each in figures.items()}
 
 
 # ---- makes a quote

@@ -4,8 +4,10 @@ A local or S3 image is read while planning; the plan has its sha256 in place of 
 sent, `fill` puts the bytes in, if they are still the same. The service itself fetches public `https://`
 images: of the network, only S3 is used here.
 
-Where an image is made of a file (`making.py`), the plan has the sha256 of that file, which is what was asked
-for, and the request the image.
+Some images are made to be sent: a JPEG of one that the service does not take, a video's last frame. What was
+made is kept in the batch's work folder, named after the SHA-256 of its file, so that it is made once. The
+file is never changed, and a job is told from others by that SHA-256: what another version of a decoder makes
+of the same file is the same job.
 """
 
 from __future__ import annotations
@@ -14,8 +16,10 @@ import asyncio
 import base64
 import binascii
 import hashlib
+import io
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
@@ -24,10 +28,10 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
 
 from callsheet.batches import formats
-from callsheet.errors import InputError, TooLarge
-from callsheet.files import open_regular, with_home
+from callsheet.config.settings import BatchSettings
+from callsheet.errors import InputError, StorageError, TooLarge
+from callsheet.files import PartialFile, open_regular, with_home
 from callsheet.media_types import in_words, recognise_image
-from callsheet.pricing import making
 from callsheet.pricing.rates import ROLES, Reject
 from callsheet.records import Job
 
@@ -46,6 +50,8 @@ LARGEST_REQUEST = 25 * 1024 * 1024
 _DATA_URL = re.compile(r"data:(image/(?:png|jpeg|webp));base64,([A-Za-z0-9+/]*={0,2})", re.ASCII)
 _ADDRESS = re.compile(r"https://[^\s/?#]\S*")
 _PLACEHOLDER = "sha256:"
+_LONG_SIDE = 4096  # pixels of the longer side of a JPEG that is made, at most
+_QUALITIES = (92, 85, 75, 60)  # that are tried; after them half the pixels of each side
 
 
 class _Listed(BaseModel):
@@ -146,6 +152,15 @@ class _Unfit(InputError):
     """A file that is there, and that the service does not take."""
 
 
+_UNFIT = {
+    "a HEIC image": "is a HEIC image, which the service does not take, and which is not read here: save it "
+    "as JPEG",
+    "a video": f"is a video, and no image; its last frame is one, by its name with {LAST_FRAME}",
+    None: "is not a PNG, JPEG or WebP image",
+}
+"""Why no JPEG is made of a file, by what it is."""
+
+
 def _read(place: str, reading: Reading) -> tuple[bytes, str, bool]:
     """An image as it is sent, the sha256 of its file, or of the one that it is made of, and whether that is
     made to fit.
@@ -155,35 +170,21 @@ def _read(place: str, reading: Reading) -> tuple[bytes, str, bool]:
     """
     if place.endswith(LAST_FRAME):
         return *_last_frame(place.removesuffix(LAST_FRAME), reading), False
+    most = LARGEST_ORIGINAL if reading.fit else LARGEST_IMAGE
     try:
-        content = formats.read_file(
-            place, LARGEST_ORIGINAL if reading.fit else LARGEST_IMAGE, reading.endpoint_url
-        )
+        content = formats.read_file(place, most, reading.endpoint_url)
     except TooLarge as error:
         advice = "" if reading.fit else "; with input.fit: true a smaller JPEG of it is sent"
         raise TooLarge(f"{error.message}{advice}") from None
     sha256 = hashlib.sha256(content).hexdigest()
     if recognise_image(content) and len(content) <= LARGEST_IMAGE:
         return content, sha256, False
-    if problem := _unfit(content, fit=reading.fit):
-        raise _Unfit(problem)
-    try:
-        made = making.once(reading.folder, f"{sha256}.jpeg", partial(making.jpeg, content, LARGEST_IMAGE))
-    except InputError as error:
-        raise _Unfit(error.message) from None
-    return made, sha256, True
-
-
-def _unfit(content: bytes, *, fit: bool) -> str:
-    """Why no JPEG is made of a file; empty where one is."""
     what = in_words(content[:16])
-    if what == "a HEIC image":
-        return "is a HEIC image, which the service does not take, and which is not read here: save it as JPEG"
-    if what == "a video":
-        return f"is a video, and no image; its last frame is one, by its name with {LAST_FRAME}"
-    if what is None:
-        return "is not a PNG, JPEG or WebP image"
-    return "" if fit else f"is {what}, which the service does not take; with input.fit: true a JPEG is sent"
+    if problem := _UNFIT.get(what):
+        raise _Unfit(problem)
+    if not reading.fit:
+        raise _Unfit(f"is {what}, which the service does not take; with input.fit: true a JPEG is sent")
+    return _made(f"{sha256}.jpeg", partial(jpeg, content), reading), sha256, True
 
 
 def _last_frame(place: str, reading: Reading) -> tuple[bytes, str]:
@@ -194,7 +195,8 @@ def _last_frame(place: str, reading: Reading) -> tuple[bytes, str]:
     """
     with formats.local_copy(place, reading.endpoint_url) as path:
         try:
-            with open_regular(Path(with_home(str(path)))) as video:
+            local = Path(with_home(str(path)))
+            with open_regular(local) as video:
                 sha256 = hashlib.file_digest(video, "sha256").hexdigest()
         except FileNotFoundError:
             raise InputError("there is no such file") from None
@@ -202,11 +204,7 @@ def _last_frame(place: str, reading: Reading) -> tuple[bytes, str]:
             raise InputError(f"cannot be read: {error.strerror}") from None
         except ValueError as error:
             raise InputError(f"is not a file name: {error}") from None
-        make = partial(making.last_frame, Path(with_home(str(path))), LARGEST_IMAGE)
-        try:
-            return making.once(reading.folder, f"{sha256}.last_frame", make), sha256
-        except InputError as error:
-            raise _Unfit(error.message) from None
+        return _made(f"{sha256}.last_frame", partial(_frame, local), reading), sha256
 
 
 def _beside(source: str, file: str) -> str:
@@ -243,23 +241,23 @@ async def fill(job: Job, *, reading: Reading = Reading()) -> dict[str, Any]:
     Raises:
         InputError: an image cannot be read, or is not the one that was priced.
     """
-    body = dict(job.request)
-    if job.inlined:
-        body["images"] = await asyncio.to_thread(_filled_images, job, reading)
-    return body
+    if not job.inlined:
+        return dict(job.request)
+    images = await asyncio.to_thread(
+        lambda: [_filled(image, job, reading) for image in job.request["images"]]
+    )
+    return {**job.request, "images": images}
 
 
-def _filled_images(job: Job, reading: Reading) -> list[dict[str, Any]]:
-    images = []
-    for image in job.request["images"]:
-        sha256 = image["url"].removeprefix(_PLACEHOLDER)
-        source = job.inlined.get(sha256)
-        try:
-            images.append(image | {"url": _data_url(source, sha256, reading)} if source else image)
-        except InputError as error:
-            message = f"row {job.row_id}: the image {source}: {error.message}"
-            raise InputError(message, hint=error.hint) from None
-    return images
+def _filled(image: dict[str, Any], job: Job, reading: Reading) -> dict[str, Any]:
+    sha256 = image["url"].removeprefix(_PLACEHOLDER)
+    if (source := job.inlined.get(sha256)) is None:
+        return image
+    try:
+        return image | {"url": _data_url(source, sha256, reading)}
+    except InputError as error:
+        message = f"row {job.row_id}: the image {source}: {error.message}"
+        raise InputError(message, hint=error.hint) from None
 
 
 @lru_cache(maxsize=16)  # many rows of a batch may have the same image; each has 14 MB at most
@@ -274,3 +272,107 @@ def _data_url(source: str, sha256: str, reading: Reading) -> str:
         hint = "Run again: the new plan uses the image as it is now."
         raise InputError("has changed since it was priced", hint=hint)
     return f"data:{recognise_image(content)};base64,{base64.b64encode(content).decode()}"
+
+
+# ---- images that are made
+
+
+def work_folder(settings: BatchSettings, *, make: bool = True) -> Path:
+    """The folder of the plan, the spool and the images that were made to be sent, on this machine: the
+    report's own if it is local, otherwise `.callsheet/<batch>`.
+
+    `make`: it is made where it is missing. Who only looks makes none.
+
+    Raises:
+        StorageError: it cannot be made.
+    """
+    is_local = "://" not in settings.report.url
+    folder = Path(settings.report.url) if is_local else Path(".callsheet", settings.batch)
+    try:
+        if make:
+            folder.mkdir(parents=True, exist_ok=True)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        hint = "Set report.url to a folder that exists or can be made."
+        if not is_local:
+            hint = "The plan is kept on this machine: start in a folder that can be written."
+        raise StorageError(f"{folder}: the folder cannot be made: {reason}", hint=hint) from None
+    return folder
+
+
+def said(count: int) -> str:
+    """What a person should know where so many images are sent as JPEGs."""
+    images = "1 image is sent as a JPEG" if count == 1 else f"{count:,} images are sent as JPEGs"
+    words = f"{_LONG_SIDE:,} pixels on the longer side, and quality {_QUALITIES[0]}"
+    return f"{images}, as input.fit says: at most {words}"
+
+
+def _made(name: str, make: Callable[[], bytes], reading: Reading) -> bytes:
+    """What `make` makes, kept under this name where there is a folder."""
+    path = reading.folder and reading.folder / name
+    if path:
+        with suppress(OSError):
+            return path.read_bytes()
+    content = make()
+    if path:
+        with suppress(OSError), PartialFile(path) as file:  # it can be made again
+            file.file.write(content)
+            file.commit()
+    return content
+
+
+def jpeg(content: bytes) -> bytes:
+    """An image as a JPEG that is not too large: upright, in RGB, and without transparency."""
+    from PIL import Image, ImageOps
+
+    try:
+        image: Any = Image.open(io.BytesIO(content))
+        image.draft("RGB", (_LONG_SIDE, _LONG_SIDE))  # a JPEG is decoded at a fraction of its size
+        image = _in_rgb(ImageOps.exif_transpose(image))
+    except Exception as error:  # noqa: BLE001 - decoders raise anything for a damaged file
+        what = in_words(content[:16]) or "no image"
+        raise _Unfit(f"is {what} that cannot be read: {error}") from None
+    side, profile = _LONG_SIDE, image.info.get("icc_profile")
+    while True:
+        image.thumbnail((side, side), Image.Resampling.LANCZOS)
+        for quality in _QUALITIES:
+            made = io.BytesIO()
+            image.save(made, "JPEG", quality=quality, icc_profile=profile)
+            if made.tell() <= LARGEST_IMAGE:
+                return made.getvalue()
+        side = max(image.size) // 2
+
+
+def _in_rgb(image: Any) -> Any:
+    """An image in RGB on white; one with 16 bits for each pixel keeps the upper ones."""
+    from PIL import Image
+
+    if image.mode.startswith("I"):
+        return image.point(lambda value: value / 256).convert("L").convert("RGB")
+    if image.has_transparency_data:
+        image = image.convert("RGBA")
+        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
+    if image.mode != "RGB":
+        profile = image.info.pop("icc_profile", None) if image.mode in ("RGBA", "P") else None
+        image.info.pop("icc_profile", None)  # one of another kind of colours
+        image = image.convert("RGB")
+        image.info |= {"icc_profile": profile} if profile else {}
+    return image
+
+
+def _frame(path: Path) -> bytes:
+    """The last frame of a video as a PNG, or as a JPEG where that is too large."""
+    import av
+
+    last: Any = None
+    try:
+        with av.open(str(path)) as opened:
+            video: Any = opened  # its types are incomplete
+            for last in video.decode(video=0):  # noqa: B007 - the one that is left at the end
+                pass
+        image = last.to_image()
+    except Exception as error:  # noqa: BLE001 - decoders raise anything for a damaged file
+        raise _Unfit(f"its last frame cannot be read: {error}") from None
+    made = io.BytesIO()
+    image.save(made, "PNG")
+    return made.getvalue() if made.tell() <= LARGEST_IMAGE else jpeg(made.getvalue())

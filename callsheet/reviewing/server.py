@@ -45,7 +45,7 @@ from callsheet.ledger.marks import FileKey, Mark, MediaDecision
 from callsheet.ledger.spending import user_name
 from callsheet.plain_text import counted
 from callsheet.pricing.plan import PLAN, Plan, last_plan
-from callsheet.pricing.work_folder import work_folder
+from callsheet.pricing.references import work_folder
 from callsheet.records import MAY_COST, Totals, dollars
 from callsheet.report.contact_sheet import sheet
 from callsheet.report.contact_sheet.cards import FOLDER, ServedLinks, local_path

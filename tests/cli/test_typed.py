@@ -119,6 +119,6 @@ def test_set_completes_what_a_run_at_work_can_be_given() -> None:
 
 
 def test_a_shell_that_completes_waits_for_no_large_import() -> None:
-    asked = "from callsheet.cli.completion import changeable_like; assert changeable_like('budget.limit')"
+    asked = "from callsheet.cli.output import changeable_like; assert changeable_like('budget.limit')"
     imported = f"import sys; {asked}; sys.exit('polars' in sys.modules or 'prefect' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", imported], check=False).returncode == 0

@@ -18,7 +18,7 @@ from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.queries import Policy
 from callsheet.ledger.states import End, FileEnd
 from callsheet.pricing.approval import objection
-from callsheet.pricing.facts import as_facts, as_table, in_words, submission_time
+from callsheet.pricing.facts import as_facts, as_table, figures, in_words, submission_time
 from callsheet.pricing.plan import ALL, Choice, Plan, make_plan
 from callsheet.pricing.quote import Quote, make
 from callsheet.records import Generation, Media, ModelType, StoredFile, Usage
@@ -249,8 +249,8 @@ def test_what_fits_today_counts_what_all_batches_have_used_of_the_day(quote, on_
     assert limited.fits == fits
     assert facts(limited)["Fits"] == f"{fits} of 5 jobs today, because of budget.per_day; {text}"
     assert f"({fits} fit into budget and balance)" in limited.line()
-    figures = limited.as_json()
-    assert (figures["budget_per_day"], figures["budget_left_today"]) == ("1.0190", "0.2480")
+    told = figures(limited).as_json()
+    assert (told["budget_per_day"], told["budget_left_today"]) == ("1.0190", "0.2480")
     tighter = quote(budget=budget | {"limit": "0.2000"})
     assert "budget.per_day" not in facts(tighter)["Fits"], "the batch's own limit is what limits"
 
@@ -299,13 +299,13 @@ def test_what_fits_counts_what_all_batches_have_used_of_the_ledger_s_limit(quote
     )
     assert facts(limited)["Fits"] == f"{fits} of 5 jobs, because of budget.ledger; {text}"
     assert f"({fits} fit into budget and balance)" in limited.line()
-    figures = limited.as_json()
-    assert (figures["budget_ledger"], figures["budget_left_ledger"]) == ("1.0190", "0.2480")
+    told = figures(limited).as_json()
+    assert (told["budget_ledger"], told["budget_left_ledger"]) == ("1.0190", "0.2480")
     for tighter in ({"limit": "0.2000"}, {"per_day": "0.9000"}):
         assert "budget.ledger" not in facts(quote(budget=budget | tighter))["Fits"], "another one limits"
     unlimited = quote(budget=budget | {"ledger": None})
     assert "Ledger" not in facts(unlimited)
-    assert (unlimited.fits, unlimited.figures()["budget_left_ledger"]) == (5, None)
+    assert (unlimited.fits, figures(unlimited).budget_left_ledger) == (5, None)
 
 
 def test_a_quote_that_does_not_fit_into_the_ledger_s_limit_is_refused_with_what_is_used(quote):

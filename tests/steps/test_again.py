@@ -16,7 +16,7 @@ from callsheet.ledger import marks
 from callsheet.ledger.marks import FileKey, Finding
 from callsheet.pricing.plan import ALL, Choice
 from callsheet.pricing.quote import Quote
-from callsheet.python.dataframes import review, reviews
+from callsheet.python import review, reviews
 from callsheet.report.summary import Summary
 from callsheet.session import Run
 from callsheet.steps import batch

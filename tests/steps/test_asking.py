@@ -12,13 +12,13 @@ import pytest
 
 import callsheet
 from backlot.faults import Faults, Matched, Surcharge
+from callsheet import python
 from callsheet.config.load import load
 from callsheet.errors import InputError, Interrupted
 from callsheet.ledger import approvals
 from callsheet.ledger.approvals import Decision
 from callsheet.ledger.ledger import Ledger
 from callsheet.pricing.plan import Choice, open_plan
-from callsheet.python import calls
 from callsheet.records import State, dollars
 from callsheet.report.summary import Summary
 from callsheet.steps import batch
@@ -88,7 +88,7 @@ def test_changed_rates_must_be_approved_whatever_the_price(project: Make) -> Non
     assert made.run().stored == 2
     made.rows(*images(3))
     dearer(made)
-    asyncio.run(calls.quote(made.config, None, None))
+    asyncio.run(python.quote(made.config, None, None))
     with pytest.raises(InputError):
         made.run(choice=Choice(only=("no such row",)))
     with pytest.raises(Interrupted):

@@ -16,7 +16,7 @@ from PIL import Image
 
 import callsheet
 from callsheet.exports import Kind
-from callsheet.pricing.facts import as_facts
+from callsheet.pricing.facts import as_facts, figures
 from tests.conftest import Make, Project
 from tests.export.test_export import exported
 
@@ -303,7 +303,7 @@ def test_ids_that_a_spreadsheet_has_written_in_another_way_are_named_and_not_bou
     quoted = made.quote()
     [warning] = quoted.warnings
     assert warning.startswith("5 of 5 jobs to buy look like some that this batch has bought under another id")
-    assert quoted.figures()["notes"] == list(quoted.plan.notes)
+    assert figures(quoted).notes == list(quoted.plan.notes)
     done = made.run()
     assert (done.stop_reason, done.submissions, done.exit_code) == ("approval", 0, 4)
     assert made.run(approved=True).submissions == 5

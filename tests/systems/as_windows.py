@@ -28,7 +28,6 @@ USED = (
     "callsheet.cli.demo",
     "callsheet.cli.init",
     "callsheet.cli.keyboard",
-    "callsheet.cli.ledger",
     "callsheet.cli.reconcile",
     "callsheet.cli.review",
     "callsheet.cli.rows",

@@ -10,8 +10,8 @@ from pathlib import Path
 import typer
 
 from callsheet.cli import STARTED
-from callsheet.cli.ledger import rebind
 from callsheet.cli.output import load_settings
+from callsheet.cli.reconcile import rebind
 from callsheet.errors import ConfigError
 from callsheet.files import PartialFile
 
