@@ -27,6 +27,7 @@ from backlot.faults import RULE, Faults
 from callsheet import channels
 from callsheet.channels import Downloads
 from callsheet.cli.main import app
+from callsheet.limits.limits import AccountLimits
 from callsheet.pricing.quote import Quote
 from callsheet.records import Attempt, File, ModelType
 from callsheet.report.contact_sheet.sheet import SUMMARY
@@ -227,11 +228,11 @@ def test_a_model_that_is_broken_is_stopped_and_the_others_are_bought(project: Ma
 
 
 class Following(LogWatcher):
-    """Keeps what the progress says is left to wait for, and what the contact sheet's page says then."""
+    """Keeps what the progress says is left to wait for, and looks whether the sheet's page says it."""
 
     def __init__(self, report: Path) -> None:
         self.page = report / SUMMARY
-        self.pages: set[str] = set()
+        self.page_says_it = False
         self.notes: list[str] = []
         self.waits: list[str] = []
 
@@ -240,8 +241,8 @@ class Following(LogWatcher):
 
     def progress(self, progress: Progress) -> None:
         self.waits.append(progress.time_left())
-        if self.page.exists():
-            self.pages.add(self.page.read_text())
+        said = self.page.read_text() if self.page.exists() else ""
+        self.page_says_it |= "refuses every submission" in said and "429 rate_limit" in said
 
 
 def test_refusals_without_end_are_said_and_end_the_run_after_its_patience(
@@ -252,10 +253,15 @@ def test_refusals_without_end_are_said_and_end_the_run_after_its_patience(
     made.backlot.service.faults = Faults(
         [RULE.validate_python({"endpoint": "images", "do": "rate_limit", "kind": "concurrency"})]
     )
-    made.set(limits={"patience": 3, "concurrency": 4})
+    made.set(limits={"patience": 10_000, "concurrency": 4})
     with_sheet(made)
     made.bounds = replace(made.bounds, refusals=0.1)
-    watcher = Following(made.folder / "out/report")
+    watcher, refused_for = Following(made.folder / "out/report"), AccountLimits.refused_for
+
+    def until_the_page_says_it(limits: AccountLimits) -> float:
+        return 10_000 if watcher.page_says_it else refused_for(limits)
+
+    monkeypatch.setattr(AccountLimits, "refused_for", until_the_page_says_it)
     stopped = made.run(watcher=watcher)
     assert (stopped.stop_reason, stopped.exit_code, stopped.stored) == ("service", 4, 0)
     assert "the service has refused every submission: POST /v2/images" in str(stopped.stop_message)
@@ -264,7 +270,7 @@ def test_refusals_without_end_are_said_and_end_the_run_after_its_patience(
     assert any(words in wait and "429 rate_limit" in wait for wait in watcher.waits)
     shown = CliRunner().invoke(app, ["show", str(made.config), "s0"]).stdout
     assert "The service refuses every submission: POST /v2/images" in " ".join(shown.split())
-    assert any("refuses every submission" in said and "429 rate_limit" in said for said in watcher.pages)
+    assert watcher.page_says_it
     made.backlot.service.faults = Faults()
     assert made.run().stored == 6
     shown = CliRunner().invoke(app, ["show", str(made.config), "s0", "--json"]).stdout
