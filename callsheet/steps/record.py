@@ -23,7 +23,9 @@ from callsheet.errors import LedgerError, Stop, StorageError
 from callsheet.ledger import writing
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.queries import Policy, policy_of
+from callsheet.plain_text import counted
 from callsheet.pricing.claim import check_ledger
+from callsheet.pricing.facts import in_words
 from callsheet.pricing.plan import last_plan
 from callsheet.records import MAY_COST, ModelType, State
 from callsheet.report.contact_sheet.sheet import INDEX, ContactSheet, Header, open_sheet, refused_in_words
@@ -36,6 +38,8 @@ from callsheet.storage.store import Store
 from callsheet.watch import WATCHER, Pacing, Progress
 
 TICK = 0.5  # seconds between two looks at the ledger
+_LOOK = 0.5  # seconds between two looks at how far the checks or thumbnails of a report are
+_SAID_AFTER, _SAID_EVERY = 3.0, 10.0  # seconds, when a person is told
 
 
 async def record(run: Run, shown: AbstractAsyncContextManager[None] | None = None) -> Summary:
@@ -102,15 +106,50 @@ async def report_anew(settings: BatchSettings, note: Callable[[str], None]) -> S
         plan = await asyncio.to_thread(last_plan, settings)
         has_page = settings.report.contact_sheet > 0
         async with open_sheet(ledger, settings, plan) if has_page else nullcontext() as page:
-            await check_files(ledger, settings, page.thumbnails if page else None, note=note)
+            left = 0
+
+            def count(files: int) -> bool:
+                nonlocal left
+                left = files
+                return False  # none is left for later
+
+            async with _said("checks", lambda: left, note):
+                await check_files(
+                    ledger, settings, page.thumbnails if page else None, note=note, may_leave=count
+                )
             summary = await write_report(ledger, store, plan, OfRun())
             plots = await write_plots(settings, summary.details.figures, note)
             if page:
-                await page.finish(Header.of(summary, plan, plots), note, wait_for=None)
+                thumbnails = page.thumbnails
+                async with _said("thumbnails", lambda: thumbnails.waiting, note):
+                    await page.finish(Header.of(summary, plan, plots), note, wait_for=None)
                 summary = _with_page(summary, store)
         await update_sidecars(settings, ledger)
         await write_summary(store, summary)
         return summary
+
+
+@asynccontextmanager
+async def _said(what: str, left: Callable[[], int], note: Callable[[str], None]) -> AsyncIterator[None]:
+    """Within it, a person is told now and then how many files are done, and how long the others take."""
+
+    async def tell() -> None:
+        most, began = 0, time.monotonic()
+        said = began + _SAID_AFTER - _SAID_EVERY
+        while True:
+            now = left()
+            most, seconds = max(most, now), time.monotonic() - began
+            if now < most and time.monotonic() - said >= _SAID_EVERY:
+                said = time.monotonic()
+                time_left = in_words(seconds * now / (most - now))
+                note(f"{what}: {most - now:,} of {counted(most, 'file')}, about {time_left} left")
+            await asyncio.sleep(_LOOK)
+
+    telling = asyncio.create_task(tell())
+    try:
+        yield
+    finally:
+        telling.cancel()
 
 
 def _with_page(summary: Summary, store: Store) -> Summary:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import random
+import re
 import signal
 import sys
 import threading
@@ -17,12 +19,14 @@ import pytest
 from PIL import Image, ImageEnhance, ImageOps
 
 from backlot.media.pictures import pattern
+from callsheet.config.load import load_without_service
 from callsheet.errors import ConfigError
 from callsheet.records import RejectedFile
 from callsheet.report.contact_sheet.decoder import look, perceptual_hash
 from callsheet.report.contact_sheet.thumbnails import Decoder
 from callsheet.reviewing.checks import Pictures, not_as_asked
 from callsheet.session import Bounds
+from callsheet.steps.record import report_anew
 from callsheet.watch import LogWatcher
 from tests.conftest import Project
 from tests.report.contact_sheets import with_sheet
@@ -400,3 +404,16 @@ def test_of_a_file_on_s3_the_program_gets_a_copy(
 
 def callsheet(*arguments: str) -> Any:
     return forks().run("-m", "callsheet", *arguments, cwd=Path.cwd())
+
+
+def test_report_says_how_far_it_is_and_how_long_the_rest_takes(
+    project: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, seconds in {"_LOOK": 0.005, "_SAID_AFTER": 0.0, "_SAID_EVERY": 0.0}.items():
+        monkeypatch.setattr(f"callsheet.steps.record.{name}", seconds)
+    made = project([{"id": f"s{n}", "prompt": f"image {n}", "model": "sketch-1"} for n in range(40)])
+    made.run()
+    made.set(checks={"blank": "flag"}, report={"contact_sheet": 100})
+    notes: list[str] = []
+    asyncio.run(report_anew(load_without_service(made.config), notes.append))
+    assert any(re.fullmatch(r"checks: \d+ of 40 files, about \d+ s left", note) for note in notes), notes
