@@ -65,7 +65,6 @@ def next_to_a_bare_loop(base_url: str, rows: int, times: int) -> Iterator[Figure
     yield Figure(
         "CPU of an image row, next to a loop with an httpx client for each request in flight",
         ratio(bare),
-        "at most 2 times",
     )
     yield Figure("the same, next to a loop with one httpx client", ratio(one))
     each = ", ".join(f"{median(found):.2f}" for found in (ours, bare, one))
