@@ -111,30 +111,36 @@ async def _begun_elsewhere(settings: BatchSettings) -> str:
     and the config lies elsewhere, or a folder above the config has a ledger that knows the batch. Otherwise
     empty, and where the ledger is there.
     """
-    path, config, here = databases.file_of(settings.ledger.url), settings.file, Path.cwd()
+    path, config = databases.file_of(settings.ledger.url), settings.file
     if path is None or path.is_absolute() or config is None or databases.exists(settings.ledger.url):
         return ""
+    here = Path.cwd()
     begins = f"a new ledger would begin at {here / path}, and"
-    found = None
-    for folder in config.parents:
-        with suppress(OSError):  # of folders that this user may not look into
-            if (folder / path).is_file():
-                found = folder / path
-                break
+    found = next((each / path for each in config.parents if _is_file(each / path)), None)
     if not _lies_in(here, config):
         there = f"the ledger {found} is there" if found else f"there is no ledger at {config.parent / path}"
         return f"{begins} the config lies in another folder, {config.parent}: {there}"
-    if found:
-        with suppress(LedgerError):
-            async with await Ledger.open(f"sqlite:///{found}", settings.batch, looks=True) as other:
-                if (await other.read(writing.of_batch)).states:
-                    return f"{begins} the ledger {found} has jobs of the batch {settings.batch}"
+    if found and await _knows_batch(found, settings.batch):
+        return f"{begins} the ledger {found} has jobs of the batch {settings.batch}"
     return ""
+
+
+async def _knows_batch(ledger: Path, batch: str) -> bool:
+    with suppress(LedgerError):
+        async with await Ledger.open(f"sqlite:///{ledger}", batch, looks=True) as other:
+            return bool((await other.read(writing.of_batch)).states)
+    return False
 
 
 def _lies_in(folder: Path, path: Path) -> bool:
     """Whether a path is inside a folder, by its names or by where links lead."""
     return any(each.is_relative_to(folder) for each in (Path(os.path.normpath(path)), path.resolve()))
+
+
+def _is_file(path: Path) -> bool:
+    with suppress(OSError):  # of folders that this user may not look into
+        return path.is_file()
+    return False
 
 
 async def _of_report(ledger: Ledger, url: str, content: bytes | None) -> str:
@@ -145,13 +151,14 @@ async def _of_report(ledger: Ledger, url: str, content: bytes | None) -> str:
     paid = report.get("paid_jobs") if report.get("batch") == ledger.batch else None
     if not isinstance(paid, int) or not paid:
         return ""
+    known = (await ledger.read(writing.of_batch)).paid_jobs
     says = f"it was written at {report.get('written_at')} and has {counted(paid, 'job')} paid for"
     says += f", {report.get('stored')} of the batch file stored"
     if report.get("ledger_id") != ledger.id:
         return f"{url} is of another ledger: {says}"
-    known = (await ledger.read(writing.of_batch)).paid_jobs
-    newer = f"{url} is newer than this ledger: {says}; this ledger knows of {known}"
-    return newer if paid > known else ""
+    if paid > known:
+        return f"{url} is newer than this ledger: {says}; this ledger knows of {known}"
+    return ""
 
 
 def _claim_of(ledger: Ledger) -> tuple[str, bytes]:
@@ -182,10 +189,7 @@ async def taken_names(jobs: pl.DataFrame, settings: Settings, ledger: Ledger) ->
             row_id=job["row_id"],
             sample=job["sample"],
             index=0,
-            # INTERFACE 2.3: an image's format is `jpeg` unless `output_format` says otherwise.
-            ext="mp4"
-            if job["type"] == ModelType.VIDEO
-            else json.loads(job["request"]).get("output_format", "jpeg"),
+            ext=_extension(job["type"], json.loads(job["request"])),
             job_key=job["key"],
             model=job["model"],
         )
@@ -205,6 +209,11 @@ async def taken_names(jobs: pl.DataFrame, settings: Settings, ledger: Ledger) ->
         f"{len(taken)} of the first {len(wanted)} names in {url} are taken: {taken[0]}, for instance; "
         "what is there stays, and the new files get other names"
     )
+
+
+def _extension(model_type: str, request: dict[str, object]) -> str:
+    """INTERFACE 2.3: an image's format is `jpeg` unless `output_format` says otherwise."""
+    return "mp4" if model_type == ModelType.VIDEO else str(request.get("output_format", "jpeg"))
 
 
 def check_names(taken: str, settings: Settings) -> None:
