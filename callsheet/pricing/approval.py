@@ -45,12 +45,12 @@ def objection(quote: Quote) -> Stop | None:
             f"{'do' if sent else 'does'} not fit into the {stop.reason} of {dollars(limit)} USD",
             hint=hint,
         )
+    does_not_fit = f"the quote of {dollars(quote.quoted)} USD does not fit into what is left of"
     in_all, left_in_all = quote.budget.ledger, quote.ledger_left
     if in_all is not None and left_in_all is not None and quote.quoted > left_in_all:
         used = f"{dollars(quote.used_ever)} USD are used by {counted(quote.used_by, 'batch', 'batches')}"
         return BudgetReached(
-            f"the quote of {dollars(quote.quoted)} USD does not fit into what is left of budget.ledger, "
-            f"{dollars(left_in_all)} of {dollars(in_all)} USD; {used}",
+            f"{does_not_fit} budget.ledger, {dollars(left_in_all)} of {dollars(in_all)} USD; {used}",
             hint=f"{hint} Run again with a higher budget.ledger.",
         )
     if per_day is None or left is None or quote.quoted <= left:
@@ -62,8 +62,7 @@ def objection(quote: Quote) -> Stop | None:
             "'stop' to buy a part each day."
         )
     return BudgetReached(
-        f"the quote of {dollars(quote.quoted)} USD does not fit into what is left of budget.per_day for "
-        f"today, {dollars(left)} of {dollars(per_day)} USD",
+        f"{does_not_fit} budget.per_day for today, {dollars(left)} of {dollars(per_day)} USD",
         hint=f"{hint} {advice}",
     )
 

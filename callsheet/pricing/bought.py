@@ -61,7 +61,10 @@ def match(
     if known.is_empty():
         return keyed(jobs, batch).select(COLUMNS), []
     rejected = pl.Series(dtype=pl.String) if rejected is None else rejected
-    known = _with_same_key(known)
+    # The ledger's keys are of the very text that was sent.
+    if (may_differ := known["request"].str.contains(MAY_DIFFER)).any():
+        key = pl.when(may_differ).then(_SAME_KEY).otherwise(pl.col("request_key"))
+        known = known.with_columns(key.alias("request_key"))
     rows = [jobs.select("row_id", "carried"), not_offered.select("row_id")]
     renamed, unsure = _equal_rows(pl.concat(rows, how="diagonal"), known)
     notes: list[str] = []
@@ -83,15 +86,6 @@ def match(
         notes += said
     plan = pl.concat([jobs, kept], how="diagonal_relaxed").select(COLUMNS)
     return plan.with_columns(pl.col("repeats").fill_null(value=False)), notes
-
-
-def _with_same_key(known: pl.DataFrame) -> pl.DataFrame:
-    """What the ledger has, with keys of its requests as `_SAME_KEY` makes them; the ledger's are of the very
-    text that was sent.
-    """
-    may_differ = known["request"].str.contains(MAY_DIFFER)
-    key = pl.when(may_differ).then(_SAME_KEY).otherwise(pl.col("request_key"))
-    return known.with_columns(key.alias("request_key")) if may_differ.any() else known
 
 
 # ---- rows without ids that are equal
@@ -135,7 +129,7 @@ def _carried_by_row(rows: pl.DataFrame, contents: pl.Series) -> dict[str, dict[s
     for row_id, cells in sorted(
         chosen.select("row_id", "carried").iter_rows(), key=lambda row: _number(row[0])
     ):
-        found[row_id[:16]].setdefault(row_id, carried_cells(cells))
+        found[row_id[:16]].setdefault(row_id, _cells(cells))
     return found
 
 
@@ -144,7 +138,7 @@ def _as_json(carried: pl.Series) -> pl.Expr:
     return column.struct.json_encode() if isinstance(carried.dtype, pl.Struct) else column
 
 
-def carried_cells(text: str | None) -> dict[str, Any]:
+def _cells(text: str | None) -> dict[str, Any]:
     """Carried columns from their JSON, without empty ones."""
     return {name: value for name, value in json.loads(text or "{}").items() if value is not None}
 
@@ -338,20 +332,18 @@ def _next_samples(
     ends = _last(jobs.filter(pl.col("row_id").is_in(rejected.implode()) & ~waits))
     more = ends.with_columns(pl.col("sample") + 1).filter(pl.col("sample") <= most)
     used_up = ends.join(more, on="row_id", how="anti")["row_id"].n_unique()
-    notes = []
-    if more.height:
-        numbers = more["sample"].unique().sort().to_list()
-        samples = f"sample{'s' if len(numbers) > 1 else ''} {' and '.join(map(str, numbers))}"
-        rows = _rows_have(more["row_id"].n_unique())
-        notes.append(f"{rows} only rejected files: bought again, {samples} of {most}")
-    if used_up:
-        limit = f"at most {most} of a row are bought (review.samples)"
-        notes.append(f"{_rows_have(used_up)} only rejected files and no sample left: {limit}")
+    numbers = more["sample"].unique().sort().to_list()
+    samples = f"sample{'s' if len(numbers) > 1 else ''} {' and '.join(map(str, numbers))}"
+    limit = f"at most {most} of a row are bought (review.samples)"
+    notes = [
+        f"{counted(rows, 'row')} {'has' if rows == 1 else 'have'} only rejected files{what}"
+        for rows, what in (
+            (more["row_id"].n_unique(), f": bought again, {samples} of {most}"),
+            (used_up, f" and no sample left: {limit}"),
+        )
+        if rows
+    ]
     return more, notes
-
-
-def _rows_have(count: int) -> str:
-    return f"{counted(count, 'row')} {'has' if count == 1 else 'have'}"
 
 
 def _last(jobs: pl.DataFrame) -> pl.DataFrame:
@@ -382,7 +374,7 @@ def changed_carried(plan: pl.DataFrame, known: pl.DataFrame) -> list[tuple[str, 
     different = pairs.filter(pl.col("carried").ne_missing(pl.col("before")))
     changes = []
     for key, now, before in different.select("key", "carried", "before").iter_rows():
-        cells, then = json.loads(now or "{}"), carried_cells(before)
+        cells, then = json.loads(now or "{}"), _cells(before)
         if cells.get(MADE_FROM) is None and made_from(then)[0]:
             cells[MADE_FROM] = then[MADE_FROM]
         if {name: value for name, value in cells.items() if value is not None} != then:

@@ -27,6 +27,7 @@ from callsheet.records import ModelType, Record, dollars
 SLOWEST_RPM, FASTEST_RPM = 10, 600
 """Submissions a minute that are assumed while the account's limit is not known."""
 
+_COSTLIEST = 5  # rows
 _IN_MINUTES = 90  # a time below is said in minutes alone
 _PARTICULARS = r"\d+|did you mean .*"  # differ from line to line, and do not make another reason
 
@@ -34,6 +35,7 @@ _LONGEST_TEXT = 5_000  # characters of a request's text that are shown; a prompt
 _SHORT = 60  # characters of a prompt in a table
 _NAMED = 12  # columns
 _FIRST = 3  # rows
+_MADE = (ModelType.IMAGE, ModelType.VIDEO)
 
 _RATIOS = "1:1|16:9|9:16|4:3|3:4|3:2|2:3|4:5|5:4|21:9"
 _TAG = r"(?i)</?(?:p|br|ul|ol|li|div|span|strong|em|b|i|h[1-6]|a|img|table|tr|td)(?:\s[^>]*)?/?>"
@@ -97,7 +99,7 @@ class QuotedBatch(Record):
 
 def figures(quote: Quote) -> QuotedBatch:
     """What `quote --json` prints."""
-    plan = quote.plan
+    plan, first = quote.plan, requests(quote.table, "1")
     return QuotedBatch(
         batch=plan.batch,
         rows=plan.rows,
@@ -123,9 +125,13 @@ def figures(quote: Quote) -> QuotedBatch:
         rejects=quote.rejects,
         warnings=list(quote.warnings),
         notes=list(plan.notes),
-        media=media(quote.table),
+        media={f"{each.value}s": quote.to_buy_of(each) for each in _MADE},
         guessed={name: each.model_dump() for name, each in quote.guessed.items()},
-        **_reading(plan, quote.table),
+        columns=dict(plan.columns.used),
+        carried=list(plan.columns.carried),
+        unused=[{"column": name, "looks_like": like} for name, like in plan.columns.unused.items()],
+        first_request=first[0][1] if first else None,
+        repeated=_repeated(plan)[0],
     )
 
 
@@ -149,43 +155,38 @@ def as_table(quote: Quote) -> list[dict[str, str]]:
 
 def in_few_columns(quote: Quote, *numbers: str) -> list[dict[str, str]]:
     """The same with what a model makes in one column, and these columns of numbers."""
-    return [
-        {
-            "model": line["model"],
-            "what": ", ".join(
-                filter(
-                    None, (line["resolution"], line["duration"], line["sound"] and f"sound {line['sound']}")
-                )
-            ),
-            **{name: line[name] for name in numbers},
-        }
-        for line in as_table(quote)
-    ]
+    lines = []
+    for line in as_table(quote):
+        what = (line["resolution"], line["duration"], line["sound"] and f"sound {line['sound']}")
+        shown = {"model": line["model"], "what": ", ".join(filter(None, what))}
+        lines.append(shown | {name: line[name] for name in numbers})
+    return lines
 
 
 def as_facts(quote: Quote) -> list[tuple[str, str]]:
     """What a person needs to know of a quote besides its table: names and texts."""
-    plan = quote.plan
+    plan, pilot = quote.plan, quote.pilot
     unpriced = f", {plan.unpriced:,} without a price" if plan.unpriced else ""
     left_out = f", {plan.left_out:,} left out by input.where" if plan.left_out else ""
     held = f", {quote.held:,} failed or in doubt and not bought again" if quote.held else ""
     others = f"{counted(quote.left_out, 'other job')} {'is' if quote.left_out == 1 else 'are'} left for later"
+    first = (
+        f"{counted(pilot.to_buy, 'job')} for {dollars(pilot.quoted)} USD" if pilot and pilot.to_buy else ""
+    )
     missing = quote.quoted - quote.balance
     enough = "enough for the quote" if missing <= 0 else f"{dollars(missing)} USD less than the quote"
     types = quote.lines.group_by("type").agg(pl.col("to_buy").sum())
     facts = [
-        ("Buys", buys(quote.table)),
+        ("Buys", _buys(quote.table)),
         ("Guessed", guessed(quote.guessed)),
         ("Rows", f"{plan.rows:,} read, {plan.rejected_rows:,} rejected{unpriced}{left_out}"),
         *_of_file(plan),
         ("Jobs", f"{plan.jobs:,}: {quote.to_buy:,} to buy, {quote.already_bought:,} already bought{held}"),
         ("Chosen", f"{quote.choice.line()}; {others}" if quote.choice else ""),
-        ("Pilot", _pilot(quote)),
+        ("Pilot", f"{first}; then somebody is asked whether to buy the rest" if first else ""),
         ("To pay", f"{dollars(quote.quoted)} USD"),
         ("At most", _at_most(quote)),
-        ("Budget", _budget(quote)),
-        ("Ledger", _ledger(quote)),
-        ("Today", _today(quote)),
+        *_limits(quote),
         ("Balance", f"{dollars(quote.balance)} USD, {enough}"),
         ("Fits", _fits(quote)),
         ("Time", submission_time(dict(types.iter_rows()), quote.rpm)),
@@ -210,13 +211,6 @@ def rejects_in_words(rejects: pl.DataFrame) -> list[str]:
     ]
 
 
-def _pilot(quote: Quote) -> str:
-    if not quote.pilot or not quote.pilot.to_buy:
-        return ""
-    first = f"{counted(quote.pilot.to_buy, 'job')} for {dollars(quote.pilot.quoted)} USD"
-    return f"{first}; then somebody is asked whether to buy the rest"
-
-
 def _at_most(quote: Quote) -> str:
     if quote.at_most <= quote.quoted:
         return ""
@@ -226,27 +220,22 @@ def _at_most(quote: Quote) -> str:
     return f"{dollars(quote.at_most)} USD{again}{rejected}{dearer}"
 
 
-def _budget(quote: Quote) -> str:
-    sent, spent = quote.totals.sent, quote.totals.spent
-    amounts = f"{dollars(spent)} spent, {dollars(sent - spent)} in flight or in doubt"
-    if quote.budget.limit is None or quote.budget_left is None:
-        return f"no limit: {amounts}"
-    return f"limit {dollars(quote.budget.limit)} USD: {amounts}, {dollars(quote.budget_left)} left"
-
-
-def _ledger(quote: Quote) -> str:
-    if quote.budget.ledger is None or quote.ledger_left is None:
-        return ""
-    used = f"{dollars(quote.used_ever)} used by {counted(quote.used_by, 'batch', 'batches')}"
-    limit = f"budget.ledger is {dollars(quote.budget.ledger)} USD over all batches"
-    return f"{limit}: {used}, {dollars(quote.ledger_left)} left"
-
-
-def _today(quote: Quote) -> str:
-    if quote.budget.per_day is None or quote.day_left is None:
-        return ""
-    left = f"{dollars(quote.used_today)} used, {dollars(quote.day_left)} left until midnight UTC"
-    return f"budget.per_day is {dollars(quote.budget.per_day)} USD over all batches: {left}"
+def _limits(quote: Quote) -> Iterator[tuple[str, str]]:
+    """Each limit of the config, and what is left of it."""
+    budget, spent = quote.budget, quote.totals.spent
+    amounts = f"{dollars(spent)} spent, {dollars(quote.totals.sent - spent)} in flight or in doubt"
+    if budget.limit is None or quote.budget_left is None:
+        yield "Budget", f"no limit: {amounts}"
+    else:
+        left = f"{dollars(quote.budget_left)} left"
+        yield "Budget", f"limit {dollars(budget.limit)} USD: {amounts}, {left}"
+    if budget.ledger is not None and quote.ledger_left is not None:
+        used = f"{dollars(quote.used_ever)} used by {counted(quote.used_by, 'batch', 'batches')}"
+        left = f"{dollars(quote.ledger_left)} left"
+        yield "Ledger", f"budget.ledger is {dollars(budget.ledger)} USD over all batches: {used}, {left}"
+    if budget.per_day is not None and quote.day_left is not None:
+        left = f"{dollars(quote.used_today)} used, {dollars(quote.day_left)} left until midnight UTC"
+        yield "Today", f"budget.per_day is {dollars(budget.per_day)} USD over all batches: {left}"
 
 
 def _fits(quote: Quote) -> str:
@@ -270,14 +259,13 @@ def costliest(quote: Quote) -> list[dict[str, str]]:
     """The rows that cost most, with every value as text; none where all have one price."""
     if quote.lines.height < 2:
         return []
+    sums = [pl.col("line").min(), pl.len().alias("jobs"), pl.col("price").sum().alias("total")]
+    rows = quote.table.filter("to_buy").group_by("row_id").agg(sums)
+    rows = rows.sort("total", "line", descending=[True, False]).head(_COSTLIEST)
     return [
-        {
-            "costliest row": row_name(row_id, line=line),
-            "line": str(line),
-            "jobs": f"{jobs:,}",
-            "USD": dollars(total),
-        }
-        for row_id, line, jobs, total in quote.most_expensive.iter_rows()
+        {"costliest row": row_name(row_id, line=line), "line": str(line)}
+        | {"jobs": f"{jobs:,}", "USD": dollars(total)}
+        for row_id, line, jobs, total in rows.iter_rows()
     ]
 
 
@@ -289,8 +277,11 @@ def submission_time(to_buy: Mapping[str, int], rpm: Mapping[str, int]) -> str:
     jobs = {model_type: count for model_type, count in to_buy.items() if count}
     if not jobs:
         return "0 min: nothing to buy"
-    shortest = max(_minutes(count, rpm.get(model_type, FASTEST_RPM)) for model_type, count in jobs.items())
-    longest = max(_minutes(count, rpm.get(model_type, SLOWEST_RPM)) for model_type, count in jobs.items())
+    # The first window opens at once, each later one after a minute.
+    shortest, longest = (
+        max(max(1, -(-count // rpm.get(model_type, assumed)) - 1) for model_type, count in jobs.items())
+        for assumed in (FASTEST_RPM, SLOWEST_RPM)
+    )
     if longest == 1:
         return "about 1 min"
     if shortest == longest:
@@ -301,11 +292,6 @@ def submission_time(to_buy: Mapping[str, int], rpm: Mapping[str, int]) -> str:
         f"{first} to {_long(longest)}; the account's limit of {unknown} a minute is not known yet, "
         f"{SLOWEST_RPM} to {FASTEST_RPM} is assumed"
     )
-
-
-def _minutes(jobs: int, rpm: int) -> int:
-    """Minutes until the last submission: the first window opens at once, each later one after a minute."""
-    return max(1, -(-jobs // rpm) - 1)
 
 
 def in_words(seconds: float) -> str:
@@ -369,37 +355,18 @@ def _cut(value: Any) -> Any:
     return value
 
 
-def repeated(plan: Plan) -> tuple[int, Decimal]:
+def _repeated(plan: Plan) -> tuple[int, Decimal]:
     """How many rows ask for what a row before them asks for, and the price of their jobs, in dollars."""
     jobs = plan.table.filter(pl.col("request").is_not_null()).select("row_id", "sample", "request", "price")
     again = jobs.filter(~pl.struct("request", "sample").is_first_distinct())
     return again["row_id"].n_unique(), Decimal(again["price"].sum() or 0)
 
 
-def _reading(plan: Plan, jobs: pl.DataFrame) -> dict[str, Any]:
-    """Of `QuotedBatch`, how the file was read; `jobs` as `requests` takes them."""
-    first = requests(jobs, "1")
-    return {
-        "columns": dict(plan.columns.used),
-        "carried": list(plan.columns.carried),
-        "unused": [{"column": name, "looks_like": like} for name, like in plan.columns.unused.items()],
-        "first_request": first[0][1] if first else None,
-        "repeated": repeated(plan)[0],
-    }
-
-
-def media(jobs: pl.DataFrame) -> dict[str, int]:
-    """How many images and videos are to be bought, of jobs with their standing."""
-    types = jobs.filter("to_buy")["type"]
-    made = (ModelType.IMAGE, ModelType.VIDEO)
-    return {f"{each.value}s": int((types == each.value).sum()) for each in made}
-
-
-def buys(jobs: pl.DataFrame) -> str:
+def _buys(jobs: pl.DataFrame) -> str:
     """What is bought, in words: `40 images (sketch-1, 16:9) of 40 rows`; empty where nothing is."""
     jobs = jobs.filter("to_buy").with_columns(ratio=_ratio())
     parts = []
-    for of_type in (ModelType.IMAGE, ModelType.VIDEO):
+    for of_type in _MADE:
         own = jobs.filter(type=of_type.value)
         if own.is_empty():
             continue
@@ -425,22 +392,15 @@ def first_rows(jobs: pl.DataFrame) -> list[dict[str, str]]:
         places = {f"sha256:{each['sha256']}": each["source"] for each in inlined or ()}
         urls = [str(each.get("url", "")) for each in request.pop("images", ())]
         images = [places.get(url, url).rpartition("/")[2] for url in urls]
-        prompt, model = str(request.pop("prompt", "")), str(request.pop("model", ""))
+        prompt, sent = str(request.pop("prompt", "")), [str(request.pop("model", ""))]
         cut = prompt if len(prompt) <= _SHORT else f"{prompt[: _SHORT - 1]}…"
-        sent = [_in_words(name, value) for name, value in request.items()]
-        shown = {"row": row, "prompt": printable(cut), "images": ", ".join(images)}
-        found.append(shown | {"settings": ", ".join([model, *sent])})
-    return found if any(each["images"] for each in found) else [_without(each, "images") for each in found]
-
-
-def _in_words(name: str, value: Any) -> str:
-    if name == "duration":
-        return f"{value} s"
-    return f"{name} {'on' if value else 'off'}" if isinstance(value, bool) else str(value)
-
-
-def _without(row: dict[str, str], name: str) -> dict[str, str]:
-    return {each: value for each, value in row.items() if each != name}
+        for name, value in request.items():
+            shown = f"{name} {'on' if value else 'off'}" if isinstance(value, bool) else str(value)
+            sent.append(f"{value} s" if name == "duration" else shown)
+        shown_row = {"row": row, "prompt": printable(cut), "images": ", ".join(images)}
+        found.append(shown_row | {"settings": ", ".join(sent)})
+    has_images = any(each["images"] for each in found)
+    return [{name: each[name] for name in each if name != "images" or has_images} for each in found]
 
 
 def _of_file(plan: Plan) -> Iterator[tuple[str, str]]:
@@ -448,14 +408,18 @@ def _of_file(plan: Plan) -> Iterator[tuple[str, str]]:
     found = plan.columns
     if found.used:
         used = [name if name == ours else f"{ours} from {name!r}" for ours, name in found.used.items()]
-        carried = f"; carried: {_listed(found.carried)}" if found.carried else ""
+        carried = f"; carried: {_named(found.carried)}" if found.carried else ""
         yield "Columns", ", ".join(used) + carried
     yield from _not_used(found)
-    rows, price = repeated(plan)
+    rows, price = _repeated(plan)
     if rows:
         what = f"{counted(rows, 'row')} {'asks' if rows == 1 else 'ask'} for what another row asks for"
         yield "Repeated", f"{what}: {dollars(price)} USD; input.repeated: once buys each once"
     yield from _of_prompts(plan.table)
+
+
+def _named(names: Collection[str]) -> str:
+    return and_more([*names][:_NAMED], len(names))
 
 
 def _not_used(found: Columns) -> Iterator[tuple[str, str]]:
@@ -465,7 +429,7 @@ def _not_used(found: Columns) -> Iterator[tuple[str, str]]:
     others = [repr(name) for name, like in unused.items() if like not in (*COLUMNS, *columns.HELD)]
     if ours:
         use = next(iter(ours.values()))
-        yield "Not used", f"{_listed(ours)}; to use one, name it: input.columns {{{use}}}"
+        yield "Not used", f"{_named(ours)}; to use one, name it: input.columns {{{use}}}"
     for kind in dict.fromkeys(held.values()):
         names = [name for name, like in held.items() if like == kind]
         cells = [found.examples[name] for name in names if found.examples.get(name)]
@@ -475,9 +439,9 @@ def _not_used(found: Columns) -> Iterator[tuple[str, str]]:
         )
         to_do = f"; input.where {{{names[0]}: ...}} reads some" if kind == columns.STATES else to_do
         holds = "holds" if len(names) == 1 else "hold"
-        yield "Not used", f"{_listed([*map(repr, names)])} {holds} {what}{to_do}"
+        yield "Not used", f"{_named([*map(repr, names)])} {holds} {what}{to_do}"
     if others:
-        yield "Not used", f"{_listed(others)}: the service has no such setting"
+        yield "Not used", f"{_named(others)}: the service has no such setting"
 
 
 def _of_prompts(jobs: pl.DataFrame) -> Iterator[tuple[str, str]]:
@@ -517,7 +481,3 @@ def guess_in_words(setting: str, taken: str, others: Sequence[str]) -> str:
         what = "no images are sent" if taken == "none" else f"{setting} from {taken!r}"
         return f"{what}{also}"
     return f"{setting} {taken}{also.replace(chr(39), '')}"
-
-
-def _listed(names: Collection[str]) -> str:
-    return and_more([*names][:_NAMED], len(names))

@@ -34,7 +34,6 @@ from callsheet.service.client import Client
 from callsheet.service.models import Catalogue, Model
 from callsheet.storage.store import Store
 
-_MOST_EXPENSIVE = 5
 _ENDED = (*DELIVERED, State.FAILED)
 
 
@@ -57,62 +56,6 @@ def with_standing(jobs: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
         bought=found["state"].is_in(BOUGHT).fill_null(value=False),
         open=(found["to_buy"] | ~found["state"].is_in(_ENDED)).fill_null(value=True) & is_offered,
     )
-
-
-def by_price(jobs: pl.DataFrame) -> pl.DataFrame:
-    """A line for each combination of what sets the price of jobs with their standing.
-
-    Returns:
-        `model`, `type`, `resolution`, `duration`, `sound`, `unit`, `unit_price`, `each` (a job's price);
-        then `jobs`, of these `bought` and `to_buy`, and `total`, the price of what is to buy. Money is
-        decimal, and null where there is no price.
-    """
-    by = ["model", "type", "resolution", "duration", "sound", "billable_unit", "unit_price", "price"]
-    counts = [pl.len().alias("jobs"), pl.col("bought").sum(), pl.col("to_buy").sum()]
-    lines = jobs.group_by(by).agg(*counts, total=pl.col("price").filter("to_buy").sum())
-    total = pl.when(pl.col("price").is_not_null()).then("total")
-    lines = lines.with_columns(total=total).rename({"billable_unit": "unit", "price": "each"})
-    return lines.sort("model", "resolution", "duration", "sound", "each", nulls_last=True)
-
-
-def of_more_rounds(jobs: pl.DataFrame, samples: int) -> pl.DataFrame:
-    """What may be bought again because it is rejected, up to so many samples of a row, of what is to buy.
-
-    Returns:
-        `model`, `each` and `jobs`, as `by_price` has them.
-    """
-    requests = jobs.group_by("row_id", "request", "model", each="price").agg(
-        pl.col("sample").max(), pl.col("to_buy").any()
-    )
-    left = requests.filter("to_buy").with_columns(jobs=samples - pl.col("sample").cast(pl.Int64))
-    return left.filter(pl.col("jobs") > 0).group_by("model", "each").agg(pl.col("jobs").sum())
-
-
-def most_expensive(jobs: pl.DataFrame) -> pl.DataFrame:
-    """The rows of the batch file that cost most, of what is to buy: `row_id`, `line`, `jobs`, `total`."""
-    sums = [pl.col("line").min(), pl.len().alias("jobs"), pl.col("price").sum().alias("total")]
-    rows = jobs.filter("to_buy").group_by("row_id").agg(sums)
-    return rows.sort("total", "line", descending=[True, False]).head(_MOST_EXPENSIVE)
-
-
-def count_fitting(jobs: pl.DataFrame, amount: Decimal, on_exceed: str) -> int:
-    """How many of the jobs to buy an amount of dollars pays for, as `budget.on_exceed` chooses them.
-
-    A job without a price counts as free.
-    """
-    prices = jobs.filter("to_buy")["price"].fill_null(0)
-    sums = prices.cum_sum()
-    if not prices.len() or sums[-1] <= amount:
-        return prices.len()
-    if on_exceed == "refuse":
-        return 0
-    if on_exceed == "stop":
-        return int((sums <= amount).sum())
-    fitting, left = 0, int(amount * 10**6)
-    for price in prices.to_physical():  # millionths of a dollar
-        if price <= left:
-            fitting, left = fitting + 1, left - price
-    return fitting
 
 
 @dataclass(frozen=True)
@@ -173,23 +116,40 @@ class Quote:
 
     @cached_property
     def lines(self) -> pl.DataFrame:
-        """The plan by what sets the price (`by_price`)."""
-        return by_price(self.table)
+        """A line for each combination of what sets the price.
 
-    @cached_property
-    def most_expensive(self) -> pl.DataFrame:
-        """The rows of what is to buy that cost most (`most_expensive`)."""
-        return most_expensive(self.table)
+        `model`, `type`, `resolution`, `duration`, `sound`, `unit`, `unit_price`, `each` (a job's price); then
+        `jobs`, of these `bought` and `to_buy`, and `total`, the price of what is to buy. Money is decimal,
+        and null where there is no price.
+        """
+        by = ["model", "type", "resolution", "duration", "sound", "billable_unit", "unit_price", "price"]
+        counts = [pl.len().alias("jobs"), pl.col("bought").sum(), pl.col("to_buy").sum()]
+        lines = self.table.group_by(by).agg(*counts, total=pl.col("price").filter("to_buy").sum())
+        lines = lines.with_columns(total=pl.when(pl.col("price").is_not_null()).then("total"))
+        lines = lines.rename({"billable_unit": "unit", "price": "each"})
+        return lines.sort("model", "resolution", "duration", "sound", "each", nulls_last=True)
 
     @cached_property
     def fits(self) -> int:
-        """How many of the jobs to buy fit into the budget and the balance."""
+        """How many of the jobs to buy fit into the budget and the balance, as `budget.on_exceed` chooses
+        them. A job without a price counts as free.
+        """
         left = self.exposure_limit[0] - self.totals.sent
         if self.budget.per_day is not None:
             left = min(left, self.budget.per_day - self.used_today)
         if self.budget.ledger is not None:
             left = min(left, self.budget.ledger - self.used_ever)
-        return count_fitting(self.table, left, self.budget.on_exceed)
+        prices = self.table.filter("to_buy")["price"].fill_null(0)
+        sums = prices.cum_sum()
+        if not prices.len() or sums[-1] <= left:
+            return prices.len()
+        if self.budget.on_exceed != "skip":
+            return int((sums <= left).sum()) if self.budget.on_exceed == "stop" else 0
+        fitting, micros = 0, int(left * 10**6)
+        for price in prices.to_physical():  # millionths of a dollar
+            if price <= micros:
+                fitting, micros = fitting + 1, micros - price
+        return fitting
 
     @cached_property
     def pilot(self) -> Quote | None:
@@ -259,7 +219,11 @@ class Quote:
         charged = pairs(known)
         tables = [self.lines.select("model", "each", jobs="to_buy")]
         if self.samples and not self.is_pilot:
-            tables.append(of_more_rounds(self.table, self.samples))
+            # Up to so many samples of each request that is to be bought may be bought again.
+            by = self.table.group_by("row_id", "request", "model", each="price")
+            requests = by.agg(pl.col("sample").max(), pl.col("to_buy").any()).filter("to_buy")
+            more = requests.select("model", "each", jobs=self.samples - pl.col("sample").cast(pl.Int64))
+            tables.append(more.filter(pl.col("jobs") > 0).group_by("model", "each").agg(pl.col("jobs").sum()))
         lines = (line for table in tables for line in table.drop_nulls("each").iter_rows())
         once = sum(
             (max(each, charged.get((model, each), each)) * jobs for model, each, jobs in lines), Decimal(0)
@@ -346,9 +310,7 @@ async def quote_batch(settings: Settings, client: Client, choice: Choice = ALL) 
 
 async def has_to_buy(plan: Plan, ledger: Ledger, settings: Settings) -> bool:
     """Whether a plan has a job to buy, by the ledger."""
-    policy = policy_of(settings)
-    names = ["job_key", "state"]
-    known = await ledger.read(queries.jobs, names, policy=policy)
+    known = await ledger.read(queries.jobs, ["job_key", "state"], policy=policy_of(settings))
     return bool(with_standing(plan.table, known)["to_buy"].any())
 
 
@@ -398,10 +360,20 @@ async def make(
 
     def read(connection: sa.Connection, batch: str) -> dict[str, Any]:
         known = queries.jobs(connection, batch, ["job_key", "state"], policy=policy)
+        asked = approvals.of_batch(connection, batch)
+        approved = [one for one in asked if one.is_approved]
+        sha256 = plan.sha256() if approved else ""
+        rates = approvals.known_rates(connection, batch)
         return {
             "table": with_standing(plan.table, known),
             "totals": writing.of_batch(connection, batch),
-            **_history(connection, batch, plan),
+            "used_today": leases.used_today(connection, leases.time_by_database(connection), but_of=batch),
+            "used_ever": leases.used_ever(connection, but_of=batch),
+            "used_by": leases.used_by(connection, but_of=batch),
+            "approvals": asked,
+            "known_rates": {name: Model.model_validate(entry) for name, entry in rates.items()},
+            "left": {one.id: approvals.left(connection, one.id) for one in approved if one.plan == sha256},
+            "charged": approvals.charges_of(connection, batch),
         }
 
     quote = Quote(
@@ -426,23 +398,6 @@ async def make(
     taken = await taken_names(quote.table, settings, ledger)
     warnings = repeats, await warning_of_ledger(ledger, settings), taken
     return replace(quote, warnings=tuple(filter(None, warnings)), taken=taken)
-
-
-def _history(connection: sa.Connection, batch: str, plan: Plan) -> dict[str, Any]:
-    """What the ledger knows of the batch besides its jobs: fields of the quote."""
-    asked = approvals.of_batch(connection, batch)
-    approved = [one for one in asked if one.is_approved]
-    sha256 = plan.sha256() if approved else ""
-    rates = approvals.known_rates(connection, batch)
-    return {
-        "used_today": leases.used_today(connection, leases.time_by_database(connection), but_of=batch),
-        "used_ever": leases.used_ever(connection, but_of=batch),
-        "used_by": leases.used_by(connection, but_of=batch),
-        "approvals": asked,
-        "known_rates": {name: Model.model_validate(entry) for name, entry in rates.items()},
-        "left": {one.id: approvals.left(connection, one.id) for one in approved if one.plan == sha256},
-        "charged": approvals.charges_of(connection, batch),
-    }
 
 
 async def _rpm(settings: Settings, ledger: Ledger, service: str) -> dict[str, int]:
