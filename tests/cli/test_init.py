@@ -15,6 +15,7 @@ from typing import Any
 import polars as pl
 import pytest
 import yaml
+from PIL import Image
 
 from callsheet.errors import InputError
 from tests.batches.test_workbooks import text, workbook
@@ -305,8 +306,6 @@ def test_a_large_file_is_looked_at_in_parts_and_init_says_so(project: Make) -> N
 
 
 def test_images_that_are_there_are_sent_and_the_guess_says_so(project: Make) -> None:
-    from PIL import Image
-
     made = project()
     (made.folder / "images").mkdir()
     Image.new("RGB", (64, 64)).save(made.folder / "images/1.png")
@@ -314,6 +313,15 @@ def test_images_that_are_there_are_sent_and_the_guess_says_so(project: Make) -> 
     assert wrote["columns"] == {"prompt": "instruction", "reference_image": "file_name"}
     assert wrote["guessed"]["images"] == {"taken": "file_name", "others": ["none"]}
     assert quote()["first_request"]["images"]
+
+
+def test_images_of_a_model_that_takes_first_frames_are_its_first_frames(project: Make) -> None:
+    made = project()
+    (made.folder / "images").mkdir()
+    Image.new("RGB", (64, 64)).save(made.folder / "images/1.png")
+    given(made, "x.csv", "image,prompt\nimages/1.png,the cat walks\n", "--model", "reel-1")
+    [sent] = quote()["first_request"]["images"]
+    assert sent["role"] == "first_frame"
 
 
 def test_a_file_that_cannot_be_read_is_an_error_and_no_config(project: Make) -> None:
