@@ -189,9 +189,9 @@ class _Pages:
         """Makes a part that is asked for the first time; what has no such name is none."""
         async with self._one:
             page = self._sheet
-            numbers = range(len(page.hashes)) if page else ()
+            numbers = range(len(page.digests)) if page else ()
             number = next((each for each in numbers if sheet.part_name(each) == name), None)
-            if page and number is not None and not page.hashes[number]:
+            if page and number is not None and not page.digests[number]:
                 await page.write_part(number)
 
     async def _put(self, name: str, content: bytes, mime_type: str) -> None:
@@ -219,12 +219,12 @@ class _Pages:
         most = self._settings.report.contact_sheet // sheet.PER_PART + 1
         before = self._sheet
         page.versions = [*(before.versions if before else ()), *[self._unmade] * most]
-        page.hashes = [*before.hashes] if before else []
+        page.digests = [*before.digests] if before else []
         # The first one is for `index.html`. Of the others those are looked at again that a page has.
         but = [
             number
             for number in range(1, most)
-            if not page.hashes[number : number + 1] or not page.hashes[number]
+            if not page.digests[number : number + 1] or not page.digests[number]
         ]
         await page.write(await self._header(now, plan), but=but)
         self._sheet = page

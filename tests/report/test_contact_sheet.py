@@ -20,6 +20,7 @@ import pytest
 from PIL import Image
 
 from callsheet.records import State, dollars
+from callsheet.report.contact_sheet import sheet
 from callsheet.report.contact_sheet.thumbnails import Decoder, Seen
 from callsheet.report.summary import mending
 from callsheet.session import Bounds
@@ -49,7 +50,9 @@ def images(*names: str, **more: Any) -> list[dict[str, Any]]:
 
 def written(content: str) -> Any:
     """What a script gives to the page."""
-    return json.loads(re.fullmatch(r"callsheet\.\w+\((?:[^{\[]+,)?(.*)\)\n", content, re.DOTALL)[1])
+    return json.loads(
+        re.fullmatch(r"callsheet\.\w+\((?:[^{\[]+,)?(.*)\)\n(?:// \w+\n)?", content, re.DOTALL)[1]
+    )
 
 
 def cards(number: int = 0) -> list[dict[str, Any]]:
@@ -155,6 +158,31 @@ def test_a_new_row_adds_its_thumbnail_and_the_config_limits_how_many_jobs_are_sh
     after = files(SHEET / "thumbs")
     assert (len(before), len(after)) == (2, 3)
     assert before.items() <= after.items()
+
+
+def test_what_has_not_changed_of_the_page_is_left(project: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cards that say the same are not made again; and what is not as it was written, is."""
+    monkeypatch.setattr(sheet, "PER_PART", 2)
+    rows = images(*"abcde", shot="grid")
+    made = project(rows)
+    index, *parts = [SHEET / "index.html", *(SHEET / f"data/jobs-{number:04d}.js" for number in range(3))]
+
+    def made_again() -> list[Path]:
+        before = {path: path.stat().st_ino if path.exists() else 0 for path in (index, *parts)}
+        made.run()
+        return [path for path, inode in before.items() if path.stat().st_ino != inode]
+
+    made.run()
+    whole = parts[2].read_bytes()
+    assert (made_again(), summary()["outcome"]) == ([], "complete")
+    made.rows(*rows[:2], rows[2] | {"shot": "hero"}, *rows[3:])
+    assert (made_again(), cards(1)[0]["carried"]) == ([parts[1]], [["shot", "hero"]])
+    parts[2].write_bytes(whole[:100])
+    assert (made_again(), parts[2].read_bytes()) == ([parts[2]], whole)
+    index.unlink()
+    assert made_again() == [index, parts[0]]
+    (SHEET / f"thumbs/{cards(0)[0]['files'][0]['sha256']}.jpg").unlink()
+    assert (made_again(), have_pictures()["a"]) == ([index, parts[0]], True)
 
 
 def test_a_file_that_is_damaged_or_gone_has_a_card_without_a_picture_until_it_is_back(project: Make) -> None:

@@ -6,6 +6,7 @@ at all. It reads the plan and the ledger, some jobs at a time. It opens no file 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections import defaultdict
@@ -27,11 +28,10 @@ from callsheet.config.settings import BatchSettings
 from callsheet.errors import CallsheetError, StorageError
 from callsheet.files import path_of
 from callsheet.ledger import marks, queries
-from callsheet.ledger.marks import FileKey
 from callsheet.ledger.shares import SETTINGS
 from callsheet.ledger.tables import attempts, media
 from callsheet.pricing.plan import Plan
-from callsheet.records import MAY_COST, State, dollars, made_from
+from callsheet.records import MADE_FROM, MAY_COST, State, dollars, made_from
 from callsheet.report.summary import mending
 
 FOLDER = "contact-sheet"
@@ -84,6 +84,11 @@ class Links:
         if path is None:
             return self._sign(url) if self._seconds else None
         return _way(self._folder, path) if self._folder else None
+
+    def follow_from(self, facts: Facts) -> tuple[object, ...]:
+        """What the links in the cards of some jobs follow from, besides the addresses of their files."""
+        batches = facts.jobs["carried"].str.json_path_match(f"$.{MADE_FROM}.batch").drop_nulls().unique()
+        return self._seconds, self._folder, Path.cwd(), [self.to_sheet(batch) for batch in sorted(batches)]
 
     def to_sheet(self, batch: str) -> str | None:
         """The address of the contact sheet of the batch from which this one is made; None where a browser
@@ -305,57 +310,72 @@ def opinions(connection: sa.Connection, batch: str) -> pl.DataFrame:
     return decided.join(found, on=marks.FILE, how="full", coalesce=True)
 
 
-def _opinions_of(jobs: pl.DataFrame, said: pl.DataFrame) -> dict[FileKey, dict[str, Any]]:
-    """Some fields of `MediaFile` for each file of these jobs of which something is said."""
-    of_these = said.join(jobs.select("job_key"), on="job_key", how="semi")
-    return {
-        FileKey(row.pop("job_key"), row.pop("attempt"), row.pop("index")): row
-        | {"flags": json.loads(row["flags"] or "[]")}
-        for row in of_these.select(*marks.FILE, *_DECIDED, *_FOUND).iter_rows(named=True)
-    }
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """All that the cards of some jobs are made from.
+
+    Attributes:
+        jobs: from `shown_jobs`.
+        attempts: the newest at each of them that the ledger knows.
+        files: their stored files, with what is said of these.
+    """
+
+    jobs: pl.DataFrame
+    attempts: pl.DataFrame
+    files: pl.DataFrame
+
+    def digest(self, *others: object) -> str:
+        """12 hex digits that change when one of these facts does, or another thing with a plain `str`."""
+        texts = (*(table.write_ndjson() for table in (self.jobs, self.attempts, self.files)), str(others))
+        return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:12]
 
 
-def cards(connection: sa.Connection, jobs: pl.DataFrame, said: pl.DataFrame) -> list[Card]:
-    """The cards of some jobs, from `shown_jobs`, in their order; `said` is of `opinions`."""
-    attempt_of: dict[str, Any] = {}
-    opinion_of = _opinions_of(jobs, said)
-    files_of: defaultdict[str, list[MediaFile]] = defaultdict(list)
+def facts(connection: sa.Connection, jobs: pl.DataFrame, said: pl.DataFrame) -> Facts:
+    """What the ledger has of some jobs, from `shown_jobs`; `said` is of `opinions`."""
     sent = sa.case((attempts.c.state.in_(_WITHOUT_FILES), attempts.c.request)).label("sent")
     newest = sa.select(*(attempts.c[name] for name in _ATTEMPT), sent).where(~attempts.c.superseded)
     stored = (
-        sa.select(attempts.c.job_key, *(media.c[name] for name in _FILE), attempts.c.attempt)
+        sa.select(attempts.c.job_key, attempts.c.attempt, *(media.c[name] for name in _FILE))
         .join_from(attempts, media, queries.FILES_OF)
         .where(~attempts.c.superseded, media.c.stored_at.is_not(None))
         .order_by(attempts.c.job_key, media.c.index)
     )
-    for these in queries.of_jobs(jobs["job_key"].to_list()):
-        for row in connection.execute(newest.where(these)):
-            attempt_of[row.job_key] = row
-        for key, *file in connection.execute(stored.where(these)):
-            opinion = opinion_of.get(FileKey(key, file[-1], file[0]), {})
-            files_of[key].append(MediaFile(*file, **opinion))
-    rows = _described(jobs).iter_rows(named=True)
+    these = [*queries.of_jobs(jobs["job_key"].to_list())] or [sa.false()]
+    known, files = (
+        pl.concat(queries.read(connection, query.where(some)) for some in these) for query in (newest, stored)
+    )
+    return Facts(jobs, known, files.join(said, on=marks.FILE, how="left", maintain_order="left"))
+
+
+def cards(facts: Facts) -> list[Card]:
+    """The cards of the jobs, in their order."""
+    attempt_of = {row["job_key"]: row for row in facts.attempts.iter_rows(named=True)}
+    files_of: defaultdict[str, list[MediaFile]] = defaultdict(list)
+    for row in facts.files.iter_rows(named=True):
+        key, flags = row.pop("job_key"), json.loads(row.pop("flags") or "[]")
+        files_of[key].append(MediaFile(**row, flags=flags))
+    rows = _described(facts.jobs).iter_rows(named=True)
     return [_card(job, attempt_of.get(job["job_key"]), files_of[job["job_key"]]) for job in rows]
 
 
-def _card(job: dict[str, Any], attempt: Any, files: list[MediaFile]) -> Card:
+def _card(job: dict[str, Any], attempt: dict[str, Any] | None, files: list[MediaFile]) -> Card:
     origin, carried = made_from(json.loads(job["carried"] or "{}"))
     settings = {name: value for name, value in job["settings"].items() if value is not None}
     fields = job | {"quoted": _money(job["quoted"]), "carried": _carried(carried), "files": files}
     fields |= {"settings": settings, "made_from": origin}
     if attempt is None:
         return Card(**fields)
-    state, code = State(attempt.state), attempt.error_code
-    sent = json.loads(attempt.sent or "{}")
+    state, code = State(attempt["state"]), attempt["error_code"]
+    sent, reason = json.loads(attempt["sent"] or "{}"), attempt["error_message"]
     fields |= {
         "prompt": job["prompt"] or sent.get("prompt", ""),
         "state": state,
-        "cost": _money(attempt.cost),
-        "generation_id": attempt.generation_id,
+        "cost": _money(attempt["cost"]),
+        "generation_id": attempt["generation_id"],
         "code": code,
-        "reason": attempt.error_message and attempt.error_message[:_LONGEST],
-        "submitted_at": _moment(attempt.submitted_at),
-        "finished_at": _moment(attempt.finished_at),
+        "reason": reason and reason[:_LONGEST],
+        "submitted_at": _moment(attempt["submitted_at"]),
+        "finished_at": _moment(attempt["finished_at"]),
         "sent": {name: value for name, value in sent.items() if name not in ("model", "prompt")} or None,
         "steps": mending(state, [code or ""] if state is State.FAILED else []),
     }

@@ -15,6 +15,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
+from functools import cache
 from html import escape
 from importlib.resources import files
 from string import Template
@@ -38,6 +39,7 @@ from callsheet.report.contact_sheet.cards import (
     Links,
     MediaFile,
     cards,
+    facts,
     opinions,
     shown_jobs,
 )
@@ -121,6 +123,14 @@ def part_name(number: int) -> str:
 def asset(name: str) -> bytes:
     """One of the page's own files."""
     return files(__package__).joinpath("assets", name).read_bytes()
+
+
+@cache
+def made_by() -> str:
+    """A digest of what makes cards and page from the ledger: another Callsheet makes them anew."""
+    of_package = files(__package__)
+    code = (of_package.joinpath(name).read_bytes() for name in ("cards.py", "sheet.py", "assets/index.html"))
+    return hashlib.sha256(b"".join(code)).hexdigest()
 
 
 def part(number: int, cards: Sequence[Card], made: Collection[str], links: Links) -> bytes:
@@ -256,7 +266,10 @@ async def open_sheet(
     links = Links(settings)
     interval = _IN_A_FOLDER if links.on_disk else _IN_A_BUCKET
     try:
-        yield ContactSheet(ledger, settings, plan, thumbnails, store.write, links, interval)
+        page = ContactSheet(ledger, settings, plan, thumbnails, store.write, links, interval)
+        if settings.report.links_valid_for is None:  # others end, and are made anew
+            page.get = store.read
+        yield page
     finally:
         await thumbnails.close()
 
@@ -266,7 +279,8 @@ class ContactSheet:
     """The page of a batch. For a page that is written to `report.url`, use `open_sheet`.
 
     `put` takes a file of the page (name, content, type) in place of an older one, and `links` says how the
-    page reaches it. A page may look again after `interval` seconds while a run is under way.
+    page reaches it. A page may look again after `interval` seconds while a run is under way. `get` finds what
+    an earlier run has written, which is left where nothing has changed; None: all is made anew.
     """
 
     ledger: Ledger
@@ -276,10 +290,11 @@ class ContactSheet:
     put: Callable[[str, bytes, str], Awaitable[object]]
     links: Links
     interval: float
+    get: Callable[[str], Awaitable[bytes | None]] | None = None
     _jobs: pl.DataFrame | None = None
     said: pl.DataFrame = field(default_factory=pl.DataFrame)  # of the files, when it was written
     versions: list[str] = field(default_factory=list)  # of the scripts with cards, as the page knows them
-    hashes: list[str] = field(default_factory=list)  # of their contents; empty: not written yet
+    digests: list[str] = field(default_factory=list)  # of what they are made from; empty: not written yet
 
     async def keep(self, header: Callable[[], Header], over: asyncio.Event) -> None:
         """Updates the page now and then until `over` is set, with what `header` says of the batch then.
@@ -332,7 +347,7 @@ class ContactSheet:
                 mime_type = "text/css" if name.endswith(".css") else "text/javascript"
                 await self.put(f"{FOLDER}/{name}", asset(name), mime_type)
             parts = max(1, -(-jobs.height // PER_PART))
-            for known in (self.versions, self.hashes):
+            for known in (self.versions, self.digests):
                 known[:] = (known + [""] * parts)[:parts]
             self._jobs = jobs
         self.said, counts, of = await self.ledger.read(
@@ -364,19 +379,30 @@ class ContactSheet:
         What is said of files is that of the last `write`, as the counts of the page are. Raises as that.
         """
         assert self._jobs is not None  # noqa: S101 - `write` comes first
-        jobs, said = self._jobs.slice(number * PER_PART, PER_PART), self.said
-        read = await self.ledger.read(lambda connection, _: cards(connection, jobs, said))
-        for card in read:
-            for file in card.files:
-                self.thumbnails.ask(file)
-        content = await asyncio.to_thread(part, number, read, self.thumbnails.made, self.links)
-        found = hashlib.sha256(content).hexdigest()[:12]
-        if found == self.hashes[number]:
+        jobs, said, made = self._jobs.slice(number * PER_PART, PER_PART), self.said, self.thumbnails.made
+        read = await self.ledger.read(lambda connection, _: facts(connection, jobs, said))
+        pictures = read.files.select("sha256", "url", "mime_type").iter_rows()
+        missing = [picture for picture in pictures if picture[0] not in made]
+        for picture in missing:
+            self.thumbnails.look_at(*picture)
+        digest = read.digest(made_by(), self.links.follow_from(read), missing)
+        written = f"// {digest}\n".encode()  # at its end: a file that ends so is whole
+        if not self.digests[number] and await self._ends(number, written):
+            self.versions[number] = self.digests[number] = digest
+        if digest == self.digests[number]:
             return
-        await self.put(part_name(number), content, "text/javascript")
-        if self.hashes[number] or not self.versions[number]:
-            self.versions[number] = found
-        self.hashes[number] = found
+        shown = await asyncio.to_thread(cards, read)
         if number == 0:
-            html = await asyncio.to_thread(index, self.settings, read, self.links)
+            html = await asyncio.to_thread(index, self.settings, shown, self.links)
             await self.put(INDEX, html, "text/html")
+        content = await asyncio.to_thread(part, number, shown, made, self.links)
+        await self.put(part_name(number), content + written, "text/javascript")
+        if self.digests[number] or not self.versions[number]:
+            self.versions[number] = digest
+        self.digests[number] = digest
+
+    async def _ends(self, number: int, end: bytes) -> bool:
+        """Whether an earlier run has written a part that ends so, and with the first one the page."""
+        if self.get is None or (number == 0 and await self.get(INDEX) is None):
+            return False
+        return (await self.get(part_name(number)) or b"").endswith(end)

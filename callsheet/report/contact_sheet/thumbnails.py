@@ -19,7 +19,7 @@ from callsheet.batches.formats import local_copy
 from callsheet.config.settings import BatchSettings
 from callsheet.errors import InputError, StorageError
 from callsheet.processes import APART
-from callsheet.report.contact_sheet.cards import FOLDER, MediaFile, local_path
+from callsheet.report.contact_sheet.cards import FOLDER, local_path
 from callsheet.storage.store import Store
 
 _FOLDER = f"{FOLDER}/thumbs"
@@ -74,11 +74,6 @@ class Thumbnails:
             StorageError: the report cannot be read.
         """
         self.made.update(name.removesuffix(".jpg") for name, _ in await self._store.listing())
-
-    def ask(self, file: MediaFile) -> None:
-        """Has the thumbnail of a file made, unless that was tried already."""
-        if file.sha256 not in self.made:
-            self.look_at(file.sha256, file.url, file.mime_type)
 
     def look_at(self, sha256: str, url: str, mime_type: str) -> asyncio.Task[Seen | None]:
         """Has a file looked at, once, and its thumbnail made: what was seen.
