@@ -10,9 +10,10 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Locator, Page, Route, expect
 
 from callsheet.records import State
+from callsheet.report.contact_sheet import sheet as contact_sheet
 from callsheet.report.contact_sheet.cards import Card
 from callsheet.report.contact_sheet.thumbnails import thumbnail_name
 from tests.conftest import Project
@@ -211,6 +212,26 @@ def test_a_column_of_many_values_is_searched_by_a_part_of_them(page: Page, tmp_p
     page.get_by_role("button", name="Clear filters").click()
     expect(shown).to_have_text("40 jobs")
     assert page.locator("#choices select").count() == 1  # of the model, which has four values
+
+
+def test_what_is_chosen_while_jobs_are_loaded_and_what_the_address_says_of_the_others_both_hold(
+    page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(contact_sheet, "PER_PART", 4)
+    cards = [card(n, carried=[("shot", "early" if n < 4 else f"late-{n % 2}")]) for n in range(8)]
+    address = aside(lambda: written(tmp_path, cards)).as_uri()
+    held: list[Route] = []
+    page.route("**/jobs-0001.js*", lambda route: held.append(route))  # noqa: PLW0108 - it marks its handlers
+    page.goto(f"{address}#column+shot=late-1")
+    page.locator("#search").fill("mug")
+    until(page, "location.hash.includes('search=mug')")
+    assert "column+shot=late-1" in page.url
+    [part] = held
+    part.continue_()
+    page.locator("html[data-ready]").wait_for()
+    assert rows(page) == ["row-00005", "row-00007"]
+    assert "search=mug" in page.url
+    page.unroute_all()
 
 
 def test_a_job_without_a_file_is_shown_large_with_its_reason_its_request_and_the_command_that_mends_it(

@@ -26,6 +26,7 @@ const filters = (() => {
   const reviews = new Map(); // a name of REVIEW -> its button
   const wanted = new Set(); // names of REVIEW
   const columns = []; // {name, of, field, before}: what a job has in a column, and what is chosen or typed
+  let unknown = []; // [name, value] in the address of columns that no job has, which may not be loaded yet
 
   function plain(text) {
     return text.normalize("NFKD").replace(/\p{M}/gu, "").toLowerCase();
@@ -152,22 +153,26 @@ const filters = (() => {
     if (search.value.trim()) address.set("search", search.value.trim());
     for (const state of pressed) address.append("state", state);
     for (const name of wanted) address.append("review", name);
+    for (const [name, value] of unknown) address.set(name, value);
     for (const column of columns) if (column.field.value) address.set(`column ${column.name}`, chosen(column));
     if (sort.selectedIndex) address.set("sort", sort.value);
   }
 
-  // Chooses what an address says, as far as it is there.
+  // Chooses what an address says, as far as it is there; the rest stays in the address.
   function read(address) {
     search.value = address.get("search") ?? "";
     for (const [among, name, known] of [[pressed, "state", buttons], [wanted, "review", reviews]]) {
       among.clear();
       for (const value of address.getAll(name)) if (known.has(value)) among.add(value);
     }
+    const asked = new Map([...address].filter(([name]) => name.startsWith("column ")));
     for (const { name, field, before } of columns) {
-      const value = address.get(`column ${name}`);
-      field.value = value === null ? "" : before + value;
+      const value = asked.get(`column ${name}`);
+      field.value = value === undefined ? "" : before + value;
       if (field.selectedIndex < 0) field.value = "";
+      else asked.delete(`column ${name}`);
     }
+    unknown = [...asked];
     sort.value = address.get("sort") ?? "";
     if (sort.selectedIndex < 0) sort.selectedIndex = 0;
   }
@@ -193,6 +198,7 @@ const filters = (() => {
       pressed.clear();
       wanted.clear();
       for (const { field } of columns) field.value = "";
+      unknown = [];
       changed();
       search.focus();
     });

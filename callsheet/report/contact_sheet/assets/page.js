@@ -207,15 +207,16 @@
     later();
   }
 
-  // The first jobs are seen while the others are loaded; `asked` is what the address said before.
-  async function rest(asked) {
+  // The first jobs are seen, and filtered, while the others are loaded; `key` is that of the job to open.
+  async function rest(key) {
     if (!await callsheet.loadJobs()) return;
     jobs = callsheet.jobs;
     marks.know(jobs);
+    const now = new URLSearchParams();
+    filters.write(now);
     filters.offer(jobs, changed);
-    if (!filters.active || [...asked.keys()].some((name) => name.startsWith("column "))) filters.read(asked);
+    filters.read(now);
     marked();
-    const key = asked.get("job");
     const job = key && !viewer.isOpen && jobs.find(({ job_key: each }) => each.startsWith(key));
     if (job) viewer.open(job);
   }
@@ -227,7 +228,7 @@
       document.documentElement.classList.remove("scripted");
       return;
     }
-    const asked = new URLSearchParams(location.hash.slice(1));
+    const key = new URLSearchParams(location.hash.slice(1)).get("job");
     await callsheet.loadJobs(1);
     jobs = callsheet.jobs;
     marks.know(jobs);
@@ -243,7 +244,7 @@
     addEventListener("hashchange", follow);
     at("save").addEventListener("click", marks.save);
     if (callsheet.about.marks && !viewer.isOpen) grid.focus();
-    await rest(asked);
+    await rest(key);
     document.documentElement.dataset.ready = "";
     later();
   }
