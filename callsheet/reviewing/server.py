@@ -200,12 +200,10 @@ class _Pages:
     async def _refresh(self) -> None:
         if time.monotonic() - self._began < _SHARE * self._took:
             return
-        if self._sheet is None:
-            await self.thumbnails.look()  # what is found is nothing new afterwards
         now = await self._ledger.read(_now)
         path = work_folder(self._settings, make=False) / PLAN
         made_at = path.stat().st_mtime_ns if path.exists() else None
-        seen = (now, made_at, len(self.thumbnails.made))
+        seen = (now, made_at, self.thumbnails.drawn)
         if seen == self._seen:
             return
         self._began = time.monotonic()

@@ -211,9 +211,13 @@ class Folder:
 
     def listing(self) -> list[tuple[str, int]]:
         """See `Store.listing`."""
+        found: list[tuple[str, int]] = []
         with disk_errors(self._root, _SETTING, "read"):
-            paths = (Path(at, name) for at, _, names in os.walk(self._root, onerror=_raise) for name in names)
-            return [(path.relative_to(self._root).as_posix(), path.lstat().st_size) for path in paths]
+            for at, _, names in os.walk(self._root, onerror=_raise):
+                folder = Path(at).relative_to(self._root).as_posix()
+                before = "" if folder == "." else f"{folder}/"
+                found += [(before + name, os.lstat(f"{at}/{name}").st_size) for name in names]
+        return found
 
     def remove(self, name: str) -> None:
         """See `Store.remove`."""

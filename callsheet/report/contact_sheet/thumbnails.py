@@ -54,12 +54,14 @@ class Thumbnails:
 
     Attributes:
         made: the SHA-256 of each file whose thumbnail is there.
+        drawn: how many were made here.
         decoder: makes them.
     """
 
     def __init__(self, settings: BatchSettings) -> None:
         endpoint_url = settings.storage.endpoint_url
         self.made: set[str] = set()
+        self.drawn = 0
         self.decoder = Decoder(endpoint_url, hashes=settings.checks.duplicate != "off")
         self._keeps = settings.report.contact_sheet > 0
         self._store = Store.of(f"{settings.report.url.rstrip('/')}/{_FOLDER}", settings.storage)
@@ -114,6 +116,7 @@ class Thumbnails:
                 try:
                     await self._store.write(f"{sha256}.jpg", jpeg, "image/jpeg")
                     self.made.add(sha256)
+                    self.drawn += 1
                 except StorageError as error:
                     self._error = error
             return seen
