@@ -234,4 +234,4 @@ def test_the_nightly_schedule_fires_once_on_each_day_of_a_year(crew: PrefectServ
     days = [date.astimezone(ZoneInfo(zone)).date() for date in dates]
     assert days == [(start + timedelta(days=n)).date() for n in range(365)]
     hours = {date.astimezone(ZoneInfo(zone)).hour for date in dates}
-    assert hours == {1, 2}, "two o'clock, and an hour before it on the day that has none"
+    assert hours in ({1, 2}, {2, 3}), "two o'clock; by the version of Python one or three where there is none"
