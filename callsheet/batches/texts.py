@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path, PurePath
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import polars as pl
 
@@ -200,6 +200,7 @@ _SEP_LINE = re.compile(r"sep=(.)", re.IGNORECASE)  # Excel names the delimiter i
 
 _MOST_ABOVE = 20  # lines of a title above the header
 
+_AT_ONCE = 10_000  # records
 _LARGEST_CELL = 64 << 20
 """Characters in a cell; an image as a data URL has millions."""
 
@@ -328,9 +329,9 @@ def _read(text: bytes, dialect: _Dialect) -> Table:
     columns = column_names(first_record[1], header, has_header=dialect.has_header)
     begin = file.tell() if dialect.has_header else begin
     text, lines_above = text[begin:], text.count(b"\n", 0, begin)
-    plain = _parse_plain(text, lines_above, columns, dialect)
-    if plain is not None:
-        return Table(*plain, header)
+    regular = _parse_lines(text, lines_above, columns, dialect)
+    if regular is not None:
+        return Table(*regular, header)
     lines: list[int] = []
     rows: list[list[str]] = []
     ragged: list[tuple[int, str, str]] = []
@@ -353,32 +354,61 @@ def _read(text: bytes, dialect: _Dialect) -> Table:
     return Table(pl.DataFrame(named), pl.Series(lines, dtype=pl.Int64), header, tuple(ragged))
 
 
-def _parse_plain(
+def _parse_lines(
     rows: bytes, lines_above: int, columns: Sequence[str], dialect: _Dialect
 ) -> tuple[pl.DataFrame, pl.Series] | None:
-    """Parses the lines below the header with polars: cells, and the line on which each row begins; None where
-    `csv` has to parse them: where a quote is in the file, a line is blank, or has too few or too many cells.
+    """The cells of the lines below the header, and the line of each row, read at once; None where a row has
+    several lines, or a line is blank, or has too few or too many cells.
     """
+    cells = _by_polars(rows, len(columns), dialect)
+    if cells is None:
+        cells = _by_csv(rows, len(columns), dialect)
+    last = 0 if rows.endswith(b"\n") else 1
+    if cells is None or rows.count(b"\n") + last != cells.height:
+        return None
+    lines = pl.int_range(lines_above + 1, lines_above + 1 + cells.height, eager=True)
+    content = pl.all() if len(columns) > 1 else pl.all().str.strip_chars()
+    is_row = cells.select(pl.any_horizontal(content != "")).to_series()
+    named = [pl.col(str(at)).alias(name) for at, name in enumerate(columns) if name]
+    return cells.filter(is_row).select(named), lines.filter(is_row)
+
+
+def _by_polars(rows: bytes, columns: int, dialect: _Dialect) -> pl.DataFrame | None:
+    """The cells, by the numbers of their columns; None where `csv` has to say what a quote is."""
     delimiter, quote = dialect.delimiter, dialect.quote
     if not delimiter.isascii() or (quote and quote.encode() in rows):  # polars takes a single byte
         return None
     if rows.startswith(codecs.BOM_UTF8):  # which it would drop
         return None
-    schema = {str(at): pl.String for at in range(len(columns))}
+    schema = {str(at): pl.String for at in range(columns)}
     try:
         cells = pl.read_csv(rows, has_header=False, schema=schema, separator=delimiter, quote_char=None)
     except pl.exceptions.PolarsError:
         return None
-    last = 0 if rows.endswith(b"\n") else 1
-    is_whole = rows.count(delimiter.encode()) == cells.height * (len(columns) - 1)
-    if not is_whole or rows.count(b"\n") + last != cells.height:
+    is_whole = rows.count(delimiter.encode()) == cells.height * (columns - 1)
+    return cells.fill_null("") if is_whole else None
+
+
+def _by_csv(rows: bytes, columns: int, dialect: _Dialect) -> pl.DataFrame | None:
+    """The same; None where a record has too few or too many cells, or is broken."""
+    reader = _reader(io.BytesIO(rows), dialect)
+    parts = [pl.DataFrame(schema={str(at): pl.String for at in range(columns)})]
+    try:
+        while records := list(islice(reader, _AT_ONCE)):
+            if any(len(cells) != columns for cells in records):
+                return None
+            parts.append(pl.DataFrame(list(zip(*records, strict=True)), parts[0].schema))
+    except csv.Error:
         return None
-    lines = pl.int_range(lines_above + 1, lines_above + 1 + cells.height, eager=True)
-    cells = cells.fill_null("")
-    content = pl.all() if len(columns) > 1 else pl.all().str.strip_chars()
-    is_row = cells.select(pl.any_horizontal(content != "")).to_series()
-    named = [pl.col(str(at)).alias(name) for at, name in enumerate(columns) if name]
-    return cells.filter(is_row).select(named), lines.filter(is_row)
+    return pl.concat(parts)
+
+
+def _reader(lines: Iterable[bytes], dialect: _Dialect) -> Any:
+    quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if dialect.quote else csv.QUOTE_NONE
+    text = map(bytes.decode, lines)
+    return csv.reader(
+        text, delimiter=dialect.delimiter, quotechar=dialect.quote, quoting=quoting, strict=True
+    )
 
 
 def _records(lines: Iterable[bytes], lines_above: int, dialect: _Dialect) -> Iterator[tuple[int, list[str]]]:
@@ -387,11 +417,7 @@ def _records(lines: Iterable[bytes], lines_above: int, dialect: _Dialect) -> Ite
     Raises:
         InputError: a quoted cell has no end, or goes on behind it.
     """
-    quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if dialect.quote else csv.QUOTE_NONE
-    text = map(bytes.decode, lines)
-    reader = csv.reader(
-        text, delimiter=dialect.delimiter, quotechar=dialect.quote, quoting=quoting, strict=True
-    )
+    reader = _reader(lines, dialect)
     first_line = lines_above + 1
     try:
         for cells in reader:
