@@ -117,7 +117,7 @@ def main() -> None:
             sys.exit(error.exit_code)
         context = getattr(error, "ctx", None)
         command = context.command_path if context else app.info.name
-        _fail(ConfigError(message, hint=f"{command} --help says what there is."))
+        _fail(ConfigError(message.replace("Value error, ", ""), hint=f"{command} --help says what there is."))
     except (CallsheetError, BaseExceptionGroup) as error:
         known = known_error(error)
         if known is None:

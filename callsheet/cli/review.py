@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shlex
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -91,8 +92,8 @@ def review(
 
     show_parts(counts)
     name = shlex.quote(str(config))
-    again = [f"callsheet quote {name} --again prices the rejected rows once more."] if counts.rejected else []
-    print_steps([*counts.review_steps(name), *again])
+    again = f"callsheet quote {name} --again prices one more sample of each row whose files are all rejected."
+    print_steps([*counts.review_steps(name), *([again] if counts.rejected else [])])
 
 
 def _said(
@@ -117,14 +118,21 @@ def _said(
         ("--clear", clear, None),
     )
     said = [of_row(row, decision, note, name) for name, rows, decision in options for row in rows or ()]
-    meant = [(one.row_id, one.sample) for one in said]
-    if twice := [row for row in meant if meant.count(row) > 1]:
-        raise ConfigError(f"row {twice[0][0]} is named twice", hint="Mark it once.")
+    if twice := next((one for one, other in combinations(said, 2) if _share_files(one, other)), None):
+        raise ConfigError(
+            f"row {twice.row_id} is named twice",
+            hint="Options have no order, so each file is marked once: name the samples one by one.",
+        )
     if from_ and said:
         raise ConfigError("--from cannot be combined with --keep, --reject and --clear")
     if note and not said:
         raise ConfigError("--note says why a row is marked", hint="Add --keep, --reject or --clear.")
     return read_marks(from_) if from_ else said
+
+
+def _share_files(one: Said, other: Said) -> bool:
+    """Whether both mark a file: the same sample of a row, or one of them all its samples."""
+    return one.row_id == other.row_id and (one.sample == other.sample or None in (one.sample, other.sample))
 
 
 def _served(settings: BatchSettings, config: Path, port: int) -> ReviewResult:

@@ -72,9 +72,12 @@ def show(
     if not planned and not any(story.newest and story.state == State.PLANNED for story in found):
         refusal = ""
     if not found and not planned:
+        hint = "callsheet status CONFIG counts its jobs. A wrong row has no job; see rejects.csv."
+        if "/" in row:
+            hint += f" A row's samples are shown together: callsheet show CONFIG {row.rpartition('/')[0]}."
         raise CallsheetError(
             f"the batch {settings.batch} has no row {row}: neither in the ledger nor in the last quote",
-            hint="callsheet status CONFIG counts its jobs. A wrong row has no job; see rejects.csv.",
+            hint=hint,
         )
     if json:
         attempts = [story.as_json() | {"request": story.request} for story in found]
@@ -301,7 +304,11 @@ def export(
         print_json({"batch": settings.batch, "to": to, "as": as_} | counts)
         return
     out.print(f"[bold]{safe(settings.batch)}[/]: exported as {as_} to {safe(to)}")
-    facts = [("Files", f"{made.files:,}: {made.copied:,} copied by this export, {made.bytes:,} bytes")]
+    copied = counted(made.copied, "table" if as_ == Kind.CSV.value else "stored file")
+    facts = [
+        ("There now", counted(made.files, "file")),
+        ("Copied", f"{copied} by this export, {made.bytes:,} bytes"),
+    ]
     if made.removed:
         are = "is" if made.removed == 1 else "are"
         facts.append(("Removed", f"{counted(made.removed, 'file')} that {are} not part of it any more"))

@@ -91,7 +91,7 @@ def open_engine(
     except ImportError as error:  # also of a psycopg that finds no libpq
         raise LedgerError(
             f"the ledger {name} needs a database driver that is not installed: psycopg",
-            hint=f"Install it: {_pip_install()} 'callsheet[postgres]'",
+            hint=f"Install it: {_pip_install()} 'psycopg[binary]'",
         ) from error
     except (sa.exc.SQLAlchemyError, sqlite3.Error, OSError) as error:
         raise LedgerError(

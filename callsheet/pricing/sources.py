@@ -51,15 +51,18 @@ async def read_rows(settings: Settings) -> Batch:
     if settings.input.other is None:
         return await asyncio.to_thread(read_batch, settings)
     other = await asyncio.to_thread(_checked, settings)
+    nothing = NothingKept(
+        f"{settings.input.other}: nothing of the batch {other.batch} is bought yet",
+        hint=f"callsheet run {settings.input.other} buys it.",
+    )
     if not await asyncio.to_thread(exists, other.ledger.url):
-        raise NothingKept(
-            f"{settings.input.other}: nothing of the batch {other.batch} is bought yet",
-            hint=f"callsheet run {settings.input.other} buys it.",
-        )
+        raise nothing
     async with await Ledger.open(other.ledger.url, other.batch, looks=True) as ledger:
         files, rows = await ledger.read(
             lambda connection, batch: (originals.files(connection, batch), originals.rows(connection, batch))
         )
+    if rows.is_empty():  # the ledger is there for other batches
+        raise nothing
     return await asyncio.to_thread(_batch, settings, other, files, rows)
 
 
@@ -117,9 +120,12 @@ def _batch(settings: Settings, other: BatchSettings, files: pl.DataFrame, known:
         if plan:  # what the other batch no longer asks for is wanted only by a person
             wanted = wanted.filter(pl.col("job_key").is_in(plan.table["key"].implode()))
     if wanted.is_empty():
+        step = f"callsheet review {config.other} marks its files."
+        if files.is_empty():
+            step = f"callsheet status {config.other} says what became of its jobs."
         raise NothingKept(
             f"{config.other}: has no file that is {'kept' if config.kept else 'stored and not rejected'}",
-            hint=f"{said}. callsheet review {config.other} marks its files.",
+            hint=f"{said}. {step}",
         )
     order = {row_id: at for at, row_id in enumerate(planned.unique(maintain_order=True))}
     position = pl.col("row_id").replace_strict(order, default=len(order), return_dtype=pl.Int64)

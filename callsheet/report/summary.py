@@ -17,7 +17,7 @@ from typing import Any
 import polars as pl
 import sqlalchemy as sa
 
-from callsheet.errors import SERVICE_CODES, LedgerError
+from callsheet.errors import SERVICE_CODES, Interrupted, LedgerError
 from callsheet.ledger import approvals, leases, marks, queries, shares, writing
 from callsheet.ledger.approvals import Approval, Setting
 from callsheet.ledger.ledger import Ledger
@@ -381,7 +381,9 @@ class Summary(Reviewed):
             where = f"{other.host}, pid {other.pid}"
             yield f"Another run is at work ({where}): it finishes its jobs; wait for it, or run again later."
         if self.outcome == "stopped":
-            yield f"{run} goes on from here."
+            by_itself = self.stop_reason in (None, Interrupted.reason)  # otherwise it would stop there again
+            when = "" if by_itself else ", once what stopped it is dealt with"
+            yield f"{run} goes on from here{when}."
         elif self.details.all_chosen_stored is not None and self.not_bought:
             yield f"{run} buys the other jobs."
         elif self.pending and not self.other_runs:

@@ -143,6 +143,9 @@ def test_an_id_with_a_slash_is_named_with_its_sample(project: Make) -> None:
 def test_what_makes_no_sense_is_refused_with_what_to_do(bought: Project) -> None:
     config = str(bought.config)
     assert "named twice" in refused("review", config, "--keep", "mug", "--reject", "mug")
+    for sample in ("mug/1", "mug"):  # a row and its sample: which of both is meant is not known
+        words = ("--keep", sample, "--reject", "mug" if sample == "mug/1" else "mug/1")
+        assert "name the samples one by one" in refused("review", config, *words)
     assert "no stored file of row 'rug'" in refused("review", config, "--keep", "lamp", "--reject", "rug")
     assert "Add --keep, --reject or --clear" in refused("review", config, "--note", "why")
     assert "cannot be combined" in refused("review", config, "--keep", "mug", "--from", "marks.csv")

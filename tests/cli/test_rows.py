@@ -74,6 +74,8 @@ def test_what_is_not_bought_or_not_known_is_said(project: Make) -> None:
     printed("quote", str(made.config))
     assert "not bought yet" in printed("show", str(made.config), "good")
     refused(callsheet("show", str(made.config), "nobody"), "has no row nobody")
+    refused(callsheet("show", str(made.config), "sent/1"), "show CONFIG sent.")
+    refused(callsheet("export", str(made.config), "--to", "x", "--as", "zip"), "'--as': 'zip' is not one of")
     assert "no job has failed" in printed("failed", str(made.config))
     assert json.loads(printed("failed", str(made.config), "--json")) == {"batch": "test", "failed": []}
     refused(callsheet("failed", str(made.config), "--csv"), "no job has failed")

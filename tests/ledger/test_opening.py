@@ -96,7 +96,7 @@ def test_a_driver_that_is_not_installed_is_named_with_the_line_that_installs_it(
     assert "a database driver that is not installed: psycopg" in error.message
     assert install in error.hint
     assert sys.executable in error.hint
-    assert error.hint.endswith(" 'callsheet[postgres]'")
+    assert error.hint.endswith(" 'psycopg[binary]'")
 
 
 @pytest.mark.parametrize(

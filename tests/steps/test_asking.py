@@ -170,6 +170,9 @@ def test_the_budget_is_passed_by_what_is_on_the_wire_at_most(
     made.set(budget={wall: "0.0450"})
     summary = made.run()
     assert summary.stop_reason == "budget"
+    assert "callsheet run CONFIG goes on from here, once what stopped it is dealt with." in [
+        *summary.next_steps()
+    ]
     assert Decimal("0.0450") <= summary.spent <= Decimal("0.0450") + LANES * PRICE * 10
     assert summary.exit_code == 4
     assert made.run().submissions == 0
