@@ -232,7 +232,7 @@ def load_without_service(
     return _load(BatchSettings, path, overrides, values, unread={"service"}, reads_batch=False)
 
 
-def load_ledger(overrides: Sequence[str] = ()) -> str:
+def load_ledger(overrides: Sequence[str]) -> str:
     """The URL of a ledger without a config: the default one, or that of `--set ledger.url=...`.
 
     Raises:
