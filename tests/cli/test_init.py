@@ -15,7 +15,6 @@ from typing import Any
 import polars as pl
 import pytest
 import yaml
-from PIL import Image
 
 from callsheet.errors import InputError
 from tests.batches.test_workbooks import text, workbook
@@ -37,6 +36,16 @@ def given(made: Project, name: str, content: str | bytes, *options: str) -> dict
 def config(made: Project, name: str) -> dict[str, Any]:
     """What a config has in `input`."""
     return dict(yaml.safe_load((made.folder / name).read_text())["input"])
+
+
+@pytest.fixture
+def photos(project: Make) -> Project:
+    made = project()
+    (made.folder / "photos").mkdir()
+    for number, name in enumerate(("cup.png", "vase.jpeg")):
+        kind = "PNG" if name.endswith("png") else "JPEG"
+        (made.folder / "photos" / name).write_bytes(picture(number, kind))
+    return made
 
 
 def ran(*words: str, code: int = 0) -> dict[str, Any]:
@@ -311,33 +320,17 @@ def test_a_large_file_is_looked_at_in_parts_and_init_says_so(project: Make) -> N
     assert Decimal(config["budget"]["limit"]) == 9
 
 
-def test_images_that_are_there_are_sent_and_the_guess_says_so(project: Make) -> None:
-    made = project()
-    (made.folder / "images").mkdir()
-    Image.new("RGB", (64, 64)).save(made.folder / "images/1.png")
-    wrote = given(made, "x.jsonl", '{"file_name": "images/1.png", "instruction": "give the cat a hat"}\n')
+def test_images_that_are_there_are_sent_and_the_guess_says_so(photos: Project) -> None:
+    wrote = given(photos, "x.jsonl", '{"file_name": "photos/cup.png", "instruction": "give the cat a hat"}\n')
     assert wrote["columns"] == {"prompt": "instruction", "reference_image": "file_name"}
     assert wrote["guessed"]["images"] == {"taken": "file_name", "others": ["none"]}
     assert quote()["first_request"]["images"]
 
 
-def test_images_of_a_model_that_takes_first_frames_are_its_first_frames(project: Make) -> None:
-    made = project()
-    (made.folder / "images").mkdir()
-    Image.new("RGB", (64, 64)).save(made.folder / "images/1.png")
-    given(made, "x.csv", "image,prompt\nimages/1.png,the cat walks\n", "--model", "reel-1")
+def test_images_of_a_model_that_takes_first_frames_are_its_first_frames(photos: Project) -> None:
+    given(photos, "x.csv", "image,prompt\nphotos/cup.png,the cat walks\n", "--model", "reel-1")
     [sent] = quote()["first_request"]["images"]
     assert sent["role"] == "first_frame"
-
-
-@pytest.fixture
-def photos(project: Make) -> Project:
-    made = project()
-    (made.folder / "photos").mkdir()
-    for number, name in enumerate(("cup.png", "vase.jpeg")):
-        kind = "PNG" if name.endswith("png") else "JPEG"
-        (made.folder / "photos" / name).write_bytes(picture(number, kind))
-    return made
 
 
 def test_a_folder_of_images_gets_a_config_with_the_prompt_that_is_given(photos: Project) -> None:
