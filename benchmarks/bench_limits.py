@@ -44,9 +44,9 @@ ACCOUNTS = ((60, 50, SLOW), (600, 10, QUICK), (600, 200, SLOW))
 """Images a minute, how many at a time, and how long each takes."""
 
 
-def ideal(scenario: Scenario, service: Service, begins: float, seed: int = 1) -> int:
+def ideal(scenario: Scenario, service: Service, begins: float) -> int:
     """Requests that a client with full knowledge of the service gets accepted; it tries every 10 ms."""
-    service, chance = copy.deepcopy(service), random.Random(seed)
+    service, chance = copy.deepcopy(service), random.Random(1)
     busy: list[float] = []
     others = {model_type: next_other(scenario, chance) for model_type in scenario.rpm}
     types = deque(scenario.rpm)
@@ -82,22 +82,22 @@ class Outcome:
     accepted_at: list[float]
 
 
-def simulate(scenario: Scenario, *, seed: int = 1, runs: int = 2, idle: float = 30) -> list[Outcome]:
-    """Runs one after the other against one service, each with the limits that the one before it learned."""
+def simulate(scenario: Scenario) -> list[Outcome]:
+    """Two runs, 30 s apart, against one service; the second has the limits that the first has learned."""
 
     async def main() -> list[Outcome]:
         service = scenario.service()
         outcomes: list[Outcome] = []
-        for number in range(runs):
+        for number in range(2):
             learned = outcomes[-1].learned if outcomes else None
             limits = AccountLimits(remembered=learned, clock=VirtualClock(scenario.wrong_clock))
             service.accepted, service.refused = Counter(), Counter()
             best = ideal(scenario, service, unix())
-            client = Client(scenario, service, limits, seed + number)
+            client = Client(scenario, service, limits, 1 + number)
             await client.work(asyncio.get_running_loop().time() + scenario.duration)
             ratio = service.accepted.total() / best
             outcomes.append(Outcome(ratio, service.refused, limits.learned(), client.accepted_at))
-            await asyncio.sleep(idle)
+            await asyncio.sleep(30)
         return outcomes
 
     return run_virtual(main())

@@ -292,5 +292,5 @@ class Notebook(Watcher):
         return show(_formats(text, bar), raw=True, **options)
 
 
-def _formats(text: str, bar: str = "") -> dict[str, str]:
+def _formats(text: str, bar: str) -> dict[str, str]:
     return {"text/plain": text, "text/html": f"{bar}{escape(text)}"}

@@ -360,8 +360,7 @@ async def _run(settings: Settings, bounds: Bounds, client: Client, ledger: Ledge
     learned = await ledger.read(spending.learned, client.base_url)
     seen = await ledger.read(lambda connection, _: approvals.taken_by(connection, ledger.run_id))
     said = await ledger.read(approvals.said_limit)
-    budget = settings.budget.model_copy(update={"limit": said})
-    settings = settings.model_copy(update={"budget": budget})
+    settings = with_value(settings, "budget.limit", said)
     limits = AccountLimits(
         image_rpm=settings.limits.image_rpm,
         video_rpm=settings.limits.video_rpm,

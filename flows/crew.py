@@ -19,6 +19,7 @@ from prefect.client.schemas.objects import FlowRun, State, StateType
 from prefect.deployments import arun_deployment
 from prefect.states import Cancelled, Cancelling
 
+from callsheet.config.load import with_value
 from callsheet.config.settings import Settings
 from callsheet.errors import ConfigError
 from callsheet.plain_text import counted
@@ -75,8 +76,7 @@ async def generate(
             return False
         await _ended(others)
         has_waited = True
-        review = run.settings.review.model_copy(update={"buy_again": buys_again})
-        run.settings = run.settings.model_copy(update={"review": review})
+        run.settings = with_value(run.settings, "review.buy_again", buys_again)
         return True
 
     @asynccontextmanager
@@ -88,8 +88,7 @@ async def generate(
             finally:
                 ending.cancel()
 
-    review = settings.review.model_copy(update={"buy_again": False})
-    plain = settings.model_copy(update={"review": review})
+    plain = with_value(settings, "review.buy_again", False)
     steps = replace(STEPS, beside=beside, before=start, after=waited)
     try:
         return await batch.generate(plain, approved=approved, steps=steps)

@@ -126,7 +126,7 @@ def objects(prefix: str, endpoint_url: str | None = None) -> list[str]:
 
 
 @contextmanager
-def local_copy(name: str, endpoint_url: str | None = None) -> Iterator[Path]:
+def local_copy(name: str, endpoint_url: str | None) -> Iterator[Path]:
     """A file's path on this machine; for an S3 object that of a temporary copy, which the context removes.
 
     Raises:

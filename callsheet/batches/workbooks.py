@@ -260,9 +260,7 @@ def _opened(path: Path, name: str) -> tuple[Any, bytes]:
         raise _no_workbook(name, content, str(error)) from None
 
 
-def read_sheet(
-    path: Path, name: str, sheet: str | None, needed: list[str], *, has_header: bool = True
-) -> Table:
+def read_sheet(path: Path, name: str, sheet: str | None, needed: list[str], *, has_header: bool) -> Table:
     """A sheet of a workbook, the first one without a name.
 
     Blank rows are left out; the first other row is the header, or one below a title. A formula that has

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from callsheet import signals
 from callsheet.cli import STARTED
 from callsheet.cli.output import (
     Config,
     Json,
     Sets,
+    ask_service,
     changeable_like,
     load_batch,
     load_settings,
@@ -31,7 +31,6 @@ from callsheet.errors import ConfigError, LedgerError
 if TYPE_CHECKING:
     from callsheet.config.settings import BatchSettings, Settings
     from callsheet.pricing.plan import Choice
-    from callsheet.pricing.quote import Quote
     from callsheet.records import Doubt, Totals
     from callsheet.report.summary import Status, Summary
 
@@ -168,13 +167,7 @@ def quote(
 
     settings = load_settings(config, [*(set_ or []), *(_BUY_AGAIN if again else [])])
     choice = _choice(first, only)
-
-    async def price() -> Quote:
-        with signals.cancelled_by_signals():
-            async with await open_client(settings) as client:
-                return await quote_batch(settings, client, choice)
-
-    made = asyncio.run(price())
+    made = ask_service(open_client(settings), lambda client: quote_batch(settings, client, choice))
     found = asyncio.run(compare_models(made.plan, settings)) if compare else []
     if json:
         more: dict[str, Any] = {"compare": [each.as_json() for each in found]} if found else {}

@@ -9,23 +9,24 @@ hide.
 
 from __future__ import annotations
 
-import asyncio
 import json as jsonlib
 import os
 import re
 import shlex
 import shutil
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from decimal import ROUND_CEILING, Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from callsheet.cli.output import (
     Json,
     Sets,
+    T,
+    ask_service,
     client_of_environment,
     load_settings,
     open_client,
@@ -206,7 +207,7 @@ def _init_example(path: Path, json: bool) -> None:
         (path, path.with_suffix(".csv")) if is_config else (path / "batch.yaml", path / "prompts.csv")
     )
     check_free(config, prompts, hint=f"{_ANOTHER}. {_NO_YAML}" if is_config else _ANOTHER)
-    catalogue = asyncio.run(_catalogue())
+    catalogue = _catalogue()
     from callsheet.pricing.compare import starter  # polars, which the first checks do not need
 
     made = starter(catalogue)
@@ -226,7 +227,7 @@ def _init_example(path: Path, json: bool) -> None:
 def _init_file(path: Path, config: Path, given: dict[str, str], json: bool) -> None:
     """Writes the config for a batch file, with what a person answers where one is there."""
     check_free(config, hint=f"Name another config: callsheet init {shlex.quote(str(path))} NAME.yaml")
-    catalogue = asyncio.run(_catalogue())
+    catalogue = _catalogue()
     from callsheet.pricing.guess import guess
 
     guessed = guess(str(path), catalogue, given)
@@ -264,13 +265,9 @@ def _batch_name(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-._")[:100] or "my-batch"
 
 
-async def _catalogue() -> Catalogue:
-    from callsheet import signals
-
-    with signals.cancelled_by_signals():
-        hint = "Set it to the service's address. To try it without an account: callsheet backlot"
-        async with client_of_environment(hint) as client:
-            return await client.models()
+def _catalogue() -> Catalogue:
+    hint = "Set it to the service's address. To try it without an account: callsheet backlot"
+    return ask_service(client_of_environment(hint), lambda client: client.models())
 
 
 def _config_text(config: Path, batch: str, path: Path, lines: Iterable[str], price: Decimal) -> str:
@@ -463,7 +460,6 @@ def up(
     os.execv(sys.executable, [sys.executable, "-m", "flows.up", *words])  # noqa: S606 - our own program
 
 
-T = TypeVar("T")
 _Config = Annotated[
     Path | None,
     typer.Argument(
@@ -478,7 +474,7 @@ def models(config: _Config = None, set_: Sets = None, json: Json = False) -> Non
     """List the service's models, what they take, and their prices."""
     from callsheet.cli import show
 
-    catalogue = asyncio.run(_ask(config, set_, lambda client: client.models()))
+    catalogue = _ask(config, set_, lambda client: client.models())
     if json:
         print_json({"models": [model.model_dump(mode="json") for model in catalogue.values()]})
     else:
@@ -487,27 +483,23 @@ def models(config: _Config = None, set_: Sets = None, json: Json = False) -> Non
 
 def balance(config: _Config = None, set_: Sets = None, json: Json = False) -> None:
     """Say what the workspace has to spend."""
-    amount = asyncio.run(_ask(config, set_, lambda client: client.balance()))
+    amount = _ask(config, set_, lambda client: client.balance())
     if json:
         print_json({"balance": dollars(amount), "currency": "USD"})
     else:
         typer.echo(f"{dollars(amount)} USD")
 
 
-async def _ask(
-    config: Path | None, overrides: list[str] | None, question: Callable[[Client], Awaitable[T]]
+def _ask(
+    config: Path | None,
+    overrides: list[str] | None,
+    question: Callable[[Client], Coroutine[Any, Any, T]],
 ) -> T:
     """Asks the service one question, with a config or with the environment alone."""
-    from callsheet import signals
-
     if overrides and not config:
         raise ConfigError(
             "--set changes a setting of a config, and none is named", hint="Name it before --set."
         )
-    with signals.cancelled_by_signals():
-        if config:
-            client = await open_client(load_settings(config, overrides))
-        else:
-            client = client_of_environment("Set it, or name a config.")
-        async with client:
-            return await question(client)
+    if config:
+        return ask_service(open_client(load_settings(config, overrides)), question)
+    return ask_service(client_of_environment("Set it, or name a config."), question)

@@ -12,11 +12,20 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from textwrap import shorten
-from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_origin
 
 import typer
 from rich.box import SIMPLE_HEAD
@@ -32,6 +41,8 @@ from callsheet.files import with_home
 from callsheet.plain_text import printable
 
 _WIDEST = 10_000  # columns
+
+T = TypeVar("T")
 
 
 class _Output(Console):
@@ -322,6 +333,20 @@ def load_batch(config: Path, overrides: list[str] | None) -> BatchSettings:
     return load_without_service(config, overrides or ())
 
 
+def ask_service(connect: Awaitable[Client], question: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
+    """Connects and asks the service; a signal ends it at once."""
+    import asyncio
+
+    from callsheet import signals
+
+    async def ask() -> T:
+        with signals.cancelled_by_signals():
+            async with await connect as client:
+                return await question(client)
+
+    return asyncio.run(ask())
+
+
 async def open_client(settings: Settings) -> Client:
     """The service's client."""
     from callsheet.steps.connect import connect
@@ -329,7 +354,7 @@ async def open_client(settings: Settings) -> Client:
     return await connect(settings)
 
 
-def client_of_environment(hint: str) -> Client:
+async def client_of_environment(hint: str) -> Client:
     """The client of the service that `CALLSHEET_BASE_URL` names, with the key in `CALLSHEET_API_KEY`.
 
     Raises:

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from callsheet import signals
 from callsheet.cli.output import (
     MOST_LISTED,
     Config,
     Json,
     Sets,
+    ask_service,
     at_home,
     load_batch,
     load_settings,
@@ -289,12 +289,7 @@ def reconcile(
     days = _day("--start", start), _day("--end", end)
     from callsheet.report.reconcile import reconcile
 
-    async def ask() -> Reconciliation:
-        with signals.cancelled_by_signals():
-            async with await open_client(settings) as client:
-                return await reconcile(settings, client, *days)
-
-    result = asyncio.run(ask())
+    result = ask_service(open_client(settings), lambda client: reconcile(settings, client, *days))
     if json:
         print_json(result.as_json(str(config)))
     else:

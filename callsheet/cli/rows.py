@@ -7,7 +7,7 @@ import os
 import shlex
 import sys
 import webbrowser
-from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -17,6 +17,7 @@ from callsheet.cli.output import (
     Config,
     Json,
     Sets,
+    T,
     err,
     load_batch,
     load_settings,
@@ -39,8 +40,6 @@ if TYPE_CHECKING:
     from callsheet.config.settings import BatchSettings, Settings
     from callsheet.exports import Exported
     from callsheet.ledger.queries import Story
-
-T = TypeVar("T")
 
 
 def show(

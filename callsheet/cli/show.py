@@ -133,7 +133,7 @@ def show_demo(summary: Summary) -> None:
         out.print(f"callsheet review {report.parent / 'demo.yaml'}")
 
 
-def show_status(status: Status, config: str, doubts: Sequence[Doubt] = ()) -> None:
+def show_status(status: Status, config: str, doubts: Sequence[Doubt]) -> None:
     """Prints the state of a batch, the runs that are at work, these jobs in doubt, and what to do next."""
     out.print(f"[bold]{safe(status.batch)}[/]")
     counts = {state: status[state] for state in State if status[state]}

@@ -170,7 +170,7 @@ class JsonLines(Watcher):
 
     yes = Place.YES
 
-    def __init__(self, *, verbose: bool = False) -> None:
+    def __init__(self, *, verbose: bool) -> None:
         self._verbose = verbose
         self._last: Progress | None = None
 

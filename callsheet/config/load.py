@@ -232,7 +232,7 @@ def load_without_service(
     return _load(BatchSettings, path, overrides, values, unread={"service"}, reads_batch=False)
 
 
-def load_ledger(overrides: Sequence[str] = ()) -> str:
+def load_ledger(overrides: Sequence[str]) -> str:
     """The URL of a ledger without a config: the default one, or that of `--set ledger.url=...`.
 
     Raises:
@@ -420,8 +420,8 @@ def changed_values(
     return settings, {name: reduce(getitem, name.split("."), plain) for name in names}
 
 
-def with_value(settings: Settings, name: str, value: Any) -> Settings:
-    """The settings with another value, as `changed_values` gives it."""
+def with_value(settings: Checked, name: str, value: Any) -> Checked:
+    """The settings with another value of the one with this dotted name, as JSON or Python has it."""
     section, _, key = name.rpartition(".")
     if not section:
         return settings.model_copy(update={key: value})

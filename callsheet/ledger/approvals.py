@@ -270,9 +270,6 @@ APPROVE = (
     "Nothing more is bought until somebody approves that: run it again with --yes, or answer its question."
 )
 
-Pairs = Mapping[tuple[str, Decimal], Decimal]
-"""What jobs were charged at most, by their model and their quote."""
-
 
 @dataclass(frozen=True, slots=True)
 class Charge:

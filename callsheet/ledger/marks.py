@@ -236,7 +236,7 @@ def left(connection: sa.Connection, batch: str) -> list[FileKey]:
     return [FileKey(*file) for file in queries.stored_files(connection, batch, FILE, ~decided).iter_rows()]
 
 
-def undecided(connection: sa.Connection, files: Sequence[FileKey]) -> list[FileKey]:
+def undecided(connection: sa.Connection, _: str, files: Sequence[FileKey]) -> list[FileKey]:
     """Those of these files about which nothing is decided; as quickly among many marks as among few."""
     known = _decided(connection, [file.job_key for file in files])
     return [file for file in files if known.get(file, (None, None))[0] is None]

@@ -290,7 +290,7 @@ def _within(first: date, last: date) -> sa.ColumnElement[bool]:
 
 
 def named(
-    doubts: Sequence[Doubt], words: Sequence[str], *, rows: Collection[str], give_up: bool = False
+    doubts: Sequence[Doubt], words: Sequence[str], *, rows: Collection[str], give_up: bool
 ) -> list[Doubt]:
     """The doubts that a person names, each once and in the list's order.
 

@@ -314,9 +314,7 @@ async def has_to_buy(plan: Plan, ledger: Ledger, settings: Settings) -> bool:
     return bool(with_standing(plan.table, known)["to_buy"].any())
 
 
-async def quote_plan(
-    plan: Plan, settings: Settings, client: Client, ledger: Ledger, choice: Choice = ALL
-) -> Quote:
+async def quote_plan(plan: Plan, settings: Settings, client: Client, ledger: Ledger, choice: Choice) -> Quote:
     """Compares a plan with the ledger, the budget and the balance, and writes rejects.csv.
 
     Raises:
@@ -346,7 +344,7 @@ async def make(
     settings: Settings,
     *,
     rejects: str,
-    choice: Choice = ALL,
+    choice: Choice,
 ) -> Quote:
     """Compares a plan with the ledger, the budget and the balance.
 

@@ -101,9 +101,7 @@ def offer(
         return rejected.reject
 
 
-def rejects_of(
-    wanted: Combination, catalogue: Catalogue, defaults: Mapping[str, Any] = _NO_DEFAULTS
-) -> list[Reject]:
+def rejects_of(wanted: Combination, catalogue: Catalogue, defaults: Mapping[str, Any]) -> list[Reject]:
     """All that is wrong with one combination: as `offer`, which stops at the first."""
     found: list[Reject] = []
     while isinstance(offered := offer(wanted, catalogue, defaults), Reject):

@@ -338,8 +338,7 @@ async def write_summary(store: Store, summary: Summary) -> None:
     Raises:
         StorageError: `report.url` cannot be written.
     """
-    text = json.dumps(summary.as_json(), indent=2, ensure_ascii=False) + "\n"
-    await store.write("report.json", text.encode(), "application/json")
+    await store.write("report.json", _as_json(summary.as_json()), "application/json")
 
 
 async def _summary(

@@ -68,7 +68,7 @@ class Judge:
     it has written to stderr. `patience`: seconds that it may take for a file.
     """
 
-    def __init__(self, line: str, note: Callable[[str], None], patience: float = PATIENCE) -> None:
+    def __init__(self, line: str, note: Callable[[str], None], patience: float) -> None:
         self._line = line
         self._note = note
         self._patience = patience
@@ -263,7 +263,7 @@ async def check_files(
     note: Callable[[str], None],
     rejected: Callable[[RejectedFile], None] = lambda _: None,
     over: asyncio.Event | None = None,
-    may_leave: Callable[[int], bool] = lambda _: False,
+    may_leave: Callable[[int], bool],
     patience: float = PATIENCE,
 ) -> None:
     """Checks each stored file of the batch that is not checked yet, as the config wants it.

@@ -36,6 +36,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from callsheet import signals
+from callsheet.config.load import with_value
 from callsheet.config.settings import MOST_JOBS, BatchSettings
 from callsheet.errors import CallsheetError, ConfigError, LedgerError, StorageError
 from callsheet.ledger import leases, marks, writing
@@ -164,9 +165,7 @@ class _Pages:
     def __init__(self, ledger: Ledger, settings: BatchSettings) -> None:
         self._ledger = ledger
         # Here a part is made when somebody asks for it: so all jobs are shown, whatever a page on a disk has.
-        most = MOST_JOBS
-        report = settings.report.model_copy(update={"contact_sheet": most})
-        self._settings = settings.model_copy(update={"report": report})
+        self._settings = with_value(settings, "report.contact_sheet", MOST_JOBS)
         self.thumbnails = Thumbnails(self._settings)
         self._files: dict[str, tuple[bytes, str]] = {}  # of the page: content and type
         self._sheet: ContactSheet | None = None
@@ -262,16 +261,12 @@ class _Left:
         while self._files:
             last = self._files[-_LOOKED_UP:]
             del self._files[-_LOOKED_UP:]
-            left = await self._ledger.read(partial(_undecided, files=last))
+            left = await self._ledger.read(partial(marks.undecided, files=last))
             self._files += left
             if left:
                 return True
         self._files = await self._ledger.read(marks.left)
         return bool(self._files)
-
-
-def _undecided(connection: sa.Connection, _: str, files: list[FileKey]) -> list[FileKey]:
-    return marks.undecided(connection, files)
 
 
 class _Tables:

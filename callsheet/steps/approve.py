@@ -36,9 +36,9 @@ async def approve(
     quote: Quote,
     approved: bool,
     *,
-    pilot: bool = False,
-    plan: str | None = None,
-    ui: InTheUI | None = None,
+    pilot: bool,
+    plan: str | None,
+    ui: InTheUI | None,
 ) -> tuple[Quote, Stop | None]:
     """Asks a person where one must approve the quote; the ledger keeps the answer.
 

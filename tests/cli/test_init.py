@@ -15,13 +15,13 @@ from typing import Any
 import polars as pl
 import pytest
 import yaml
-from PIL import Image
 
 from callsheet.errors import InputError
 from tests.batches.test_workbooks import text, workbook
 from tests.cli.test_files import QUICK
 from tests.cli.test_rows import printed, refusal
 from tests.conftest import Project
+from tests.pictures import picture
 
 Make = Callable[..., Project]
 
@@ -30,7 +30,22 @@ def given(made: Project, name: str, content: str | bytes, *options: str) -> dict
     """What `init` writes into `input` for a file with this text."""
     (made.folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
     printed("init", name, "new.yaml", *options)
-    return dict(yaml.safe_load((made.folder / "new.yaml").read_text())["input"])
+    return config(made, "new.yaml")
+
+
+def config(made: Project, name: str) -> dict[str, Any]:
+    """What a config has in `input`."""
+    return dict(yaml.safe_load((made.folder / name).read_text())["input"])
+
+
+@pytest.fixture
+def photos(project: Make) -> Project:
+    made = project()
+    (made.folder / "photos").mkdir()
+    for number, name in enumerate(("cup.png", "vase.jpeg")):
+        kind = "PNG" if name.endswith("png") else "JPEG"
+        (made.folder / "photos" / name).write_bytes(picture(number, kind))
+    return made
 
 
 def ran(*words: str, code: int = 0) -> dict[str, Any]:
@@ -305,23 +320,51 @@ def test_a_large_file_is_looked_at_in_parts_and_init_says_so(project: Make) -> N
     assert Decimal(config["budget"]["limit"]) == 9
 
 
-def test_images_that_are_there_are_sent_and_the_guess_says_so(project: Make) -> None:
-    made = project()
-    (made.folder / "images").mkdir()
-    Image.new("RGB", (64, 64)).save(made.folder / "images/1.png")
-    wrote = given(made, "x.jsonl", '{"file_name": "images/1.png", "instruction": "give the cat a hat"}\n')
+def test_images_that_are_there_are_sent_and_the_guess_says_so(photos: Project) -> None:
+    wrote = given(photos, "x.jsonl", '{"file_name": "photos/cup.png", "instruction": "give the cat a hat"}\n')
     assert wrote["columns"] == {"prompt": "instruction", "reference_image": "file_name"}
     assert wrote["guessed"]["images"] == {"taken": "file_name", "others": ["none"]}
     assert quote()["first_request"]["images"]
 
 
-def test_images_of_a_model_that_takes_first_frames_are_its_first_frames(project: Make) -> None:
-    made = project()
-    (made.folder / "images").mkdir()
-    Image.new("RGB", (64, 64)).save(made.folder / "images/1.png")
-    given(made, "x.csv", "image,prompt\nimages/1.png,the cat walks\n", "--model", "reel-1")
+def test_images_of_a_model_that_takes_first_frames_are_its_first_frames(photos: Project) -> None:
+    given(photos, "x.csv", "image,prompt\nphotos/cup.png,the cat walks\n", "--model", "reel-1")
     [sent] = quote()["first_request"]["images"]
     assert sent["role"] == "first_frame"
+
+
+def test_a_folder_of_images_gets_a_config_with_the_prompt_that_is_given(photos: Project) -> None:
+    printed("init", "photos", "--prompt", "A slow push in", "--media", "videos")
+    wrote = config(photos, "photos.yaml")
+    assert wrote["path"] == "photos"
+    assert wrote["defaults"] == {"model": "dailies-1", "prompt": "A slow push in"}
+    assert "2 videos (dailies-1" in printed("quote", "photos.yaml")
+    assert not (photos.folder / "photos/batch.yaml").exists()
+
+
+def test_a_glob_of_images_gets_a_config_and_no_folder_of_that_name(photos: Project) -> None:
+    printed("init", "photos/*.jpeg", "--prompt", "{id} on a table", "--model", "still-1")
+    wrote = config(photos, "photos.yaml")
+    assert (wrote["path"], wrote["template"]) == ("photos/*.jpeg", "{id} on a table")
+    assert "1 image (still-1" in printed("quote", "photos.yaml")
+    assert not (photos.folder / "photos/*.jpeg").exists()
+
+
+def test_without_a_prompt_the_option_is_named_and_texts_beside_the_images_are_prompts(
+    photos: Project,
+) -> None:
+    assert '--prompt "A slow push in"' in refusal("init", "photos").hint
+    (photos.folder / "photos/cup.txt").write_text("Steam rises")
+    printed("init", "photos", "first.yaml", "--model", "reel-1")
+    assert config(photos, "first.yaml")["defaults"] == {"model": "reel-1"}
+    said = printed("quote", "first.yaml")
+    assert "2 read, 1 rejected" in said
+    assert "vase.jpeg has no prompt" in said
+
+
+def test_a_folder_with_a_config_is_no_folder_of_images(photos: Project) -> None:
+    (photos.folder / "photos/batch.yaml").write_text("batch: x\n")
+    assert "batch.yaml: already there" in refusal("init", "photos").message
 
 
 def test_a_file_that_cannot_be_read_is_an_error_and_no_config(project: Make) -> None:

@@ -232,44 +232,80 @@ def test_the_jobs_that_fit_are_counted_in_the_file_s_order(quote, on_exceed, lim
     assert f"{fits} fit into budget and balance" in budgeted.line() or text is None
 
 
+def another_batch(quote: Quoter) -> None:
+    """Another batch of the ledger, with a video of 0.771 USD in flight."""
+    quote("id,model,prompt,duration,sound\nb,reel-1,a sea,10,yes\n", batch="other", states={"b": "sent"})
+
+
 @pytest.mark.parametrize(
-    ("on_exceed", "fits", "text"),
+    ("setting", "because", "then"),
     [
-        ("stop", 2, "the same command goes on after midnight UTC"),
-        ("skip", 4, "the others are left out"),
-        ("refuse", 0, "nothing is bought, because budget.on_exceed is 'refuse'"),
+        ("per_day", " today, because of budget.per_day", "the same command goes on after midnight UTC"),
+        ("ledger", ", because of budget.ledger", "then the budget stops the buying"),
     ],
 )
-def test_what_fits_today_counts_what_all_batches_have_used_of_the_day(quote, on_exceed, fits, text):
+def test_what_fits_counts_what_all_batches_have_used_of_a_limit_for_all(quote, setting, because, then):
     """Another batch has 0.771 in flight today. The prices are 0.0833, 0.0833, 0.771, 0.0407 and 0.0407."""
-    quote("id,model,prompt,duration,sound\nb,reel-1,a sea,10,yes\n", batch="other", states={"b": "sent"})
-    budget = {"on_exceed": on_exceed, "per_day": "1.0190", "limit": "1.0190"}
+    another_batch(quote)
+    budget = {setting: "1.0190", "limit": "1.0190"}
     limited = quote(budget=budget)
-    assert (limited.budget_left, limited.day_left) == (Decimal("1.0190"), Decimal("0.2480"))
-    assert limited.fits == fits
-    assert facts(limited)["Fits"] == f"{fits} of 5 jobs today, because of budget.per_day; {text}"
-    assert f"({fits} fit into budget and balance)" in limited.line()
-    told = figures(limited).as_json()
-    assert (told["budget_per_day"], told["budget_left_today"]) == ("1.0190", "0.2480")
+    lefts = {"per_day": limited.day_left, "ledger": limited.ledger_left}
+    assert (limited.budget_left, limited.fits) == (Decimal("1.0190"), 2)
+    assert lefts == {"per_day": None, "ledger": None} | {setting: Decimal("0.2480")}
+    assert facts(limited)["Fits"] == f"2 of 5 jobs{because}; {then}"
+    assert "(2 fit into budget and balance)" in limited.line()
+    for on_exceed, fits, text in (
+        ("skip", 4, "the others are left out"),
+        ("refuse", 0, "nothing is bought, because budget.on_exceed is 'refuse'"),
+    ):
+        made = quote(budget=budget | {"on_exceed": on_exceed})
+        assert (made.fits, facts(made)["Fits"]) == (fits, f"{fits} of 5 jobs{because}; {text}")
     tighter = quote(budget=budget | {"limit": "0.2000"})
-    assert "budget.per_day" not in facts(tighter)["Fits"], "the batch's own limit is what limits"
+    assert because not in facts(tighter)["Fits"], "the batch's own limit is what limits"
 
 
-def test_a_quote_that_does_not_fit_into_the_day_is_refused_with_the_day_s_limit(quote):
-    quote("id,model,prompt,duration,sound\nb,reel-1,a sea,10,yes\n", batch="other", states={"b": "sent"})
-    refuse = {"on_exceed": "refuse"}
-    assert objection(quote(budget=refuse | {"per_day": "1.7900"})) is None
-    found = objection(quote(budget=refuse | {"per_day": "1.7899"}))
-    assert isinstance(found, BudgetReached)
-    assert str(found) == (
-        "the quote of 1.0190 USD does not fit into what is left of budget.per_day for today, "
-        "1.0189 of 1.7899 USD"
+def test_the_limits_for_all_batches_are_shown_with_what_is_used_and_the_tightest_is_named(quote):
+    another_batch(quote)
+    both = quote(budget={"ledger": "1.0190", "per_day": "0.9000"})
+    assert facts(both)["Ledger"] == (
+        "budget.ledger is 1.0190 USD over all batches: 0.7710 used by 1 batch, 0.2480 left"
     )
-    assert "after midnight UTC" in found.hint
-    found = objection(quote(budget=refuse | {"per_day": "1"}))
+    assert "because of budget.per_day" in facts(both)["Fits"]
+    told = figures(both).as_json()
+    assert (told["budget_ledger"], told["budget_left_ledger"]) == ("1.0190", "0.2480")
+    assert (told["budget_per_day"], told["budget_left_today"]) == ("0.9000", "0.1290")
+    unlimited = quote()
+    assert "Ledger" not in facts(unlimited)
+    assert (unlimited.fits, figures(unlimited).budget_left_ledger) == (5, None)
+
+
+@pytest.mark.parametrize(
+    ("setting", "message", "hint"),
+    [
+        ("per_day", "budget.per_day for today, 1.0189 of 1.7899 USD", "after midnight UTC"),
+        (
+            "ledger",
+            "budget.ledger, 1.0189 of 1.7899 USD; 0.7710 USD are used by 1 batch",
+            "a higher budget.ledger",
+        ),
+    ],
+)
+def test_a_quote_that_does_not_fit_into_a_limit_for_all_is_refused_with_that(quote, setting, message, hint):
+    another_batch(quote)
+    assert objection(quote(budget={"on_exceed": "refuse", setting: "1.7900"})) is None
+    found = objection(quote(budget={"on_exceed": "refuse", setting: "1.7899"}))
+    assert isinstance(found, BudgetReached)
+    assert str(found) == f"the quote of 1.0190 USD does not fit into what is left of {message}"
+    assert hint in found.hint
+    assert objection(quote(budget={"on_exceed": "stop", setting: "1"})) is None
+
+
+def test_a_quote_above_a_whole_day_is_not_told_to_wait_and_the_ledger_s_limit_is_said_first(quote):
+    found = objection(quote(budget={"on_exceed": "refuse", "per_day": "1"}))
     assert found
     assert "after midnight" not in found.hint, "it will not fit into any day"
-    assert objection(quote(budget={"on_exceed": "stop", "per_day": "1"})) is None
+    found = objection(quote(budget={"on_exceed": "refuse", "per_day": "1", "ledger": "1"}))
+    assert "budget.ledger" in str(found)
 
 
 def test_what_is_reserved_counts_once_and_a_dead_run_s_not_at_all(quote):
@@ -277,49 +313,6 @@ def test_what_is_reserved_counts_once_and_a_dead_run_s_not_at_all(quote):
     budget = {"per_day": "1.0190", "ledger": "1.0190"}
     mine = quote(states={"a": "reserved", "b": "reserved"}, budget=budget)
     assert (mine.day_left, mine.ledger_left, mine.fits) == (Decimal("1.0190"), Decimal("1.0190"), 5)
-
-
-@pytest.mark.parametrize(
-    ("on_exceed", "fits", "text"),
-    [
-        ("stop", 2, "then the budget stops the buying"),
-        ("skip", 4, "the others are left out"),
-        ("refuse", 0, "nothing is bought, because budget.on_exceed is 'refuse'"),
-    ],
-)
-def test_what_fits_counts_what_all_batches_have_used_of_the_ledger_s_limit(quote, on_exceed, fits, text):
-    """Another batch has 0.771 in flight. The prices are 0.0833, 0.0833, 0.771, 0.0407 and 0.0407."""
-    quote("id,model,prompt,duration,sound\nb,reel-1,a sea,10,yes\n", batch="other", states={"b": "sent"})
-    budget = {"on_exceed": on_exceed, "ledger": "1.0190", "limit": "1.0190"}
-    limited = quote(budget=budget)
-    assert (limited.budget_left, limited.ledger_left) == (Decimal("1.0190"), Decimal("0.2480"))
-    assert limited.fits == fits
-    assert facts(limited)["Ledger"] == (
-        "budget.ledger is 1.0190 USD over all batches: 0.7710 used by 1 batch, 0.2480 left"
-    )
-    assert facts(limited)["Fits"] == f"{fits} of 5 jobs, because of budget.ledger; {text}"
-    assert f"({fits} fit into budget and balance)" in limited.line()
-    told = figures(limited).as_json()
-    assert (told["budget_ledger"], told["budget_left_ledger"]) == ("1.0190", "0.2480")
-    for tighter in ({"limit": "0.2000"}, {"per_day": "0.9000"}):
-        assert "budget.ledger" not in facts(quote(budget=budget | tighter))["Fits"], "another one limits"
-    unlimited = quote(budget=budget | {"ledger": None})
-    assert "Ledger" not in facts(unlimited)
-    assert (unlimited.fits, figures(unlimited).budget_left_ledger) == (5, None)
-
-
-def test_a_quote_that_does_not_fit_into_the_ledger_s_limit_is_refused_with_what_is_used(quote):
-    quote("id,model,prompt,duration,sound\nb,reel-1,a sea,10,yes\n", batch="other", states={"b": "sent"})
-    refuse = {"on_exceed": "refuse"}
-    assert objection(quote(budget=refuse | {"ledger": "1.7900"})) is None
-    found = objection(quote(budget=refuse | {"ledger": "1.7899", "per_day": "1.7899"}))
-    assert isinstance(found, BudgetReached)
-    assert str(found) == (
-        "the quote of 1.0190 USD does not fit into what is left of budget.ledger, 1.0189 of 1.7899 USD; "
-        "0.7710 USD are used by 1 batch"
-    )
-    assert "higher budget.ledger" in found.hint
-    assert objection(quote(budget={"on_exceed": "stop", "ledger": "1"})) is None
 
 
 def test_the_time_is_a_range_while_the_account_s_limits_are_not_known():

@@ -217,14 +217,14 @@ def test_a_socks_proxy_connects_and_finds_the_name_itself(
 # ---- what was never sent
 
 
-def never_sent(url: str, connect: float = LONGEST) -> None:
+def never_sent(connect: float = LONGEST) -> None:
     """Two requests one after the other: no connection stays in the way of the next one."""
 
     async def scenario() -> None:
         async with client() as http:
             for _ in range(2):
                 with pytest.raises(Unsent):
-                    await send(http, url, connect=connect)
+                    await send(http, "https://service.test", connect=connect)
 
     run(scenario())
 
@@ -246,7 +246,7 @@ def test_a_proxy_that_does_not_connect_means_unsent(
 ) -> None:
     with serve(answer) as proxy:
         monkeypatch.setenv("https_proxy", proxy.url)
-        never_sent("https://service.test", 0.2 if answer is silence else LONGEST)
+        never_sent(0.2 if answer is silence else LONGEST)
         assert len(proxy.requests) == 2 or answer is silence
 
 
@@ -268,7 +268,7 @@ def test_a_socks_proxy_that_does_not_connect_means_unsent(
     """httpx passes on what its SOCKS library raises; no type of error tells."""
     with socks5(0, *answers) as (address, _):
         monkeypatch.setenv("all_proxy", f"socks5://{address}")
-        never_sent("https://service.test")
+        never_sent()
 
 
 # ---- what may have been sent

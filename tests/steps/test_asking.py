@@ -249,11 +249,11 @@ def test_a_rate_that_rises_while_a_run_buys_is_said_with_what_was_quoted_and_cha
 @pytest.fixture
 def shared(
     project: Make, request: pytest.FixtureRequest, new_database: Callable[[], str]
-) -> Callable[[str, int], Project]:
-    """A batch of so many images, every other one charged five times its price, in a ledger of a kind."""
+) -> Callable[[str], Project]:
+    """A batch of 60 images, every other one charged five times its price, in a ledger of a kind."""
 
-    def make(kind: str, count: int) -> Project:
-        made = project(images(count), concurrency=8, image_seconds=0.01)
+    def make(kind: str) -> Project:
+        made = project(images(60), concurrency=8, image_seconds=0.01)
         made.set(limits={"concurrency": 2})
         if kind == "postgresql":
             made.set(ledger={"url": new_database()})
@@ -285,9 +285,9 @@ def several(made: Project, count: int, **how: Any) -> list[Summary]:
 
 @LEDGERS
 def test_runs_one_after_another_spend_what_the_first_was_quoted(
-    shared: Callable[[str, int], Project], no_brake: None, kind: str
+    shared: Callable[[str], Project], no_brake: None, kind: str
 ) -> None:
-    made = shared(kind, 60)
+    made = shared(kind)
     quoted = 60 * PRICE
     first, second, third = made.run(), made.run(), made.run()
     assert [each.stop_reason for each in (first, second, third)] == ["price"] * 3
@@ -299,9 +299,9 @@ def test_runs_one_after_another_spend_what_the_first_was_quoted(
 
 @LEDGERS
 def test_runs_side_by_side_share_what_is_quoted(
-    shared: Callable[[str, int], Project], no_brake: None, kind: str
+    shared: Callable[[str], Project], no_brake: None, kind: str
 ) -> None:
-    made = shared(kind, 60)
+    made = shared(kind)
     summaries = several(made, 3)
     assert {each.stop_reason for each in summaries} <= {"price", None}
     assert made.charged <= 60 * PRICE * approvals.ROUNDING + 3 * 2 * DEAR
@@ -324,9 +324,9 @@ def test_two_runs_of_one_batch_at_work_at_once_with_other_files_each_spend_their
 
 @LEDGERS
 def test_a_crew_has_one_approval_and_its_amount(
-    shared: Callable[[str, int], Project], no_brake: None, kind: str
+    shared: Callable[[str], Project], no_brake: None, kind: str
 ) -> None:
-    made = shared(kind, 60)
+    made = shared(kind)
     made.set(budget={"approve_above": "0.01"})
     members: list[Summary] = []
 

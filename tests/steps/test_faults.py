@@ -118,11 +118,13 @@ def test_a_download_that_is_refused_for_a_while_is_not_lost_and_says_nothing_of_
 class KeyWithdrawn(Faults):
     """The key is refused as soon as the first video is finished, and no download URL works."""
 
+    withdrawn = False
+
     def match(self, endpoint: Any, model: str = "", prompt: str = "") -> Matched:
         if endpoint == "downloads":
             self.withdrawn = True
             raise Refused("not_found", "No.", status=403)
-        if endpoint == "status" and getattr(self, "withdrawn", False):
+        if endpoint == "status" and self.withdrawn:
             raise Refused("invalid_api_key", "No.", status=401)
         return super().match(endpoint, model, prompt)
 
