@@ -198,14 +198,15 @@ async def taken_names(jobs: pl.DataFrame, settings: Settings, ledger: Ledger) ->
         )
         for job in jobs.filter("to_buy").head(_FIRST).iter_rows(named=True)
     ]
-    own = await ledger.read(lambda connection, _: states.taken_names(connection, url, wanted))
     store = Store.of(url, settings.storage)
-    others = [name for name in wanted if folded(name) not in own]
     try:
-        there = await asyncio.gather(*map(store.exists, others))
+        there = await asyncio.gather(*map(store.exists, wanted))
     except StorageError:  # a key that may not list, for instance: the probe before the buying says more
         return ""
-    taken = [name for name, is_there in zip(others, there, strict=True) if is_there]
+    found = [name for name, is_there in zip(wanted, there, strict=True) if is_there]
+    # Only now: of a run beside this one, a name is in the ledger before its file is in the storage.
+    own = await ledger.read(lambda connection, _: states.taken_names(connection, url, found))
+    taken = [name for name in found if folded(name) not in own]
     if not taken:
         return ""
     return (

@@ -5,6 +5,7 @@ Nothing is bought twice unless a person says so, and nothing that is paid for is
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import sqlite3
@@ -17,6 +18,10 @@ from typing import Any
 
 import pytest
 
+from callsheet.config.load import load
+from callsheet.ledger.ledger import Ledger
+from callsheet.pricing import claim
+from callsheet.storage.store import Store
 from tests.cli import test_commands
 from tests.conftest import Project
 from tests.servers import s3 as s3_server
@@ -136,6 +141,27 @@ def test_names_that_files_unknown_to_the_ledger_have_stop_what_nobody_is_asked_a
     assert (place / "bowl-1-0.jpeg").read_bytes() == b"somebody else's"
     made.rows(*(row(name, prompt="another") for name in ("vase", "tray")))
     assert callsheet(made, "run").returncode == 0, "the names are this ledger's own"
+
+
+def test_what_a_run_beside_stores_while_the_names_are_looked_up_is_nobody_else_s(
+    project: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = project([row("vase"), row("bowl")])
+    settings, quote, exists, beside = load(made.config), made.quote(), Store.exists, asyncio.Lock()
+
+    async def after_a_run(store: Store, name: str) -> bool:
+        async with beside:
+            if not made.sold:
+                monkeypatch.setattr(Store, "exists", exists)
+                await asyncio.to_thread(made.run)
+        return await exists(store, name)
+
+    async def taken() -> str:
+        async with await Ledger.open(settings.ledger.url, settings.batch) as ledger:
+            monkeypatch.setattr(Store, "exists", after_a_run)
+            return await claim.taken_names(quote.table, settings, ledger)
+
+    assert (asyncio.run(taken()), len(made.sold)) == ("", 2)
 
 
 def test_the_same_config_from_another_folder_begins_no_new_ledger(
