@@ -65,12 +65,16 @@ _IN_A_DIALOG, _ON_A_PAGE = 88, 168  # pixels
 _ASKED_ROWS = 50  # of the quote above the fields in which to approve
 
 
-async def name_run(batch: str, about: str = "") -> None:
-    """Tags the run with its batch, and names it after that and what it is about."""
+async def name_run(batch: str, about: str = "", *, tagged: bool = True) -> None:
+    """Tags the run with its batch, and names it after that and what it is about.
+
+    Where no config could be read, `batch` is only the name of its file: then the run is not `tagged`.
+    """
     if run := flow_run():
         name = f"{batch}: {about}" if about else None
+        tags = {*run.tags, f"batch:{batch}"} if tagged else None
         async with get_client() as client:
-            await _answered(client.update_flow_run(run.id, name=name, tags={*run.tags, f"batch:{batch}"}))
+            await _answered(client.update_flow_run(run.id, name=name, tags=tags))
 
 
 async def show_quote(quote: Quote) -> None:
