@@ -161,8 +161,8 @@ def _with_environment(text: str, where: str) -> str:
         if variable is None:
             raise ConfigError(
                 f"{where}: the environment variable {name} is not set",
-                hint=f"Set it, or give a default: ${{{name}:-...}}. A run in Prefect has the variables of its "
-                "worker.",
+                hint=f"Set it, or give a default: ${{{name}:-...}}. "
+                "A run in Prefect has the variables of its worker.",
             )
         return variable
 
