@@ -60,8 +60,10 @@ def batch_flow(
                 is_asked = isinstance(known, ApprovalNeeded)
                 refused = isinstance(known, ApprovalRefused)
                 word = "refused" if refused else "not approved" if is_asked else "failed"
-                watcher = WATCHER.get()  # before its config is read, no batch is known
-                await artifacts.name_run(watcher.batch if isinstance(watcher, Events) else run_name(), word)
+                if isinstance(watcher := WATCHER.get(), Events):
+                    await artifacts.name_run(watcher.batch, word)
+                else:  # before its config is read, no batch is known
+                    await artifacts.name_run(run_name(), word, tagged=False)
             return await _unless_pressed(state)
 
         signed: Any = ended  # Prefect would look for the names of the types in this module
@@ -87,6 +89,7 @@ async def _say_what_is_left(settings: BatchSettings, flow_run: FlowRun) -> None:
     details = replace(summary.details, stop_message="the process of the run was killed", stop_hint=hint)
     summary = replace(summary, outcome="stopped", stop_reason="interrupted", details=details)
     crashed: State[Any] = Crashed(message=f"{summary.line()}. {hint}")
+    logging.getLogger("callsheet").error("%s: %s", settings.batch, crashed.message)  # for `callsheet up`
     async with get_client() as client:
         await artifacts.show_killed(client, flow_run, summary, settings)
         await client.set_flow_run_state(flow_run.id, crashed, force=True)

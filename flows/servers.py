@@ -31,7 +31,8 @@ from flows.deployments import make_pool
 SERVER_LOG, WORKER_LOG = "server.log", "worker.log"
 _ENDING = 5.0  # seconds for an orderly end
 _WORKER_ENDING = 75.0  # more than the worker itself gives its runs (own_worker.py)
-_ERROR = re.compile(r"\| (ERROR|CRITICAL) +\|")  # in the lines of Prefect's logs
+# In the lines of Prefect's logs. What ends a task, its flow run says too.
+_ERROR = re.compile(r"\| (ERROR|CRITICAL) +\| (?!Task run )")
 LOCAL = ("127.0.0.1", "localhost")
 
 # Offline, the telemetry prints stack traces. Leases in memory are lost when the server ends, and with them

@@ -65,12 +65,16 @@ _IN_A_DIALOG, _ON_A_PAGE = 88, 168  # pixels
 _ASKED_ROWS = 50  # of the quote above the fields in which to approve
 
 
-async def name_run(batch: str, about: str = "") -> None:
-    """Tags the run with its batch, and names it after that and what it is about."""
+async def name_run(batch: str, about: str = "", *, tagged: bool = True) -> None:
+    """Tags the run with its batch, and names it after that and what it is about.
+
+    Where no config could be read, `batch` is only the name of its file: then the run is not `tagged`.
+    """
     if run := flow_run():
         name = f"{batch}: {about}" if about else None
+        tags = {*run.tags, f"batch:{batch}"} if tagged else None
         async with get_client() as client:
-            await _answered(client.update_flow_run(run.id, name=name, tags={*run.tags, f"batch:{batch}"}))
+            await _answered(client.update_flow_run(run.id, name=name, tags=tags))
 
 
 async def show_quote(quote: Quote) -> None:
@@ -173,7 +177,9 @@ async def progress_of(run: Run) -> AsyncIterator[None]:
     artifact = await _answered(begun)
 
     async def follow() -> None:
-        while artifact and await _update(artifact, run.progress):  # noqa: ASYNC110 - the server is slow
+        answers = True
+        while artifact:  # it goes on when a server that was away is back
+            answers = await _update(artifact, run.progress, notes=answers)
             await asyncio.sleep(EVERY)
 
     following = asyncio.create_task(follow())
@@ -185,18 +191,28 @@ async def progress_of(run: Run) -> AsyncIterator[None]:
         await _update(artifact, run.progress)
 
 
-async def _update(artifact: UUID, progress: Progress) -> bool:
+async def _update(artifact: UUID, progress: Progress, *, notes: bool = True) -> bool:
     """Moves the progress bar; False where the server does not answer."""
     percent = 100.0 * min(1.0, progress.done / progress.jobs) if progress.jobs else 100.0
     update = aupdate_progress_artifact(artifact, progress=percent, description=progress.line())
-    return await _answered(update) is not None
+    return await _answered(update, notes=notes) is not None
 
 
 async def show_costs(summary: Summary, settings: Settings, again: tuple[int, Decimal]) -> None:
     """The cost summary as a page of its own; `again`: the rows that are rejected, and what they cost anew."""
-    deployments = _deployments(runtime.deployment.name, runtime.flow_run.flow_name)
+    deployments = _deployments(await _deployment_name(), runtime.flow_run.flow_name)
     content = _costs(summary, _config(settings), served_sheet(settings), again, deployments)
     await _show_page("costs", summary.batch, content, f"{dollars(summary.spent)} {summary.currency} spent")
+
+
+async def _deployment_name() -> str | None:
+    """That of the run; None without one. Prefect's `runtime` would end the run where no server answers."""
+    run = flow_run()
+    if run is None or run.deployment_id is None:
+        return None
+    async with get_client() as client:
+        deployment = await _answered(client.read_deployment(run.deployment_id))
+    return deployment.name if deployment else None
 
 
 async def show_killed(client: PrefectClient, run: FlowRun, summary: Summary, settings: BatchSettings) -> None:
@@ -258,13 +274,14 @@ def _key(what: str, batch: str) -> str:
     return re.sub("[^a-z0-9]+", "-", f"{what}-{batch.lower()}").strip("-")
 
 
-async def _answered(request: Awaitable[T]) -> T | None:
-    """Waits for the server; None, and a note, when it cannot be reached."""
+async def _answered(request: Awaitable[T], *, notes: bool = True) -> T | None:
+    """Waits for the server; None, and (where it `notes`) a note, when it cannot be reached."""
     try:
         with anyio.fail_after(PATIENCE):
             return await request
     except (*SERVER_FAILS, TimeoutError):
-        WATCHER.get().note("the Prefect server does not answer; the run goes on without it")
+        if notes:
+            WATCHER.get().note("the Prefect server does not answer; the run goes on without it")
         return None
 
 

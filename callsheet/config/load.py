@@ -161,7 +161,8 @@ def _with_environment(text: str, where: str) -> str:
         if variable is None:
             raise ConfigError(
                 f"{where}: the environment variable {name} is not set",
-                hint=f"Set it, or give a default: ${{{name}:-...}}.",
+                hint=f"Set it, or give a default: ${{{name}:-...}}. "
+                "A run in Prefect has the variables of its worker.",
             )
         return variable
 
@@ -177,7 +178,7 @@ def split_override(override: str) -> tuple[tuple[str, ...], str]:
     key, equals, value = override.partition("=")
     place = tuple(key.strip().split("."))
     if not equals or not all(place):
-        raise ConfigError(f"--set {masked(override)}: must look like a.b=value")
+        raise ConfigError(f"{masked(override)}: must look like a.b=value")
     return place, value
 
 
@@ -274,7 +275,7 @@ def _load(
         raise ConfigError(f"{path}: has no settings", hint="A config begins with 'batch: <name>'.")
     for place, value in texts:
         key = ".".join(place)
-        where = "--set " + masked(f"{key}=..." if key.endswith("url") else f"{key}={value}")
+        where = masked(f"{key}=..." if key.endswith("url") else f"{key}={value}")  # as it was typed
         if place[0] not in unread:
             section = _section(config, place, where, places)
             value_of = parse_text if _type_of(place) is str else parse

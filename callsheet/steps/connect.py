@@ -54,5 +54,6 @@ def client_of(url: str, variable: str, *, timeout: float = 300.0) -> Client:
     """
     key, place = os.environ.get(variable), f"the environment variable {variable}"
     if key is None:
-        raise ConfigError(f"the API key is missing: {place} is not set", hint=f"export {variable}=sk_...")
+        hint = f"export {variable}=sk_... A run in Prefect has the variables of its worker."
+        raise ConfigError(f"the API key is missing: {place} is not set", hint=hint)
     return Client(url, key, key_place=place, generation_timeout=timeout)

@@ -91,7 +91,8 @@ def test_a_wrong_key_ends_with_4_and_names_the_variable_that_it_is_from(project:
         assert "the API key in the environment variable STUDIO_KEY" in done.stderr + done.stdout
         assert "CALLSHEET_API_KEY" not in done.stderr + done.stdout
         assert "Traceback" not in done.stderr
-    refused(callsheet("quote", str(made.config)), "the environment variable STUDIO_KEY is not set")
+    of_worker = "export STUDIO_KEY=sk_... A run in Prefect has the variables of its worker."
+    refused(callsheet("quote", str(made.config)), "variable STUDIO_KEY is not set", of_worker)
     refused(callsheet("balance", CALLSHEET_API_KEY="sk_wrong"), "variable CALLSHEET_API_KEY", code=4)
 
 

@@ -103,5 +103,6 @@ def test_a_block_from_elsewhere_replaces_all_of_the_configs_service(write, with_
     else:
         made = load(path, ["service.block=studio"])
     assert (made.service.block, made.service.base_url) == ("studio", None)
-    with pytest.raises(ConfigError, match="NO_SUCH_VARIABLE is not set"):
+    with pytest.raises(ConfigError, match="NO_SUCH_VARIABLE is not set") as error:
         load(path, ["service.block=null"])
+    assert "A run in Prefect has the variables of its worker." in error.value.hint

@@ -48,13 +48,13 @@ def test_no_error_repeats_a_password_in_a_url(write):
         ("=5", "must look like a.b=value"),
         ("budget..limit=5", "must look like a.b=value"),
         ("batch.name=5", "`batch` is a single value"),
-        ("budget.wall=5", "--set budget.wall=5: unknown key `budget.wall`"),
+        ("budget.wall=5", "budget.wall=5: unknown key `budget.wall`"),
         ("storage.put.StorageClas=x", "unknown key `storage.put.StorageClas`; did you mean StorageClass?"),
         (
             "storage.put.Body=x",
             "unknown key `storage.put.Body`; expected one of ACL, ExpectedBucketOwner, Grant",
         ),
-        ("budget.limit=[", "--set budget.limit=[: is not valid YAML"),
+        ("budget.limit=[", "budget.limit=[: is not valid YAML"),
     ],
 )
 def test_an_override_that_cannot_be_used_is_named(write, override, expected):
@@ -100,7 +100,7 @@ def test_an_empty_variable_is_an_error_and_not_null(write, monkeypatch):
     assert error_message(write(SMALL + "on_doubt: ${EMPTY}\n")).endswith("line 4: `on_doubt` is empty")
     for value in ("", " ", "# none", "${EMPTY}"):
         message = error_message(write(SMALL), f"budget.limit={value}")
-        assert message == f"--set budget.limit={value}: `budget.limit` is empty"
+        assert message == f"budget.limit={value}: `budget.limit` is empty"
     assert error_message(write(SMALL), "budget={limit: }").endswith("`budget.limit` is empty")
     assert error_message(write(SMALL), "input.path=").endswith("`input.path` is empty")
     monkeypatch.setenv("NONE", "null")
@@ -211,7 +211,7 @@ def test_a_wrong_value_in_defaults_or_matrix_is_named_with_its_line(write):
         "(it is 'maybe')"
     )
     assert error_message(path, "input.matrix.sound=[off]", "input.defaults.samples=0").startswith(
-        "--set input.defaults.samples=0: `input.defaults.samples` is not a whole number from 1"
+        "input.defaults.samples=0: `input.defaults.samples` is not a whole number from 1"
     )
 
 
@@ -227,7 +227,7 @@ def test_money_is_exact_however_it_is_written(write, monkeypatch, written):
 @pytest.mark.parametrize("value", ["null", "{a: b}", "[a]", "[{url: 1}]"])
 def test_a_default_of_a_wrong_type_has_one_error_on_one_line(write, value):
     message = error_message(write(SMALL), f"input.defaults.model={value}")
-    assert message.startswith(f"--set input.defaults.model={value}: `input.defaults.model")
+    assert message.startswith(f"input.defaults.model={value}: `input.defaults.model")
     assert "should be text, a number, true or false" in message
     assert len(message.splitlines()) == 1
 
@@ -285,7 +285,7 @@ def test_a_wrong_value_is_named_with_key_and_line(write, line, expected):
 def test_a_wrong_override_is_named_itself(write, key, value, expected):
     message = error_message(write(SMALL), f"{key}={value}")
     assert expected in message
-    assert message.startswith(f"--set {key}=")
+    assert message.startswith(f"{key}=")
 
 
 def test_a_prompt_or_an_id_may_not_have_two_sources(write):

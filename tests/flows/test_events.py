@@ -28,7 +28,7 @@ from tasks.events import reviewed
 from tests.cli.test_commands import CALLSHEET
 from tests.conftest import Project
 from tests.flows.test_forms import bought
-from tests.servers.prefect import ROOT, PrefectServer
+from tests.servers.prefect import ROOT, PrefectServer, Up
 from tests.servers.sockets import Server, reply, serve
 from tests.steps.test_stopping import make_quick
 from tests.waiting import wait_until
@@ -186,12 +186,12 @@ def scheduled(server: PrefectServer, deployment: str, **parameters: Any) -> Iter
 
 
 def test_a_schedule_of_one_minute_buys_a_batch_and_goes_on_where_its_last_run_was_killed(
-    crew: PrefectServer, project: Callable[..., Project]
+    the_up: Up, crew: PrefectServer, project: Callable[..., Project]
 ) -> None:
     """Nobody starts a run: the server plans it, and the worker of `callsheet up` carries it out.
 
-    Of a run that is killed the worker says what it has left; the next one buys the rest, and is red for the
-    doubt about what was on the wire.
+    Of a run that is killed the worker says what it has left, also in the terminal; the next one buys the
+    rest, and is red for the doubt about what was on the wire.
     """
     rows = [{"id": f"s{n}", "prompt": f"image {n}", "model": "sketch-1"} for n in range(4)]
     made = project(rows, image_seconds=3)
@@ -216,6 +216,7 @@ def test_a_schedule_of_one_minute_buys_a_batch_and_goes_on_where_its_last_run_wa
         of_next = ended("FAILED")
     assert re.fullmatch(rf"{made.folder.name}: killed, \d of 4 stored, 0.00\d+ USD", killed["name"])
     wait_until(lambda: "Run the batch again" in str(crew.now(killed)["state"]["message"]), "no word", 0.3)
+    wait_until(lambda: f"{made.folder.name}: 4 jobs: " in the_up.text, the_up.text, 0.3)
     page = crew.artifacts(killed)[f"costs-{made.folder.name}".replace("_", "-")]
     for words in ("the process of the run was killed", "A run of the deployment nightly goes on from here"):
         assert words.replace("_", "\\_") in page

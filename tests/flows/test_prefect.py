@@ -93,6 +93,26 @@ def test_a_server_that_takes_no_artifacts_ends_no_run(prefect: PrefectServer, pr
     assert (state.name, len(made.sold)) == ("Complete", 1)
 
 
+def test_a_server_that_fails_for_a_while_ends_no_run_of_a_deployment_and_its_progress_goes_on(
+    crew: PrefectServer, project: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(artifacts, "EVERY", 0.1)
+    made = project([{"id": "a", "prompt": "an image", "model": "sketch-1"}], image_seconds=2)
+    tag = made.folder.name
+    with (
+        ReverseProxy(crew.api.removesuffix("/api")) as proxy,
+        temporary_settings({PREFECT_API_URL: f"{proxy.url}/api"}),
+    ):
+        proxy.fail(
+            Failure("PATCH", "/api/artifacts/", status=404, reaches_service=False, times=1),
+            Failure("GET", "/api/deployments/", status=404, reaches_service=False),
+        )
+        run = crew.begin(generate_batch, "generate-batch/by-hand", tag=tag, config=str(made.config))
+        moved = proxy.count("PATCH", "/api/artifacts/")
+    assert (run["state"]["name"], len(made.sold)) == ("Complete", 1), run["state"]["message"]
+    assert moved > 2, "the first one is not answered, the last one is the end"
+
+
 # ---- what a run ends as
 
 

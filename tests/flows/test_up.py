@@ -137,7 +137,12 @@ def test_ctrl_c_ends_all_that_it_has_started_after_the_runs_at_work(studio: Stud
 
 
 def test_a_worker_that_dies_is_reported_with_the_errors_of_its_log(tmp_path: Path) -> None:
-    lines = ("12:00:00.000 | INFO    | worker - fine", "12:00:01.000 | ERROR   | Flow run 'x' - in doubt", "")
+    lines = (
+        "12:00:00.000 | INFO    | worker - fine",
+        "12:00:00.500 | ERROR   | Task run 'read' - in doubt",  # the flow run says the same
+        "12:00:01.000 | ERROR   | Flow run 'x' - in doubt",
+        "",
+    )
     (tmp_path / servers.WORKER_LOG).write_text("\n".join(lines))
     shown: list[str] = []
 

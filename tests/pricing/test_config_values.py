@@ -71,7 +71,7 @@ def test_every_wrong_value_is_named_at_once(plan):
         "run.yaml, line 5: `input.matrix.model.0",
         "run.yaml, line 5: `input.matrix.duration.0",
     ]
-    with pytest.raises(ConfigError, match=r"--set input.matrix.model=\[reel-2\]: `input.matrix.model.0`"):
+    with pytest.raises(ConfigError, match=r"input.matrix.model=\[reel-2\]: `input.matrix.model.0`"):
         plan("", "input.matrix.model=[reel-2]")
 
 
