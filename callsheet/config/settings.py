@@ -537,11 +537,12 @@ class BatchSettings(Section):
     def _without_empty_sections(cls, value: Any) -> Any:
         if not isinstance(value, Mapping):
             return value
-        return {
-            key: section
-            for key, section in value.items()
-            if section is not None or key not in cls.model_fields
+        sections = {  # for a single value, null is an error as any other wrong value
+            name
+            for name, field in cls.model_fields.items()
+            if isinstance(field.annotation, type) and issubclass(field.annotation, Section)
         }
+        return {key: given for key, given in value.items() if given is not None or key not in sections}
 
 
 class Settings(BatchSettings):
