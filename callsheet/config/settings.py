@@ -494,11 +494,11 @@ class BatchSettings(Section):
     Neither sends a request again that the service has refused; `all` or `true` does."""
 
     attempts: Count = 4
-    """How often a job is tried that the service answers with 500; and how often in all, over all runs, a job is
-    bought that `on_doubt: retry` or `retry_failed` buys again."""
+    """How often a job is tried that the service answers with 500; and how often in all, over all runs, a job
+    is bought that `on_doubt: retry` or `retry_failed` buys again."""
 
     stop_after: Count = 10
-    """Doubts or losses one after another that stop the buying: it pauses, and one more job is tried before."""
+    """Doubts or losses one after another that stop the buying: it pauses, and one more is tried before."""
 
     storage: Storage = Storage()
     ledger: LedgerSettings = LedgerSettings()

@@ -25,7 +25,8 @@ from tests.batches.conftest import places, prompts, rows_of, settings
 
 def test_a_line_is_the_file_s_line_also_after_quoted_newlines_and_blank_lines(batch):
     read = batch(
-        '\n\nprompt,sound\n"one\ntwo\nthree",yes\n\n\nx,no\n"y\n",maybe\nz,\n,\n  \n"",""\n,,,\nlast,perhaps\n'
+        '\n\nprompt,sound\n"one\ntwo\nthree",yes\n\n\nx,no\n'
+        '"y\n",maybe\nz,\n,\n  \n"",""\n,,,\nlast,perhaps\n'
     )
     assert prompts(read) == [(4, "one\ntwo\nthree"), (9, "x"), (12, "z")]
     assert read.rejects.select("line", "value").rows() == [(10, "maybe"), (17, "perhaps")]
