@@ -237,6 +237,10 @@ def _init_example(path: Path, json: bool) -> None:
 
 def _init_file(path: Path, config: Path, given: dict[str, str], json: bool) -> None:
     """Writes the config for a batch file, with what a person answers where one is there."""
+    if config.suffix not in (".yaml", ".yml"):
+        raise ConfigError(
+            f"{config}: the name of a config ends in .yaml", hint=f"Name it {config.stem}.yaml."
+        )
     check_free(config, hint=f"Name another config: callsheet init {shlex.quote(str(path))} NAME.yaml")
     catalogue = asyncio.run(_catalogue())
     from callsheet.pricing.guess import guess

@@ -411,6 +411,13 @@ _EXPECTED = {
 """What a setting should be, by the type of pydantic's error; its own words are about Python."""
 
 
+def in_words(error: ValidationError) -> str:
+    """What is wrong with settings that are of no file, a line for each."""
+    places = [tuple(part for part in each["loc"] if part != "[key]") for each in error.errors()]
+    found = zip(places, error.errors(), strict=True)
+    return "\n".join(f"{dotted(place)} {_wrong(each, _type_of(place))}" for place, each in found)
+
+
 def _wrong(error: Any, type_: Any) -> str:
     """What is wrong with a value, in words that say what is allowed."""
     kind, context = error["type"], error.get("ctx", {})

@@ -464,3 +464,12 @@ def test_a_project_is_told_as_one_object_too_and_has_nothing_of_a_batch_file(
     for words in (["--model", "still-1"], ["shots.csv"]):
         assert "--project is for a Prefect project alone" in refusal("init", "--project", "p", *words).message
     assert not (tmp_path / "p").exists()
+
+
+def test_what_a_config_would_refuse_is_said_and_nothing_is_written(project: Make) -> None:
+    made = project()
+    (made.folder / "x.csv").write_text("prompt,model\na fox,sketch-1\n")
+    wrong = refusal("init", "x.csv", "new.yaml", "--encoding", "nope").message
+    assert wrong == "`input.encoding` there is no text encoding named 'nope'"
+    assert "the name of a config ends in .yaml" in refusal("init", "x.csv", "new.csv").message
+    assert not [*made.folder.glob("new.*")]
