@@ -11,7 +11,7 @@ import typer
 from backlot.errors import SettingsError
 from backlot.settings import Settings, read_settings
 
-app = typer.Typer(add_completion=False)
+app = typer.Typer(add_completion=False, context_settings={"help_option_names": ["-h", "--help"]})
 
 
 def flag(name: str) -> Any:

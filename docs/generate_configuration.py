@@ -32,7 +32,8 @@ input: {path: prompts/shots.csv, defaults: {model: still-1}}
 - An unknown key, or a key that is given twice, is an error that names its line.
 - `${NAME}` is replaced by the environment variable `NAME`; a variable that is not set is an error.
   `${NAME:-default}` is `default` where the variable is not set or empty. `$${` is a literal `${`.
-- An empty value is an error; `null` means none. A section with nothing in it is as if it were left out.
+- An empty value is an error; `null` means none, where the type below has it. A section with
+  nothing in it is as if it were left out.
 - Relative paths start at the working directory; `~` and `~user` at a path's beginning are the home folder
   (`sqlite:///~/ledger.db` too).
 - Money is in US dollars and read exactly, with or without quotes.

@@ -336,9 +336,11 @@ def _read(text: bytes, dialect: _Dialect) -> Table:
     rows: list[list[str]] = []
     ragged: list[tuple[int, str, str]] = []
     for line, cells in _records(io.BytesIO(text), lines_above, dialect):
+        if not any(cells):
+            continue
         if len(cells) == len(columns):
-            lines += [line] if any(cells) else []
-            rows += [cells] if any(cells) else []
+            lines.append(line)
+            rows.append(cells)
             continue
         other = "header" if dialect.has_header else "first line"
         reason = f"the line has {counted(len(cells), 'cell')}, and the {other} has {len(columns)}"

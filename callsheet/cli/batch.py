@@ -94,7 +94,8 @@ def run(
     Any stop is a pause: the same command goes on where the last one ended, and pays for nothing twice.
 
     Exit codes: 0 all stored; 2 bad config or input, nothing spent; 3 finished or broken off, and some jobs
-    failed, are in doubt, lost or pending; 4 stopped early by budget, balance, key or for want of a yes.
+    failed, are in doubt, lost or pending; 4 stopped before everything was tried, as by a budget, the key, the
+    service or for want of a yes; 130 interrupted before anything was bought.
 
     callsheet run batch.yaml --pilot 6 --set budget.limit=20.00
 

@@ -34,6 +34,7 @@ from callsheet.cli.output import (
     path_at_home,
     print_facts,
     print_json,
+    print_line,
     print_table,
     safe,
 )
@@ -153,17 +154,19 @@ def init(
 
     callsheet init shots.csv --prompt prompt_en --media videos
     """
+    said = {"prompt": prompt, "media": media, "model": model, "images": images}
+    said |= {"sheet": sheet, "rows": rows, "encoding": encoding}
+    given = {name: value for name, value in said.items() if value is not None}
     if project is not None:
-        make_project(project)
-        typer.echo(f"A Prefect project is in {project}. Next:")
-        typer.echo(f"  cd {shlex.quote(str(project))} && callsheet up --backlot")
+        if given or path != Path():
+            raise ConfigError(
+                "--project is for a Prefect project alone", hint="Call init for a batch file then."
+            )
+        _init_project(project, json)
         return
     no_config = path.suffix.lower() not in ("", ".yaml", ".yml")
     with disk_errors(path, "the name", "read"):
         is_file, is_folder = path.is_file(), path.is_dir()
-    said = {"prompt": prompt, "media": media, "model": model, "images": images}
-    said |= {"sheet": sheet, "rows": rows, "encoding": encoding}
-    given = {name: value for name, value in said.items() if value is not None}
     if _names_images(path) or (no_config and is_file):
         _init_file(path, config or _config_for(path), given, json)
         return
@@ -176,6 +179,15 @@ def init(
         option = f"--{next(iter(given))}"
         raise ConfigError(f"{option} is about a batch file, and none is named", hint="Name it first.")
     _init_example(path, json)
+
+
+def _init_project(folder: Path, json: bool) -> None:
+    make_project(folder)
+    if json:
+        print_json({"project": str(folder)})
+        return
+    out.print(f"A Prefect project is in {safe(str(folder))}. Next:")
+    print_line(out, f"  cd {safe(shlex.quote(str(folder)))} && callsheet up --backlot")
 
 
 def _names_images(path: Path) -> bool:
@@ -226,6 +238,10 @@ def _init_example(path: Path, json: bool) -> None:
 
 def _init_file(path: Path, config: Path, given: dict[str, str], json: bool) -> None:
     """Writes the config for a batch file, with what a person answers where one is there."""
+    if config.suffix not in (".yaml", ".yml"):
+        raise ConfigError(
+            f"{config}: the name of a config ends in .yaml", hint=f"Name it {config.stem}.yaml."
+        )
     check_free(config, hint=f"Name another config: callsheet init {shlex.quote(str(path))} NAME.yaml")
     catalogue = _catalogue()
     from callsheet.pricing.guess import guess

@@ -113,7 +113,9 @@ def main() -> None:
         finally:
             output.flush()
     except typer.TyperException as error:
-        if not (message := error.format_message()):  # nothing was asked for, and the help is printed
+        if not (
+            message := error.format_message().replace("Value error, ", "")
+        ):  # nothing was asked for, and the help is printed
             sys.exit(error.exit_code)
         context = getattr(error, "ctx", None)
         command = context.command_path if context else app.info.name

@@ -96,6 +96,8 @@ def _plain(node: Any, name_of_line: Callable[[int], str], places: dict[KeyPath, 
             if key in values:
                 raise ConfigError(f"{where_key}: the key {dotted((*place, key))} is given twice")
             places[*place, key] = where_key
+            if value_node.value == "" and value_node.style is None and _type_of(place) is str:
+                raise ConfigError(f"{where}: {dotted(place)} {_NOT_QUOTED}")  # {product} is a mapping in YAML
             if (place or node.flow_style) and value_node.value == "" and value_node.style is None:
                 raise _empty_value(where_key, (*place, key))
             values[key] = _plain(value_node, name_of_line, places, (*place, key))
@@ -387,9 +389,52 @@ def _explain(error: Any, file: str, places: Mapping[KeyPath, str]) -> str:
         similar = difflib.get_close_matches(str(location[-1]), valid, n=1)
         guess = f"did you mean {similar[0]}?" if similar else f"expected one of {', '.join(valid)}"
         return f"{where}: unknown key {dotted(location)}; {guess}"
-    message = error["msg"].removeprefix("Value error, ").removeprefix("Input ")
-    shown = isinstance(value, str | int | Decimal) and "url" not in str(place[-1:])
-    return f"{where}: {dotted(place)} {message}" + (f" (it is {masked(str(value))[:80]!r})" if shown else "")
+    shown = isinstance(value, str | int | Decimal) and value != "" and "url" not in str(place[-1:])
+    was = " (it is null)" if value is None else f" (it is {masked(str(value))[:80]!r})" if shown else ""
+    return f"{where}: {dotted(place)} {_wrong(error, _type_of(location))}{was}"
+
+
+_NOT_QUOTED = "should be text: put it in quotes"
+_EXPECTED = {
+    **dict.fromkeys(("bool_type", "bool_parsing"), "should be true or false"),
+    **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "should be a whole number"),
+    **dict.fromkeys(("float_type", "float_parsing"), "should be a number"),
+    **dict.fromkeys(("decimal_type", "decimal_parsing"), "should be an amount in US dollars, such as 20.00"),
+    "decimal_max_digits": "should have at most 12 digits before the point and 6 after it",
+    "list_type": "should be a list, such as [a, b]",
+    "too_short": "should have at least 1 item",
+    "string_too_short": "is empty",
+    "string_too_long": "should be one character",
+    "greater_than_equal": "should be at least {ge:g}",
+    "greater_than": "should be more than {gt:g}",
+    "less_than_equal": "should be at most {le:g}",
+}
+"""What a setting should be, by the type of pydantic's error; its own words are about Python."""
+
+
+def in_words(error: ValidationError) -> str:
+    """What is wrong with settings that are of no file, a line for each."""
+    places = [tuple(part for part in each["loc"] if part != "[key]") for each in error.errors()]
+    found = zip(places, error.errors(), strict=True)
+    return "\n".join(f"{dotted(place)} {_wrong(each, _type_of(place))}" for place, each in found)
+
+
+def _wrong(error: Any, type_: Any) -> str:
+    """What is wrong with a value, in words that say what is allowed."""
+    kind, context = error["type"], error.get("ctx", {})
+    if kind == "string_type":  # YAML reads 2026 as a number, yes as a boolean, and a brace as a mapping
+        return "should be text" if error["input"] is None else _NOT_QUOTED
+    if kind in ("model_type", "dict_type"):
+        names = f", some of {', '.join(type_.model_fields)}" if hasattr(type_, "model_fields") else ""
+        return f"should have keys with values{names}"
+    if kind == "literal_error":
+        return f"should be {context['expected'].replace('False, True', 'false, true')}"
+    if kind in ("decimal_max_places", "decimal_whole_digits"):
+        kind = "decimal_max_digits"
+    if known := _EXPECTED.get(kind):
+        return known.format(**context)
+    message: str = error["msg"]
+    return message.removeprefix("Value error, ").removeprefix("Input ")
 
 
 CHANGEABLE = (

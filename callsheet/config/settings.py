@@ -494,10 +494,11 @@ class BatchSettings(Section):
     Neither sends a request again that the service has refused; `all` or `true` does."""
 
     attempts: Count = 4
-    """How often a job is tried that the service answers with 500, or that `on_doubt: retry` buys again."""
+    """How often a job is tried that the service answers with 500; and how often in all, over all runs, a job
+    is bought that `on_doubt: retry` or `retry_failed` buys again."""
 
     stop_after: Count = 10
-    """Doubts or losses one after another that stop the buying."""
+    """Doubts or losses one after another that stop the buying: it pauses, and one more is tried before."""
 
     storage: Storage = Storage()
     ledger: LedgerSettings = LedgerSettings()
@@ -537,11 +538,12 @@ class BatchSettings(Section):
     def _without_empty_sections(cls, value: Any) -> Any:
         if not isinstance(value, Mapping):
             return value
-        return {
-            key: section
-            for key, section in value.items()
-            if section is not None or key not in cls.model_fields
+        sections = {  # for a single value, null is an error as any other wrong value
+            name
+            for name, field in cls.model_fields.items()
+            if isinstance(field.annotation, type) and issubclass(field.annotation, Section)
         }
+        return {key: given for key, given in value.items() if given is not None or key not in sections}
 
 
 class Settings(BatchSettings):

@@ -414,7 +414,7 @@ def in_words(setting: str, value: Any) -> str:
     """What is so from now on: `budget.limit is 4.00`."""
     if setting == PAUSED:
         return "the buying is paused" if value else "the buying goes on"
-    return f"{setting} is {value}"
+    return f"{setting} is {'null' if value is None else value}"
 
 
 def change(

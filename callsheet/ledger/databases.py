@@ -122,7 +122,8 @@ def check_exists(url: str) -> None:
     if not exists(url):
         raise LedgerError(
             f"there is no ledger at {_address(url).database}",
-            hint="Name a batch's config, or the ledger: --set ledger.url=sqlite:///path.",
+            hint="The first run of a batch makes it. Otherwise name the ledger: "
+            "--set ledger.url=sqlite:///path.",
         )
 
 

@@ -325,7 +325,7 @@ def requests(jobs: pl.DataFrame, show: str) -> list[tuple[str, dict[str, Any]]]:
     """
     jobs = jobs.filter(pl.col("request").is_not_null())
     first = (
-        jobs.filter("to_buy").head(int(show))
+        jobs.filter("to_buy").head(min(int(show), jobs.height))
         if show.isdecimal()
         else jobs.filter(row_id=row_id_of(show, jobs))
     )

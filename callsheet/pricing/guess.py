@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+from pydantic import ValidationError
 
 from callsheet.batches import columns, texts
 from callsheet.batches.columns import IMAGES
@@ -26,8 +27,9 @@ from callsheet.batches.tables import Table, in_yaml, rank
 from callsheet.batches.texts import likely_readings
 from callsheet.batches.workbooks import sheet_names
 from callsheet.cells import IMAGE_COLUMNS
+from callsheet.config.load import in_words
 from callsheet.config.settings import COLUMNS, Settings
-from callsheet.errors import InputError
+from callsheet.errors import ConfigError, InputError
 from callsheet.plain_text import and_more
 from callsheet.pricing.compare import Comparison, compare
 from callsheet.pricing.jobs import make_jobs
@@ -128,7 +130,10 @@ class _File:
         defaults = {"model": next(iter(self.catalogue), "any")} | self.input.get("defaults", {})
         service = {"base_url": "http://127.0.0.1:1"}
         given = {"path": self.path} | self.input | {"defaults": defaults}
-        return Settings.model_validate({"batch": "guess", "service": service, "input": given})
+        try:
+            return Settings.model_validate({"batch": "guess", "service": service, "input": given})
+        except ValidationError as error:  # what a person has given
+            raise ConfigError(in_words(error)) from None
 
     def check_column(self, name: str) -> None:
         """Raises InputError where the file has no column of this name."""

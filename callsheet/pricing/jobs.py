@@ -38,7 +38,7 @@ from callsheet.pricing.references import (
     parse_references,
     work_folder,
 )
-from callsheet.records import canonical
+from callsheet.records import ModelType, canonical
 from callsheet.service.models import Catalogue
 from callsheet.storage.names import PLACEHOLDERS, carried_columns
 
@@ -46,18 +46,18 @@ _REASONS = 3  # that are shown, of one for each model in use
 
 
 def check_config_values(settings: Settings, catalogue: Catalogue, batch: Batch) -> None:
-    """Checks `input.matrix` and `input.defaults.model` against the catalogue, for the models in use: those of
-    the matrix, otherwise those of the rows. Reads local and S3 images that the matrix names.
+    """Checks `input.matrix` and `input.defaults` against the catalogue, for the models in use: those of the
+    matrix, otherwise those of the rows. Reads local and S3 images that these name.
 
     Raises:
         ConfigError: values are wrong; the message names each of them with file, line and key.
     """
-    problems = [
-        f"{settings.where(place)}: {dotted(place)}: {reason}"
-        for place, reason in _problems(settings, catalogue, batch)
-    ]
-    if problems:
-        raise ConfigError("\n".join(problems), hint="`callsheet models` lists what each model takes.")
+    found = [*_problems(settings, catalogue, batch), *_wrong_defaults(settings, catalogue, batch)]
+    if found:
+        problems = [f"{settings.where(place)}: {dotted(place)}: {reason}" for place, reason in found]
+        is_of_a_model = any(place[0] == "input" for place, _ in found)
+        hint = "`callsheet models` lists what each model takes." if is_of_a_model else ""
+        raise ConfigError("\n".join(problems), hint=hint)
 
 
 def _problems(settings: Settings, catalogue: Catalogue, batch: Batch) -> Iterator[tuple[KeyPath, str]]:
@@ -89,6 +89,23 @@ def _problems(settings: Settings, catalogue: Catalogue, batch: Batch) -> Iterato
                 yield ("input", "matrix", column, position), reason
 
 
+def _wrong_defaults(settings: Settings, catalogue: Catalogue, batch: Batch) -> Iterator[tuple[KeyPath, str]]:
+    """Defaults that no model takes of the rows that use them; that of the model is one of `_problems`."""
+    matrix = settings.input.matrix
+    for column, value in fixed_values(settings.input.defaults).items():
+        if column in {"model", "samples", *matrix}:
+            continue
+        own = batch.rows[column]
+        using = batch.rows.filter(own.is_null() if column in UNTIL_PRICED else own == as_text(value))
+        models = matrix.get("model") or using["model"].unique().sort()
+        usable = [str(model) for model in models if using.height and not _unknown(model, catalogue)]
+        if column in UNTIL_PRICED:  # a default for the models of one type
+            type_ = ModelType.IMAGE if column == "output_format" else ModelType.VIDEO
+            usable = [model for model in usable if catalogue[model].type == type_]
+        if reason := _not_taken(column, value, usable, catalogue, settings):
+            yield ("input", "defaults", column), reason
+
+
 def _unknown(model: object, catalogue: Catalogue) -> str | None:
     """Why nothing can be bought from a model."""
     offered = offer(Combination(str(model)), catalogue)
@@ -117,8 +134,7 @@ def _not_taken(
     reasons = []
     for model in models:
         asked: dict[str, Any] = {"images": tuple(images)} if images else {column: value}
-        wanted = Combination(model, **asked)
-        offered = offer(wanted, catalogue)
+        offered = offer(Combination(model, **asked), catalogue)
         if not (isinstance(offered, Reject) and offered.column == column):
             return None
         reasons.append(offered.reason)

@@ -111,7 +111,7 @@ def chosen(choice: Choice, jobs: pl.DataFrame) -> pl.Series:
         mask = jobs["row_id"].is_in(wanted)
     if choice.first is not None:
         mask = mask & jobs["to_buy"]
-        mask = mask & (mask.cum_sum() <= choice.first)
+        mask = mask & (mask.cum_sum() <= min(choice.first, jobs.height))
     return mask
 
 
@@ -134,7 +134,7 @@ def pilot(jobs: pl.DataFrame, number: int) -> pl.Series:
         .with_columns(turn=pl.int_range(pl.len()).over("model"), place=pl.col("position").min().over("model"))
         .sort("turn", "place")
     )
-    taken = kinds.head(number)["position"]
+    taken = kinds.head(min(number, kinds.height))["position"]
     if jobs.select("row_id", "sample").is_duplicated().any():
         return _whole_rows(jobs["row_id"], taken)
     mask = pl.repeat(False, jobs.height, dtype=pl.Boolean, eager=True)

@@ -36,6 +36,7 @@ FLAGS = (
 def test_help_explains_every_option_with_its_default() -> None:
     shown = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "200"})
     assert shown.exit_code == 0
+    assert CliRunner().invoke(app, ["-h"], env={"COLUMNS": "200"}).output == shown.output
     assert all(flag in shown.output for flag in FLAGS.split())
     assert all(f"(default: {default})" in shown.output for default in (8400, "sk_backlot", 600, "100.0000"))
 

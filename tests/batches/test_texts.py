@@ -25,10 +25,11 @@ from tests.batches.conftest import places, prompts, rows_of, settings
 
 def test_a_line_is_the_file_s_line_also_after_quoted_newlines_and_blank_lines(batch):
     read = batch(
-        '\n\nprompt,sound\n"one\ntwo\nthree",yes\n\n\nx,no\n"y\n",maybe\nz,\n,\n  \n"",""\nlast,perhaps\n'
+        '\n\nprompt,sound\n"one\ntwo\nthree",yes\n\n\nx,no\n'
+        '"y\n",maybe\nz,\n,\n  \n"",""\n,,,\nlast,perhaps\n'
     )
     assert prompts(read) == [(4, "one\ntwo\nthree"), (9, "x"), (12, "z")]
-    assert read.rejects.select("line", "value").rows() == [(10, "maybe"), (16, "perhaps")]
+    assert read.rejects.select("line", "value").rows() == [(10, "maybe"), (17, "perhaps")]
     assert read.total == 5
 
 
@@ -115,7 +116,7 @@ def reference(text: str, delimiter: str) -> tuple[list[tuple[Any, ...]], list[in
                 return rows, ragged
             if len(cells) == width and any(cells) and (width > 1 or cells[0].strip()):
                 rows.append((begins, *cells))
-            elif len(cells) != width and (len(cells) > 1 or (cells and cells[0].strip())):
+            elif len(cells) != width and any(cells) and (len(cells) > 1 or cells[0].strip()):
                 ragged.append(begins)
     except csv.Error:
         return None

@@ -496,3 +496,23 @@ def test_a_workbook_of_several_sheets_says_which_is_read(project: Make) -> None:
     printed("init", "x.xlsx", "other.yaml", "--sheet", "Shots")
     assert "sheet" not in yaml.safe_load(Path("other.yaml").read_text())["input"]["guessed"]
     assert json.loads(printed("quote", "other.yaml", "--json"))["first_request"]["prompt"] == "A fox"
+
+
+def test_a_project_is_told_as_one_object_too_and_has_nothing_of_a_batch_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert json.loads(printed("init", "--project", "studio", "--json")) == {"project": "studio"}
+    assert (tmp_path / "studio/prefect.yaml").is_file()
+    for words in (["--model", "still-1"], ["shots.csv"]):
+        assert "--project is for a Prefect project alone" in refusal("init", "--project", "p", *words).message
+    assert not (tmp_path / "p").exists()
+
+
+def test_what_a_config_would_refuse_is_said_and_nothing_is_written(project: Make) -> None:
+    made = project()
+    (made.folder / "x.csv").write_text("prompt,model\na fox,sketch-1\n")
+    wrong = refusal("init", "x.csv", "new.yaml", "--encoding", "nope").message
+    assert wrong == "`input.encoding` there is no text encoding named 'nope'"
+    assert "the name of a config ends in .yaml" in refusal("init", "x.csv", "new.csv").message
+    assert not [*made.folder.glob("new.*")]

@@ -12,7 +12,7 @@ import pytest
 import sqlalchemy as sa
 
 from callsheet.config.load import changed_values, load
-from callsheet.ledger.approvals import PAUSED
+from callsheet.ledger.approvals import PAUSED, in_words
 from callsheet.ledger.tables import changes
 from callsheet.records import ModelType, State
 from callsheet.report.summary import Summary
@@ -145,6 +145,11 @@ def test_a_higher_budget_and_other_limits_count_at_once_and_the_commands_say_whi
     assert told[0]["changed"]["budget.ledger"] == "3.00"
     assert [run["jobs"] > 0 for run in told[0]["runs"]] == [True]
     assert ("budget.limit", "2.00") in [(each["setting"], each["value"]) for each in told[1]["changes"]]
+
+
+def test_what_is_changed_is_said_as_a_config_has_it() -> None:
+    assert in_words("budget.limit", "4.00") == "budget.limit is 4.00"
+    assert in_words("budget.limit", None) == "budget.limit is null"
 
 
 def test_what_cannot_be_changed_says_so(project: Make) -> None:

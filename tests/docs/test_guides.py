@@ -108,6 +108,41 @@ def test_the_columns_are_those_of_the_files(shots: Project) -> None:
     assert header.split(",") == first_cells(section("files_and_columns.md", "rejects.csv"))
 
 
+def test_the_fields_of_each_command_s_json_are_on_the_page(shots: Project) -> None:
+    """Also those in its lists and objects; names that a batch or a service gives are none of them."""
+    free = ("columns", "carried", "guessed", "request", "requests", "first_request", "by_setting", "rows")
+
+    def names(value: Any) -> Iterator[str]:
+        if isinstance(value, list):
+            for each in value:
+                yield from names(each)
+        elif isinstance(value, dict):
+            for name, inner in value.items():
+                yield name
+                yield from () if name in free else names(inner)
+
+    json_section = section("commands.md", "JSON")
+    for words, code in (
+        ("quote batch.yaml --show 1 --compare", 0),
+        ("run batch.yaml", 4),
+        ("collect batch.yaml", 3),
+        ("status batch.yaml", 0),
+        ("status", 0),
+        ("show batch.yaml a", 0),
+        ("failed batch.yaml", 0),
+        ("review batch.yaml --keep a", 0),
+        ("resolve batch.yaml", 0),
+        ("reconcile batch.yaml", 0),
+        ("export batch.yaml --to exported --as csv", 0),
+        ("balance", 0),
+        ("ledger backup batch.yaml --to copy.db", 0),
+        ("ledger upgrade batch.yaml", 0),
+        ("ledger service-moved batch.yaml", 0),
+    ):
+        answer = json.loads(printed(*words.split(), "--json", code=code))
+        assert [name for name in names(answer) if f"`{name}`" not in json_section] == [], words
+
+
 def test_the_code_runs_and_pandas_polars_and_duckdb_agree(shots: Project) -> None:
     answers: list[dict[str, Any]] = []
     for code in blocks("files_and_columns.md", "python"):

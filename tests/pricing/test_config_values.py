@@ -95,3 +95,46 @@ def test_a_default_model_that_the_service_does_not_have_is_an_error_where_a_row_
     assert plan("  defaults: {model: still-2}\n", "input.matrix.model=[reel-1]", rows="prompt\nx\n").jobs == 1
     rejected = plan("  defaults: {model: still-1}\n", rows="prompt,model\nx,\ny,still-2\n")
     assert (rejected.jobs, rejected.rejected_rows) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("default", "rows", "expected"),
+    [
+        ("resolution: 8K", "prompt,model\nx,still-1\n", "resolution 8K is not offered by still-1"),
+        (
+            "aspect_ratio: '21:9'",
+            "prompt,model,aspect_ratio\nx,still-1,1:1\ny,still-1,\n",
+            "21:9 is not offered",
+        ),
+        ("duration: 7", "prompt,model\nx,reel-1\ny,still-1\n", "duration 7 is not offered by reel-1"),
+        ("output_format: gif", "prompt,model\nx,still-1\n", "output_format gif is not offered by still-1"),
+        ("reference_image: none.png", "prompt,model\nx,still-1\n", "none.png: there is no such file"),
+    ],
+)
+def test_a_default_that_no_model_takes_of_the_rows_that_use_it_is_an_error_of_the_config(
+    plan, default, rows, expected
+):
+    with pytest.raises(ConfigError) as caught:
+        plan(f"  defaults:\n    {default}\n", rows=rows)
+    column = default.partition(":")[0]
+    assert caught.value.message.startswith(f"run.yaml, line 6: `input.defaults.{column}`: ")
+    assert expected in caught.value.message
+
+
+def test_a_default_is_of_those_rows_that_use_it_and_of_the_type_that_has_it(plan):
+    used_by_none = plan("  defaults: {resolution: 8K}\n", rows="prompt,model,resolution\nx,still-1,1K\n")
+    assert used_by_none.jobs == 1
+    of_videos = plan("  defaults: {duration: 7, sound: true}\n", rows="prompt,model\nx,still-1\n")
+    assert of_videos.jobs == 1
+    taken_by_one = plan("  defaults: {resolution: 1080p}\n")
+    assert (taken_by_one.jobs, taken_by_one.rejects.height) == (1, 1)
+    matrix = plan(
+        "  defaults: {resolution: 8K}\n  matrix: {resolution: [1K]}\n", rows="prompt,model\nx,still-1\n"
+    )
+    assert matrix.jobs == 1
+
+
+def test_a_wrong_storage_key_does_not_speak_of_models(plan):
+    with pytest.raises(ConfigError, match="is no carried column of the batch file") as caught:
+        plan("", "storage.key={shelf}/{row_id}.{ext}")
+    assert caught.value.hint == ""

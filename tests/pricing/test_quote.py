@@ -18,7 +18,7 @@ from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.queries import Policy
 from callsheet.ledger.states import End, FileEnd
 from callsheet.pricing.approval import objection
-from callsheet.pricing.facts import as_facts, as_table, figures, in_words, submission_time
+from callsheet.pricing.facts import as_facts, as_table, figures, in_words, requests, submission_time
 from callsheet.pricing.plan import ALL, Choice, Plan, make_plan
 from callsheet.pricing.quote import Quote, make
 from callsheet.records import Generation, Media, ModelType, StoredFile, Usage
@@ -143,6 +143,12 @@ def test_failed_and_doubtful_jobs_are_held_unless_the_config_buys_them_again(quo
     assert (again.to_buy, rows(again), rows(again, ModelType.VIDEO)) == (2, ["a", "a", "b", "e"], ["b"])
     again = quote(retry_failed=True, on_doubt="retry")
     assert (again.to_buy, again.already_bought, again.held) == (4, 1, 0)
+
+
+def test_a_number_that_is_larger_than_any_batch_is_all_of_it(quote):
+    made = quote(choice=Choice(first=10**24))
+    assert made.to_buy == quote().to_buy == len(requests(made.table, str(10**24)))
+    assert quote(budget={"pilot": 10**24}).pilot is None, "a pilot of all jobs is the batch itself"
 
 
 @pytest.mark.parametrize(("first", "others"), [(4, "1 other job is"), (3, "2 other jobs are")])
