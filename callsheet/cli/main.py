@@ -113,13 +113,12 @@ def main() -> None:
         finally:
             output.flush()
     except typer.TyperException as error:
-        if not (
-            message := error.format_message().replace("Value error, ", "")
-        ):  # nothing was asked for, and the help is printed
+        message = error.format_message().replace("Value error, ", "")
+        if not message:  # nothing was asked for, and the help is printed
             sys.exit(error.exit_code)
         context = getattr(error, "ctx", None)
         command = context.command_path if context else app.info.name
-        _fail(ConfigError(message.replace("Value error, ", ""), hint=f"{command} --help says what there is."))
+        _fail(ConfigError(message, hint=f"{command} --help says what there is."))
     except (CallsheetError, BaseExceptionGroup) as error:
         known = known_error(error)
         if known is None:
