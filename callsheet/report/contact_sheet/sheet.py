@@ -316,10 +316,12 @@ class ContactSheet:
         It waits for missing thumbnails, unless they are more than `wait_for`, or always where that is None.
         Raises as `write`.
         """
+        drawn = self.thumbnails.drawn
         await self.write(header)
-        if self.thumbnails.waiting and (wait_for is None or self.thumbnails.waiting <= wait_for):
+        if wait_for is None or self.thumbnails.waiting <= wait_for:
             await self.thumbnails.finish()
-            await self.write(header)
+            if self.thumbnails.drawn > drawn:  # while it was written, or since
+                await self.write(header)
         if not self.thumbnails.decoder.works:
             note("the contact sheet has no thumbnails: the process that makes them could not be started")
         elif self.thumbnails.waiting and wait_for:
