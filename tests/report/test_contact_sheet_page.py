@@ -221,7 +221,11 @@ def test_what_is_chosen_while_jobs_are_loaded_and_what_the_address_says_of_the_o
     cards = [card(n, carried=[("shot", "early" if n < 4 else f"late-{n % 2}")]) for n in range(8)]
     address = aside(lambda: written(tmp_path, cards)).as_uri()
     held: list[Route] = []
-    page.route("**/jobs-0001.js*", lambda route: held.append(route))  # noqa: PLW0108 - it marks its handlers
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    page.route("**/jobs-0001.js*", hold)
     page.goto(f"{address}#column+shot=late-1")
     page.locator("#search").fill("mug")
     until(page, "location.hash.includes('search=mug')")

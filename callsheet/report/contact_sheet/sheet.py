@@ -387,7 +387,9 @@ class ContactSheet:
         missing = [picture for picture in pictures if picture[0] not in made]
         for picture in missing:
             self.thumbnails.look_at(*picture)
-        digest = read.digest(made_by(), self.links.follow_from(read), missing)
+        digest = await asyncio.to_thread(
+            lambda: read.digest(made_by(), self.links.follow_from(read), missing)
+        )
         written = f"// {digest}\n".encode()  # at its end: a file that ends so is whole
         if not self.digests[number] and await self._ends(number, written):
             self.versions[number] = self.digests[number] = digest
