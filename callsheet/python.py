@@ -30,9 +30,9 @@ from callsheet.config.load import load, load_without_service
 from callsheet.config.settings import Settings
 from callsheet.errors import ApprovalNeeded, CallsheetError, ConfigError, InputError, Interrupted, known_error
 from callsheet.files import temporary_file_errors
-from callsheet.ledger.approvals import Place
 from callsheet.ledger.databases import check_exists
 from callsheet.ledger.ledger import Ledger
+from callsheet.ledger.words import Place
 from callsheet.plain_text import printable
 from callsheet.pricing.facts import QuotedBatch, figures
 from callsheet.pricing.plan import QUOTE

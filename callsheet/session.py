@@ -22,8 +22,9 @@ from callsheet.channels import Channel, Downloads, OpenJobs
 from callsheet.config.load import with_value
 from callsheet.config.settings import Settings
 from callsheet.errors import CallsheetError, Interrupted, LedgerError, NoLane, Stop, as_stop
-from callsheet.ledger import approvals, leases, queries, spending
-from callsheet.ledger.approvals import PAUSED
+from callsheet.ledger import changes, leases, queries, spending
+from callsheet.ledger.changes import PAUSED
+from callsheet.ledger.gate import Buyer
 from callsheet.ledger.leases import NO_ANSWER
 from callsheet.ledger.ledger import Ledger
 from callsheet.limits.breaker import Breaker
@@ -85,7 +86,7 @@ class Run:
         asking: it waits for a person in the Prefect UI, which suspends the flow run.
         stop: why nothing more is bought; None while buying goes on.
         began: when a person began to wait for it, in monotonic seconds.
-        approval: the id of the approval that rounds buy by, too; empty before it is given.
+        has_begun: the gate has let it begin to buy, so the batch's limit is its own.
         progress: how the batch stood when it was last looked at.
         seen: the number of the last change that it goes by.
         portions: how many it has begun with.
@@ -93,6 +94,7 @@ class Run:
 
     Attributes of the portion that is bought now:
         quote: what to buy; None where nothing is bought.
+        asks_anew: what is left is more than was approved or quoted, so it is quoted once more.
         videos: accepted videos, from submit to poll.
         files: paid files, from submit and poll to download.
         downloads: the files that wait to be downloaded.
@@ -123,7 +125,7 @@ class Run:
     asking: bool = False
     stop: Stop | None = None
     began: float = field(default_factory=time.monotonic)
-    approval: str = ""
+    has_begun: bool = False
     progress: Progress = field(default_factory=lambda: Progress(0, {}, Decimal(0)))
     seen: int = 0
     portions: int = 0
@@ -149,6 +151,7 @@ class Run:
 
     def _prepare(self, quote: Quote | None) -> None:
         self.quote = quote
+        self.asks_anew = False
         if quote:
             self.plan = quote.plan
         self.videos: Channel[Attempt] = Channel(1)
@@ -169,6 +172,10 @@ class Run:
         videos, files = await self.ledger.read(queries.unfinished, self.ledger.run_id)
         self.limits.take_back(len(videos))
         self._follow(videos, files)
+
+    def buyer(self, quote: Quote | None = None) -> Buyer:
+        """Who buys a quote, as the gate knows it."""
+        return self.ledger.buyer(self.settings.budget, quote.affordable if quote else Decimal(0))
 
     @contextmanager
     def deciding(self) -> Iterator[None]:
@@ -196,7 +203,7 @@ class Run:
         self.polling.cancel()
 
     def change(self, setting: str, value: Any) -> None:
-        """A person has changed a setting of the runs at work (`ledger/approvals.py`); it counts now."""
+        """A person has changed a setting of the runs at work (`ledger/changes.py`); it counts now."""
         if setting == PAUSED:
             self.may_buy.clear() if value else self.may_buy.set()
             return
@@ -258,8 +265,8 @@ class Run:
         WATCHER.get().changed(Change(attempt, state, detail, cost))
 
 
-async def open_ledger(settings: Settings, client: Client) -> Ledger:
-    """The batch's ledger, for a run.
+async def open_ledger(settings: Settings, client: Client, flow_run: str | None = None) -> Ledger:
+    """The batch's ledger, for a run; `flow_run`: its id in Prefect, where it is one.
 
     Raises:
         LedgerError: it cannot be opened.
@@ -268,6 +275,7 @@ async def open_ledger(settings: Settings, client: Client) -> Ledger:
         settings.ledger.url,
         settings.batch,
         service=client.base_url,
+        flow_run=flow_run,
         journal=work_folder(settings) / "spool",
         note=WATCHER.get().note,
     )
@@ -280,8 +288,6 @@ async def open_run(
     ledger: Ledger,
     *,
     plan: Plan | None = None,
-    says_limit: bool = False,
-    flow_run: str | None = None,
     bounds: Bounds = Bounds(),
 ) -> AsyncIterator[Run]:
     """Opens a run and takes over what dead runs left; closes it in any case.
@@ -291,8 +297,6 @@ async def open_run(
         client: the open client of the service.
         ledger: the open ledger of the batch.
         plan: what is priced; None to only collect.
-        says_limit: whether the config says now what the batch may spend.
-        flow_run: the run's id in Prefect, where it is one.
         bounds: how long it waits.
 
     Raises:
@@ -308,14 +312,11 @@ async def open_run(
         find=reports.jobs_of if reports else lambda _: {},
         buys=buys,
         replaces=settings.ledger.new,
-        limit=settings.budget.limit,
-        says_limit=says_limit,
-        flow_run=flow_run,
     )
     run: Run | None = None
     try:
-        if flow_run:
-            WATCHER.get().begun(await ledger.read(leases.left_by, flow_run))
+        if ledger.flow_run:
+            WATCHER.get().begun(await ledger.read(leases.left_by, ledger.flow_run))
         for other in await ledger.read(leases.others, ledger.run_id):
             WATCHER.get().note(f"another run of this batch is at work: {other.line()}")
         run = await _run(settings, bounds, client, ledger, reports)
@@ -356,11 +357,9 @@ async def _watched(run: Run) -> AsyncIterator[None]:
 
 
 async def _run(settings: Settings, bounds: Bounds, client: Client, ledger: Ledger, plan: Plan | None) -> Run:
-    """A run whose parts are open, at the limit that a person has said last."""
+    """A run whose parts are open."""
     learned = await ledger.read(spending.learned, client.base_url)
-    seen = await ledger.read(lambda connection, _: approvals.taken_by(connection, ledger.run_id))
-    said = await ledger.read(approvals.said_limit)
-    settings = with_value(settings, "budget.limit", said)
+    seen = await ledger.read(lambda connection, _: changes.taken_by(connection, ledger.run_id))
     limits = AccountLimits(
         image_rpm=settings.limits.image_rpm,
         video_rpm=settings.limits.video_rpm,
@@ -399,17 +398,21 @@ async def _keep_lease(ledger: Ledger) -> None:
 
 
 async def _follow_changes(run: Run) -> None:
-    """Takes over what persons change while the run is at work, and says so in the ledger."""
+    """Takes over what persons change while the run is at work, and says so in the ledger.
+
+    What the configs of other runs say counts for it once it is let begin: before that its own says more.
+    """
     while True:
         await asyncio.sleep(run.bounds.changes)
-        new = await run.ledger.read(approvals.since, run.seen)
+        new = await run.ledger.read(changes.since, run.seen)
         for change in new:
-            run.change(change.setting, change.value)
+            if run.has_begun or change.run_id is None:
+                run.change(change.setting, change.value)
             if change.run_id != run.ledger.run_id:
                 WATCHER.get().note(change.line())
             run.seen = change.number
         if new:
-            await run.ledger.write(approvals.goes_by, run.ledger.run_id, run.seen)
+            await run.ledger.write(changes.goes_by, run.ledger.run_id, run.seen)
 
 
 async def _watch_lanes(run: Run) -> None:

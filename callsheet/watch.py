@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from callsheet.ledger.approvals import Place, Question
+from callsheet.ledger.words import Place, Word
 from callsheet.plain_text import counted, printable
 from callsheet.pricing.facts import in_words, rejects_in_words
 from callsheet.pricing.quote import Quote
@@ -167,15 +167,17 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The one question that a run may ask: whether to buy what is quoted, or the rest after the pilot.
+    """A question to a person, with what it is about.
 
-    `reason` is why a person must approve it; `pilot` has the pilot's jobs, where it is about the rest;
-    `contact_sheet` is where the page with all jobs is, None where there is none.
+    Attributes:
+        word: the question, and why it is asked.
+        quote: what would be bought; None where that has no price yet.
+        pilot: the jobs to look at, where it is about what comes after them.
+        contact_sheet: where the page with all jobs is; None where there is none.
     """
 
-    question: Question
-    quote: Quote
-    reason: str
+    word: Word
+    quote: Quote | None
     pilot: Sequence[PilotJob] = ()
     contact_sheet: str | None = None
 

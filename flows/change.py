@@ -11,7 +11,7 @@ from callsheet.config.checks import Text
 from callsheet.config.form import ConfigFile, Overrides
 from callsheet.config.load import changed_values
 from callsheet.errors import ConfigError
-from callsheet.ledger.approvals import PAUSED, in_words
+from callsheet.ledger.changes import PAUSED, in_words
 from callsheet.plain_text import counted
 from callsheet.steps.change import change
 from flows.names import batch_flow, begin
@@ -42,5 +42,5 @@ async def change_batch(
     changed = await change(settings, values, name or "somebody in the Prefect UI")
     what = ", ".join(in_words(setting, value) for setting, value in values.items())
     await artifacts.name_run(settings.batch, what)
-    said = "; ".join(filter(None, [what, changed.bound_in_words()]))
+    said = "; ".join(filter(None, [what, changed.allowed_in_words()]))
     return Completed(message=f"{counted(len(changed.runs), 'run')} of {settings.batch}: {said}", data=None)

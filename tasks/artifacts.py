@@ -32,7 +32,6 @@ from prefect.client.schemas.actions import ArtifactCreate
 from prefect.client.schemas.objects import FlowRun
 
 from callsheet.config.settings import BatchSettings, Settings
-from callsheet.ledger.approvals import Question
 from callsheet.plain_text import counted, printable
 from callsheet.pricing.facts import (
     as_facts,
@@ -88,16 +87,23 @@ async def show_quote(quote: Quote) -> None:
 
 
 def question_in_markdown(asked: Asked) -> str:
-    """What a person sees above the fields in which to approve: the reason, the quote, and the facts."""
+    """What a person sees above the fields in which to approve: the reason, the quote, and the facts; where
+    nothing is priced yet, the pictures.
+    """
     quote = asked.quote
+    if quote is None:
+        return page(
+            f"**{text(asked.word.why)}**", _sheet(asked.contact_sheet), _pictures(asked.pilot, _IN_A_DIALOG)
+        )
     lines = [line for line in in_few_columns(quote, "to buy", "each", "USD") if line["to buy"] != "0"]
     rows = lines[:_ASKED_ROWS]
     more = len(lines) - len(rows)
-    other = "the other " if asked.question is Question.PILOT else ""
+    other = "the other " if quote.is_rest else ""
     rejects = rejects_in_words(quote.plan.rejects)  # the first comes first; the others are among the facts
+    price = asked.word.shown.price()
     return page(
-        f"**Buy {other}{counted(quote.to_buy, 'job')} of {text(quote.plan.batch)} for {quote.price()}?** "
-        f"You are asked because {text(asked.reason)}.",
+        f"**Buy {other}{counted(quote.to_buy, 'job')} of {text(quote.plan.batch)} for {price}?** "
+        f"You are asked because {text(asked.word.why)}.",
         *(f"{counted(quote.plan.rejected_rows, 'row')} rejected: {text(reason)}." for reason in rejects[:1]),
         _marked(asked.pilot),
         _pictures(asked.pilot, _IN_A_DIALOG),
@@ -106,11 +112,6 @@ def question_in_markdown(asked: Asked) -> str:
         f"and {counted(more, 'line')} more, in the artifact" if more > 0 else "",
         _facts(quote, rejects[1:]),
     )
-
-
-def look_in_markdown(said: str, made: Sequence[PilotJob], sheet: str | None) -> str:
-    """What a person sees above the fields where a batch is to be looked at, and nothing is priced yet."""
-    return page(f"**{text(said)}**", _sheet(sheet), _pictures(made, _IN_A_DIALOG))
 
 
 def _marked(pilot: Sequence[PilotJob]) -> str:
@@ -149,16 +150,16 @@ def _about(job: PilotJob) -> str:
     return f"{text(job.row)}, {text(job.model)}, {state}"
 
 
-async def show_pilot(asked: Asked) -> None:
+async def show_pilot(asked: Asked, quote: Quote) -> None:
     """The pilot, where the question is about the rest: all its pictures, as a page of its own."""
-    batch = asked.quote.plan.batch
+    batch = quote.plan.batch
     content = page(
         f"# {text(batch)}: the pilot",
         _sheet(asked.contact_sheet),
         _marked(asked.pilot),
         _pictures(asked.pilot, _ON_A_PAGE),
     )
-    bought = int(asked.quote.pilot_jobs.sum()) if asked.quote.pilot_jobs is not None else len(asked.pilot)
+    bought = int(quote.pilot_jobs.sum()) if quote.pilot_jobs is not None else len(asked.pilot)
     await _show_page("pilot", batch, content, counted(bought, "job"))
 
 

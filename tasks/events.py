@@ -12,7 +12,7 @@ from typing import Any
 
 from prefect.events import emit_event
 
-from callsheet.ledger.approvals import Approval
+from callsheet.ledger.words import Word
 from callsheet.plain_text import printable
 from callsheet.pricing.quote import Quote
 from callsheet.records import Attempt, RejectedFile, State, dollars
@@ -106,22 +106,22 @@ def leaves(state: State) -> bool:
     return not isinstance(watcher, Events) or watcher.leaves(state)
 
 
-def asked(batch: str, question: Approval, within: float) -> None:
+def asked(batch: str, word: Word, within: float) -> None:
     """`callsheet.batch.asked`: a run waits for a person, for at most `within` seconds."""
     _of_batch(
         "asked",
         batch,
-        question=question.question.value,
-        jobs=question.jobs,
-        quoted=dollars(question.quoted),
+        question=word.question,
+        jobs=word.shown.jobs,
+        quoted=dollars(word.shown.quoted),
         within=round(within),
     )
 
 
-def refused(batch: str, approval: Approval) -> None:
+def refused(batch: str, word: Word) -> None:
     """`callsheet.batch.refused`: a person has said no."""
-    note = approval.note and _short(approval.note)
-    _of_batch("refused", batch, question=approval.question.value, decided_by=approval.decided_by, note=note)
+    note = word.note and _short(word.note)
+    _of_batch("refused", batch, question=word.question, decided_by=word.decided_by, note=note)
 
 
 def reviewed(review: ReviewResult, again: int, price: Decimal) -> None:
@@ -136,19 +136,19 @@ def reviewed(review: ReviewResult, again: int, price: Decimal) -> None:
     )
 
 
-def approved(batch: str, approval: Approval) -> None:
+def approved(batch: str, word: Word) -> None:
     """`callsheet.batch.approved`: a person has said yes, to the quote or to the rest after the pilot."""
-    limit = approval.budget_limit
+    limit = word.budget_limit
     _of_batch(
         "approved",
         batch,
-        question=approval.question.value,
-        jobs=approval.jobs,
-        quoted=dollars(approval.quoted),
+        question=word.question,
+        jobs=word.shown.jobs,
+        quoted=dollars(word.shown.quoted),
         budget_limit=None if limit is None else dollars(limit),
-        decided_by=approval.decided_by,
-        place=approval.place,
-        note=approval.note and _short(approval.note),
+        decided_by=word.decided_by,
+        place=word.place,
+        note=word.note and _short(word.note),
     )
 
 

@@ -20,10 +20,9 @@ from prefect.exceptions import Pause
 
 from callsheet.config.settings import Settings
 from callsheet.errors import ApprovalRefused, CallsheetError
-from callsheet.ledger import approvals, marks
-from callsheet.ledger.approvals import Question
+from callsheet.ledger import marks
 from callsheet.ledger.ledger import Ledger
-from callsheet.pricing import approval
+from callsheet.ledger.words import Reason
 from callsheet.pricing.plan import Choice, last_plan, price_batch
 from callsheet.pricing.quote import quote_plan
 from callsheet.pricing.sources import read_rows
@@ -32,6 +31,7 @@ from callsheet.report.summary import Summary
 from callsheet.session import Run
 from callsheet.steps import download, poll, submit
 from callsheet.steps import record as record_step
+from callsheet.steps.approve import ask_about
 from callsheet.steps.batch import Steps
 from callsheet.watch import Asked
 from tasks import artifacts, suspend
@@ -109,7 +109,8 @@ async def ask_to_go_on(settings: Settings, choice: Choice, summary: Summary) -> 
     if await pressed() is not Pressed.SUSPEND or (plan := last_plan(settings)) is None:
         return
     ui = suspend.UI.of_this_run(settings)
-    async with await Ledger.open(settings.ledger.url, settings.batch) as ledger:
+    asker = ui.flow_run if ui else None
+    async with await Ledger.open(settings.ledger.url, settings.batch, flow_run=asker) as ledger:
         try:
             async with await connect(settings) as client:
                 left = await quote_plan(plan, settings, client, ledger, choice)
@@ -117,12 +118,8 @@ async def ask_to_go_on(settings: Settings, choice: Choice, summary: Summary) -> 
             return
         if not left.to_buy:
             return
-        # By the newest word: a person may have set another limit than the config's.
-        left = left.with_limit(await ledger.read(approvals.said_limit))
-        question = approval.question_about(left, Question.QUOTE, ui.flow_run if ui else None)
-        await ledger.write(approvals.ask, question)
-    shown = artifacts.question_in_markdown(Asked(Question.QUOTE, left, "the run was suspended"))
-    await suspend.stay(summary.line(), question, shown)
+        word = await ask_about(ledger, settings, left, {Reason.SUSPENDED: "the run was suspended"})
+    await suspend.stay(summary.line(), Asked(word, left))
 
 
 read = step(read_rows, "read")

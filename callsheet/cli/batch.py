@@ -308,7 +308,7 @@ def resume(config: Config, set_: Sets = None, json: Json = False) -> None:
 
 
 def _change(settings: BatchSettings, values: Mapping[str, Any], json: bool) -> None:
-    from callsheet.ledger.approvals import in_words
+    from callsheet.ledger.changes import in_words
     from callsheet.steps.change import change
 
     done = asyncio.run(change(settings, values))
@@ -318,5 +318,5 @@ def _change(settings: BatchSettings, values: Mapping[str, Any], json: bool) -> N
         return
     out.print(f"[bold]{safe(settings.batch)}[/]")
     facts = [("Changed", in_words(name, value)) for name, value in values.items()]
-    facts += [("Bound", done.bound_in_words()), *(("At work", run.line()) for run in done.runs)]
+    facts += [("Bound", done.allowed_in_words()), *(("At work", run.line()) for run in done.runs)]
     print_facts(out, facts)

@@ -368,7 +368,7 @@ def _show(config: Path, prompts: Path, made: Starter, models: list[str]) -> None
 
 
 def _show_guess(config: Path, guess: Guess) -> None:
-    from callsheet.pricing.facts import guess_in_words
+    from callsheet.config.settings import guess_in_words
 
     facts = [("Rows", f"{guess.rows:,}")]
     for setting, value in guess.input.items():

@@ -20,7 +20,7 @@ from callsheet.cli import keyboard
 from callsheet.cli.output import err, print_line, safe
 from callsheet.cli.show import show_pilot, show_quote
 from callsheet.errors import CallsheetError, ConfigError
-from callsheet.ledger.approvals import Place, Question
+from callsheet.ledger.words import Place
 from callsheet.plain_text import counted, row_in_words
 from callsheet.pricing.facts import figures
 from callsheet.pricing.quote import Quote
@@ -96,14 +96,14 @@ class Terminal(Watcher):
         """Asks, where there is a terminal to ask on."""
         if not (sys.stdin.isatty() and err.is_terminal):
             return None
-        quote = asked.quote
+        shown = asked.word.shown
         other = ""
-        if asked.question is Question.PILOT:
+        if shown.is_rest:
             self.close()
             show_pilot(asked, err)
             other = "the other "
         keyboard.forget()  # what was typed before the question is not an answer
-        question = rf"Buy {other}{counted(quote.to_buy, 'job')} for [bold]{quote.price()}[/]? \[y/N] "
+        question = rf"Buy {other}{counted(shown.jobs, 'job')} for [bold]{shown.price()}[/]? \[y/N] "
         err.print(question, end="")
         answer = await keyboard.line()  # a signal ends the waiting
         if not answer:  # Ctrl-D

@@ -6,7 +6,7 @@ docs/configuration.md is generated from it (`make docs`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
@@ -135,6 +135,18 @@ class Guessed(Section):
 
     others: list[Text] = []
     """What else it may be."""
+
+
+def guess_in_words(setting: str, taken: str, others: Sequence[str]) -> str:
+    """What `callsheet init` has guessed of a setting, and what else it may be."""
+    if setting == "media":
+        return f"{taken}, not {' or '.join(others)}"
+    names = ["no images" if (setting, each) == ("images", "none") else repr(each) for each in others]
+    also = f" (also: {', '.join(names)})" if others else ""
+    if setting in ("prompt", "images"):
+        what = "no images are sent" if taken == "none" else f"{setting} from {taken!r}"
+        return f"{what}{also}"
+    return f"{setting} {taken}{also.replace(chr(39), '')}"
 
 
 class Input(Section):

@@ -31,7 +31,7 @@ _IN_HAND = sa.and_(
 )
 _RESERVED = sa.and_(attempts.c.state == State.PLANNED, attempts.c.run_id.is_not(None))
 _TOLD = [
-    *(runs.c.id, runs.c.batch, runs.c.started_at, runs.c.lease_until, runs.c.approval, runs.c.refused),
+    *(runs.c.id, runs.c.batch, runs.c.started_at, runs.c.lease_until, runs.c.refused),
     *(runs.c.host, runs.c.boot, runs.c.pid, runs.c.process_start),
 ]
 """What is told of a run that is alive: columns that the ledgers of all versions have (`migrations.py`)."""
@@ -83,12 +83,6 @@ def enter(
 def known(connection: sa.Connection, batch: str) -> set[str]:
     """Every run of the batch in this ledger, alive or not."""
     return set(connection.scalars(sa.select(runs.c.id).where(runs.c.batch == batch)))
-
-
-def has_begun(connection: sa.Connection, batch: str, flow_run: str) -> bool:
-    """Whether a flow run of Prefect has begun with the batch before: it was suspended, and goes on."""
-    begun = sa.exists().where(runs.c.batch == batch, runs.c.flow_run == flow_run)
-    return bool(connection.scalar(sa.select(begun)))
 
 
 def left_by(connection: sa.Connection, batch: str, flow_run: str) -> dict[str, State]:
@@ -248,6 +242,12 @@ def _reserved(connection: sa.Connection, but_of: str | None) -> dict[str, Decima
     )
     reserved = sa.select(attempts.c.batch, writing.total(attempts.c.quoted)).where(theirs, _RESERVED)
     return dict(connection.execute(reserved.group_by(attempts.c.batch)).tuples().all())
+
+
+def reserved_by(connection: sa.Connection, batch: str, run_id: str) -> Decimal:
+    """What a run of the batch has reserved, in dollars."""
+    its_own = sa.and_(attempts.c.batch == batch, attempts.c.run_id == run_id, _RESERVED)
+    return connection.scalar(sa.select(writing.total(attempts.c.quoted)).where(its_own)) or Decimal(0)
 
 
 def _is_alive(run: Any, now: datetime) -> bool:

@@ -19,6 +19,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 import sqlalchemy as sa
 
+from callsheet.config.settings import Budget
 from callsheet.errors import LedgerError, LedgerUnavailable
 from callsheet.ledger import (
     databases,
@@ -28,8 +29,8 @@ from callsheet.ledger import (
     states,
     takeover,
 )
-from callsheet.ledger.budget import Reservation, SpendingLimit, Wall, reserve
 from callsheet.ledger.databases import BUSY, explained, open_engine
+from callsheet.ledger.gate import Buyer, Obstacle, Reservation, reserve
 from callsheet.ledger.group_commit import Change, GroupCommit, explain_values
 from callsheet.ledger.journal import Journal, PaidAnswer
 from callsheet.ledger.queries import Policy
@@ -80,6 +81,7 @@ class Ledger:
         self.id = owner.ledger_id
         self.batch = owner.batch
         self.run_id = owner.run_id
+        self.flow_run = owner.flow_run
         self.lease = owner.lease
         self._behind = timedelta()  # this machine's clock behind the database's, since the run began
 
@@ -91,6 +93,7 @@ class Ledger:
         *,
         looks: bool = False,
         service: str = "",
+        flow_run: str | None = None,
         journal: Path | None = None,
         note: Callable[[str], None] = logger.warning,
         busy: float = BUSY,
@@ -104,6 +107,7 @@ class Ledger:
                 one that this user may not write is read all the same.
             service: the base URL of the service that this run buys at, to which its first reservation binds
                 the batch. Empty for what only reads.
+            flow_run: the id of the flow run in Prefect, where it is one.
             journal: the folder for answers that are paid for and cannot be written to the ledger; on the
                 local disk, and the same for the next run. None: such answers are in doubt.
             note: called with what a person should know, and the run goes on from.
@@ -115,7 +119,7 @@ class Ledger:
             LedgerError: it cannot be opened.
         """
         engine, ledger_id = await asyncio.to_thread(_opened, url, busy, looks, note)
-        owner = Owner(str(uuid.uuid4()), batch, ledger_id, service, lease)
+        owner = Owner(str(uuid.uuid4()), batch, ledger_id, service, lease, flow_run=flow_run)
         return cls(engine, owner, journal=journal, note=note)
 
     async def begin_run(
@@ -125,9 +129,6 @@ class Ledger:
         find: Callable[[Collection[str]], Mapping[str, Job]] = lambda _: {},
         buys: bool = True,
         replaces: bool = False,
-        limit: Decimal | None = None,
-        says_limit: bool = False,
-        flow_run: str | None = None,
     ) -> list[Attempt]:
         """Enters this run, and takes over what dead runs of the batch left.
 
@@ -136,7 +137,6 @@ class Ledger:
             find: the jobs of the plan that have these keys, by key: for answers that only journals have.
             buys: whether the run is about to buy.
             replaces: whether this ledger takes the place of others.
-            limit, says_limit, flow_run: as in `takeover.Owner`.
 
         Returns:
             What dead runs were submitting, and is in doubt from now on.
@@ -151,15 +151,7 @@ class Ledger:
         journals = await asyncio.to_thread(journal.left_in, self._journal.folder)
         keys = {answer.attempt.job_key for left in journals for answer in left.answers}
         jobs = await asyncio.to_thread(find, keys) if keys else {}
-        owner = replace(
-            self._owner,
-            jobs=jobs,
-            buys=buys,
-            replaces=replaces,
-            limit=limit,
-            says_limit=says_limit,
-            flow_run=flow_run,
-        )
+        owner = replace(self._owner, jobs=jobs, buys=buys, replaces=replaces)
         recovered = await self._commits.write_one("begin_run", takeover.begin_run, owner, balance, journals)
         self._commits.lease_until = lease_until
         return await self._recovered(recovered)
@@ -224,10 +216,19 @@ class Ledger:
         self._journal.close()
         await asyncio.to_thread(self._engine.dispose)
 
+    @property
+    def asker(self) -> str:
+        """Whose the run's questions are: the flow run's in Prefect, elsewhere its own."""
+        return self.flow_run or self.run_id
+
+    def buyer(self, budget: Budget, affordable: Decimal = Decimal(0)) -> Buyer:
+        """This run, as the gate knows it; `affordable` as for `Buyer`."""
+        return Buyer(self.batch, self.run_id, self.asker, budget, affordable)
+
     async def reserve(
-        self, jobs: Sequence[Job], policy: Policy, budget: SpendingLimit, *, skip: bool = False
+        self, jobs: Sequence[Job], policy: Policy, buyer: Buyer, *, skip: bool = False
     ) -> Reservation:
-        """Reserves jobs in their order, until one does not fit the budget.
+        """Reserves jobs in their order, until one may not leave.
 
         Jobs that the policy does not buy, and jobs that another run has reserved, are passed over; what this
         run has reserved it gets again. `skip`: also a job that does not fit, for later ones that do.
@@ -237,27 +238,27 @@ class Ledger:
         """
 
         def reserving(connection: sa.Connection) -> Reservation:
-            result = reserve(connection, self.run_id, jobs, policy, budget, skip=skip)
+            result = reserve(connection, buyer, jobs, policy, skip=skip)
             if result.reserved and (service := self._owner.service):
                 spending.bind(connection, self.batch, service, self.run_id)
             return result
 
         return await self._commits.write_one("reserve", reserving)
 
-    async def intend(self, attempt: Attempt, budget: SpendingLimit, rates: Mapping[str, Any]) -> Wall | None:
-        """The POST is about to leave, if it still fits the budget.
+    async def intend(self, attempt: Attempt, buyer: Buyer, rates: Mapping[str, Any]) -> Obstacle | None:
+        """The POST is about to leave, if it still may.
 
         What was answered since it was reserved may have cost more than its quote. `rates` are the catalogue's
         entries of the models that the run buys, by id: what somebody has agreed to from now on.
 
         Returns:
-            None where it may leave. Otherwise the wall that it does not fit, and it is no longer reserved.
+            None where it may leave. Otherwise why not, and it is no longer reserved.
         """
-        intent = Intent(attempt, budget, rates, datetime.now(UTC) + self._behind)
-        wall = await self._commits.write(State.SUBMITTING, states.intend, intent)
-        if wall:
+        intent = Intent(attempt, buyer, rates, datetime.now(UTC) + self._behind)
+        obstacle = await self._commits.write(State.SUBMITTING, states.intend, intent)
+        if obstacle:
             await self.transition(leases.free, attempt)
-        return wall
+        return obstacle
 
     async def pending(self, attempt: Attempt, generation_id: str) -> SameGeneration | None:
         """A video was accepted; or it is in doubt, because the id is another job's."""

@@ -40,7 +40,97 @@ def _to_16(op: Operations) -> None:
     op.create_index("marks_of_file", "marks", of_file, if_not_exists=True)
 
 
-MIGRATIONS: dict[int, Callable[[Operations], None]] = {16: _to_16}
+def _to_17(op: Operations) -> None:
+    """0.2.0: words in the place of approvals; nothing is counted by approval any more."""
+    money, moment = sa.BigInteger(), sa.String(27)  # as they are stored
+    amounts = ("quoted", "reserved", "in_flight", "in_doubt", "spent")
+    connection = op.get_bind()
+    op.create_table(
+        "words",
+        sa.Column("id", sa.String(32), primary_key=True),
+        sa.Column("number", sa.BigInteger(), nullable=False),
+        sa.Column("batch", sa.Text(), nullable=False, index=True),
+        sa.Column("asker", sa.String(36), nullable=False, index=True),
+        sa.Column("flow_run", sa.Text()),
+        sa.Column("about", sa.JSON(), nullable=False),
+        sa.Column("why", sa.Text(), nullable=False),
+        sa.Column("plan", sa.String(64), nullable=False),
+        sa.Column("jobs", sa.BigInteger(), nullable=False),
+        *(sa.Column(name, money, nullable=False) for name in ("quoted", "at_most")),
+        sa.Column("unpriced", sa.BigInteger(), nullable=False),
+        sa.Column("shown", sa.JSON(), nullable=False),
+        *(sa.Column(name, money, nullable=False) for name in ("base", "up_to")),
+        sa.Column("asked_at", moment, nullable=False),
+        sa.Column("decision", sa.String(16)),
+        sa.Column("decided_at", moment),
+        sa.Column("decided_by", sa.Text()),
+        sa.Column("place", sa.String(16)),
+        sa.Column("budget_limit", money),
+        sa.Column("note", sa.Text()),
+    )
+    old = sa.table("totals", *map(sa.column, ("batch", "day", "approval", *amounts)))
+    sent = sa.func.sum(old.c.in_flight + old.c.in_doubt + old.c.spent)
+    of_batch = dict(
+        connection.execute(sa.select(old.c.batch, sent).group_by(old.c.batch)).tuples().all()
+    )
+    by = dict(
+        connection.execute(sa.select(old.c.approval, sent).group_by(old.c.approval)).tuples().all()
+    )
+    # An approval was a pot of its own: what was left of it is what the batch may still come to by the word.
+    given = sa.table(
+        "approvals",
+        *map(sa.column, ("id", "batch", "question", "plan", "jobs", "quoted", "at_most", "part", "asked_at")),
+        *map(
+            sa.column, ("flow_run", "decision", "decided_at", "decided_by", "place", "budget_limit", "note")
+        ),
+        *(sa.column(name, sa.JSON()) for name in ("rates", "charges")),
+    )
+    rows = []
+    for number, row in enumerate(
+        connection.execute(sa.select(given).order_by(given.c.asked_at, given.c.id)), 1
+    ):
+        values = row._asdict()
+        base = int(of_batch.get(row.batch) or 0) - int(by.get(row.id) or 0)
+        shown = {
+            "repeats": "",
+            "guesses": {},
+            "new_rates": [],
+            "keys": None,
+            "is_rest": row.question == "pilot",
+        }
+        shown |= {name: values.pop(name) for name in ("rates", "charges", "part")}
+        about = (
+            [] if row.decision == "not_asked" else ["pilot" if values.pop("question") == "pilot" else "price"]
+        )
+        values.pop("question", None)
+        more = {"number": number, "asker": row.flow_run or row.id, "about": about, "why": "", "unpriced": 0}
+        rows.append(values | more | {"shown": shown, "base": base, "up_to": base + row.at_most})
+    if rows:
+        table = sa.Table("words", sa.MetaData(), autoload_with=connection)
+        connection.execute(table.insert(), rows)
+    op.drop_table("approvals")
+    op.create_table(
+        "sums",
+        sa.Column("batch", sa.Text(), primary_key=True),
+        sa.Column("day", sa.String(10), primary_key=True),
+        *(sa.Column(name, money, nullable=False) for name in (*amounts, "unpriced")),
+    )
+    new = sa.table("sums", *map(sa.column, ("batch", "day", *amounts, "unpriced")))
+    its = sa.table("attempts", *map(sa.column, ("batch", "quoted", "cost", "submitted_at")))
+    day = sa.func.coalesce(sa.func.substr(its.c.submitted_at, 1, 10), "")
+    of_day = sa.and_(its.c.batch == old.c.batch, day == old.c.day, its.c.quoted.is_(None))
+    unpriced = sa.select(sa.func.coalesce(sa.func.sum(its.c.cost), 0)).where(of_day).scalar_subquery()
+    summed = [sa.func.sum(old.c[name]) for name in amounts]
+    by_day = sa.select(old.c.batch, old.c.day, *summed, unpriced).group_by(old.c.batch, old.c.day)
+    connection.execute(new.insert().from_select([column.name for column in new.c], by_day))
+    op.drop_table("totals")
+    op.rename_table("sums", "totals")
+    op.drop_column("attempts", "approval")
+    op.drop_column("runs", "approval")
+    op.add_column("changes", sa.Column("said_to", sa.JSON()))
+
+
+MIGRATIONS: dict[int, Callable[[Operations], None]] = {16: _to_16, 17: _to_17}
 """By the schema that they make of the one before it."""
 
 

@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
-from callsheet.ledger import approvals, queries, spending, writing
-from callsheet.ledger.approvals import Charge
-from callsheet.ledger.budget import Bound, SpendingLimit, Wall
+from callsheet.ledger import charges, queries, spending, words, writing
+from callsheet.ledger.charges import Charge
+from callsheet.ledger.gate import Buyer, Counting, Gate, Obstacle
 from callsheet.ledger.journal import PaidAnswer
 from callsheet.ledger.tables import attempts, media, runs
 from callsheet.ledger.writing import Key, Values, is_made, key_of, move, refused
@@ -38,10 +38,10 @@ from callsheet.storage.names import folded
 
 
 class Intent(NamedTuple):
-    """An attempt that is about to be sent, within a budget; `rates`: as for `Ledger.intend`."""
+    """An attempt that is about to be sent; `rates`: as for `Ledger.intend`."""
 
     attempt: Attempt
-    budget: SpendingLimit
+    buyer: Buyer
     rates: Mapping[str, Any]
     at: datetime
 
@@ -68,28 +68,28 @@ class SameGeneration:
     what: str
 
 
-def intend(connection: sa.Connection, run_id: str, intents: Sequence[Intent]) -> Sequence[Wall | None]:
-    """The POSTs are about to leave: looks at the budget once more, which answers may have used up since.
+def intend(connection: sa.Connection, run_id: str, intents: Sequence[Intent]) -> Sequence[Obstacle | None]:
+    """The POSTs are about to leave: looks at the gate once more, because answers may have changed it since.
 
     Returns:
-        For each, None where it may leave; otherwise the wall that it does not fit, and it stays as it was.
+        For each, None where it may leave; otherwise why not, and it stays as it was.
     """
-    budget, rates = intents[0].budget, intents[0].rates  # a run has one of each
+    buyer, rates, at = intents[0].buyer, intents[0].rates, intents[0].at  # a run has one of each
     rows = writing.found(connection, [intent.attempt.job_key for intent in intents])
-    bound = Bound(connection, budget, intents[0].at, reserved=False)
-    walls: list[Wall | None] = []
+    gate = Gate(connection, buyer, at, Counting.SEND)
+    obstacles: list[Obstacle | None] = []
     moves: list[tuple[Attempt, Values]] = []
     for intent in intents:
         sent = {"submitted_at": intent.at}
-        counted = is_made(rows.get(key_of(intent.attempt)), run_id, State.SUBMITTING, sent)
-        wall = None if counted else bound.take(intent.attempt.quoted or Decimal(0))
-        walls.append(wall)
-        if wall is None:
+        is_sent = is_made(rows.get(key_of(intent.attempt)), run_id, State.SUBMITTING, sent)
+        obstacle = None if is_sent else gate.lets(intent.attempt.quoted or Decimal(0))
+        obstacles.append(obstacle)
+        if obstacle is None:
             moves.append((intent.attempt, sent))
     if moves:
         move(connection, run_id, State.SUBMITTING, moves, rows)
-        approvals.buys_at(connection, budget.batch, rates)
-    return walls
+        words.buys_at(connection, buyer.batch, rates, at)
+    return obstacles
 
 
 def release(connection: sa.Connection, run_id: str, unsent: Sequence[Attempt]) -> None:
@@ -154,7 +154,7 @@ def _count_charges(
         if attempt.quoted is not None and cost is not None
     ]
     if new:
-        approvals.charged(connection, batch, new)
+        charges.count(connection, batch, new)
 
 
 def _same_ids(connection: sa.Connection, answers: Sequence[PaidAnswer]) -> dict[int, SameGeneration]:

@@ -14,8 +14,8 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Dialect
 
-SCHEMA_VERSION = 16
-SINCE = "0.1.0"
+SCHEMA_VERSION = 17
+SINCE = "0.2.0"
 """The first Callsheet that knows this schema. Who changes a table raises both, and writes a migration."""
 
 _MICRO = Decimal(1_000_000)
@@ -92,7 +92,6 @@ runs = sa.Table(
     sa.Column("balance_at_start", Money),
     sa.Column("spent_at_start", Money),
     sa.Column("flow_run", sa.Text),  # its id in Prefect, where it is one
-    sa.Column("approval", sa.String(32)),  # what it buys by now
     sa.Column("refused", sa.Text),  # the service's words, while it refuses every submission of the run
     sa.Column("taken", sa.BigInteger, nullable=False, default=0),  # the last of `changes` that it goes by
 )
@@ -106,7 +105,6 @@ attempts = sa.Table(
     sa.Column("superseded", sa.Boolean, nullable=False, default=False),
     sa.Column("batch", sa.Text, nullable=False),
     sa.Column("run_id", sa.String(36)),
-    sa.Column("approval", sa.String(32), nullable=False, default=""),  # by which it is bought; empty: by none
     sa.Column("state", sa.String(16), nullable=False),
     sa.Column("row_id", sa.Text, nullable=False),
     sa.Column("sample", sa.Integer, nullable=False),
@@ -161,18 +159,18 @@ media = sa.Table(
     sa.Index("media_by_folded_name", "storage", "folded_name", unique=True),
 )
 
-AMOUNTS = ("quoted", "reserved", "in_flight", "in_doubt", "spent")
+AMOUNTS = ("quoted", "reserved", "in_flight", "in_doubt", "spent", "unpriced")
 """What a row of `totals` adds up: the quotes of all jobs, whatever became of them; the quotes of the attempts
-that are reserved, in flight or in doubt; and the costs of the others.
+that are reserved, in flight or in doubt; the costs of the others, and of these the costs of jobs without a
+price.
 """
 
-# What the attempts of a batch come to that were sent on one day by one approval (`writing.py` keeps it).
+# What the attempts of a batch come to that were sent on one day (`writing.py` keeps it).
 totals = sa.Table(
     "totals",
     metadata,
     sa.Column("batch", sa.Text, primary_key=True),
     sa.Column("day", sa.String(10), primary_key=True),  # the UTC day of submission; empty before it
-    sa.Column("approval", sa.String(32), primary_key=True, index=True),
     *(sa.Column(name, Money, nullable=False) for name in AMOUNTS),
 )
 
@@ -199,25 +197,28 @@ settlements = sa.Table(
     sa.Column("why", sa.Text),
 )
 
-# A row for every time that a run has asked a person whether to buy, with the answer; and for what a run was
-# about to buy where nobody had to be asked.
-approvals = sa.Table(
-    "approvals",
+# What persons were shown and have said about money, in order; and what a run was about to buy where nobody
+# had to be asked (`words.py`).
+words = sa.Table(
+    "words",
     metadata,
     sa.Column("id", sa.String(32), primary_key=True),
+    sa.Column("number", sa.BigInteger, nullable=False),
     sa.Column("batch", sa.Text, nullable=False, index=True),
-    sa.Column("question", sa.String(16), nullable=False),
-    # What the person saw: the sha256 of the plan, the jobs that were to buy, their price, the models' rates.
+    sa.Column("asker", sa.String(36), nullable=False, index=True),  # the flow run, or the run without one
+    sa.Column("flow_run", sa.Text),
+    sa.Column("about", sa.JSON, nullable=False),  # the `words.Reason`s to ask
+    sa.Column("why", sa.Text, nullable=False),
+    # What the person saw: the sha256 of the plan, the jobs that were to buy, their price, and the rest.
     sa.Column("plan", sa.String(64), nullable=False),
     sa.Column("jobs", sa.BigInteger, nullable=False),
     sa.Column("quoted", Money, nullable=False),
-    sa.Column("at_most", Money, nullable=False),  # what a run may spend by it
-    sa.Column("rates", sa.JSON, nullable=False),
-    # The charges above their quotes that the question has named: of each the model, the quote and the charge.
-    sa.Column("charges", sa.JSON, nullable=False, default=list),
-    sa.Column("part", sa.Text, nullable=False, default=""),  # of the plan, in words; empty: all of it
+    sa.Column("at_most", Money, nullable=False),
+    sa.Column("unpriced", sa.BigInteger, nullable=False),
+    sa.Column("shown", sa.JSON, nullable=False),
+    sa.Column("base", Money, nullable=False),  # spent, in flight and in doubt at that moment
+    sa.Column("up_to", Money, nullable=False),  # what the batch may come to by it
     sa.Column("asked_at", Moment, nullable=False),
-    sa.Column("flow_run", sa.Text),
     # Empty while nobody has answered.
     sa.Column("decision", sa.String(16)),
     sa.Column("decided_at", Moment),
@@ -259,12 +260,12 @@ checks = sa.Table(
     sa.Column("checked_at", Moment, nullable=False),
 )
 
-# What a batch was charged lately next to its quotes (`approvals.py` keeps it).
+# What a batch was charged lately next to its quotes (`charges.py` keeps it).
 charges = sa.Table(
     "charges",
     metadata,
     sa.Column("batch", sa.Text, primary_key=True),
-    sa.Column("last", sa.JSON, nullable=False),  # the last ones, as `approvals.Charge`
+    sa.Column("last", sa.JSON, nullable=False),  # the last ones, as `charges.Charge`
     # The dearest of each model and quote: of those that nobody has accepted, and of those that a person has.
     sa.Column("dearer", sa.JSON, nullable=False),
     sa.Column("accepted", sa.JSON, nullable=False),
@@ -278,9 +279,10 @@ changes = sa.Table(
     metadata,
     sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
     sa.Column("batch", sa.Text, nullable=False, index=True),
-    sa.Column("setting", sa.Text, nullable=False),  # by its dotted name, or `approvals.PAUSED`
+    sa.Column("setting", sa.Text, nullable=False),  # by its dotted name, or `changes.PAUSED`
     sa.Column("value", sa.JSON),
     sa.Column("run_id", sa.String(36)),  # whose config or question has said it; empty: it was changed for all
+    sa.Column("said_to", sa.JSON),  # the runs at work, where it was changed for all
     sa.Column("changed_by", sa.Text, nullable=False),
     sa.Column("changed_at", Moment, nullable=False),
 )

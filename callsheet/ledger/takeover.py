@@ -18,10 +18,9 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 
 from callsheet.errors import CallsheetError, UnknownAnswers
-from callsheet.ledger import approvals, budget, leases, queries, spending, states, writing
+from callsheet.ledger import changes, gate, leases, queries, spending, states, writing
 from callsheet.ledger.group_commit import explain_values
 from callsheet.ledger.journal import Left, PaidAnswer
-from callsheet.ledger.spending import user_name
 from callsheet.ledger.tables import attempts
 from callsheet.ledger.writing import Key
 from callsheet.plain_text import counted
@@ -46,8 +45,6 @@ class Owner:
         jobs: by key, the jobs of its plan that journals have answers for.
         buys: it is about to buy.
         replaces: its ledger takes the place of others (`ledger.new`), so what they left is its own, too.
-        limit: what its config says that the batch may spend, in dollars; None for no limit.
-        says_limit: it says that now. A flow run that was suspended has said it when it began.
         flow_run: its id in Prefect, where it is one.
     """
 
@@ -59,8 +56,6 @@ class Owner:
     jobs: Mapping[str, Job] = field(default_factory=dict)
     buys: bool = False
     replaces: bool = False
-    limit: Decimal | None = None
-    says_limit: bool = False
     flow_run: str | None = None
 
 
@@ -94,7 +89,6 @@ def begin_run(
     """
     elsewhere = spending.elsewhere(connection, owner.service) if owner.service else ()
     spent = writing.spent(connection, without=elsewhere)
-    goes_on = owner.flow_run is not None and leases.has_begun(connection, owner.batch, owner.flow_run)
     leases.enter(
         connection,
         owner.run_id,
@@ -104,10 +98,7 @@ def begin_run(
         lease=owner.lease,
         flow_run=owner.flow_run,
     )
-    if owner.says_limit and not goes_on:
-        by = f"{user_name()} (config)"
-        approvals.says_limit(connection, owner.batch, owner.limit, by, owner.run_id)
-    approvals.goes_by(connection, owner.batch, owner.run_id, approvals.newest(connection))
+    changes.goes_by(connection, owner.batch, owner.run_id, changes.newest(connection))
     return _take_over(connection, owner, journals)
 
 
@@ -238,7 +229,7 @@ class _Reader:
             number, sent = own.attempt, own.submitted_at
         else:
             job = owner.jobs[answer.attempt.job_key]
-            number, sent = budget.enter(connection, owner.batch, owner.run_id, job).number, answer.at
+            number, sent = gate.enter(connection, owner.batch, owner.run_id, job).number, answer.at
             if owner.service:
                 spending.bind(connection, owner.batch, owner.service, owner.run_id)
         numbered = replace(answer, attempt=replace(answer.attempt, number=number))

@@ -1,7 +1,7 @@
 """How attempts are written, and with them the running totals of batches and days: the only place that does.
 
-A row of the table `totals` has the money of one batch, day and approval, so that a sum costs the same for
-ten jobs and for a million. It is changed in the transaction that changes an attempt.
+A row of the table `totals` has the money of one batch and day, so that a sum costs the same for ten jobs and
+for a million. It is changed in the transaction that changes an attempt.
 """
 
 from __future__ import annotations
@@ -47,7 +47,6 @@ _ADD = (
     .where(
         totals.c.batch == sa.bindparam("the_batch"),
         totals.c.day == sa.bindparam("the_day"),
-        totals.c.approval == sa.bindparam("the_approval"),
     )
     .values(
         {name: totals.c[name] + sa.bindparam(f"more_{name}", type_=totals.c[name].type) for name in AMOUNTS}
@@ -72,7 +71,7 @@ def found(connection: sa.Connection, keys: Sequence[str]) -> dict[Key, Values]:
 
 def enter(connection: sa.Connection, rows: Sequence[Values]) -> None:
     """Enters new attempts."""
-    rows = [{"superseded": False, "approval": "", **row} for row in rows]
+    rows = [{"superseded": False, **row} for row in rows]
     for alike in _by_columns(rows):
         connection.execute(attempts.insert(), alike)
     _count(connection, (({}, row) for row in rows))
@@ -176,22 +175,22 @@ def _by_columns(rows: Sequence[Values]) -> Iterable[list[Values]]:
 
 def _count(connection: sa.Connection, changes: Iterable[tuple[Values, Values]]) -> None:
     """Adds to the totals by how much attempts count more than before; one that is not there is empty."""
-    differences: defaultdict[tuple[str, str, str], dict[str, Decimal]] = defaultdict(
+    differences: defaultdict[tuple[str, str], dict[str, Decimal]] = defaultdict(
         lambda: dict.fromkeys(AMOUNTS, Decimal(0))
     )
     for before, after in changes:
         for attempt, sign in ((before, -1), (after, 1)):
             if attempt:
-                counted = differences[attempt["batch"], _day(attempt), attempt["approval"]]
+                counted = differences[attempt["batch"], _day(attempt)]
                 for name, amount in _amounts(attempt):
                     counted[name] += sign * amount
-    for (batch, day, approval), more in differences.items():
+    for (batch, day), more in differences.items():
         if not any(more.values()):
             continue
         added = {f"more_{name}": amount for name, amount in more.items()}
-        which = {"the_batch": batch, "the_day": day, "the_approval": approval}
+        which = {"the_batch": batch, "the_day": day}
         if connection.execute(_ADD, which | added).rowcount == 0:
-            connection.execute(totals.insert().values(batch=batch, day=day, approval=approval, **more))
+            connection.execute(totals.insert().values(batch=batch, day=day, **more))
 
 
 def _day(attempt: Values) -> str:
@@ -214,6 +213,8 @@ def _amounts(attempt: Values) -> Iterable[tuple[str, Decimal]]:
             yield "in_doubt", quoted
     if (cost := attempt.get("cost")) is not None:
         yield "spent", cost
+        if quoted is None:
+            yield "unpriced", cost
 
 
 _SENT = totals.c.in_flight + totals.c.in_doubt + totals.c.spent
@@ -242,19 +243,15 @@ def of_ledger(connection: sa.Connection) -> dict[str, Totals]:
     return {batch: total for batch, total in found.items() if total.states}
 
 
-def exposure(connection: sa.Connection, batch: str, *, reserved: bool) -> Decimal:
+def exposure(
+    connection: sa.Connection, batch: str, *, reserved: bool = False, priced: bool = False
+) -> Decimal:
     """What counts against the budget of a batch, in dollars: spent, in flight and in doubt.
 
-    `reserved`: what is reserved counts too.
+    `reserved`: what is reserved counts too. `priced`: jobs without a price do not.
     """
     counted = _SENT + totals.c.reserved if reserved else _SENT
-    return _sum(connection, counted, totals.c.batch == batch)
-
-
-def exposure_by(connection: sa.Connection, approval: str, *, reserved: bool) -> Decimal:
-    """The same of what is bought by an approval."""
-    counted = _SENT + totals.c.reserved if reserved else _SENT
-    return _sum(connection, counted, totals.c.approval == approval)
+    return _sum(connection, counted - totals.c.unpriced if priced else counted, totals.c.batch == batch)
 
 
 def sent_since(connection: sa.Connection, day: datetime) -> Decimal:
@@ -285,7 +282,7 @@ def differences(connection: sa.Connection, batch: str | None = None) -> list[str
     wrong: set[tuple[Any, ...]] = set()
     for query in (sa.select(totals), _sums()):
         wanted = query if batch is None else query.where(query.selected_columns.batch == batch)
-        wrong ^= {tuple(row) for row in connection.execute(wanted) if any(row[3:])}
+        wrong ^= {tuple(row) for row in connection.execute(wanted) if any(row[2:])}
     return sorted({row[0] for row in wrong})
 
 
@@ -300,10 +297,11 @@ def _sums() -> sa.Select[Any]:
         "in_flight": sa.case((state.in_((State.SUBMITTING, State.PENDING)), quoted)),
         "in_doubt": sa.case((state == State.IN_DOUBT, quoted)),
         "spent": attempts.c.cost,
+        "unpriced": sa.case((quoted.is_(None), attempts.c.cost)),
     }
     summed_up = (total(amount).label(name) for name, amount in amounts.items())
-    by = (attempts.c.batch, day.label("day"), attempts.c.approval)
-    return sa.select(*by, *summed_up).group_by(attempts.c.batch, sa.text("2"), attempts.c.approval)
+    by = (attempts.c.batch, day.label("day"))
+    return sa.select(*by, *summed_up).group_by(attempts.c.batch, sa.text("2"))
 
 
 def _sum(

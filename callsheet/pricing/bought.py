@@ -85,7 +85,7 @@ def match(
         jobs = _placed(jobs, keyed(more, batch))
         notes += said
     plan = pl.concat([jobs, kept], how="diagonal_relaxed").select(COLUMNS)
-    return plan.with_columns(pl.col("repeats").fill_null(value=False)), notes
+    return plan.with_columns(pl.col("repeats", "again").fill_null(value=False)), notes
 
 
 # ---- rows without ids that are equal
@@ -289,7 +289,7 @@ def are_too_many(repeats: int, to_buy: int) -> bool:
 
 def _with_more_samples(jobs: pl.DataFrame, known: pl.DataFrame, batch: str) -> pl.DataFrame:
     """The jobs, and after those of each row its other samples that were ever sent."""
-    more = keyed(_higher_samples(jobs, known), batch).with_columns(_SAME_KEY)
+    more = keyed(_higher_samples(jobs, known), batch).with_columns(_SAME_KEY, again=pl.lit(True))
     if more.is_empty():
         return jobs
     # Also these may have been bought under another key.
@@ -330,7 +330,7 @@ def _next_samples(
     to_buy = jobs.filter(~pl.col("key").is_in(not_to_buy.implode()))["row_id"]
     waits = pl.col("row_id").is_in(pl.concat([in_flight, to_buy]).implode())
     ends = _last(jobs.filter(pl.col("row_id").is_in(rejected.implode()) & ~waits))
-    more = ends.with_columns(pl.col("sample") + 1).filter(pl.col("sample") <= most)
+    more = ends.with_columns(pl.col("sample") + 1, again=pl.lit(True)).filter(pl.col("sample") <= most)
     used_up = ends.join(more, on="row_id", how="anti")["row_id"].n_unique()
     numbers = more["sample"].unique().sort().to_list()
     samples = f"sample{'s' if len(numbers) > 1 else ''} {' and '.join(map(str, numbers))}"

@@ -7,7 +7,7 @@ writes nothing.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -17,8 +17,10 @@ import polars as pl
 from callsheet.batches import columns
 from callsheet.batches.columns import Columns
 from callsheet.cells import IMAGE_COLUMNS
-from callsheet.config.settings import COLUMNS, Guessed
+from callsheet.config.settings import COLUMNS
 from callsheet.errors import InputError
+from callsheet.ledger.charges import in_words as in_words_of_charges
+from callsheet.ledger.gate import Obstacle
 from callsheet.plain_text import and_more, counted, printable, row_name
 from callsheet.pricing.plan import Plan, row_id_of
 from callsheet.pricing.quote import Quote
@@ -60,7 +62,8 @@ _ODD = (
 class QuotedBatch(Record):
     """What the rest of a batch costs (docs/commands.md, "JSON"). Money is in US dollars.
 
-    `budget_*` are None without such a limit, `pilot_*` without a pilot, and `first_request` where nothing
+    `budget_*` are None without such a limit, `at_most` where a job to buy has no price, `pilot_*` without a
+    pilot, and `first_request` where nothing
     can be bought.
     """
 
@@ -72,7 +75,7 @@ class QuotedBatch(Record):
     to_buy: int
     unpriced: int
     quoted: Decimal
-    at_most: Decimal
+    at_most: Decimal | None
     budget_limit: Decimal | None
     budget_left: Decimal | None
     budget_per_day: Decimal | None
@@ -109,7 +112,7 @@ def figures(quote: Quote) -> QuotedBatch:
         to_buy=quote.to_buy,
         unpriced=plan.unpriced,
         quoted=quote.quoted,
-        at_most=quote.at_most,
+        at_most=None if quote.without_price else quote.at_most,
         budget_limit=quote.budget.limit,
         budget_left=quote.budget_left,
         budget_per_day=quote.budget.per_day,
@@ -178,7 +181,7 @@ def as_facts(quote: Quote) -> list[tuple[str, str]]:
     types = quote.lines.group_by("type").agg(pl.col("to_buy").sum())
     facts = [
         ("Buys", _buys(quote.table)),
-        ("Guessed", guessed(quote.guessed)),
+        ("Guessed", "; ".join(quote.shown_guesses().values())),
         ("Rows", f"{plan.rows:,} read, {plan.rejected_rows:,} rejected{unpriced}{left_out}"),
         *_of_file(plan),
         ("Jobs", f"{plan.jobs:,}: {quote.to_buy:,} to buy, {quote.already_bought:,} already bought{held}"),
@@ -212,12 +215,17 @@ def rejects_in_words(rejects: pl.DataFrame) -> list[str]:
 
 
 def _at_most(quote: Quote) -> str:
-    if quote.at_most <= quote.quoted:
+    without = ""
+    if quote.without_price:
+        without = (
+            f"not known: {counted(quote.without_price, 'job')} of those to buy have no price; the others "
+        )
+    elif quote.at_most <= quote.quoted:
         return ""
     again = f"; a job in doubt may be bought {quote.tries} times in all" if quote.tries > 1 else ""
     rejected = f"; what is rejected is bought again, up to {quote.samples} samples" if quote.samples else ""
-    dearer = f"; {quote.charged.in_words()}" if quote.dearer else ""
-    return f"{dollars(quote.at_most)} USD{again}{rejected}{dearer}"
+    dearer = f"; {in_words_of_charges(quote.said.to_accept)}" if quote.said.to_accept else ""
+    return f"{without}{dollars(quote.at_most)} USD{again}{rejected}{dearer}"
 
 
 def _limits(quote: Quote) -> Iterator[tuple[str, str]]:
@@ -230,29 +238,29 @@ def _limits(quote: Quote) -> Iterator[tuple[str, str]]:
         left = f"{dollars(quote.budget_left)} left"
         yield "Budget", f"limit {dollars(budget.limit)} USD: {amounts}, {left}"
     if budget.ledger is not None and quote.ledger_left is not None:
-        used = f"{dollars(quote.used_ever)} used by {counted(quote.used_by, 'batch', 'batches')}"
+        used = f"{dollars(quote.said.used_ever)} used by {counted(quote.said.used_by, 'batch', 'batches')}"
         left = f"{dollars(quote.ledger_left)} left"
         yield "Ledger", f"budget.ledger is {dollars(budget.ledger)} USD over all batches: {used}, {left}"
     if budget.per_day is not None and quote.day_left is not None:
-        left = f"{dollars(quote.used_today)} used, {dollars(quote.day_left)} left until midnight UTC"
+        left = f"{dollars(quote.said.used_today)} used, {dollars(quote.day_left)} left until midnight UTC"
         yield "Today", f"budget.per_day is {dollars(budget.per_day)} USD over all batches: {left}"
 
 
 def _fits(quote: Quote) -> str:
-    if quote.fits >= quote.to_buy:
+    if quote.fits >= quote.to_buy - quote.without_price:
         return ""
-    limit, stop = quote.exposure_limit
-    why, then, left = "", f"then the {stop.reason} stops the buying", limit - quote.totals.sent
-    if quote.ledger_left is not None and quote.ledger_left < left:
-        why, then, left = ", because of budget.ledger", "then the budget stops the buying", quote.ledger_left
-    if quote.day_left is not None and quote.day_left < left:
-        why, then = " today, because of budget.per_day", "the same command goes on after midnight UTC"
+    room = quote.said.room
+    least = min(room, key=lambda obstacle: room[obstacle])
+    why = {Obstacle.LEDGER: ", because of budget.ledger", Obstacle.DAY: " today, because of budget.per_day"}
+    then = f"then the {'balance' if least is Obstacle.BALANCE else 'budget'} stops the buying"
+    if least is Obstacle.DAY:
+        then = "the same command goes on after midnight UTC"
     outcome = {
         "stop": then,
         "skip": "the others are left out",
         "refuse": "nothing is bought, because budget.on_exceed is 'refuse'",
     }
-    return f"{quote.fits:,} of {quote.to_buy:,} jobs{why}; {outcome[quote.budget.on_exceed]}"
+    return f"{quote.fits:,} of {quote.to_buy:,} jobs{why.get(least, '')}; {outcome[quote.budget.on_exceed]}"
 
 
 def costliest(quote: Quote) -> list[dict[str, str]]:
@@ -464,20 +472,3 @@ def _of_prompts(jobs: pl.DataFrame) -> Iterator[tuple[str, str]]:
             prompts = f"{counted(wrong.height, 'prompt')} {'asks' if wrong.height == 1 else 'ask'}"
             instead = "none" if instead is None else f"{instead}{named}"
             yield "Prompts", f"{prompts} in words for {words}{named} (line {line}), and {instead} is sent"
-
-
-def guessed(guesses: Mapping[str, Guessed]) -> str:
-    """What `callsheet init` has guessed, in one sentence; empty where it has guessed nothing."""
-    return "; ".join(guess_in_words(name, each.taken, each.others) for name, each in guesses.items())
-
-
-def guess_in_words(setting: str, taken: str, others: Sequence[str]) -> str:
-    """What `callsheet init` has guessed of a setting, and what else it may be."""
-    if setting == "media":
-        return f"{taken}, not {' or '.join(others)}"
-    names = ["no images" if (setting, each) == ("images", "none") else repr(each) for each in others]
-    also = f" (also: {', '.join(names)})" if others else ""
-    if setting in ("prompt", "images"):
-        what = "no images are sent" if taken == "none" else f"{setting} from {taken!r}"
-        return f"{what}{also}"
-    return f"{setting} {taken}{also.replace(chr(39), '')}"

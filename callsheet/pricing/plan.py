@@ -93,8 +93,11 @@ def row_id_of(name: str, jobs: pl.DataFrame) -> str:
     raise InputError(f"the batch has no row on line {line} that can be bought", hint=hint)
 
 
-def chosen(choice: Choice, jobs: pl.DataFrame) -> pl.Series:
+def chosen(choice: Choice, jobs: pl.DataFrame, before: Collection[str] | None = None) -> pl.Series:
     """The jobs that a person names: a Boolean for every job with its standing.
+
+    `before`: the keys of the jobs that the run has chosen already. The first jobs that are not bought would
+    be others after each stop.
 
     Raises:
         InputError: a row is not in the plan, or a line is that of several rows.
@@ -109,7 +112,9 @@ def chosen(choice: Choice, jobs: pl.DataFrame) -> pl.Series:
                 hint="Nothing was bought. rejects.csv, next to the report, has the rows that were rejected.",
             )
         mask = jobs["row_id"].is_in(wanted)
-    if choice.first is not None:
+    if choice.first is not None and before:
+        mask = jobs["key"].is_in([*before])
+    elif choice.first is not None:
         mask = mask & jobs["to_buy"]
         mask = mask & (mask.cum_sum() <= min(choice.first, jobs.height))
     return mask
@@ -222,9 +227,14 @@ class Plan:
         return dict(rows.select("key", "line").iter_rows())
 
     def sha256(self) -> str:
-        """A hash of what is bought at which price: of the jobs' keys and prices, in the file's order."""
+        """A hash of what the rows ask for at which price: of the jobs' keys and prices, in the file's order.
+
+        What is bought again because it was rejected is no other plan: its price is in `Quote.at_most`.
+        """
         price = pl.col("price").cast(pl.String).fill_null("unpriced")
-        lines = self.table.select(pl.format("{} {}\n", "key", price).str.join("")).item()
+        lines = (
+            self.table.filter(~pl.col("again")).select(pl.format("{} {}\n", "key", price).str.join("")).item()
+        )
         return hashlib.sha256(lines.encode()).hexdigest()
 
 
@@ -325,8 +335,8 @@ def open_plan(path: Path) -> Plan | None:
         about = json.loads(metadata["callsheet.plan"])
         models = [Model.model_validate(model) for model in json.loads(metadata["callsheet.catalogue"])]
         table = pl.read_parquet(content)
-        if "repeats" not in table.columns:  # of an older version
-            table = table.with_columns(repeats=pl.lit(False))
+        older = {name: pl.lit(False) for name in ("repeats", "again") if name not in table.columns}
+        table = table.with_columns(**older)
         return Plan(
             path=path,
             **{name: about[name] for name in _COUNTS},

@@ -17,21 +17,23 @@ import polars as pl
 import sqlalchemy as sa
 
 from callsheet.cells import rejects_csv
-from callsheet.config.settings import Budget, Guessed, Settings
-from callsheet.errors import BalanceTooLow, BudgetReached, InputError, Stop
-from callsheet.ledger import approvals, leases, queries, spending, writing
-from callsheet.ledger.approvals import PILOT, Approval, Charge, Charged, pairs
+from callsheet.config.settings import Budget, Guessed, Settings, guess_in_words
+from callsheet.errors import InputError
+from callsheet.ledger import gate, queries, spending, writing
+from callsheet.ledger.charges import Charge, dearest
+from callsheet.ledger.gate import Obstacle, Said
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.queries import policy_of
+from callsheet.ledger.words import PILOT, Shown
 from callsheet.plain_text import counted
-from callsheet.pricing.bought import likely_repeats
+from callsheet.pricing.bought import are_too_many, likely_repeats
 from callsheet.pricing.claim import taken_names, warning_of_ledger
 from callsheet.pricing.plan import ALL, Choice, Plan, chosen, pilot, price_batch
 from callsheet.pricing.rates import changed_rates
 from callsheet.pricing.sources import read_rows
 from callsheet.records import BOUGHT, DELIVERED, Job, ModelType, State, Totals, dollars
 from callsheet.service.client import Client
-from callsheet.service.models import Catalogue, Model
+from callsheet.service.models import Model
 from callsheet.storage.store import Store
 
 _ENDED = (*DELIVERED, State.FAILED)
@@ -66,23 +68,17 @@ class Quote:
         table: the plan's jobs next to the ledger (`with_standing`); nothing is to buy that is not
             chosen.
         totals: the batch so far, by the ledger.
-        used_today: what counts against `budget.per_day` already.
-        used_ever: what counts against `budget.ledger` already.
-        used_by: how many batches that belongs to.
+        said: what counts for it, by the ledger; its `limit` is `budget.limit` here.
         rpm: submissions a minute by model type, where config or ledger know them.
         rejects: the path or URL of rejects.csv.
-        known_rates: the catalogue's entries, by model, at which the batch last bought or was approved.
-        approvals: what persons were asked about the batch, the oldest first.
-        left: what may still be spent by the approvals of this very plan, by their ids.
-        charged: how the batch is charged.
         tries: how often a job may be bought, where doubts are bought again (`on_doubt: retry`).
         samples: up to so many samples of a row a run buys, where it buys again what is rejected; otherwise 0.
         chosen: whether a job is chosen, for every job in the plan's order; None where all are.
         left_out: how many jobs are to buy that are not chosen.
         pilot_jobs: whether a job is one of the pilot, which is bought before the rest, for every job in the
             plan's order; None without a pilot, and where it is all that there is to buy.
-        approval: the id of the approval that it is bought by; empty where it has none.
         is_pilot: it is the part of a quote that is the pilot (`pilot`).
+        is_rest: the pilot is bought, and this is the rest.
         guessed: what `callsheet init` has guessed, by setting.
         warnings: what a person should look at before anything is bought, in words.
         taken: the warning among them that names of the next files are taken by others; empty where none is.
@@ -93,23 +89,17 @@ class Quote:
     budget: Budget
     balance: Decimal
     totals: Totals
-    used_today: Decimal
-    used_ever: Decimal
-    used_by: int
+    said: Said
     rpm: Mapping[str, int]
     rejects: str
-    known_rates: Catalogue = field(default_factory=dict)
-    approvals: tuple[Approval, ...] = ()
-    left: Mapping[str, Decimal] = field(default_factory=dict)
-    charged: Charged = field(default_factory=Charged)
     tries: int = 1
     samples: int = 0
     choice: Choice = ALL
     chosen: pl.Series | None = None
     left_out: int = 0
     pilot_jobs: pl.Series | None = None
-    approval: str = ""
     is_pilot: bool = False
+    is_rest: bool = False
     guessed: Mapping[str, Guessed] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     taken: str = ""
@@ -132,14 +122,10 @@ class Quote:
     @cached_property
     def fits(self) -> int:
         """How many of the jobs to buy fit into the budget and the balance, as `budget.on_exceed` chooses
-        them. A job without a price counts as free.
+        them. Of a job without a price nobody knows whether it fits, so it is not counted.
         """
-        left = self.exposure_limit[0] - self.totals.sent
-        if self.budget.per_day is not None:
-            left = min(left, self.budget.per_day - self.used_today)
-        if self.budget.ledger is not None:
-            left = min(left, self.budget.ledger - self.used_ever)
-        prices = self.table.filter("to_buy")["price"].fill_null(0)
+        left = min(self.said.room.values())
+        prices = self.table.filter("to_buy")["price"].drop_nulls()
         sums = prices.cum_sum()
         if not prices.len() or sums[-1] <= left:
             return prices.len()
@@ -165,6 +151,11 @@ class Quote:
     def repeats(self) -> int:
         """Those of `to_buy` that look like what the batch has bought (`bought.py`)."""
         return int((self.table["to_buy"] & self.table["repeats"]).sum())
+
+    @property
+    def without_price(self) -> int:
+        """Those of `to_buy` that the catalogue has no price for."""
+        return int(self.table.filter("to_buy")["price"].null_count())
 
     @property
     def models(self) -> list[str]:
@@ -196,27 +187,27 @@ class Quote:
         return Decimal(self.lines["total"].sum() or 0)
 
     @property
+    def affordable(self) -> Decimal:
+        """What the batch may come to before the workspace cannot pay: what is in flight may not be charged
+        yet, and the service answers in time that the balance is too low.
+        """
+        return self.totals.sent + self.balance
+
+    @property
     def part(self) -> str:
         """Which part of the plan it is for, in words; empty where it is for all of it."""
         return PILOT if self.is_pilot else self.choice.line() if self.choice else ""
 
     @cached_property
-    def dearer(self) -> tuple[Charge, ...]:
-        """What the batch was charged above its quotes, where somebody must accept that first."""
-        bound = self.budget.limit
-        if bound is None:
-            bound = self.totals.sent + self._may_come_to(self.charged.accepted) - self.charged.above
-        return self.charged.dearer if self.charged.stops(bound) else ()
-
-    @cached_property
     def at_most(self) -> Decimal:
         """What it may come to: the quote, or what the service is known to charge instead, as often as a job
-        may be bought, with the samples that may be bought again because they are rejected.
+        may be bought, with the samples that may be bought again because they are rejected. Jobs without a
+        price are not in it.
         """
-        return self._may_come_to([*self.charged.accepted, *self.dearer])
+        return self._may_come_to([*self.said.charged.accepted, *self.said.to_accept])
 
     def _may_come_to(self, known: Iterable[Charge]) -> Decimal:
-        charged = pairs(known)
+        charged = dearest(known)
         tables = [self.lines.select("model", "each", jobs="to_buy")]
         if self.samples and not self.is_pilot:
             # Up to so many samples of each request that is to be bought may be bought again.
@@ -230,49 +221,59 @@ class Quote:
         )
         return once * self.tries
 
-    def price(self) -> str:
-        """What is to pay, in a few words, with the most that it can come to where that is more."""
-        most = f", at most {dollars(self.at_most)}" if self.at_most > self.quoted else ""
-        return f"{dollars(self.quoted)} USD{most}"
+    def shown(self) -> Shown:
+        """What a person is shown of it before it is bought."""
+        keys = None
+        if self.is_pilot or self.choice:
+            keys = tuple(self.table.filter("to_buy")["key"] if self.is_pilot else self._chosen_keys())
+        repeats = likely_repeats(self.repeats, self.to_buy)
+        is_asked = self.budget.repeats == "ask" and are_too_many(self.repeats, self.to_buy)
+        return Shown(
+            plan=self.plan.sha256(),
+            jobs=self.to_buy,
+            quoted=self.quoted,
+            at_most=self.at_most,
+            unpriced=self.without_price,
+            repeats=repeats if is_asked else "",
+            guesses=self.shown_guesses(),
+            new_rates=tuple(self.changes()),
+            rates=tuple(self.rates().values()),
+            charges=self.said.to_accept,
+            keys=keys,
+            part=self.part,
+            is_rest=self.is_rest,
+        )
+
+    def shown_guesses(self) -> dict[str, str]:
+        """What `callsheet init` has guessed, in words by setting."""
+        return {name: guess_in_words(name, guess.taken, guess.others) for name, guess in self.guessed.items()}
+
+    def _chosen_keys(self) -> Iterable[str]:
+        return self.table["key"].filter(self.chosen) if self.chosen is not None else ()
 
     @property
     def budget_left(self) -> Decimal | None:
         """What is left of `budget.limit`; None where there is no limit."""
-        limit = self.budget.limit
-        return None if limit is None else max(Decimal(0), limit - self.totals.sent)
+        return self._left(Obstacle.LIMIT)
 
     @property
     def day_left(self) -> Decimal | None:
         """What is left of `budget.per_day` for today; None where there is no limit."""
-        limit = self.budget.per_day
-        return None if limit is None else max(Decimal(0), limit - self.used_today)
+        return self._left(Obstacle.DAY)
 
     @property
     def ledger_left(self) -> Decimal | None:
         """What is left of `budget.ledger`; None where there is no limit."""
-        limit = self.budget.ledger
-        return None if limit is None else max(Decimal(0), limit - self.used_ever)
+        return self._left(Obstacle.LEDGER)
 
-    @property
-    def exposure_limit(self) -> tuple[Decimal, type[Stop]]:
-        """The most that the batch may cost, all in all, and the stop that ends the buying there.
-
-        That is the budget's limit, or what was sent and the balance together where that is less: what is in
-        flight may not be charged yet, and the service answers in time that the balance is too low.
-        """
-        affordable, limit = self.totals.sent + self.balance, self.budget.limit
-        if limit is None or limit > affordable:
-            return affordable, BalanceTooLow
-        return limit, BudgetReached
+    def _left(self, obstacle: Obstacle) -> Decimal | None:
+        left = self.said.room.get(obstacle)
+        return None if left is None else max(Decimal(0), left)
 
     def among(self, jobs: pl.Series) -> Quote:
         """The same with nothing to buy but some jobs: a Boolean for every job, in the plan's order."""
         table = self.table.with_columns(pl.col("to_buy", "open") & jobs)
         return replace(self, table=table, left_out=self.left_out + self.to_buy - int(table["to_buy"].sum()))
-
-    def with_limit(self, limit: Decimal | None) -> Quote:
-        """The same with another `budget.limit`."""
-        return replace(self, budget=self.budget.model_copy(update={"limit": limit}))
 
     def jobs_in_order(self, of_type: ModelType | None = None) -> Iterator[Job]:
         """The jobs that a run has to look at when it buys (`open`), in the file's order."""
@@ -288,7 +289,8 @@ class Quote:
 
     def changes(self) -> list[str]:
         """The rates that are not those at which the batch last bought or was approved, a line each."""
-        return changed_rates(self.known_rates, self.plan.catalogue, self.models)
+        known = {name: Model.model_validate(entry) for name, entry in self.said.known_rates.items()}
+        return changed_rates(known, self.plan.catalogue, self.models)
 
 
 # ---- makes a quote
@@ -357,26 +359,17 @@ async def make(
     policy = policy_of(settings)
 
     def read(connection: sa.Connection, batch: str) -> dict[str, Any]:
-        known = queries.jobs(connection, batch, ["job_key", "state"], policy=policy)
-        asked = approvals.of_batch(connection, batch)
-        approved = [one for one in asked if one.is_approved]
-        sha256 = plan.sha256() if approved else ""
-        rates = approvals.known_rates(connection, batch)
-        return {
-            "table": with_standing(plan.table, known),
-            "totals": writing.of_batch(connection, batch),
-            "used_today": leases.used_today(connection, leases.time_by_database(connection), but_of=batch),
-            "used_ever": leases.used_ever(connection, but_of=batch),
-            "used_by": leases.used_by(connection, but_of=batch),
-            "approvals": asked,
-            "known_rates": {name: Model.model_validate(entry) for name, entry in rates.items()},
-            "left": {one.id: approvals.left(connection, one.id) for one in approved if one.plan == sha256},
-            "charged": approvals.charges_of(connection, batch),
-        }
+        jobs = queries.jobs(connection, batch, ["job_key", "state"], policy=policy)
+        totals = writing.of_batch(connection, batch)
+        buyer = ledger.buyer(settings.budget, totals.sent + balance)
+        said = gate.said(connection, batch, buyer, settings.budget.limit)
+        return {"table": with_standing(plan.table, jobs), "totals": totals, "said": said}
 
+    read_together = await ledger.outlook(read)
+    said: Said = read_together["said"]
     quote = Quote(
         plan=plan,
-        budget=settings.budget,
+        budget=settings.budget.model_copy(update={"limit": said.limit}),
         balance=balance,
         rpm=await _rpm(settings, ledger, service),
         rejects=rejects,
@@ -384,10 +377,12 @@ async def make(
         samples=settings.review.samples if settings.review.buy_again and choice.first is None else 0,
         choice=choice,
         guessed=settings.input.guessed,
-        **await ledger.outlook(read),
+        **read_together,
     )
     if choice:
-        quote = replace(quote.among(mask := chosen(choice, quote.table)), chosen=mask)
+        own = [word.shown.keys for word in said.words if word.asker == ledger.asker and word.shown.keys]
+        mask = chosen(choice, quote.table, own[0] if own else None)
+        quote = replace(quote.among(mask), chosen=mask)
     elif settings.budget.pilot and quote.to_buy:
         jobs = pilot(plan.table, settings.budget.pilot)
         if (quote.table["to_buy"] & ~jobs).any():

@@ -26,7 +26,7 @@ import sqlalchemy as sa
 from callsheet.cells import rejects_csv
 from callsheet.config.settings import BatchSettings
 from callsheet.errors import Interrupted, Stop, StorageConflict
-from callsheet.ledger import approvals, leases, marks, queries, writing
+from callsheet.ledger import leases, marks, queries, words, writing
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.marks import Counts, MediaDecision
 from callsheet.ledger.tables import attempts
@@ -351,7 +351,7 @@ async def _summary(
         lambda connection, batch: (
             writing.of_batch(connection, batch),
             leases.others(connection, batch, ledger.run_id),
-            approvals.of_batch(connection, batch),
+            words.of_batch(connection, batch),
             queries.estimated_costs(connection, batch),
             marks.counts(connection, batch),
         )

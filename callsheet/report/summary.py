@@ -18,12 +18,13 @@ import polars as pl
 import sqlalchemy as sa
 
 from callsheet.errors import SERVICE_CODES, Interrupted, LedgerError
-from callsheet.ledger import approvals, leases, marks, queries, shares, writing
-from callsheet.ledger.approvals import Approval, Setting
+from callsheet.ledger import changes, leases, marks, queries, shares, words, writing
+from callsheet.ledger.changes import Setting
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.marks import Counts
 from callsheet.ledger.queries import MONEY, Policy
 from callsheet.ledger.shares import MODEL, Share, Shares
+from callsheet.ledger.words import Word
 from callsheet.plain_text import and_more, counted
 from callsheet.pricing.plan import Plan
 from callsheet.records import MAY_COST, OtherRun, Record, State, dollars
@@ -268,7 +269,7 @@ class Summary(Reviewed):
     to_review: int = 0
     cost_per_kept: Decimal | None = None
     other_runs: tuple[OtherRun, ...] = ()
-    approvals: tuple[Approval, ...] = ()
+    approvals: tuple[Word, ...] = ()
     details: Details = field(default_factory=Details)
 
     @property
@@ -461,7 +462,7 @@ class Status(Reviewed):
     in_doubt_exposure: Decimal
     currency: str
     other_runs: tuple[OtherRun, ...]
-    approvals: tuple[Approval, ...] = ()
+    approvals: tuple[Word, ...] = ()
     kept: int = 0
     rejected: int = 0
     to_review: int = 0
@@ -533,11 +534,11 @@ async def read_status(ledger: Ledger) -> Status:
             writing.differences(connection, batch),
             writing.of_batch(connection, batch),
             leases.others(connection, batch, ledger.run_id),
-            approvals.of_batch(connection, batch),
+            words.of_batch(connection, batch),
             marks.counts(connection, batch),
             shares.shares(connection, batch),
             leases.last_run(connection, batch),
-            approvals.since(connection, batch, 0),
+            changes.since(connection, batch, 0),
         )
     )
     check_totals(wrong)

@@ -1,19 +1,26 @@
-"""Approve: a person is asked where `budget.approve_above` wants it."""
+"""Approve: the gate lets a run begin to buy, or a person is asked first. The ledger keeps what is said."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import uuid
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
+from decimal import Decimal
+from functools import partial
 from typing import Protocol
 
-from callsheet.errors import ApprovalNeeded, Stop
-from callsheet.ledger import approvals
-from callsheet.ledger.approvals import Approval, Decision, Place, Question
+from callsheet.config.settings import Settings
+from callsheet.errors import ApprovalRefused, Stop
+from callsheet.ledger import changes, gate, words
+from callsheet.ledger.gate import Buyer, Obstacle
+from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.spending import user_name
-from callsheet.pricing import approval
+from callsheet.ledger.words import Decision, Place, Reason, Word
+from callsheet.plain_text import printable
 from callsheet.pricing.claim import check_names
 from callsheet.pricing.quote import Quote
+from callsheet.records import dollars
 from callsheet.report.contact_sheet.sheet import INDEX
 from callsheet.report.pilot import bought_pilot
 from callsheet.session import Run
@@ -26,9 +33,25 @@ class InTheUI(Protocol):
 
     @property
     def flow_run(self) -> str: ...  # noqa: D102
-    async def answer_to(self, asked: Approval) -> Approval | None: ...  # noqa: D102
-    async def ask(self, asked: Asked, question: Approval, within: float) -> None: ...  # noqa: D102
-    def approved(self, approval: Approval) -> None: ...  # noqa: D102
+    async def answer_to(self, question: Word) -> Word | None: ...  # noqa: D102
+    async def ask(self, asked: Asked, within: float) -> None: ...  # noqa: D102
+    def approved(self, word: Word) -> None: ...  # noqa: D102
+
+
+async def take_answer(ledger: Ledger, buyer: Buyer, ui: InTheUI | None) -> Word | None:
+    """Enters the answer to the question for which this flow run was suspended; None where there is none.
+
+    Raises:
+        ApprovalRefused: it is no.
+    """
+    last = await ledger.read(lambda connection, batch: words.last_of(connection, ledger.asker, batch))
+    if not ui or not last or last.decision is not None or not (answered := await ui.answer_to(last)):
+        return None
+    await ledger.write(gate.answer, buyer, answered)
+    if not answered.is_yes:
+        raise refusal(answered)
+    ui.approved(answered)
+    return answered
 
 
 async def approve(
@@ -37,117 +60,127 @@ async def approve(
     approved: bool,
     *,
     pilot: bool,
-    plan: str | None,
+    of_plan: bool,
     ui: InTheUI | None,
 ) -> tuple[Quote, Stop | None]:
-    """Asks a person where one must approve the quote; the ledger keeps the answer.
-
-    An approval is a bound, and is given once. What it covers is not asked again: the rounds of a run, a later
-    run that finishes it, the other runs of a crew.
+    """Lets the run begin with what may be bought now, and asks a person where one must say yes first.
 
     Args:
         run: the open run.
         quote: what the batch would buy.
         approved: somebody has said yes already, whatever the price.
         pilot: this run has bought the pilot.
-        plan: the hash of a plan that was approved for another run: this one buys by that approval.
+        of_plan: the run is given the plan that another run was let begin with.
         ui: where a run in the Prefect UI asks; without it, the watcher is asked.
 
     Returns:
         The quote of what may be bought now (the pilot, or all), and the reason to buy nothing, or None.
     """
-    answer = await _answer_in_the_ui(run, quote, ui)
-    if answer and not answer.is_approved:
-        return quote, approval.refused(answer)
-    if answer and answer.plan == quote.plan.sha256():  # the batch and its prices are the same
-        quote = replace(quote, left={**quote.left, answer.id: answer.at_most}, budget=run.settings.budget)
-    if stop := approval.objection(quote):
+    if stop := await _objection(run, quote):
         return quote, stop
-    answers = [*quote.approvals, *([answer] if answer else [])]
-    part, question = approval.next_part(quote, answers, piloted=pilot)
-    is_rest = question is Question.PILOT
-    stop = approval.pilot_to_look_at(part) if is_rest else approval.needed(part)
+    part = quote
+    if quote.pilot is not None:
+        is_first = quote.pilot.to_buy and not pilot
+        part = quote.pilot if is_first and not _is_all_approved(quote) else replace(quote, is_rest=True)
     if not part.to_buy:
         return part, None
-    given = await _known(run, part, question, answers, own=answer, plan=plan)
-    if given is None and plan is not None:
-        stop = ApprovalNeeded("nobody has approved this plan", hint="Run the batch again.")
-    elif given is None and stop is None:
+    buyer, shown = run.buyer(quote), part.shown()
+    if not approved and not gate.reasons(shown, buyer, quote.said, {}):
         check_names(quote.taken, run.settings)
-        entered = approval.not_asked(part)
-        given = await run.ledger.write(approvals.enter, run.ledger.run_id, entered)
-    elif given is None and stop is not None:
-        asked = Asked(question, part, stop.message)
-        said = await _asked(run, asked, approved, ui)
-        given = said.id if said.is_approved else None
-    if given is None:
-        return part, stop
-    await run.ledger.write(approvals.buys_by, run.ledger.run_id, given)
-    run.approval = "" if part.is_pilot else given
-    return replace(part, approval=given), None
+    word = await run.ledger.write(gate.let_begin, buyer, shown, new_word(run.ledger), of_plan=of_plan)
+    if word.decision is None:
+        word = await _asked(run, part, word, approved, ui)
+    if word.decision is None or word.decision is Decision.REFUSED:
+        return part, refusal(word) if word.decision else gate.stop_of(word)
+    run.has_begun = True
+    limit = await run.ledger.read(changes.limit)
+    run.change(changes.LIMIT, None if limit is None else str(limit))
+    return part, None
 
 
-async def _known(
-    run: Run,
-    quote: Quote,
-    question: Question,
-    answers: Sequence[Approval],
-    *,
-    own: Approval | None,
-    plan: str | None,
-) -> str | None:
-    """The id of an approval by which the quote may be bought unasked; None where there is none.
+async def ask_about(
+    ledger: Ledger, settings: Settings, quote: Quote | None, why: Mapping[Reason, str]
+) -> Word:
+    """The word about what a batch would buy (`gate.let_begin`), where there is a reason of its own to ask.
 
-    `own`: the answer to this flow run's own question.
+    Args:
+        quote: what it would buy; None where nothing is there yet to buy.
+        why: the reason, in words.
     """
-    if plan is not None:
-        return await run.ledger.read(approvals.of_plan, plan)
-    if given := approval.covering(quote, question, answers, own=own):
-        return given.id
-    if run.approval and not quote.dearer:  # another round
-        left = await run.ledger.read(lambda connection, _: approvals.left(connection, run.approval))
-        return run.approval if left >= quote.at_most else None
-    return None
+    buyer = ledger.buyer(settings.budget, quote.affordable if quote else Decimal(0))
+    shown = quote.shown() if quote else words.Shown(plan="")
+    return await ledger.write(gate.let_begin, buyer, shown, new_word(ledger), also=why)
 
 
-async def _answer_in_the_ui(run: Run, quote: Quote, ui: InTheUI | None) -> Approval | None:
-    """The answer to the question for which this flow run was suspended; from now on it is in the ledger."""
-    asked = [one for one in quote.approvals if ui and one.flow_run == ui.flow_run and one.decision is None]
-    if not ui or not asked or not (answer := await ui.answer_to(asked[-1])):
+def new_word(ledger: Ledger) -> Word:
+    """A word of the config, to enter where nobody has to be asked, or as a question (`gate.let_begin`)."""
+    now = datetime.now(UTC)
+    nothing = words.Shown(plan="")
+    return Word(
+        *(uuid.uuid4().hex, ledger.asker, nothing, (), "", Decimal(0), now, ledger.flow_run),
+        decision=Decision.NOT_ASKED,
+        decided_at=now,
+        decided_by=user_name(),
+        place=Place.CONFIG,
+    )
+
+
+def refusal(word: Word) -> ApprovalRefused:
+    """The stop that a person's no is."""
+    note = f": {printable(word.note)}" if word.note else ""
+    return ApprovalRefused(
+        f"{printable(word.decided_by or 'somebody')} has refused {word.asked()}{note}",
+        hint="Run the batch again to be asked again.",
+    )
+
+
+def _is_all_approved(quote: Quote) -> bool:
+    """Whether a person has said yes to the rest after the pilot, too."""
+    rest = replace(quote, is_rest=True).shown()
+    is_about_rest = (word for word in quote.said.words if Reason.PILOT in word.about)
+    return any(gate.covers(word, rest, quote.said.exposure) for word in is_about_rest)
+
+
+async def _objection(run: Run, quote: Quote) -> Stop | None:
+    """Why nothing may be bought, whoever approves it: `budget.on_exceed: refuse`, and it does not fit."""
+    if quote.budget.on_exceed != "refuse":
         return None
-    await run.ledger.write(approvals.answer, answer)
-    if answer.is_approved:
-        if answer.budget_limit is not None:
-            by, limit = answer.decided_by or "", answer.budget_limit
-            await run.ledger.write(approvals.says_limit, limit, by, run.ledger.run_id)
-            run.change(approvals.LIMIT, str(limit))
-        ui.approved(answer)
-    return answer
+    room = quote.said.room
+    obstacle = next(
+        (obstacle for obstacle in Obstacle if quote.quoted > room.get(obstacle, quote.quoted)), None
+    )
+    if obstacle is None:
+        return None
+    what, left = f"the quote of {dollars(quote.quoted)} USD does not fit", max(Decimal(0), room[obstacle])
+    stop = await run.ledger.read(
+        partial(gate.stop_at, obstacle=obstacle, what=what, left=left, budget=quote.budget)
+    )
+    stop.hint = f"Nothing was bought, because budget.on_exceed is 'refuse'. {stop.hint}"
+    return stop
 
 
-async def _asked(run: Run, asked: Asked, approved: bool, ui: InTheUI | None) -> Approval:
-    """What a person was asked, with the answer; the ledger keeps both.
+async def _asked(run: Run, quote: Quote, question: Word, approved: bool, ui: InTheUI | None) -> Word:
+    """The question with its answer, which the ledger keeps; without one where nobody has answered.
 
     A run that waits for the UI does not return from here.
     """
     watcher, settings = WATCHER.get(), run.settings
-    if asked.question is Question.PILOT:
+    asked = Asked(question, quote)
+    if quote.is_rest:
         sheet = Store(settings.report.url).url_of(INDEX) if settings.report.contact_sheet else None
-        asked = replace(asked, pilot=await bought_pilot(asked.quote, settings), contact_sheet=sheet)
-    said = approval.question_about(asked.quote, asked.question, ui.flow_run if ui else None)
-    # Before it is asked: who is interrupted at it has not answered.
-    await run.ledger.write(approvals.ask, said)
+        asked = replace(asked, pilot=await bought_pilot(quote, settings), contact_sheet=sheet)
     if ui and not approved:
         run.asking = True
-        await ui.ask(asked, said, settings.budget.approve_within)
+        await ui.ask(asked, settings.budget.approve_within)
         run.asking = False
     says, place = (True, watcher.yes) if approved else (await watcher.approves(asked), Place.TERMINAL)
-    if says is not None:
-        decision = Decision.APPROVED if says else Decision.REFUSED
-        said = replace(
-            said, decision=decision, decided_at=datetime.now(UTC), decided_by=user_name(), place=place
-        )
-        await run.ledger.write(approvals.answer, said)
-    if ui and said.is_approved:
-        ui.approved(said)
-    return said
+    if says is None:
+        return question
+    decision = Decision.APPROVED if says else Decision.REFUSED
+    answered = replace(
+        question, decision=decision, decided_at=datetime.now(UTC), decided_by=user_name(), place=place
+    )
+    await run.ledger.write(gate.answer, run.buyer(quote), answered)
+    if ui and answered.is_yes:
+        ui.approved(answered)
+    return answered

@@ -16,7 +16,7 @@ from typing import Any
 from callsheet import signals
 from callsheet.batches.read import Batch
 from callsheet.config.settings import Settings
-from callsheet.errors import CallsheetError, InputError, OtherVersion
+from callsheet.errors import ApprovalRefused, CallsheetError, InputError, OtherVersion
 from callsheet.ledger import databases
 from callsheet.ledger.ledger import Ledger
 from callsheet.pricing.claim import check_ledger, claim
@@ -90,7 +90,7 @@ async def generate(
         await _check_ledger(settings)
         async with await steps.connect(settings) as client:
             rows = await steps.read(settings)
-            async with await open_ledger(settings, client) as ledger:
+            async with await open_ledger(settings, client, ui.flow_run if ui else None) as ledger:
                 made = await steps.price(rows, settings, client, ledger)
                 if plan is not None and await asyncio.to_thread(made.sha256) != plan:
                     raise InputError(
@@ -102,8 +102,6 @@ async def generate(
                     client,
                     ledger,
                     plan=made,
-                    says_limit=plan is None,
-                    flow_run=ui.flow_run if ui else None,
                     bounds=steps.bounds,
                 )
                 async with opening as run, steps.beside(run):
@@ -140,15 +138,19 @@ class _Buying:
             summary = await _carry_out(run, steps, quote)
             if run.stop:
                 break
-            pilot = quote.is_pilot
-            next_plan = made if pilot else await self._more(made)
+            pilot = quote.is_pilot and not run.asks_anew
+            next_plan = made if pilot or run.asks_anew else await self._more(made)
         if summary is None:
             assert run.stop is not None  # noqa: S101 - otherwise a portion was carried out
             raise run.stop
-        if run.stop and not summary.stop_reason and next_plan and (quote is None or self._goes_on(quote)):
+        if run.stop and not summary.stop_reason and next_plan and self._may_go_on(quote):
             # It was stopped when the portion's report was written, or after that: what is left must be said.
             summary = await _carry_out(run, steps, await self._left())
         return summary
+
+    def _may_go_on(self, quote: Quote | None) -> bool:
+        """Whether something may be left to buy after the portion that was carried out last."""
+        return quote is None or self.run.asks_anew or self._goes_on(quote)
 
     def _goes_on(self, quote: Quote) -> bool:
         """Whether another portion can follow."""
@@ -170,13 +172,18 @@ class _Buying:
         quote = None
         with run.deciding():
             while True:
-                ledger, client = run.ledger, run.client
+                ledger, client, ui = run.ledger, run.client, steps.ui(run.settings)
+                try:
+                    await approve.take_answer(ledger, run.buyer(), ui)
+                except ApprovalRefused as refusal:
+                    run.halt(refusal)
+                    break
                 quote = await quote_plan(made, run.settings, client, ledger, self.choice)
                 WATCHER.get().quoted(quote)
                 if steps.shown:
                     await steps.shown(quote)
                 quote, stop = await approve.approve(
-                    run, quote, self.approved, pilot=pilot, plan=self.plan, ui=steps.ui(run.settings)
+                    run, quote, self.approved, pilot=pilot, of_plan=self.plan is not None, ui=ui
                 )
                 if stop:
                     run.halt(stop)
@@ -209,14 +216,16 @@ async def collect(settings: Settings, *, steps: Steps = Steps(), began: float | 
     began, ui = began or time.monotonic(), steps.ui(settings)
     with signals.cancelled_by_signals():
         await _check_ledger(settings)
-        async with await steps.connect(settings) as client, await open_ledger(settings, client) as ledger:
-            opening = open_run(
-                settings, client, ledger, flow_run=ui.flow_run if ui else None, bounds=steps.bounds
-            )
-            async with opening as run, steps.beside(run):
-                run.began = began
-                summary = await _carry_out(run, steps, None)
-                signals.done()
+        flow_run = ui.flow_run if ui else None
+        async with (
+            await steps.connect(settings) as client,
+            await open_ledger(settings, client, flow_run) as ledger,
+            open_run(settings, client, ledger, bounds=steps.bounds) as run,
+            steps.beside(run),
+        ):
+            run.began = began
+            summary = await _carry_out(run, steps, None)
+            signals.done()
     WATCHER.get().finished(summary)
     return summary
 

@@ -11,7 +11,7 @@ import anyio
 
 from callsheet.config.settings import BatchSettings
 from callsheet.errors import ConfigError, NotTaken
-from callsheet.ledger import approvals
+from callsheet.ledger import changes, words
 from callsheet.ledger.databases import check_exists
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.spending import user_name
@@ -20,18 +20,20 @@ from callsheet.records import OtherRun, dollars
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """What was changed reached these runs; `bound`: what they may spend by their approvals and quotes, in
-    dollars, where nothing else limits them from now on, and otherwise None.
+    """What was changed reached these runs; `allowed`: what the batch may come to by what was approved or
+    quoted, in dollars, where no limit bounds it from now on, and otherwise None.
     """
 
     runs: Sequence[OtherRun]
-    bound: Decimal | None = None
+    allowed: Decimal | None = None
 
-    def bound_in_words(self) -> str:
-        """What bounds the runs, where that is not a limit; otherwise empty."""
-        if self.bound is None:
+    def allowed_in_words(self) -> str:
+        """What the batch may come to, where that is not a limit; otherwise empty."""
+        if self.allowed is None:
             return ""
-        return f"without a limit, what was approved or quoted bounds the runs: {dollars(self.bound)} USD"
+        return (
+            f"without a limit, the batch may come to what was approved or quoted: {dollars(self.allowed)} USD"
+        )
 
 
 LOOK = 0.2  # seconds between two looks whether the runs have taken a change
@@ -44,7 +46,7 @@ async def change(
     """Changes settings for the runs of the batch that are at work, and waits until they go by that.
 
     Args:
-        values: by the settings' dotted names, as JSON has them; or `approvals.PAUSED`.
+        values: by the settings' dotted names, as JSON has them; or `changes.PAUSED`.
         by: who; the user of this process where it is empty.
         patience: seconds to wait for the runs.
 
@@ -55,12 +57,12 @@ async def change(
     """
     check_exists(settings.ledger.url)
     async with await Ledger.open(settings.ledger.url, settings.batch) as ledger:
-        number, runs = await ledger.write(approvals.change, values, by or user_name())
-        bounds = await ledger.read(approvals.in_use)
+        number, runs = await ledger.write(changes.change, values, by or user_name())
+        allowed = await ledger.read(words.may_come_to)
         with anyio.move_on_after(patience):
-            while left := await ledger.read(approvals.not_taken, number):  # noqa: ASYNC110 - a process
+            while left := await ledger.read(changes.not_taken, number):  # noqa: ASYNC110 - a process
                 await anyio.sleep(LOOK)
-        left = await ledger.read(approvals.not_taken, number)
+        left = await ledger.read(changes.not_taken, number)
     if not runs:
         raise ConfigError(
             f"no run of {settings.batch} is at work, so there is nothing to change",
@@ -72,5 +74,5 @@ async def change(
             hint="The change is in the ledger, and counts as soon as that run answers. To be sure, end the "
             "run: Ctrl-C in its terminal, or Cancel in the Prefect UI.",
         )
-    limit = values.get(approvals.LIMIT, settings.budget.limit)
-    return Changed(runs, sum(bounds, Decimal(0)) if approvals.LIMIT in values and limit is None else None)
+    is_unlimited = changes.LIMIT in values and values[changes.LIMIT] is None
+    return Changed(runs, allowed if is_unlimited else None)

@@ -22,8 +22,6 @@ import anyio
 
 from callsheet import failpoints
 from callsheet.errors import (
-    BalanceTooLow,
-    BudgetReached,
     CallsheetError,
     InputError,
     LedgerError,
@@ -33,9 +31,8 @@ from callsheet.errors import (
     ServiceError,
     Stop,
 )
-from callsheet.ledger import approvals, leases, queries, states
-from callsheet.ledger.approvals import APPROVE
-from callsheet.ledger.budget import Reservation, SpendingLimit, Wall
+from callsheet.ledger import gate, leases, queries, states
+from callsheet.ledger.gate import Obstacle, Reservation
 from callsheet.ledger.queries import policy_of
 from callsheet.ledger.states import End
 from callsheet.limits.limits import Turn
@@ -77,7 +74,7 @@ async def _buy(run: Run) -> None:
             watching.start_soon(take_over_again_and_again)
             await buyer.buy()
             watching.cancel_scope.cancel()
-        if run.stop:
+        if run.stop or run.asks_anew:
             break
         await _take_over(run)
         before, free = free, await run.ledger.read(queries.free_jobs)
@@ -105,10 +102,6 @@ async def _with_listed_prices(run: Run, stop: PriceChanged) -> PriceChanged:
     changes = changed_rates(run.quote.plan.catalogue, catalogue, run.quote.models)
     listed = ["the catalogue has changed", *changes[:3]] if changes else ["the catalogue is the same"]
     return PriceChanged(printable("; ".join([stop.message, *listed])), hint=stop.hint)
-
-
-def _of(limit: Decimal | None) -> str:
-    return "" if limit is None else f" of {dollars(limit)}"
 
 
 class _End(Enum):
@@ -180,7 +173,7 @@ class _Buyer:
                 result = await self._reserve(block)
                 for pair in result.reserved:
                     yield pair
-                left, short = left + result.left, short if short.wall else result
+                left, short = left + result.left, short if short.obstacle else result
             if run.stop or not left:
                 return
             if self._skips:
@@ -189,63 +182,29 @@ class _Buyer:
             elif run.open_jobs.ended == ended:
                 await run.open_jobs.next_end()
             if run.open_jobs.ended == ended:
-                run.halt(await self._does_not_fit(left, short))
+                if short.obstacle is Obstacle.ALLOWED:
+                    run.asks_anew = True
+                else:
+                    run.halt(await self._does_not_fit(left, short))
                 return
             rest = itertools.chain(left, rest)
 
     async def _does_not_fit(self, left: list[Job], short: Reservation) -> Stop:
-        if short.wall in (Wall.PRICE, Wall.APPROVED):
-            return await self._costs_more(short.wall)
-        budget, room = self._quote.budget, dollars(short.remaining)
-        what = f"row {left[0].row_id}, {dollars(left[0].quoted)} USD, does not fit"
+        first = f"row {left[0].row_id}, {dollars(left[0].quoted)} USD"
+        what = f"{first}, does not fit"
         if self._skips:
-            first = f"the first: row {left[0].row_id}, {dollars(left[0].quoted)} USD"
-            what = f"skipped {counted(len(left), 'job')} ({first}), which cost more than"
-        if short.wall is Wall.LEDGER:  # all batches of the ledger together have used what they may
-            used, batches = await self._run.ledger.read(
-                lambda connection, _: (leases.used_ever(connection), leases.used_by(connection))
-            )
-            by = f"{dollars(used)} USD are used by {counted(batches, 'batch', 'batches')}"
-            return BudgetReached(
-                f"{what} what is left of budget.ledger: {room}{_of(budget.ledger)} USD; {by}",
-                hint="With a higher budget.ledger the same command goes on from here. `callsheet status` "
-                "without a config lists the batches.",
-            )
-        if short.wall is Wall.DAY:
-            hint = "The same command goes on after midnight UTC, or with a higher budget.per_day."
-            what += f" what is left of budget.per_day for today: {room}{_of(budget.per_day)} USD"
-            return BudgetReached(what, hint=hint)
-        if short.wall is Wall.BALANCE:
-            hint = "With a higher balance the same command goes on from here."
-            return BalanceTooLow(f"{what} what is left of the balance: {room} USD", hint=hint)
-        hint = "With a higher budget.limit the same command goes on from here."
-        return BudgetReached(f"{what} what is left of the budget: {room}{_of(budget.limit)} USD", hint=hint)
+            what = f"skipped {counted(len(left), 'job')} (the first: {first}), which cost more than"
+        assert short.obstacle  # noqa: S101 - something is left
+        return await self._stop_at(short.obstacle, what, short.remaining)
 
-    async def _costs_more(self, wall: Wall) -> Stop:
-        """The stop where the service charges more than was quoted, or what was approved is spent by that."""
-        charged = await self._run.ledger.read(approvals.charges_of)
-        if wall is Wall.PRICE:
-            return PriceChanged(charged.in_words(), hint=APPROVE)
-        return PriceChanged(
-            "what was quoted or approved is spent, because the service has charged "
-            f"{dollars(charged.above)} USD more than was quoted",
-            hint="The same command quotes what is left, and asks where somebody must approve it.",
-        )
-
-    def _budget(self) -> SpendingLimit:
-        quote = self._quote
-        affordable = quote.totals.sent + quote.balance
-        return SpendingLimit(
-            self._run.settings.batch,
-            affordable,
-            quote.budget.per_day,
-            quote.approval,
-            of_ledger=quote.budget.ledger,
-        )
+    async def _stop_at(self, obstacle: Obstacle, what: str = "", left: Decimal = Decimal(0)) -> Stop:
+        of = partial(gate.stop_at, obstacle=obstacle, what=what, left=left, budget=self._quote.budget)
+        return await self._run.ledger.read(of)
 
     async def _reserve(self, jobs: list[Job]) -> Reservation:
         policy = policy_of(self._run.settings)
-        result = await self._run.ledger.reserve(jobs, policy, self._budget(), skip=self._skips)
+        buyer = self._run.buyer(self._quote)
+        result = await self._run.ledger.reserve(jobs, policy, buyer, skip=self._skips)
         self._run.open_jobs.begin(len(result.reserved))
         return result
 
@@ -359,11 +318,11 @@ class _Buyer:
     async def _kept_back(self, attempt: Attempt) -> _End | None:
         """Records the intent to send a job; or says why it must not leave."""
         run = self._run
-        wall = await run.ledger.intend(attempt, self._budget(), self._rates)
-        if wall in (Wall.PRICE, Wall.APPROVED):
-            run.halt(await self._costs_more(wall))
+        obstacle = await run.ledger.intend(attempt, run.buyer(self._quote), self._rates)
+        if obstacle in (Obstacle.PRICE, Obstacle.QUESTION):
+            run.halt(await self._stop_at(obstacle))
             return _End.LEFT
-        if wall:
+        if obstacle:
             return _End.NO_ROOM
         if run.ended:
             await run.ledger.transition(states.release, attempt)

@@ -8,16 +8,19 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
+from uuid import uuid4
 
 import sqlalchemy as sa
 
-from callsheet.ledger import marks, states
-from callsheet.ledger.budget import SpendingLimit, Wall
+from callsheet.config.settings import Budget
+from callsheet.ledger import marks, states, words
+from callsheet.ledger.gate import Obstacle
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.marks import FileKey, Mark, MediaDecision
 from callsheet.ledger.queries import Policy
 from callsheet.ledger.states import FileEnd
 from callsheet.ledger.tables import attempts, media
+from callsheet.ledger.words import Decision, Place, Shown, Word
 from callsheet.records import Attempt, Generation, Job, Media, ModelType, Price, State, StoredFile, Usage
 from tests.ledger import reading
 
@@ -46,6 +49,14 @@ def generation(name: str, cost: str = "0.0400", files: int = 1) -> Generation:
     return Generation(f"req-{name}", (item,) * files, usage)
 
 
+def word(ledger: Ledger, at_most: str, base: str = "0", **answer: Any) -> Word:
+    """A word by which the ledger's run may buy; a question where its `decision` is None."""
+    said = {"decision": Decision.NOT_ASKED, "decided_at": NOW, "decided_by": "x", "place": Place.CONFIG} | answer
+    shown = said.pop("shown", Shown(plan="p", at_most=Decimal(at_most)))
+    about = said.pop("about", ())
+    return Word(uuid4().hex, ledger.asker, shown, about, "", Decimal(base), NOW, ledger.flow_run, **said)
+
+
 @asynccontextmanager
 async def buyer(
     url: str, batch: str = "b", balance: str | None = None, notes: list[str] | None = None, **options: Any
@@ -54,6 +65,7 @@ async def buyer(
     told = [] if notes is None else notes
     ledger = await Ledger.open(url, batch, note=told.append, **options)
     await ledger.begin_run(None if balance is None else Decimal(balance))
+    await ledger.write(words.enter, word(ledger, "1000000"))
     try:
         yield ledger
     finally:
@@ -62,8 +74,7 @@ async def buyer(
 
 async def reserve(ledger: Ledger, *jobs: Job, limit: str = "100", **policy: Any):  # type: ignore[no-untyped-def]
     """What was reserved, and how many jobs were considered."""
-    budget = SpendingLimit(ledger.batch, Decimal(limit))
-    result = await ledger.reserve(jobs, Policy(**policy), budget)
+    result = await ledger.reserve(jobs, Policy(**policy), ledger.buyer(Budget(), Decimal(limit)))
     return result.reserved, len(jobs) - len(result.left)
 
 
@@ -73,11 +84,11 @@ async def intend(
     limit: str = "100",
     per_day: str | None = None,
     of_ledger: str | None = None,
-) -> Wall | None:
-    """Says that the POST is about to leave; returns the wall that it does not fit."""
-    day, ever = (None if each is None else Decimal(each) for each in (per_day, of_ledger))
-    budget = SpendingLimit(ledger.batch, Decimal(limit), day, of_ledger=ever)
-    return await ledger.intend(attempt, budget, {})
+) -> Obstacle | None:
+    """Says that the POST is about to leave; returns why it may not."""
+    day, ever = (None if amount is None else Decimal(amount) for amount in (per_day, of_ledger))
+    budget = Budget(per_day=day, ledger=ever)
+    return await ledger.intend(attempt, ledger.buyer(budget, Decimal(limit)), {})
 
 
 async def submitting(ledger: Ledger, *jobs: Job, **policy: Any) -> list[Attempt]:

@@ -16,7 +16,8 @@ import sqlalchemy as sa
 
 from callsheet.config.load import load
 from callsheet.ledger import leases, states, writing
-from callsheet.ledger.budget import Reservation, SpendingLimit, Wall
+from callsheet.config.settings import Budget
+from callsheet.ledger.gate import Obstacle, Reservation
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.queries import Policy
 from callsheet.ledger.states import End
@@ -41,8 +42,8 @@ async def reserve(
     """Reserves jobs of 0.04 dollars each; the one called `dear` is of 0.50."""
     jobs = [job(name, price="0.5000" if name == "dear" else "0.0400") for name in names]
     day = options.pop("per_day", None)
-    budget = SpendingLimit(ledger.batch, Decimal(limit), day and Decimal(day), of_ledger=Decimal(of_ledger))
-    return await ledger.reserve(jobs, Policy(), budget, **options)
+    budget = Budget(per_day=day and Decimal(day), ledger=Decimal(of_ledger))
+    return await ledger.reserve(jobs, Policy(), ledger.buyer(budget, Decimal(limit)), **options)
 
 
 def used(connection: sa.Connection, batch: str) -> tuple[Decimal, int]:
@@ -53,38 +54,38 @@ def used(connection: sa.Connection, batch: str) -> tuple[Decimal, int]:
 async def test_all_batches_together_never_spend_more_than_the_wall(url: str) -> None:
     async with buyer(url) as ledger, buyer(url, "another batch") as other:
         first = await reserve(ledger, "a", "b", "c")
-        assert (len(first.reserved), names(first.left), first.wall) == (2, ["c"], Wall.LEDGER)
-        assert (await reserve(other, "x")).wall is Wall.LEDGER, "what is reserved counts"
+        assert (len(first.reserved), names(first.left), first.obstacle) == (2, ["c"], Obstacle.LEDGER)
+        assert (await reserve(other, "x")).obstacle is Obstacle.LEDGER, "what is reserved counts"
         (_, a), (_, b) = first.reserved
         await intend(ledger, a)
         await intend(ledger, b)
-        assert (await reserve(other, "x")).wall is Wall.LEDGER, "what is in flight counts"
+        assert (await reserve(other, "x")).obstacle is Obstacle.LEDGER, "what is in flight counts"
         await ledger.transition(states.in_doubt, End(a, "cut off"))
         await ledger.generated(b, generation("b", cost="0.0100"), ["b.png"], "out")
         refused = await reserve(other, "x")
-        assert (refused.wall, refused.remaining) == (Wall.LEDGER, Decimal("0.03")), "spent and in doubt count"
+        assert (refused.obstacle, refused.remaining) == (Obstacle.LEDGER, Decimal("0.03")), "spent and in doubt count"
         more = await reserve(other, "x", of_ledger="0.09")
-        assert (len(more.reserved), more.wall) == (1, None)
+        assert (len(more.reserved), more.obstacle) == (1, None)
         await intend(other, more.reserved[0][1])
         await other.transition(states.failed, End(more.reserved[0][1], "no", "server_error"))
-        assert (await reserve(ledger, "c", of_ledger="0.09")).wall is None, "what failed is free"
+        assert (await reserve(ledger, "c", of_ledger="0.09")).obstacle is None, "what failed is free"
 
 
 async def test_what_was_sent_on_any_day_counts(url: str, ledger: Ledger) -> None:
     for _, attempt in (await reserve(ledger, "a", "b")).reserved:
         await intend(ledger, attempt)
     submitted(url, datetime.now(UTC) - timedelta(days=400))
-    assert (await reserve(ledger, "c")).wall is Wall.LEDGER
+    assert (await reserve(ledger, "c")).obstacle is Obstacle.LEDGER
 
 
 async def test_the_wall_that_a_job_meets_is_named(ledger: Ledger) -> None:
     """Where a job fits neither the ledger's nor the day's, the ledger's: no day ends that."""
-    assert (await reserve(ledger, "a", limit="0.03", of_ledger="1")).wall is Wall.BALANCE
-    assert (await reserve(ledger, "a", of_ledger="1", per_day="0.03")).wall is Wall.DAY
-    assert (await reserve(ledger, "a", of_ledger="0.03", per_day="0.03")).wall is Wall.LEDGER
+    assert (await reserve(ledger, "a", limit="0.03", of_ledger="1")).obstacle is Obstacle.BALANCE
+    assert (await reserve(ledger, "a", of_ledger="1", per_day="0.03")).obstacle is Obstacle.DAY
+    assert (await reserve(ledger, "a", of_ledger="0.03", per_day="0.03")).obstacle is Obstacle.LEDGER
     skipped = await reserve(ledger, "dear", "a", of_ledger="0.04", skip=True)
     assert (names([one for one, _ in skipped.reserved]), names(skipped.left)) == (["a"], ["dear"])
-    assert skipped.wall is Wall.LEDGER
+    assert skipped.obstacle is Obstacle.LEDGER
 
 
 async def test_what_a_dead_run_of_another_batch_had_reserved_is_free(url: str, ledger: Ledger) -> None:
@@ -92,11 +93,11 @@ async def test_what_a_dead_run_of_another_batch_had_reserved_is_free(url: str, l
     async with buyer(url, "another batch") as sleeper:
         (_, x), (_, y) = (await reserve(sleeper, "x", "y")).reserved
         assert await intend(sleeper, x, of_ledger="0.08") is None
-        assert (await reserve(ledger, "a", "b")).wall is Wall.LEDGER
+        assert (await reserve(ledger, "a", "b")).obstacle is Obstacle.LEDGER
         change(url, sleeper.run_id, host="elsewhere", lease_until=LONG_AGO)
         [(_, a)] = (await reserve(ledger, "a", "b")).reserved
         assert await intend(ledger, a, of_ledger="0.08") is None
-        assert await intend(sleeper, y, of_ledger="0.08") is Wall.LEDGER
+        assert await intend(sleeper, y, of_ledger="0.08") is Obstacle.LEDGER
         await sleeper.generated(x, generation("x"), ["x.png"], "out")
 
 
@@ -106,7 +107,7 @@ async def test_answers_that_cost_more_keep_back_what_another_batch_has_reserved(
         [(_, x)] = (await reserve(other, "x")).reserved
         await intend(ledger, a, of_ledger="0.08")
         await ledger.generated(a, generation("a", cost="0.0500"), ["a.png"], "out")
-        assert await intend(other, x, of_ledger="0.08") is Wall.LEDGER
+        assert await intend(other, x, of_ledger="0.08") is Obstacle.LEDGER
         [(_, x)] = (await reserve(other, "x", of_ledger="0.09")).reserved
         assert await intend(other, x, of_ledger="0.09") is None
 

@@ -14,7 +14,8 @@ import sqlalchemy as sa
 
 from callsheet.config.load import load
 from callsheet.ledger import leases, states, writing
-from callsheet.ledger.budget import Reservation, SpendingLimit, Wall
+from callsheet.config.settings import Budget
+from callsheet.ledger.gate import Obstacle, Reservation
 from callsheet.ledger.databases import open_engine
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.queries import Policy
@@ -39,8 +40,8 @@ async def reserve(
 ) -> Reservation:
     """Reserves jobs of 0.04 dollars each; the one called `dear` is of 0.50."""
     jobs = [job(name, price="0.5000" if name == "dear" else "0.0400") for name in names]
-    budget = SpendingLimit(ledger.batch, Decimal(limit), Decimal(per_day))
-    return await ledger.reserve(jobs, Policy(), budget, **options)
+    budget = Budget(per_day=Decimal(per_day))
+    return await ledger.reserve(jobs, Policy(), ledger.buyer(budget, Decimal(limit)), **options)
 
 
 def names(jobs: list[Job]) -> list[str]:
@@ -59,20 +60,20 @@ def submitted(url: str, when: datetime) -> None:
 async def test_all_batches_together_spend_no_more_than_the_wall_in_a_day(url: str) -> None:
     async with buyer(url) as ledger, buyer(url, "another batch") as other:
         first = await reserve(ledger, "a", "b", "c")
-        assert (len(first.reserved), names(first.left), first.wall) == (2, ["c"], Wall.DAY)
-        assert (await reserve(other, "x")).wall is Wall.DAY, "what is reserved counts"
+        assert (len(first.reserved), names(first.left), first.obstacle) == (2, ["c"], Obstacle.DAY)
+        assert (await reserve(other, "x")).obstacle is Obstacle.DAY, "what is reserved counts"
         (_, a), (_, b) = first.reserved
         await intend(ledger, a)
         await intend(ledger, b)
-        assert (await reserve(other, "x")).wall is Wall.DAY, "what is in flight counts"
+        assert (await reserve(other, "x")).obstacle is Obstacle.DAY, "what is in flight counts"
         await ledger.transition(states.in_doubt, End(a, "cut off"))
         await ledger.generated(b, generation("b", cost="0.0100"), ["b.png"], "out")
-        assert (await reserve(other, "x")).wall is Wall.DAY, "what is in doubt and spent counts"
+        assert (await reserve(other, "x")).obstacle is Obstacle.DAY, "what is in doubt and spent counts"
         more = await reserve(other, "x", per_day="0.09")
-        assert (len(more.reserved), more.wall) == (1, None)
+        assert (len(more.reserved), more.obstacle) == (1, None)
         await intend(other, more.reserved[0][1])
         await other.transition(states.failed, End(more.reserved[0][1], "no", "server_error"))
-        assert (await reserve(ledger, "c", per_day="0.09")).wall is None, "what failed is free"
+        assert (await reserve(ledger, "c", per_day="0.09")).obstacle is None, "what failed is free"
 
 
 async def test_what_was_sent_yesterday_does_not_count_today(url: str, ledger: Ledger) -> None:
@@ -80,7 +81,7 @@ async def test_what_was_sent_yesterday_does_not_count_today(url: str, ledger: Le
         await intend(ledger, attempt)
     today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     submitted(url, today)
-    assert (await reserve(ledger, "c")).wall is Wall.DAY
+    assert (await reserve(ledger, "c")).obstacle is Obstacle.DAY
     submitted(url, today - timedelta(microseconds=1))
     assert len((await reserve(ledger, "c", "d", "e")).reserved) == 2
 
@@ -92,10 +93,10 @@ async def test_a_job_counts_for_the_day_on_which_it_is_sent(url: str, ledger: Le
         await intend(ledger, attempt)
         await ledger.transition(states.release, attempt)
     submitted(url, datetime.now(UTC) - timedelta(days=1))
-    assert (await reserve(ledger, "c")).wall is Wall.DAY, "what is reserved may be sent today"
+    assert (await reserve(ledger, "c")).obstacle is Obstacle.DAY, "what is reserved may be sent today"
     for _, attempt in reserved:
         await intend(ledger, attempt)
-    assert (await reserve(ledger, "c")).wall is Wall.DAY
+    assert (await reserve(ledger, "c")).obstacle is Obstacle.DAY
 
 
 @pytest.mark.skipif(shutil.which("faketime") is None, reason="faketime is not installed")
@@ -104,16 +105,16 @@ async def test_the_day_is_the_database_s_also_for_a_machine_whose_clock_is_wrong
     async with buyer(url) as ledger:
         with other_run(url, "theirs", clock="-1d") as wrong:
             wrong.do("reserve x", "intend x")
-            assert (await reserve(ledger, "a", per_day="0.04")).wall is Wall.DAY
+            assert (await reserve(ledger, "a", per_day="0.04")).obstacle is Obstacle.DAY
 
 
 async def test_the_wall_that_a_job_meets_is_named(ledger: Ledger) -> None:
-    assert (await reserve(ledger, "a", limit="0.03", per_day="1")).wall is Wall.BALANCE
-    assert (await reserve(ledger, "a", limit="1", per_day="0.03")).wall is Wall.DAY
-    assert (await reserve(ledger, "a", limit="0.03", per_day="0.03")).wall is Wall.BALANCE
+    assert (await reserve(ledger, "a", limit="0.03", per_day="1")).obstacle is Obstacle.BALANCE
+    assert (await reserve(ledger, "a", limit="1", per_day="0.03")).obstacle is Obstacle.DAY
+    assert (await reserve(ledger, "a", limit="0.03", per_day="0.03")).obstacle is Obstacle.BALANCE
     skipped = await reserve(ledger, "dear", "a", limit="1", per_day="0.04", skip=True)
     assert (names([one for one, _ in skipped.reserved]), names(skipped.left)) == (["a"], ["dear"])
-    assert skipped.wall is Wall.DAY
+    assert skipped.obstacle is Obstacle.DAY
 
 
 async def test_what_a_dead_run_of_another_batch_had_reserved_is_free(url: str, ledger: Ledger) -> None:
@@ -121,11 +122,11 @@ async def test_what_a_dead_run_of_another_batch_had_reserved_is_free(url: str, l
     async with buyer(url, "another batch") as sleeper:
         (_, x), (_, y) = (await reserve(sleeper, "x", "y")).reserved
         await intend(sleeper, x, per_day="0.08")
-        assert (await reserve(ledger, "a", "b")).wall is Wall.DAY
+        assert (await reserve(ledger, "a", "b")).obstacle is Obstacle.DAY
         change(url, sleeper.run_id, host="elsewhere", lease_until=LONG_AGO)
         [(_, a)] = (await reserve(ledger, "a", "b")).reserved
         await intend(ledger, a, per_day="0.08")
-        assert await intend(sleeper, y, per_day="0.08") is Wall.DAY
+        assert await intend(sleeper, y, per_day="0.08") is Obstacle.DAY
         await sleeper.generated(x, generation("x"), ["x.png"], "out")
 
 

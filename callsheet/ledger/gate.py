@@ -1,0 +1,508 @@
+"""May a job leave, and if not, why: the one place that decides it, in the ledger's own transactions.
+
+A job may leave where a person, or the config where nobody has to be asked, has let its run begin
+(`let_begin`), and where it fits: the newest word about `budget.limit`, what the batch may come to by all
+words (`words.may_come_to`, here `allowed`), what all batches may spend in a day and ever, and the balance.
+That is looked at when it is reserved, and again in the transaction that says that it is about to be sent,
+for all runs of the batch together. Money is in dollars.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from decimal import Decimal
+from enum import Enum, StrEnum, auto
+from typing import Any
+
+import sqlalchemy as sa
+
+from callsheet.config.settings import Budget
+from callsheet.errors import (
+    ApprovalNeeded,
+    BalanceTooLow,
+    BudgetReached,
+    LedgerError,
+    PriceChanged,
+    Stop,
+)
+from callsheet.ledger import changes, charges, leases, words, writing
+from callsheet.ledger.charges import Charge
+from callsheet.ledger.queries import Policy, to_buy
+from callsheet.ledger.tables import attempts
+from callsheet.ledger.words import Decision, Reason, Shown, Word
+from callsheet.ledger.writing import Values
+from callsheet.plain_text import and_more, counted, printable
+from callsheet.records import NOT_CHARGED, Attempt, Job, State, canonical, dollars
+
+
+class Obstacle(StrEnum):
+    """Why a job may not leave."""
+
+    QUESTION = "question"
+    """Its run was not let begin, or has a question that is not answered with yes."""
+
+    PRICE = "price"
+    """Jobs were charged more than was quoted, and nobody has accepted that."""
+
+    LIMIT = "limit"
+    """It does not fit what the batch may spend: `budget.limit`, as it was said last."""
+
+    ALLOWED = "allowed"
+    """It does not fit what was approved, or quoted where nobody had to approve it."""
+
+    BALANCE = "balance"
+    """It does not fit what the workspace can pay."""
+
+    LEDGER = "ledger"
+    """It does not fit what the whole ledger may spend, ever."""
+
+    DAY = "day"
+    """It does not fit what the whole ledger may spend in a UTC day."""
+
+
+class Counting(Enum):
+    """Which reservations count besides what is spent, in flight and in doubt."""
+
+    QUOTE = auto()
+    """Those of the ledger's other batches: its own are part of what the batch has to buy."""
+
+    RESERVE = auto()
+    """All of living runs. For what was approved only the run's own: another's may go back."""
+
+    SEND = auto()
+    """None: each is looked at in its turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Buyer:
+    """A run that wants to buy.
+
+    Attributes:
+        asker: the flow run of Prefect, or outside of Prefect the run: whose questions are its own.
+        budget: what its config says now.
+        affordable: what the batch may come to before the workspace cannot pay: spent, reserved, in flight and
+            in doubt.
+    """
+
+    batch: str
+    run_id: str
+    asker: str
+    budget: Budget
+    affordable: Decimal
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What counts when a batch is quoted, and when its run is let begin, at one moment.
+
+    Attributes:
+        words: all words of the batch, the oldest first.
+        exposure: what was spent, in flight and in doubt, of the jobs with a price.
+        limit: what the batch may spend once the run is let begin; None for no limit.
+        room: what is left for the batch within each obstacle that there is.
+        charged: how the batch is charged.
+        to_accept: the charges above their quotes that a person must accept first.
+        known_rates: the catalogue's entries, by model, at which the batch last bought or was approved.
+        used_today, used_ever: what counts against `budget.per_day` and `budget.ledger`.
+        used_by: how many batches that belongs to.
+    """
+
+    words: tuple[Word, ...] = ()
+    exposure: Decimal = Decimal(0)
+    limit: Decimal | None = None
+    room: Mapping[Obstacle, Decimal] = field(default_factory=dict)
+    charged: charges.Charged = field(default_factory=charges.Charged)
+    to_accept: tuple[Charge, ...] = ()
+    known_rates: Mapping[str, Any] = field(default_factory=dict)
+    used_today: Decimal = Decimal(0)
+    used_ever: Decimal = Decimal(0)
+    used_by: int = 0
+
+
+def said(connection: sa.Connection, batch: str, buyer: Buyer, limit: Decimal | None) -> Said:
+    """What counts for a run of the batch whose config says this `limit`."""
+    all_words = words.all_of_batch(connection, batch)
+    limit = _limit(connection, buyer, limit, all_words)
+    charged, allowed = charges.of_batch(connection, batch), words.may_come_to(connection, batch)
+    now = leases.time_by_database(connection)
+    return Said(
+        words=all_words,
+        exposure=writing.exposure(connection, batch, priced=True),
+        limit=limit,
+        room=_room(connection, buyer, limit, now, Counting.QUOTE),
+        charged=charged,
+        to_accept=charged.to_accept(allowed if limit is None else limit),
+        known_rates=words.known_rates(connection, batch, all_words),
+        used_today=leases.used_today(connection, now, but_of=batch),
+        used_ever=leases.used_ever(connection, but_of=batch),
+        used_by=leases.used_by(connection, but_of=batch),
+    )
+
+
+# ---- whether a run may begin
+
+
+def let_begin(
+    connection: sa.Connection,
+    batch: str,
+    buyer: Buyer,
+    shown: Shown,
+    asked: Word,
+    *,
+    also: Mapping[Reason, str] | None = None,
+    of_plan: bool = False,
+) -> Word:
+    """Lets a run begin to buy what is shown, or enters the question that a person must answer first.
+
+    Args:
+        buyer: the run; its budget has the limit of its config.
+        asked: the word to enter, with `asked_at`, `id`, who runs it, and where nobody has to be asked.
+        also: reasons to ask that the ledger does not know.
+        of_plan: the run is given a plan that another one was let begin with, and asks nobody itself.
+
+    Returns:
+        The word: without a decision it is a question, and nothing may be bought before its answer.
+
+    Raises:
+        ApprovalNeeded: nobody has let another run begin with this plan.
+    """
+    known = said(connection, batch, buyer, buyer.budget.limit)
+    if entered := next((word for word in known.words if word.id == asked.id), None):
+        return entered  # by a commit that was not confirmed
+    shown = replace(shown, charges=known.to_accept)
+    why = reasons(shown, buyer, known, also or {})
+    if of_plan:
+        if not any(lets_begin(word) and word.shown.plan == shown.plan for word in known.words):
+            raise ApprovalNeeded("nobody has approved this plan", hint="Run the batch again.")
+        why = {}
+    word = replace(asked, shown=shown, about=tuple(why), why="; ".join(why.values()), base=known.exposure)
+    if why:
+        word = replace(word, decision=None, decided_at=None, decided_by=None, place=None)
+        words.enter(connection, batch, word)
+        return word
+    own = [word for word in known.words if word.asker == buyer.asker]
+    if own and own[-1].is_yes and covers(own[-1], shown, known.exposure):
+        word = own[-1]
+    else:
+        words.enter(connection, batch, word)
+    changes.say_limit(connection, batch, known.limit, f"{asked.decided_by} (config)", buyer.run_id)
+    return word
+
+
+def answer(connection: sa.Connection, batch: str, buyer: Buyer, answered: Word) -> None:
+    """Enters the answer to a question. A yes lets its run begin, and accepts the charges that it names.
+
+    Raises:
+        LedgerError: the question has another answer already.
+    """
+    all_words = words.all_of_batch(connection, batch)
+    [asked] = (word for word in all_words if word.id == answered.id)
+    if asked == answered:
+        return
+    if asked.decision is not None:
+        raise LedgerError("the question was answered already", hint="Run the batch again.")
+    words.answer(connection, answered)
+    if not answered.is_yes:
+        return
+    if answered.shown.charges:
+        charges.accept(connection, batch, answered.shown.charges)
+    limit, by = _limit(connection, buyer, buyer.budget.limit, all_words), f"{answered.decided_by} (config)"
+    if answered.budget_limit is not None:
+        limit, by = answered.budget_limit, answered.decided_by or ""
+    changes.say_limit(connection, batch, limit, by, buyer.run_id)
+
+
+def reasons(shown: Shown, buyer: Buyer, known: Said, also: Mapping[Reason, str]) -> dict[Reason, str]:
+    """Every reason why a person must say yes before this is bought, with a sentence; empty without any."""
+    why: dict[Reason, str] = {}
+    covering = [word for word in known.words if covers(word, shown, known.exposure)]
+    above, quoted = buyer.budget.approve_above, shown.quoted
+    if known.to_accept:
+        why[Reason.CHARGES] = charges.in_words(known.to_accept)
+    if shown.repeats and not covering:
+        why[Reason.REPEATS] = shown.repeats
+    seen = {guess for word in known.words if word.is_yes for guess in word.shown.guesses.items()}
+    if new := [guess[1] for guess in shown.guesses.items() if guess not in seen]:
+        why[Reason.GUESSES] = f"`callsheet init` has guessed: {'; '.join(new)}"
+    if above is not None and not covering:
+        limits = f"budget.approve_above, {dollars(above)} USD"
+        at_most = min(shown.at_most, *(known.room[each] for each in _OF_BATCH if each in known.room))
+        if shown.unpriced:
+            are = "job has" if shown.unpriced == 1 else "jobs have"
+            why[Reason.UNPRICED] = f"{shown.unpriced:,} {are} no price, and a person is asked above {limits}"
+        if quoted > above:
+            why[Reason.PRICE] = f"the quote of {dollars(quoted)} USD is above {limits}"
+        elif at_most > above:
+            why[Reason.PRICE] = f"the quote may come to {dollars(shown.at_most)} USD, above {limits}"
+        if shown.new_rates:
+            rates = and_more(list(map(printable, shown.new_rates[:1])), len(shown.new_rates))
+            why[Reason.RATE] = f"a rate has changed: {rates}"
+    own = [word for word in known.words if word.asker == buyer.asker and word.about]
+    if own and own[-1] not in covering:
+        why[Reason.ASKED] = _asked_before(own[-1], shown)
+    if shown.is_rest and not any(Reason.PILOT in word.about for word in covering):
+        jobs = f"the other {counted(shown.jobs, 'job')} for {dollars(quoted)} USD"
+        why[Reason.PILOT] = f"the pilot is bought; {jobs} must be approved"
+    answered = {reason for word in covering for reason in word.about} - {Reason.SUSPENDED}
+    return why | {reason: sentence for reason, sentence in also.items() if reason not in answered}
+
+
+_OF_BATCH = (Obstacle.LIMIT, Obstacle.BALANCE)
+
+
+def _asked_before(asked: Word, shown: Shown) -> str:
+    if not asked.is_yes:
+        return f"this run has asked about {asked.asked()}, and nobody has said yes"
+    now = f"{counted(shown.jobs, 'job')} for {shown.price()}"
+    return f"{asked.asked()} was approved, and now it is {now}"
+
+
+def covers(word: Word, shown: Shown, exposure: Decimal) -> bool:
+    """Whether a person has said yes to this: to the same plan, and there is no more to pay."""
+    among = word.shown.keys
+    return (
+        word.is_yes
+        and word.shown.plan == shown.plan
+        and (among is None or (shown.keys is not None and {*shown.keys} <= {*among}))
+        and shown.unpriced <= word.shown.unpriced
+        and exposure + shown.at_most <= word.up_to
+    )
+
+
+def lets_begin(word: Word) -> bool:
+    """Whether a run may buy by it."""
+    return word.decision in (Decision.APPROVED, Decision.NOT_ASKED)
+
+
+def _limit(
+    connection: sa.Connection, buyer: Buyer, of_config: Decimal | None, known: Sequence[Word]
+) -> Decimal | None:
+    """The limit of the batch once the run is let begin; one that has begun before has said its config's."""
+    if any(word.asker == buyer.asker and lets_begin(word) for word in known):
+        return changes.limit(connection, buyer.batch)
+    return changes.limit_with(connection, buyer.batch, of_config, buyer.run_id)
+
+
+_HINTS = {
+    Reason.CHARGES: "Nothing more is bought until somebody approves that: run it again with --yes, or answer "
+    "its question.",
+    Reason.REPEATS: "`callsheet quote` says why. With the ids and prompts as they were they are not bought "
+    "again; to buy them, approve with `callsheet run --yes`, or set budget.repeats to buy.",
+    Reason.GUESSES: "Look at `callsheet quote`, then approve with `callsheet run --yes`, or correct the "
+    "config and remove input.guessed from it.",
+    Reason.PILOT: "Look at the pilot, then go on with the same command and `--yes`.",
+}
+_HINT = "Look at `callsheet quote`, then approve with `callsheet run --yes`."
+
+
+def stop_of(question: Word) -> Stop:
+    """The stop where nobody has answered a question."""
+    first = question.about[0]
+    kind = PriceChanged if first is Reason.CHARGES else ApprovalNeeded
+    return kind(question.why, hint=_HINTS.get(first, _HINT))
+
+
+# ---- whether a job may leave
+
+
+class Gate:
+    """What may leave at a moment; until the transaction ends, this stays true."""
+
+    def __init__(self, connection: sa.Connection, buyer: Buyer, at: datetime, counting: Counting) -> None:
+        limit, last = changes.limit(connection, buyer.batch), words.last_of(connection, buyer.asker)
+        self._room = _room(connection, buyer, limit, at, counting)
+        self._closed: Obstacle | None = None
+        if last is None or not lets_begin(last):
+            self._closed = Obstacle.QUESTION
+        elif charges.of_batch(connection, buyer.batch).to_accept(
+            words.may_come_to(connection, buyer.batch) if limit is None else limit
+        ):
+            self._closed = Obstacle.PRICE
+
+    def lets(self, amount: Decimal) -> Obstacle | None:
+        """Lets an amount leave; or returns the first obstacle."""
+        if self._closed:
+            return self._closed
+        for obstacle, left in self._room.items():
+            if amount > left:
+                return obstacle
+        self._room = {obstacle: left - amount for obstacle, left in self._room.items()}
+        return None
+
+    def left(self, obstacle: Obstacle) -> Decimal:
+        """What is left within an obstacle."""
+        return max(Decimal(0), self._room.get(obstacle, Decimal(0)))
+
+
+def _room(
+    connection: sa.Connection, buyer: Buyer, limit: Decimal | None, at: datetime, counting: Counting
+) -> dict[Obstacle, Decimal]:
+    """What is left within each obstacle that there is."""
+    batch, budget = buyer.batch, buyer.budget
+    exposure = writing.exposure(connection, batch, reserved=counting is Counting.RESERVE)
+    room: dict[Obstacle, Decimal] = {}
+    if limit is not None:
+        room[Obstacle.LIMIT] = limit - exposure
+    allowed = words.may_come_to(connection, batch)
+    if allowed is not None and counting is not Counting.QUOTE:  # then its own word is still to come
+        own = leases.reserved_by(connection, batch, buyer.run_id) if counting is Counting.RESERVE else 0
+        room[Obstacle.ALLOWED] = allowed - own - writing.exposure(connection, batch, priced=True)
+    room[Obstacle.BALANCE] = buyer.affordable - exposure
+    is_sent, but_of = counting is Counting.SEND, batch if counting is Counting.QUOTE else None
+    if budget.ledger is not None:
+        used = writing.sent(connection) if is_sent else leases.used_ever(connection, but_of=but_of)
+        room[Obstacle.LEDGER] = budget.ledger - used
+    if budget.per_day is not None:
+        sent = writing.sent_since(connection, at)
+        used = sent if is_sent else leases.used_today(connection, at, but_of=but_of)
+        room[Obstacle.DAY] = budget.per_day - used
+    return room
+
+
+def stop_at(
+    connection: sa.Connection, batch: str, *, obstacle: Obstacle, what: str, left: Decimal, budget: Budget
+) -> Stop:
+    """The stop at an obstacle: `what` does not fit, in words such as `row 7, 0.0400 USD, does not fit`."""
+    if obstacle is Obstacle.PRICE:
+        charged = charges.of_batch(connection, batch)
+        return PriceChanged(charges.in_words(charged.dearer), hint=_HINTS[Reason.CHARGES])
+    if obstacle in (Obstacle.QUESTION, Obstacle.ALLOWED):
+        return ApprovalNeeded("nobody has said yes to what is left to buy", hint=_HINT)
+    if obstacle is Obstacle.BALANCE:
+        hint = "With a higher balance the same command goes on from here."
+        return BalanceTooLow(f"{what} what is left of the balance: {dollars(left)} USD", hint=hint)
+    of = {Obstacle.LIMIT: budget.limit, Obstacle.LEDGER: budget.ledger, Obstacle.DAY: budget.per_day}[
+        obstacle
+    ]
+    room = f"{dollars(left)}{'' if of is None else f' of {dollars(of)}'} USD"
+    if obstacle is Obstacle.LIMIT:
+        hint = "With a higher budget.limit the same command goes on from here."
+        return BudgetReached(f"{what} what is left of the budget: {room}", hint=hint)
+    if obstacle is Obstacle.DAY:
+        hint = "The same command goes on after midnight UTC, or with a higher budget.per_day."
+        return BudgetReached(f"{what} what is left of budget.per_day for today: {room}", hint=hint)
+    used, by = dollars(leases.used_ever(connection)), leases.used_by(connection)
+    return BudgetReached(
+        f"{what} what is left of budget.ledger: {room}; {used} USD are used by "
+        f"{counted(by, 'batch', 'batches')}",
+        hint="With a higher budget.ledger the same command goes on from here. `callsheet status` without a "
+        "config lists the batches.",
+    )
+
+
+# ---- reservations
+
+
+@dataclass(slots=True)
+class Reservation:
+    """What `Ledger.reserve` did.
+
+    Attributes:
+        reserved: in their order.
+        left: the first job that does not fit and all after it; with `skip` all that do not fit.
+        obstacle: why the first of them may not leave; None where none is left.
+        remaining: what was left within that obstacle then.
+    """
+
+    reserved: list[tuple[Job, Attempt]] = field(default_factory=list)
+    left: list[Job] = field(default_factory=list)
+    obstacle: Obstacle | None = None
+    remaining: Decimal = Decimal(0)
+
+
+def reserve(
+    connection: sa.Connection, buyer: Buyer, jobs: Sequence[Job], policy: Policy, *, skip: bool
+) -> Reservation:
+    """Reserves jobs in their order for a run, as far as they may leave (`Ledger.reserve`).
+
+    The run gets again what it has reserved before, which counts already: the commit of an earlier try may
+    have been made without being confirmed.
+    """
+    gate = Gate(connection, buyer, leases.time_by_database(connection), Counting.RESERVE)
+    newest = _newest(connection, jobs, policy)
+    result = Reservation()
+    fitting: list[tuple[Job, Values | None]] = []
+    for position, job in enumerate(jobs):
+        last = newest.get(job.key)
+        reserved_by = last["run_id"] if last and last["state"] == State.PLANNED else None
+        if last and (not last["to_buy"] or reserved_by not in (None, buyer.run_id)):
+            continue
+        has_failed = last and last["state"] == State.FAILED and last["error_code"] != NOT_CHARGED
+        if last and has_failed and last["run_id"] == buyer.run_id:  # the same run does not try it again
+            continue
+        if reserved_by or (obstacle := gate.lets(job.quoted)) is None:
+            fitting.append((job, last))
+        else:
+            if result.obstacle is None:
+                result.obstacle, result.remaining = obstacle, gate.left(obstacle)
+            if not skip:
+                result.left += jobs[position:]
+                break
+            result.left.append(job)
+    result.reserved = _write(connection, buyer.batch, buyer.run_id, fitting)
+    return result
+
+
+def enter(connection: sa.Connection, batch: str, run_id: str, job: Job) -> Attempt:
+    """Enters an attempt at a job for a run, whatever the gate and the policy say: it was sent already.
+
+    That is a planned attempt, or a new one that supersedes the last.
+    """
+    last = _newest(connection, [job], Policy()).get(job.key)
+    [(_, attempt)] = _write(connection, batch, run_id, [(job, last)])
+    return attempt
+
+
+def _newest(connection: sa.Connection, jobs: Sequence[Job], policy: Policy) -> dict[str, Values]:
+    """By key, the newest attempt at each job that has one, and whether it is `to_buy`."""
+    newest = sa.and_(attempts.c.job_key.in_([job.key for job in jobs]), ~attempts.c.superseded)
+    rows = writing.which(connection, newest, also=[to_buy(policy).label("to_buy")])
+    return {row["job_key"]: row for row in rows}
+
+
+def _write(
+    connection: sa.Connection, batch: str, run_id: str, jobs: Sequence[tuple[Job, Values | None]]
+) -> list[tuple[Job, Attempt]]:
+    """Reserves jobs, each given with the newest attempt at it: that one, or a new one that supersedes it.
+
+    A planned attempt was never sent, so it gets today's price.
+    """
+    changed: list[tuple[Values, Values]] = []
+    new: list[Values] = []
+    reserved: list[tuple[Job, Attempt]] = []
+    for job, last in jobs:
+        values = _row(job) | {"batch": batch, "run_id": run_id, "state": State.PLANNED}
+        number = 1 if last is None else last["attempt"]
+        if last is not None and last["state"] == State.PLANNED:
+            changed.append((last, values))
+        else:
+            if last is not None:
+                changed.append((last, {"superseded": True}))
+                number += 1
+            new.append(values | {"attempt": number})
+        which = (job.key, number, job.type, job.row_id, job.sample, job.model, values["quoted"])
+        reserved.append((job, Attempt(*which, request_key=job.request_key)))
+    writing.change(connection, changed)
+    writing.enter(connection, new)
+    return reserved
+
+
+def _row(job: Job) -> Values:
+    return {
+        "job_key": job.key,
+        "row_id": job.row_id,
+        "sample": job.sample,
+        "type": job.type,
+        "model": job.model,
+        "prompt": job.request["prompt"],
+        "request": canonical(dict(job.request)),
+        "carried": dict(job.carried),
+        "request_key": job.request_key,
+        "quoted": job.price.total if job.price else None,
+        "currency": job.price.currency if job.price else "USD",
+        "billable_unit": job.price.billable_unit if job.price else None,
+        "unit_price": job.price.unit_price if job.price else None,
+        "quantity": Decimal(job.price.quantity) if job.price else None,
+    }

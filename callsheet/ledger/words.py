@@ -1,0 +1,294 @@
+"""What a person was shown and has said about money: the words of a batch. Money is in dollars.
+
+A word begins as a question, and is answered once. Where nobody has to be asked, what a run was about to buy
+is entered as a word of its config. What follows from words is decided in `gate.py`; here they are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from decimal import Decimal
+from enum import StrEnum
+from operator import itemgetter
+from typing import Any
+
+import sqlalchemy as sa
+
+from callsheet.ledger.charges import Charge, charge_of
+from callsheet.ledger.tables import batches, words
+from callsheet.plain_text import counted
+from callsheet.records import dollars
+
+
+class Reason(StrEnum):
+    """Why a person is asked; in the order in which they are said."""
+
+    CHARGES = "charges"
+    """The service charges more than was quoted."""
+
+    REPEATS = "repeats"
+    """Many of the jobs look like what the batch has bought."""
+
+    GUESSES = "guesses"
+    """`callsheet init` has guessed settings that nobody has seen."""
+
+    UNPRICED = "unpriced"
+    """Jobs have no price, and a person wants to be asked above an amount."""
+
+    PRICE = "price"
+    """It is above `budget.approve_above`."""
+
+    RATE = "rate"
+    """A rate is not the one at which the batch was bought or approved last."""
+
+    ASKED = "asked"
+    """The run has asked before, and has no yes to what it would buy now."""
+
+    PILOT = "pilot"
+    """The pilot is there to look at; it is about the rest."""
+
+    NEXT = "next"
+    """It is the next batch of a production; it is about what was made before."""
+
+    SUSPENDED = "suspended"
+    """A person has suspended the run, and resumes it."""
+
+
+class Decision(StrEnum):
+    """What was said."""
+
+    APPROVED = "approved"
+    REFUSED = "refused"
+    NOT_ASKED = "not_asked"
+    """Nobody had to be asked."""
+
+
+class Place(StrEnum):
+    """Where it was said."""
+
+    TERMINAL = "terminal"
+    YES = "--yes"
+    PARAMETER = "parameter"
+    UI = "ui"
+    PYTHON = "python"
+    CONFIG = "config"
+
+
+PILOT = "the pilot"
+"""The part of a plan that is its pilot."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What a person is shown before it is bought.
+
+    Attributes:
+        plan: the sha256 of the plan (`Plan.sha256`); empty where nothing is there yet to plan.
+        jobs: how many jobs are to buy.
+        quoted: their price.
+        at_most: what they may come to: more where the service charges more, or where doubts or rejected files
+            are bought again. Jobs without a price are not in it.
+        unpriced: how many of the jobs have no price.
+        repeats: how many look like what the batch has bought, in words, if a person must look at them.
+        guesses: what `callsheet init` has guessed and the config still says, by setting.
+        new_rates: the rates at which the batch was neither bought nor approved before, a line each.
+        rates: the catalogue's entry of each model, as JSON objects.
+        charges: what was charged above its quote, and nobody has accepted.
+        keys: the keys of the jobs that were chosen; None where all of the plan is meant.
+        part: which part of the plan, in words; empty where it is all of it.
+        is_rest: the pilot is bought, and this is the rest.
+    """
+
+    plan: str
+    jobs: int = 0
+    quoted: Decimal = Decimal(0)
+    at_most: Decimal = Decimal(0)
+    unpriced: int = 0
+    repeats: str = ""
+    guesses: Mapping[str, str] = field(default_factory=dict)
+    new_rates: tuple[str, ...] = ()
+    rates: tuple[dict[str, Any], ...] = ()
+    charges: tuple[Charge, ...] = ()
+    keys: tuple[str, ...] | None = None
+    part: str = ""
+    is_rest: bool = False
+
+    def price(self) -> str:
+        """What is to pay, in a few words, with the most that it can come to where that is more."""
+        most = f", at most {dollars(self.at_most)}" if self.at_most > self.quoted else ""
+        without = f", and {counted(self.unpriced, 'job')} without a price" if self.unpriced else ""
+        return f"{dollars(self.quoted)} USD{most}{without}"
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """What a run has shown to a person, and the answer.
+
+    Attributes:
+        id: 32 hex digits.
+        asker: the flow run of Prefect that has asked, or outside of Prefect the run.
+        about: why a person is asked; empty where nobody has to be.
+        why: the reasons in words.
+        base: what was spent, in flight and in doubt when it was shown, of the jobs with a price.
+        flow_run: the id of the flow run in Prefect; None outside of Prefect.
+        decision: None where nobody has answered.
+        decided_by: who: the user of the system, or the name that was typed into the UI.
+        place: where it was answered.
+        budget_limit: the limit that the person set for the run in place of `budget.limit`, or None.
+    """
+
+    id: str
+    asker: str
+    shown: Shown
+    about: tuple[Reason, ...]
+    why: str
+    base: Decimal
+    asked_at: datetime
+    flow_run: str | None = None
+    decision: Decision | None = None
+    decided_at: datetime | None = None
+    decided_by: str | None = None
+    place: Place | None = None
+    budget_limit: Decimal | None = None
+    note: str | None = None
+
+    @property
+    def is_yes(self) -> bool:
+        """Whether a person has said yes."""
+        return self.decision is Decision.APPROVED
+
+    @property
+    def question(self) -> str:
+        """`pilot` where it is about the rest after the pilot, otherwise `quote`."""
+        return "pilot" if Reason.PILOT in self.about else "quote"
+
+    @property
+    def up_to(self) -> Decimal:
+        """What the batch may come to by it."""
+        return self.base + self.shown.at_most
+
+    def asked(self) -> str:
+        """What was asked, in words: `the quote, 3 jobs for 0.1200 USD`."""
+        what = "the rest after the pilot" if self.question == "pilot" else "the quote"
+        return f"{what}, {counted(self.shown.jobs, 'job')} for {self.shown.price()}"
+
+    def line(self) -> str:
+        """The question and its answer in one line."""
+        if self.decision is None or self.decided_at is None:
+            return f"{self.asked()}: asked {self.asked_at:%Y-%m-%d %H:%M} UTC, not answered"
+        limit = "" if self.budget_limit is None else f", up to {dollars(self.budget_limit)} USD"
+        note = f": {self.note}" if self.note else ""
+        when = f"{self.decided_at:%Y-%m-%d %H:%M} UTC"
+        return f"{self.asked()}: {self.decision}{limit} by {self.decided_by} ({self.place}), {when}{note}"
+
+    def as_json(self) -> dict[str, Any]:
+        """The JSON object in the `approvals` of `run --json` and `status --json`; money is a string."""
+        return {
+            "question": self.question,
+            "plan": self.shown.plan,
+            "jobs": self.shown.jobs,
+            "quoted": dollars(self.shown.quoted),
+            "at_most": dollars(self.shown.at_most),
+            "asked_at": self.asked_at.isoformat(),
+            "flow_run": self.flow_run,
+            "decision": self.decision,
+            "decided_at": self.decided_at.isoformat() if self.decided_at else None,
+            "decided_by": self.decided_by,
+            "place": self.place,
+            "budget_limit": None if self.budget_limit is None else dollars(self.budget_limit),
+            "note": self.note,
+        }
+
+
+_COLUMNS = ("plan", "jobs", "quoted", "at_most", "unpriced")  # of what is shown; the others are JSON
+
+
+def of_batch(connection: sa.Connection, batch: str) -> tuple[Word, ...]:
+    """What persons were asked about the batch, the oldest first."""
+    return tuple(word for word in all_of_batch(connection, batch) if word.decision is not Decision.NOT_ASKED)
+
+
+def all_of_batch(connection: sa.Connection, batch: str) -> tuple[Word, ...]:
+    """Every word of the batch, also of configs, the oldest first."""
+    rows = connection.execute(sa.select(words).where(words.c.batch == batch).order_by(words.c.number))
+    return tuple(map(_word, rows))
+
+
+def last_of(connection: sa.Connection, asker: str, batch: str | None = None) -> Word | None:
+    """The newest word of a run or a flow run, about this batch or about whichever; None without any."""
+    query = sa.select(words).where(words.c.asker == asker).order_by(words.c.number.desc()).limit(1)
+    row = connection.execute(query if batch is None else query.where(words.c.batch == batch)).first()
+    return _word(row) if row else None
+
+
+def may_come_to(connection: sa.Connection, batch: str) -> Decimal | None:
+    """`allowed`: the most that the batch may come to, by all words; None without any.
+
+    A job without a price is none of it: what it costs is known when it is charged.
+    """
+    said = words.c.decision.in_((Decision.APPROVED, Decision.NOT_ASKED))
+    query = sa.select(sa.func.max(words.c.up_to, type_=words.c.up_to.type))
+    allowed: Decimal | None = connection.scalar(query.where(words.c.batch == batch, said))
+    return allowed
+
+
+def enter(connection: sa.Connection, batch: str, word: Word) -> None:
+    """Enters a word."""
+    number = (connection.scalar(sa.select(sa.func.max(words.c.number))) or 0) + 1
+    shown = asdict(word.shown)
+    values = {name: shown.pop(name) for name in _COLUMNS}
+    shown["charges"] = [charge.as_json() for charge in word.shown.charges]
+    row = values | {"number": number, "batch": batch, "shown": shown, "up_to": word.up_to}
+    row |= {"about": list(word.about)} | _of_answer(word)
+    row |= {name: getattr(word, name) for name in ("id", "asker", "why", "base", "asked_at", "flow_run")}
+    connection.execute(words.insert(), row)
+
+
+def answer(connection: sa.Connection, word: Word) -> None:
+    """Enters the answer to a question."""
+    connection.execute(words.update().where(words.c.id == word.id), _of_answer(word))
+
+
+def _of_answer(word: Word) -> dict[str, Any]:
+    names = ("decision", "decided_at", "decided_by", "place", "budget_limit", "note")
+    return {name: getattr(word, name) for name in names}
+
+
+def _word(row: Any) -> Word:
+    shown = {name: getattr(row, name) for name in _COLUMNS} | row.shown
+    shown["charges"] = tuple(map(charge_of, shown["charges"]))
+    for name in ("new_rates", "rates", "keys"):
+        shown[name] = None if shown[name] is None else tuple(shown[name])
+    return Word(
+        **{name: getattr(row, name) for name in ("id", "asker", "why", "base", "asked_at", "flow_run")},
+        **{name: getattr(row, name) for name in ("decided_at", "decided_by", "budget_limit", "note")},
+        shown=Shown(**shown),
+        about=tuple(map(Reason, row.about)),
+        decision=None if row.decision is None else Decision(row.decision),
+        place=None if row.place is None else Place(row.place),
+    )
+
+
+def buys_at(connection: sa.Connection, batch: str, rates: Mapping[str, Any], at: datetime) -> None:
+    """Remembers the rates at which the batch is bought: the catalogue's entries of models, by id."""
+    of_batch = batches.c.batch == batch
+    before = connection.scalar(sa.select(batches.c.rates).where(of_batch)) or {}
+    if any(before.get(name) != entry for name, entry in rates.items()):
+        now = {"rates": before | dict(rates), "bought_at": at}
+        connection.execute(batches.update().where(of_batch).values(now))
+
+
+def known_rates(connection: sa.Connection, batch: str, said: tuple[Word, ...]) -> dict[str, Any]:
+    """The catalogue's entries of models, by id, at which the batch last bought or was approved.
+
+    A rate that differs from these is one that nobody has agreed to.
+    """
+    bought = sa.select(batches.c.bought_at, batches.c.rates)
+    rows = connection.execute(bought.where(batches.c.batch == batch, batches.c.bought_at.is_not(None)))
+    agreed = [(at, rates) for at, rates in rows]
+    for word in said:
+        if word.is_yes and word.decided_at:
+            agreed.append((word.decided_at, {entry["id"]: entry for entry in word.shown.rates}))
+    return {model: entry for _, rates in sorted(agreed, key=itemgetter(0)) for model, entry in rates.items()}
