@@ -17,10 +17,10 @@ from callsheet.ledger.tables import charges
 from callsheet.plain_text import row_name
 from callsheet.records import dollars
 
-_ROUNDING = Decimal("1.01")  # a charge of at most this many times its quote is a rounding, and not dearer
+ROUNDING = Decimal("1.01")  # a charge of at most this many times its quote is a rounding, and not dearer
 _LAST = 3  # charges that are looked at
-_DEARER = 2  # of these that stop the buying
-_SHARE = Decimal("0.1")  # of what the batch may come to: so much above the quotes stops the buying, too
+DEARER = 2  # of these that stop the buying
+SHARE = Decimal("0.1")  # of what the batch may come to: so much above the quotes stops the buying, too
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +68,8 @@ class Charged:
 
     def to_accept(self, most: Decimal | None) -> tuple[Charge, ...]:
         """What a person must accept before more is bought; `most`: what the batch may come to, or None."""
-        in_a_row = sum(charge.is_dearer for charge in self.last) >= _DEARER
-        return self.dearer if in_a_row or (most is not None and self.above > most * _SHARE) else ()
+        in_a_row = sum(charge.is_dearer for charge in self.last) >= DEARER
+        return self.dearer if in_a_row or (most is not None and self.above > most * SHARE) else ()
 
 
 def in_words(dearer: Iterable[Charge]) -> str:
@@ -101,7 +101,7 @@ def count(connection: sa.Connection, batch: str, new: Iterable[Charge]) -> None:
     charged = before = of_batch(connection, batch)
     for charge in new:
         most = max(dearest(charged.accepted).get(charge.pair, charge.quoted), charge.quoted)
-        is_dearer = charge.cost > most * _ROUNDING
+        is_dearer = charge.cost > most * ROUNDING
         counted = replace(charge, is_dearer=is_dearer)
         charged = replace(charged, last=(*charged.last, counted)[-_LAST:])
         if is_dearer:

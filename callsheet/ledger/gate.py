@@ -177,13 +177,13 @@ def let_begin(
         if not any(lets_begin(word) and word.shown.plan == shown.plan for word in known.words):
             raise ApprovalNeeded("nobody has approved this plan", hint="Run the batch again.")
         why = {}
-    word = replace(asked, shown=shown, about=tuple(why), why="; ".join(why.values()), base=known.exposure)
+    word = replace(asked, shown=shown, about=tuple(why), why="; ".join(why.values()))
     if why:
         word = replace(word, decision=None, decided_at=None, decided_by=None, place=None)
         words.enter(connection, batch, word)
         return word
     own = [word for word in known.words if word.asker == buyer.asker]
-    if own and own[-1].is_yes and covers(own[-1], shown, known.exposure):
+    if own and own[-1].is_yes and covers(own[-1], shown):
         word = own[-1]
     else:
         words.enter(connection, batch, word)
@@ -217,7 +217,7 @@ def answer(connection: sa.Connection, batch: str, buyer: Buyer, answered: Word) 
 def reasons(shown: Shown, buyer: Buyer, known: Said, also: Mapping[Reason, str]) -> dict[Reason, str]:
     """Every reason why a person must say yes before this is bought, with a sentence; empty without any."""
     why: dict[Reason, str] = {}
-    covering = [word for word in known.words if covers(word, shown, known.exposure)]
+    covering = [word for word in known.words if covers(word, shown)]
     above, quoted = buyer.budget.approve_above, shown.quoted
     if known.to_accept:
         why[Reason.CHARGES] = charges.in_words(known.to_accept)
@@ -259,7 +259,7 @@ def _asked_before(asked: Word, shown: Shown) -> str:
     return f"{asked.asked()} was approved, and now it is {now}"
 
 
-def covers(word: Word, shown: Shown, exposure: Decimal) -> bool:
+def covers(word: Word, shown: Shown) -> bool:
     """Whether a person has said yes to this: to the same plan, and there is no more to pay."""
     among = word.shown.keys
     return (
@@ -267,7 +267,7 @@ def covers(word: Word, shown: Shown, exposure: Decimal) -> bool:
         and word.shown.plan == shown.plan
         and (among is None or (shown.keys is not None and {*shown.keys} <= {*among}))
         and shown.unpriced <= word.shown.unpriced
-        and exposure + shown.at_most <= word.up_to
+        and shown.exposure + shown.at_most <= word.up_to
     )
 
 
@@ -361,13 +361,10 @@ def _room(
     return room
 
 
-def stop_at(
-    connection: sa.Connection, batch: str, *, obstacle: Obstacle, what: str, left: Decimal, budget: Budget
-) -> Stop:
+def stop_at(obstacle: Obstacle, what: str, left: Decimal, budget: Budget, known: Said) -> Stop:
     """The stop at an obstacle: `what` does not fit, in words such as `row 7, 0.0400 USD, does not fit`."""
     if obstacle is Obstacle.PRICE:
-        charged = charges.of_batch(connection, batch)
-        return PriceChanged(charges.in_words(charged.dearer), hint=_HINTS[Reason.CHARGES])
+        return PriceChanged(charges.in_words(known.charged.dearer), hint=_HINTS[Reason.CHARGES])
     if obstacle in (Obstacle.QUESTION, Obstacle.ALLOWED):
         return ApprovalNeeded("nobody has said yes to what is left to buy", hint=_HINT)
     if obstacle is Obstacle.BALANCE:
@@ -383,10 +380,9 @@ def stop_at(
     if obstacle is Obstacle.DAY:
         hint = "The same command goes on after midnight UTC, or with a higher budget.per_day."
         return BudgetReached(f"{what} what is left of budget.per_day for today: {room}", hint=hint)
-    used, by = dollars(leases.used_ever(connection)), leases.used_by(connection)
+    used, by = dollars(known.used_ever), counted(known.used_by, "batch", "batches")
     return BudgetReached(
-        f"{what} what is left of budget.ledger: {room}; {used} USD are used by "
-        f"{counted(by, 'batch', 'batches')}",
+        f"{what} what is left of budget.ledger: {room}; {used} USD are used by {by}",
         hint="With a higher budget.ledger the same command goes on from here. `callsheet status` without a "
         "config lists the batches.",
     )

@@ -59,7 +59,7 @@ def _to_17(op: Operations) -> None:
         *(sa.Column(name, money, nullable=False) for name in ("quoted", "at_most")),
         sa.Column("unpriced", sa.BigInteger(), nullable=False),
         sa.Column("shown", sa.JSON(), nullable=False),
-        *(sa.Column(name, money, nullable=False) for name in ("base", "up_to")),
+        *(sa.Column(name, money, nullable=False) for name in ("exposure", "up_to")),
         sa.Column("asked_at", moment, nullable=False),
         sa.Column("decision", sa.String(16)),
         sa.Column("decided_at", moment),
@@ -70,12 +70,8 @@ def _to_17(op: Operations) -> None:
     )
     old = sa.table("totals", *map(sa.column, ("batch", "day", "approval", *amounts)))
     sent = sa.func.sum(old.c.in_flight + old.c.in_doubt + old.c.spent)
-    of_batch = dict(
-        connection.execute(sa.select(old.c.batch, sent).group_by(old.c.batch)).tuples().all()
-    )
-    by = dict(
-        connection.execute(sa.select(old.c.approval, sent).group_by(old.c.approval)).tuples().all()
-    )
+    of_batch = dict(connection.execute(sa.select(old.c.batch, sent).group_by(old.c.batch)).tuples().all())
+    by = dict(connection.execute(sa.select(old.c.approval, sent).group_by(old.c.approval)).tuples().all())
     # An approval was a pot of its own: what was left of it is what the batch may still come to by the word.
     given = sa.table(
         "approvals",
@@ -90,7 +86,7 @@ def _to_17(op: Operations) -> None:
         connection.execute(sa.select(given).order_by(given.c.asked_at, given.c.id)), 1
     ):
         values = row._asdict()
-        base = int(of_batch.get(row.batch) or 0) - int(by.get(row.id) or 0)
+        before = int(of_batch.get(row.batch) or 0) - int(by.get(row.id) or 0)
         shown = {
             "repeats": "",
             "guesses": {},
@@ -104,7 +100,7 @@ def _to_17(op: Operations) -> None:
         )
         values.pop("question", None)
         more = {"number": number, "asker": row.flow_run or row.id, "about": about, "why": "", "unpriced": 0}
-        rows.append(values | more | {"shown": shown, "base": base, "up_to": base + row.at_most})
+        rows.append(values | more | {"shown": shown, "exposure": before, "up_to": before + row.at_most})
     if rows:
         table = sa.Table("words", sa.MetaData(), autoload_with=connection)
         connection.execute(table.insert(), rows)

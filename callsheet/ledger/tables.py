@@ -216,7 +216,7 @@ words = sa.Table(
     sa.Column("at_most", Money, nullable=False),
     sa.Column("unpriced", sa.BigInteger, nullable=False),
     sa.Column("shown", sa.JSON, nullable=False),
-    sa.Column("base", Money, nullable=False),  # spent, in flight and in doubt at that moment
+    sa.Column("exposure", Money, nullable=False),  # spent, in flight and in doubt at that moment
     sa.Column("up_to", Money, nullable=False),  # what the batch may come to by it
     sa.Column("asked_at", Moment, nullable=False),
     # Empty while nobody has answered.

@@ -88,6 +88,7 @@ class Shown:
         plan: the sha256 of the plan (`Plan.sha256`); empty where nothing is there yet to plan.
         jobs: how many jobs are to buy.
         quoted: their price.
+        exposure: what was spent, in flight and in doubt at that moment, of the jobs with a price.
         at_most: what they may come to: more where the service charges more, or where doubts or rejected files
             are bought again. Jobs without a price are not in it.
         unpriced: how many of the jobs have no price.
@@ -105,6 +106,7 @@ class Shown:
     jobs: int = 0
     quoted: Decimal = Decimal(0)
     at_most: Decimal = Decimal(0)
+    exposure: Decimal = Decimal(0)
     unpriced: int = 0
     repeats: str = ""
     guesses: Mapping[str, str] = field(default_factory=dict)
@@ -131,7 +133,6 @@ class Word:
         asker: the flow run of Prefect that has asked, or outside of Prefect the run.
         about: why a person is asked; empty where nobody has to be.
         why: the reasons in words.
-        base: what was spent, in flight and in doubt when it was shown, of the jobs with a price.
         flow_run: the id of the flow run in Prefect; None outside of Prefect.
         decision: None where nobody has answered.
         decided_by: who: the user of the system, or the name that was typed into the UI.
@@ -144,7 +145,6 @@ class Word:
     shown: Shown
     about: tuple[Reason, ...]
     why: str
-    base: Decimal
     asked_at: datetime
     flow_run: str | None = None
     decision: Decision | None = None
@@ -167,7 +167,7 @@ class Word:
     @property
     def up_to(self) -> Decimal:
         """What the batch may come to by it."""
-        return self.base + self.shown.at_most
+        return self.shown.exposure + self.shown.at_most
 
     def asked(self) -> str:
         """What was asked, in words: `the quote, 3 jobs for 0.1200 USD`."""
@@ -202,7 +202,14 @@ class Word:
         }
 
 
-_COLUMNS = ("plan", "jobs", "quoted", "at_most", "unpriced")  # of what is shown; the others are JSON
+_COLUMNS = (
+    "plan",
+    "jobs",
+    "quoted",
+    "at_most",
+    "exposure",
+    "unpriced",
+)  # of what is shown; the others are JSON
 
 
 def of_batch(connection: sa.Connection, batch: str) -> tuple[Word, ...]:
@@ -242,7 +249,7 @@ def enter(connection: sa.Connection, batch: str, word: Word) -> None:
     shown["charges"] = [charge.as_json() for charge in word.shown.charges]
     row = values | {"number": number, "batch": batch, "shown": shown, "up_to": word.up_to}
     row |= {"about": list(word.about)} | _of_answer(word)
-    row |= {name: getattr(word, name) for name in ("id", "asker", "why", "base", "asked_at", "flow_run")}
+    row |= {name: getattr(word, name) for name in ("id", "asker", "why", "asked_at", "flow_run")}
     connection.execute(words.insert(), row)
 
 
@@ -262,7 +269,7 @@ def _word(row: Any) -> Word:
     for name in ("new_rates", "rates", "keys"):
         shown[name] = None if shown[name] is None else tuple(shown[name])
     return Word(
-        **{name: getattr(row, name) for name in ("id", "asker", "why", "base", "asked_at", "flow_run")},
+        **{name: getattr(row, name) for name in ("id", "asker", "why", "asked_at", "flow_run")},
         **{name: getattr(row, name) for name in ("decided_at", "decided_by", "budget_limit", "note")},
         shown=Shown(**shown),
         about=tuple(map(Reason, row.about)),

@@ -233,6 +233,7 @@ class Quote:
             jobs=self.to_buy,
             quoted=self.quoted,
             at_most=self.at_most,
+            exposure=self.said.exposure,
             unpriced=self.without_price,
             repeats=repeats if is_asked else "",
             guesses=self.shown_guesses(),

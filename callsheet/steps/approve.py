@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
-from functools import partial
 from typing import Protocol
 
 from callsheet.config.settings import Settings
@@ -76,7 +75,7 @@ async def approve(
     Returns:
         The quote of what may be bought now (the pilot, or all), and the reason to buy nothing, or None.
     """
-    if stop := await _objection(run, quote):
+    if stop := objection(quote):
         return quote, stop
     part = quote
     if quote.pilot is not None:
@@ -117,7 +116,7 @@ def new_word(ledger: Ledger) -> Word:
     now = datetime.now(UTC)
     nothing = words.Shown(plan="")
     return Word(
-        *(uuid.uuid4().hex, ledger.asker, nothing, (), "", Decimal(0), now, ledger.flow_run),
+        *(uuid.uuid4().hex, ledger.asker, nothing, (), "", now, ledger.flow_run),
         decision=Decision.NOT_ASKED,
         decided_at=now,
         decided_by=user_name(),
@@ -138,23 +137,22 @@ def _is_all_approved(quote: Quote) -> bool:
     """Whether a person has said yes to the rest after the pilot, too."""
     rest = replace(quote, is_rest=True).shown()
     is_about_rest = (word for word in quote.said.words if Reason.PILOT in word.about)
-    return any(gate.covers(word, rest, quote.said.exposure) for word in is_about_rest)
+    return any(gate.covers(word, rest) for word in is_about_rest)
 
 
-async def _objection(run: Run, quote: Quote) -> Stop | None:
+def objection(quote: Quote) -> Stop | None:
     """Why nothing may be bought, whoever approves it: `budget.on_exceed: refuse`, and it does not fit."""
-    if quote.budget.on_exceed != "refuse":
-        return None
-    room = quote.said.room
-    obstacle = next(
-        (obstacle for obstacle in Obstacle if quote.quoted > room.get(obstacle, quote.quoted)), None
-    )
-    if obstacle is None:
+    budget, room = quote.budget, quote.said.room
+    too_small = (obstacle for obstacle in Obstacle if quote.quoted > room.get(obstacle, quote.quoted))
+    if budget.on_exceed != "refuse" or (obstacle := next(too_small, None)) is None:
         return None
     what, left = f"the quote of {dollars(quote.quoted)} USD does not fit", max(Decimal(0), room[obstacle])
-    stop = await run.ledger.read(
-        partial(gate.stop_at, obstacle=obstacle, what=what, left=left, budget=quote.budget)
-    )
+    stop = gate.stop_at(obstacle, what, left, budget, quote.said)
+    if obstacle is Obstacle.DAY and budget.per_day is not None and quote.quoted > budget.per_day:
+        stop.hint = (
+            "It is more than the limit of a whole day: raise budget.per_day, or set budget.on_exceed to "
+            "'stop' to buy a part each day."
+        )
     stop.hint = f"Nothing was bought, because budget.on_exceed is 'refuse'. {stop.hint}"
     return stop
 

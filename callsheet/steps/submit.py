@@ -198,8 +198,9 @@ class _Buyer:
         return await self._stop_at(short.obstacle, what, short.remaining)
 
     async def _stop_at(self, obstacle: Obstacle, what: str = "", left: Decimal = Decimal(0)) -> Stop:
-        of = partial(gate.stop_at, obstacle=obstacle, what=what, left=left, budget=self._quote.budget)
-        return await self._run.ledger.read(of)
+        run, budget = self._run, self._quote.budget
+        known = await run.ledger.read(gate.said, run.buyer(self._quote), budget.limit)
+        return gate.stop_at(obstacle, what, left, budget, known)
 
     async def _reserve(self, jobs: list[Job]) -> Reservation:
         policy = policy_of(self._run.settings)

@@ -12,7 +12,7 @@ import pytest
 import sqlalchemy as sa
 
 from callsheet.config.load import changed_values, load
-from callsheet.ledger.approvals import PAUSED, in_words
+from callsheet.ledger.changes import PAUSED, in_words
 from callsheet.ledger.tables import changes
 from callsheet.records import ModelType, State
 from callsheet.report.summary import Summary

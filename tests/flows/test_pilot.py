@@ -43,7 +43,7 @@ def test_the_pilot_is_bought_and_shown_and_the_rest_after_a_yes(project: Make) -
     assert (summary.stored, summary.submissions, summary.exit_code) == (8, 8, 0)
     assert person.finished_with == [summary], "it is one run"
     [kept] = summary.approvals
-    assert (kept.question, kept.decision, kept.jobs) == ("pilot", "approved", 5)
+    assert (kept.question, kept.decision, kept.shown.jobs) == ("pilot", "approved", 5)
 
 
 def test_without_a_yes_the_pilot_is_kept_and_a_later_yes_goes_on_from_it(project: Make) -> None:
@@ -99,10 +99,10 @@ def test_the_price_of_the_pilot_alone_is_held_against_approve_above(project: Mak
     made = project(ROWS)
     made.set(budget={"approve_above": "0.0110"})
     summary, person = run(made, says=None)
-    assert [asked.question for asked in person.asked] == ["pilot"]
+    assert [asked.word.question for asked in person.asked] == ["pilot"]
     assert summary.submissions == 3
     summary, person = run(made, "batch=other", "budget.approve_above=0.0109", says=None)
-    assert [asked.question for asked in person.asked] == ["quote"]
+    assert [asked.word.question for asked in person.asked] == ["quote"]
     assert (person.asked[0].quote.to_buy, summary.submissions) == (3, 0)
 
 

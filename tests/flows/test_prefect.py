@@ -16,7 +16,7 @@ from prefect.client.schemas.objects import StateType
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from callsheet.config.load import load
-from callsheet.ledger import approvals
+from callsheet.ledger import changes
 from callsheet.ledger.ledger import Ledger
 from callsheet.report.summary import Details, Summary
 from callsheet.service.client import Client
@@ -265,7 +265,7 @@ def test_a_form_of_change_batch_changes_what_was_touched_alone_in_the_name_of_wh
             for form in ({"buying": "pause"}, {"changes": ["budget.limit=3"]}, {}, {"buying": "go on"}):
                 state: Any = await change_batch(str(made.config), **form, name="anna", return_state=True)
                 said.append(state.message)
-            of_ledger = await at_work.ledger.read(partial(approvals.since, number=0))
+            of_ledger = await at_work.ledger.read(partial(changes.since, number=0))
         return said + [f"{one.setting} {one.value} {one.changed_by}" for one in of_ledger]
 
     said = asyncio.run(changed())

@@ -49,12 +49,17 @@ def generation(name: str, cost: str = "0.0400", files: int = 1) -> Generation:
     return Generation(f"req-{name}", (item,) * files, usage)
 
 
-def word(ledger: Ledger, at_most: str, base: str = "0", **answer: Any) -> Word:
+def word(ledger: Ledger, at_most: str, **answer: Any) -> Word:
     """A word by which the ledger's run may buy; a question where its `decision` is None."""
-    said = {"decision": Decision.NOT_ASKED, "decided_at": NOW, "decided_by": "x", "place": Place.CONFIG} | answer
+    said = {
+        "decision": Decision.NOT_ASKED,
+        "decided_at": NOW,
+        "decided_by": "x",
+        "place": Place.CONFIG,
+    } | answer
     shown = said.pop("shown", Shown(plan="p", at_most=Decimal(at_most)))
     about = said.pop("about", ())
-    return Word(uuid4().hex, ledger.asker, shown, about, "", Decimal(base), NOW, ledger.flow_run, **said)
+    return Word(uuid4().hex, ledger.asker, shown, about, "", NOW, ledger.flow_run, **said)
 
 
 @asynccontextmanager

@@ -15,8 +15,8 @@ import pytest
 import sqlalchemy as sa
 
 from callsheet.config.load import load
-from callsheet.ledger import leases, states, writing
 from callsheet.config.settings import Budget
+from callsheet.ledger import leases, states, writing
 from callsheet.ledger.gate import Obstacle, Reservation
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.queries import Policy
@@ -63,7 +63,9 @@ async def test_all_batches_together_never_spend_more_than_the_wall(url: str) -> 
         await ledger.transition(states.in_doubt, End(a, "cut off"))
         await ledger.generated(b, generation("b", cost="0.0100"), ["b.png"], "out")
         refused = await reserve(other, "x")
-        assert (refused.obstacle, refused.remaining) == (Obstacle.LEDGER, Decimal("0.03")), "spent and in doubt count"
+        assert (refused.obstacle, refused.remaining) == (Obstacle.LEDGER, Decimal("0.03")), (
+            "spent and in doubt count"
+        )
         more = await reserve(other, "x", of_ledger="0.09")
         assert (len(more.reserved), more.obstacle) == (1, None)
         await intend(other, more.reserved[0][1])

@@ -13,10 +13,10 @@ import pytest
 import sqlalchemy as sa
 
 from callsheet.config.load import load
-from callsheet.ledger import leases, states, writing
 from callsheet.config.settings import Budget
-from callsheet.ledger.gate import Obstacle, Reservation
+from callsheet.ledger import leases, states, writing
 from callsheet.ledger.databases import open_engine
+from callsheet.ledger.gate import Obstacle, Reservation
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.queries import Policy
 from callsheet.ledger.states import End

@@ -7,6 +7,7 @@ import itertools
 import json
 import sqlite3
 import threading
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -18,10 +19,10 @@ import polars as pl
 import pytest
 import sqlalchemy as sa
 
+from callsheet.config.settings import Budget
 from callsheet.errors import LedgerError
-from callsheet.ledger import approvals, leases, marks, queries, states, writing
-from callsheet.ledger.approvals import Approval, Decision, Place, Question
-from callsheet.ledger.budget import SpendingLimit, Wall
+from callsheet.ledger import changes, charges, gate, leases, marks, queries, states, words, writing
+from callsheet.ledger.gate import Obstacle
 from callsheet.ledger.journal import Journal
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.queries import Policy
@@ -29,7 +30,10 @@ from callsheet.ledger.spending import settle
 from callsheet.ledger.states import End, FileEnd, SameGeneration, other_name
 from callsheet.ledger.tables import attempts
 from callsheet.ledger.tables import marks as marks_table
+from callsheet.ledger.tables import words as words_table
+from callsheet.ledger.words import Decision, Place, Reason, Shown, Word
 from callsheet.records import ModelType, Price, State
+from callsheet.steps.approve import new_word
 from tests.ledger import reading
 from tests.ledger.buying import (
     STORED,
@@ -42,6 +46,7 @@ from tests.ledger.buying import (
     reserve,
     state_of,
     submitting,
+    word,
 )
 from tests.ledger.journals import answer, files_in
 from tests.waiting import LONGEST
@@ -73,15 +78,34 @@ async def test_a_write_whose_caller_is_cancelled_is_made_with_those_of_the_other
     assert [await state_of(ledger, one) for one in jobs] == [State.SUBMITTING] * 3
 
 
-async def test_what_a_run_has_reserved_counts_for_the_approval_that_it_buys_by_now(ledger: Ledger) -> None:
-    jobs = [job(name, price="0.0100") for name in "abc"]
-    await reserve(ledger, *jobs[:2])
-    amount, now = Decimal("0.02"), datetime.now(UTC)
-    quoted = Approval("one", Question.QUOTE, "plan", 2, amount, amount, [], now)
-    entered = replace(quoted, decision=Decision.NOT_ASKED)
-    await ledger.write(approvals.enter, ledger.run_id, entered)
-    result = await ledger.reserve(jobs, Policy(), SpendingLimit("b", Decimal(100), approval="one"))
-    assert (len(result.reserved), result.left, result.wall) == (2, jobs[2:], Wall.APPROVED)
+async def test_what_may_leave_fits_what_the_batch_may_come_to_by_all_words(url: str) -> None:
+    """Also what the run itself has reserved counts; another's may go back, and is looked at in its turn."""
+    jobs = [job(name, price="0.0100") for name in "abcd"]
+    async with buyer(url) as other, await Ledger.open(url, "b") as ledger:
+        kept, _ = await reserve(other, jobs[3])
+        await other.write(lambda connection, _: connection.execute(words_table.delete()))
+        await ledger.begin_run()
+        reserved, considered = await reserve(ledger, *jobs)
+        assert (reserved, considered) == ([], 0), "nobody has let it begin"
+        await ledger.write(words.enter, word(ledger, "0.02"))
+        result = await ledger.reserve(jobs, Policy(), ledger.buyer(Budget(), Decimal(100)))
+        assert (len(result.reserved), result.left) == (2, jobs[2:])
+        assert (result.obstacle, result.remaining) == (Obstacle.ALLOWED, Decimal(0))
+        assert await intend(other, kept[0][1]) is Obstacle.QUESTION
+
+
+async def test_what_a_job_without_a_price_costs_takes_nothing_from_what_was_approved(url: str) -> None:
+    free, priced = replace(job("free"), price=None), job("priced")
+    async with await Ledger.open(url, "b") as ledger:
+        await ledger.begin_run()
+        await ledger.write(words.enter, word(ledger, "0.04"))
+        reserved, _ = await reserve(ledger, free, priced)
+        for _, attempt in reserved:
+            assert await intend(ledger, attempt) is None
+            made = replace(generation(attempt.row_id), id=f"req-{attempt.row_id}")
+            await ledger.generated(attempt, made, [f"{attempt.row_id}.png"], "out")
+        assert (await ledger.read(writing.of_batch)).spent == Decimal("0.08")
+        assert await ledger.read(writing.differences) == []
 
 
 SERVER, GATEWAY = {"server_error", "http_503"}, {"http_403", "waf_block"}
@@ -194,16 +218,18 @@ async def test_values_have_the_same_types_from_each_database(ledger: Ledger) -> 
 
 
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
-ASKED = Approval(
-    id="a" * 32,
-    question=Question.QUOTE,
+SHOWN = Shown(
     plan="b" * 64,
     jobs=3,
     quoted=Decimal("0.004501"),
     at_most=Decimal("0.004501"),
-    rates=[{"id": "still-1", "pricing": {"rates": [{"unit_price": "0.0015"}]}}],
-    asked_at=NOON,
+    exposure=Decimal("0.01"),
+    rates=({"id": "still-1", "pricing": {"rates": [{"unit_price": "0.0015"}]}},),
+    guesses={"prompt": "prompt from 'text'"},
+    charges=(charges.Charge("x", 1, "still-1", Decimal("0.0015"), Decimal("0.0030"), is_dearer=True),),
+    keys=("c" * 64,),
 )
+ASKED = Word("a" * 32, "somebody", SHOWN, (Reason.PRICE,), "it is dear", NOON)
 ANSWERED = replace(
     ASKED,
     decision=Decision.APPROVED,
@@ -217,15 +243,17 @@ ANSWERED = replace(
 
 async def test_a_question_is_answered_once_and_belongs_to_its_batch(url: str) -> None:
     ledger, other = await Ledger.open(url, "shots"), await Ledger.open(url, "other")
-    await ledger.write(approvals.ask, ASKED)
-    assert await ledger.read(approvals.of_batch) == (ASKED,)
-    await ledger.write(approvals.answer, ANSWERED)
+    runs = ledger.buyer(Budget())
+    await ledger.write(words.enter, ASKED)
+    assert await ledger.read(words.of_batch) == (ASKED,)
+    await ledger.write(gate.answer, runs, ANSWERED)
     with pytest.raises(LedgerError, match="answered already"):
-        await ledger.write(approvals.answer, replace(ANSWERED, decision=Decision.REFUSED))
+        await ledger.write(gate.answer, runs, replace(ANSWERED, decision=Decision.REFUSED))
     later = replace(ASKED, id="0" * 32, asked_at=NOON + timedelta(days=1))
-    await ledger.write(approvals.ask, later)
-    assert await ledger.read(approvals.of_batch) == (ANSWERED, later)
-    assert await other.read(approvals.of_batch) == ()
+    await ledger.write(words.enter, later)
+    assert await ledger.read(words.of_batch) == (ANSWERED, later)
+    assert await ledger.read(words.may_come_to) == Decimal("0.014501")
+    assert await other.read(words.of_batch) == ()
     await ledger.close()
     await other.close()
 
@@ -309,32 +337,51 @@ async def test_a_journal_with_the_id_of_another_row_leaves_its_job_in_doubt_or_a
 # ---- the newest word
 
 
-async def test_the_newest_word_about_the_limit_counts_for_every_run_of_the_batch(url: str) -> None:
-    """A flow run that was suspended says nothing anew when it goes on; another run does."""
+async def test_a_limit_counts_from_when_its_run_is_let_begin_and_set_holds_until_its_runs_have_ended(
+    url: str,
+) -> None:
+    """The newest word counts for every run of the batch; a flow run that goes on says nothing anew."""
 
-    async def limit(ledger: Ledger) -> Decimal | None:
-        return await ledger.read(approvals.said_limit)
+    async def begins(ledger: Ledger, limit: str | None, above: str | None = None) -> Decimal | None:
+        """What the limit is after a run has asked to begin whose config says `limit`."""
+        of_config = {"limit": limit, "approve_above": above}
+        budget = Budget(**{name: None if text is None else Decimal(text) for name, text in of_config.items()})
+        shown = Shown("p", quoted=Decimal(1), at_most=Decimal(1))
+        await ledger.write(gate.let_begin, ledger.buyer(budget, Decimal(100)), shown, new_word(ledger))
+        return await ledger.read(changes.limit)
 
-    async with buyer(url) as watching:
-        assert await limit(watching) is None
-        async with await Ledger.open(url, "b") as first:
-            await first.begin_run(limit=Decimal("2.00"), says_limit=True, flow_run="one")
-            assert await limit(watching) == Decimal("2.00")
-            await first.write(approvals.says_limit, Decimal("3.00"), "in a dialog", first.run_id)
-            number, runs = await first.write(approvals.change, {approvals.LIMIT: "0.50"}, "somebody")
-            assert (len(runs), await limit(watching)) == (2, Decimal("0.50"))
-            assert len(await first.read(lambda *of: approvals.not_taken(*of, number))) == 2
-            await first.write(approvals.goes_by, first.run_id, number)
-            assert len(await first.read(lambda *of: approvals.not_taken(*of, number))) == 1
-            await first.end_run()
-        async with await Ledger.open(url, "b") as resumed:
-            await resumed.begin_run(limit=Decimal("2.00"), says_limit=True, flow_run="one")
-            assert await limit(watching) == Decimal("0.50")
-            await resumed.end_run()
-        async with await Ledger.open(url, "b") as another:
-            await another.begin_run(limit=None, says_limit=True, flow_run="two")
-            assert await limit(watching) is None
-            await another.end_run()
+    async def sets(ledger: Ledger, limit: str) -> int:
+        number, _ = await ledger.write(changes.change, {changes.LIMIT: limit}, "somebody")
+        return number
+
+    async with AsyncExitStack() as stack:
+
+        async def run(flow_run: str | None = None) -> Ledger:
+            ledger = await Ledger.open(url, "b", flow_run=flow_run)
+            await stack.enter_async_context(ledger)
+            await ledger.begin_run()
+            return ledger
+
+        first = await run("one")
+        assert await begins(first, "2.00") == Decimal("2.00")
+        assert await begins(await run(), "9.00", above="0") == Decimal("2.00"), "it only asks"
+        assert await begins(await run(), "3.00") == Decimal("3.00"), "the newest"
+        number = await sets(first, "0.50")
+        left = partial(changes.not_taken, number=number)
+        at_work = len(await first.read(left))
+        await first.write(changes.goes_by, first.run_id, number)
+        assert len(await first.read(left)) == at_work - 1
+        late = await run()
+        assert await begins(late, "5.00") == Decimal("0.50"), "a config never raises what set has said"
+        assert await begins(await run(), None) == Decimal("0.50")
+        assert await begins(await run(), "0.40") == Decimal("0.40"), "and lowers it"
+        assert await begins(first, "2.00") == Decimal("0.40"), "it has said its own already"
+        await first.end_run()
+        resumed = await run("one")
+        assert await begins(resumed, "2.00") == Decimal("0.40"), "the same flow run"
+    async with await Ledger.open(url, "b") as later:
+        await later.begin_run()
+        assert await begins(later, "5.00") == Decimal("5.00"), "those that it was said to have ended"
 
 
 async def test_what_a_flow_run_left_in_doubt_or_lost_is_known_until_it_is_settled(url: str) -> None:
@@ -348,15 +395,13 @@ async def test_what_a_flow_run_left_in_doubt_or_lost_is_known_until_it_is_settle
         [attempt] = await submitting(before, old)
         await before.transition(states.in_doubt, End(attempt, "cut off"))
         await before.end_run()
-    async with await Ledger.open(url, "b") as first:
-        await first.begin_run(flow_run="one")
+    async with buyer(url, flow_run="one") as first:
         assert await left(first, "one") == {}
         attempt, gone, _ = await submitting(first, doubt, lost, killed)
         await first.transition(states.in_doubt, End(attempt, "cut off"))
         [file] = await first.generated(gone, generation("lost"), ["lost.png"], "out")
         await first.transition(states.lost, FileEnd(file, lost="gone"))
-    async with await Ledger.open(url, "b") as other:  # the first was not ended
-        await other.begin_run(flow_run="two")
+    async with buyer(url, flow_run="two") as other:  # the first was not ended
         [attempt] = await submitting(other, others)
         await other.transition(states.in_doubt, End(attempt, "cut off"))
         in_doubt = {each.key: State.IN_DOUBT for each in (doubt, killed)}

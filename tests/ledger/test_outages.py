@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
+from decimal import Decimal
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
+from callsheet.config.settings import Budget
 from callsheet.errors import LedgerError, LedgerUnavailable
-from callsheet.ledger import approvals, queries, spending, states
+from callsheet.ledger import gate, queries, spending, states
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.states import End, FileEnd
 from callsheet.ledger.tables import metadata, runs
 from callsheet.records import Job, ModelType, State
 from tests.ledger.buying import NOW, STORED, buyer, generation, intend, job, reserve, state_of, submitting
-from tests.ledger.test_ledger import ANSWERED, ASKED
+from tests.ledger.test_ledger import ANSWERED, SHOWN
 from tests.servers.postgres import postgres, postgres_proxy
 from tests.waiting import LONGEST, wait_until
 
@@ -85,8 +88,11 @@ async def life(ledger: Ledger, url: str) -> list[Any]:
     await ledger.pending(video, "req-video")
     await ledger.transition(states.says, (video, "unheard of"))
     await ledger.transition(states.failed, End(video, "no", "server_error"))
-    await ledger.write(approvals.ask, ASKED)
-    await ledger.write(approvals.answer, ANSWERED)
+    asks = ledger.buyer(Budget(approve_above=Decimal(0)), Decimal(100))
+    asked = await ledger.write(
+        gate.let_begin, asks, SHOWN, replace(ANSWERED, asker=ledger.asker, budget_limit=None)
+    )
+    await ledger.write(gate.answer, asks, replace(asked, decision=ANSWERED.decision, decided_at=NOW))
     async with buyer(url) as dead:
         for one in (SENT, ACCEPTED):
             [attempt] = await submitting(dead, one)

@@ -13,17 +13,18 @@ import pytest
 from callsheet.batches.read import read_batch
 from callsheet.config.settings import Settings
 from callsheet.errors import BalanceTooLow, BudgetReached
-from callsheet.ledger import queries, spending, states
+from callsheet.ledger import queries, spending, states, words
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.queries import Policy
 from callsheet.ledger.states import End, FileEnd
-from callsheet.pricing.approval import objection
+from callsheet.ledger.tables import words as words_table
 from callsheet.pricing.facts import as_facts, as_table, figures, in_words, requests, submission_time
 from callsheet.pricing.plan import ALL, Choice, Plan, make_plan
 from callsheet.pricing.quote import Quote, make
 from callsheet.records import Generation, Media, ModelType, StoredFile, Usage
 from callsheet.service.models import Catalogue
-from tests.ledger.buying import intend, reserve
+from callsheet.steps.approve import objection
+from tests.ledger.buying import intend, reserve, word
 from tests.pricing.plans import CATALOGUE, NOW, Maker
 
 MIXED = """\
@@ -77,6 +78,7 @@ def quote(tmp_path, monkeypatch) -> Quoter:
 
 async def enter(ledger: Ledger, plan: Plan, wanted: dict[str, str]) -> None:
     await ledger.begin_run()
+    await ledger.write(words.enter, word(ledger, "1000000"))
     jobs = [job for job in plan.jobs_in_order() if job.row_id in wanted]
     reserved, _ = await reserve(ledger, *jobs)
     for job, attempt in reserved:
@@ -97,6 +99,7 @@ async def enter(ledger: Ledger, plan: Plan, wanted: dict[str, str]) -> None:
                 )
         if wanted[job.row_id] == "doubt":
             await ledger.transition(states.in_doubt, End(attempt, "cut off"))
+    await ledger.write(lambda connection, _: connection.execute(words_table.delete()))  # it quotes as another
 
 
 def facts(quote: Quote) -> dict[str, str]:
@@ -184,13 +187,12 @@ def test_reserved_jobs_count_once_and_jobs_in_flight_are_paid_besides_the_balanc
 def test_an_objection_names_the_quote_and_what_it_does_not_fit_into(quote):
     found = objection(quote(budget={"on_exceed": "refuse", "limit": "1"}))
     assert isinstance(found, BudgetReached)
-    assert str(found) == "the quote of 1.0190 USD does not fit into the budget of 1.0000 USD"
+    assert (
+        str(found) == "the quote of 1.0190 USD does not fit what is left of the budget: 1.0000 of 1.0000 USD"
+    )
     found = objection(quote(states={"b": "bought"}, balance="0.2", budget={"on_exceed": "refuse"}))
     assert isinstance(found, BalanceTooLow)
-    assert str(found) == (
-        "the quote of 0.2480 USD and the 0.7710 USD spent, in flight or in doubt do not fit into the balance "
-        "of 0.9710 USD"
-    )
+    assert str(found) == "the quote of 0.2480 USD does not fit what is left of the balance: 0.2000 USD"
 
 
 def test_a_job_without_a_price_adds_nothing_to_the_quote(quote):
@@ -288,10 +290,10 @@ def test_the_limits_for_all_batches_are_shown_with_what_is_used_and_the_tightest
 @pytest.mark.parametrize(
     ("setting", "message", "hint"),
     [
-        ("per_day", "budget.per_day for today, 1.0189 of 1.7899 USD", "after midnight UTC"),
+        ("per_day", "budget.per_day for today: 1.0189 of 1.7899 USD", "after midnight UTC"),
         (
             "ledger",
-            "budget.ledger, 1.0189 of 1.7899 USD; 0.7710 USD are used by 1 batch",
+            "budget.ledger: 1.0189 of 1.7899 USD; 0.7710 USD are used by 1 batch",
             "a higher budget.ledger",
         ),
     ],
@@ -301,7 +303,7 @@ def test_a_quote_that_does_not_fit_into_a_limit_for_all_is_refused_with_that(quo
     assert objection(quote(budget={"on_exceed": "refuse", setting: "1.7900"})) is None
     found = objection(quote(budget={"on_exceed": "refuse", setting: "1.7899"}))
     assert isinstance(found, BudgetReached)
-    assert str(found) == f"the quote of 1.0190 USD does not fit into what is left of {message}"
+    assert str(found) == f"the quote of 1.0190 USD does not fit what is left of {message}"
     assert hint in found.hint
     assert objection(quote(budget={"on_exceed": "stop", setting: "1"})) is None
 

@@ -338,7 +338,7 @@ def test_rounds_are_bought_by_the_approval_that_has_counted_them(project: Make) 
     assert [asked.quote.quoted for asked in person.asked] == [PRICE, 2 * PRICE]
     assert [asked.quote.at_most for asked in person.asked] == [PRICE, 6 * PRICE]
     assert (done.stored, done.submissions) == (5, 5)
-    assert [one.jobs for one in done.approvals] == [1, 2]
+    assert [word.shown.jobs for word in done.approvals] == [1, 2]
 
 
 def test_chosen_rows_have_rounds_and_the_first_jobs_have_none(project: Make) -> None:

@@ -15,9 +15,9 @@ from backlot.faults import Faults, Matched, Surcharge
 from callsheet import python
 from callsheet.config.load import load
 from callsheet.errors import InputError, Interrupted
-from callsheet.ledger import approvals
-from callsheet.ledger.approvals import Decision
+from callsheet.ledger import changes, charges, words
 from callsheet.ledger.ledger import Ledger
+from callsheet.ledger.words import Decision
 from callsheet.pricing.plan import Choice, open_plan
 from callsheet.records import State, dollars
 from callsheet.report.summary import Summary
@@ -61,9 +61,9 @@ def every_other(made: Project) -> None:
 
 @pytest.fixture
 def no_brake(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only the bound stops the buying."""
-    monkeypatch.setattr(approvals, "DEARER", 1_000)
-    monkeypatch.setattr(approvals, "SHARE", Decimal(1_000))
+    """Dear charges stop nothing by themselves."""
+    monkeypatch.setattr(charges, "DEARER", 1_000)
+    monkeypatch.setattr(charges, "SHARE", Decimal(1_000))
 
 
 def test_every_question_is_kept_with_its_answer(project: Make) -> None:
@@ -74,8 +74,8 @@ def test_every_question_is_kept_with_its_answer(project: Make) -> None:
     first, second = callsheet.status(made.config).approvals
     assert (first.decision, first.decided_at) == (None, None)
     assert (second.decision, second.place) == ("approved", "python")
-    assert (second.jobs, second.quoted) == (2, Decimal("0.0030"))
-    assert second.plan == open_plan(made.folder / "out/report/plan.parquet").sha256()
+    assert (second.shown.jobs, second.shown.quoted) == (2, Decimal("0.0030"))
+    assert second.shown.plan == open_plan(made.folder / "out/report/plan.parquet").sha256()
     assert [one["decision"] for one in made.report()["approvals"]] == [None, "approved"]
     dearer(made)
     assert made.run().outcome == "complete", "nothing to buy needs nobody"
@@ -161,11 +161,8 @@ class Rising(Faults):
 
 
 @pytest.mark.parametrize("wall", ["limit", "per_day", "ledger"])
-def test_the_budget_is_passed_by_what_is_on_the_wire_at_most(
-    dear: Make, no_brake: None, monkeypatch: pytest.MonkeyPatch, wall: str
-) -> None:
+def test_the_budget_is_passed_by_what_is_on_the_wire_at_most(dear: Make, no_brake: None, wall: str) -> None:
     """All jobs fit at their quotes, and are reserved; answers take what other reservations counted on."""
-    monkeypatch.setattr(approvals, "ROUNDING", Decimal(1_000))
     made = dear(images(12))
     made.set(budget={wall: "0.0450"})
     summary = made.run()
@@ -227,8 +224,8 @@ def test_a_charge_for_a_job_quoted_at_nothing_is_a_surcharge(dear: Make) -> None
     assert summary.stop_reason == "price"
     assert summary.spent > 0
     assert made.costs()["quoted"].unique().to_list() == [Decimal(0)]
-    for words in (f"{dollars(summary.spent)} USD more than quoted", "0.0400 instead of 0.0000"):
-        assert words in summary.details.surcharge
+    for said in (f"{dollars(summary.spent)} USD more than quoted", "0.0400 instead of 0.0000"):
+        assert said in summary.details.surcharge
 
 
 def test_a_rate_that_rises_while_a_run_buys_is_said_with_what_was_quoted_and_charged(project: Make) -> None:
@@ -265,7 +262,7 @@ def shared(
 
 def given(made: Project) -> list[tuple[Decision | None, Decimal]]:
     """The decision of each approval of the batch, and how much it allows, those that nobody was asked too."""
-    query = "SELECT decision, at_most FROM approvals ORDER BY asked_at"
+    query = "SELECT decision, at_most FROM words ORDER BY number"
     found = made.read(lambda connection, _: list(connection.exec_driver_sql(query)))
     return [(decision and Decision(decision), Decimal(most) / 10**6) for decision, most in found]
 
@@ -284,28 +281,26 @@ def several(made: Project, count: int, **how: Any) -> list[Summary]:
 
 
 @LEDGERS
-def test_runs_one_after_another_spend_what_the_first_was_quoted(
-    shared: Callable[[str], Project], no_brake: None, kind: str
+def test_runs_one_after_another_spend_what_the_first_was_quoted_until_a_person_accepts_the_charges(
+    shared: Callable[[str], Project], kind: str
 ) -> None:
     made = shared(kind)
-    quoted = 60 * PRICE
-    first, second, third = made.run(), made.run(), made.run()
-    assert [each.stop_reason for each in (first, second, third)] == ["price"] * 3
-    assert quoted - DEAR <= made.charged <= quoted * approvals.ROUNDING + 2 * DEAR
-    assert (second.submissions, third.submissions) == (0, 0)
-    assert {decision for decision, _ in given(made)} == {Decision.NOT_ASKED}
-    assert callsheet.status(made.config).approvals == (), "nobody was asked"
+    runs = [made.run(), made.run(), made.run()]
+    assert [run.stop_reason for run in runs] == ["price"] * 3
+    assert [run.submissions for run in runs[1:]] == [0, 0]
+    assert made.charged <= 60 * PRICE * charges.SHARE + 2 * DEAR + LANES * DEAR
+    asked = [None, None]
+    assert [decision for decision, _ in given(made)] == [Decision.NOT_ASKED, *asked]
 
 
 @LEDGERS
-def test_runs_side_by_side_share_what_is_quoted(
-    shared: Callable[[str], Project], no_brake: None, kind: str
-) -> None:
+def test_runs_side_by_side_share_what_is_quoted(shared: Callable[[str], Project], kind: str) -> None:
     made = shared(kind)
+    made.backlot.service.faults = Faults()
     summaries = several(made, 3)
-    assert {each.stop_reason for each in summaries} <= {"price", None}
-    assert made.charged <= 60 * PRICE * approvals.ROUNDING + 3 * 2 * DEAR
-    assert [most for _, most in given(made)][:1] == [60 * PRICE]
+    assert {run.stop_reason for run in summaries} == {None}
+    assert made.charged == 60 * PRICE
+    assert made.read(words.may_come_to) == 60 * PRICE
 
 
 def test_two_runs_of_one_batch_at_work_at_once_with_other_files_each_spend_their_own_quote(
@@ -323,10 +318,9 @@ def test_two_runs_of_one_batch_at_work_at_once_with_other_files_each_spend_their
 
 
 @LEDGERS
-def test_a_crew_has_one_approval_and_its_amount(
-    shared: Callable[[str], Project], no_brake: None, kind: str
-) -> None:
+def test_a_crew_buys_by_the_approval_of_its_first_run(shared: Callable[[str], Project], kind: str) -> None:
     made = shared(kind)
+    made.backlot.service.faults = Faults()
     made.set(budget={"approve_above": "0.01"})
     members: list[Summary] = []
 
@@ -343,16 +337,13 @@ def test_a_crew_has_one_approval_and_its_amount(
         return first
 
     asyncio.run(crew())
-    assert given(made) == [(Decision.APPROVED, 60 * PRICE)]
-    assert made.charged <= 60 * PRICE * approvals.ROUNDING + 3 * 2 * DEAR
-    left = made.run()
-    assert (left.stop_reason, left.submissions) == ("approval", 0), "the rest is above the threshold"
+    assert [decision for decision, _ in given(made)] == [Decision.APPROVED, *[Decision.NOT_ASKED] * 2]
+    assert (made.charged, made.read(words.may_come_to)) == (60 * PRICE, 60 * PRICE)
 
 
-def test_a_limit_that_is_taken_away_leaves_what_was_quoted(project: Make, no_brake: None) -> None:
+def test_a_limit_that_is_taken_away_leaves_what_was_quoted(project: Make) -> None:
     made = project(images(30), image_seconds=0.02)
-    made.set(limits={"concurrency": 1}, budget={"limit": "0.0500"})
-    every_other(made)
+    made.set(limits={"concurrency": 1}, budget={"limit": "0.0300"})
     said: list[Changed] = []
 
     class Somebody(LogWatcher):
@@ -362,15 +353,14 @@ def test_a_limit_that_is_taken_away_leaves_what_was_quoted(project: Make, no_bra
                 threads[0].start()
 
     def says() -> None:
-        said.append(asyncio.run(change(load(made.config), {approvals.LIMIT: None}, "somebody")))
+        said.append(asyncio.run(change(load(made.config), {changes.LIMIT: None}, "somebody")))
 
     threads: list[threading.Thread] = []
     summary = made.run(watcher=Somebody())
     threads[0].join()
-    assert said[0].bound == 30 * PRICE
-    assert "0.0450 USD" in said[0].bound_in_words()
-    assert summary.stop_reason == "price"
-    assert summary.spent <= 30 * PRICE * approvals.ROUNDING + DEAR
+    assert said[0].allowed == 30 * PRICE
+    assert "0.0450 USD" in said[0].allowed_in_words()
+    assert (summary.outcome, made.charged) == ("complete", 30 * PRICE)
 
 
 # ---- what a command can cost
@@ -386,12 +376,10 @@ def test_the_rounds_of_a_command_are_a_part_of_what_it_may_cost(project: Make) -
         made, "review.samples=1000", "budget.approve_above=1.00", rejects=lambda *_: True
     )
     assert (stopped.stop_reason, stopped.submissions, len(person.asked)) == ("approval", 0, 1)
-    assert "the quote may come to 1.5000 USD" in person.asked[0].reason
+    assert "the quote may come to 1.5000 USD" in person.asked[0].word.why
     done, person = checked(made, rejects=lambda *_: True)
     assert (done.stored, made.charged) == (3, 3 * PRICE)
-    assert [most for decision, most in given(made) if decision] == [3 * PRICE], (
-        "entered once, with its rounds"
-    )
+    assert made.read(words.may_come_to) == 3 * PRICE, "with its rounds"
 
 
 def test_a_later_run_finishes_what_was_approved_without_asking_again(project: Make) -> None:
@@ -425,23 +413,21 @@ def test_only_what_an_approval_has_named_is_accepted(project: Make) -> None:
     assert made.run().submissions == 0
     person = Person(says=True)
     done = made.run(watcher=person)
-    assert "row s0: 0.0150 USD, quoted 0.0015" in person.asked[0].reason
+    assert "row s0: 0.0150 USD, quoted 0.0015" in person.asked[0].word.why
     assert (done.stored, done.stop_reason) == (14, None)
 
 
 def test_a_yes_leaves_what_became_dear_after_the_question(project: Make) -> None:
     made = project(images(1))
     made.run()
-    named, later = (
-        approvals.Charge(f"s{n}", 1, model, PRICE, 2 * PRICE) for n, model in enumerate(["a", "b"])
-    )
+    named, later = (charges.Charge(f"s{n}", 1, model, PRICE, 2 * PRICE) for n, model in enumerate(["a", "b"]))
 
     async def stops() -> bool:
         async with await Ledger.open(load(made.config).ledger.url, "test") as ledger:
-            await ledger.write(approvals.charged, [named, later])
-            await ledger.write(approvals.accept, [named])
-            known = await ledger.read(approvals.charges_of)
-            return known.stops(Decimal("0.01")) and [one.model for one in known.dearer] == ["b"]
+            await ledger.write(charges.count, [named, later])
+            await ledger.write(charges.accept, [named])
+            charged = await ledger.read(charges.of_batch)
+            return [charge.model for charge in charged.to_accept(Decimal("0.01"))] == ["b"]
 
     assert asyncio.run(stops())
 

@@ -19,7 +19,7 @@ import yaml
 from backlot.errors import Refused
 from backlot.faults import AnyRule, Faults, Matched
 from backlot.settings import WorkspaceSettings
-from callsheet.ledger import approvals
+from callsheet.ledger import charges
 from tests.cli.test_commands import CALLSHEET
 from tests.conftest import Make, Project
 from tests.servers.backlots import finish_videos
@@ -463,7 +463,7 @@ def test_every_fault_has_its_one_end_and_the_books_agree_to_the_cent(
         concurrency=1000,
     )
     # Doubts that come one after another are no news here, nor are charges above the quotes.
-    monkeypatch.setattr(approvals, "DEARER", len(CELLS))
+    monkeypatch.setattr(charges, "DEARER", len(CELLS))
     made.set(poll={"timeout": 4}, stop_after=len(CELLS), budget={"limit": "100"})
     first = made.run()
     ends = {cell.id: cell.state for cell in CELLS} | dict.fromkeys(PLAIN, "stored")
