@@ -55,7 +55,6 @@ class Try:
     free_again: bool = False
     generation_id: str | None = None
     file: File | None = None
-    approval: str = ""
 
     @property
     def attempt(self) -> Attempt:

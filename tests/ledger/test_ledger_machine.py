@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import tempfile
 from collections import Counter
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -24,19 +24,21 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from callsheet.config.settings import Budget
 from callsheet.errors import LedgerError
-from callsheet.ledger import approvals, leases, queries, writing
-from callsheet.ledger.approvals import Approval, Decision, Place, Question
-from callsheet.ledger.budget import SpendingLimit, Wall
+from callsheet.ledger import changes, gate, leases, queries, words, writing
 from callsheet.ledger.databases import open_engine
+from callsheet.ledger.gate import Obstacle
 from callsheet.ledger.journal import Journal, PaidAnswer
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.queries import Policy
 from callsheet.ledger.spending import settle
 from callsheet.ledger.takeover import Owner
+from callsheet.ledger.words import Decision, Place, Reason, Shown, Word
 from callsheet.records import Attempt, Doubt, Job, ModelType, State
+from callsheet.steps.approve import new_word
 from tests.ledger import reading
-from tests.ledger.buying import generation, job, submitting
+from tests.ledger.buying import generation, job, submitting, word
 from tests.ledger.model import STEPS, Try, answered_id, is_possible, make_step
 
 pytestmark = pytest.mark.anyio
@@ -48,36 +50,49 @@ JOBS = [job(f"job-{number}", ModelType.VIDEO, price=PRICES[number % 3]) for numb
 OF_LEDGER = st.sampled_from([None, None, Decimal("0.15"), Decimal("0.60")])
 
 
-@dataclass
-class Given:
-    """The model of an approval: `person` has given it, or nobody was asked."""
+DECISIONS = {True: Decision.APPROVED, False: Decision.REFUSED}
 
+
+@dataclass
+class Said:
+    """The model of a word."""
+
+    id: str
+    asker: str
     plan: str
-    at_most: Decimal
-    person: bool
+    up_to: Decimal
+    is_question: bool
+    decision: Decision | None
+    names: dict[Decimal, Decimal]  # the charges that it names, by quote
+    limit: Decimal | None = None  # of the asker's config
+    batch: str = "b"
+
+    @property
+    def lets_begin(self) -> bool:
+        return self.decision in (Decision.APPROVED, Decision.NOT_ASKED)
 
 
 class LedgerMachine(RuleBasedStateMachine):
     """Runs come, buy, and go in every way; what the ledger says must be what the model says."""
 
-    def __init__(self) -> None:
+    def __init__(self, url: Callable[[], str] | None = None) -> None:
         super().__init__()
         self.loop = asyncio.Runner()
         self.folder = tempfile.TemporaryDirectory()
-        self.engine = open_engine(f"sqlite:///{self.folder.name}/ledger.db")
+        self.engine = open_engine(url() if url else f"sqlite:///{self.folder.name}/ledger.db")
         self.alive: list[Ledger] = []
         self.dead: list[Ledger] = []
         self.tries: list[Try] = []
         self.work = 0  # what runs have done since one of them began or went
         self.limit: Decimal | None = None
-        self.given: dict[str, Given] = {}
-        self.buys_by: dict[str, str] = {}  # by the run's id
+        self.set_to: set[str] = set()  # the runs to which a person has said it
+        self.words: list[Said] = []
         self.last: list[bool] = []  # charges, and whether they were dear
         self.accepted: dict[Decimal, Decimal] = {}  # by quote
         self.dearest: dict[Decimal, Decimal] = {}  # what nobody has accepted, by quote
         self.above = Decimal(0)
         self.elsewhere: list[Decimal] = []  # what another batch of the ledger has cost
-        self.begins()
+        self.begins("free", None)
 
     def do(self, work: Coroutine[Any, Any, T]) -> T:
         return self.loop.run(work)
@@ -101,15 +116,20 @@ class LedgerMachine(RuleBasedStateMachine):
 
     # ---- runs
 
-    @rule()
+    @rule(how=st.sampled_from(["free", "free", "limited", "quiet"]), flow_run=st.sampled_from([None, "f"]))
     @precondition(lambda self: len(self.alive) < 2)
-    def begins(self) -> None:
-        """A run begins, and takes over from every dead one, as a reader could see before."""
-        ledger = self.new_run()
+    def begins(self, how: str, flow_run: str | None) -> None:
+        """A run begins, and takes over from every dead one, as a reader could see before.
+
+        Mostly it is let begin at once, with much or with little.
+        """
+        ledger = self.new_run(flow_run=flow_run)
         expected = self.do(ledger.outlook(reading.known_and_totals))
         self.do(ledger.begin_run())
         assert self.do(ledger.read(reading.known_and_totals)) == expected
         self.has_begun(ledger)
+        if how != "quiet":
+            self.asks(ledger, "p", Decimal(9 if how == "free" else "0.25"), None, above=False)
 
     @rule(one=st.sampled_from(JOBS))
     @precondition(lambda self: len(self.alive) < 2)
@@ -138,7 +158,6 @@ class LedgerMachine(RuleBasedStateMachine):
                 last = Try(one, last.number + 1 if last else 1, ledger)
                 self.tries.append(last)
             last.owner, last.state, last.cost = ledger, State.GENERATED, Decimal("0.03")
-            last.approval = ""
             last.generation_id = generation_id
             files = self.do(ledger.read(queries.unfinished, ledger.run_id))[1]
             [last.file] = [
@@ -149,9 +168,9 @@ class LedgerMachine(RuleBasedStateMachine):
             assert not list(journals.iterdir())
         self.has_begun(ledger)
 
-    def new_run(self, journals: Path | None = None) -> Ledger:
+    def new_run(self, journals: Path | None = None, flow_run: str | None = None) -> Ledger:
         run_id = f"run-{len(self.alive + self.dead)}"
-        return Ledger(self.engine, Owner(run_id, "b", "one"), journal=journals)
+        return Ledger(self.engine, Owner(run_id, "b", "one", flow_run=flow_run), journal=journals)
 
     def has_begun(self, ledger: Ledger) -> None:
         """What dead runs had is the new run's."""
@@ -186,7 +205,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.dead.append(ledger)
         self.work = 0
         if not self.alive:
-            self.begins()
+            self.begins("free", None)
 
     # ---- buying
 
@@ -213,11 +232,11 @@ class LedgerMachine(RuleBasedStateMachine):
     ) -> None:
         self.work += 1
         ledger = self.pick(data, self.alive)
-        approval = self.buys_by.get(ledger.run_id, "")
-        budget = SpendingLimit("b", Decimal(limit), approval=approval, of_ledger=of_ledger)
+        affordable = Decimal(limit)
         policy = Policy(retry_failed=retry_failed, retry_doubt=retry_doubt, attempts=attempts)
-        is_dear = self.wall(Decimal(0), budget, reserved=True) is Wall.PRICE  # as it is before
-        result = self.do(ledger.reserve(wanted, policy, budget, skip=skip))
+        result = self.do(
+            ledger.reserve(wanted, policy, ledger.buyer(Budget(ledger=of_ledger), affordable), skip=skip)
+        )
         expected: list[tuple[str, int]] = []
         expected_left: list[Job] = []
         for at, one in enumerate(wanted):
@@ -231,8 +250,7 @@ class LedgerMachine(RuleBasedStateMachine):
             free = free or (retry_doubt and in_doubt and last.number < attempts and not last.has_id)
             if not free:
                 continue
-            wall = self.wall(one.quoted, budget, reserved=True)
-            if not mine and (is_dear or wall not in (None, Wall.PRICE)):
+            if not mine and self.obstacle(one.quoted, ledger, affordable, of_ledger, reserved=True):
                 if skip:
                     expected_left.append(one)
                     continue
@@ -243,7 +261,6 @@ class LedgerMachine(RuleBasedStateMachine):
             else:
                 last = Try(one, last.number + 1 if last else 1, ledger)
                 self.tries.append(last)
-            last.approval = budget.approval
             expected.append((one.key, last.number))
         assert [(one.key, attempt.number) for one, attempt in result.reserved] == expected
         assert result.left == expected_left
@@ -258,7 +275,7 @@ class LedgerMachine(RuleBasedStateMachine):
             if not ready:
                 return
             one = self.pick(data, ready)
-            names = [name for name in self.possible(one) if name != "intend" or self.may_leave(one)]
+            names = [name for name in self.possible(one) if name != "intend" or self.may_leave(one, one.owner)]
             if not names:
                 return
             name = self.pick(data, names)
@@ -281,12 +298,13 @@ class LedgerMachine(RuleBasedStateMachine):
         ready = [each for each in self.tries if each.owner and each.state is State.PLANNED]
         one = self.pick(data, ready)
         assert one.owner is not None
-        approval = self.buys_by.get(one.owner.run_id, "")
-        budget = SpendingLimit("b", Decimal(limit), approval=approval, of_ledger=of_ledger)
-        expected = self.wall(one.job.quoted, budget, reserved=False)
-        wall = self.do(one.owner.intend(one.attempt, budget, {}))
-        assert wall is expected
-        if wall is None:
+        affordable = Decimal(limit)
+        expected = self.obstacle(one.job.quoted, one.owner, affordable, of_ledger, reserved=False)
+        obstacle = self.do(
+            one.owner.intend(one.attempt, one.owner.buyer(Budget(ledger=of_ledger), affordable), {})
+        )
+        assert obstacle is expected
+        if obstacle is None:
             one.state = State.SUBMITTING
         else:
             self.hand_back(one)
@@ -303,7 +321,7 @@ class LedgerMachine(RuleBasedStateMachine):
             for name in STEPS
             if (one.file or name not in ("stored", "lost"))
             and not (ledger is one.owner and name in self.possible(one))
-            and (name != "intend" or self.may_leave(one))
+            and (name != "intend" or self.may_leave(one, ledger))
         ]
 
         async def tried() -> list[Any]:
@@ -345,6 +363,7 @@ class LedgerMachine(RuleBasedStateMachine):
         async def buys() -> None:
             other = Ledger(self.engine, Owner(name, "another batch", "one"))
             await other.begin_run()
+            await other.write(words.enter, word(other, "1000"))
             [attempt] = await submitting(other, job(name, price=cost))
             await other.generated(attempt, generation(name, cost), [f"{name}.png"], "out")
             await other.end_run()
@@ -355,49 +374,119 @@ class LedgerMachine(RuleBasedStateMachine):
     # ---- what bounds it
 
     @rule(limit=st.sampled_from([None, "0.05", "0.20", "9"]))
-    def says(self, limit: str | None) -> None:
-        """A person says another limit; the newest word counts for all runs."""
+    def sets(self, limit: str | None) -> None:
+        """A person says another limit to the runs at work: it counts at once, for all of them."""
+        self.do(self.alive[0].write(changes.change, {changes.LIMIT: limit}, "somebody"))
         self.limit = None if limit is None else Decimal(limit)
-        run = self.alive[0]
-        self.do(run.write(approvals.says_limit, self.limit, "somebody", run.run_id))
+        self.set_to = {ledger.run_id for ledger in self.alive}
 
     @rule(
         data=st.data(),
         plan=st.sampled_from("pq"),
         at_most=st.sampled_from(["0.05", "0.25", "9"]),
-        person=st.booleans(),
-        names=st.booleans(),
+        limit=st.sampled_from([None, None, "0.15", "9"]),
+        above=st.booleans(),
     )
-    def quotes(self, data: st.DataObject, plan: str, at_most: str, person: bool, names: bool) -> None:
-        """A run begins with a portion: a person approves it, with what was charged, or nobody is asked."""
+    def quotes(self, data: st.DataObject, plan: str, at_most: str, limit: str | None, above: bool) -> None:
+        """A run is about to buy a portion; `above` what its config lets it buy without asking."""
         run = self.pick(data, self.alive)
-        amount, now = Decimal(at_most), datetime.now(UTC)
-        asked = Approval(f"a{len(self.given)}", Question.QUOTE, plan, 1, amount, amount, [], now)
-        approval = asked.id
-        if person:
-            listed = self.do(run.read(approvals.charges_of)).dearer if names else ()
-            said = {"decision": Decision.APPROVED, "decided_at": now, "place": Place.YES, "charges": listed}
-            self.do(run.write(approvals.ask, replace(asked, charges=listed)))
-            self.do(run.write(approvals.answer, replace(asked, **said)))
-            if listed:
-                self.accepted |= self.dearest
-                self.last, self.dearest, self.above = [], {}, Decimal(0)
+        self.asks(run, plan, Decimal(at_most), None if limit is None else Decimal(limit), above=above)
+
+    def asks(self, run: Ledger, plan: str, at_most: Decimal, limit: Decimal | None, *, above: bool) -> None:
+        exposure = self.exposure(reserved=False)
+        shown = Shown(plan, jobs=1, quoted=at_most, at_most=at_most, exposure=exposure)
+        covering = [
+            said
+            for said in self.of_batch()
+            if said.decision is Decision.APPROVED and said.plan == plan and exposure + at_most <= said.up_to
+        ]
+        to_be = self.limit_of(run, limit)
+        dear = self.is_dear(to_be)
+        own = [said for said in self.of_batch() if said.asker == run.asker and said.is_question]
+        expected = {
+            Reason.CHARGES: dear,
+            Reason.PRICE: above and not covering,
+            Reason.ASKED: bool(own) and own[-1] not in covering,
+        }
+        budget = Budget(limit=limit, approve_above=Decimal(0) if above else None)
+        asked = self.do(run.write(gate.let_begin, run.buyer(budget, Decimal(100)), shown, new_word(run)))
+        own = [said for said in self.of_batch() if said.asker == run.asker]
+        if any(expected.values()):
+            assert {*asked.about} == {reason for reason, holds in expected.items() if holds}
+            assert asked.decision is None
         else:
-            others = [
-                self.buys_by[one.run_id]
-                for one in self.alive
-                if one is not run and one.run_id in self.buys_by
-            ]
-            shared = [one for one in self.given if one in others and self.given[one].plan == plan]
-            entered = self.do(
-                run.write(approvals.enter, run.run_id, replace(asked, decision=Decision.NOT_ASKED))
-            )
-            approval = shared[0] if shared else asked.id
-            assert entered == approval
-            amount = max(Decimal(0), amount - self.above)
-        self.do(run.write(approvals.buys_by, run.run_id, approval))
-        self.given.setdefault(approval, Given(plan, amount, person))
-        self.buys_by[run.run_id] = approval
+            assert asked.decision
+            if not (own and own[-1] in covering):
+                assert asked.decision is Decision.NOT_ASKED
+            self.limit = to_be
+        if not own or asked.id != own[-1].id:
+            names = dict(self.dearest) if dear else {}
+            question = asked.decision is None
+            said = Said(asked.id, run.asker, plan, exposure + at_most, question, asked.decision, names, limit)
+            self.words.append(said)
+
+    @rule(flow_run=st.sampled_from("fg"))
+    def asks_about_another_batch(self, flow_run: str) -> None:
+        """A production has bought a batch, and asks about the next: before the answer it buys nothing."""
+        other = Ledger(self.engine, Owner(f"production-{len(self.words)}", "next", "one", flow_run=flow_run))
+        question = word(other, "9", decision=None, about=(Reason.NEXT,))
+        self.do(other.write(words.enter, question))
+        said = Said(question.id, flow_run, "p", Decimal(9), True, None, {}, batch="next")
+        self.words.append(said)
+
+    @rule(data=st.data(), yes=st.booleans(), limit=st.sampled_from([None, None, "0.20", "9"]))
+    @precondition(lambda self: any(said.is_question for said in self.words))
+    def answers(self, data: st.DataObject, yes: bool, limit: str | None) -> None:
+        """A person answers a question, once; a dialog's answer may set another limit."""
+        said = self.pick(data, [said for said in self.words if said.is_question])
+        flow_run = said.asker if not said.asker.startswith("run-") else None
+        run_id = f"answer-{len(self.words)}" if flow_run else said.asker
+        ledger = Ledger(self.engine, Owner(run_id, said.batch, "one", flow_run=flow_run))
+        known = {kept.id: kept for kept in self.do(ledger.read(words.of_batch))}
+        new = None if limit is None else Decimal(limit)
+        how = {"decision": DECISIONS[yes], "decided_by": "Ada", "place": Place.UI, "budget_limit": new}
+        answered: Word = replace(known[said.id], decided_at=datetime.now(UTC), **how)
+        answering = ledger.write(gate.answer, ledger.buyer(Budget(limit=said.limit)), answered)
+        if said.decision is not None:
+            with pytest.raises(LedgerError, match="answered already"):
+                self.do(answering)
+            return
+        to_be = self.limit_of(ledger, said.limit)
+        self.do(answering)
+        said.decision = DECISIONS[yes]
+        if not yes or said.batch != "b":
+            return
+        self.limit = to_be if new is None else new
+        if said.names:
+            for quoted, cost in said.names.items():
+                self.accepted[quoted] = max(cost, self.accepted.get(quoted, cost))
+            accepted = self.accepted
+            self.dearest = {
+                quoted: cost for quoted, cost in self.dearest.items() if cost > accepted.get(quoted, quoted)
+            }
+            if not self.dearest:
+                self.last, self.above = [], Decimal(0)
+
+    def of_batch(self) -> list[Said]:
+        return [said for said in self.words if said.batch == "b"]
+
+    def limit_of(self, run: Ledger, of_config: Decimal | None) -> Decimal | None:
+        """The limit once a run is let begin: `set` holds for its runs, and a config only lowers it."""
+        if any(said.asker == run.asker and said.lets_begin for said in self.of_batch()):
+            return self.limit
+        if not self.set_to & {ledger.run_id for ledger in self.alive}:
+            return of_config
+        if run.run_id in self.set_to or of_config is None:
+            return self.limit
+        return of_config if self.limit is None else min(self.limit, of_config)
+
+    def allowed(self) -> Decimal | None:
+        return max((said.up_to for said in self.of_batch() if said.lets_begin), default=None)
+
+    def is_dear(self, limit: Decimal | None) -> bool:
+        most = self.allowed() if limit is None else limit
+        is_much = most is not None and self.above > most / 10
+        return bool(self.dearest) and (self.last.count(True) >= 2 or is_much)
 
     def charges(self, quoted: Decimal, cost: Decimal) -> None:
         most = max(self.accepted.get(quoted, quoted), quoted)
@@ -407,41 +496,50 @@ class LedgerMachine(RuleBasedStateMachine):
             self.dearest[quoted] = max(cost, self.dearest.get(quoted, cost))
             self.above += cost - most
 
-    def wall(self, amount: Decimal, budget: SpendingLimit, *, reserved: bool) -> Wall | None:
-        """What an amount does not fit; with what is reserved, or with what was sent alone."""
-        counted = [each for each in self.tries if reserved or each.state is not State.PLANNED]
-        exposure = sum((each.exposure for each in counted), Decimal(0))
-        used = sum((each.exposure for each in counted if each.approval == budget.approval), Decimal(0))
-        given = self.given.get(budget.approval)
-        bounds_too = given is not None and (given.person or self.limit is None)
-        bound = self.limit
-        if given and bound is None:
-            bound = exposure + given.at_most - used
-        if self.last.count(True) >= 2 or (bound is not None and self.above > bound / 10):
-            return Wall.PRICE
+    def obstacle(
+        self,
+        amount: Decimal,
+        run: Ledger,
+        affordable: Decimal,
+        of_ledger: Decimal | None = None,
+        *,
+        reserved: bool,
+    ) -> Obstacle | None:
+        """Why an amount may not leave; with what is reserved, or by what was sent alone."""
+        last = next((said for said in reversed(self.words) if said.asker == run.asker), None)
+        exposure, sent = self.exposure(reserved=reserved), self.exposure(reserved=False)
+        mine = [each for each in self.tries if each.state is State.PLANNED and each.owner is run]
+        own = sum((each.exposure for each in mine), Decimal(0)) if reserved else Decimal(0)
+        allowed = self.allowed()
+        if last is None or not last.lets_begin:
+            return Obstacle.QUESTION
+        if self.is_dear(self.limit):
+            return Obstacle.PRICE
         if self.limit is not None and exposure + amount > self.limit:
-            return Wall.LIMIT
-        if given and bounds_too and used + amount > given.at_most * Decimal("1.01"):
-            return Wall.APPROVED
-        if exposure + amount > budget.affordable:
-            return Wall.BALANCE
+            return Obstacle.LIMIT
+        if allowed is not None and sent + own + amount > allowed:
+            return Obstacle.ALLOWED
+        if exposure + amount > affordable:
+            return Obstacle.BALANCE
         ever = self.ever() if reserved else exposure + sum(self.elsewhere)
-        is_used = budget.of_ledger is not None and ever + amount > budget.of_ledger
-        return Wall.LEDGER if is_used else None
+        is_used = of_ledger is not None and ever + amount > of_ledger
+        return Obstacle.LEDGER if is_used else None
 
     def ever(self) -> Decimal:
         """What all batches have used, with what runs at work have reserved."""
         held = (each for each in self.tries if each.state is not State.PLANNED or each.owner in self.alive)
         return sum((each.exposure for each in held), sum(self.elsewhere, Decimal(0)))
 
-    def may_leave(self, one: Try) -> bool:
-        """Whether it may be sent by no approval and with a large balance."""
-        return self.wall(one.job.quoted, SpendingLimit("b", Decimal(100)), reserved=False) is None
+    def may_leave(self, one: Try, run: Ledger | None) -> bool:
+        """Whether a run may send it with a large balance."""
+        assert run is not None
+        return self.obstacle(one.job.quoted, run, Decimal(100), reserved=False) is None
 
     # ---- what must hold
 
-    def exposure(self) -> Decimal:
-        return sum((each.exposure for each in self.tries), Decimal(0))
+    def exposure(self, *, reserved: bool = True) -> Decimal:
+        counted = [each for each in self.tries if reserved or each.state is not State.PLANNED]
+        return sum((each.exposure for each in counted), Decimal(0))
 
     @invariant()
     def the_ledger_says_what_the_model_says(self) -> None:
@@ -485,9 +583,9 @@ def settleable(connection: sa.Connection, batch: str) -> list[Doubt]:
     return queries.doubts(connection, batch, pending=True)
 
 
-def check(examples: int, steps: int) -> None:
+def check(examples: int, steps: int, url: Callable[[], str] | None = None) -> None:
     run_state_machine_as_test(
-        LedgerMachine,
+        lambda: LedgerMachine(url),
         settings=settings(
             max_examples=examples,
             stateful_step_count=steps,
@@ -501,6 +599,15 @@ def test_the_ledger_is_its_model() -> None:
     check(examples=5, steps=30)
 
 
+def test_the_ledger_is_its_model_in_postgresql(new_database: Callable[[], str]) -> None:
+    check(2, 30, new_database)
+
+
 @pytest.mark.soak
 def test_the_ledger_is_its_model_at_length() -> None:
     check(examples=1_000, steps=60)
+
+
+@pytest.mark.soak
+def test_the_ledger_is_its_model_at_length_in_postgresql(new_database: Callable[[], str]) -> None:
+    check(100, 60, new_database)

@@ -106,7 +106,7 @@ async def life(ledger: Ledger, url: str) -> list[Any]:
 
 def content(url: str) -> dict[str, list[str]]:
     """Every row of the ledger, without the times, and what a run is called."""
-    differs = ("_at", "_id", "_until")
+    differs = ("_at", "_id", "_until", "id", "asker")
     engine = sa.create_engine(url)
     with engine.connect() as connection:
         tables = {

@@ -71,27 +71,17 @@ def be_15(url: str) -> None:
     execute(url, *statements, "DROP INDEX marks_of_batch", "DROP INDEX marks_of_file")
 
 
-@pytest.fixture
-def is_older(request: pytest.FixtureRequest) -> bool:
-    """Whether the ledger of `left` must be upgraded."""
-    release, _ = request.node.callspec.params["left"]
-    return bool(release == BEFORE)
-
-
 def states(folder: Path) -> dict[str, list[str]]:
     """By row, the states of its attempts."""
     told = said(folder, printed)["show"]
     return {row: [attempt["state"] for attempt in told[row]["attempts"]] for row in told}
 
 
-def test_the_commands_say_of_it_what_that_release_said(left: Path, is_older: bool) -> None:
+def test_the_commands_say_of_it_what_that_release_said(left: Path) -> None:
     before = json.loads((left / "said.json").read_text())
-    if is_older:
-        refused(
-            callsheet("status", "batch.yaml", cwd=left), "older Callsheet", "callsheet ledger upgrade CONFIG"
-        )
-        upgraded = json.loads(printed("ledger", "upgrade", "batch.yaml", "--json"))
-        assert upgraded == {"upgraded": True, "ledger_version": SCHEMA_VERSION}
+    refused(callsheet("status", "batch.yaml", cwd=left), "older Callsheet", "callsheet ledger upgrade CONFIG")
+    upgraded = json.loads(printed("ledger", "upgrade", "batch.yaml", "--json"))
+    assert upgraded == {"upgraded": True, "ledger_version": SCHEMA_VERSION}
     assert "has schema" in printed("ledger", "upgrade", "batch.yaml")
     now: dict[str, Any] = said(left, printed)
     assert before["status"].pop("ledger_version") <= now["status"].pop("ledger_version") == SCHEMA_VERSION
@@ -118,7 +108,6 @@ def test_its_ledger_is_upgraded_to_the_schema_of_a_new_one(left: Path) -> None:
 
 def test_a_run_goes_on_from_it_and_pays_for_nothing_twice(
     left: Path,
-    is_older: bool,
     impatient: None,
     start_backlot: Callable[..., Backlot],
     monkeypatch: pytest.MonkeyPatch,
@@ -127,10 +116,9 @@ def test_a_run_goes_on_from_it_and_pays_for_nothing_twice(
     backlot = start_backlot()
     backlot.service.faults = asked = Observed()
     monkeypatch.setenv("CALLSHEET_BASE_URL", backlot.base_url)
-    if is_older:
-        first = callsheet("run", "batch.yaml", cwd=left)
-        refused(first, "was upgraded from schema 15 to", "ledger service-moved")
-        assert about(url_of(left))[0] == SCHEMA_VERSION
+    first = callsheet("run", "batch.yaml", cwd=left)
+    refused(first, "was upgraded from schema 1", "ledger service-moved")
+    assert about(url_of(left))[0] == SCHEMA_VERSION
     printed("ledger", "service-moved", "batch.yaml")
     settings = load(Path("batch.yaml"), ["poll.timeout=1"])
     assert asyncio.run(generate(settings, approved=False)).exit_code == 3

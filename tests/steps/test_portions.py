@@ -248,8 +248,8 @@ def test_a_limit_that_is_confirmed_between_two_portions_counts(trials: Trials, k
             if run.portions == 1:  # in the same transaction as what is sent, so at once
                 with closing(sqlite3.connect(trial.ledger)) as ledger, ledger:
                     ledger.execute(
-                        "INSERT INTO changes SELECT coalesce(max(number), 0) + 1, ?, ?, ?, NULL, '[]', 'somebody', "
-                        "'2026-01-01T00:00:00.000000Z' FROM changes",
+                        "INSERT INTO changes SELECT coalesce(max(number), 0) + 1, ?, ?, ?, NULL, '[]', "
+                        "'somebody', '2026-01-01T00:00:00.000000Z' FROM changes",
                         (trial.settings.batch, LIMIT, f'"{limit}"'),
                     )
 
