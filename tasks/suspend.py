@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from typing import Annotated, Any, Literal, NoReturn
+from typing import Annotated, Any, Literal, NoReturn, TypeVar
 
 from prefect import State, get_client
 from prefect.client.orchestration import PrefectClient
@@ -24,16 +24,19 @@ from prefect.flow_runs import asuspend_flow_run
 from prefect.input import RunInput
 from prefect.input.run_input import keyset_from_base_key
 from prefect.states import Suspended
-from pydantic import Field, StringConstraints, WithJsonSchema
+from pydantic import Field, StringConstraints, WithJsonSchema, create_model
 
 from callsheet.config.checks import text_like
 from callsheet.config.settings import Settings
 from callsheet.ledger.approvals import Approval, Decision, Place
-from callsheet.watch import Asked
+from callsheet.plain_text import counted
+from callsheet.records import dollars
+from callsheet.watch import WATCHER, Asked
 from tasks import events
 from tasks.artifacts import question_in_markdown, served_sheet, show_pilot
 from tasks.pressed import SERVER_FAILS, flow_run
 
+Form = TypeVar("Form", bound=RunInput)
 AUTOMATION = "callsheet: cancel a run that nobody approves"
 _AMOUNT = r"^([0-9]{1,12}(\.[0-9]{1,6})?)?$"
 _LIMIT = text_like(_AMOUNT, "an amount in USD, for example 25.00, or nothing")
@@ -54,6 +57,38 @@ class ApprovalForm(RunInput):
         description="Takes the place of budget.limit for this run, such as 25.00. Empty: no change.",
     )
     note: str = Field("", title="Note", description="Kept in the ledger.", max_length=1_000)
+    question: str = ""  # `form_about` says which one
+
+
+def form_about(form: type[Form], about: str, key: str, description: str) -> type[Form]:
+    """The form of the suspension with this key, and of no other: its field `question` has one value, which is
+    filled in.
+
+    Prefect's server holds an answer against the form of the suspension that is open. So the answer of a tab
+    that still shows an older question is refused, and the run stays suspended.
+
+    Args:
+        form: the fields that a person fills, and `question`.
+        about: the question in a few words, such as its jobs and their price.
+        key: of the suspension.
+        description: a text in markdown above the fields.
+    """
+    name = f"{about}, {_number(key)}"
+    field = Field(
+        title="Question",
+        description="The answer counts for this question alone.",
+        json_schema_extra={"const": name, "default": name},
+    )
+    made = create_model(form.__name__, __base__=form, question=(str, field))
+    return made.with_initial_data(description=description)
+
+
+def _about(question: Approval) -> str:
+    return f"{counted(question.jobs, 'job')}, {dollars(question.quoted)} USD"
+
+
+def _number(key: str) -> str:
+    return f"question {key[:6]}"
 
 
 @dataclass(frozen=True)
@@ -106,18 +141,19 @@ class UI:
                 asked = replace(asked, contact_sheet=served_sheet(self.settings) or asked.contact_sheet)
                 await show_pilot(asked)
             events.asked(self.settings.batch, question, within)
-            await self._suspend(question_in_markdown(asked), question.id, within)
+            shown = question_in_markdown(asked)
+            await self._suspend(shown, _about(question), question.id, within)
 
     async def look(self, description: str, key: str, within: float) -> None:
         """Suspends the run until a person has looked at what a batch has made, and ends this process; as for
         `ask`, with a text in markdown above the fields. `answer_of` has the answer under this key.
         """
         if self.run.deployment_id:
-            await self._suspend(description, key, within)
+            await self._suspend(description, "not priced yet", key, within)
 
-    async def _suspend(self, description: str, key: str, within: float) -> None:
+    async def _suspend(self, description: str, about: str, key: str, within: float) -> None:
         await _cancel_after(within, self.run)
-        form = ApprovalForm.with_initial_data(description=description)
+        form = form_about(ApprovalForm, about, key, description)
         await asuspend_flow_run(wait_for_input=form, key=key, timeout=round(within) + _GRACE)
 
     def approved(self, approval: Approval) -> None:
@@ -126,10 +162,15 @@ class UI:
 
 
 async def answer_of(run: FlowRun, key: str) -> FlowRunInput | None:
-    """What a person has filled in at the suspension with this key; None where nobody has."""
+    """What a person has filled in at the suspension with this key; None where nobody has, and where the answer
+    is to another question.
+    """
     async with get_client() as client:
-        found = await client.filter_flow_run_input(run.id, f"suspended-{key}-response", 1, set())
-    return found[0] if found else None
+        answers = await client.filter_flow_run_input(run.id, f"suspended-{key}-response", 1, set())
+    if answers and not answers[0].decoded_value.get("question", "").endswith(_number(key)):
+        WATCHER.get().note("an answer that is not to this run's question is not taken; the run asks again")
+        return None
+    return answers[0] if answers else None
 
 
 async def stay(message: str, asked: Approval | None = None, description: str = "") -> NoReturn:
@@ -142,7 +183,7 @@ async def stay(message: str, asked: Approval | None = None, description: str = "
     details: dict[str, Any] = {}
     if asked:
         keys = keyset_from_base_key(f"suspended-{asked.id}")  # as Prefect calls those of a suspension
-        await ApprovalForm.with_initial_data(description=description).asave(keys, run.id)
+        await form_about(ApprovalForm, _about(asked), asked.id, description).asave(keys, run.id)
         details = {"pause_key": asked.id, "run_input_keyset": keys}
     async with get_client() as client:
         now = (await client.read_flow_run(run.id)).state

@@ -70,9 +70,14 @@ def is_ready(crew: PrefectServer, run: dict[str, Any], key: str) -> bool:
 
 
 def answer(crew: PrefectServer, run: dict[str, Any], **fields: str) -> str:
-    """Fills the fields as the UI does; returns whether the server accepts them."""
-    answered = crew.post(f"flow_runs/{run['id']}/resume", {"run_input": {"name": "Ada"} | fields})
-    return str(answered["status"])
+    """Fills the fields of what was `asked` as the UI does; returns whether the server accepts them."""
+    return str(answered(crew, run, **fields)["status"])
+
+
+def answered(crew: PrefectServer, run: dict[str, Any], **fields: str) -> dict[str, Any]:
+    """The same with all that the server says."""
+    filled_in = {name: field["const"] for name, field in run["schema"]["properties"].items() if "const" in field}
+    return dict(crew.post(f"flow_runs/{run['id']}/resume", {"run_input": {"name": "Ada"} | filled_in | fields}))
 
 
 def retry(crew: PrefectServer, tag: str) -> dict[str, Any]:
@@ -105,8 +110,8 @@ def test_a_run_asks_until_somebody_approves_what_was_shown_and_buys_up_to_the_li
     assert "Ada has refused the quote of 0.0090 USD: too dear" in refused["state"]["message"]
     assert refused["name"] == f"{tag}: refused, 0 of 3 stored, 0.0000 USD"
     assert made.charged == 0
-    answered = {"decision": "approve", "limit": "0.006", "note": "two will do"}
-    assert answer(crew, retry(crew, tag), **answered) == "ACCEPT"
+    fields = {"decision": "approve", "limit": "0.006", "note": "two will do"}
+    assert answer(crew, retry(crew, tag), **fields) == "ACCEPT"
     ended = crew.go_on(generate_batch, tag)
     assert (ended["state"]["type"], ended["state"]["name"]) == ("COMPLETED", "StoppedAtBudget")
     assert made.charged == Decimal("0.0060")
@@ -141,6 +146,33 @@ def test_a_yes_to_the_first_jobs_buys_them_and_none_of_a_batch_that_has_changed_
     assert answer(crew, asked(crew, tag), decision="approve") == "ACCEPT"
     assert crew.go_on(generate_batch, tag)["state"]["name"] == "Partial"
     assert made.charged == Decimal("0.0030")
+
+
+def test_an_answer_to_another_question_is_refused_and_the_run_stays_suspended(
+    crew: PrefectServer, waiting: Waiting
+) -> None:
+    made, tag = waiting()
+    old_tab = asked(crew, tag)
+    assert answer(crew, old_tab, decision="approve") == "ACCEPT"
+    made.rows(*images(60))
+    crew.go_on(generate_batch, tag)
+    run = asked(crew, tag)
+    refused = answered(crew, old_tab, decision="approve")
+    assert (refused["status"], crew.now(run)["state"]["name"]) == ("REJECT", "Suspended")
+    name = run["schema"]["properties"]["question"]["const"]
+    assert name.startswith("60 jobs, 0.0900 USD, question ")
+    assert f"'question'. Failure reason: '{name}' was expected" in refused["details"]["reason"]
+    without = {"run_input": {"name": "Ada", "decision": "approve"}}
+    assert crew.post(f"flow_runs/{run['id']}/resume", without)["status"] == "REJECT"
+
+    # where a server has not looked
+    key = run["state"]["state_details"]["run_input_keyset"]["response"]
+    crew.request("POST", f"flow_runs/{run['id']}/input", {"key": key, "value": json.dumps(without["run_input"])})
+    run = retry(crew, tag)
+    assert made.charged == 0
+    assert answer(crew, run, decision="approve") == "ACCEPT"
+    assert crew.go_on(generate_batch, tag)["state"]["name"] == "Complete"
+    assert len(made.sold) == 60
 
 
 @pytest.mark.soak
@@ -295,8 +327,9 @@ def test_doubts_are_settled_in_the_ui_row_by_row_as_the_sum_that_is_gone_propose
     assert made.collect().in_doubt == 3, "nothing is settled without an answer"
     each = {name: field["default"] for name, field in fields.items() if name.startswith("job_")}
     [third] = [name for name, field in fields.items() if field["title"] == "Row three"]
-    answered = each | {third: "leave in doubt"}
-    assert answer(crew, run, **answered, why="it is on the account") == "ACCEPT"
+    given = each | {third: "leave in doubt", "why": "it is on the account"}
+    assert answer(crew, run, **given, question="another") == "REJECT"
+    assert answer(crew, run, **given) == "ACCEPT"
     ended = crew.go_on(resolve_doubts, tag)
     said = "1 settled as charged, 1 settled as not charged, 1 left in doubt, by Ada"
     assert ended["state"]["message"].endswith(said)
@@ -323,9 +356,11 @@ class Production:
         given = {"tag": self.made.folder.name + tag, "configs": self.configs, **parameters}
         return self.crew.begin(run_production, "run-production/production", **given)
 
-    def answered(self, run: dict[str, Any], decision: str = "approve", tag: str = "") -> dict[str, Any]:
+    def answered(self, decision: str = "approve", tag: str = "") -> dict[str, Any]:
         """The run when it has gone on with a person's answer."""
-        answer(self.crew, run, decision=decision, name="ada")
+        run = asked(self.crew, self.made.folder.name + tag)
+        assert answer(self.crew, run, decision=decision, name="ada", question="another") == "REJECT"
+        assert answer(self.crew, run, decision=decision, name="ada") == "ACCEPT"
         return self.crew.go_on(run_production, self.made.folder.name + tag)
 
     def shown(self) -> str:
@@ -367,13 +402,14 @@ def test_a_production_waits_between_two_batches_and_goes_on_with_the_answer(prod
     assert shown.count("data:image/jpeg") == 2, "what the first batch has made"
 
     printed("review", production.configs[0], "--keep", "s0")
-    run = production.answered(run)
+    run = production.answered()
     assert (run["state"]["name"], production.stored) == ("Complete", [2, 1]), run["state"]
     assert len(made.sold) == 3, "nothing was bought twice"
 
 
 def test_a_refused_production_ends_as_a_batch_does(production: Production) -> None:
-    run = production.answered(production.begin(), "refuse")
+    production.begin()
+    run = production.answered("refuse")
     assert (run["state"]["type"], production.stored) == ("CANCELLED", [2, 0])
     assert "ada has refused" in run["state"]["message"]
 
@@ -405,13 +441,13 @@ def test_where_nothing_is_kept_yet_the_run_waits_and_then_buys_for_what_is_kept(
     assert shown.count("data:image/jpeg") == 2
 
     printed("review", stills, "--keep", "s0")
-    run = production.answered(run)
+    run = production.answered()
     assert (run["state"]["name"], production.stored) == ("Complete", [2, 1]), run["state"]
 
     run = production.begin("-2")
     assert run["state"]["name"] == "Suspended", "a file is still to review"
     printed("review", stills, "--keep", "s1")
-    run = production.answered(run, tag="-2")
+    run = production.answered(tag="-2")
     assert (run["state"]["name"], production.stored) == ("Complete", [2, 2]), "what is kept by then"
 
 

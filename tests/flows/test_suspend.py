@@ -89,6 +89,7 @@ def test_suspend_stops_the_buying_resume_goes_on_up_to_another_limit_and_cancel_
     assert 'data-row-id="s0"' in sheet(crew, run)
 
     limit = f"{(sent + 600) * PRICE:.4f}"
+    assert answer(crew, shown, decision="approve", question="another") == "REJECT"
     assert answer(crew, shown, decision="approve", limit=limit, note="as far as this") == "ACCEPT"
     wait_until(lambda: len(made.sold) >= sent + LANES, "it does not go on", 0.3)
     crew.post(f"flow_runs/{run['id']}/set_state", {"state": {"type": "CANCELLING", "name": "Cancelling"}})
