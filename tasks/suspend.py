@@ -162,8 +162,8 @@ class UI:
 
 
 async def answer_of(run: FlowRun, key: str) -> FlowRunInput | None:
-    """What a person has filled in at the suspension with this key; None where nobody has, and where the answer
-    is to another question.
+    """What a person has filled in at the suspension with this key; None where nobody has, or to another
+    question.
     """
     async with get_client() as client:
         answers = await client.filter_flow_run_input(run.id, f"suspended-{key}-response", 1, set())

@@ -76,8 +76,10 @@ def answer(crew: PrefectServer, run: dict[str, Any], **fields: str) -> str:
 
 def answered(crew: PrefectServer, run: dict[str, Any], **fields: str) -> dict[str, Any]:
     """The same with all that the server says."""
-    filled_in = {name: field["const"] for name, field in run["schema"]["properties"].items() if "const" in field}
-    return dict(crew.post(f"flow_runs/{run['id']}/resume", {"run_input": {"name": "Ada"} | filled_in | fields}))
+    shown = run["schema"]["properties"].items()
+    filled_in = {name: field["const"] for name, field in shown if "const" in field}
+    given = {"run_input": {"name": "Ada"} | filled_in | fields}
+    return dict(crew.post(f"flow_runs/{run['id']}/resume", given))
 
 
 def retry(crew: PrefectServer, tag: str) -> dict[str, Any]:
@@ -165,9 +167,10 @@ def test_an_answer_to_another_question_is_refused_and_the_run_stays_suspended(
     without = {"run_input": {"name": "Ada", "decision": "approve"}}
     assert crew.post(f"flow_runs/{run['id']}/resume", without)["status"] == "REJECT"
 
-    # where a server has not looked
+    # As where a server has not looked.
     key = run["state"]["state_details"]["run_input_keyset"]["response"]
-    crew.request("POST", f"flow_runs/{run['id']}/input", {"key": key, "value": json.dumps(without["run_input"])})
+    response = {"key": key, "value": json.dumps(without["run_input"])}
+    crew.request("POST", f"flow_runs/{run['id']}/input", response)
     run = retry(crew, tag)
     assert made.charged == 0
     assert answer(crew, run, decision="approve") == "ACCEPT"
