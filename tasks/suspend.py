@@ -30,6 +30,8 @@ from callsheet.config.checks import text_like
 from callsheet.config.settings import Settings
 from callsheet.ledger.approvals import Approval, Decision, Place
 from callsheet.plain_text import counted
+from callsheet.pricing.facts import in_words
+from callsheet.pricing.quote import Quote
 from callsheet.records import dollars
 from callsheet.watch import WATCHER, Asked
 from tasks import events
@@ -142,17 +144,18 @@ class UI:
                 await show_pilot(asked)
             events.asked(self.settings.batch, question, within)
             shown = question_in_markdown(asked)
-            await self._suspend(shown, _about(question), question.id, within)
+            so_far = _so_far(asked.quote)
+            await self._suspend(shown, _about(question), question.id, within, so_far)
 
     async def look(self, description: str, key: str, within: float) -> None:
         """Suspends the run until a person has looked at what a batch has made, and ends this process; as for
         `ask`, with a text in markdown above the fields. `answer_of` has the answer under this key.
         """
         if self.run.deployment_id:
-            await self._suspend(description, "not priced yet", key, within)
+            await self._suspend(description, "not priced yet", key, within, "nothing more was bought")
 
-    async def _suspend(self, description: str, about: str, key: str, within: float) -> None:
-        await _cancel_after(within, self.run)
+    async def _suspend(self, description: str, about: str, key: str, within: float, so_far: str) -> None:
+        await _cancel_after(within, self.run, f"Nobody has approved it within {in_words(within)}; {so_far}.")
         form = form_about(ApprovalForm, about, key, description)
         await asuspend_flow_run(wait_for_input=form, key=key, timeout=round(within) + _GRACE)
 
@@ -196,7 +199,18 @@ async def stay(message: str, asked: Approval | None = None, description: str = "
     raise Pause(state=state)
 
 
-async def _cancel_after(seconds: float, run: FlowRun) -> None:
+def _so_far(quote: Quote) -> str:
+    """What is bought of a batch of which no more is bought now."""
+    totals, batch = quote.totals, quote.plan.batch
+    if not totals.sent:
+        return f"nothing of {batch} was bought"
+    doubt = totals.in_doubt_exposure
+    in_doubt = f", {dollars(doubt)} USD in doubt" if doubt else ""
+    bought = f"{counted(totals.paid_jobs, 'job')} bought, {dollars(totals.spent)} USD spent"
+    return f"nothing more was bought. Of {batch} so far: {bought}{in_doubt}"
+
+
+async def _cancel_after(seconds: float, run: FlowRun, message: str) -> None:
     """Has the server cancel a run when it was suspended for so long, and nothing has happened since.
 
     Where the server takes no automations, Prefect ends the run as Failed a minute later.
@@ -210,7 +224,6 @@ async def _cancel_after(seconds: float, run: FlowRun) -> None:
         threshold=1,
         within=timedelta(seconds=seconds),
     )
-    message = f"Nobody has approved it within {timedelta(seconds=round(seconds))}; nothing was bought."
     cancel = ChangeFlowRunState(state=StateType.CANCELLED, name="Expired", message=message)
     automation = AutomationCore(name=AUTOMATION, trigger=waited, actions=[cancel])
     with suppress(*SERVER_FAILS):

@@ -185,7 +185,8 @@ def test_a_question_that_nobody_answers_cancels_the_run_and_retrying_it_asks_aga
     made, tag = waiting(first=2, approve_within=10)
     ended = crew.ended(tag)
     assert (ended["state"]["type"], ended["state"]["name"]) == ("CANCELLED", "Expired")
-    assert "Nobody has approved it within 0:00:10" in ended["state"]["message"]
+    said = f"Nobody has approved it within 10 s; nothing of {tag} was bought."
+    assert ended["state"]["message"] == said
     assert made.charged == 0
     run = retry(crew, tag)
     assert "Buy 2 jobs of" in run["description"]
@@ -229,6 +230,11 @@ def test_what_a_run_left_in_doubt_before_it_was_suspended_is_its_own_when_it_goe
     parameters = {"config": str(made.config)}
     run = crew.begin(generate_batch, "generate-batch/nightly", tag=tag, **parameters)
     assert run["state"]["name"] == "Suspended", run["state"]
+    [unless] = [one["actions"] for one in crew.ask("automations") if run["id"] in str(one["trigger"])]
+    assert unless[0]["message"] == (
+        "Nobody has approved it within 1 day; nothing more was bought. "
+        f"Of {tag} so far: 1 job bought, 0.0015 USD spent, 0.0015 USD in doubt."
+    )
     assert answer(crew, asked(crew, tag), decision="approve") == "ACCEPT"
     ended = crew.go_on(generate_batch, tag)
     assert (ended["state"]["type"], ended["state"]["name"]) == ("FAILED", "InDoubt"), ended["state"]
