@@ -74,7 +74,15 @@ def batch_flow(
                 await _say_what_is_left(killed(flow_run.parameters), flow_run)
 
         hooks: list[Any] = [say_what_is_left] if killed else []
-        return flow(name=name, flow_run_name=run_name, persist_result=False, on_crashed=hooks)(ended)
+        as_flow = flow(
+            name=name,
+            flow_run_name=run_name,
+            persist_result=False,
+            on_crashed=hooks,
+            retries=0,  # said here, a profile cannot say otherwise: a retry would buy
+            retry_delay_seconds=0,
+        )
+        return as_flow(ended)
 
     return make
 

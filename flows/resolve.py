@@ -41,6 +41,7 @@ class ResolveForm(RunInput):
 
     name: str = Field(title="Your name", description="Kept in the ledger.", min_length=1, max_length=100)
     why: str = Field("", title="Why", description="Kept in the ledger.", max_length=1_000)
+    question: str = ""
 
 
 @batch_flow("resolve-doubts")
@@ -90,7 +91,8 @@ async def _resolved(settings: Settings, ledger: Ledger, config: str) -> str:
             "Charged: it was paid for, and is lost. Not charged: the next run buys it again.",
             UNCERTAIN,
         )
-        form = _form(jobs, evidence).with_initial_data(description=shown)
+        about = f"{counted(len(jobs), 'job')} in doubt"
+        form = suspend.form_about(_form(jobs, evidence), about, key, shown)
         await asuspend_flow_run(wait_for_input=form, key=key, timeout=_DAY)
         raise AssertionError("a suspended run has ended")
     said: Any = _form(jobs).load_from_flow_run_input(answer)

@@ -65,9 +65,16 @@ def step(
                 raise
 
         shown = name or work.__name__
-        as_task = task(name=shown, task_run_name=shown, cache_policy=NO_CACHE, persist_result=False)(kept)
+        as_task = task(
+            name=shown,
+            task_run_name=shown,
+            cache_policy=NO_CACHE,
+            persist_result=False,
+            retries=0,  # said here, a profile cannot say otherwise: a retry would buy
+            retry_delay_seconds=0,
+        )
         try:
-            await as_task(*args, **kwargs)
+            await as_task(kept)(*args, **kwargs)
         except Pause:
             if not outcome.done():  # it has not begun
                 return await work(*args, **kwargs)

@@ -30,6 +30,8 @@ from callsheet.config.checks import text_like
 from callsheet.config.settings import Settings
 from callsheet.ledger.words import Decision, Place, Word
 from callsheet.plain_text import counted
+from callsheet.pricing.facts import in_words
+from callsheet.pricing.quote import Quote
 from callsheet.records import dollars
 from callsheet.watch import WATCHER, Asked
 from tasks import events
@@ -144,7 +146,10 @@ class UI:
                 asked = replace(asked, contact_sheet=served_sheet(self.settings) or asked.contact_sheet)
                 await show_pilot(asked, quote)
             events.asked(self.settings.batch, word, within)
-            await _cancel_after(within, self.run)
+            so_far = _so_far(quote) if quote else "nothing more was bought"
+            await _cancel_after(
+                within, self.run, f"Nobody has approved it within {in_words(within)}; {so_far}."
+            )
             form = form_about(ApprovalForm, _about(word), word.id, question_in_markdown(asked))
             await asuspend_flow_run(wait_for_input=form, key=word.id, timeout=round(within) + _GRACE)
 
@@ -190,7 +195,18 @@ async def stay(message: str, asked: Asked | None = None) -> NoReturn:
     raise Pause(state=state)
 
 
-async def _cancel_after(seconds: float, run: FlowRun) -> None:
+def _so_far(quote: Quote) -> str:
+    """What is bought of a batch of which no more is bought now."""
+    totals, batch = quote.totals, quote.plan.batch
+    if not totals.sent:
+        return f"nothing of {batch} was bought"
+    doubt = totals.in_doubt_exposure
+    in_doubt = f", {dollars(doubt)} USD in doubt" if doubt else ""
+    bought = f"{counted(totals.paid_jobs, 'job')} bought, {dollars(totals.spent)} USD spent"
+    return f"nothing more was bought. Of {batch} so far: {bought}{in_doubt}"
+
+
+async def _cancel_after(seconds: float, run: FlowRun, message: str) -> None:
     """Has the server cancel a run when it was suspended for so long, and nothing has happened since.
 
     Where the server takes no automations, Prefect ends the run as Failed a minute later.
@@ -204,7 +220,6 @@ async def _cancel_after(seconds: float, run: FlowRun) -> None:
         threshold=1,
         within=timedelta(seconds=seconds),
     )
-    message = f"Nobody has approved it within {timedelta(seconds=round(seconds))}; nothing was bought."
     cancel = ChangeFlowRunState(state=StateType.CANCELLED, name="Expired", message=message)
     automation = AutomationCore(name=AUTOMATION, trigger=waited, actions=[cancel])
     with suppress(*SERVER_FAILS):

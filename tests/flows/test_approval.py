@@ -70,17 +70,29 @@ def is_ready(crew: PrefectServer, run: dict[str, Any], key: str) -> bool:
 
 
 def answer(crew: PrefectServer, run: dict[str, Any], **fields: str) -> str:
-    """Fills the fields as the UI does; returns whether the server accepts them."""
-    answered = crew.post(f"flow_runs/{run['id']}/resume", {"run_input": {"name": "Ada"} | fields})
-    return str(answered["status"])
+    """Fills the fields of what was `asked` as the UI does; returns whether the server accepts them."""
+    return str(answered(crew, run, **fields)["status"])
 
 
-def retry(crew: PrefectServer, tag: str) -> dict[str, Any]:
+def answered(crew: PrefectServer, run: dict[str, Any], **fields: str) -> dict[str, Any]:
+    """The same with all that the server says."""
+    shown = run["schema"]["properties"].items()
+    filled_in = {name: field["const"] for name, field in shown if "const" in field}
+    given = {"run_input": {"name": "Ada"} | filled_in | fields}
+    return dict(crew.post(f"flow_runs/{run['id']}/resume", given))
+
+
+def retry(crew: PrefectServer, tag: str, flow: Any = generate_batch) -> dict[str, Any]:
     """What the button Retry does, and the run when it asks again."""
-    again = {"state": {"type": "SCHEDULED", "name": "AwaitingRetry"}, "force": True}
-    crew.post(f"flow_runs/{crew.run(tag)['id']}/set_state", again)
-    crew.go_on(generate_batch, tag)
+    becomes(crew, tag, "SCHEDULED", "AwaitingRetry")
+    crew.go_on(flow, tag)
     return asked(crew, tag)
+
+
+def becomes(crew: PrefectServer, tag: str, state: str, name: str) -> None:
+    """Puts a run into a state."""
+    new = {"state": {"type": state, "name": name}, "force": True}
+    crew.post(f"flow_runs/{crew.run(tag)['id']}/set_state", new)
 
 
 def test_a_run_asks_until_somebody_approves_what_was_shown_and_buys_up_to_the_limit_that_is_set(
@@ -105,8 +117,8 @@ def test_a_run_asks_until_somebody_approves_what_was_shown_and_buys_up_to_the_li
     assert "Ada has refused the quote of 0.0090 USD: too dear" in refused["state"]["message"]
     assert refused["name"] == f"{tag}: refused, 0 of 3 stored, 0.0000 USD"
     assert made.charged == 0
-    answered = {"decision": "approve", "limit": "0.006", "note": "two will do"}
-    assert answer(crew, retry(crew, tag), **answered) == "ACCEPT"
+    fields = {"decision": "approve", "limit": "0.006", "note": "two will do"}
+    assert answer(crew, retry(crew, tag), **fields) == "ACCEPT"
     ended = crew.go_on(generate_batch, tag)
     assert (ended["state"]["type"], ended["state"]["name"]) == ("COMPLETED", "StoppedAtBudget")
     assert made.charged == Decimal("0.0060")
@@ -143,6 +155,34 @@ def test_a_yes_to_the_first_jobs_buys_them_and_none_of_a_batch_that_has_changed_
     assert made.charged == Decimal("0.0030")
 
 
+def test_an_answer_to_another_question_is_refused_and_the_run_stays_suspended(
+    crew: PrefectServer, waiting: Waiting
+) -> None:
+    made, tag = waiting()
+    old_tab = asked(crew, tag)
+    assert answer(crew, old_tab, decision="approve") == "ACCEPT"
+    made.rows(*images(60))
+    crew.go_on(generate_batch, tag)
+    run = asked(crew, tag)
+    refused = answered(crew, old_tab, decision="approve")
+    assert (refused["status"], crew.now(run)["state"]["name"]) == ("REJECT", "Suspended")
+    name = run["schema"]["properties"]["question"]["const"]
+    assert name.startswith("60 jobs, 0.0900 USD, question ")
+    assert f"'question'. Failure reason: '{name}' was expected" in refused["details"]["reason"]
+    without = {"run_input": {"name": "Ada", "decision": "approve"}}
+    assert crew.post(f"flow_runs/{run['id']}/resume", without)["status"] == "REJECT"
+
+    # As where a server has not looked.
+    key = run["state"]["state_details"]["run_input_keyset"]["response"]
+    response = {"key": key, "value": json.dumps(without["run_input"])}
+    crew.request("POST", f"flow_runs/{run['id']}/input", response)
+    run = retry(crew, tag)
+    assert made.charged == 0
+    assert answer(crew, run, decision="approve") == "ACCEPT"
+    assert crew.go_on(generate_batch, tag)["state"]["name"] == "Complete"
+    assert len(made.sold) == 60
+
+
 @pytest.mark.soak
 def test_a_question_that_nobody_answers_cancels_the_run_and_retrying_it_asks_again(
     crew: PrefectServer, waiting: Waiting
@@ -150,7 +190,8 @@ def test_a_question_that_nobody_answers_cancels_the_run_and_retrying_it_asks_aga
     made, tag = waiting(first=2, approve_within=10)
     ended = crew.ended(tag)
     assert (ended["state"]["type"], ended["state"]["name"]) == ("CANCELLED", "Expired")
-    assert "Nobody has approved it within 0:00:10" in ended["state"]["message"]
+    said = f"Nobody has approved it within 10 s; nothing of {tag} was bought."
+    assert ended["state"]["message"] == said
     assert made.charged == 0
     run = retry(crew, tag)
     assert "Buy 2 jobs of" in run["description"]
@@ -194,6 +235,11 @@ def test_what_a_run_left_in_doubt_before_it_was_suspended_is_its_own_when_it_goe
     parameters = {"config": str(made.config)}
     run = crew.begin(generate_batch, "generate-batch/nightly", tag=tag, **parameters)
     assert run["state"]["name"] == "Suspended", run["state"]
+    [unless] = [one["actions"] for one in crew.ask("automations") if run["id"] in str(one["trigger"])]
+    assert unless[0]["message"] == (
+        "Nobody has approved it within 1 day; nothing more was bought. "
+        f"Of {tag} so far: 1 job bought, 0.0015 USD spent, 0.0015 USD in doubt."
+    )
     assert answer(crew, asked(crew, tag), decision="approve") == "ACCEPT"
     ended = crew.go_on(generate_batch, tag)
     assert (ended["state"]["type"], ended["state"]["name"]) == ("FAILED", "InDoubt"), ended["state"]
@@ -295,8 +341,9 @@ def test_doubts_are_settled_in_the_ui_row_by_row_as_the_sum_that_is_gone_propose
     assert made.collect().in_doubt == 3, "nothing is settled without an answer"
     each = {name: field["default"] for name, field in fields.items() if name.startswith("job_")}
     [third] = [name for name, field in fields.items() if field["title"] == "Row three"]
-    answered = each | {third: "leave in doubt"}
-    assert answer(crew, run, **answered, why="it is on the account") == "ACCEPT"
+    given = each | {third: "leave in doubt", "why": "it is on the account"}
+    assert answer(crew, run, **given, question="another") == "REJECT"
+    assert answer(crew, run, **given) == "ACCEPT"
     ended = crew.go_on(resolve_doubts, tag)
     said = "1 settled as charged, 1 settled as not charged, 1 left in doubt, by Ada"
     assert ended["state"]["message"].endswith(said)
@@ -323,10 +370,18 @@ class Production:
         given = {"tag": self.made.folder.name + tag, "configs": self.configs, **parameters}
         return self.crew.begin(run_production, "run-production/production", **given)
 
-    def answered(self, run: dict[str, Any], decision: str = "approve", tag: str = "") -> dict[str, Any]:
+    def answered(self, decision: str = "approve", tag: str = "") -> dict[str, Any]:
         """The run when it has gone on with a person's answer."""
-        answer(self.crew, run, decision=decision, name="ada")
+        run = asked(self.crew, self.made.folder.name + tag)
+        assert answer(self.crew, run, decision=decision, name="ada", question="another") == "REJECT"
+        assert answer(self.crew, run, decision=decision, name="ada") == "ACCEPT"
         return self.crew.go_on(run_production, self.made.folder.name + tag)
+
+    def films_are_made_of_kept_stills(self) -> None:
+        stills, films = self.configs
+        config: dict[str, Any] = yaml.safe_load(Path(films).read_text())
+        config["input"] = {"kept": stills, "defaults": {"model": "dailies-1", "duration": 1}}
+        Path(films).write_text(yaml.safe_dump(config))
 
     def shown(self) -> str:
         return str(asked(self.crew, self.made.folder.name)["description"]).replace("\\", "")
@@ -367,13 +422,14 @@ def test_a_production_waits_between_two_batches_and_goes_on_with_the_answer(prod
     assert shown.count("data:image/jpeg") == 2, "what the first batch has made"
 
     printed("review", production.configs[0], "--keep", "s0")
-    run = production.answered(run)
+    run = production.answered()
     assert (run["state"]["name"], production.stored) == ("Complete", [2, 1]), run["state"]
     assert len(made.sold) == 3, "nothing was bought twice"
 
 
 def test_a_refused_production_ends_as_a_batch_does(production: Production) -> None:
-    run = production.answered(production.begin(), "refuse")
+    production.begin()
+    run = production.answered("refuse")
     assert (run["state"]["type"], production.stored) == ("CANCELLED", [2, 0])
     assert "ada has refused" in run["state"]["message"]
 
@@ -394,10 +450,8 @@ def test_a_batch_that_is_not_complete_ends_the_production(production: Production
 def test_where_nothing_is_kept_yet_the_run_waits_and_then_buys_for_what_is_kept(
     production: Production,
 ) -> None:
-    stills, films = production.configs
-    config: dict[str, Any] = yaml.safe_load(Path(films).read_text())
-    config["input"] = {"kept": stills, "defaults": {"model": "dailies-1", "duration": 1}}
-    Path(films).write_text(yaml.safe_dump(config))
+    [stills, _] = production.configs
+    production.films_are_made_of_kept_stills()
     run = production.begin()
     assert run["state"]["name"] == "Suspended", run["state"]
     shown = production.shown()
@@ -405,13 +459,13 @@ def test_where_nothing_is_kept_yet_the_run_waits_and_then_buys_for_what_is_kept(
     assert shown.count("data:image/jpeg") == 2
 
     printed("review", stills, "--keep", "s0")
-    run = production.answered(run)
+    run = production.answered()
     assert (run["state"]["name"], production.stored) == ("Complete", [2, 1]), run["state"]
 
     run = production.begin("-2")
     assert run["state"]["name"] == "Suspended", "a file is still to review"
     printed("review", stills, "--keep", "s1")
-    run = production.answered(run, tag="-2")
+    run = production.answered(tag="-2")
     assert (run["state"]["name"], production.stored) == ("Complete", [2, 2]), "what is kept by then"
 
 
@@ -426,3 +480,44 @@ def test_a_production_finishes_what_another_run_has_left_before_anybody_is_asked
     production = Production(crew, made, [stills, str(made.config)])
     assert production.begin()["state"]["name"] == "Complete", "though a still is to review"
     assert production.stored == [1, 1]
+
+
+GATE = pytest.mark.xfail(strict=True, reason="a production and a flow run go by more than what was asked")
+
+
+@GATE
+@pytest.mark.parametrize("answer", ["refuse", "silence"])
+def test_after_a_no_or_silence_a_retry_asks_again_and_buys_nothing(
+    production: Production, answer: str
+) -> None:
+    production.begin()
+    tag = production.made.folder.name
+    if answer == "refuse":
+        production.answered(answer)
+    else:
+        becomes(production.crew, tag, "CANCELLED", "Expired")  # as the server does after a day
+    assert "Buy 1 job of" in retry(production.crew, tag, run_production)["description"]
+    assert production.stored == [2, 0]
+
+
+@GATE
+def test_a_refusal_buys_nothing_of_an_earlier_batch_either(production: Production) -> None:
+    production.made.set(review={"buy_again": True})
+    production.begin()
+    printed("review", production.configs[0], "--reject", "s0", "--reject", "s1")
+    assert production.answered("refuse")["state"]["type"] == "CANCELLED"
+    assert len(production.made.sold) == 2
+
+
+@GATE
+def test_a_yes_buys_nothing_for_what_was_kept_after_the_question(production: Production) -> None:
+    [stills, _] = production.configs
+    production.films_are_made_of_kept_stills()
+    production.made.run()
+    printed("review", stills, "--keep", "s0")
+    production.begin()
+    assert "Buy 1 job of" in production.shown()
+    printed("review", stills, "--keep", "s1")
+    assert production.answered()["state"]["name"] == "Suspended"
+    assert "Buy 2 jobs of" in production.shown()
+    assert production.stored == [2, 0]

@@ -16,9 +16,10 @@ from httpx import codes
 from playwright.sync_api import Locator, Page, Response, expect
 
 from docs.take_pictures import PICTURES, shrink
+from flows.generate import generate_batch
 from tasks.service_block import CallsheetService
-from tests.conftest import Project
-from tests.servers.browser import Browser
+from tests.conftest import Project, images
+from tests.servers.browser import Browser, aside
 from tests.servers.prefect import PrefectServer
 
 ROWS = [{"id": f"shoe-{n}", "prompt": f"a red shoe, view {n}", "model": "still-1"} for n in range(4)]
@@ -58,6 +59,13 @@ class Ui:
         self.click("Run")
         self.click("Custom run")
         self.page.get_by_text("Validate parameters").wait_for()
+
+    def resume(self, question: str) -> None:
+        """Opens the dialog, which asks this, and fills it with a yes."""
+        self.click("Resume")
+        self.page.get_by_text(question).wait_for()
+        self.field("Decision").select_option("approve")
+        self.field("Your name").fill("Ada")
 
     def press(self, button: str, path: str) -> Response:
         """Presses a button, again where the server says that its database is busy; returns its answer.
@@ -154,10 +162,7 @@ def test_a_batch_is_bought_and_approved_with_the_mouse(
 
         ui.until_it_says("Suspended")
         assert made.charged == 0
-        ui.click("Resume")
-        page.get_by_text("Buy 4 jobs of autumn-catalogue for 0.1600 USD?").wait_for()
-        ui.field("Decision").select_option("approve")
-        ui.field("Your name").fill("Ada")
+        ui.resume("Buy 4 jobs of autumn-catalogue for 0.1600 USD?")
         ui.field("Note").fill("for the autumn issue")
         ui.picture("approve")
         assert ui.press("Submit", "/resume").ok
@@ -182,3 +187,31 @@ def test_a_batch_is_bought_and_approved_with_the_mouse(
     [ended] = crew.ask("flow_runs", flow_runs={"id": {"any_": [run]}})
     assert ended["parameters"]["budget"] == {"limit": str(PRICE * 3)}
     assert made.backlot.api_key not in str(ended)
+
+
+@pytest.mark.soak
+def test_a_tab_that_shows_an_older_question_does_not_answer_the_newer_one(
+    crew: PrefectServer, browser: Browser, made: Project
+) -> None:
+    made.set(batch=made.folder.name, service={"base_url": made.backlot.base_url})
+    tag = made.folder.name
+    run = crew.begin(generate_batch, "generate-batch/by-hand", tag=tag, config=str(made.config))
+    with browser.page(width=WIDTH, height=HEIGHT) as page, page.context.new_page() as old_page:
+        tab, old_tab = (Ui(each, crew.api.removesuffix("/api")) for each in (page, old_page))
+        for ui in (tab, old_tab):
+            ui.page.goto(f"{ui.url}/runs/flow-run/{run['id']}")
+            ui.resume(f"Buy 4 jobs of {tag} for 0.1600 USD?")
+        assert tab.press("Submit", "/resume").json()["status"] == "ACCEPT"
+        made.rows(*images(60, model="still-1"))
+        aside(lambda: crew.go_on(generate_batch, tag))
+
+        assert old_tab.press("Submit", "/resume").json()["status"] == "REJECT"
+        old_page.get_by_text("'60 jobs, 2.4000 USD, question").first.wait_for()
+        assert crew.now(run)["state"]["name"] == "Suspended"
+        assert made.charged == 0
+
+        page.reload()
+        tab.resume(f"Buy 60 jobs of {tag} for 2.4000 USD?")
+        assert tab.press("Submit", "/resume").json()["status"] == "ACCEPT"
+        aside(lambda: crew.go_on(generate_batch, tag))
+    assert made.charged == PRICE * 60

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import subprocess
+import sys
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -29,8 +32,9 @@ from tasks import artifacts
 from tasks.steps import STEPS
 from tests.cli.test_commands import callsheet
 from tests.cli.test_reconcile import CUT_OFF, STUDIO, doubtful, rows, spend
-from tests.conftest import Make, Project
-from tests.servers.prefect import PrefectServer
+from tests.conftest import Make, Project, images
+from tests.flows.test_crew import asks
+from tests.servers.prefect import ROOT, PrefectServer
 from tests.servers.proxies import Failure, ReverseProxy
 from tests.steps.test_again import samples, with_check
 
@@ -111,6 +115,22 @@ def test_a_server_that_fails_for_a_while_ends_no_run_of_a_deployment_and_its_pro
         moved = proxy.count("PATCH", "/api/artifacts/")
     assert (run["state"]["name"], len(made.sold)) == ("Complete", 1), run["state"]["message"]
     assert moved > 2, "the first one is not answered, the last one is the end"
+
+
+def test_a_profile_that_sets_retries_repeats_no_purchase(prefect: PrefectServer, project: Make) -> None:
+    cut_off = {"endpoint": "images", "do": "drop", "when": "after_charging"}
+    made = project(images(20), faults={"rules": [cut_off]})
+    made.set(batch=made.folder.name, stop_after=2, limits={"concurrency": 1})
+    made.at_absolute_paths()
+    environment = os.environ | {"PREFECT_API_URL": prefect.api}
+    environment |= {f"PREFECT_{what}_DEFAULT_RETRIES": "2" for what in ("FLOWS", "TASKS")}
+    command = [sys.executable, "-m", "flows.generate", str(made.config)]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    run = prefect.run(f"batch:{made.folder.name}")
+    assert (run["state"]["name"], run["run_count"]) == ("InDoubt", 1), done.stderr
+    assert "Traceback" not in done.stderr
+    assert len(asks(made, "SELECT id FROM runs")) == 1
+    assert made.report()["in_doubt"] == len(made.sold) == 3, "two, and the one that is tried after them"
 
 
 # ---- what a run ends as

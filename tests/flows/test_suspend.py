@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -16,8 +17,8 @@ from callsheet.pricing.quote import Quote
 from callsheet.records import State
 from callsheet.watch import Change, LogWatcher
 from flows.generate import generate_batch
-from tests.conftest import Make, Project
-from tests.flows.test_approval import answer, asked
+from tests.conftest import Make, Project, images
+from tests.flows.test_approval import GATE, answer, asked
 from tests.flows.test_crew import asks, of_its_crew
 from tests.servers import http
 from tests.servers.prefect import PrefectServer
@@ -89,6 +90,7 @@ def test_suspend_stops_the_buying_resume_goes_on_up_to_another_limit_and_cancel_
     assert 'data-row-id="s0"' in sheet(crew, run)
 
     limit = f"{(sent + 600) * PRICE:.4f}"
+    assert answer(crew, shown, decision="approve", question="another") == "REJECT"
     assert answer(crew, shown, decision="approve", limit=limit, note="as far as this") == "ACCEPT"
     wait_until(lambda: len(made.sold) >= sent + LANES, "it does not go on", 0.3)
     crew.post(f"flow_runs/{run['id']}/set_state", {"state": {"type": "CANCELLING", "name": "Cancelling"}})
@@ -164,6 +166,48 @@ def test_a_run_that_a_command_has_started_is_cancelled_by_either_button(
     what = f"{stored} stored" if stored else "nothing bought"
     assert str(ended.message).startswith(f"700 jobs: {what}; ")
     assert str(ended.message).endswith("stopped: cancelled in the Prefect UI")
+
+
+@pytest.fixture
+def suspended_at_once(crew: PrefectServer, project: Make) -> Callable[..., tuple[Project, dict[str, Any]]]:
+    """Begins a run that is suspended when its first image is stored: its project, and what is asked."""
+
+    def begin(**parameters: Any) -> tuple[Project, dict[str, Any]]:
+        made = project(images(12), image_seconds=1, concurrency=1)
+        made.set(batch=made.folder.name, limits={"concurrency": 1})
+        given = {"tag": made.folder.name, "config": str(made.config), **parameters}
+        button = {"type": "PAUSED", "name": "Suspended"}
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("flows.names.Events", lambda batch: Presses(button, at_once=False))
+            crew.begin(generate_batch, "generate-batch/by-hand", **given)
+        make_quick(made)
+        return made, asked(crew, made.folder.name)
+
+    return begin
+
+
+@GATE
+def test_a_run_of_the_first_jobs_that_is_resumed_buys_the_others_of_these(
+    crew: PrefectServer, suspended_at_once: Any
+) -> None:
+    made, shown = suspended_at_once(first=6)
+    assert len(made.sold) < 6
+    answer(crew, shown, decision="approve")
+    crew.go_on(generate_batch, made.folder.name)
+    assert len(made.sold) == 6
+
+
+@GATE
+def test_a_yes_to_what_is_left_buys_no_rows_that_were_added_since(
+    crew: PrefectServer, suspended_at_once: Any
+) -> None:
+    made, shown = suspended_at_once()
+    sent = len(made.sold)
+    made.rows(*images(24))
+    answer(crew, shown, decision="approve")
+    assert crew.go_on(generate_batch, made.folder.name)["state"]["name"] == "Suspended"
+    assert f"Buy {24 - sent} jobs of" in asked(crew, made.folder.name)["description"]
+    assert len(made.sold) == sent
 
 
 @pytest.mark.soak

@@ -275,7 +275,9 @@ class LedgerMachine(RuleBasedStateMachine):
             if not ready:
                 return
             one = self.pick(data, ready)
-            names = [name for name in self.possible(one) if name != "intend" or self.may_leave(one, one.owner)]
+            names = [
+                name for name in self.possible(one) if name != "intend" or self.may_leave(one, one.owner)
+            ]
             if not names:
                 return
             name = self.pick(data, names)

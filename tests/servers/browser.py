@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from contextvars import copy_context
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
@@ -138,7 +139,7 @@ def _address(log: Path, ended: Callable[[], int | None]) -> str:
 def aside(call: Callable[[], Value]) -> Value:
     """Calls code that uses asyncio while a page is open: in a thread of its own, whose end it waits for."""
     with ThreadPoolExecutor(1) as threads:
-        return threads.submit(call).result()
+        return threads.submit(copy_context().run, call).result()
 
 
 def until(page: Page, script: str) -> None:
