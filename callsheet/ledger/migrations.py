@@ -40,7 +40,12 @@ def _to_16(op: Operations) -> None:
     op.create_index("marks_of_file", "marks", of_file, if_not_exists=True)
 
 
-MIGRATIONS: dict[int, Callable[[Operations], None]] = {16: _to_16}
+def _to_17(op: Operations) -> None:
+    """0.2.0: the ledger says which jobs the batch file still asks for."""
+    op.add_column("attempts", sa.Column("current", sa.Boolean()))
+
+
+MIGRATIONS: dict[int, Callable[[Operations], None]] = {16: _to_16, 17: _to_17}
 """By the schema that they make of the one before it."""
 
 

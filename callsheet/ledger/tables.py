@@ -14,8 +14,8 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Dialect
 
-SCHEMA_VERSION = 16
-SINCE = "0.1.0"
+SCHEMA_VERSION = 17
+SINCE = "0.2.0"
 """The first Callsheet that knows this schema. Who changes a table raises both, and writes a migration."""
 
 _MICRO = Decimal(1_000_000)
@@ -130,6 +130,8 @@ attempts = sa.Table(
     sa.Column("finished_at", Moment),
     # The sha256 of the request as sent and the sample's number.
     sa.Column("request_key", sa.String(64), nullable=False, index=True),
+    # Whether the plan that a run has adopted last has the job. Empty: none was adopted since 0.2.0.
+    sa.Column("current", sa.Boolean),
     sa.Index("attempts_by_state", "batch", "state", "superseded", "run_id"),
 )
 # A service may give ids of any length, which only this kind of index takes in PostgreSQL.

@@ -389,16 +389,19 @@ async def price_batch(batch: Batch, settings: Settings, client: Client, ledger: 
 async def adopt(plan: Plan, settings: Settings, ledger: Ledger) -> Plan:
     """Makes the plan of a quote the batch's own, which reports and exports go by: a run is about to buy it.
 
-    What is bought has the carried columns of this plan from now on.
+    From now on the ledger says which of its jobs this plan has, and what they carry by it.
 
     Raises:
         LedgerError: the ledger cannot be read or written.
         StorageError: the plan cannot be written.
     """
-    carried = ["job_key", "carried"]
-    known = await ledger.read(queries.jobs, carried)
-    if changes := await asyncio.to_thread(changed_carried, plan.table, known):
-        await ledger.write(writing.carry, changes)
+    known = await ledger.read(queries.jobs, ["job_key", "carried", "current"])
+    carried = await asyncio.to_thread(changed_carried, plan.table, known)
+    is_planned = known["job_key"].is_in(plan.table["key"].implode())
+    is_new = known["current"].ne_missing(is_planned)
+    current = {now: known["job_key"].filter(is_new & (is_planned == now)).to_list() for now in (True, False)}
+    if carried or is_new.any():
+        await ledger.write(writing.adopt, carried, current)
     plan = replace(plan, path=work_folder(settings) / PLAN)
     await asyncio.to_thread(_write, plan)
     return plan
@@ -422,6 +425,16 @@ def last_plan(settings: BatchSettings, name: str = PLAN) -> Plan | None:
     """
     plan = open_plan(work_folder(settings, make=False) / name)
     return plan if plan and plan.batch == settings.batch else None
+
+
+def is_current(planned: pl.Series | None) -> pl.Expr:
+    """Whether the batch file still asks for jobs, by their `job_key` and the ledger's `current`.
+
+    `planned` are the keys of this machine's last plan, or None. They count where no run has adopted a plan
+    since the ledger was upgraded; where they are not there either, all jobs are current.
+    """
+    by_plan = pl.lit(True) if planned is None else pl.col("job_key").is_in(planned.implode())
+    return pl.coalesce("current", by_plan).alias("current")
 
 
 def lines_of_last_plan(settings: BatchSettings, keys: Collection[str]) -> dict[str, int]:

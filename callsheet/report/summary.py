@@ -22,14 +22,14 @@ from callsheet.ledger import approvals, leases, marks, queries, shares, writing
 from callsheet.ledger.approvals import Approval, Setting
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.marks import Counts
-from callsheet.ledger.queries import MONEY, Policy
+from callsheet.ledger.queries import Policy
 from callsheet.ledger.shares import MODEL, Share, Shares
 from callsheet.plain_text import and_more, counted
-from callsheet.pricing.plan import Plan
+from callsheet.pricing.plan import Plan, is_current
 from callsheet.records import MAY_COST, OtherRun, Record, State, dollars
 from callsheet.report.plots import Figures
 
-_JOB = {"job_key": pl.String(), "state": pl.String(), "quoted": MONEY}
+_OF_JOB = ("job_key", "state", "quoted", "current")
 ENDED = (State.STORED, State.FAILED, State.LOST, State.IN_DOUBT)
 """The states in which a job needs nothing more from a run."""
 
@@ -38,13 +38,12 @@ OPEN = (State.SUBMITTING, State.PENDING, State.GENERATED)
 
 
 async def other_jobs(ledger: Ledger, plan: Plan | None) -> pl.DataFrame:
-    """`job_key`, `state` and `quoted` of each job that the ledger knows and the plan does not have.
-
-    Without a plan nothing is known of the batch file, and all jobs count.
+    """`job_key`, `state` and `quoted` of each job that the ledger knows and the plan does not have; without a
+    plan, of each of which the batch file no longer has the row.
     """
+    known = await ledger.read(queries.jobs, _OF_JOB)
     if plan is None:
-        return pl.DataFrame(schema=_JOB)
-    known = await ledger.read(lambda connection, batch: queries.jobs(connection, batch, _JOB))
+        return known.filter(~is_current(None))
     return known.join(plan.table, left_on="job_key", right_on="key", how="anti")
 
 

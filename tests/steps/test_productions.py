@@ -168,6 +168,14 @@ def test_what_is_stored_and_not_rejected_is_a_row_each_but_for_rows_that_the_bat
     stills.rows(*SHOTS[:-1])
     stills.run()
     assert films.quote().to_buy == 18
+    (stills.folder / "out/stills/report/plan.parquet").unlink()  # as on another machine
+    on_another = films.quote()
+    assert on_another.to_buy == 18
+    assert [*requests(on_another)] == [*requests(films.quote())], "in one order, so its plan stays the same"
+    assert on_another.plan.notes[0] == "stills: 7 rows: 6 with a file that is not rejected, 1 with every file rejected"
+    stills.rows(*SHOTS)
+    stills.run()
+    assert films.quote().to_buy == 21, "a row that is there again is current again"
 
 
 def test_a_film_is_carried_on_from_the_last_frame_of_one_that_is_kept(films: Project) -> None:
