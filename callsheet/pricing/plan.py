@@ -36,7 +36,7 @@ from callsheet.ledger.queries import policy_of
 from callsheet.plain_text import counted, has_own_id, line_of, printable
 from callsheet.pricing import references
 from callsheet.pricing.bought import changed_carried, match
-from callsheet.pricing.jobs import COLUMNS, check_config_values, make_jobs, once, request_key
+from callsheet.pricing.jobs import COLUMNS, as_sent, check_config_values, make_jobs, once, request_key
 from callsheet.pricing.rates import changed_rates
 from callsheet.pricing.references import work_folder
 from callsheet.records import MAY_COST, Job, ModelType, Price, canonical
@@ -285,6 +285,8 @@ def make_plan(
     if settings.input.repeated == "once":
         jobs, said = _once(jobs, known)
         notes += said
+    jobs, changed = as_sent(jobs, batch.stored_files)
+    notes += _changed_files(changed, known)
     if made.fitted:
         notes.append(references.said(made.fitted))
     others = batch.others.filter(pl.col("model").is_not_null()).with_columns(pl.col("prompt").fill_null(""))
@@ -314,6 +316,17 @@ def _once(jobs: pl.DataFrame, known: pl.DataFrame) -> tuple[pl.DataFrame, list[s
     jobs, rows = once(jobs, bought)
     ask = f"{counted(rows, 'row')} {'asks' if rows == 1 else 'ask'}"
     return jobs, [f"{ask} for what another row asks for: left out by input.repeated"] if rows else []
+
+
+def _changed_files(changed: pl.Series, known: pl.DataFrame) -> list[str]:
+    """How many new jobs are made from a file that has changed (`as_sent`), in a sentence."""
+    new = changed.filter(~changed.is_in(known["job_key"].implode())) if known.height else changed
+    if new.is_empty():
+        return []
+    files = (
+        "is made from a stored file that has" if new.len() == 1 else "are made from stored files that have"
+    )
+    return [f"{counted(new.len(), 'new job')} {files} other bytes now than the other batch has stored"]
 
 
 def open_plan(path: Path) -> Plan | None:

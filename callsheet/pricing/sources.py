@@ -135,9 +135,11 @@ def _batch(settings: Settings, other: BatchSettings, files: pl.DataFrame, jobs: 
     order = {row_id: at for at, row_id in enumerate(planned.unique(maintain_order=True))}
     position = pl.col("row_id").replace_strict(order, default=len(order), return_dtype=pl.Int64)
     wanted = wanted.with_columns(position.alias(_POSITION)).sort(_POSITION, "row_id", "sample", "id")
+    wanted = wanted.with_columns(pl.Series(FILE, _places(wanted, other), pl.String))
     batch = batch_of([_table(wanted, settings, other)], config)
     ratios = f"the aspect ratio of each file of {other.batch} is asked for, where the model offers it"
-    return replace(batch, notes=(said, *batch.notes, *([ratios] if config.has_ratio_of_files else [])))
+    notes = (said, *batch.notes, *([ratios] if config.has_ratio_of_files else []))
+    return replace(batch, notes=notes, stored_files=dict(wanted.select(FILE, "sha256").iter_rows()))
 
 
 def _progress(files: pl.DataFrame, planned: pl.Series, *, is_kept: bool) -> str:
@@ -168,9 +170,8 @@ def _table(files: pl.DataFrame, settings: Settings, other: BatchSettings) -> Tab
     ratio = pl.coalesce(
         pl.col("request").str.json_path_match("$.aspect_ratio"), pl.format("{}x{}", "width", "height")
     )
-    places = pl.Series(FILE, _places(files, other), pl.String)
     is_video = files["mime_type"].str.starts_with("video/")
-    cells = files.with_columns(places).select(
+    cells = files.select(
         "id",
         pl.col("row_id").alias("row"),
         *_OWN[1:],
@@ -178,7 +179,7 @@ def _table(files: pl.DataFrame, settings: Settings, other: BatchSettings) -> Tab
         made_from.alias(MADE_FROM),
     )
     if columns.LAST_FRAME in (*mapped(config), *read_by(config)):
-        frames = pl.when(is_video).then(places + LAST_FRAME)
+        frames = pl.when(is_video).then(files[FILE] + LAST_FRAME)
         cells = cells.with_columns(pl.select(frames).to_series().alias(columns.LAST_FRAME))
     own = {*cells.columns, "aspect_ratio", columns.LAST_FRAME}
     cells = cells.with_columns(each for each in _carried(files["carried"]) if each.name not in own)

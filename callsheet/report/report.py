@@ -93,7 +93,9 @@ def costs(attempts: pl.DataFrame) -> pl.DataFrame:
 
 
 def stored_files(
-    connection: sa.Connection, batch: str, columns: Sequence[str] = (*_OF_MEDIA, _CURRENT, "attempt", "carried")
+    connection: sa.Connection,
+    batch: str,
+    columns: Sequence[str] = (*_OF_MEDIA, _CURRENT, "attempt", "carried"),
 ) -> pl.DataFrame:
     """Every stored file of the batch, in order of storage, with what was said of it and found in it."""
     files = queries.stored_files(connection, batch, columns)
@@ -395,8 +397,8 @@ async def _summary(
 
 
 def _counting(attempts: pl.DataFrame, jobs: pl.DataFrame | None) -> pl.DataFrame:
-    """The attempts at the jobs that count, with `line` and `position` where the plan has them: those of the plan
-    and of the batch file, and others that have cost money or may have.
+    """The attempts at the jobs that count, with `line` and `position` where the plan has them: those of the
+    plan and of the batch file, and others that have cost money or may have.
     """
     may_cost = attempts.filter(~pl.col("superseded"), pl.col("state").is_in(MAY_COST))["job_key"]
     attempts = attempts.with_columns(is_current(None if jobs is None else jobs["job_key"]))

@@ -27,7 +27,7 @@ from callsheet.steps.batch import generate
 from tests.cli.test_commands import callsheet, refused
 from tests.cli.test_rows import printed
 from tests.data.make_release import said
-from tests.ledger.test_migrations import about
+from tests.ledger.test_migrations import about, table
 from tests.ledger.test_opening import execute
 from tests.servers.backlots import Observed
 
@@ -72,10 +72,10 @@ def be_15(url: str) -> None:
 
 
 @pytest.fixture
-def is_older(request: pytest.FixtureRequest) -> bool:
+def is_older(left: Path) -> bool:
     """Whether the ledger of `left` must be upgraded."""
-    release, _ = request.node.callspec.params["left"]
-    return bool(release == BEFORE)
+    [row] = table(url_of(left), "about")
+    return bool(row["schema_version"] < SCHEMA_VERSION)
 
 
 def states(folder: Path) -> dict[str, list[str]]:
@@ -129,7 +129,7 @@ def test_a_run_goes_on_from_it_and_pays_for_nothing_twice(
     monkeypatch.setenv("CALLSHEET_BASE_URL", backlot.base_url)
     if is_older:
         first = callsheet("run", "batch.yaml", cwd=left)
-        refused(first, "was upgraded from schema 15 to", "ledger service-moved")
+        refused(first, "was upgraded from schema", "ledger service-moved")
         assert about(url_of(left))[0] == SCHEMA_VERSION
     printed("ledger", "service-moved", "batch.yaml")
     settings = load(Path("batch.yaml"), ["poll.timeout=1"])

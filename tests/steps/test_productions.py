@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import hashlib
 import io
 import json
 import shutil
@@ -26,6 +27,7 @@ from callsheet.pricing.quote import Quote
 from callsheet.pricing.references import Reading, fill
 from tests.cli.test_rows import printed
 from tests.conftest import Make, Project
+from tests.ledger.test_opening import execute
 from tests.pictures import HEIC, large, picture
 from tests.servers import s3 as servers
 from tests.servers.browser import Browser
@@ -168,14 +170,64 @@ def test_what_is_stored_and_not_rejected_is_a_row_each_but_for_rows_that_the_bat
     stills.rows(*SHOTS[:-1])
     stills.run()
     assert films.quote().to_buy == 18
+    execute(load(stills.config).ledger.url, "UPDATE attempts SET current = NULL")  # as after an upgrade
+    assert films.quote().to_buy == 18, "by the plan of this machine"
+    stills.collect()
+    assert manifest(stills).filter("current").height == 21
+    stills.run()
     (stills.folder / "out/stills/report/plan.parquet").unlink()  # as on another machine
     on_another = films.quote()
     assert on_another.to_buy == 18
     assert [*requests(on_another)] == [*requests(films.quote())], "in one order, so its plan stays the same"
-    assert on_another.plan.notes[0] == "stills: 7 rows: 6 with a file that is not rejected, 1 with every file rejected"
+    assert (
+        on_another.plan.notes[0]
+        == "stills: 7 rows: 6 with a file that is not rejected, 1 with every file rejected"
+    )
     stills.rows(*SHOTS)
     stills.run()
     assert films.quote().to_buy == 21, "a row that is there again is current again"
+
+
+def test_films_of_stills_that_were_written_anew_are_named_and_asked_about_and_say_what_they_are_made_from(
+    stills: Project, films: Project, s3: servers.Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert films.run("input.where={row: [shot-1, shot-2]}").stored == 2
+    urls = dict(manifest(stills).filter(sample=2).select("row_id", "url").iter_rows())
+    for number in (1, 2, 3):
+        Path(urls[f"shot-{number}"]).write_bytes(picture(number, "JPEG"))
+    only = "input.where={row: [shot-1, shot-2, shot-3]}"
+    quote = films.quote(only)
+    assert (quote.to_buy, quote.repeats) == (3, 2)
+    assert quote.warnings[0].startswith("2 of 3 jobs to buy look like some")
+    named = "3 new jobs are made from stored files that have other bytes now than the other batch has stored"
+    assert named in quote.plan.notes, "also the one that nothing was bought of"
+    assert any("2 jobs ask for what was bought" in note for note in quote.plan.notes)
+    assert films.run(only).stop_reason == "approval"
+    assert films.run(only, approved=True).stored == 5
+    sent = hashlib.sha256(picture(1, "JPEG")).hexdigest()
+    of_row = manifest(films).filter(row_id="shot-1/2").sort("current")["made_from"].struct.field("sha256")
+    before = manifest(stills).filter(row_id="shot-1", sample=2)["sha256"][0]
+    assert of_row.to_list() == [before, sent]
+    assert films.quote(only).to_buy == 0
+    assert named not in films.quote(only).plan.notes
+
+    s3.sign_in(monkeypatch, "reader")
+    for name in ("shot-1", "shot-2"):
+        key = f"again/stills/{Path(urls[name]).name}"
+        s3.client().put_object(Bucket=s3.bucket, Key=key, Body=picture(8, "JPEG"))
+        Path(urls[name]).unlink()
+    stills.set(storage={"url": f"s3://{s3.bucket}/again"})
+    in_a_bucket = films.quote("input.where={row: [shot-1, shot-2]}")
+    assert (in_a_bucket.to_buy, in_a_bucket.repeats) == (2, 2)
+    assert "2 new jobs are made from stored files" in " ".join(in_a_bucket.plan.notes)
+
+
+def test_a_film_of_a_still_that_is_made_to_fit_is_made_from_its_file(stills: Project, films: Project) -> None:
+    still = Path(manifest(stills).filter(row_id="shot-1", sample=2)["url"][0])
+    still.write_bytes(large())
+    films.set(input={"fit": True, "where": {"row": "shot-1"}})
+    [job] = films.quote().plan.jobs_in_order()
+    assert job.carried["made_from"]["sha256"] == hashlib.sha256(large()).hexdigest()
 
 
 def test_a_film_is_carried_on_from_the_last_frame_of_one_that_is_kept(films: Project) -> None:
@@ -472,6 +524,11 @@ def test_an_edited_image_is_a_new_job_and_a_moved_folder_is_not(project: Make) -
     edited = made.quote()
     assert [job.row_id for job in edited.jobs_in_order()] == ["b"]
     assert any("another file of an image" in note for note in edited.plan.notes)
+    assert edited.repeats == 1
+    assert made.run().stop_reason == "approval"
+    printed("review", "batch.yaml", "--reject", "b")
+    rejected = made.quote()
+    assert (rejected.to_buy, rejected.repeats) == (1, 0), "another image is what the row needs"
 
 
 def test_the_last_frame_of_a_video_is_an_image_and_the_job_is_that_of_the_video(project: Make) -> None:
