@@ -21,7 +21,7 @@ from callsheet import signals
 from callsheet.channels import Channel, Downloads, OpenJobs
 from callsheet.config.load import with_value
 from callsheet.config.settings import Settings
-from callsheet.errors import CallsheetError, Interrupted, LedgerError, NoLane, Stop, as_stop
+from callsheet.errors import CallsheetError, InputError, Interrupted, LedgerError, NoLane, Stop, as_stop
 from callsheet.ledger import approvals, leases, queries, spending
 from callsheet.ledger.approvals import PAUSED
 from callsheet.ledger.leases import NO_ANSWER
@@ -101,6 +101,7 @@ class Run:
         adopted: how many videos of earlier runs and portions it follows.
         videos_ended: how many of the videos that it follows have ended.
         tried: how many jobs of each type were accepted, failed or are in doubt.
+        without_image: why jobs were not sent of which an image is gone or has changed, by key.
         collected: set when every file is dealt with.
     """
 
@@ -158,6 +159,7 @@ class Run:
         self.buying, self.polling = anyio.CancelScope(), anyio.CancelScope()
         self.adopted = self.videos_ended = 0
         self.tried: Counter[ModelType] = Counter()
+        self.without_image: dict[str, InputError] = {}
         self.collected = asyncio.Event()
         if self.stop:
             self.buying.cancel()

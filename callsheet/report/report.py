@@ -25,7 +25,7 @@ import sqlalchemy as sa
 
 from callsheet.cells import rejects_csv
 from callsheet.config.settings import BatchSettings
-from callsheet.errors import Interrupted, Stop, StorageConflict
+from callsheet.errors import InputError, Interrupted, Stop, StorageConflict
 from callsheet.ledger import approvals, leases, marks, queries, writing
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.marks import Counts, MediaDecision
@@ -265,12 +265,14 @@ class OfRun:
 
     Attributes:
         stop: why it stopped early, if it did.
+        without_image: why jobs were not sent of which an image is gone or has changed, one for each.
         submissions: its POSTs, of which `rate_limited` were answered 429.
         left_to_buy: jobs that it was to buy, and has not tried.
         chosen: whether the run was for a job, for every job of the plan; None where it was for all.
     """
 
     stop: Stop | None = None
+    without_image: tuple[InputError, ...] = ()
     seconds: float = 0.0
     submissions: int = 0
     rate_limited: int = 0
@@ -414,13 +416,14 @@ def _details(counting: pl.DataFrame, files: pl.DataFrame, plan: Plan | None, of_
     """What is told of the run, of the attempts at the jobs that count, and of the stored files."""
     submitted, newest = counting.filter(SUBMITTED), counting.filter(~pl.col("superseded"))
     problems, other_problems = _problems_of(submitted)
+    reason = of_run.stop or _missing(of_run.without_image)
     all_chosen_stored = None
     if of_run.chosen is not None:
         stored = counting.filter(pl.col("state") == State.STORED, ~pl.col("superseded"))["position"]
         all_chosen_stored = of_run.chosen.gather(stored.drop_nulls()).sum() == of_run.chosen.sum()
     return Details(
-        stop_message=str(of_run.stop) if of_run.stop else None,
-        stop_hint=of_run.stop.hint if of_run.stop else "",
+        stop_message=str(reason) if reason else None,
+        stop_hint=reason.hint if reason else "",
         rows=plan.rows if plan else None,
         rejected=tuple(rejects_in_words(plan.rejects)) if plan else (),
         problems=problems,
@@ -432,6 +435,15 @@ def _details(counting: pl.DataFrame, files: pl.DataFrame, plan: Plan | None, of_
         dearest=_most_expensive(submitted),
         all_chosen_stored=all_chosen_stored,
     )
+
+
+def _missing(errors: Sequence[InputError]) -> InputError | None:
+    """Why jobs were not sent of which an image is missing, with the first ones named; None without any."""
+    if not errors:
+        return None
+    named = and_more([str(error) for error in errors[:_ROWS_NAMED]], len(errors))
+    hint = "The same command buys them once their images are there, as the batch file names them."
+    return InputError(named, hint=hint)
 
 
 def _model_lines(

@@ -147,7 +147,8 @@ class Details:
     """The parts of a summary that are for people only.
 
     Attributes:
-        stop_message: what stopped the buying, or the collecting of what is bought; None without such.
+        stop_message: what stopped the buying, or the collecting of what is bought, or why jobs were not sent;
+            None without such.
         stop_hint: what to do about it.
         rows: how many the batch file has; None where the run knows no plan.
         rejects: where `rejects.csv` is.

@@ -25,6 +25,7 @@ from callsheet.config.load import load
 from callsheet.errors import CallsheetError, ConfigError, InputError
 from callsheet.pricing.quote import Quote
 from callsheet.pricing.references import Reading, fill
+from callsheet.watch import LogWatcher
 from tests.cli.test_rows import printed
 from tests.conftest import Make, Project
 from tests.ledger.test_opening import execute
@@ -529,6 +530,86 @@ def test_an_edited_image_is_a_new_job_and_a_moved_folder_is_not(project: Make) -
     printed("review", "batch.yaml", "--reject", "b")
     rejected = made.quote()
     assert (rejected.to_buy, rejected.repeats) == (1, 0), "another image is what the row needs"
+
+
+class Meanwhile(LogWatcher):
+    """Does something between the quote and the first submission, and keeps the notes."""
+
+    def __init__(self, act: Callable[[], object]) -> None:
+        self._act = act
+        self.notes: list[str] = []
+
+    def quoted(self, quote: Quote) -> None:
+        self._act()
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+def test_a_job_whose_image_goes_or_changes_before_it_is_sent_is_not_bought_and_the_others_are(
+    project: Make,
+) -> None:
+    made = project()
+    photos = made.folder / "photos"
+    photos.mkdir()
+    for number, name in enumerate("abcdef"):
+        (photos / f"{name}.png").write_bytes(picture(number))
+    made.set(input={"path": "photos", "defaults": MOVES})
+    gone = (photos / "b.png").read_bytes()
+
+    def meanwhile() -> None:
+        (photos / "b.png").unlink(missing_ok=True)
+        (photos / "d.png").write_bytes(picture(9))
+
+    watcher = Meanwhile(meanwhile)
+    first = made.run(watcher=watcher)
+    assert (first.stored, first.failed, first.submissions) == (4, 0, 4)
+    assert (first.outcome, first.stop_reason, first.exit_code) == ("partial", None, 3)
+    of_b = "row b: the image photos/b.png: there is no such file"
+    of_d = "row d: the image photos/d.png: has changed since it was priced"
+    assert sorted(note.partition(". ")[0] for note in watcher.notes) == [
+        f"not bought: {of_b}",
+        f"not bought: {of_d}",
+    ]
+    [(what, said), (_, hint)] = first.stopped()
+    assert what == "Not bought"
+    assert said.startswith("2 of 6 jobs: row ")
+    assert of_b in said
+    assert of_d in said
+    assert "The same command buys them" in hint
+    assert len(made.sold) == 4
+
+    (photos / "b.png").write_bytes(gone)
+    assert made.quote().to_buy == 2
+    done = made.run()
+    assert (done.stored, done.outcome, done.submissions) == (6, "complete", 2)
+
+
+def test_images_on_s3_that_are_gone_or_refused_when_they_are_sent_leave_their_rows_alone(
+    project: Make, s3: servers.Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    s3.sign_in(monkeypatch)
+    made = project()
+    (made.folder / "own.png").write_bytes(picture(1))
+    for number, name in enumerate(("gone.png", "there.png"), start=2):
+        s3.client().put_object(Bucket=s3.bucket, Key=name, Body=picture(number))
+    sources = {name: f"s3://{s3.bucket}/{name}.png" for name in ("gone", "there")} | {"own": "own.png"}
+    made.rows(*({"id": name, "first_frame": at, **MOVES} for name, at in sources.items()))
+    first = made.run(watcher=Meanwhile(lambda: s3.client().delete_object(Bucket=s3.bucket, Key="gone.png")))
+    assert (first.stored, first.stop_reason, first.exit_code) == (2, None, 3)
+    assert "row gone: the image s3://" in str(first.stop_message)
+    assert made.quote().plan.rejects.select("line", "column").rows() == [(2, "first_frame")]
+
+    s3.client().put_object(Bucket=s3.bucket, Key="there.png", Body=picture(7))
+    rows = (
+        {"id": name, "first_frame": sources[name], **MOVES, "prompt": "A pan"} for name in ("there", "own")
+    )
+    made.rows(*rows)
+    with monkeypatch.context() as patch:
+        watcher = Meanwhile(lambda: patch.setenv("AWS_SECRET_ACCESS_KEY", "another"))
+        second = made.run(watcher=watcher)
+    assert (second.submissions, second.stop_reason, second.exit_code) == (1, None, 3)
+    assert "S3 refused the request: SignatureDoesNotMatch" in str(second.stop_message)
 
 
 def test_the_last_frame_of_a_video_is_an_image_and_the_job_is_that_of_the_video(project: Make) -> None:
