@@ -28,7 +28,7 @@ from callsheet.ledger.leases import NO_ANSWER
 from callsheet.ledger.ledger import Ledger
 from callsheet.limits.breaker import Breaker
 from callsheet.limits.limits import AccountLimits, Learned
-from callsheet.pricing.plan import Plan, last_plan
+from callsheet.pricing.plan import ALL, Choice, Plan, last_plan
 from callsheet.pricing.quote import Quote, has_to_buy
 from callsheet.pricing.references import work_folder
 from callsheet.records import Attempt, File, ModelType, State
@@ -84,6 +84,8 @@ class Run:
         may_buy: is clear while a person holds the buying.
         asking: it waits for a person in the Prefect UI, which suspends the flow run.
         stop: why nothing more is bought; None while buying goes on.
+        balance: what the workspace had when the run began, until the first quote goes by it; None where
+            nothing was to buy.
         began: when a person began to wait for it, in monotonic seconds.
         approval: the id of the approval that rounds buy by, too; empty before it is given.
         progress: how the batch stood when it was last looked at.
@@ -123,6 +125,7 @@ class Run:
     may_buy: asyncio.Event = field(default_factory=asyncio.Event)
     asking: bool = False
     stop: Stop | None = None
+    balance: Decimal | None = None
     began: float = field(default_factory=time.monotonic)
     approval: str = ""
     progress: Progress = field(default_factory=lambda: Progress(0, {}, Decimal(0)))
@@ -282,6 +285,7 @@ async def open_run(
     ledger: Ledger,
     *,
     plan: Plan | None = None,
+    choice: Choice = ALL,
     says_limit: bool = False,
     flow_run: str | None = None,
     bounds: Bounds = Bounds(),
@@ -293,6 +297,7 @@ async def open_run(
         client: the open client of the service.
         ledger: the open ledger of the batch.
         plan: what is priced; None to only collect.
+        choice: which of its jobs are to buy.
         says_limit: whether the config says now what the batch may spend.
         flow_run: the run's id in Prefect, where it is one.
         bounds: how long it waits.
@@ -303,10 +308,11 @@ async def open_run(
         CallsheetError: what breaks off a portion ends the command with 3, not 2: it may have bought.
     """
     await ledger.read(spending.check, client.base_url)
-    buys = plan is not None and await has_to_buy(plan, ledger, settings)
+    buys = plan is not None and await has_to_buy(plan, ledger, settings, choice)
+    balance = await client.balance() if buys else None
     reports = plan or await asyncio.to_thread(last_plan, settings)
     doubts = await ledger.begin_run(
-        await client.balance() if plan else None,
+        balance,
         find=reports.jobs_of if reports else lambda _: {},
         buys=buys,
         replaces=settings.ledger.new,
@@ -321,6 +327,7 @@ async def open_run(
         for other in await ledger.read(leases.others, ledger.run_id):
             WATCHER.get().note(f"another run of this batch is at work: {other.line()}")
         run = await _run(settings, bounds, client, ledger, reports)
+        run.balance = balance
         run.take_over(*await ledger.read(queries.unfinished, ledger.run_id), doubts)
         async with _watched(run):
             yield run

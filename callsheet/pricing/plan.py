@@ -28,7 +28,7 @@ from callsheet.batches.columns import Columns
 from callsheet.batches.read import Batch
 from callsheet.cells import rejects
 from callsheet.config.settings import BatchSettings, Settings
-from callsheet.errors import InputError, StorageError
+from callsheet.errors import GatewayAnswer, InputError, MaybeSent, NotSent, ServerError, StorageError
 from callsheet.files import PartialFile, open_regular
 from callsheet.ledger import marks, queries, writing
 from callsheet.ledger.ledger import Ledger
@@ -381,22 +381,41 @@ def _write(plan: Plan) -> None:
 async def price_batch(batch: Batch, settings: Settings, client: Client, ledger: Ledger) -> Plan:
     """Reads the live catalogue, prices every row, and writes the plan of a quote to the work folder.
 
+    Where the service is down, the catalogue of this machine's last plan serves, if nothing is to buy by it
+    and no other rows are rejected than then.
+
     Raises:
         ServiceError: the catalogue cannot be read.
         LedgerError: the ledger cannot be read.
         StorageError: the plan cannot be written.
     """
-    catalogue = await client.models()
-    path = work_folder(settings) / QUOTE
+    path, now = work_folder(settings) / QUOTE, datetime.now(UTC)
+    down, last = None, None
+    try:
+        catalogue = await client.models()
+    except (NotSent, MaybeSent, ServerError, GatewayAnswer) as error:
+        down, last = error, await asyncio.to_thread(last_plan, settings)
+        if last is None:
+            raise
+        catalogue, now = last.catalogue, last.made_at
 
     def read(connection: sa.Connection, name: str) -> tuple[pl.DataFrame, pl.Series]:
         return queries.requests(connection, name, policy_of(settings)), marks.rejected_rows(connection, name)
 
     known, rejected = await ledger.read(read)
-    now = datetime.now(UTC)
-    return await asyncio.to_thread(
+    plan = await asyncio.to_thread(
         make_plan, batch, catalogue, settings, path, now=now, known=known, rejected=rejected
     )
+    if down is None or last is None:
+        return plan
+    not_to_buy = known.filter(~pl.col("to_buy"))["job_key"].implode()
+    to_buy = plan.table.filter(pl.col("request").is_not_null(), ~pl.col("key").is_in(not_to_buy))
+    if to_buy.height or (plan.rejected_rows and not plan.rejects.equals(last.rejects)):
+        raise down
+    note = (
+        f"nothing is to buy, so the prices are those of {now:%Y-%m-%d %H:%M} UTC: {printable(down.message)}"
+    )
+    return replace(plan, notes=(*plan.notes, note))
 
 
 async def adopt(plan: Plan, settings: Settings, ledger: Ledger) -> Plan:

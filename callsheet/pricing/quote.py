@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import cached_property
@@ -65,6 +66,7 @@ class Quote:
     Attributes:
         table: the plan's jobs next to the ledger (`with_standing`); nothing is to buy that is not
             chosen.
+        balance: what the workspace has; None where nothing is to buy and nobody has asked.
         totals: the batch so far, by the ledger.
         used_today: what counts against `budget.per_day` already.
         used_ever: what counts against `budget.ledger` already.
@@ -91,7 +93,7 @@ class Quote:
     plan: Plan
     table: pl.DataFrame
     budget: Budget
-    balance: Decimal
+    balance: Decimal | None
     totals: Totals
     used_today: Decimal
     used_ever: Decimal
@@ -254,13 +256,18 @@ class Quote:
         return None if limit is None else max(Decimal(0), limit - self.used_ever)
 
     @property
+    def affordable(self) -> Decimal:
+        """What the batch can come to before the workspace cannot pay; no bound where nobody has asked."""
+        return self.totals.sent + (Decimal("Infinity") if self.balance is None else self.balance)
+
+    @property
     def exposure_limit(self) -> tuple[Decimal, type[Stop]]:
         """The most that the batch may cost, all in all, and the stop that ends the buying there.
 
         That is the budget's limit, or what was sent and the balance together where that is less: what is in
         flight may not be charged yet, and the service answers in time that the balance is too low.
         """
-        affordable, limit = self.totals.sent + self.balance, self.budget.limit
+        affordable, limit = self.affordable, self.budget.limit
         if limit is None or limit > affordable:
             return affordable, BalanceTooLow
         return limit, BudgetReached
@@ -281,9 +288,10 @@ class Quote:
     def line(self) -> str:
         """The quote in one line."""
         fitting = f" ({self.fits} fit into budget and balance)" if self.fits < self.to_buy else ""
+        balance = "" if self.balance is None else f"; balance {dollars(self.balance)} USD"
         return (
             f"{self.plan.jobs} jobs: {self.to_buy} to buy for {dollars(self.quoted)} USD{fitting}, "
-            f"{self.already_bought} already bought; balance {dollars(self.balance)} USD"
+            f"{self.already_bought} already bought{balance}"
         )
 
     def changes(self) -> list[str]:
@@ -305,17 +313,31 @@ async def quote_batch(settings: Settings, client: Client, choice: Choice = ALL) 
     batch = await read_rows(settings)
     async with await Ledger.open(settings.ledger.url, settings.batch, looks=True) as ledger:
         plan = await price_batch(batch, settings, client, ledger)
-        return await quote_plan(plan, settings, client, ledger, choice)
+        return await quote_plan(plan, settings, client, ledger, choice, balance=await client.balance())
 
 
-async def has_to_buy(plan: Plan, ledger: Ledger, settings: Settings) -> bool:
-    """Whether a plan has a job to buy, by the ledger."""
+async def has_to_buy(plan: Plan, ledger: Ledger, settings: Settings, choice: Choice) -> bool:
+    """Whether a plan has a job to buy, by the ledger, among those that are chosen."""
     known = await ledger.read(queries.jobs, ["job_key", "state"], policy=policy_of(settings))
-    return bool(with_standing(plan.table, known)["to_buy"].any())
+    jobs = with_standing(plan.table, known)
+    with suppress(InputError):  # a chosen row is not in the plan, as its quote says
+        return bool((jobs["to_buy"] & chosen(choice, jobs)).any())
+    return False
 
 
-async def quote_plan(plan: Plan, settings: Settings, client: Client, ledger: Ledger, choice: Choice) -> Quote:
+async def quote_plan(
+    plan: Plan,
+    settings: Settings,
+    client: Client,
+    ledger: Ledger,
+    choice: Choice,
+    *,
+    balance: Decimal | None = None,
+) -> Quote:
     """Compares a plan with the ledger, the budget and the balance, and writes rejects.csv.
+
+    `balance`: what the workspace has, where it was asked for just now. Otherwise it is asked for if anything
+    is to buy.
 
     Raises:
         InputError: rows are rejected and `input.strict` is true, or a chosen row is not in the batch.
@@ -332,7 +354,8 @@ async def quote_plan(plan: Plan, settings: Settings, client: Client, ledger: Led
             f"{rows} {'is' if plan.rejected_rows == 1 else 'are'} rejected; the first, on {first}",
             hint=f"All are in {rejects}. Nothing was bought, because input.strict is true.",
         )
-    balance = await client.balance()
+    if balance is None and await has_to_buy(plan, ledger, settings, choice):
+        balance = await client.balance()
     return await make(plan, ledger, client.base_url, balance, settings, rejects=rejects, choice=choice)
 
 
@@ -340,7 +363,7 @@ async def make(
     plan: Plan,
     ledger: Ledger,
     service: str,
-    balance: Decimal,
+    balance: Decimal | None,
     settings: Settings,
     *,
     rejects: str,

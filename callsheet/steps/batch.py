@@ -102,6 +102,7 @@ async def generate(
                     client,
                     ledger,
                     plan=made,
+                    choice=choice,
                     says_limit=plan is None,
                     flow_run=ui.flow_run if ui else None,
                     bounds=steps.bounds,
@@ -171,7 +172,8 @@ class _Buying:
         with run.deciding():
             while True:
                 ledger, client = run.ledger, run.client
-                quote = await quote_plan(made, run.settings, client, ledger, self.choice)
+                balance, run.balance = run.balance, None  # asked for once where it was just now
+                quote = await quote_plan(made, run.settings, client, ledger, self.choice, balance=balance)
                 WATCHER.get().quoted(quote)
                 if steps.shown:
                     await steps.shown(quote)
@@ -180,7 +182,7 @@ class _Buying:
                 )
                 if stop:
                     run.halt(stop)
-                elif await is_outdated(made, run.settings, client):
+                elif quote.to_buy and await is_outdated(made, run.settings, client):
                     made = await steps.price(self.rows, run.settings, client, ledger)
                     continue
                 else:

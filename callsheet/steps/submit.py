@@ -237,10 +237,9 @@ class _Buyer:
 
     def _budget(self) -> SpendingLimit:
         quote = self._quote
-        affordable = quote.totals.sent + quote.balance
         return SpendingLimit(
             self._run.settings.batch,
-            affordable,
+            quote.affordable,
             quote.budget.per_day,
             quote.approval,
             of_ledger=quote.budget.ledger,
