@@ -550,23 +550,23 @@ def test_a_job_whose_image_goes_or_changes_before_it_is_sent_is_not_bought_and_t
     project: Make,
 ) -> None:
     made = project()
-    photos = made.folder / "photos"
-    photos.mkdir()
+    vanishing = made.folder / "vanishing"
+    vanishing.mkdir()
     for number, name in enumerate("abcdef"):
-        (photos / f"{name}.png").write_bytes(picture(number))
-    made.set(input={"path": "photos", "defaults": MOVES})
-    gone = (photos / "b.png").read_bytes()
+        (vanishing / f"{name}.png").write_bytes(picture(number))
+    made.set(input={"path": "vanishing", "defaults": MOVES})
+    gone = (vanishing / "b.png").read_bytes()
 
     def meanwhile() -> None:
-        (photos / "b.png").unlink(missing_ok=True)
-        (photos / "d.png").write_bytes(picture(9))
+        (vanishing / "b.png").unlink(missing_ok=True)
+        (vanishing / "d.png").write_bytes(picture(9))
 
     watcher = Meanwhile(meanwhile)
     first = made.run(watcher=watcher)
     assert (first.stored, first.failed, first.submissions) == (4, 0, 4)
     assert (first.outcome, first.stop_reason, first.exit_code) == ("partial", None, 3)
-    of_b = "row b: the image photos/b.png: there is no such file"
-    of_d = "row d: the image photos/d.png: has changed since it was priced"
+    of_b = "row b: the image vanishing/b.png: there is no such file"
+    of_d = "row d: the image vanishing/d.png: has changed since it was priced"
     assert sorted(note.partition(". ")[0] for note in watcher.notes) == [
         f"not bought: {of_b}",
         f"not bought: {of_d}",
@@ -579,7 +579,7 @@ def test_a_job_whose_image_goes_or_changes_before_it_is_sent_is_not_bought_and_t
     assert "The same command buys them" in hint
     assert len(made.sold) == 4
 
-    (photos / "b.png").write_bytes(gone)
+    (vanishing / "b.png").write_bytes(gone)
     assert made.quote().to_buy == 2
     done = made.run()
     assert (done.stored, done.outcome, done.submissions) == (6, "complete", 2)
