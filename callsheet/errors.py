@@ -311,7 +311,7 @@ def as_stop(error: CallsheetError) -> Stop:
             stop = BalanceTooLow
         case ServiceError() | MediaError():
             stop = ServiceDown
-        case _:  # the media's store, the spool's disk, or the place of a reference image
+        case _:  # the media's store, or the spool's disk
             stop = StorageDown
     return stop(error.message, hint=error.hint)
 

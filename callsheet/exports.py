@@ -41,7 +41,7 @@ from callsheet.ledger.databases import check_exists
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.marks import MediaDecision
 from callsheet.media_types import extension
-from callsheet.pricing.plan import last_plan
+from callsheet.pricing.plan import is_current, last_plan
 from callsheet.records import MADE_FROM
 from callsheet.report.contact_sheet.cards import local_path
 from callsheet.report.report import COSTS, costs, jobs_of, manifest, stored_files
@@ -385,8 +385,8 @@ def _exported(files: pl.DataFrame, jobs: pl.DataFrame | None, kind: Kind, *, kep
     """
     if kept:
         files = files.filter(pl.col("decision") == MediaDecision.KEPT)
-    elif jobs is not None and kind is not Kind.CSV:
-        files = files.join(jobs, on="job_key", how="semi", maintain_order="left")
+    elif kind is not Kind.CSV:
+        files = files.filter(is_current(None if jobs is None else jobs["job_key"]))
     return manifest(files, None if kind is Kind.WEBDATASET else jobs)
 
 

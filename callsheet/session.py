@@ -21,7 +21,7 @@ from callsheet import signals
 from callsheet.channels import Channel, Downloads, OpenJobs
 from callsheet.config.load import with_value
 from callsheet.config.settings import Settings
-from callsheet.errors import CallsheetError, Interrupted, LedgerError, NoLane, Stop, as_stop
+from callsheet.errors import CallsheetError, InputError, Interrupted, LedgerError, NoLane, Stop, as_stop
 from callsheet.ledger import changes, leases, queries, spending
 from callsheet.ledger.changes import PAUSED
 from callsheet.ledger.gate import Buyer
@@ -29,7 +29,7 @@ from callsheet.ledger.leases import NO_ANSWER
 from callsheet.ledger.ledger import Ledger
 from callsheet.limits.breaker import Breaker
 from callsheet.limits.limits import AccountLimits, Learned
-from callsheet.pricing.plan import Plan, last_plan
+from callsheet.pricing.plan import ALL, Choice, Plan, last_plan
 from callsheet.pricing.quote import Quote, has_to_buy
 from callsheet.pricing.references import work_folder
 from callsheet.records import Attempt, File, ModelType, State
@@ -85,6 +85,8 @@ class Run:
         may_buy: is clear while a person holds the buying.
         asking: it waits for a person in the Prefect UI, which suspends the flow run.
         stop: why nothing more is bought; None while buying goes on.
+        balance: what the workspace had when the run began, until the first quote goes by it; None where
+            nothing was to buy.
         began: when a person began to wait for it, in monotonic seconds.
         has_begun: the gate has let it begin to buy, so the batch's limit is its own.
         progress: how the batch stood when it was last looked at.
@@ -103,6 +105,7 @@ class Run:
         adopted: how many videos of earlier runs and portions it follows.
         videos_ended: how many of the videos that it follows have ended.
         tried: how many jobs of each type were accepted, failed or are in doubt.
+        without_image: why jobs were not sent of which an image is gone or has changed, by key.
         collected: set when every file is dealt with.
     """
 
@@ -124,6 +127,7 @@ class Run:
     may_buy: asyncio.Event = field(default_factory=asyncio.Event)
     asking: bool = False
     stop: Stop | None = None
+    balance: Decimal | None = None
     began: float = field(default_factory=time.monotonic)
     has_begun: bool = False
     progress: Progress = field(default_factory=lambda: Progress(0, {}, Decimal(0)))
@@ -161,6 +165,7 @@ class Run:
         self.buying, self.polling = anyio.CancelScope(), anyio.CancelScope()
         self.adopted = self.videos_ended = 0
         self.tried: Counter[ModelType] = Counter()
+        self.without_image: dict[str, InputError] = {}
         self.collected = asyncio.Event()
         if self.stop:
             self.buying.cancel()
@@ -288,6 +293,7 @@ async def open_run(
     ledger: Ledger,
     *,
     plan: Plan | None = None,
+    choice: Choice = ALL,
     bounds: Bounds = Bounds(),
 ) -> AsyncIterator[Run]:
     """Opens a run and takes over what dead runs left; closes it in any case.
@@ -297,6 +303,7 @@ async def open_run(
         client: the open client of the service.
         ledger: the open ledger of the batch.
         plan: what is priced; None to only collect.
+        choice: which of its jobs are to buy.
         bounds: how long it waits.
 
     Raises:
@@ -305,10 +312,11 @@ async def open_run(
         CallsheetError: what breaks off a portion ends the command with 3, not 2: it may have bought.
     """
     await ledger.read(spending.check, client.base_url)
-    buys = plan is not None and await has_to_buy(plan, ledger, settings)
+    buys = plan is not None and await has_to_buy(plan, ledger, settings, choice)
+    balance = await client.balance() if buys else None
     reports = plan or await asyncio.to_thread(last_plan, settings)
     doubts = await ledger.begin_run(
-        await client.balance() if plan else None,
+        balance,
         find=reports.jobs_of if reports else lambda _: {},
         buys=buys,
         replaces=settings.ledger.new,
@@ -320,6 +328,7 @@ async def open_run(
         for other in await ledger.read(leases.others, ledger.run_id):
             WATCHER.get().note(f"another run of this batch is at work: {other.line()}")
         run = await _run(settings, bounds, client, ledger, reports)
+        run.balance = balance
         run.take_over(*await ledger.read(queries.unfinished, ledger.run_id), doubts)
         async with _watched(run):
             yield run

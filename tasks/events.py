@@ -43,7 +43,7 @@ class Events(LogWatcher):
             to_buy=quote.to_buy,
             fits=quote.fits,
             quoted=dollars(quote.quoted),
-            balance=dollars(quote.balance),
+            balance=None if quote.balance is None else dollars(quote.balance),
         )
 
     def begun(self, left: Mapping[str, State]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import string
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import polars as pl
 
@@ -60,6 +60,8 @@ class Batch:
         columns: how the files' columns are used.
         left_out: how many rows `input.where` leaves out; they are none of `total`.
         notes: what a person should know of how the files were read, in sentences.
+        stored_files: where the rows are files of another batch, by the place of each the sha256 with which it
+            was stored.
     """
 
     rows: pl.DataFrame
@@ -70,6 +72,7 @@ class Batch:
     columns: Columns
     left_out: int = 0
     notes: tuple[str, ...] = ()
+    stored_files: Mapping[str, str] = field(default_factory=dict)
 
 
 def read_batch(settings: Settings) -> Batch:

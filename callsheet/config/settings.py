@@ -347,8 +347,9 @@ class Budget(Section):
 
     repeats: Literal["ask", "buy"] = "ask"
     """`ask`: a person must approve a quote where more than a tenth of the jobs look like what the batch has
-    bought under other row ids, or more than ten jobs, and more than a tenth of the batch, have other prompts
-    than were bought for the same rows; `buy`: nobody is asked."""
+    bought under other row ids, or for the same rows with another file of an image, or more than ten jobs, and
+    more than a tenth of the batch, have other prompts than were bought for the same rows; `buy`: nobody is
+    asked."""
 
     allow_unpriced: bool = False
     """Whether to buy jobs for which the catalogue has no price. No budget limits what they cost."""

@@ -41,7 +41,9 @@ def _to_16(op: Operations) -> None:
 
 
 def _to_17(op: Operations) -> None:
-    """0.2.0: words in the place of approvals; nothing is counted by approval any more."""
+    """0.2.0: words in the place of approvals; nothing is counted by approval any more. And the ledger says
+    which jobs the batch file still asks for.
+    """
     money, moment = sa.BigInteger(), sa.String(27)  # as they are stored
     amounts = ("quoted", "reserved", "in_flight", "in_doubt", "spent")
     connection = op.get_bind()
@@ -124,6 +126,7 @@ def _to_17(op: Operations) -> None:
     op.drop_column("attempts", "approval")
     op.drop_column("runs", "approval")
     op.add_column("changes", sa.Column("said_to", sa.JSON()))
+    op.add_column("attempts", sa.Column("current", sa.Boolean()))
 
 
 MIGRATIONS: dict[int, Callable[[Operations], None]] = {16: _to_16, 17: _to_17}

@@ -15,7 +15,7 @@ from callsheet.ledger.tables import attempts, media
 from callsheet.records import State
 
 _COLUMNS = ["row_id", "sample", "model", "prompt", "url", "storage", "name", "sha256", "mime_type", "width"]
-_COLUMNS += ["height", "duration", "request", "carried"]
+_COLUMNS += ["height", "duration", "request", "carried", "current"]
 _KEY = 8  # digits of a job's key
 
 
@@ -37,9 +37,10 @@ def files(connection: sa.Connection, batch: str) -> pl.DataFrame:
     return found.with_columns(id=pl.concat_str(parts)).drop("several", "is_first")
 
 
-def rows(connection: sa.Connection, batch: str) -> pl.Series:
-    """The ids of all rows of the batch that the ledger knows."""
-    return queries.jobs(connection, batch, ["row_id"])["row_id"].unique()
+def jobs(connection: sa.Connection, batch: str) -> pl.DataFrame:
+    """`job_key`, `row_id` and `current` of each job of the batch, in order of submission."""
+    newest = queries.jobs(connection, batch, ["job_key", "row_id", "current", "submitted_at"])
+    return newest.sort("submitted_at", "row_id", "job_key", nulls_last=True).drop("submitted_at")
 
 
 def _several(connection: sa.Connection, batch: str) -> pl.DataFrame:

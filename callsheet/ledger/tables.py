@@ -128,6 +128,8 @@ attempts = sa.Table(
     sa.Column("finished_at", Moment),
     # The sha256 of the request as sent and the sample's number.
     sa.Column("request_key", sa.String(64), nullable=False, index=True),
+    # Whether the plan that a run has adopted last has the job. Empty: none was adopted since 0.2.0.
+    sa.Column("current", sa.Boolean),
     sa.Index("attempts_by_state", "batch", "state", "superseded", "run_id"),
 )
 # A service may give ids of any length, which only this kind of index takes in PostgreSQL.

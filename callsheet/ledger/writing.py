@@ -7,7 +7,7 @@ for a million. It is changed in the transaction that changes an attempt.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -71,7 +71,7 @@ def found(connection: sa.Connection, keys: Sequence[str]) -> dict[Key, Values]:
 
 def enter(connection: sa.Connection, rows: Sequence[Values]) -> None:
     """Enters new attempts."""
-    rows = [{"superseded": False, **row} for row in rows]
+    rows = [{"superseded": False, "current": True, **row} for row in rows]
     for alike in _by_columns(rows):
         connection.execute(attempts.insert(), alike)
     _count(connection, (({}, row) for row in rows))
@@ -91,10 +91,24 @@ def remove(connection: sa.Connection, rows: Sequence[Values]) -> None:
         _count(connection, ((row, {}) for row in rows))
 
 
-def carry(connection: sa.Connection, _: str, cells: Sequence[tuple[str, Values]]) -> None:
-    """Sets what jobs carry of the batch file's other columns: of each its key, and the cells by column."""
-    of_job = attempts.update().where(attempts.c.job_key == sa.bindparam("the_job"))
-    connection.execute(of_job, [{"the_job": key, "carried": carried} for key, carried in cells])
+def adopt(
+    connection: sa.Connection,
+    _: str,
+    carried: Sequence[tuple[str, Values]],
+    current: Mapping[bool, Sequence[str]],
+) -> None:
+    """Sets what a plan says anew of jobs that the ledger has, at each attempt.
+
+    Args:
+        carried: what they carry of the batch file's other columns: of each its key, and the cells by column.
+        current: the keys of the jobs that the plan has again, and of those that it no longer has.
+    """
+    if carried:
+        of_job = attempts.update().where(attempts.c.job_key == sa.bindparam("the_job"))
+        connection.execute(of_job, [{"the_job": key, "carried": cells} for key, cells in carried])
+    for is_current, keys in current.items():
+        for these in queries.of_jobs(keys):
+            connection.execute(attempts.update().where(these).values(current=is_current))
 
 
 def move(

@@ -78,7 +78,7 @@ def match(
     jobs = _bought_as_another(jobs.with_columns(_SAME_KEY), known)
     jobs = _with_more_samples(jobs, known, batch)
     jobs, said = _with_repeats(jobs, known, rejected)
-    notes += _changed_defaults(jobs, known) + said + _other_bytes(jobs, known)
+    notes += _changed_defaults(jobs, known) + said
     kept = _kept(not_offered.with_columns(as_known), jobs, known, batch)
     if samples:
         more, said = _next_samples(jobs, known, rejected, samples)
@@ -199,10 +199,10 @@ def _with_repeats(
 ) -> tuple[pl.DataFrame, list[str]]:
     """The jobs with `repeats`: which of the new ones look like what was bought for rows that are gone, by
     their request (a column of ids is new, say) or by their id (a spreadsheet has written 001 as 1); or for
-    the same rows, where a large part of the batch has other prompts (a template's cells have another format).
-    And what a person should know of these.
+    the same rows, with another file of an image (a program has saved it anew), or where a large part of the
+    batch has other prompts (a template's cells have another format). And what a person should know of these.
 
-    `rejected` are the rows of which every stored file is rejected: another prompt is what they need.
+    `rejected` are the rows of which every stored file is rejected: another prompt or image is what they need.
     """
     is_new = ~pl.col("key").is_in(known["job_key"].implode())
     is_gone = ~pl.col("job_key").is_in(jobs["key"].implode()) & pl.col("state").is_in(MAY_COST)
@@ -229,45 +229,46 @@ def _with_repeats(
             f"{len(alike):,} {have} like one that this batch has bought, written in another way: "
             f"{and_more(pairs, len(alike))}; with the ids as they were nothing is bought again"
         )
-    by_prompt = _with_another_prompt(jobs.filter(is_new), gone.filter(own_id), rejected)
+    not_rejected = jobs.filter(is_new, ~pl.col("row_id").is_in(rejected.implode()))
+    by_image = _with_another_image(not_rejected, gone)
+    if again := by_image.len():
+        notes.append(
+            f"{again:,} {'job asks' if again == 1 else 'jobs ask'} for what was bought for the row, with "
+            "another file of an image; if only what a program has noted in that file is new, put the old "
+            "file back, and it is not bought again"
+        )
+    by_prompt = _with_another_prompt(not_rejected, gone.filter(own_id))
     if again := by_prompt.len():
         notes.append(
             f"{counted(again, 'new job')} {'has' if again == 1 else 'have'} another prompt than what this "
             "batch has bought for the same row; with the prompts as they were nothing is bought again"
         )
     few = again <= _BY_HAND or not are_too_many(again, jobs.height)
-    found = [by_request, by_id] if few else [by_request, by_id, by_prompt]
+    found = [by_request, by_id, by_image, *([] if few else [by_prompt])]
     return jobs.with_columns(repeats=pl.col("key").is_in(pl.concat(found).implode())), notes
 
 
-def _with_another_prompt(new: pl.DataFrame, gone: pl.DataFrame, rejected: pl.Series) -> pl.Series:
+def _with_another_prompt(new: pl.DataFrame, gone: pl.DataFrame) -> pl.Series:
     """The keys of new jobs whose row and sample have bought what has another prompt, and is gone."""
     prompt = pl.col("request").str.json_path_match("$.prompt")
     place = ["row_id", "sample"]
-    wanted = new.filter(~pl.col("row_id").is_in(rejected.implode())).select("key", *place, now=prompt)
+    wanted = new.select("key", *place, now=prompt)
     # Of a matrix there are several of one place: it has bought this prompt where one of them has it.
     bought = gone.group_by(place).agg(before=prompt)
     pairs = wanted.join(bought, on=place, maintain_order="left")
     return pairs.filter(~pl.col("now").is_in(pl.col("before")))["key"]
 
 
-def _other_bytes(jobs: pl.DataFrame, known: pl.DataFrame) -> list[str]:
-    """How many new jobs differ from what their row has bought in the bytes of inlined images alone.
+def _with_another_image(new: pl.DataFrame, gone: pl.DataFrame) -> pl.Series:
+    """The keys of new jobs that differ from what their row has bought, and is gone, in the bytes of inlined
+    images alone.
 
     Whether their pixels are the same is not known: the ledger has only the hash of what was sent.
     """
     local = pl.col("request").str.contains(_INLINED)
-    new = jobs.filter(local, ~pl.col("key").is_in(known["job_key"].implode()))
-    bought = known.filter(local, pl.col("state").is_in(MAY_COST)) if new.height else known.clear()
-    same = ["row_id", "sample", pl.col("request").str.replace_all(_INLINED, "")]
-    again = new.select(same).join(bought.select(same), on=["row_id", "sample", "request"], how="semi").height
-    if not again:
-        return []
-    rows = "job asks" if again == 1 else "jobs ask"
-    return [
-        f"{again:,} {rows} for what was bought for the row, with another file of an image; if only what "
-        "a program has noted in that file is new, put the old file back, and it is not bought again"
-    ]
+    without_bytes = pl.col("request").str.replace_all(_INLINED, "")
+    wanted, bought = (jobs.filter(local).with_columns(without_bytes) for jobs in (new, gone))
+    return wanted.join(bought, on=["row_id", "sample", "request"], how="semi")["key"]
 
 
 def likely_repeats(repeats: int, to_buy: int) -> str:
@@ -276,7 +277,7 @@ def likely_repeats(repeats: int, to_buy: int) -> str:
         return ""
     like = "looks like one" if repeats == 1 else "look like some"
     what = f"{repeats:,} of {counted(to_buy, 'job')} to buy {like} that this batch has bought"
-    return f"{what} under another id or with another prompt"
+    return f"{what} under another id, or with another prompt or image"
 
 
 def are_too_many(repeats: int, to_buy: int) -> bool:

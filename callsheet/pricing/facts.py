@@ -85,7 +85,7 @@ class QuotedBatch(Record):
     fits: int
     pilot_to_buy: int | None
     pilot_quoted: Decimal | None
-    balance: Decimal
+    balance: Decimal | None
     currency: str
     plan: str
     rejects: str
@@ -176,8 +176,6 @@ def as_facts(quote: Quote) -> list[tuple[str, str]]:
     first = (
         f"{counted(pilot.to_buy, 'job')} for {dollars(pilot.quoted)} USD" if pilot and pilot.to_buy else ""
     )
-    missing = quote.quoted - quote.balance
-    enough = "enough for the quote" if missing <= 0 else f"{dollars(missing)} USD less than the quote"
     types = quote.lines.group_by("type").agg(pl.col("to_buy").sum())
     facts = [
         ("Buys", _buys(quote.table)),
@@ -190,7 +188,7 @@ def as_facts(quote: Quote) -> list[tuple[str, str]]:
         ("To pay", f"{dollars(quote.quoted)} USD"),
         ("At most", _at_most(quote)),
         *_limits(quote),
-        ("Balance", f"{dollars(quote.balance)} USD, {enough}"),
+        ("Balance", _balance(quote)),
         ("Fits", _fits(quote)),
         ("Time", submission_time(dict(types.iter_rows()), quote.rpm)),
         *(("Note", note) for note in plan.notes),
@@ -244,6 +242,14 @@ def _limits(quote: Quote) -> Iterator[tuple[str, str]]:
     if budget.per_day is not None and quote.day_left is not None:
         left = f"{dollars(quote.said.used_today)} used, {dollars(quote.day_left)} left until midnight UTC"
         yield "Today", f"budget.per_day is {dollars(budget.per_day)} USD over all batches: {left}"
+
+
+def _balance(quote: Quote) -> str:
+    if quote.balance is None:
+        return ""
+    missing = quote.quoted - quote.balance
+    enough = "enough for the quote" if missing <= 0 else f"{dollars(missing)} USD less than the quote"
+    return f"{dollars(quote.balance)} USD, {enough}"
 
 
 def _fits(quote: Quote) -> str:

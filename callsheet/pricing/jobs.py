@@ -38,7 +38,7 @@ from callsheet.pricing.references import (
     parse_references,
     work_folder,
 )
-from callsheet.records import ModelType, canonical
+from callsheet.records import MADE_FROM, ModelType, canonical
 from callsheet.service.models import Catalogue
 from callsheet.storage.names import PLACEHOLDERS, carried_columns
 
@@ -460,6 +460,26 @@ def _columns_of_plan(jobs: pl.DataFrame) -> pl.DataFrame:
         *(pl.col(f"sent_{name}").alias(name) for name in _SENT), repeats=pl.lit(False), again=pl.lit(False)
     )
     return jobs.select("asked", *COLUMNS[1:])
+
+
+def as_sent(jobs: pl.DataFrame, stored_files: Mapping[str, str]) -> tuple[pl.DataFrame, pl.Series]:
+    """The jobs of a plan, in which `MADE_FROM` has the sha256 of the file that is sent.
+
+    `stored_files` are those of another batch, as in `Batch`.
+
+    Returns:
+        The jobs, and the keys of those that are made from a file which has other bytes than were stored.
+    """
+    images = jobs.select("key", "inlined").explode("inlined").unnest("inlined")
+    place = pl.col("source").str.strip_suffix(references.LAST_FRAME)
+    stored = place.replace_strict(stored_files, default=None, return_dtype=pl.String)
+    changed = images.filter(stored != pl.col("sha256")).unique("key", keep="first", maintain_order=True)
+    if changed.is_empty():
+        return jobs, changed["key"]
+    sent = jobs.join(changed, on="key", how="left", maintain_order="left")["sha256"]
+    origin = pl.col("carried").struct.field(MADE_FROM)
+    origin = origin.struct.with_fields(pl.coalesce(sent, origin.struct.field("sha256")).alias("sha256"))
+    return jobs.with_columns(pl.col("carried").struct.with_fields(origin.alias(MADE_FROM))), changed["key"]
 
 
 def request_key(request: pl.Expr | None = None) -> pl.Expr:

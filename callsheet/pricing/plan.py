@@ -28,7 +28,7 @@ from callsheet.batches.columns import Columns
 from callsheet.batches.read import Batch
 from callsheet.cells import rejects
 from callsheet.config.settings import BatchSettings, Settings
-from callsheet.errors import InputError, StorageError
+from callsheet.errors import GatewayAnswer, InputError, MaybeSent, NotSent, ServerError, StorageError
 from callsheet.files import PartialFile, open_regular
 from callsheet.ledger import marks, queries, writing
 from callsheet.ledger.ledger import Ledger
@@ -36,7 +36,7 @@ from callsheet.ledger.queries import policy_of
 from callsheet.plain_text import counted, has_own_id, line_of, printable
 from callsheet.pricing import references
 from callsheet.pricing.bought import changed_carried, match
-from callsheet.pricing.jobs import COLUMNS, check_config_values, make_jobs, once, request_key
+from callsheet.pricing.jobs import COLUMNS, as_sent, check_config_values, make_jobs, once, request_key
 from callsheet.pricing.rates import changed_rates
 from callsheet.pricing.references import work_folder
 from callsheet.records import MAY_COST, Job, ModelType, Price, canonical
@@ -295,6 +295,8 @@ def make_plan(
     if settings.input.repeated == "once":
         jobs, said = _once(jobs, known)
         notes += said
+    jobs, changed = as_sent(jobs, batch.stored_files)
+    notes += _changed_files(changed, known)
     if made.fitted:
         notes.append(references.said(made.fitted))
     others = batch.others.filter(pl.col("model").is_not_null()).with_columns(pl.col("prompt").fill_null(""))
@@ -324,6 +326,17 @@ def _once(jobs: pl.DataFrame, known: pl.DataFrame) -> tuple[pl.DataFrame, list[s
     jobs, rows = once(jobs, bought)
     ask = f"{counted(rows, 'row')} {'asks' if rows == 1 else 'ask'}"
     return jobs, [f"{ask} for what another row asks for: left out by input.repeated"] if rows else []
+
+
+def _changed_files(changed: pl.Series, known: pl.DataFrame) -> list[str]:
+    """How many new jobs are made from a file that has changed (`as_sent`), in a sentence."""
+    new = changed.filter(~changed.is_in(known["job_key"].implode())) if known.height else changed
+    if new.is_empty():
+        return []
+    files = (
+        "is made from a stored file that has" if new.len() == 1 else "are made from stored files that have"
+    )
+    return [f"{counted(new.len(), 'new job')} {files} other bytes now than the other batch has stored"]
 
 
 def open_plan(path: Path) -> Plan | None:
@@ -378,37 +391,59 @@ def _write(plan: Plan) -> None:
 async def price_batch(batch: Batch, settings: Settings, client: Client, ledger: Ledger) -> Plan:
     """Reads the live catalogue, prices every row, and writes the plan of a quote to the work folder.
 
+    Where the service is down, the catalogue of this machine's last plan serves, if nothing is to buy by it
+    and no other rows are rejected than then.
+
     Raises:
         ServiceError: the catalogue cannot be read.
         LedgerError: the ledger cannot be read.
         StorageError: the plan cannot be written.
     """
-    catalogue = await client.models()
-    path = work_folder(settings) / QUOTE
+    path, now = work_folder(settings) / QUOTE, datetime.now(UTC)
+    down, last = None, None
+    try:
+        catalogue = await client.models()
+    except (NotSent, MaybeSent, ServerError, GatewayAnswer) as error:
+        down, last = error, await asyncio.to_thread(last_plan, settings)
+        if last is None:
+            raise
+        catalogue, now = last.catalogue, last.made_at
 
     def read(connection: sa.Connection, name: str) -> tuple[pl.DataFrame, pl.Series]:
         return queries.requests(connection, name, policy_of(settings)), marks.rejected_rows(connection, name)
 
     known, rejected = await ledger.read(read)
-    now = datetime.now(UTC)
-    return await asyncio.to_thread(
+    plan = await asyncio.to_thread(
         make_plan, batch, catalogue, settings, path, now=now, known=known, rejected=rejected
     )
+    if down is None or last is None:
+        return plan
+    not_to_buy = known.filter(~pl.col("to_buy"))["job_key"].implode()
+    to_buy = plan.table.filter(pl.col("request").is_not_null(), ~pl.col("key").is_in(not_to_buy))
+    if to_buy.height or (plan.rejected_rows and not plan.rejects.equals(last.rejects)):
+        raise down
+    note = (
+        f"nothing is to buy, so the prices are those of {now:%Y-%m-%d %H:%M} UTC: {printable(down.message)}"
+    )
+    return replace(plan, notes=(*plan.notes, note))
 
 
 async def adopt(plan: Plan, settings: Settings, ledger: Ledger) -> Plan:
     """Makes the plan of a quote the batch's own, which reports and exports go by: a run is about to buy it.
 
-    What is bought has the carried columns of this plan from now on.
+    From now on the ledger says which of its jobs this plan has, and what they carry by it.
 
     Raises:
         LedgerError: the ledger cannot be read or written.
         StorageError: the plan cannot be written.
     """
-    carried = ["job_key", "carried"]
-    known = await ledger.read(queries.jobs, carried)
-    if changes := await asyncio.to_thread(changed_carried, plan.table, known):
-        await ledger.write(writing.carry, changes)
+    known = await ledger.read(queries.jobs, ["job_key", "carried", "current"])
+    carried = await asyncio.to_thread(changed_carried, plan.table, known)
+    is_planned = known["job_key"].is_in(plan.table["key"].implode())
+    is_new = known["current"].ne_missing(is_planned)
+    current = {now: known["job_key"].filter(is_new & (is_planned == now)).to_list() for now in (True, False)}
+    if carried or is_new.any():
+        await ledger.write(writing.adopt, carried, current)
     plan = replace(plan, path=work_folder(settings) / PLAN)
     await asyncio.to_thread(_write, plan)
     return plan
@@ -432,6 +467,16 @@ def last_plan(settings: BatchSettings, name: str = PLAN) -> Plan | None:
     """
     plan = open_plan(work_folder(settings, make=False) / name)
     return plan if plan and plan.batch == settings.batch else None
+
+
+def is_current(planned: pl.Series | None) -> pl.Expr:
+    """Whether the batch file still asks for jobs, by their `job_key` and the ledger's `current`.
+
+    `planned` are the keys of this machine's last plan, or None. They count where no run has adopted a plan
+    since the ledger was upgraded; where they are not there either, all jobs are current.
+    """
+    by_plan = pl.lit(True) if planned is None else pl.col("job_key").is_in(planned.implode())
+    return pl.coalesce("current", by_plan).alias("current")
 
 
 def lines_of_last_plan(settings: BatchSettings, keys: Collection[str]) -> dict[str, int]:

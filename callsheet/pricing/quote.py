@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import cached_property
@@ -67,6 +68,7 @@ class Quote:
     Attributes:
         table: the plan's jobs next to the ledger (`with_standing`); nothing is to buy that is not
             chosen.
+        balance: what the workspace has; None where nothing is to buy and nobody has asked.
         totals: the batch so far, by the ledger.
         said: what counts for it, by the ledger; its `limit` is `budget.limit` here.
         rpm: submissions a minute by model type, where config or ledger know them.
@@ -87,7 +89,7 @@ class Quote:
     plan: Plan
     table: pl.DataFrame
     budget: Budget
-    balance: Decimal
+    balance: Decimal | None
     totals: Totals
     said: Said
     rpm: Mapping[str, int]
@@ -188,10 +190,8 @@ class Quote:
 
     @property
     def affordable(self) -> Decimal:
-        """What the batch may come to before the workspace cannot pay: what is in flight may not be charged
-        yet, and the service answers in time that the balance is too low.
-        """
-        return self.totals.sent + self.balance
+        """What the batch may come to before the workspace cannot pay."""
+        return affordable(self.totals, self.balance)
 
     @property
     def part(self) -> str:
@@ -283,15 +283,24 @@ class Quote:
     def line(self) -> str:
         """The quote in one line."""
         fitting = f" ({self.fits} fit into budget and balance)" if self.fits < self.to_buy else ""
+        balance = "" if self.balance is None else f"; balance {dollars(self.balance)} USD"
         return (
             f"{self.plan.jobs} jobs: {self.to_buy} to buy for {dollars(self.quoted)} USD{fitting}, "
-            f"{self.already_bought} already bought; balance {dollars(self.balance)} USD"
+            f"{self.already_bought} already bought{balance}"
         )
 
     def changes(self) -> list[str]:
         """The rates that are not those at which the batch last bought or was approved, a line each."""
         known = {name: Model.model_validate(entry) for name, entry in self.said.known_rates.items()}
         return changed_rates(known, self.plan.catalogue, self.models)
+
+
+def affordable(totals: Totals, balance: Decimal | None) -> Decimal:
+    """What a batch may come to before the workspace cannot pay; no bound where the balance is not known.
+
+    What is in flight may not be charged yet, and the service answers in time that the balance is too low.
+    """
+    return totals.sent + (Decimal("Infinity") if balance is None else balance)
 
 
 # ---- makes a quote
@@ -308,17 +317,31 @@ async def quote_batch(settings: Settings, client: Client, choice: Choice = ALL) 
     batch = await read_rows(settings)
     async with await Ledger.open(settings.ledger.url, settings.batch, looks=True) as ledger:
         plan = await price_batch(batch, settings, client, ledger)
-        return await quote_plan(plan, settings, client, ledger, choice)
+        return await quote_plan(plan, settings, client, ledger, choice, balance=await client.balance())
 
 
-async def has_to_buy(plan: Plan, ledger: Ledger, settings: Settings) -> bool:
-    """Whether a plan has a job to buy, by the ledger."""
+async def has_to_buy(plan: Plan, ledger: Ledger, settings: Settings, choice: Choice) -> bool:
+    """Whether a plan has a job to buy, by the ledger, among those that are chosen."""
     known = await ledger.read(queries.jobs, ["job_key", "state"], policy=policy_of(settings))
-    return bool(with_standing(plan.table, known)["to_buy"].any())
+    jobs = with_standing(plan.table, known)
+    with suppress(InputError):  # a chosen row is not in the plan, as its quote says
+        return bool((jobs["to_buy"] & chosen(choice, jobs)).any())
+    return False
 
 
-async def quote_plan(plan: Plan, settings: Settings, client: Client, ledger: Ledger, choice: Choice) -> Quote:
+async def quote_plan(
+    plan: Plan,
+    settings: Settings,
+    client: Client,
+    ledger: Ledger,
+    choice: Choice,
+    *,
+    balance: Decimal | None = None,
+) -> Quote:
     """Compares a plan with the ledger, the budget and the balance, and writes rejects.csv.
+
+    `balance`: what the workspace has, where it was asked for just now. Otherwise it is asked for if anything
+    is to buy.
 
     Raises:
         InputError: rows are rejected and `input.strict` is true, or a chosen row is not in the batch.
@@ -335,7 +358,8 @@ async def quote_plan(plan: Plan, settings: Settings, client: Client, ledger: Led
             f"{rows} {'is' if plan.rejected_rows == 1 else 'are'} rejected; the first, on {first}",
             hint=f"All are in {rejects}. Nothing was bought, because input.strict is true.",
         )
-    balance = await client.balance()
+    if balance is None and await has_to_buy(plan, ledger, settings, choice):
+        balance = await client.balance()
     return await make(plan, ledger, client.base_url, balance, settings, rejects=rejects, choice=choice)
 
 
@@ -343,7 +367,7 @@ async def make(
     plan: Plan,
     ledger: Ledger,
     service: str,
-    balance: Decimal,
+    balance: Decimal | None,
     settings: Settings,
     *,
     rejects: str,
@@ -362,7 +386,7 @@ async def make(
     def read(connection: sa.Connection, batch: str) -> dict[str, Any]:
         jobs = queries.jobs(connection, batch, ["job_key", "state"], policy=policy)
         totals = writing.of_batch(connection, batch)
-        buyer = ledger.buyer(settings.budget, totals.sent + balance)
+        buyer = ledger.buyer(settings.budget, affordable(totals, balance))
         said = gate.said(connection, batch, buyer, settings.budget.limit)
         return {"table": with_standing(plan.table, jobs), "totals": totals, "said": said}
 

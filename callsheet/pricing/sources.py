@@ -1,7 +1,7 @@
 """Where the rows of a batch come from: its batch files, or the files that another batch has kept or stored.
 
-`read_rows` makes the prompt rows of any config. Of another batch it reads config, ledger and plan, and
-changes nothing: settings of that batch are not taken over, but for the aspect ratio of each file. Its files
+`read_rows` makes the prompt rows of any config. Of another batch it reads config and ledger, and changes
+nothing: settings of that batch are not taken over, but for the aspect ratio of each file. Its files
 are read later, as the images of any batch file (`references.py`).
 """
 
@@ -30,7 +30,7 @@ from callsheet.ledger.databases import exists
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.marks import MediaDecision
 from callsheet.plain_text import counted
-from callsheet.pricing.plan import last_plan
+from callsheet.pricing.plan import is_current, last_plan
 from callsheet.pricing.references import LAST_FRAME
 from callsheet.records import MADE_FROM
 from callsheet.storage.store import Store
@@ -58,12 +58,12 @@ async def read_rows(settings: Settings) -> Batch:
     if not await asyncio.to_thread(exists, other.ledger.url):
         raise nothing
     async with await Ledger.open(other.ledger.url, other.batch, looks=True) as ledger:
-        files, rows = await ledger.read(
-            lambda connection, batch: (originals.files(connection, batch), originals.rows(connection, batch))
+        files, jobs = await ledger.read(
+            lambda connection, batch: (originals.files(connection, batch), originals.jobs(connection, batch))
         )
-    if rows.is_empty():  # the ledger is there for other batches
+    if jobs.is_empty():  # the ledger is there for other batches
         raise nothing
-    return await asyncio.to_thread(_batch, settings, other, files, rows)
+    return await asyncio.to_thread(_batch, settings, other, files, jobs)
 
 
 def _checked(settings: Settings) -> BatchSettings:
@@ -110,15 +110,20 @@ def _circle(names: Sequence[str], settings: Settings, first: str) -> ConfigError
     )
 
 
-def _batch(settings: Settings, other: BatchSettings, files: pl.DataFrame, known: pl.Series) -> Batch:
-    config, plan = settings.input, last_plan(other)
-    planned = plan.table["row_id"] if plan else known
+def _batch(settings: Settings, other: BatchSettings, files: pl.DataFrame, jobs: pl.DataFrame) -> Batch:
+    config, plan = settings.input, last_plan(other)  # which has the file's order, and what was never sent
+    current = is_current(plan.table["key"] if plan else None)
+    planned = jobs.filter(current)["row_id"]
+    if plan:
+        gone = jobs.filter(~current)["job_key"]
+        in_file = plan.table.filter(~pl.col("key").is_in(gone.implode()))["row_id"]
+        planned = pl.concat([in_file, planned])
+    if config.stored is not None:  # what the other batch no longer asks for is wanted only by a person
+        files = files.filter(current)
     said = f"{other.batch}: {_progress(files, planned, is_kept=config.kept is not None)}"
     wanted = files.filter(pl.col("decision").eq_missing(MediaDecision.KEPT))
     if config.stored is not None:
         wanted = files.filter(pl.col("decision").ne_missing(MediaDecision.REJECTED))
-        if plan:  # what the other batch no longer asks for is wanted only by a person
-            wanted = wanted.filter(pl.col("job_key").is_in(plan.table["key"].implode()))
     if wanted.is_empty():
         step = f"callsheet review {config.other} marks its files."
         if files.is_empty():
@@ -130,9 +135,11 @@ def _batch(settings: Settings, other: BatchSettings, files: pl.DataFrame, known:
     order = {row_id: at for at, row_id in enumerate(planned.unique(maintain_order=True))}
     position = pl.col("row_id").replace_strict(order, default=len(order), return_dtype=pl.Int64)
     wanted = wanted.with_columns(position.alias(_POSITION)).sort(_POSITION, "row_id", "sample", "id")
+    wanted = wanted.with_columns(pl.Series(FILE, _places(wanted, other), pl.String))
     batch = batch_of([_table(wanted, settings, other)], config)
     ratios = f"the aspect ratio of each file of {other.batch} is asked for, where the model offers it"
-    return replace(batch, notes=(said, *batch.notes, *([ratios] if config.has_ratio_of_files else [])))
+    notes = (said, *batch.notes, *([ratios] if config.has_ratio_of_files else []))
+    return replace(batch, notes=notes, stored_files=dict(wanted.select(FILE, "sha256").iter_rows()))
 
 
 def _progress(files: pl.DataFrame, planned: pl.Series, *, is_kept: bool) -> str:
@@ -163,9 +170,8 @@ def _table(files: pl.DataFrame, settings: Settings, other: BatchSettings) -> Tab
     ratio = pl.coalesce(
         pl.col("request").str.json_path_match("$.aspect_ratio"), pl.format("{}x{}", "width", "height")
     )
-    places = pl.Series(FILE, _places(files, other), pl.String)
     is_video = files["mime_type"].str.starts_with("video/")
-    cells = files.with_columns(places).select(
+    cells = files.select(
         "id",
         pl.col("row_id").alias("row"),
         *_OWN[1:],
@@ -173,7 +179,7 @@ def _table(files: pl.DataFrame, settings: Settings, other: BatchSettings) -> Tab
         made_from.alias(MADE_FROM),
     )
     if columns.LAST_FRAME in (*mapped(config), *read_by(config)):
-        frames = pl.when(is_video).then(places + LAST_FRAME)
+        frames = pl.when(is_video).then(files[FILE] + LAST_FRAME)
         cells = cells.with_columns(pl.select(frames).to_series().alias(columns.LAST_FRAME))
     own = {*cells.columns, "aspect_ratio", columns.LAST_FRAME}
     cells = cells.with_columns(each for each in _carried(files["carried"]) if each.name not in own)

@@ -25,7 +25,7 @@ import sqlalchemy as sa
 
 from callsheet.cells import rejects_csv
 from callsheet.config.settings import BatchSettings
-from callsheet.errors import Interrupted, Stop, StorageConflict
+from callsheet.errors import InputError, Interrupted, Stop, StorageConflict
 from callsheet.ledger import leases, marks, queries, words, writing
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.marks import Counts, MediaDecision
@@ -33,7 +33,7 @@ from callsheet.ledger.tables import attempts
 from callsheet.plain_text import and_more, counted, row_in_words, row_name
 from callsheet.pricing.claim import warning_of_ledger
 from callsheet.pricing.facts import rejects_in_words
-from callsheet.pricing.plan import Plan, last_plan
+from callsheet.pricing.plan import Plan, is_current, last_plan
 from callsheet.records import (
     MADE_FROM,
     MADE_FROM_FIELDS,
@@ -66,7 +66,7 @@ _REVIEW = ("decision", "decided_by", "decided_at", "note", "flags")
 _MADE_FROM_TYPE = pl.Struct({name: pl.Int64 if name == "sample" else pl.String for name in MADE_FROM_FIELDS})
 _POSITION = "\0position"  # no column of a batch file has such a name
 
-MANIFEST = (*_OF_MEDIA, *_REVIEW, "carried")
+MANIFEST = (*_OF_MEDIA, _CURRENT, *_REVIEW, "carried")
 """What `manifest` needs of stored files, with the types of `stored_files`."""
 
 COSTS = (
@@ -93,7 +93,9 @@ def costs(attempts: pl.DataFrame) -> pl.DataFrame:
 
 
 def stored_files(
-    connection: sa.Connection, batch: str, columns: Sequence[str] = (*_OF_MEDIA, "attempt", "carried")
+    connection: sa.Connection,
+    batch: str,
+    columns: Sequence[str] = (*_OF_MEDIA, _CURRENT, "attempt", "carried"),
 ) -> pl.DataFrame:
     """Every stored file of the batch, in order of storage, with what was said of it and found in it."""
     files = queries.stored_files(connection, batch, columns)
@@ -113,19 +115,20 @@ def manifest(files: pl.DataFrame, jobs: pl.DataFrame | None) -> pl.DataFrame:
 
     Args:
         files: the stored files, with the columns `MANIFEST`.
-        jobs: from `jobs_of`; None where nothing is known of the batch file: then every row is current, and
-            the rows stay as they come.
+        jobs: from `jobs_of`; None where this machine has no plan of the batch: the rows stay as they come.
     """
     carried = _carried(files["carried"])
-    table = files.select(_OF_MEDIA + _REVIEW).with_columns(carried)
+    current = is_current(None if jobs is None else jobs["job_key"])
+    table = files.with_columns(current).select(*_OF_MEDIA, _CURRENT, *_REVIEW).with_columns(carried)
     names = [column.name for column in carried if column.name != MADE_FROM]
     columns = (*_OF_MEDIA, _CURRENT, MADE_FROM, *_REVIEW, *names)
     if jobs is None:
-        return table.with_columns(pl.lit(True).alias(_CURRENT)).select(columns)
+        return table.select(columns)
     places = table.select("job_key").join(jobs, on="job_key", how="left", maintain_order="left")["position"]
-    table = table.with_columns(places.alias(_POSITION), places.is_not_null().alias(_CURRENT))
-    current = table.filter(_CURRENT).sort(_POSITION, "index", "stored_at", maintain_order=True)
-    return pl.concat([current, table.filter(~pl.col(_CURRENT))]).select(columns)
+    table = table.with_columns(places.alias(_POSITION))
+    order = (_POSITION, "index", "stored_at")
+    asked_for = table.filter(_CURRENT).sort(order, nulls_last=True, maintain_order=True)
+    return pl.concat([asked_for, table.filter(~pl.col(_CURRENT))]).select(columns)
 
 
 def parquet(table: pl.DataFrame) -> bytes:
@@ -262,12 +265,14 @@ class OfRun:
 
     Attributes:
         stop: why it stopped early, if it did.
+        without_image: why jobs were not sent of which an image is gone or has changed, one for each.
         submissions: its POSTs, of which `rate_limited` were answered 429.
         left_to_buy: jobs that it was to buy, and has not tried.
         chosen: whether the run was for a job, for every job of the plan; None where it was for all.
     """
 
     stop: Stop | None = None
+    without_image: tuple[InputError, ...] = ()
     seconds: float = 0.0
     submissions: int = 0
     rate_limited: int = 0
@@ -290,7 +295,7 @@ async def write_report(ledger: Ledger, store: Store, plan: Plan | None, of_run: 
     jobs = await asyncio.to_thread(jobs_of, plan) if plan else None
     attempts, files = await ledger.read(
         lambda connection, batch: (
-            queries.every_attempt(connection, batch, [*COSTS, "superseded"]),
+            queries.every_attempt(connection, batch, [*COSTS, "superseded", _CURRENT]),
             manifest(stored_files(connection, batch), jobs),
         )
     )
@@ -300,9 +305,8 @@ async def write_report(ledger: Ledger, store: Store, plan: Plan | None, of_run: 
         await store.write(_REJECTS, await asyncio.to_thread(rejects_csv, plan.rejects), "text/csv")
     counting = _counting(attempts, jobs)
     newest = counting.filter(~pl.col("superseded"))
-    others = newest.filter(pl.col("position").is_null()) if plan else newest.clear()
     details = replace(
-        await asyncio.to_thread(_details, counting, others, files, plan, of_run),
+        await asyncio.to_thread(_details, counting, files, plan, of_run),
         rejects=store.url_of(_REJECTS),
         figures=await asyncio.to_thread(figures_of, attempts.filter(SUBMITTED), files),
     )
@@ -395,42 +399,51 @@ async def _summary(
 
 
 def _counting(attempts: pl.DataFrame, jobs: pl.DataFrame | None) -> pl.DataFrame:
-    """The attempts at the jobs that count: those of the plan, with `line` and `position`, and others that
-    have cost money or may have.
-
-    Where nothing is known of the batch file, all jobs count.
+    """The attempts at the jobs that count, with `line` and `position` where the plan has them: those of the
+    plan and of the batch file, and others that have cost money or may have.
     """
-    if jobs is None:
-        return attempts.with_columns(line=None, position=None)
     may_cost = attempts.filter(~pl.col("superseded"), pl.col("state").is_in(MAY_COST))["job_key"]
-    placed = attempts.join(jobs, on="job_key", how="left", maintain_order="left")
-    return placed.filter(pl.col("position").is_not_null() | pl.col("job_key").is_in(may_cost.implode()))
+    attempts = attempts.with_columns(is_current(None if jobs is None else jobs["job_key"]))
+    if jobs is None:
+        placed = attempts.with_columns(line=None, position=None)
+    else:
+        placed = attempts.join(jobs, on="job_key", how="left", maintain_order="left")
+    counts = pl.col("position").is_not_null() | pl.col(_CURRENT)
+    return placed.filter(counts | pl.col("job_key").is_in(may_cost.implode()))
 
 
-def _details(
-    counting: pl.DataFrame, others: pl.DataFrame, files: pl.DataFrame, plan: Plan | None, of_run: OfRun
-) -> Details:
+def _details(counting: pl.DataFrame, files: pl.DataFrame, plan: Plan | None, of_run: OfRun) -> Details:
     """What is told of the run, of the attempts at the jobs that count, and of the stored files."""
-    submitted = counting.filter(SUBMITTED)
+    submitted, newest = counting.filter(SUBMITTED), counting.filter(~pl.col("superseded"))
     problems, other_problems = _problems_of(submitted)
+    reason = of_run.stop or _missing(of_run.without_image)
     all_chosen_stored = None
     if of_run.chosen is not None:
         stored = counting.filter(pl.col("state") == State.STORED, ~pl.col("superseded"))["position"]
         all_chosen_stored = of_run.chosen.gather(stored.drop_nulls()).sum() == of_run.chosen.sum()
     return Details(
-        stop_message=str(of_run.stop) if of_run.stop else None,
-        stop_hint=of_run.stop.hint if of_run.stop else "",
+        stop_message=str(reason) if reason else None,
+        stop_hint=reason.hint if reason else "",
         rows=plan.rows if plan else None,
         rejected=tuple(rejects_in_words(plan.rejects)) if plan else (),
         problems=problems,
         other_problems=other_problems,
         surcharge=_surcharge_of(submitted),
         kept=plan.kept() if plan else 0,
-        others=others.height,
-        models=_model_lines(submitted, others, files, plan),
+        others=newest.filter(~pl.col(_CURRENT)).height,
+        models=_model_lines(submitted, newest.filter(pl.col("position").is_null()), files, plan),
         dearest=_most_expensive(submitted),
         all_chosen_stored=all_chosen_stored,
     )
+
+
+def _missing(errors: Sequence[InputError]) -> InputError | None:
+    """Why jobs were not sent of which an image is missing, with the first ones named; None without any."""
+    if not errors:
+        return None
+    named = and_more([str(error) for error in errors[:_ROWS_NAMED]], len(errors))
+    hint = "The same command buys them once their images are there, as the batch file names them."
+    return InputError(named, hint=hint)
 
 
 def _model_lines(

@@ -22,15 +22,15 @@ from callsheet.ledger import changes, leases, marks, queries, shares, words, wri
 from callsheet.ledger.changes import Setting
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.marks import Counts
-from callsheet.ledger.queries import MONEY, Policy
+from callsheet.ledger.queries import Policy
 from callsheet.ledger.shares import MODEL, Share, Shares
 from callsheet.ledger.words import Word
 from callsheet.plain_text import and_more, counted
-from callsheet.pricing.plan import Plan
+from callsheet.pricing.plan import Plan, is_current
 from callsheet.records import MAY_COST, OtherRun, Record, State, dollars
 from callsheet.report.plots import Figures
 
-_JOB = {"job_key": pl.String(), "state": pl.String(), "quoted": MONEY}
+_OF_JOB = ("job_key", "state", "quoted", "current")
 ENDED = (State.STORED, State.FAILED, State.LOST, State.IN_DOUBT)
 """The states in which a job needs nothing more from a run."""
 
@@ -39,13 +39,12 @@ OPEN = (State.SUBMITTING, State.PENDING, State.GENERATED)
 
 
 async def other_jobs(ledger: Ledger, plan: Plan | None) -> pl.DataFrame:
-    """`job_key`, `state` and `quoted` of each job that the ledger knows and the plan does not have.
-
-    Without a plan nothing is known of the batch file, and all jobs count.
+    """`job_key`, `state` and `quoted` of each job that the ledger knows and the plan does not have; without a
+    plan, of each of which the batch file no longer has the row.
     """
+    known = await ledger.read(queries.jobs, _OF_JOB)
     if plan is None:
-        return pl.DataFrame(schema=_JOB)
-    known = await ledger.read(lambda connection, batch: queries.jobs(connection, batch, _JOB))
+        return known.filter(~is_current(None))
     return known.join(plan.table, left_on="job_key", right_on="key", how="anti")
 
 
@@ -149,7 +148,8 @@ class Details:
     """The parts of a summary that are for people only.
 
     Attributes:
-        stop_message: what stopped the buying, or the collecting of what is bought; None without such.
+        stop_message: what stopped the buying, or the collecting of what is bought, or why jobs were not sent;
+            None without such.
         stop_hint: what to do about it.
         rows: how many the batch file has; None where the run knows no plan.
         rejects: where `rejects.csv` is.

@@ -102,6 +102,7 @@ async def generate(
                     client,
                     ledger,
                     plan=made,
+                    choice=choice,
                     bounds=steps.bounds,
                 )
                 async with opening as run, steps.beside(run):
@@ -178,7 +179,8 @@ class _Buying:
                 except ApprovalRefused as refusal:
                     run.halt(refusal)
                     break
-                quote = await quote_plan(made, run.settings, client, ledger, self.choice)
+                balance, run.balance = run.balance, None  # asked for once where it was just now
+                quote = await quote_plan(made, run.settings, client, ledger, self.choice, balance=balance)
                 WATCHER.get().quoted(quote)
                 if steps.shown:
                     await steps.shown(quote)
@@ -187,7 +189,7 @@ class _Buying:
                 )
                 if stop:
                     run.halt(stop)
-                elif await is_outdated(made, run.settings, client):
+                elif quote.to_buy and await is_outdated(made, run.settings, client):
                     made = await steps.price(self.rows, run.settings, client, ledger)
                     continue
                 else:

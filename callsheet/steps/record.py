@@ -67,6 +67,7 @@ async def record(run: Run, shown: AbstractAsyncContextManager[None] | None = Non
         async with _nothing_lost(run):
             of_run = OfRun(
                 stop=run.stop,
+                without_image=tuple(run.without_image.values()),
                 seconds=time.monotonic() - run.began,
                 submissions=run.limits.submissions,
                 rate_limited=run.limits.rate_limited,

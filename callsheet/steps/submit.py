@@ -52,6 +52,9 @@ BLOCK = 50  # jobs that are reserved in one transaction
 AHEAD = 200  # reserved jobs of a type that wait for their turn at once; another run cannot buy them
 
 
+_TOLD = 5  # jobs without their image of which a person is told at once; the summary counts all
+
+
 async def submit(run: Run) -> None:
     """Buys the plan's jobs as fast as the limits allow, in the file's order, until the budget's wall."""
     with run.videos.filling(), run.files.filling():
@@ -111,7 +114,7 @@ class _End(Enum):
     FAILED = auto()
     IN_DOUBT = auto()
     NO_ROOM = auto()  # it does not fit the budget any more, and is no longer reserved
-    LEFT = auto()  # as it was: the buying has ended, or a gateway always refuses the job
+    LEFT = auto()  # as it was: the buying has ended, a gateway always refuses the job, or an image is missing
 
 
 class _Buyer:
@@ -257,14 +260,24 @@ class _Buyer:
                 return 0.0
             try:
                 body = await references.fill(job, reading=reading_of(run.settings))
-                with anyio.CancelScope(shield=True):  # an answer is recorded, whatever happens meanwhile
-                    outcome = await self._send(job, attempt, body, turn, tries)
             except InputError as error:  # of an image
-                run.halt(error)
+                await self._has_no_image(attempt, error)
+                return outcome
+            with anyio.CancelScope(shield=True):  # an answer is recorded, whatever happens meanwhile
+                outcome = await self._send(job, attempt, body, turn, tries)
         if outcome is _End.BOUGHT and run.refused:
             run.refused = ""
             await run.ledger.write(leases.is_refused, run.ledger.run_id, "")
         return outcome
+
+    async def _has_no_image(self, attempt: Attempt, error: InputError) -> None:
+        """An image of a job is gone, or has changed, since it was priced: the job is not sent."""
+        run = self._run
+        await run.ledger.transition(leases.free, attempt)
+        if attempt.job_key not in run.without_image:
+            run.without_image[attempt.job_key] = error
+            if len(run.without_image) <= _TOLD:
+                WATCHER.get().note(f"not bought: {error}")
 
     async def _send(
         self, job: Job, attempt: Attempt, body: Mapping[str, Any], turn: Turn, tries: Counter[Verdict]

@@ -106,6 +106,12 @@ def test_samples_are_in_order_and_a_batch_without_a_plan_is_reported_from_the_le
     assert (summary.jobs, summary.stored, summary.exit_code) == (4, 4, 0)
     assert summary.details.rows is None
     assert made.manifest()["current"].to_list() == [True] * 4
+    made.rows(*images("b", samples="3"))
+    made.run()
+    (made.folder / "out/report/plan.parquet").unlink()
+    summary = made.collect()
+    assert (summary.jobs, summary.stored, summary.details.others) == (4, 4, 1)
+    assert dict(made.manifest().select("row_id", "current").iter_rows()) == {"b": True, "a": False}
 
 
 def test_jobs_that_cost_more_than_quoted_are_named_and_one_without_a_price_is_none(project: Make) -> None:

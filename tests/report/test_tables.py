@@ -13,8 +13,8 @@ from callsheet.ledger.queries import MONEY, TIME
 from callsheet.report.report import MANIFEST, manifest
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-TYPES = {"sample": pl.Int64, "index": pl.Int64, "cost": MONEY, "stored_at": TIME}
-COLUMNS = [*MANIFEST[:-6], "current", "made_from", *MANIFEST[-6:-1]]
+TYPES = {"sample": pl.Int64, "index": pl.Int64, "cost": MONEY, "stored_at": TIME, "current": pl.Boolean}
+COLUMNS = [*MANIFEST[:-6], "made_from", *MANIFEST[-6:-1]]
 
 
 def key(number: int) -> str:

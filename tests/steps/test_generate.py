@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import io
+from contextlib import ExitStack
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 
@@ -15,8 +17,10 @@ from typer.testing import CliRunner
 
 from callsheet.cli.main import app
 from callsheet.config.load import load
-from callsheet.errors import StorageError
+from callsheet.errors import ServiceError, StorageError
+from callsheet.ledger import spending
 from callsheet.pricing.facts import as_facts
+from callsheet.pricing.plan import Choice, last_plan
 from callsheet.pricing.quote import Quote
 from callsheet.pricing.references import work_folder
 from callsheet.records import State
@@ -24,6 +28,7 @@ from callsheet.watch import Asked, Change, LogWatcher
 from tests.cli.test_reconcile import spend
 from tests.conftest import Make, Project, images
 from tests.report.contact_sheets import with_sheet
+from tests.servers.proxies import ReverseProxy, http_answer
 from tests.servers.s3 import Server
 from tests.steps.test_asking import dearer
 
@@ -294,6 +299,52 @@ def test_a_run_whose_balance_is_spent_by_others_stops_and_keeps_what_it_has(proj
 
 
 SAME = {"prompt": "an image", **IMAGE}  # 0.0015 USD
+
+
+def test_the_balance_is_asked_for_once_where_something_is_to_buy_and_never_otherwise(project: Make) -> None:
+    made = project(images(3))
+    with ReverseProxy(made.backlot.base_url) as proxy:
+        made.set(service={"base_url": proxy.url})
+        assert made.run().stored == 3
+        assert proxy.count("GET", "/v2/billing/balance") == 1
+        assert made.read(spending.expected_balance, first=datetime.now(UTC)) is not None, (
+            "evidence for doubts"
+        )
+        assert made.run().submissions == 0
+        made.rows(*images(4))
+        assert made.run(choice=Choice(only=("s0",))).submissions == 0
+        assert proxy.count("GET", "/v2/billing/balance") == 1
+        assert made.quote().balance is not None
+        assert proxy.count("GET", "/v2/billing/balance") == 2
+        assert made.run().submissions == 1
+        assert proxy.count("GET", "/v2/billing/balance") == 3
+
+
+@pytest.mark.parametrize("answer", [None, http_answer(b"503 Unavailable", b"<html>maintenance</html>")])
+def test_a_run_that_has_nothing_to_buy_needs_no_service(project: Make, answer: bytes | None) -> None:
+    made = project([*images(2), {"id": "wrong", "prompt": "x", "model": "sketch-1", "aspect_ratio": "7:1"}])
+    with ExitStack() as gateway:
+        proxy = gateway.enter_context(ReverseProxy(made.backlot.base_url))
+        made.set(service={"base_url": proxy.url}, budget={"quote_valid_for": 0})
+        assert made.run().stored == 2
+        if answer is None:
+            gateway.close()
+        else:
+            proxy.refuses = lambda method, body: answer
+        (made.folder / "out/report/report.json").unlink()
+        again = made.run()
+        assert (again.exit_code, again.outcome, again.stored, again.rejected_rows) == (0, "complete", 2, 1)
+        assert made.report()["stored"] == 2
+        plan = last_plan(load(made.config))
+        assert plan is not None
+        assert "nothing is to buy, so the prices are those of" in plan.notes[-1]
+        for new in images(1, "new"), [{"id": "new", "prompt": "x", "model": "of-today"}]:
+            made.rows(*images(2), *new)
+            with pytest.raises(ServiceError) as caught:
+                made.run()
+            assert caught.value.exit_code == 4, "one is to buy, or the last catalogue does not have its model"
+        made.rows(*images(2))
+        assert made.run().exit_code == 0
 
 
 def test_jobs_too_dear_are_skipped_and_the_run_ends_at_the_wall(project: Make) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import hashlib
 import io
 import json
 import shutil
@@ -24,8 +25,10 @@ from callsheet.config.load import load
 from callsheet.errors import CallsheetError, ConfigError, InputError
 from callsheet.pricing.quote import Quote
 from callsheet.pricing.references import Reading, fill
+from callsheet.watch import LogWatcher
 from tests.cli.test_rows import printed
 from tests.conftest import Make, Project
+from tests.ledger.test_opening import execute
 from tests.pictures import HEIC, large, picture
 from tests.servers import s3 as servers
 from tests.servers.browser import Browser
@@ -168,6 +171,64 @@ def test_what_is_stored_and_not_rejected_is_a_row_each_but_for_rows_that_the_bat
     stills.rows(*SHOTS[:-1])
     stills.run()
     assert films.quote().to_buy == 18
+    execute(load(stills.config).ledger.url, "UPDATE attempts SET current = NULL")  # as after an upgrade
+    assert films.quote().to_buy == 18, "by the plan of this machine"
+    stills.collect()
+    assert manifest(stills).filter("current").height == 21
+    stills.run()
+    (stills.folder / "out/stills/report/plan.parquet").unlink()  # as on another machine
+    on_another = films.quote()
+    assert on_another.to_buy == 18
+    assert [*requests(on_another)] == [*requests(films.quote())], "in one order, so its plan stays the same"
+    assert (
+        on_another.plan.notes[0]
+        == "stills: 7 rows: 6 with a file that is not rejected, 1 with every file rejected"
+    )
+    stills.rows(*SHOTS)
+    stills.run()
+    assert films.quote().to_buy == 21, "a row that is there again is current again"
+
+
+def test_films_of_stills_that_were_written_anew_are_named_and_asked_about_and_say_what_they_are_made_from(
+    stills: Project, films: Project, s3: servers.Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert films.run("input.where={row: [shot-1, shot-2]}").stored == 2
+    urls = dict(manifest(stills).filter(sample=2).select("row_id", "url").iter_rows())
+    for number in (1, 2, 3):
+        Path(urls[f"shot-{number}"]).write_bytes(picture(number, "JPEG"))
+    only = "input.where={row: [shot-1, shot-2, shot-3]}"
+    quote = films.quote(only)
+    assert (quote.to_buy, quote.repeats) == (3, 2)
+    assert quote.warnings[0].startswith("2 of 3 jobs to buy look like some")
+    named = "3 new jobs are made from stored files that have other bytes now than the other batch has stored"
+    assert named in quote.plan.notes, "also the one that nothing was bought of"
+    assert any("2 jobs ask for what was bought" in note for note in quote.plan.notes)
+    assert films.run(only).stop_reason == "approval"
+    assert films.run(only, approved=True).stored == 5
+    sent = hashlib.sha256(picture(1, "JPEG")).hexdigest()
+    of_row = manifest(films).filter(row_id="shot-1/2").sort("current")["made_from"].struct.field("sha256")
+    before = manifest(stills).filter(row_id="shot-1", sample=2)["sha256"][0]
+    assert of_row.to_list() == [before, sent]
+    assert films.quote(only).to_buy == 0
+    assert named not in films.quote(only).plan.notes
+
+    s3.sign_in(monkeypatch, "reader")
+    for name in ("shot-1", "shot-2"):
+        key = f"again/stills/{Path(urls[name]).name}"
+        s3.client().put_object(Bucket=s3.bucket, Key=key, Body=picture(8, "JPEG"))
+        Path(urls[name]).unlink()
+    stills.set(storage={"url": f"s3://{s3.bucket}/again"})
+    in_a_bucket = films.quote("input.where={row: [shot-1, shot-2]}")
+    assert (in_a_bucket.to_buy, in_a_bucket.repeats) == (2, 2)
+    assert "2 new jobs are made from stored files" in " ".join(in_a_bucket.plan.notes)
+
+
+def test_a_film_of_a_still_that_is_made_to_fit_is_made_from_its_file(stills: Project, films: Project) -> None:
+    still = Path(manifest(stills).filter(row_id="shot-1", sample=2)["url"][0])
+    still.write_bytes(large())
+    films.set(input={"fit": True, "where": {"row": "shot-1"}})
+    [job] = films.quote().plan.jobs_in_order()
+    assert job.carried["made_from"]["sha256"] == hashlib.sha256(large()).hexdigest()
 
 
 def test_a_film_is_carried_on_from_the_last_frame_of_one_that_is_kept(films: Project) -> None:
@@ -464,6 +525,91 @@ def test_an_edited_image_is_a_new_job_and_a_moved_folder_is_not(project: Make) -
     edited = made.quote()
     assert [job.row_id for job in edited.jobs_in_order()] == ["b"]
     assert any("another file of an image" in note for note in edited.plan.notes)
+    assert edited.repeats == 1
+    assert made.run().stop_reason == "approval"
+    printed("review", "batch.yaml", "--reject", "b")
+    rejected = made.quote()
+    assert (rejected.to_buy, rejected.repeats) == (1, 0), "another image is what the row needs"
+
+
+class Meanwhile(LogWatcher):
+    """Does something between the quote and the first submission, and keeps the notes."""
+
+    def __init__(self, act: Callable[[], object]) -> None:
+        self._act = act
+        self.notes: list[str] = []
+
+    def quoted(self, quote: Quote) -> None:
+        self._act()
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+def test_a_job_whose_image_goes_or_changes_before_it_is_sent_is_not_bought_and_the_others_are(
+    project: Make,
+) -> None:
+    made = project()
+    vanishing = made.folder / "vanishing"
+    vanishing.mkdir()
+    for number, name in enumerate("abcdef"):
+        (vanishing / f"{name}.png").write_bytes(picture(number))
+    made.set(input={"path": "vanishing", "defaults": MOVES})
+    gone = (vanishing / "b.png").read_bytes()
+
+    def meanwhile() -> None:
+        (vanishing / "b.png").unlink(missing_ok=True)
+        (vanishing / "d.png").write_bytes(picture(9))
+
+    watcher = Meanwhile(meanwhile)
+    first = made.run(watcher=watcher)
+    assert (first.stored, first.failed, first.submissions) == (4, 0, 4)
+    assert (first.outcome, first.stop_reason, first.exit_code) == ("partial", None, 3)
+    of_b = "row b: the image vanishing/b.png: there is no such file"
+    of_d = "row d: the image vanishing/d.png: has changed since it was priced"
+    assert sorted(note.partition(". ")[0] for note in watcher.notes) == [
+        f"not bought: {of_b}",
+        f"not bought: {of_d}",
+    ]
+    [(what, said), (_, hint)] = first.stopped()
+    assert what == "Not bought"
+    assert said.startswith("2 of 6 jobs: row ")
+    assert of_b in said
+    assert of_d in said
+    assert "The same command buys them" in hint
+    assert len(made.sold) == 4
+
+    (vanishing / "b.png").write_bytes(gone)
+    assert made.quote().to_buy == 2
+    done = made.run()
+    assert (done.stored, done.outcome, done.submissions) == (6, "complete", 2)
+
+
+def test_images_on_s3_that_are_gone_or_refused_when_they_are_sent_leave_their_rows_alone(
+    project: Make, s3: servers.Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    s3.sign_in(monkeypatch)
+    made = project()
+    (made.folder / "own.png").write_bytes(picture(1))
+    for number, name in enumerate(("gone.png", "there.png"), start=2):
+        s3.client().put_object(Bucket=s3.bucket, Key=name, Body=picture(number))
+    sources = {name: f"s3://{s3.bucket}/{name}.png" for name in ("gone", "there")} | {"own": "own.png"}
+    made.rows(*({"id": name, "first_frame": at, **MOVES} for name, at in sources.items()))
+    first = made.run(watcher=Meanwhile(lambda: s3.client().delete_object(Bucket=s3.bucket, Key="gone.png")))
+    assert (first.stored, first.stop_reason, first.exit_code) == (2, None, 3)
+    assert "row gone: the image s3://" in str(first.stop_message)
+    assert made.quote().plan.rejects.select("line", "column").rows() == [(2, "first_frame")]
+
+    s3.client().put_object(Bucket=s3.bucket, Key="there.png", Body=picture(7))
+    rows = (
+        {"id": name, "first_frame": sources[name], **MOVES, "prompt": "A pan"} for name in ("there", "own")
+    )
+    made.rows(*rows)
+    with monkeypatch.context() as patch:
+        watcher = Meanwhile(lambda: patch.setenv("AWS_SECRET_ACCESS_KEY", "another"))
+        second = made.run(watcher=watcher)
+    assert (second.submissions, second.stop_reason, second.exit_code) == (1, None, 3)
+    assert "S3 refused the request: SignatureDoesNotMatch" in str(second.stop_message)
 
 
 def test_the_last_frame_of_a_video_is_an_image_and_the_job_is_that_of_the_video(project: Make) -> None:

@@ -255,11 +255,12 @@ def shown_jobs(connection: sa.Connection, batch: str, plan: Plan | None, most: i
 
     They are those of the plan, in the batch file's order, and all others of the batch that have cost money or
     may have: after the jobs of their row, where the plan has it, and otherwise at the end. Where there is no
-    plan, they are all that the ledger knows. What only the ledger knows is by row, in order of its first
-    submission, and then by sample.
+    plan, the ledger says which the batch file still asks for. What only the ledger knows is by row, in order
+    of its first submission, and then by sample.
     """
     if plan is None:
-        return _in_ledger(connection, [attempts.c.batch == batch], most)
+        counts = sa.or_(attempts.c.current.is_not(False), attempts.c.state.in_(MAY_COST))
+        return _in_ledger(connection, [sa.and_(attempts.c.batch == batch, counts)], most)
     planned = plan.table.head(most).rename({"key": "job_key", "price": "quoted"}).with_row_index("place")
     carried = pl.col("carried")
     if isinstance(planned["carried"].dtype, pl.Struct):
