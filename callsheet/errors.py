@@ -188,7 +188,9 @@ class OtherVersion(LedgerError):
 
 
 class OtherLedger(LedgerError):
-    """What the batch has bought, or may have, is in another ledger, or in a newer copy of this one."""
+    """What the batch has bought, or may have, is in another ledger, or in a newer copy of this one; or the
+    report in its `report.url` is another batch's.
+    """
 
 
 class UnknownAnswers(LedgerError):

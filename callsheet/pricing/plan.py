@@ -36,6 +36,7 @@ from callsheet.ledger.queries import policy_of
 from callsheet.plain_text import counted, has_own_id, line_of, printable
 from callsheet.pricing import references
 from callsheet.pricing.bought import changed_carried, match
+from callsheet.pricing.claim import check_report
 from callsheet.pricing.jobs import COLUMNS, check_config_values, make_jobs, once, request_key
 from callsheet.pricing.rates import changed_rates
 from callsheet.pricing.references import work_folder
@@ -369,10 +370,12 @@ async def price_batch(batch: Batch, settings: Settings, client: Client, ledger: 
     """Reads the live catalogue, prices every row, and writes the plan of a quote to the work folder.
 
     Raises:
+        OtherLedger: the report there is another batch's.
         ServiceError: the catalogue cannot be read.
         LedgerError: the ledger cannot be read.
         StorageError: the plan cannot be written.
     """
+    await check_report(settings)
     catalogue = await client.models()
     path = work_folder(settings) / QUOTE
 
