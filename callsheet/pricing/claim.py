@@ -20,7 +20,14 @@ import polars as pl
 from pydantic import BaseModel, ValidationError
 
 from callsheet.config.settings import BatchSettings, Settings
-from callsheet.errors import LedgerError, OtherLedger, OtherVersion, StorageConflict, StorageError
+from callsheet.errors import (
+    LedgerError,
+    LedgerMoved,
+    OtherLedger,
+    OtherVersion,
+    StorageConflict,
+    StorageError,
+)
 from callsheet.ledger import databases, states, writing
 from callsheet.ledger.ledger import Ledger
 from callsheet.plain_text import counted
@@ -184,7 +191,7 @@ async def _knows_batch(ledger: Path, batch: str) -> bool:
     try:
         async with await Ledger.open(f"sqlite:///{ledger}", batch, looks=True) as other:
             return bool((await other.read(writing.of_batch)).states)
-    except OtherVersion:  # it may
+    except (LedgerMoved, OtherVersion):  # it may
         raise
     except LedgerError:
         return False

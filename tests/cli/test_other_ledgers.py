@@ -257,6 +257,13 @@ def test_the_same_config_from_another_folder_begins_no_new_ledger(
         ledger.commit()
     inside = test_commands.callsheet("run", "batch.yaml", cwd=made.folder / "configs")
     test_commands.refused(inside, f"{made.folder}/out/ledger.db is of an older Callsheet", "ledger upgrade")
+    with closing(sqlite3.connect(made.folder / "out/ledger.db")) as ledger:
+        ledger.execute("UPDATE about SET schema_version = schema_version + 1")
+        ledger.commit()
+    move = ("ledger", "move", "configs/batch.yaml", "--to", "sqlite:///out/moved.db")
+    assert test_commands.callsheet(*move, cwd=made.folder).returncode == 0
+    inside = test_commands.callsheet("run", "batch.yaml", cwd=made.folder / "configs")
+    test_commands.refused(inside, f"was moved to sqlite:///{made.folder}/out/moved.db")
 
 
 @pytest.mark.parametrize(("where", "shared"), [("disk", "report and media"), ("s3", "media")])
