@@ -36,6 +36,7 @@ from callsheet.ledger.queries import policy_of
 from callsheet.plain_text import counted, has_own_id, line_of, printable
 from callsheet.pricing import references
 from callsheet.pricing.bought import changed_carried, match
+from callsheet.pricing.claim import check_report
 from callsheet.pricing.jobs import COLUMNS, as_sent, check_config_values, make_jobs, once, request_key
 from callsheet.pricing.rates import changed_rates
 from callsheet.pricing.references import work_folder
@@ -395,10 +396,12 @@ async def price_batch(batch: Batch, settings: Settings, client: Client, ledger: 
     and no other rows are rejected than then.
 
     Raises:
+        OtherLedger: the report there is another batch's.
         ServiceError: the catalogue cannot be read.
         LedgerError: the ledger cannot be read.
         StorageError: the plan cannot be written.
     """
+    await check_report(settings)
     path, now = work_folder(settings) / QUOTE, datetime.now(UTC)
     down, last = None, None
     try:

@@ -247,7 +247,7 @@ async def _carry_out(run: Run, steps: Steps, quote: Quote | None) -> Summary:
         await asyncio.to_thread(run.spool.probe)
         if known := await run.store.probe():
             WATCHER.get().note(known)
-        await claim(run.ledger, run.settings, run.store)
+        await claim(run.ledger, run.settings)
         run.has_claimed = True
     run.begin(quote)
     if run.portions > 1:
