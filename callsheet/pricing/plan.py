@@ -94,11 +94,8 @@ def row_id_of(name: str, jobs: pl.DataFrame) -> str:
     raise InputError(f"the batch has no row on line {line} that can be bought", hint=hint)
 
 
-def chosen(choice: Choice, jobs: pl.DataFrame, before: Collection[str] | None = None) -> pl.Series:
+def chosen(choice: Choice, jobs: pl.DataFrame) -> pl.Series:
     """The jobs that a person names: a Boolean for every job with its standing.
-
-    `before`: the keys of the jobs that the run has chosen already. The first jobs that are not bought would
-    be others after each stop.
 
     Raises:
         InputError: a row is not in the plan, or a line is that of several rows.
@@ -113,9 +110,7 @@ def chosen(choice: Choice, jobs: pl.DataFrame, before: Collection[str] | None = 
                 hint="Nothing was bought. rejects.csv, next to the report, has the rows that were rejected.",
             )
         mask = jobs["row_id"].is_in(wanted)
-    if choice.first is not None and before:
-        mask = jobs["key"].is_in([*before])
-    elif choice.first is not None:
+    if choice.first is not None:
         mask = mask & jobs["to_buy"]
         mask = mask & (mask.cum_sum() <= min(choice.first, jobs.height))
     return mask

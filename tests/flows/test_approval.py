@@ -114,7 +114,7 @@ def test_a_run_asks_until_somebody_approves_what_was_shown_and_buys_up_to_the_li
     assert answer(crew, run, decision="refuse", note="too dear") == "ACCEPT"
     refused = crew.go_on(generate_batch, tag)
     assert refused["state"]["type"] == "CANCELLED"
-    assert "Ada has refused the quote of 0.0090 USD: too dear" in refused["state"]["message"]
+    assert "Ada has refused the quote, 3 jobs for 0.0090 USD: too dear" in refused["state"]["message"]
     assert refused["name"] == f"{tag}: refused, 0 of 3 stored, 0.0000 USD"
     assert made.charged == 0
     fields = {"decision": "approve", "limit": "0.006", "note": "two will do"}
@@ -398,6 +398,7 @@ def another(made: Project, name: str, rows: str) -> str:
     config: dict[str, Any] = yaml.safe_load(made.config.read_text())
     config |= {"batch": f"{made.folder.name}-{name}"}
     config["input"]["path"] = str(made.folder / f"{name}.csv")
+    config["report"]["url"] = str(made.folder / f"out/{name}/report")
     (made.folder / f"{name}.yaml").write_text(yaml.safe_dump(config))
     return str(made.folder / f"{name}.yaml")
 
