@@ -38,7 +38,7 @@ class InTheUI(Protocol):
 
 
 async def take_answer(ledger: Ledger, buyer: Buyer, ui: InTheUI | None) -> ApprovalRefused | None:
-    """Enters the answer to the question for which this flow run was suspended; returns the stop that a no is."""
+    """Enters the answer to the question for which this flow run was suspended; returns what a no stops."""
     last = await ledger.read(lambda connection, batch: words.last_of(connection, ledger.asker, batch))
     if not ui or not last or last.decision is not None or not (answered := await ui.answer_to(last)):
         return None
