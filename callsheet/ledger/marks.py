@@ -22,7 +22,6 @@ from callsheet.records import six_decimals
 
 FILE = ["job_key", "attempt", "index"]
 """The columns that say which file it is."""
-_BOUGHT = ["row_id", "sample", "quoted"]
 
 _LATER = marks.alias("later")
 IS_NEWEST = ~sa.exists().where(
@@ -203,18 +202,6 @@ def rejected_rows(connection: sa.Connection, batch: str) -> pl.Series:
     decided = files(connection, batch).join(said, on=FILE, how="left")
     rows = decided.group_by("row_id").agg(pl.col("decision").eq_missing(MediaDecision.REJECTED).all())
     return rows.filter("decision")["row_id"]
-
-
-def to_buy_again(connection: sa.Connection, batch: str, samples: int) -> tuple[int, Decimal]:
-    """How many rows have rejected files alone and less than so many samples (`review.samples`), and what one
-    more of each costs, as the last one, in dollars. The quote has the exact price.
-    """
-    rows = rejected_rows(connection, batch)
-    newest = sa.and_(attempts.c.batch == batch, ~attempts.c.superseded)
-    bought = queries.read(connection, sa.select(*(attempts.c[name] for name in _BOUGHT)).where(newest))
-    last = bought.filter(pl.col("row_id").is_in(rows.implode())).sort("sample").unique("row_id", keep="last")
-    more = last.filter(pl.col("sample") < samples)
-    return more.height, six_decimals(Decimal(more["quoted"].sum() or 0))
 
 
 def counts(connection: sa.Connection, batch: str) -> Counts:

@@ -192,7 +192,7 @@ async def _row(path: Path) -> str:
     try:
         settings = await asyncio.to_thread(load_without_service, path)
         async with await Ledger.open(settings.ledger.url, settings.batch, looks=True) as ledger:
-            status = await read_status(ledger)
+            status = await read_status(ledger, settings)
     except CallsheetError as error:
         return f"<tr><td><td>{escape(str(path))}<td colspan=3>{escape(error.message)}"
     cells = [

@@ -19,6 +19,7 @@ import pytest
 from playwright.sync_api import expect
 
 from callsheet.config.load import load_without_service
+from callsheet.pricing.plan import ToBuyAgain
 from callsheet.reviewing.sheets import ENVIRONMENT, LINK, link_to, serving
 from tests.conftest import Project
 from tests.reviewing.served import marks
@@ -91,10 +92,10 @@ def test_who_follows_a_runs_link_sees_and_marks_what_it_bought(
         wait_until(lambda: marks(made.folder) == said, "the ledger has other marks")
         page.keyboard.press("Escape")
         expect(page.locator(".figure").filter(has_text="To buy again")).to_contain_text(
-            f"1 row, 0.0015 USD: callsheet run {CONFIG} --again"
+            f"1 job, 0.0015 USD: callsheet run {CONFIG} --again"
         )
-        [(review, rows, price)] = told
-        assert (review.kept, review.rejected, rows, price) == (1, 1, 1, Decimal("0.0015"))
+        [(review, again)] = told
+        assert (review.kept, review.rejected, again) == (1, 1, ToBuyAgain(1, Decimal("0.0015")))
         page.goto(link)
         said = ["test", CONFIG, "2 stored", "2 of 2 files: 1 kept, 1 rejected", "0.0030"]
         expect(page.locator("tr").filter(has_text=CONFIG).locator("td")).to_contain_text(said)
