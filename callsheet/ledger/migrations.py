@@ -40,7 +40,15 @@ def _to_16(op: Operations) -> None:
     op.create_index("marks_of_file", "marks", of_file, if_not_exists=True)
 
 
-MIGRATIONS: dict[int, Callable[[Operations], None]] = {16: _to_16}
+def _to_17(op: Operations) -> None:
+    """0.2.0: a check says whether the user's program has judged the file. Of older ones nobody knows."""
+    op.add_column("checks", sa.Column("judged", sa.Boolean()))
+    op.execute(sa.text("UPDATE checks SET judged = :judged").bindparams(judged=True))
+    with op.batch_alter_table("checks") as table:
+        table.alter_column("judged", existing_type=sa.Boolean(), nullable=False)
+
+
+MIGRATIONS: dict[int, Callable[[Operations], None]] = {16: _to_16, 17: _to_17}
 """By the schema that they make of the one before it."""
 
 

@@ -14,8 +14,8 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Dialect
 
-SCHEMA_VERSION = 16
-SINCE = "0.1.0"
+SCHEMA_VERSION = 17
+SINCE = "0.2.0"
 """The first Callsheet that knows this schema. Who changes a table raises both, and writes a migration."""
 
 _MICRO = Decimal(1_000_000)
@@ -257,6 +257,7 @@ checks = sa.Table(
     sa.Column("score", sa.Float),  # of the user's program
     sa.Column("hash", sa.String(16)),  # a perceptual hash, in hex; empty where there is none
     sa.Column("checked_at", Moment, nullable=False),
+    sa.Column("judged", sa.Boolean, nullable=False),  # false: the user's program could not say anything yet
 )
 
 # What a batch was charged lately next to its quotes (`approvals.py` keeps it).

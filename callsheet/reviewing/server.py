@@ -528,7 +528,7 @@ class _Now(NamedTuple):
     totals: Totals
     at_work: frozenset[str]  # the runs that are
     refusal: str  # in which words the service refuses every submission
-    checked: int  # how many files
+    checked: tuple[int, int]  # how many files, and how many of them to the end
 
 
 def _now(connection: sa.Connection, batch: str) -> _Now:

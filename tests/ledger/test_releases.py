@@ -75,7 +75,10 @@ def be_15(url: str) -> None:
 def is_older(request: pytest.FixtureRequest) -> bool:
     """Whether the ledger of `left` must be upgraded."""
     release, _ = request.node.callspec.params["left"]
-    return bool(release == BEFORE)
+    if release == BEFORE:
+        return True
+    then = json.loads((RELEASES / release / "said.json").read_text())["status"]["ledger_version"]
+    return bool(then < SCHEMA_VERSION)
 
 
 def states(folder: Path) -> dict[str, list[str]]:
@@ -129,7 +132,7 @@ def test_a_run_goes_on_from_it_and_pays_for_nothing_twice(
     monkeypatch.setenv("CALLSHEET_BASE_URL", backlot.base_url)
     if is_older:
         first = callsheet("run", "batch.yaml", cwd=left)
-        refused(first, "was upgraded from schema 15 to", "ledger service-moved")
+        refused(first, "was upgraded from schema", "ledger service-moved")
         assert about(url_of(left))[0] == SCHEMA_VERSION
     printed("ledger", "service-moved", "batch.yaml")
     settings = load(Path("batch.yaml"), ["poll.timeout=1"])
