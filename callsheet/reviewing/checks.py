@@ -360,7 +360,7 @@ class _Checking:
                 finding = await self._judgement(file, *asked)
             else:
                 seen = await asyncio.shield(look)
-                finding = seen and await self._finding(file, seen, *asked)
+                finding = await self._finding(file, seen, *asked) if seen else None
             if finding:
                 found.append((file, finding))
             if not (finding and finding.judged):
