@@ -66,6 +66,8 @@ def _as_json(value: Any) -> Any:
         return value.as_json()
     if isinstance(value, dict):
         return {name: _as_json(each) for name, each in value.items()}
+    if isinstance(value, Record):
+        return value.as_json()
     return [each.as_json() for each in value] if isinstance(value, tuple) else value
 
 

@@ -147,6 +147,7 @@ def show_status(status: Status, config: str, doubts: Sequence[Doubt]) -> None:
             ("Spent", f"{dollars(status.spent)} USD"),
             ("In doubt", f"{dollars(status.in_doubt_exposure)} USD at most"),
             ("Reviewed", status.reviewed()),
+            ("To buy again", status.to_buy_again.line()),
             ("Last run", f"began {_moment(status.last_run)}" if status.last_run else ""),
             ("Paused", status.paused.line() if status.paused else ""),
             *(("At work", run.line()) for run in status.other_runs),

@@ -245,7 +245,9 @@ def reasons(shown: Shown, buyer: Buyer, known: Said, also: Mapping[Reason, str])
     if shown.is_rest and not any(Reason.PILOT in word.about for word in covering):
         jobs = f"the other {counted(shown.jobs, 'job')} for {dollars(quoted)} USD"
         why[Reason.PILOT] = f"the pilot is bought; {jobs} must be approved"
-    mine = (word for word in covering if word.asker == buyer.asker)  # what others were asked besides is theirs
+    mine = (
+        word for word in covering if word.asker == buyer.asker
+    )  # what others were asked besides is theirs
     answered = {reason for word in mine for reason in word.about} - {Reason.SUSPENDED}
     return why | {reason: sentence for reason, sentence in also.items() if reason not in answered}
 

@@ -104,8 +104,8 @@ def _to_17(op: Operations) -> None:
         more = {"number": number, "asker": row.flow_run or row.id, "about": about, "why": "", "unpriced": 0}
         rows.append(values | more | {"shown": shown, "exposure": before, "up_to": before + row.at_most})
     if rows:
-        table = sa.Table("words", sa.MetaData(), autoload_with=connection)
-        connection.execute(table.insert(), rows)
+        words = sa.Table("words", sa.MetaData(), autoload_with=connection)
+        connection.execute(words.insert(), rows)
     op.drop_table("approvals")
     op.create_table(
         "sums",
@@ -127,6 +127,11 @@ def _to_17(op: Operations) -> None:
     op.drop_column("runs", "approval")
     op.add_column("changes", sa.Column("said_to", sa.JSON()))
     op.add_column("attempts", sa.Column("current", sa.Boolean()))
+    # Whether the user's program has judged a file: of older ones nobody knows.
+    op.add_column("checks", sa.Column("judged", sa.Boolean()))
+    op.execute(sa.text("UPDATE checks SET judged = :judged").bindparams(judged=True))
+    with op.batch_alter_table("checks") as table:
+        table.alter_column("judged", existing_type=sa.Boolean(), nullable=False)
 
 
 MIGRATIONS: dict[int, Callable[[Operations], None]] = {16: _to_16, 17: _to_17}

@@ -20,7 +20,7 @@ import polars as pl
 import sqlalchemy as sa
 
 from callsheet.config.checks import RetryFailed
-from callsheet.config.settings import Settings
+from callsheet.config.settings import BatchSettings
 from callsheet.errors import SERVICE_CODES
 from callsheet.ledger.tables import Moment, Money, attempts, media, settlements
 from callsheet.records import (
@@ -52,7 +52,7 @@ class Policy:
     attempts: int = 4
 
 
-def policy_of(settings: Settings) -> Policy:
+def policy_of(settings: BatchSettings) -> Policy:
     """What a config says about jobs that were tried before."""
     return Policy(
         retry_failed=settings.retry_failed,

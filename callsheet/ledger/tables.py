@@ -260,6 +260,7 @@ checks = sa.Table(
     sa.Column("score", sa.Float),  # of the user's program
     sa.Column("hash", sa.String(16)),  # a perceptual hash, in hex; empty where there is none
     sa.Column("checked_at", Moment, nullable=False),
+    sa.Column("judged", sa.Boolean, nullable=False),  # false: the user's program could not say anything yet
 )
 
 # What a batch was charged lately next to its quotes (`charges.py` keeps it).
