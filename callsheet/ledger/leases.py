@@ -22,7 +22,7 @@ from callsheet.errors import LedgerError
 from callsheet.ledger import queries, writing
 from callsheet.ledger.tables import Moment, attempts, runs
 from callsheet.processes import exists
-from callsheet.records import CHARGED, Attempt, OtherRun, State
+from callsheet.records import Attempt, OtherRun, State
 
 _OPEN = (State.PLANNED, State.SUBMITTING, State.PENDING, State.GENERATED)
 _IN_HAND = sa.and_(
@@ -105,7 +105,7 @@ def left_by(connection: sa.Connection, batch: str, flow_run: str) -> dict[str, S
         # What a dead run was submitting is of no run, since the next one found it (`take_over`).
         sa.or_(attempts.c.run_id.in_(sa.select(runs.c.id).where(own)), attempts.c.run_id.is_(None)),
         attempts.c.finished_at >= began,
-        attempts.c.error_code.is_distinct_from(CHARGED),
+        attempts.c.settled.is_(None),
     )
     return {key: State(state) for key, state in connection.execute(query)}
 

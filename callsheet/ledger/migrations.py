@@ -40,7 +40,17 @@ def _to_16(op: Operations) -> None:
     op.create_index("marks_of_file", "marks", of_file, if_not_exists=True)
 
 
-MIGRATIONS: dict[int, Callable[[Operations], None]] = {16: _to_16}
+def _to_17(op: Operations) -> None:
+    """0.2.0: what a person has decided of an attempt is beside the service's code, not in its place."""
+    op.add_column("attempts", sa.Column("settled", sa.String(16)))
+    op.execute(
+        "UPDATE attempts SET settled = error_code, error_code = 'in_doubt' "
+        "WHERE error_code IN ('charged', 'not_charged') AND EXISTS (SELECT 1 FROM settlements WHERE "
+        "settlements.job_key = attempts.job_key AND settlements.attempt = attempts.attempt)"
+    )
+
+
+MIGRATIONS: dict[int, Callable[[Operations], None]] = {16: _to_16, 17: _to_17}
 """By the schema that they make of the one before it."""
 
 
