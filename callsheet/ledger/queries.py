@@ -105,7 +105,7 @@ FILES_OF = sa.and_(attempts.c.job_key == media.c.job_key, attempts.c.attempt == 
 """Joins attempts with their files."""
 
 
-def of_jobs(keys: Sequence[str], table: sa.Table = attempts) -> Iterator[sa.ColumnElement[bool]]:
+def of_jobs(keys: Sequence[str], table: sa.FromClause = attempts) -> Iterator[sa.ColumnElement[bool]]:
     """Conditions for the rows of a table that are of these jobs, each for as many as a statement takes.
 
     A key is of one batch only. With a condition on the batch besides, SQLite would read all of the batch.

@@ -355,6 +355,7 @@ def settle(
     Raises:
         LedgerError: one of them is no longer as the person saw it, or a run at work asks the service for it.
     """
+    leases.end_dead(connection, batch)  # the person has seen what that leaves
     rows = writing.found(connection, [doubt.job_key for doubt in doubts])
     at_work = {run.run_id: run for run in leases.others(connection, batch, None)}
     now, verb = datetime.now(UTC), "charged" if charged else "not charged"

@@ -384,7 +384,7 @@ async def make(
         samples=settings.review.samples if settings.review.buy_again and choice.first is None else 0,
         choice=choice,
         guessed=settings.input.guessed,
-        **await ledger.outlook(read),
+        **await ledger.read(read),
     )
     if choice:
         quote = replace(quote.among(mask := chosen(choice, quote.table)), chosen=mask)

@@ -37,7 +37,7 @@ def to_next(op: Operations) -> None:
 def be_next(setattr_: Callable[[object, str, object], None] = setattr) -> None:
     """From now on this process is that Callsheet; `setattr_` is that of a `MonkeyPatch`."""
     setattr_(tables, "SCHEMA_VERSION", SCHEMA)
-    setattr_(tables, "SINCE", "0.2.0")
+    setattr_(tables, "SINCE", "0.3.0")
     setattr_(migrations, "MIGRATIONS", migrations.MIGRATIONS | {SCHEMA: to_next})
 
 

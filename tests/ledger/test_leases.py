@@ -70,7 +70,7 @@ async def test_on_its_own_machine_a_run_lives_as_long_as_its_process_however_old
         change(url, lease_until=LONG_AGO)
         before = rows(url)
         reader = await Ledger.open(url, "b")
-        known, totals = await reader.outlook(reading.known_and_totals)
+        known, totals = await reader.read(reading.known_and_totals)
         await reader.close()
         assert rows(url) == before
         assert totals.states == {State.SUBMITTING: 1, State.PLANNED: 1}

@@ -46,7 +46,7 @@ def buy(url: str, batch: str) -> None:
     execute(url, "UPDATE runs SET ended_at = started_at")
 
 
-OLD, NEW = (tables.SCHEMA_VERSION, tables.SINCE), (SCHEMA, "0.2.0")
+OLD, NEW = (tables.SCHEMA_VERSION, tables.SINCE), (SCHEMA, "0.3.0")
 
 
 def open_with_next(url: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -63,7 +63,7 @@ def older(url: str) -> str:
 @pytest.fixture
 def backup(tmp_path: Path) -> Path:
     """Where a SQLite ledger of `older` is copied to."""
-    return tmp_path / "ledger.db.before-0.2.0"
+    return tmp_path / "ledger.db.before-0.3.0"
 
 
 def test_every_schema_has_a_migration() -> None:
@@ -88,7 +88,7 @@ def test_an_older_ledger_is_upgraded_when_it_is_opened_to_write_and_a_copy_stays
         f"the ledger {name} was upgraded from schema {OLD[0]} to {SCHEMA}, which needs Callsheet"
     )
     if older.startswith("sqlite"):
-        assert note.endswith(f"0.2.0 or newer; as it was: {backup}")
+        assert note.endswith(f"0.3.0 or newer; as it was: {backup}")
         assert backup.stat().st_mode & 0o777 == 0o600
         assert content(f"sqlite:///{backup}") == before, "it is a ledger of the older Callsheet"
         assert not list(backup.parent.glob("*.part*"))
@@ -102,7 +102,7 @@ def test_an_older_callsheet_refuses_it_and_says_which_one_it_needs(older: str) -
         with pytest.raises(OtherVersion) as refused:
             open_engine(older, looks=looks)
         assert (
-            f"needs Callsheet 0.2.0 or newer, for its schema {SCHEMA}; this is 0.1.0" in refused.value.message
+            f"needs Callsheet 0.3.0 or newer, for its schema {SCHEMA}; this is 0.1.0" in refused.value.message
         )
         assert "what was bought since" in refused.value.hint
     assert about(older) == NEW
