@@ -41,12 +41,19 @@ def _to_16(op: Operations) -> None:
 
 
 def _to_17(op: Operations) -> None:
-    """0.2.0: what a person has decided of an attempt is beside the service's code, not in its place."""
+    """0.2.0: what a person has decided of an attempt is beside the service's code; only dead runs leave
+    anything on the wire.
+    """
     op.add_column("attempts", sa.Column("settled", sa.String(16)))
     op.execute(
         "UPDATE attempts SET settled = error_code, error_code = 'in_doubt' "
         "WHERE error_code IN ('charged', 'not_charged') AND EXISTS (SELECT 1 FROM settlements WHERE "
         "settlements.job_key = attempts.job_key AND settlements.attempt = attempts.attempt)"
+    )
+    # A run left at its end what was still on the wire. It is dead now, for the next run to take over.
+    op.execute(
+        "UPDATE runs SET host = '', lease_until = ended_at, ended_at = NULL WHERE ended_at IS NOT NULL AND "
+        "id IN (SELECT run_id FROM attempts WHERE state = 'submitting')"
     )
 
 

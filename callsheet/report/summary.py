@@ -458,6 +458,7 @@ class Status(Reviewed):
     in_doubt: int
     lost: int
     spent: Decimal
+    in_flight_exposure: Decimal
     in_doubt_exposure: Decimal
     currency: str
     other_runs: tuple[OtherRun, ...]
@@ -546,6 +547,7 @@ async def read_status(ledger: Ledger) -> Status:
         batch=ledger.batch,
         **counts,
         spent=totals.spent,
+        in_flight_exposure=totals.in_flight_exposure,
         in_doubt_exposure=totals.in_doubt_exposure,
         currency="USD",
         other_runs=tuple(others),
