@@ -149,6 +149,8 @@ def end_dead(connection: sa.Connection, batch: str) -> list[Attempt]:
     What they had reserved is free, and what they had accepted is left to the next run.
     """
     _, dead = _not_ended(connection, batch)
+    if not dead:
+        return []
     doubts = _write_left(connection, _are_of(dead))
     ended = runs.update().where(runs.c.id.in_([run.id for run in dead]))
     connection.execute(ended.values(ended_at=time_by_database(connection)))

@@ -67,7 +67,9 @@ def to_buy(policy: Policy) -> sa.ColumnElement[bool]:
     A job without any attempt is always to buy. One in doubt that has a generation id was accepted: it is
     asked for again, and never bought again.
     """
-    not_charged = sa.and_(attempts.c.state == State.FAILED, attempts.c.settled == NOT_CHARGED)
+    not_charged = sa.and_(
+        attempts.c.state == State.FAILED, attempts.c.settled.is_not_distinct_from(NOT_CHARGED)
+    )
     buys = [attempts.c.state == State.PLANNED, not_charged]
     if kind := policy.retry_failed:
         code = attempts.c.error_code

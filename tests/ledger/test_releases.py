@@ -101,7 +101,7 @@ def test_the_commands_say_of_it_what_that_release_said(left: Path, is_older: boo
 
 
 def in_doubt_at_once(said: dict[str, Any]) -> dict[str, Any]:
-    """What 0.1.0 has said, but that what a dead run had on the wire is in doubt before a run takes it over."""
+    """What 0.1.0 has said, but that what a dead run had on the wire is in doubt at once."""
     said["status"] |= {"submitting": 0, "in_doubt": 3, "in_doubt_exposure": "0.0045"}
     costs = [row for row in said["costs"] if row["row_id"] == "answered"]
     for told in (*said["show"]["answered"]["attempts"], *costs):
