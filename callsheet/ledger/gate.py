@@ -428,7 +428,7 @@ def reserve(
         reserved_by = last["run_id"] if last and last["state"] == State.PLANNED else None
         if last and (not last["to_buy"] or reserved_by not in (None, buyer.run_id)):
             continue
-        has_failed = last and last["state"] == State.FAILED and last["error_code"] != NOT_CHARGED
+        has_failed = last and last["state"] == State.FAILED and last["settled"] != NOT_CHARGED
         if last and has_failed and last["run_id"] == buyer.run_id:  # the same run does not try it again
             continue
         if reserved_by or (obstacle := gate.lets(job.quoted)) is None:

@@ -41,8 +41,9 @@ def _to_16(op: Operations) -> None:
 
 
 def _to_17(op: Operations) -> None:
-    """0.2.0: words in the place of approvals; nothing is counted by approval any more. And the ledger says
-    which jobs the batch file still asks for.
+    """0.2.0: words in the place of approvals, and nothing is counted by approval any more; what a person has
+    decided is beside the service's code; only dead runs leave anything on the wire; the ledger says which
+    jobs the batch file still asks for, and which files the user's program has judged.
     """
     money, moment = sa.BigInteger(), sa.String(27)  # as they are stored
     amounts = ("quoted", "reserved", "in_flight", "in_doubt", "spent")
@@ -132,6 +133,17 @@ def _to_17(op: Operations) -> None:
     op.execute(sa.text("UPDATE checks SET judged = :judged").bindparams(judged=True))
     with op.batch_alter_table("checks") as table:
         table.alter_column("judged", existing_type=sa.Boolean(), nullable=False)
+    op.add_column("attempts", sa.Column("settled", sa.String(16)))
+    op.execute(
+        "UPDATE attempts SET settled = error_code, error_code = 'in_doubt' "
+        "WHERE error_code IN ('charged', 'not_charged') AND EXISTS (SELECT 1 FROM settlements WHERE "
+        "settlements.job_key = attempts.job_key AND settlements.attempt = attempts.attempt)"
+    )
+    # A run left at its end what was still on the wire. It is dead now, for the next run to take over.
+    op.execute(
+        "UPDATE runs SET host = '', lease_until = ended_at, ended_at = NULL WHERE ended_at IS NOT NULL AND "
+        "id IN (SELECT run_id FROM attempts WHERE state = 'submitting')"
+    )
 
 
 MIGRATIONS: dict[int, Callable[[Operations], None]] = {16: _to_16, 17: _to_17}

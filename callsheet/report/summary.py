@@ -474,6 +474,7 @@ class Status(Reviewed):
     in_doubt: int
     lost: int
     spent: Decimal
+    in_flight_exposure: Decimal
     in_doubt_exposure: Decimal
     currency: str
     other_runs: tuple[OtherRun, ...]
@@ -566,6 +567,7 @@ async def read_status(ledger: Ledger, settings: BatchSettings) -> Status:
         batch=ledger.batch,
         **counts,
         spent=totals.spent,
+        in_flight_exposure=totals.in_flight_exposure,
         in_doubt_exposure=totals.in_doubt_exposure,
         currency="USD",
         other_runs=tuple(others),
