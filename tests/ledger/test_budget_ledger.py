@@ -193,7 +193,7 @@ async def _watch_the_wall(url: str, crowd: list[multiprocessing.process.BaseProc
 
 
 def run(made: Project, name: str, **budget: str) -> Any:
-    made.set(batch=name, budget=budget)
+    made.set(batch=name, report={"url": f"out/{name}/report"}, budget=budget)
     return asyncio.run(batch.generate(load(made.config), approved=True))
 
 

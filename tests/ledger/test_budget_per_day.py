@@ -152,7 +152,7 @@ def test_runs_of_two_batches_stop_at_the_daily_wall_and_say_so(project: Callable
     made = project(ROWS)
     made.set(budget={"per_day": "0.0030"})
     for name, stored in (("first", 2), ("second", 0)):
-        made.set(batch=name)
+        made.set(batch=name, report={"url": f"out/{name}/report"})
         summary = asyncio.run(batch.generate(load(made.config), approved=True))
         assert (summary.stored, summary.stop_reason, summary.exit_code) == (stored, "budget", 4)
         assert "budget.per_day" in (summary.stop_message or "")

@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 
 from callsheet.errors import UnknownAnswers
-from callsheet.ledger import queries, states, writing
+from callsheet.ledger import queries, states, words, writing
 from callsheet.ledger.journal import Journal, PaidAnswer
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.states import End, FileEnd
 from callsheet.records import Attempt, Job, State
 from tests.ledger import journals, reading
-from tests.ledger.buying import STORED, generation, intend, job, reserve, state_of, submitting
+from tests.ledger.buying import STORED, generation, intend, job, reserve, state_of, submitting, word
 from tests.ledger.journals import ACCEPTED, IMAGE, VIDEO, files_in, kept, locked, until
 from tests.ledger.other_run import other_run
 
@@ -46,6 +46,7 @@ async def begun(
     told = [] if notes is None else notes
     async with await Ledger.open(url, "b", service=SERVICE, journal=spool, note=told.append) as ledger:
         await ledger.begin_run(find=lambda keys: {one.key: one for one in plan if one.key in keys}, **how)
+        await ledger.write(words.enter, word(ledger, "1000000"))
         yield ledger
 
 
