@@ -1,10 +1,11 @@
-"""Other processes: how one is started apart from a terminal, told to end, killed, or seen to be alive.
+"""Processes: whose this one is; how others are started apart from a terminal, told to end, or seen to live.
 
 Systems differ in each of these.
 """
 
 from __future__ import annotations
 
+import getpass
 import os
 import signal
 import subprocess
@@ -90,3 +91,13 @@ if sys.platform == "win32":
         for each in tree:
             with suppress(psutil.NoSuchProcess):
                 each.kill()
+
+
+def user_name() -> str:
+    """The user of this process: the login name, or the user's number where it has no name."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError, ImportError):  # the last: on Windows
+        if sys.platform == "win32":
+            return "unknown"
+        return f"uid {os.getuid()}"

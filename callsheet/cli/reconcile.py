@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import date
 from decimal import Decimal
 from functools import partial
@@ -36,6 +36,7 @@ from callsheet.cli.output import (
 )
 from callsheet.errors import CallsheetError
 from callsheet.plain_text import and_more, counted, printable, row_name
+from callsheet.processes import user_name
 from callsheet.records import State, dollars
 
 if TYPE_CHECKING:
@@ -169,10 +170,10 @@ async def _settle(
             rows = await ledger.read(partial(queries.row_ids, words=keys))
             plan = last_plan(settings)  # which has rows that were never sent, too
             rows |= {*keys}.intersection(plan.table["row_id"]) if plan else set()
-            chosen = spending.named(found, keys, rows=rows, give_up=give_up)
+            chosen = _named(found, keys, rows=rows, give_up=give_up)
         else:
             chosen = _apart(found)[0]
-        by = spending.user_name()
+        by = user_name()
         await ledger.write(spending.settle, chosen, charged=charged, by=by, why=why)
         left = await ledger.read(queries.doubts)
     left_out = _apart(left)[1]
@@ -355,7 +356,7 @@ def backup(
 
     Runs may be under way: the copy is of one moment, and a ledger like any other (--set ledger.url=...).
     """
-    from callsheet.ledger.databases import back_up
+    from callsheet.ledger.copies import back_up
 
     counts = back_up(load_batch(config, set_).ledger.url, to)
     if json:
@@ -384,9 +385,9 @@ def move(
     No run may be at work. The old ledger cannot be opened any more: two that both go on would buy twice.
     Where the command is killed, the same one goes on.
     """
-    from callsheet.ledger import databases
+    from callsheet.ledger import copies
 
-    counts = databases.move(load_batch(config, set_).ledger.url, to)
+    counts = copies.move(load_batch(config, set_).ledger.url, to)
     if json:
         print_json({"moved": True, "rows": counts})
     else:
@@ -447,3 +448,61 @@ async def rebind(settings: Settings) -> tuple[str, list[str]]:
     async with open_ledger(settings.ledger.url, settings.batch) as opened:
         is_bound = await opened.read(spending.of_batch) is not None
         return service, await opened.write(spending.rebind, service) if is_bound else []
+
+
+def _named(
+    doubts: Sequence[Doubt], words: Sequence[str], *, rows: Collection[str], give_up: bool
+) -> list[Doubt]:
+    """The doubts that a person names, each once and in the list's order.
+
+    Args:
+        doubts: what is in doubt, and the accepted videos that have not ended.
+        words: a row's id (then all its jobs are meant). Where no row has it, the beginning of a job's key or
+            of a row's id that no other job in doubt has.
+        rows: the ids of the batch's rows, as far as they are among the words; also of rows without a doubt.
+        give_up: what was accepted counts, too. Otherwise it is left out.
+
+    Raises:
+        CallsheetError: a word names no job, or several, or only what was accepted; exit code 2.
+    """
+    open_ = [doubt for doubt in doubts if give_up or not doubt.is_accepted]
+    chosen: set[str] = set()
+    for word in words:
+        meant = _matching(open_, word, rows)
+        if not meant:
+            raise _refusal(doubts, word, rows)
+        keys = {doubt.job_key for doubt in meant}
+        if len(keys) > 1 and any(doubt.row_id != word for doubt in meant):
+            listed = ", ".join(f"{doubt.job_key[:12]} (row {doubt.row_id})" for doubt in meant[:5])
+            raise CallsheetError(
+                f"{word!r} may mean {len(keys)} jobs: {listed}", hint="Give more of the key."
+            )
+        chosen |= keys
+    return [doubt for doubt in open_ if doubt.job_key in chosen]
+
+
+def _matching(doubts: Sequence[Doubt], word: str, rows: Collection[str]) -> list[Doubt]:
+    """The doubts of the row with this id; where no row has it, those whose key or row id begins so."""
+    of_row = [doubt for doubt in doubts if doubt.row_id == word]
+    if of_row or word in rows or not word:
+        return of_row
+    return [one for one in doubts if one.job_key.startswith(word) or one.row_id.startswith(word)]
+
+
+def _refusal(doubts: Sequence[Doubt], word: str, rows: Collection[str]) -> CallsheetError:
+    """Why a word names nothing that is settled without more."""
+    accepted = _matching(doubts, word, rows)
+    if not accepted:
+        what = f"row {word} has nothing in doubt" if word in rows else f"{word!r} is not a job in doubt"
+        return CallsheetError(
+            f"{what}; nothing was settled", hint="`callsheet resolve CONFIG` lists what is in doubt."
+        )
+    one = accepted[0]
+    state = "is pending" if one.state is State.PENDING else "is no doubt about money"
+    return CallsheetError(
+        f"row {one.row_id} {state}: the service accepted it as {one.generation_id}, and the next run with "
+        "the right key asks for it again; nothing was settled",
+        hint="`callsheet collect CONFIG` asks now, and buys nothing. To give the video up all the same, add "
+        "--give-up: with --charged its price is spent and the file is lost; with --not-charged the next run "
+        "buys it again, and it may be paid for twice.",
+    )

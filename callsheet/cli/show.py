@@ -18,13 +18,13 @@ from callsheet.cli.output import err, out, print_facts, print_line, print_more, 
 from callsheet.cli.reconcile import print_jobs
 from callsheet.errors import CallsheetError
 from callsheet.ledger.queries import StoredCopy, Story
-from callsheet.ledger.shares import MODEL, Share
 from callsheet.plain_text import counted, row_name
 from callsheet.pricing import facts
 from callsheet.pricing.compare import Comparison
 from callsheet.pricing.quote import Quote
 from callsheet.records import CostSource, Doubt, State, Totals, dollars, made_from
 from callsheet.report.contact_sheet.cards import browser_address
+from callsheet.report.shares import MODEL, Share
 from callsheet.report.summary import PARTICULARS, ReviewResult, Status, Summary, retries
 from callsheet.service.models import Model
 from callsheet.watch import Asked

@@ -1,4 +1,4 @@
-"""The databases of ledgers, SQLite and PostgreSQL: opened, their schema checked, copied and moved."""
+"""The databases of ledgers, SQLite and PostgreSQL: opened, and their schema checked."""
 
 from __future__ import annotations
 
@@ -8,21 +8,20 @@ import shlex
 import sqlite3
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from importlib.util import find_spec
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
 
 from callsheet import failpoints
-from callsheet.errors import LedgerError, LedgerMoved, LedgerUnavailable, OtherVersion
-from callsheet.files import PRIVATE, PartialFile, disk_errors, make_file, make_folder, sync_folder
-from callsheet.ledger import leases, migrations, tables
-from callsheet.ledger.tables import about, metadata, moved_to
+from callsheet.errors import LedgerError, LedgerUnavailable, OtherVersion
+from callsheet.files import PRIVATE, make_file, make_folder
+from callsheet.ledger import migrations, tables
+from callsheet.ledger.tables import about, metadata
 
 logger = logging.getLogger("callsheet")
 
@@ -67,7 +66,7 @@ def open_engine(
         OtherVersion: it is of another Callsheet: a newer one, or an older one and cannot be upgraded here.
         LedgerError: it cannot be opened, or a run is at work on an older one.
     """
-    address = _address(url)
+    address = address_of(url)
     name = address.render_as_string(hide_password=True)
     try:
         if looks and not exists(address):
@@ -121,7 +120,7 @@ def check_exists(url: str) -> None:
     """
     if not exists(url):
         raise LedgerError(
-            f"there is no ledger at {_address(url).database}",
+            f"there is no ledger at {address_of(url).database}",
             hint="The first run of a batch makes it. Otherwise name the ledger: "
             "--set ledger.url=sqlite:///path.",
         )
@@ -135,7 +134,7 @@ def exists(url: str | sa.URL) -> bool:
     Raises:
         LedgerError: `url` is not the URL of a ledger.
     """
-    address = _address(url)
+    address = address_of(url)
     if address.drivername != "sqlite":
         return True
     try:
@@ -152,8 +151,14 @@ def file_of(url: str | sa.URL) -> Path | None:
     Raises:
         LedgerError: `url` is not the URL of a ledger.
     """
-    address = _address(url)
+    address = address_of(url)
     return Path(address.database or "") if address.drivername == "sqlite" else None
+
+
+def unchecked(url: str) -> sa.Engine:
+    """The database at a URL, whatever schema it has."""
+    address = address_of(url)
+    return (_sqlite if address.drivername == "sqlite" else _postgresql)(address, BUSY)
 
 
 def hurry(engine: sa.Engine) -> None:
@@ -189,7 +194,7 @@ def _pip_install() -> str:
     return f"{python} -m pip install" if find_spec("pip") else f"uv pip install --python {python}"
 
 
-def _address(url: str | sa.URL) -> sa.URL:
+def address_of(url: str | sa.URL) -> sa.URL:
     """The parsed URL. Messages do not repeat it, because it may have a password."""
     try:
         address = sa.make_url(url)
@@ -457,174 +462,3 @@ def _postgresql(address: sa.URL, busy: float) -> sa.Engine:
             connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_WRITE_LOCK})")
 
     return engine
-
-
-_PAGE = 1_000  # rows that are read and written at once
-_COPIED = [table for table in metadata.sorted_tables if table is not about]
-"""The schema's version is there already. The ledger's id is copied apart."""
-_VERSION, _LEDGER_ID = sa.select(about.c.schema_version), sa.select(about.c.ledger_id)
-
-
-def back_up(url: str, to: Path) -> dict[str, int]:
-    """Copies a ledger as `copy` does into a new SQLite file, which is there only when the copy is whole.
-
-    Raises:
-        LedgerError: as `copy`; or the file exists.
-        StorageError: it cannot be looked for.
-    """
-    taken = LedgerError(f"{to} exists already; nothing was written", hint="Name a new file.")
-    check_exists(url)
-    with disk_errors(to, "--to"), ExitStack() as stack:
-        if os.path.lexists(to):
-            raise taken
-        file = stack.enter_context(PartialFile(to, rights=PRIVATE))
-        for end in ("-wal", "-shm"):
-            stack.callback(file.partial.with_name(file.partial.name + end).unlink, missing_ok=True)
-        counts = copy(url, sa.URL.create("sqlite", database=str(file.partial)))
-        try:
-            file.commit(overwrite=False)
-        except FileExistsError:
-            raise taken from None
-        sync_folder(to.parent)
-    return counts
-
-
-def copy(url: str, to: str | sa.URL) -> dict[str, int]:
-    """Copies a ledger as it is at this moment into an empty database, and compares them; both are URLs.
-
-    Returns:
-        How many rows each table has.
-
-    Raises:
-        LedgerError: there is no such ledger, the database is not empty, or the copy is not the same.
-    """
-    with (
-        _opened(url, to, looks=True) as (original, other),
-        original.connect().execution_options(reading=True) as source,
-        other.begin() as target,
-    ):
-        return _copy(source, target)
-
-
-def move(url: str, to: str) -> dict[str, int]:
-    """Copies a ledger as `copy` does, and closes the old one for ever.
-
-    The old one is closed before the new one can be opened. A move that was killed is gone on with by the same
-    call; until then one of them can be opened, or none.
-
-    Raises:
-        LedgerError: as `copy`; or a run is at work. The old ledger is then as it was.
-        LedgerUnavailable: a database failed, maybe between the closing and the opening.
-    """
-    check_exists(url)
-    try:
-        open_engine(url).dispose()
-    except LedgerMoved:
-        if counts := _end_move(url, to):
-            return counts
-    with _opened(url, to) as (original, other):
-        with other.begin() as target:  # which commits last
-            with original.begin() as source:
-                if working := {run.batch for run in leases.alive(source)}:
-                    raise LedgerError(
-                        f"a run is at work on {', '.join(sorted(working))}; nothing was changed",
-                        hint="Wait until it has ended, or end it; then run the same command again.",
-                    )
-                _copy(source, target)
-                moved_to.create(source)
-                source.execute(moved_to.insert().values(url=_whole(to)))
-                _add_to_version(source, migrations.MOVING)
-                failpoints.passed("before ledger.close")
-            failpoints.passed("after ledger.close")
-        failpoints.passed("after ledger.open")
-    return _end_move(url, to)
-
-
-def _end_move(url: str, to: str) -> dict[str, int]:
-    """Ends a move that has closed the old ledger. Where the copy was not kept, the old one is open again.
-
-    Returns:
-        How many rows each table has, where the copy is there; nothing where it is not, or is elsewhere.
-    """
-    address = _address(url)
-    original = (_sqlite if address.drivername == "sqlite" else _postgresql)(address, BUSY)
-    try:
-        with explained():
-            with original.connect().execution_options(reading=True) as source:
-                if source.scalar(sa.select(moved_to.c.url)) != _whole(to):
-                    return {}
-            other = open_engine(to)
-            # The copy's lock first: a move that is under way has both, and lets go of this one last.
-            with other.begin() as target, original.begin() as source:
-                is_kept = source.scalar(_LEDGER_ID) == target.scalar(_LEDGER_ID)
-                if is_moving := (source.scalar(_VERSION) or 0) > migrations.MOVING:
-                    _add_to_version(source, (migrations.MOVED if is_kept else 0) - migrations.MOVING)
-                if is_moving and not is_kept:
-                    moved_to.drop(source)
-                count = sa.select(sa.func.count())
-                counts = {table.name: target.scalar(count.select_from(table)) or 0 for table in _COPIED}
-            failpoints.passed("after ledger.move")
-            return counts if is_kept else {}
-    finally:
-        original.dispose()
-
-
-def _add_to_version(connection: sa.Connection, number: int) -> None:
-    connection.execute(about.update().values(schema_version=about.c.schema_version + number))
-
-
-def _whole(url: str) -> str:
-    """The URL of a ledger, from wherever somebody reads it, and without its password."""
-    address = _address(url)
-    if (file := file_of(address)) is not None:
-        address = address.set(database=str(file.absolute()))
-    return address.render_as_string(hide_password=True)
-
-
-@contextmanager
-def _opened(url: str, to: str | sa.URL, *, looks: bool = False) -> Iterator[tuple[sa.Engine, sa.Engine]]:
-    """A ledger, which `open_engine` opens, and the empty database for its copy."""
-    check_exists(url)
-    original, other = open_engine(url, looks=looks), open_engine(to)
-    try:
-        with explained():
-            with other.connect().execution_options(reading=True) as connection:
-                if any(connection.scalar(sa.select(sa.exists().select_from(table))) for table in _COPIED):
-                    raise LedgerError(
-                        "the database to copy to has a ledger with rows in it already; nothing was changed",
-                        hint="Name an empty database, or a file that does not exist yet.",
-                    )
-            yield original, other
-    finally:
-        original.dispose()
-        other.dispose()
-
-
-def _copy(source: sa.Connection, target: sa.Connection) -> dict[str, int]:
-    for table in _COPIED:
-        for page in _pages(source, table):
-            target.execute(table.insert(), [dict(row._mapping) for row in page])
-    target.execute(about.update().values(ledger_id=source.scalar(_LEDGER_ID)))
-    return {table.name: _compared(source, target, table) for table in _COPIED}
-
-
-def _compared(source: sa.Connection, target: sa.Connection, table: sa.Table) -> int:
-    """The number of a table's rows; a LedgerError where they are not the same in both."""
-    count = 0
-    for page, other in zip_longest(_pages(source, table), _pages(target, table)):
-        if page != other:
-            raise LedgerError(f"the copy differs from the ledger in {table.name}; it was not kept")
-        count += len(page)
-    return count
-
-
-def _pages(connection: sa.Connection, table: sa.Table) -> Iterator[Sequence[sa.Row[Any]]]:
-    """A table's rows in the order of their primary key, which is the same in both databases."""
-    collation = "C" if connection.dialect.name == "postgresql" else "BINARY"
-    key = [
-        column.collate(collation) if isinstance(column.type, sa.String) else column
-        for column in table.primary_key
-    ]
-    query = sa.select(table).order_by(*key)
-    with closing(connection.execute(query, execution_options={"yield_per": _PAGE})) as result:
-        yield from result.partitions(_PAGE)

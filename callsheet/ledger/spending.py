@@ -10,10 +10,7 @@ A person settles it only by giving it up.
 
 from __future__ import annotations
 
-import getpass
-import os
-import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
@@ -22,7 +19,7 @@ from urllib.parse import urlsplit
 
 import sqlalchemy as sa
 
-from callsheet.errors import CallsheetError, LedgerError, OtherService
+from callsheet.errors import LedgerError, OtherService
 from callsheet.ledger import leases, writing
 from callsheet.ledger.queries import IS_ESTIMATED, IS_POLLED, doubt_of
 from callsheet.ledger.tables import attempts, batches, runs, settlements
@@ -289,64 +286,6 @@ def _within(first: date, last: date) -> sa.ColumnElement[bool]:
     return sa.and_(attempts.c.submitted_at >= begin, attempts.c.submitted_at < end)
 
 
-def named(
-    doubts: Sequence[Doubt], words: Sequence[str], *, rows: Collection[str], give_up: bool
-) -> list[Doubt]:
-    """The doubts that a person names, each once and in the list's order.
-
-    Args:
-        doubts: what is in doubt, and the accepted videos that have not ended.
-        words: a row's id (then all its jobs are meant). Where no row has it, the beginning of a job's key or
-            of a row's id that no other job in doubt has.
-        rows: the ids of the batch's rows, as far as they are among the words; also of rows without a doubt.
-        give_up: what was accepted counts, too. Otherwise it is left out.
-
-    Raises:
-        CallsheetError: a word names no job, or several, or only what was accepted; exit code 2.
-    """
-    open_ = [doubt for doubt in doubts if give_up or not doubt.is_accepted]
-    chosen: set[str] = set()
-    for word in words:
-        meant = _matching(open_, word, rows)
-        if not meant:
-            raise _refusal(doubts, word, rows)
-        keys = {doubt.job_key for doubt in meant}
-        if len(keys) > 1 and any(doubt.row_id != word for doubt in meant):
-            listed = ", ".join(f"{doubt.job_key[:12]} (row {doubt.row_id})" for doubt in meant[:5])
-            raise CallsheetError(
-                f"{word!r} may mean {len(keys)} jobs: {listed}", hint="Give more of the key."
-            )
-        chosen |= keys
-    return [doubt for doubt in open_ if doubt.job_key in chosen]
-
-
-def _matching(doubts: Sequence[Doubt], word: str, rows: Collection[str]) -> list[Doubt]:
-    """The doubts of the row with this id; where no row has it, those whose key or row id begins so."""
-    of_row = [doubt for doubt in doubts if doubt.row_id == word]
-    if of_row or word in rows or not word:
-        return of_row
-    return [one for one in doubts if one.job_key.startswith(word) or one.row_id.startswith(word)]
-
-
-def _refusal(doubts: Sequence[Doubt], word: str, rows: Collection[str]) -> CallsheetError:
-    """Why a word names nothing that is settled without more."""
-    accepted = _matching(doubts, word, rows)
-    if not accepted:
-        what = f"row {word} has nothing in doubt" if word in rows else f"{word!r} is not a job in doubt"
-        return CallsheetError(
-            f"{what}; nothing was settled", hint="`callsheet resolve CONFIG` lists what is in doubt."
-        )
-    one = accepted[0]
-    state = "is pending" if one.state is State.PENDING else "is no doubt about money"
-    return CallsheetError(
-        f"row {one.row_id} {state}: the service accepted it as {one.generation_id}, and the next run with "
-        "the right key asks for it again; nothing was settled",
-        hint="`callsheet collect CONFIG` asks now, and buys nothing. To give the video up all the same, add "
-        "--give-up: with --charged its price is spent and the file is lost; with --not-charged the next run "
-        "buys it again, and it may be paid for twice.",
-    )
-
-
 def settle(
     connection: sa.Connection, batch: str, doubts: Sequence[Doubt], *, charged: bool, by: str, why: str | None
 ) -> None:
@@ -385,13 +324,3 @@ def settle(
         settled = {"job_key": doubt.job_key, "attempt": doubt.attempt}
         connection.execute(settlements.delete().filter_by(**settled))
         connection.execute(settlements.insert(), settled | record)
-
-
-def user_name() -> str:
-    """The user of this process: the login name, or the user's number where it has no name."""
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError, ImportError):  # the last: on Windows
-        if sys.platform == "win32":
-            return "unknown"
-        return f"uid {os.getuid()}"

@@ -25,11 +25,11 @@ from callsheet.batches.tables import Table, mapped, read_by
 from callsheet.config.load import load_without_service
 from callsheet.config.settings import BatchSettings, Settings
 from callsheet.errors import ConfigError, InputError, NothingKept
-from callsheet.ledger import originals
 from callsheet.ledger.databases import exists
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.marks import MediaDecision
 from callsheet.plain_text import counted
+from callsheet.pricing import originals
 from callsheet.pricing.plan import is_current, last_plan
 from callsheet.pricing.references import LAST_FRAME
 from callsheet.records import MADE_FROM

@@ -19,17 +19,18 @@ import sqlalchemy as sa
 
 from callsheet.config.settings import BatchSettings
 from callsheet.errors import SERVICE_CODES, Interrupted, LedgerError
-from callsheet.ledger import changes, leases, marks, queries, shares, words, writing
+from callsheet.ledger import changes, leases, marks, queries, words, writing
 from callsheet.ledger.changes import PAUSED, Setting
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.marks import Counts
 from callsheet.ledger.queries import Policy
-from callsheet.ledger.shares import MODEL, Share, Shares
 from callsheet.ledger.words import Word
 from callsheet.plain_text import and_more, counted
 from callsheet.pricing.plan import Plan, ToBuyAgain, is_current, to_buy_again
 from callsheet.records import MAY_COST, OtherRun, Record, State, dollars
+from callsheet.report import shares
 from callsheet.report.plots import Figures
+from callsheet.report.shares import MODEL, Share, Shares
 
 _OF_JOB = ("job_key", "state", "quoted", "current")
 ENDED = (State.STORED, State.FAILED, State.LOST, State.IN_DOUBT)

@@ -19,8 +19,8 @@ from callsheet.ledger import marks
 from callsheet.ledger.databases import check_exists
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.marks import FileKey, Mark, MediaDecision
-from callsheet.ledger.spending import user_name
 from callsheet.plain_text import printable
+from callsheet.processes import user_name
 from callsheet.report.report import update_manifest, update_sidecars
 from callsheet.report.summary import ReviewResult, read_review
 

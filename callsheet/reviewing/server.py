@@ -42,9 +42,9 @@ from callsheet.ledger import leases, marks, writing
 from callsheet.ledger.databases import check_exists
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.marks import FileKey, Mark, MediaDecision
-from callsheet.ledger.spending import user_name
 from callsheet.pricing.plan import PLAN, Plan, ToBuyAgain, last_plan, to_buy_again
 from callsheet.pricing.references import work_folder
+from callsheet.processes import user_name
 from callsheet.records import MAY_COST, Totals
 from callsheet.report.contact_sheet import sheet
 from callsheet.report.contact_sheet.cards import FOLDER, ServedLinks, local_path

@@ -14,11 +14,11 @@ from callsheet.errors import ApprovalRefused, Stop
 from callsheet.ledger import changes, gate, words
 from callsheet.ledger.gate import Buyer, Obstacle
 from callsheet.ledger.ledger import Ledger
-from callsheet.ledger.spending import user_name
 from callsheet.ledger.words import Decision, Place, Reason, Word
 from callsheet.plain_text import printable
 from callsheet.pricing.claim import check_names
 from callsheet.pricing.quote import Quote
+from callsheet.processes import user_name
 from callsheet.records import dollars
 from callsheet.report.contact_sheet.sheet import INDEX
 from callsheet.report.pilot import bought_pilot

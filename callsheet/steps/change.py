@@ -14,7 +14,7 @@ from callsheet.errors import ConfigError, NotTaken
 from callsheet.ledger import changes, words
 from callsheet.ledger.databases import check_exists
 from callsheet.ledger.ledger import Ledger
-from callsheet.ledger.spending import user_name
+from callsheet.processes import user_name
 from callsheet.records import OtherRun, dollars
 
 

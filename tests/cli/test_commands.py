@@ -19,7 +19,7 @@ from typing import IO, Any
 import polars as pl
 import pytest
 
-from callsheet.ledger.spending import user_name
+from callsheet.processes import user_name
 from tests.conftest import Project
 from tests.servers.forks import forks
 from tests.servers.prefect import BEHIND_A_PROXY

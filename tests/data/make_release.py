@@ -28,7 +28,7 @@ import yaml
 
 from backlot.server import Backlot
 from backlot.settings import Settings
-from callsheet.ledger.databases import copy
+from callsheet.ledger.copies import copy
 from tests.servers import backlots
 from tests.servers.forks import ROOT, forks
 from tests.servers.postgres import postgres

@@ -8,9 +8,10 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from callsheet.ledger import leases, queries, shares, spending, tables, writing
+from callsheet.ledger import leases, queries, spending, tables, writing
 from callsheet.ledger.queries import Policy
 from callsheet.records import State, Totals
+from callsheet.report import shares
 
 Row = dict[str, Any]
 

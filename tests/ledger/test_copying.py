@@ -12,7 +12,8 @@ import sqlalchemy as sa
 
 from callsheet.errors import LedgerError, LedgerMoved, StorageError
 from callsheet.ledger import spending, states
-from callsheet.ledger.databases import back_up, copy, move, open_engine
+from callsheet.ledger.copies import back_up, copy, move
+from callsheet.ledger.databases import open_engine
 from callsheet.ledger.states import End
 from callsheet.ledger.tables import attempts, media, metadata
 from callsheet.records import State

@@ -15,7 +15,8 @@ import sqlalchemy as sa
 from callsheet import failpoints
 from callsheet.errors import LedgerError, OtherVersion
 from callsheet.ledger import migrations, tables
-from callsheet.ledger.databases import back_up, copy, move, open_engine
+from callsheet.ledger.copies import back_up, copy, move
+from callsheet.ledger.databases import open_engine
 from callsheet.ledger.ledger import Ledger
 from tests.ledger.next_release import SCHEMA, be_next
 from tests.ledger.other_run import other_run

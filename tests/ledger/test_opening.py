@@ -16,7 +16,8 @@ import sqlalchemy as sa
 
 from callsheet.errors import LedgerError, OtherVersion
 from callsheet.ledger import queries, spending
-from callsheet.ledger.databases import back_up, open_engine
+from callsheet.ledger.copies import back_up
+from callsheet.ledger.databases import open_engine
 from callsheet.ledger.ledger import Ledger
 from tests.ledger import reading
 from tests.ledger.buying import buyer

@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from callsheet.ledger import originals, states
+from callsheet.ledger import states
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.marks import FileKey, Mark, MediaDecision, mark
 from callsheet.ledger.states import End, FileEnd
+from callsheet.pricing import originals
 from callsheet.records import Job
 from tests.ledger.buying import STORED, generation, job, submitting
 

@@ -144,8 +144,8 @@ async def test_what_cannot_be_taken_up_stops_the_buying_and_stays(
     with pytest.raises(UnknownAnswers, match="1 answer paid for, of a run that the ledger") as caught:
         async with begun(url, spool, *plan):
             pass
-    for words in (str(path), "row image", why):
-        assert words in caught.value.message
+    for said in (str(path), "row image", why):
+        assert said in caught.value.message
     notes: list[str] = []
     async with begun(url, spool, *plan, buys=False, notes=notes) as ledger:
         assert [str(path) in note and why in note for note in notes] == [True]

@@ -28,10 +28,10 @@ from callsheet.config.settings import BatchSettings
 from callsheet.errors import CallsheetError, StorageError
 from callsheet.files import path_of
 from callsheet.ledger import marks, queries
-from callsheet.ledger.shares import SETTINGS
 from callsheet.ledger.tables import attempts, media
 from callsheet.pricing.plan import Plan
 from callsheet.records import MADE_FROM, MAY_COST, State, dollars, made_from
+from callsheet.report.shares import SETTINGS
 from callsheet.report.summary import mending
 
 FOLDER = "contact-sheet"

@@ -27,12 +27,12 @@ import polars as pl
 
 from callsheet.cells import as_text
 from callsheet.config.settings import BatchSettings
-from callsheet.ledger import marks, shares
+from callsheet.ledger import marks
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.marks import Counts
-from callsheet.ledger.shares import Share, Shares
 from callsheet.pricing.plan import Plan
 from callsheet.records import State, dollars
+from callsheet.report import shares
 from callsheet.report.contact_sheet.cards import (
     FOLDER,
     Card,
@@ -44,6 +44,7 @@ from callsheet.report.contact_sheet.cards import (
     shown_jobs,
 )
 from callsheet.report.contact_sheet.thumbnails import Thumbnails, thumbnail_name
+from callsheet.report.shares import Share, Shares
 from callsheet.report.summary import Summary
 from callsheet.storage.store import Store
 
