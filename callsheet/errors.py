@@ -24,6 +24,7 @@ The whole tree:
     ├── LedgerError               the ledger cannot be opened, read or written
     │   ├── LedgerUnavailable     its database fails now, and may work again later
     │   ├── OtherVersion          it is of another Callsheet, a newer or an older one
+    │   ├── LedgerMoved           it was moved to another database
     │   ├── OtherLedger           this is not the batch's ledger, or an older copy of it
     │   └── UnknownAnswers        a journal has paid answers of a run that the ledger does not know
     ├── NotTaken                  a run at work does not answer to what a person has changed for it
@@ -187,8 +188,14 @@ class OtherVersion(LedgerError):
     """The ledger is of another Callsheet: a newer one, or an older one and must be upgraded first."""
 
 
+class LedgerMoved(LedgerError):
+    """The ledger was moved to another database, or a move of it has not ended."""
+
+
 class OtherLedger(LedgerError):
-    """What the batch has bought, or may have, is in another ledger, or in a newer copy of this one."""
+    """What the batch has bought, or may have, is in another ledger, or in a newer copy of this one; or the
+    report in its `report.url` is another batch's.
+    """
 
 
 class UnknownAnswers(LedgerError):

@@ -62,6 +62,8 @@ def _as_json(value: Any) -> Any:
         return dollars(value)
     if isinstance(value, datetime):
         return value.isoformat(timespec="seconds")
+    if isinstance(value, Record):
+        return value.as_json()
     if isinstance(value, dict):
         return {name: _as_json(each) for name, each in value.items()}
     return [each.as_json() for each in value] if isinstance(value, tuple) else value

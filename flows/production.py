@@ -107,7 +107,8 @@ async def _look(made: Settings, settings: Settings) -> None:
         counts = await ledger.read(marks.counts)
     asker = ui.flow_run if ui else None
     async with await Ledger.open(settings.ledger.url, settings.batch, flow_run=asker) as ledger:
-        await take_answer(ledger, ledger.buyer(settings.budget), ui)
+        if refused := await take_answer(ledger, ledger.buyer(settings.budget), ui):
+            raise refused
         quote = None
         async with await connect(settings) as client:
             with suppress(NothingKept):  # of which it could be made

@@ -56,7 +56,7 @@ class ApprovalForm(RunInput):
     limit: Annotated[str, StringConstraints(pattern=_AMOUNT), WithJsonSchema(_LIMIT)] = Field(
         "",
         title="Another limit, in US dollars",
-        description="Takes the place of budget.limit for this run, such as 25.00. Empty: no change.",
+        description="In place of budget.limit for this run, such as 25.00.",
     )
     note: str = Field("", title="Note", description="Kept in the ledger.", max_length=1_000)
     question: str = ""  # `form_about` says which one
@@ -76,11 +76,7 @@ def form_about(form: type[Form], about: str, key: str, description: str) -> type
         description: a text in markdown above the fields.
     """
     name = f"{about}, {_number(key)}"
-    field = Field(
-        title="Question",
-        description="The answer counts for this question alone.",
-        json_schema_extra={"const": name, "default": name},
-    )
+    field = Field(title="The question", json_schema_extra={"const": name, "default": name})
     made = create_model(form.__name__, __base__=form, question=(str, field))
     return made.with_initial_data(description=description)
 

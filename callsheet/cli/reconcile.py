@@ -382,6 +382,7 @@ def move(
     """Move the whole ledger, all its batches, into another database, and compare them row for row.
 
     No run may be at work. The old ledger cannot be opened any more: two that both go on would buy twice.
+    Where the command is killed, the same one goes on.
     """
     from callsheet.ledger import databases
 

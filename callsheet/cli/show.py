@@ -148,6 +148,7 @@ def show_status(status: Status, config: str, doubts: Sequence[Doubt]) -> None:
             ("In doubt", f"{dollars(status.in_doubt_exposure)} USD at most"),
             ("Reviewed", status.reviewed()),
             ("Last run", f"began {_moment(status.last_run)}" if status.last_run else ""),
+            ("Paused", status.paused.line() if status.paused else ""),
             *(("At work", run.line()) for run in status.other_runs),
             *(("Changed", change.line()) for change in status.changes),
             *(("Asked", one.line()) for one in status.approvals[-_APPROVALS:]),

@@ -427,7 +427,7 @@ class Report(Section):
     """The plan, the manifest, the costs, the rejects, the summary, the plots and the contact sheet."""
 
     url: ReportUrl = "out/{batch}/report"
-    """A folder, or `s3://bucket/prefix`. Placeholder: `{batch}`."""
+    """A folder, or `s3://bucket/prefix`, of one batch. Placeholder: `{batch}`."""
 
     contact_sheet: Annotated[CountFromZero, Field(le=MOST_JOBS)] = 10_000
     """How many jobs the contact sheet shows at most, in the batch file's order; up to 100,000. `callsheet

@@ -19,7 +19,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from callsheet import failpoints
-from callsheet.errors import LedgerError, LedgerUnavailable, OtherVersion
+from callsheet.errors import LedgerError, LedgerMoved, LedgerUnavailable, OtherVersion
 from callsheet.files import PRIVATE, PartialFile, disk_errors, make_file, make_folder, sync_folder
 from callsheet.ledger import leases, migrations, tables
 from callsheet.ledger.tables import about, metadata, moved_to
@@ -462,6 +462,7 @@ def _postgresql(address: sa.URL, busy: float) -> sa.Engine:
 _PAGE = 1_000  # rows that are read and written at once
 _COPIED = [table for table in metadata.sorted_tables if table is not about]
 """The schema's version is there already. The ledger's id is copied apart."""
+_VERSION, _LEDGER_ID = sa.select(about.c.schema_version), sa.select(about.c.ledger_id)
 
 
 def back_up(url: str, to: Path) -> dict[str, int]:
@@ -502,28 +503,82 @@ def copy(url: str, to: str | sa.URL) -> dict[str, int]:
         original.connect().execution_options(reading=True) as source,
         other.begin() as target,
     ):
-        return _copied(source, target)
+        return _copy(source, target)
 
 
 def move(url: str, to: str) -> dict[str, int]:
     """Copies a ledger as `copy` does, and closes the old one for ever.
 
+    The old one is closed before the new one can be opened. A move that was killed is gone on with by the same
+    call; until then one of them can be opened, or none.
+
     Raises:
         LedgerError: as `copy`; or a run is at work. The old ledger is then as it was.
+        LedgerUnavailable: a database failed, maybe between the closing and the opening.
     """
-    with _opened(url, to) as (original, other), original.begin() as source:
-        if working := {run.batch for run in leases.alive(source)}:
-            raise LedgerError(
-                f"a run is at work on {', '.join(sorted(working))}; nothing was changed",
-                hint="Wait until it has ended, or end it; then run the same command again.",
-            )
-        with other.begin() as target:
-            counts = _copied(source, target)
-        # From now on nobody can open this ledger: it would not know what is bought at its new URL.
-        moved_to.create(source)
-        source.execute(moved_to.insert().values(url=other.url.render_as_string(hide_password=True)))
-        source.execute(about.update().values(schema_version=about.c.schema_version + migrations.MOVED))
-    return counts
+    check_exists(url)
+    try:
+        open_engine(url).dispose()
+    except LedgerMoved:
+        if counts := _end_move(url, to):
+            return counts
+    with _opened(url, to) as (original, other):
+        with other.begin() as target:  # which commits last
+            with original.begin() as source:
+                if working := {run.batch for run in leases.alive(source)}:
+                    raise LedgerError(
+                        f"a run is at work on {', '.join(sorted(working))}; nothing was changed",
+                        hint="Wait until it has ended, or end it; then run the same command again.",
+                    )
+                _copy(source, target)
+                moved_to.create(source)
+                source.execute(moved_to.insert().values(url=_whole(to)))
+                _add_to_version(source, migrations.MOVING)
+                failpoints.passed("before ledger.close")
+            failpoints.passed("after ledger.close")
+        failpoints.passed("after ledger.open")
+    return _end_move(url, to)
+
+
+def _end_move(url: str, to: str) -> dict[str, int]:
+    """Ends a move that has closed the old ledger. Where the copy was not kept, the old one is open again.
+
+    Returns:
+        How many rows each table has, where the copy is there; nothing where it is not, or is elsewhere.
+    """
+    address = _address(url)
+    original = (_sqlite if address.drivername == "sqlite" else _postgresql)(address, BUSY)
+    try:
+        with explained():
+            with original.connect().execution_options(reading=True) as source:
+                if source.scalar(sa.select(moved_to.c.url)) != _whole(to):
+                    return {}
+            other = open_engine(to)
+            # The copy's lock first: a move that is under way has both, and lets go of this one last.
+            with other.begin() as target, original.begin() as source:
+                is_kept = source.scalar(_LEDGER_ID) == target.scalar(_LEDGER_ID)
+                if is_moving := (source.scalar(_VERSION) or 0) > migrations.MOVING:
+                    _add_to_version(source, (migrations.MOVED if is_kept else 0) - migrations.MOVING)
+                if is_moving and not is_kept:
+                    moved_to.drop(source)
+                count = sa.select(sa.func.count())
+                counts = {table.name: target.scalar(count.select_from(table)) or 0 for table in _COPIED}
+            failpoints.passed("after ledger.move")
+            return counts if is_kept else {}
+    finally:
+        original.dispose()
+
+
+def _add_to_version(connection: sa.Connection, number: int) -> None:
+    connection.execute(about.update().values(schema_version=about.c.schema_version + number))
+
+
+def _whole(url: str) -> str:
+    """The URL of a ledger, from wherever somebody reads it, and without its password."""
+    address = _address(url)
+    if (file := file_of(address)) is not None:
+        address = address.set(database=str(file.absolute()))
+    return address.render_as_string(hide_password=True)
 
 
 @contextmanager
@@ -545,11 +600,11 @@ def _opened(url: str, to: str | sa.URL, *, looks: bool = False) -> Iterator[tupl
         other.dispose()
 
 
-def _copied(source: sa.Connection, target: sa.Connection) -> dict[str, int]:
+def _copy(source: sa.Connection, target: sa.Connection) -> dict[str, int]:
     for table in _COPIED:
         for page in _pages(source, table):
             target.execute(table.insert(), [dict(row._mapping) for row in page])
-    target.execute(about.update().values(ledger_id=source.scalar(sa.select(about.c.ledger_id))))
+    target.execute(about.update().values(ledger_id=source.scalar(_LEDGER_ID)))
     return {table.name: _compared(source, target, table) for table in _COPIED}
 
 

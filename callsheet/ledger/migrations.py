@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import sqlalchemy as sa
 
 from callsheet import failpoints
-from callsheet.errors import LedgerError, OtherVersion
+from callsheet.errors import LedgerError, LedgerMoved, OtherVersion
 from callsheet.files import PRIVATE, PartialFile, sync_folder
 from callsheet.ledger import leases, tables
 from callsheet.ledger.tables import about, moved_to
@@ -136,6 +136,9 @@ MIGRATIONS: dict[int, Callable[[Operations], None]] = {16: _to_16, 17: _to_17}
 MOVED = 1_000_000
 """What is added to the schema's version of a ledger that was moved: an older Callsheet refuses it too."""
 
+MOVING = 2 * MOVED
+"""As `MOVED`, while it is not known whether the copy was kept."""
+
 
 def check_version(connection: sa.Connection, name: str, *, looks: bool = False) -> int:
     """The version of the ledger's schema; 0 where there are no tables yet.
@@ -146,14 +149,20 @@ def check_version(connection: sa.Connection, name: str, *, looks: bool = False) 
 
     Raises:
         OtherVersion: it is of a newer Callsheet, or of an older one and is not upgraded.
-        LedgerError: the ledger was moved.
+        LedgerMoved: the ledger was moved, or that has not ended.
     """
     known, version = tables.SCHEMA_VERSION, 0
     if sa.inspect(connection).has_table("about"):
         version = connection.scalar(sa.select(about.c.schema_version)) or 0
     if version > MOVED:
-        raise LedgerError(
-            f"the ledger {name} was moved to {connection.scalar(sa.select(moved_to.c.url))}",
+        url = connection.scalar(sa.select(moved_to.c.url))
+        if version > MOVING:
+            raise LedgerMoved(
+                f"the ledger {name} is being moved to {url}, and that has not ended",
+                hint="The same command goes on with it: callsheet ledger move CONFIG --to URL",
+            )
+        raise LedgerMoved(
+            f"the ledger {name} was moved to {url}",
             hint="Set ledger.url to that address; here nobody knows what was bought since.",
         )
     if version > known:

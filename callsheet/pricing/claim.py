@@ -1,9 +1,10 @@
-"""Which ledger is the batch's: another one does not know what is bought, and would buy it again.
+"""Whose the places of a batch are: another ledger does not know what is bought, and would buy it again.
 
 It is another one in another folder, on another machine, and where the ledger was lost; a backup may be
-older than the last run. So a run's ledger claims the batch before its first purchase, by a file beside the
-report and one beside the media, where no other ledger can then claim it. The report says how many jobs were
-paid for. And where files have the names that the next ones would get, their ledger may be lost.
+older than the last run. So a run claims both places before its first purchase, by a file in each, which names
+its batch and its ledger: a `report.url` has one batch, and a `storage.url` has each batch's name once. The
+report names both as well, and says how many jobs were paid for. And where files have the names that the next
+ones would get, their ledger may be lost.
 """
 
 from __future__ import annotations
@@ -11,14 +12,22 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import polars as pl
+from pydantic import BaseModel, ValidationError
 
 from callsheet.config.settings import BatchSettings, Settings
-from callsheet.errors import LedgerError, OtherLedger, OtherVersion, StorageConflict, StorageError
+from callsheet.errors import (
+    LedgerError,
+    LedgerMoved,
+    OtherLedger,
+    OtherVersion,
+    StorageConflict,
+    StorageError,
+)
 from callsheet.ledger import databases, states, writing
 from callsheet.ledger.ledger import Ledger
 from callsheet.plain_text import counted
@@ -27,6 +36,7 @@ from callsheet.storage.names import folded
 from callsheet.storage.names import name as name_in_store
 from callsheet.storage.store import Store
 
+_CLAIM = ".callsheet-ledger"
 _REPORT = "report.json"
 _FIRST = 20  # names that are looked up
 _WAYS_ON = (
@@ -34,45 +44,72 @@ _WAYS_ON = (
     "folder to start in), or restore its newest copy. If this one is to take its place: callsheet run CONFIG "
     "--new-ledger (--set ledger.new=true). Another batch needs another name."
 )
+_OWN_PLACE = "Give this batch a report.url of its own, such as out/{batch}/report, or another name."
+
+
+class _Owner(BaseModel):
+    """Whose a place is, as a file in it says: a claim, or the last report, which has the other fields too."""
+
+    batch: str
+    ledger_id: str
+    paid_jobs: int | None = None
+    stored: int | None = None
+    written_at: str = ""
+
+    def line(self) -> str:
+        """What the file says, in a line."""
+        if self.paid_jobs is None:
+            return f"it buys the batch {self.batch}"
+        paid = f"it was written at {self.written_at} and has {counted(self.paid_jobs, 'job')} paid for"
+        return f"{paid}, {self.stored} of the batch file stored"
+
+
+async def check_report(settings: BatchSettings) -> None:
+    """Makes sure that `report.url` is not another batch's, whatever `ledger.new` says.
+
+    Raises:
+        OtherLedger: it is.
+    """
+    with suppress(StorageError):  # who may only write there goes on all the same
+        await _owners(settings, _files(settings)[:2])
 
 
 async def check_ledger(settings: BatchSettings) -> None:
-    """Makes sure that the ledger is the batch's, and knows all that the batch's report has, unless
-    `ledger.new` says otherwise.
+    """Makes sure that `report.url` is the batch's; and, unless `ledger.new` says otherwise, that the ledger
+    is the batch's too, and knows all that the report has.
 
     Raises:
-        OtherLedger: it is another one, or an older copy.
+        OtherLedger: the report is another batch's, or the ledger another one, or an older copy.
         LedgerError: the ledger cannot be opened.
     """
-    if settings.ledger.new:
-        return
-    async with await Ledger.open(settings.ledger.url, settings.batch, looks=True) as ledger:
-        try:
-            wrong = await _wrong(ledger, settings)
-        except StorageError:  # who may only write there buys all the same; the quote says it
-            wrong = ""
-    if wrong:
-        raise OtherLedger(wrong, hint=_WAYS_ON)
+    await check_report(settings)
+    if not settings.ledger.new:
+        async with await Ledger.open(settings.ledger.url, settings.batch, looks=True) as ledger:
+            with suppress(StorageError):  # who may only write there buys all the same; the quote says it
+                await _check(ledger, settings)
 
 
 async def warning_of_ledger(ledger: Ledger, settings: BatchSettings) -> str:
     """What a quote says where the ledger is not the batch's, or does not know all; otherwise empty."""
     try:
-        return await _wrong(ledger, settings)
+        await _check(ledger, settings)
+    except OtherLedger as error:
+        return str(error)
     except StorageError as error:
         return f"the last report cannot be read, so it may be of another ledger: {error}"
+    return ""
 
 
-async def claim(ledger: Ledger, settings: BatchSettings, store: Store) -> None:
-    """Claims the batch for the ledger, beside the report and in the `store` of the media: a run is about to
-    buy. Of two ledgers that do so at the same moment, one gets it; with `ledger.new` it takes it over.
+async def claim(ledger: Ledger, settings: BatchSettings) -> None:
+    """Claims `report.url`, and the batch's name in `storage.url`: a run is about to buy. Of two that do so at
+    the same moment, one gets it; with `ledger.new` it is taken over from another ledger.
 
     Raises:
-        OtherLedger: another ledger has claimed it.
+        OtherLedger: another ledger has claimed the batch, or another batch the report.
         StorageError: it cannot be claimed.
     """
-    name, own = _claim_of(ledger)
-    for place in (Store.of(settings.report.url, settings.storage), store):
+    own = (json.dumps({"batch": ledger.batch, "ledger_id": ledger.id}) + "\n").encode()
+    for place, name in _files(settings)[1:]:
         known = None
         with suppress(StorageError):  # who may only write there
             known = await place.read(name)
@@ -84,26 +121,51 @@ async def claim(ledger: Ledger, settings: BatchSettings, store: Store) -> None:
             else:
                 await place.add(name, own, "application/json")
         except StorageConflict:
-            raise OtherLedger(_claimed(place.url_of(name), ledger), hint=_WAYS_ON) from None
+            await check_report(settings)
+            raise OtherLedger(f"{place.url_of(name)} is of another ledger", hint=_WAYS_ON) from None
 
 
-async def _wrong(ledger: Ledger, settings: BatchSettings) -> str:
-    """Why the ledger may not know what the batch has bought, in words; empty where it knows all.
+async def _check(ledger: Ledger, settings: BatchSettings) -> None:
+    """Makes sure that the ledger knows all that the batch has bought.
 
     Raises:
+        OtherLedger: it may not.
         StorageError: report or claim cannot be read.
     """
-    if elsewhere := await _begun_elsewhere(settings):
-        return elsewhere
-    reports = Store.of(settings.report.url, settings.storage)
-    # Before the ledger, which only gets ahead of it.
-    if older := await _of_report(ledger, reports.url_of(_REPORT), await reports.read(_REPORT)):
-        return older
-    name, own = _claim_of(ledger)
-    for place in (reports, Store.of(settings.storage.url, settings.storage)):
-        if (await place.read(name) or own) != own:
-            return _claimed(place.url_of(name), ledger)
-    return ""
+    wrong = await _begun_elsewhere(settings)
+    owners = [] if wrong else await _owners(settings, _files(settings))
+    known = (await ledger.read(writing.of_batch)).paid_jobs  # after the report, of which it only gets ahead
+    for url, owner in owners:
+        if owner.ledger_id != ledger.id and owner.paid_jobs != 0:
+            wrong = wrong or f"{url} is of another ledger: {owner.line()}"
+        elif (owner.paid_jobs or 0) > known:
+            wrong = wrong or f"{url} is newer than this ledger: {owner.line()}; this ledger knows of {known}"
+    if wrong:
+        raise OtherLedger(wrong, hint=_WAYS_ON)
+
+
+def _files(settings: BatchSettings) -> list[tuple[Store, str]]:
+    """The files that say whose the places are: the report, then the two claims."""
+    reports, media = (Store.of(url, settings.storage) for url in (settings.report.url, settings.storage.url))
+    return [(reports, _REPORT), (reports, _CLAIM), (media, f"{_CLAIM}-{settings.batch}")]
+
+
+async def _owners(settings: BatchSettings, files: Iterable[tuple[Store, str]]) -> list[tuple[str, _Owner]]:
+    """What these files say, by their URLs; without those that are not there, or are something else.
+
+    Raises:
+        OtherLedger: one is another batch's.
+        StorageError: one cannot be read.
+    """
+    owners: list[tuple[str, _Owner]] = []
+    for place, name in files:
+        with suppress(ValidationError):
+            owners.append((place.url_of(name), _Owner.model_validate_json(await place.read(name) or b"")))
+    for url, owner in owners:
+        if owner.batch != settings.batch:
+            words = f"{url} is of the batch {owner.batch}, and this is the batch {settings.batch}"
+            raise OtherLedger(words, hint=_OWN_PLACE)
+    return owners
 
 
 async def _begun_elsewhere(settings: BatchSettings) -> str:
@@ -116,7 +178,7 @@ async def _begun_elsewhere(settings: BatchSettings) -> str:
         return ""
     here = Path.cwd()
     begins = f"a new ledger would begin at {here / path}, and"
-    found = next((each / path for each in config.parents if _is_file(each / path)), None)
+    found = next((folder / path for folder in config.parents if _is_file(folder / path)), None)
     if not _lies_in(here, config):
         there = f"the ledger {found} is there" if found else f"there is no ledger at {config.parent / path}"
         return f"{begins} the config lies in another folder, {config.parent}: {there}"
@@ -129,7 +191,7 @@ async def _knows_batch(ledger: Path, batch: str) -> bool:
     try:
         async with await Ledger.open(f"sqlite:///{ledger}", batch, looks=True) as other:
             return bool((await other.read(writing.of_batch)).states)
-    except OtherVersion:  # it may
+    except (LedgerMoved, OtherVersion):  # it may
         raise
     except LedgerError:
         return False
@@ -144,34 +206,6 @@ def _is_file(path: Path) -> bool:
     with suppress(OSError):  # of folders that this user may not look into
         return path.is_file()
     return False
-
-
-async def _of_report(ledger: Ledger, url: str, content: bytes | None) -> str:
-    """What the batch's report has that the ledger does not know; empty where it knows all."""
-    report: dict[str, Any] = {}
-    with suppress(ValueError, TypeError):  # another file has its name
-        report = dict(json.loads(content or b"{}"))
-    paid = report.get("paid_jobs") if report.get("batch") == ledger.batch else None
-    if not isinstance(paid, int) or not paid:
-        return ""
-    known = (await ledger.read(writing.of_batch)).paid_jobs
-    says = f"it was written at {report.get('written_at')} and has {counted(paid, 'job')} paid for"
-    says += f", {report.get('stored')} of the batch file stored"
-    if report.get("ledger_id") != ledger.id:
-        return f"{url} is of another ledger: {says}"
-    if paid > known:
-        return f"{url} is newer than this ledger: {says}; this ledger knows of {known}"
-    return ""
-
-
-def _claim_of(ledger: Ledger) -> tuple[str, bytes]:
-    """The name of the batch's claim, and its content for this ledger, which is always the same."""
-    content = {"batch": ledger.batch, "ledger_id": ledger.id}
-    return f".callsheet-ledger-{ledger.batch}", (json.dumps(content) + "\n").encode()
-
-
-def _claimed(url: str, ledger: Ledger) -> str:
-    return f"another ledger buys the batch {ledger.batch}: {url} is not of this one, {ledger.id}"
 
 
 # ---- names in storage

@@ -36,6 +36,7 @@ from callsheet.ledger.queries import policy_of
 from callsheet.plain_text import counted, has_own_id, line_of, printable
 from callsheet.pricing import references
 from callsheet.pricing.bought import changed_carried, match
+from callsheet.pricing.claim import check_report
 from callsheet.pricing.jobs import COLUMNS, as_sent, check_config_values, make_jobs, once, request_key
 from callsheet.pricing.rates import changed_rates
 from callsheet.pricing.references import work_folder
@@ -93,11 +94,8 @@ def row_id_of(name: str, jobs: pl.DataFrame) -> str:
     raise InputError(f"the batch has no row on line {line} that can be bought", hint=hint)
 
 
-def chosen(choice: Choice, jobs: pl.DataFrame, before: Collection[str] | None = None) -> pl.Series:
+def chosen(choice: Choice, jobs: pl.DataFrame) -> pl.Series:
     """The jobs that a person names: a Boolean for every job with its standing.
-
-    `before`: the keys of the jobs that the run has chosen already. The first jobs that are not bought would
-    be others after each stop.
 
     Raises:
         InputError: a row is not in the plan, or a line is that of several rows.
@@ -112,9 +110,7 @@ def chosen(choice: Choice, jobs: pl.DataFrame, before: Collection[str] | None = 
                 hint="Nothing was bought. rejects.csv, next to the report, has the rows that were rejected.",
             )
         mask = jobs["row_id"].is_in(wanted)
-    if choice.first is not None and before:
-        mask = jobs["key"].is_in([*before])
-    elif choice.first is not None:
+    if choice.first is not None:
         mask = mask & jobs["to_buy"]
         mask = mask & (mask.cum_sum() <= min(choice.first, jobs.height))
     return mask
@@ -395,10 +391,12 @@ async def price_batch(batch: Batch, settings: Settings, client: Client, ledger: 
     and no other rows are rejected than then.
 
     Raises:
+        OtherLedger: the report there is another batch's.
         ServiceError: the catalogue cannot be read.
         LedgerError: the ledger cannot be read.
         StorageError: the plan cannot be written.
     """
+    await check_report(settings)
     path, now = work_folder(settings) / QUOTE, datetime.now(UTC)
     down, last = None, None
     try:

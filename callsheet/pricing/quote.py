@@ -388,10 +388,11 @@ async def make(
         totals = writing.of_batch(connection, batch)
         buyer = ledger.buyer(settings.budget, affordable(totals, balance))
         said = gate.said(connection, batch, buyer, settings.budget.limit)
-        return {"table": with_standing(plan.table, jobs), "totals": totals, "said": said}
+        sent = jobs.filter(pl.col("state") != State.PLANNED)["job_key"]
+        return {"table": with_standing(plan.table, jobs), "totals": totals, "said": said, "sent": sent}
 
     read_together = await ledger.outlook(read)
-    said: Said = read_together["said"]
+    sent, said = read_together.pop("sent"), read_together["said"]
     quote = Quote(
         plan=plan,
         budget=settings.budget.model_copy(update={"limit": said.limit}),
@@ -405,8 +406,7 @@ async def make(
         **read_together,
     )
     if choice:
-        own = [word.shown.keys for word in said.words if word.asker == ledger.asker and word.shown.keys]
-        mask = chosen(choice, quote.table, own[0] if own else None)
+        mask = chosen(_left_of(choice, said, ledger.asker, sent), quote.table)
         quote = replace(quote.among(mask), chosen=mask)
     elif settings.budget.pilot and quote.to_buy:
         jobs = pilot(plan.table, settings.budget.pilot)
@@ -416,6 +416,16 @@ async def make(
     taken = await taken_names(quote.table, settings, ledger)
     warnings = repeats, await warning_of_ledger(ledger, settings), taken
     return replace(quote, warnings=tuple(filter(None, warnings)), taken=taken)
+
+
+def _left_of(choice: Choice, said: Said, asker: str, sent: pl.Series) -> Choice:
+    """The choice without the first jobs that the run has sent already: after a stop the first that are not
+    bought are others, and not so many more.
+    """
+    own = [word.shown.keys for word in said.words if word.asker == asker and word.shown.keys]
+    if choice.first is None or not own:
+        return choice
+    return replace(choice, first=max(0, choice.first - len({*sent} & {key for keys in own for key in keys})))
 
 
 async def _rpm(settings: Settings, ledger: Ledger, service: str) -> dict[str, int]:

@@ -26,6 +26,7 @@ from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.queries import MONEY, TIME
 from callsheet.ledger.spending import KnownBalance, Spending
 from callsheet.plain_text import counted, printable, row_name
+from callsheet.pricing.claim import check_report
 from callsheet.records import Doubt, dollars
 from callsheet.report.report import PARQUET_TYPE, parquet
 from callsheet.service.client import Client
@@ -447,6 +448,7 @@ async def reconcile(
     now = datetime.now(UTC)
     today = now.date()
     _check_range(start, end, today)
+    await check_report(settings)
     service = client.base_url
     store = Store.of(settings.report.url, settings.storage)
     async with await Ledger.open(settings.ledger.url, settings.batch, looks=True) as ledger:

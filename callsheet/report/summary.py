@@ -19,7 +19,7 @@ import sqlalchemy as sa
 
 from callsheet.errors import SERVICE_CODES, Interrupted, LedgerError
 from callsheet.ledger import changes, leases, marks, queries, shares, words, writing
-from callsheet.ledger.changes import Setting
+from callsheet.ledger.changes import PAUSED, Setting
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.marks import Counts
 from callsheet.ledger.queries import Policy
@@ -441,11 +441,24 @@ def retries(codes: Iterable[str], config: str, deployments: Mapping[str, str] = 
 
 
 @dataclass(frozen=True, slots=True)
+class Pause(Record):
+    """A person holds the buying of the runs of a batch that are at work."""
+
+    who: str
+    when: datetime
+
+    def line(self) -> str:
+        """Who has paused it, and since when, in one line."""
+        return f"by {self.who}, since {self.when:%Y-%m-%d %H:%M:%S} UTC"
+
+
+@dataclass(frozen=True, slots=True)
 class Status(Reviewed):
     """A batch with the names that `status --json` prints: jobs by state, and money in US dollars.
 
     `other_runs` are the runs of the batch that are at work, `approvals` what persons were asked about it,
-    `last_run` is when a run last began, `changes` what persons have changed since then for the runs at work.
+    `paused` says who holds their buying, `last_run` is when a run last began, and `changes` what persons have
+    changed since then for the runs at work.
     The counts of the review are those of `Summary`, `by_model` and `by_setting` those of `ReviewResult`.
     """
 
@@ -469,6 +482,7 @@ class Status(Reviewed):
     cost_per_kept: Decimal | None = None
     by_model: tuple[Share, ...] = ()
     by_setting: Shares = field(default_factory=dict)
+    paused: Pause | None = None
     last_run: datetime | None = None
     changes: tuple[Setting, ...] = ()
 
@@ -478,6 +492,8 @@ class Status(Reviewed):
 
     def next_steps(self, config: str) -> Iterator[str]:
         """What a person can do next, a sentence each; `config` as it is typed in a command."""
+        if self.paused:
+            yield f"callsheet resume {config} lets the runs at work buy on."
         if (unsent := self.planned + self.submitting) and not self.other_runs:
             yield f"callsheet run {config} goes on: {counted(unsent, 'job')} not bought yet."
         for state in (State.IN_DOUBT, State.LOST):
@@ -555,11 +571,20 @@ async def read_status(ledger: Ledger) -> Status:
         cost_per_kept=review.cost_per_kept(totals.spent),
         by_model=of.pop(MODEL, ()),
         by_setting=of,
+        paused=_paused(changed, others),
         last_run=last_run,
         changes=tuple(
             each for each in changed if last_run and each.changed_at >= last_run and not each.run_id
         ),
     )
+
+
+def _paused(changed: Iterable[Setting], at_work: Iterable[OtherRun]) -> Pause | None:
+    """Who holds the buying of the runs at work; those that began later buy, and None of these is held."""
+    said = [setting for setting in changed if setting.setting == PAUSED]
+    if not said or not said[-1].value or all(run.started_at > said[-1].changed_at for run in at_work):
+        return None
+    return Pause(said[-1].changed_by, said[-1].changed_at)
 
 
 def check_totals(wrong: list[str]) -> None:

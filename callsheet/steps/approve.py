@@ -37,20 +37,16 @@ class InTheUI(Protocol):
     def approved(self, word: Word) -> None: ...  # noqa: D102
 
 
-async def take_answer(ledger: Ledger, buyer: Buyer, ui: InTheUI | None) -> Word | None:
-    """Enters the answer to the question for which this flow run was suspended; None where there is none.
-
-    Raises:
-        ApprovalRefused: it is no.
-    """
+async def take_answer(ledger: Ledger, buyer: Buyer, ui: InTheUI | None) -> ApprovalRefused | None:
+    """Enters the answer to the question for which this flow run was suspended; returns what a no stops."""
     last = await ledger.read(lambda connection, batch: words.last_of(connection, ledger.asker, batch))
     if not ui or not last or last.decision is not None or not (answered := await ui.answer_to(last)):
         return None
     await ledger.write(gate.answer, buyer, answered)
     if not answered.is_yes:
-        raise refusal(answered)
+        return refusal(answered)
     ui.approved(answered)
-    return answered
+    return None
 
 
 async def approve(

@@ -16,7 +16,7 @@ from typing import Any
 from callsheet import signals
 from callsheet.batches.read import Batch
 from callsheet.config.settings import Settings
-from callsheet.errors import ApprovalRefused, CallsheetError, InputError, OtherVersion
+from callsheet.errors import CallsheetError, InputError, OtherVersion, Stop
 from callsheet.ledger import databases
 from callsheet.ledger.ledger import Ledger
 from callsheet.pricing.claim import check_ledger, claim
@@ -174,19 +174,16 @@ class _Buying:
         with run.deciding():
             while True:
                 ledger, client, ui = run.ledger, run.client, steps.ui(run.settings)
-                try:
-                    await approve.take_answer(ledger, run.buyer(), ui)
-                except ApprovalRefused as refusal:
-                    run.halt(refusal)
-                    break
+                stop: Stop | None = await approve.take_answer(ledger, run.buyer(), ui)
                 balance, run.balance = run.balance, None  # asked for once where it was just now
                 quote = await quote_plan(made, run.settings, client, ledger, self.choice, balance=balance)
                 WATCHER.get().quoted(quote)
                 if steps.shown:
                     await steps.shown(quote)
-                quote, stop = await approve.approve(
-                    run, quote, self.approved, pilot=pilot, of_plan=self.plan is not None, ui=ui
-                )
+                if not stop:
+                    quote, stop = await approve.approve(
+                        run, quote, self.approved, pilot=pilot, of_plan=self.plan is not None, ui=ui
+                    )
                 if stop:
                     run.halt(stop)
                 elif quote.to_buy and await is_outdated(made, run.settings, client):
@@ -247,7 +244,7 @@ async def _carry_out(run: Run, steps: Steps, quote: Quote | None) -> Summary:
         await asyncio.to_thread(run.spool.probe)
         if known := await run.store.probe():
             WATCHER.get().note(known)
-        await claim(run.ledger, run.settings, run.store)
+        await claim(run.ledger, run.settings)
         run.has_claimed = True
     run.begin(quote)
     if run.portions > 1:

@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from callsheet.config.load import load
+from callsheet.errors import OtherLedger
 from callsheet.ledger.ledger import Ledger
 from callsheet.pricing import claim
 from callsheet.storage.store import Store
@@ -121,6 +122,58 @@ def test_a_backup_that_is_older_than_the_report_buys_nothing_and_one_that_knows_
     assert spent_at(made) == spent + Decimal("0.0015")
 
 
+def test_a_report_url_is_of_one_batch_and_no_command_of_another_writes_there(project: Make) -> None:
+    """The films' report took the place of the stills'; of a restored ledger nothing was known then."""
+    made = project([row("vase"), row("bowl"), row("cup")])
+    assert callsheet(made, "run").returncode == 0
+    assert callsheet(made, "ledger", "backup", "--to", "backup.db").returncode == 0
+    made.rows(*(row(name, prompt=f"a better {name}") for name in ("vase", "bowl", "cup")))
+    assert callsheet(made, "run").returncode == 0
+    before, spent = files_of(made.folder / "out"), spent_at(made)
+    films = ["--set", "batch=films"]
+    for command, *words in (["run", "--yes"], ["run", "--new-ledger"], ["quote"], ["collect"], ["report"]):
+        test_commands.refused(
+            callsheet(made, command, *words, *films),
+            "out/report/report.json is of the batch test, and this is the batch films",
+            "out/{batch}/report",
+        )
+    assert callsheet(made, "reconcile", *films).returncode == 2
+    assert (spent_at(made), files_of(made.folder / "out")) == (spent, before)
+    assert callsheet(made, "run", *films, "--set", "report.url=out/films").returncode == 0
+    assert spent_at(made) == spent + Decimal("0.0045"), "both have their media in one folder"
+    replace_ledger(made, (made.folder / "backup.db").read_bytes())
+    assert callsheet(made, "run").returncode == 2
+    assert spent_at(made) == spent + Decimal("0.0045")
+
+
+def test_a_batch_has_its_place_from_its_first_purchase_on(project: Make) -> None:
+    """A run that is killed before it has written a report has claimed it all the same."""
+    made = project([row("vase")])
+    assert callsheet(made, "run").returncode == 0
+    (made.folder / "out/report/report.json").unlink()
+    films = ["--set", "batch=films"]
+    for command in ("run", "quote"):
+        refused = callsheet(made, command, *films)
+        test_commands.refused(refused, "is of the batch test, and this is the batch films")
+    settings = load(made.config, ["batch=films"])
+
+    async def claimed() -> None:
+        """As of two runs that have both found the place free."""
+        async with await Ledger.open(settings.ledger.url, settings.batch) as ledger:
+            await claim.claim(ledger, settings)
+
+    with pytest.raises(OtherLedger, match="of the batch test, and this is the batch films"):
+        asyncio.run(claimed())
+    assert callsheet(made, "run").returncode == 0
+    assert spent_at(made) == Decimal("0.0015")
+
+
+def files_of(folder: Path) -> dict[Path, bytes]:
+    """What is in the files of a folder; without those that SQLite has beside a ledger."""
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {path: path.read_bytes() for path in files if not path.name.startswith("ledger.db-")}
+
+
 def test_names_that_files_unknown_to_the_ledger_have_stop_what_nobody_is_asked_about(project: Make) -> None:
     """Where ledger and report are lost, the media are what is left to tell that the batch is bought."""
     made = project([row("vase"), row("bowl"), row("cup", model="dailies-1", duration=1)])
@@ -187,7 +240,7 @@ def test_the_same_config_from_another_folder_begins_no_new_ledger(
     assert there("run").returncode == 0, "it is there now"
     assert spent_at(made) == 2 * spent
 
-    made.set(batch="other")
+    made.set(batch="other", report={"url": "out/other"})
     (elsewhere / "out/ledger.db").unlink()
     (made.folder / "configs").mkdir()
     made.config.rename(made.folder / "configs/batch.yaml")
@@ -204,6 +257,13 @@ def test_the_same_config_from_another_folder_begins_no_new_ledger(
         ledger.commit()
     inside = test_commands.callsheet("run", "batch.yaml", cwd=made.folder / "configs")
     test_commands.refused(inside, f"{made.folder}/out/ledger.db is of an older Callsheet", "ledger upgrade")
+    with closing(sqlite3.connect(made.folder / "out/ledger.db")) as ledger:
+        ledger.execute("UPDATE about SET schema_version = schema_version + 1")
+        ledger.commit()
+    move = ("ledger", "move", "configs/batch.yaml", "--to", "sqlite:///out/moved.db")
+    assert test_commands.callsheet(*move, cwd=made.folder).returncode == 0
+    inside = test_commands.callsheet("run", "batch.yaml", cwd=made.folder / "configs")
+    test_commands.refused(inside, f"was moved to sqlite:///{made.folder}/out/moved.db")
 
 
 @pytest.mark.parametrize(("where", "shared"), [("disk", "report and media"), ("s3", "media")])

@@ -112,13 +112,13 @@ def test_other_batches_of_the_service_are_known_spending_and_another_service_s_a
 ) -> None:
     """Their doubts are listed, and settled with their own config."""
     made = project([*rows("a"), *doubtful("b")], faults={"rules": [CHARGED]})
-    made.run("batch=other")
+    made.run("batch=other", "report.url=out/other")
     made.rows(*rows("a"))
     made.run()
     elsewhere = start_backlot()
     with monkeypatch.context() as other:
         other.setenv("CALLSHEET_BASE_URL", elsewhere.base_url)
-        made.run("batch=strange", f"service.base_url={elsewhere.base_url}")
+        made.run("batch=strange", "report.url=out/strange", f"service.base_url={elsewhere.base_url}")
     answer = reconcile(made)
     assert (answer["usage"], answer["billed"], answer["difference"]) == ("0.0030", "0.0045", "0.0015")
     assert answer["days"][0]["other_batches"] == "0.0015"

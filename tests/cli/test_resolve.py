@@ -103,7 +103,7 @@ def test_the_evidence_is_of_the_batch_s_service_alone_and_the_list_works_without
     elsewhere = start_backlot()
     with monkeypatch.context() as other:
         other.setenv("CALLSHEET_API_KEY", elsewhere.api_key)
-        made.run("batch=trial", f"service.base_url={elsewhere.base_url}")
+        made.run("batch=trial", "report.url=out/trial", f"service.base_url={elsewhere.base_url}")
         evidence = resolve(made, "--set", f"service.base_url={elsewhere.base_url}", code=3)["evidence"]
         assert "the ledger has sent jobs of the batch 'test' to" in evidence["missing"]
         assert evidence["gone"] is None, "another service's balance is no evidence"

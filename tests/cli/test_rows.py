@@ -174,7 +174,7 @@ def test_failed_rows_are_printed_as_the_same_config_reads_them(project: Make) ->
         encoding = "utf-8" if text.startswith("\ufeff") else settings.get("encoding", "utf-8")
         (made.folder / name).write_bytes(text.encode(encoding))
         made.settings["input"] = {"path": name, **settings}
-        made.set(batch=name.partition(".")[0])
+        made.set(batch=name.partition(".")[0], report={"url": f"out/{name}"})
         assert made.run().failed == 1
         with (made.folder / "again.csv").open("wb") as again:
             assert callsheet("failed", str(made.config), "--csv", stdout=again, **NO_UTF8).returncode == 0
@@ -207,7 +207,7 @@ def test_report_writes_the_same_report_anew_and_status_counts_every_batch_of_a_l
         assert pl.read_parquet(report / name).equals(table)
     assert (report / "rejects.csv").exists()
 
-    made.set(batch="another")
+    made.set(batch="another", report={"url": "out/another"})
     made.run()
     url = f"ledger.url=sqlite:///{made.folder}/out/ledger.db"
     told = json.loads(printed("status", "--set", url, "--json"))

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import re
+import signal
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
+import callsheet
 from callsheet.config.load import changed_values, load
 from callsheet.ledger.changes import PAUSED, in_words
 from callsheet.ledger.tables import changes
 from callsheet.records import ModelType, State
-from callsheet.report.summary import Summary
+from callsheet.report.summary import Status, Summary
 from callsheet.session import Bounds
 from callsheet.steps import batch
 from callsheet.steps.change import change
@@ -82,10 +87,19 @@ def slow(project: Make) -> Project:
 def test_a_pause_holds_the_buying_and_resume_lets_it_go_on(project: Make) -> None:
     made, person = slow(project), Person()
     held: list[int] = []
+    told: list[tuple[dict[str, str] | None, str]] = []
+
+    async def stands() -> None:
+        words, as_json = [
+            await asyncio.to_thread(printed, "status", str(made.config), *option)
+            for option in ((), ("--json",))
+        ]
+        told.append((json.loads(as_json)["paused"], words))
 
     async def acts() -> None:
         settings = load(made.config)
         await person.until(lambda: person.count(State.STORED) >= 2)
+        await stands()
         await change(settings, {PAUSED: True}, by="anna")
         await person.until(lambda: any("paused: by anna" in note for note in person.notes))
         await person.until(lambda: person.shown.line().endswith("the buying is paused"))
@@ -94,7 +108,9 @@ def test_a_pause_holds_the_buying_and_resume_lets_it_go_on(project: Make) -> Non
         before = person.shown
         await person.until(lambda: person.shown is not before)  # half a second later
         held.append(len(made.sold))
+        await stands()
         await change(settings, {PAUSED: False}, by="anna")
+        await stands()
 
     summary = at_work(made, person, acts)
     assert held[0] == held[1] < JOBS
@@ -103,6 +119,32 @@ def test_a_pause_holds_the_buying_and_resume_lets_it_go_on(project: Make) -> Non
         said = sa.select(changes.c.value, changes.c.changed_by).where(changes.c.run_id.is_(None))
         kept = connection.execute(said).all()
     assert [tuple(row) for row in kept] == [(True, "anna"), (False, "anna")]
+
+    (_, words), (paused, words_of_pause), (_, words_after) = told
+    assert [bool(each) for each, _ in told] == [False, True, False]
+    assert paused is not None
+    when = datetime.fromisoformat(paused.pop("when"))
+    assert (paused, when.tzinfo) == ({"who": "anna"}, UTC)
+    assert re.search(rf"Paused +by anna, since {when:%Y-%m-%d %H:%M:%S} UTC", words_of_pause)
+    assert f"callsheet resume {made.config}" in words_of_pause
+    assert "Paused" not in words + words_after
+
+
+def test_a_pause_is_of_the_runs_at_work_and_ends_with_them(project: Make) -> None:
+    made, person = slow(project), Person()
+    status: list[Status] = []
+
+    async def acts() -> None:
+        await person.until(lambda: person.count(State.STORED) >= 2)
+        await change(load(made.config), {PAUSED: True}, by="anna")
+        status.append(await callsheet.status_async(made.config))
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    summary = at_work(made, person, acts)
+    assert summary.stop_reason == "interrupted"
+    assert status[0].paused is not None
+    assert callsheet.status(made.config).paused is None, "the next run buys"
+    assert made.run().stored == JOBS
 
 
 @pytest.mark.parametrize("wall", ["budget.limit", "budget.ledger"])

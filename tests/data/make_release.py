@@ -71,7 +71,7 @@ CONFIG = {
 }
 KEPT = ("batch.yaml", "prompts.csv", "ledger.db", "report/plan.parquet", "report/plan.rejects.parquet")
 KEPT += ("report/quote.parquet", "report/quote.rejects.parquet", "report/report.json", "report/spool")
-KEPT += ("report/.callsheet-ledger-shots", "media/.callsheet-ledger-shots")
+KEPT += ("report/.callsheet-ledger", "media/.callsheet-ledger-shots")
 
 
 def callsheet(folder: Path, *words: str, code: int = 0) -> str:

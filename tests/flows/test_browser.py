@@ -164,7 +164,7 @@ def test_a_batch_is_bought_and_approved_with_the_mouse(
         assert made.charged == 0
         ui.resume("Buy 4 jobs of autumn-catalogue for 0.1600 USD?")
         ui.field("Note").fill("for the autumn issue")
-        ui.picture("approve")
+        ui.picture("approve", height=1100)
         assert ui.press("Submit", "/resume").ok
 
         ui.until_it_says("StoppedAtBudget")

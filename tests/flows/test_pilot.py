@@ -101,7 +101,8 @@ def test_the_price_of_the_pilot_alone_is_held_against_approve_above(project: Mak
     summary, person = run(made, says=None)
     assert [asked.word.question for asked in person.asked] == ["pilot"]
     assert summary.submissions == 3
-    summary, person = run(made, "batch=other", "budget.approve_above=0.0109", says=None)
+    other = ("batch=other", "report.url=out/other", "budget.approve_above=0.0109")
+    summary, person = run(made, *other, says=None)
     assert [asked.word.question for asked in person.asked] == ["quote"]
     assert (person.asked[0].quote.to_buy, summary.submissions) == (3, 0)
 

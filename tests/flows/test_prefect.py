@@ -255,7 +255,7 @@ def test_books_that_agree_complete_the_run_with_their_table_and_over_the_thresho
     assert (made.folder / "out/report/reconcile.parquet").exists()
     accepted, _ = reconciled(prefect, made, overrides=["reconcile.threshold=0.05"])
     assert accepted["state"]["type"] == "COMPLETED"
-    made.set(batch="other", service={"base_url": "http://127.0.0.1:9"})
+    made.set(batch="other", service={"base_url": "http://127.0.0.1:9"}, report={"url": "out/other"})
     unreachable, _ = reconciled(prefect, made)
     assert unreachable["state"]["type"] == "FAILED"
     assert "not sent" in unreachable["state"]["message"], "an error is said in words"

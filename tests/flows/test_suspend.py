@@ -18,7 +18,7 @@ from callsheet.records import State
 from callsheet.watch import Change, LogWatcher
 from flows.generate import generate_batch
 from tests.conftest import Make, Project, images
-from tests.flows.test_approval import GATE, answer, asked
+from tests.flows.test_approval import answer, asked
 from tests.flows.test_crew import asks, of_its_crew
 from tests.servers import http
 from tests.servers.prefect import PrefectServer
@@ -186,7 +186,6 @@ def suspended_at_once(crew: PrefectServer, project: Make) -> Callable[..., tuple
     return begin
 
 
-@GATE
 def test_a_run_of_the_first_jobs_that_is_resumed_buys_the_others_of_these(
     crew: PrefectServer, suspended_at_once: Any
 ) -> None:
@@ -197,7 +196,6 @@ def test_a_run_of_the_first_jobs_that_is_resumed_buys_the_others_of_these(
     assert len(made.sold) == 6
 
 
-@GATE
 def test_a_yes_to_what_is_left_buys_no_rows_that_were_added_since(
     crew: PrefectServer, suspended_at_once: Any
 ) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
 
-from callsheet.errors import LedgerError, StorageError
+from callsheet.errors import LedgerError, LedgerMoved, StorageError
 from callsheet.ledger import spending, states
 from callsheet.ledger.databases import back_up, copy, move, open_engine
 from callsheet.ledger.states import End
@@ -17,6 +18,7 @@ from callsheet.ledger.tables import attempts, media, metadata
 from callsheet.records import State
 from tests.ledger.buying import buyer, generation, intend, job, reserve, state_of
 from tests.ledger.other_run import other_run
+from tests.servers.forks import forks
 
 pytestmark = pytest.mark.anyio
 
@@ -123,3 +125,59 @@ def test_a_backup_is_one_whole_file(url: str, tmp_path: Path) -> None:
         back_up(url, file)
     with pytest.raises(StorageError, match="too long"):
         back_up(url, file.with_name("n" * 300))
+
+
+KILLED = """
+import os, signal, sys
+from callsheet import failpoints
+from callsheet.ledger.databases import move
+point, url, to = sys.argv[1:]
+failpoints.observer = lambda passed: os.kill(os.getpid(), signal.SIGKILL) if passed == point else None
+move(url, to)
+"""
+POINTS = ("before ledger.close", "after ledger.close", "after ledger.open", "after ledger.move")
+
+
+@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("kind", ["other", "same"])
+def test_a_move_that_is_killed_leaves_one_ledger_at_most_and_the_same_call_ends_it(
+    url: str, empty: str, tmp_path: Path, new_database: Callable[[], str], kind: str, point: str
+) -> None:
+    if kind == "same":
+        empty = f"sqlite:///{tmp_path}/copy.db" if url.startswith("sqlite") else new_database()
+    buys(url, "one")
+    before = content(url)
+    killed = forks().run("-c", KILLED, point, url, empty)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    old, new = (has_bought(place) for place in (url, empty))
+    assert (old, new) == {POINTS[0]: (True, False), POINTS[1]: (False, False)}.get(point, (False, True))
+    if old or new:  # it goes on buying
+        buys(url if old else empty, "two")
+        before = content(url if old else empty)
+    elif kind == "same":
+        with pytest.raises(LedgerMoved, match="and that has not ended") as moving:
+            open_engine(url)
+        assert "ledger move" in moving.value.hint
+        with pytest.raises(LedgerMoved, match="is being moved to"):
+            move(url, f"sqlite:///{tmp_path}/elsewhere.db")
+    for _ in range(2):
+        assert move(url, empty)["attempts"] == len(before["attempts"])
+    assert content(empty) == before
+    with pytest.raises(LedgerMoved, match="was moved to"):
+        open_engine(url)
+    with pytest.raises(LedgerMoved, match="was moved to"):
+        move(url, f"sqlite:///{tmp_path}/elsewhere.db")
+
+
+def has_bought(url: str) -> bool:
+    """Whether a ledger can be opened, and has jobs."""
+    try:
+        return bool(content(url)["attempts"])
+    except LedgerMoved:
+        return False
+
+
+def buys(url: str, name: str) -> None:
+    """A process buys a job, and ends."""
+    with other_run(url) as other:
+        other.do(f"reserve {name}", f"intend {name}", f"generated {name}", "end")

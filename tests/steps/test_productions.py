@@ -311,9 +311,7 @@ def test_another_batch_of_which_nothing_is_there_says_what_to_do(project: Make) 
     films = another(made, "films", input={"kept": "batch.yaml", "defaults": {"model": "silent-1"}})
     with pytest.raises(InputError, match=r"batch\.yaml: nothing of the batch stills is bought yet"):
         films.quote()
-    made.set(batch="other")  # in the same ledger
-    made.run()
-    made.set(batch="stills")
+    made.run("batch=other", "report.url=out/other")  # in the same ledger
     with pytest.raises(InputError, match=r"batch\.yaml: nothing of the batch stills is bought yet"):
         films.quote()
     (made.folder / "bad.csv").write_text("id,prompt,model\nbad,forbidden-test-word,sketch-1\n")
