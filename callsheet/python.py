@@ -172,7 +172,7 @@ async def status(config: Config, settings: Values | None) -> Status:
     """See `callsheet.status`."""
     checked = load_without_service(Path(config), values=settings or {})
     async with await Ledger.open(checked.ledger.url, checked.batch, looks=True) as ledger:
-        return await read_status(ledger)
+        return await read_status(ledger, checked)
 
 
 def carry_out(work: Coroutine[Any, Any, T]) -> T:

@@ -66,6 +66,8 @@ def _as_json(value: Any) -> Any:
         return value.as_json()
     if isinstance(value, dict):
         return {name: _as_json(each) for name, each in value.items()}
+    if isinstance(value, Record):
+        return value.as_json()
     return [each.as_json() for each in value] if isinstance(value, tuple) else value
 
 
@@ -90,10 +92,10 @@ class State(StrEnum):
 
 
 CHARGED = "charged"
-"""The error code of an attempt that was in doubt, and that a person has settled as charged."""
+"""What a person has decided of an attempt that was in doubt: it was paid for, and is lost."""
 
 NOT_CHARGED = "not_charged"
-"""The error code of an attempt that was in doubt, and that a person has settled as not charged."""
+"""What a person has decided of an attempt that was in doubt: it cost nothing, and is free to buy again."""
 
 UNKNOWN_STATUS = "unknown_status"
 """The error code of a pending video of which the service said a status that the interface does not have."""

@@ -11,10 +11,8 @@ import re
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from decimal import Decimal
 from io import BytesIO
 from pathlib import Path
-from types import MappingProxyType
 from typing import TypeVar
 from uuid import UUID
 
@@ -41,6 +39,7 @@ from callsheet.pricing.facts import (
     in_few_columns,
     rejects_in_words,
 )
+from callsheet.pricing.plan import ToBuyAgain
 from callsheet.pricing.quote import Quote
 from callsheet.records import State, dollars
 from callsheet.report.pilot import PilotJob
@@ -199,8 +198,8 @@ async def _update(artifact: UUID, progress: Progress, *, notes: bool = True) -> 
     return await _answered(update, notes=notes) is not None
 
 
-async def show_costs(summary: Summary, settings: Settings, again: tuple[int, Decimal]) -> None:
-    """The cost summary as a page of its own; `again`: the rows that are rejected, and what they cost anew."""
+async def show_costs(summary: Summary, settings: Settings, again: ToBuyAgain) -> None:
+    """The cost summary as a page of its own; `again`: what is to be bought again."""
     deployments = _deployments(await _deployment_name(), runtime.flow_run.flow_name)
     content = _costs(summary, _config(settings), served_sheet(settings), again, deployments)
     await _show_page("costs", summary.batch, content, f"{dollars(summary.spent)} {summary.currency} spent")
@@ -221,7 +220,8 @@ async def show_killed(client: PrefectClient, run: FlowRun, summary: Summary, set
     config, batch = str(run.parameters.get("config") or settings.file or "CONFIG"), summary.batch
     name = (await client.read_deployment(run.deployment_id)).name if run.deployment_id else None
     flow_name = (await client.read_flow(run.flow_id)).name
-    content = _costs(summary, config, link_to(settings, config), deployments=_deployments(name, flow_name))
+    deployments = _deployments(name, flow_name)
+    content = _costs(summary, config, link_to(settings, config), ToBuyAgain(), deployments)
     page = ArtifactCreate(type="markdown", key=_key("costs", batch), data=content, flow_run_id=run.id)
     page.description = f"{dollars(summary.spent)} {summary.currency} spent: costs of {batch}"
     await client.create_artifact(page)
@@ -290,8 +290,8 @@ def _costs(
     summary: Summary,
     config: str,
     sheet: str | None,
-    again: tuple[int, Decimal] = (0, Decimal(0)),
-    deployments: Mapping[str, str] = MappingProxyType({}),
+    again: ToBuyAgain,
+    deployments: Mapping[str, str],
 ) -> str:
     """What is wrong and what to do about it, then the figures; where the files are comes last."""
     details = summary.details
@@ -299,12 +299,10 @@ def _costs(
     dearest = [{"row": row, "model": model, "USD": dollars(cost)} for row, model, cost in details.dearest]
     places = [("Contact sheet", details.contact_sheet), ("Manifest", summary.manifest)]
     places += [("Costs", summary.costs), ("Report", summary.report)]
-    rows, price = again
     steps = [_sheet(sheet)] if sheet else []
-    if rows:  # what was rejected is bought again, priced and approved as anything else
-        what = f"{counted(rows, 'row')} to buy again, {dollars(price)} USD"
+    if again.jobs:  # what was rejected is bought again, priced and approved as anything else
         command = text(f"callsheet run {config} --again")
-        steps.append(f"{what}: a run of the deployment `buy-again`, or {command}.")
+        steps.append(f"To buy again {again.line()}: a run of the deployment `buy-again`, or {command}.")
     rejected = f"{counted(summary.rejected_rows, 'row')} rejected" if summary.rejected_rows else ""
     return page(
         f"# {text(summary.batch)}: {summary.outcome}",

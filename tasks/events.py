@@ -7,13 +7,13 @@ Prefect sends them in the background, adds the flow run, its deployment and its 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from decimal import Decimal
 from typing import Any
 
 from prefect.events import emit_event
 
 from callsheet.ledger.words import Word
 from callsheet.plain_text import printable
+from callsheet.pricing.plan import ToBuyAgain
 from callsheet.pricing.quote import Quote
 from callsheet.records import Attempt, RejectedFile, State, dollars
 from callsheet.report.summary import ReviewResult, Summary
@@ -124,15 +124,15 @@ def refused(batch: str, word: Word) -> None:
     _of_batch("refused", batch, question=word.question, decided_by=word.decided_by, note=note)
 
 
-def reviewed(review: ReviewResult, again: int, price: Decimal) -> None:
-    """`callsheet.batch.reviewed`: every stored file is marked, and so many rows are to be bought again."""
+def reviewed(review: ReviewResult, again: ToBuyAgain) -> None:
+    """`callsheet.batch.reviewed`: every stored file is marked, and so many jobs are to be bought again."""
     _of_batch(
         "reviewed",
         review.batch,
         kept=review.kept,
         rejected=review.rejected,
-        to_buy_again=again,
-        price=dollars(price),
+        to_buy_again=again.jobs,
+        price=dollars(again.quoted),
     )
 
 

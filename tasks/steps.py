@@ -11,7 +11,6 @@ import functools
 from collections.abc import AsyncIterator, Callable, Coroutine
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
 from prefect import task
@@ -20,10 +19,9 @@ from prefect.exceptions import Pause
 
 from callsheet.config.settings import Settings
 from callsheet.errors import ApprovalRefused, CallsheetError
-from callsheet.ledger import marks
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.words import Reason
-from callsheet.pricing.plan import Choice, last_plan, price_batch
+from callsheet.pricing.plan import Choice, last_plan, price_batch, to_buy_again
 from callsheet.pricing.quote import quote_plan
 from callsheet.pricing.sources import read_rows
 from callsheet.records import dollars
@@ -87,8 +85,7 @@ def step(
 async def record(run: Run) -> Summary:
     """Does what `callsheet/steps/record.py` does, with a progress bar and the costs as artifacts."""
     summary = await record_step.record(run, _shown(run))
-    again = await run.ledger.read(partial(marks.to_buy_again, samples=run.settings.review.samples))
-    await artifacts.show_costs(summary, run.settings, again)
+    await artifacts.show_costs(summary, run.settings, await to_buy_again(run.ledger, run.settings))
     if not run.is_pilot:
         refused = "refused, " if isinstance(run.stop, ApprovalRefused) else ""
         in_doubt = f", {summary.in_doubt:,} in doubt" if summary.in_doubt else ""

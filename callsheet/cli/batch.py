@@ -206,7 +206,8 @@ def status(
 
     async def read_one(settings: BatchSettings) -> tuple[Status, list[Doubt]]:
         async with open_ledger(settings.ledger.url, settings.batch) as ledger:
-            return await read_status(ledger), await ledger.read(queries.doubts) if verbose else []
+            doubts = await ledger.read(queries.doubts) if verbose else []
+            return await read_status(ledger, settings), doubts
 
     async def read_all(url: str) -> tuple[dict[str, Totals], list[str]]:
         async with open_ledger(url, "") as ledger:

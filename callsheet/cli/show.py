@@ -141,12 +141,15 @@ def show_status(status: Status, config: str, doubts: Sequence[Doubt]) -> None:
     print_table(out, lines, "state")
     if not lines:
         out.print("  The ledger has no job of this batch: nothing was bought yet.")
+    in_flight = f"{dollars(status.in_flight_exposure)} USD, sent and not answered yet"
     print_facts(
         out,
         [
             ("Spent", f"{dollars(status.spent)} USD"),
+            ("In flight", in_flight if status.in_flight_exposure else ""),
             ("In doubt", f"{dollars(status.in_doubt_exposure)} USD at most"),
             ("Reviewed", status.reviewed()),
+            ("To buy again", status.to_buy_again.line()),
             ("Last run", f"began {_moment(status.last_run)}" if status.last_run else ""),
             ("Paused", status.paused.line() if status.paused else ""),
             *(("At work", run.line()) for run in status.other_runs),

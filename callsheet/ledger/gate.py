@@ -245,7 +245,10 @@ def reasons(shown: Shown, buyer: Buyer, known: Said, also: Mapping[Reason, str])
     if shown.is_rest and not any(Reason.PILOT in word.about for word in covering):
         jobs = f"the other {counted(shown.jobs, 'job')} for {dollars(quoted)} USD"
         why[Reason.PILOT] = f"the pilot is bought; {jobs} must be approved"
-    answered = {reason for word in covering for reason in word.about} - {Reason.SUSPENDED}
+    mine = (
+        word for word in covering if word.asker == buyer.asker
+    )  # what others were asked besides is theirs
+    answered = {reason for word in mine for reason in word.about} - {Reason.SUSPENDED}
     return why | {reason: sentence for reason, sentence in also.items() if reason not in answered}
 
 
@@ -425,7 +428,7 @@ def reserve(
         reserved_by = last["run_id"] if last and last["state"] == State.PLANNED else None
         if last and (not last["to_buy"] or reserved_by not in (None, buyer.run_id)):
             continue
-        has_failed = last and last["state"] == State.FAILED and last["error_code"] != NOT_CHARGED
+        has_failed = last and last["state"] == State.FAILED and last["settled"] != NOT_CHARGED
         if last and has_failed and last["run_id"] == buyer.run_id:  # the same run does not try it again
             continue
         if reserved_by or (obstacle := gate.lets(job.quoted)) is None:

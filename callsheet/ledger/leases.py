@@ -1,5 +1,8 @@
 """Which run owns which jobs: a run has a lease that it renews, and the next run takes over from a dead one.
 
+What dead runs have left is read by everybody as the next run will find it (`foreseen`), before a run takes it
+over (`take_over`) or a person decides about it (`end_dead`): one rule for what is read and written (`_left`).
+
 On the machine and in the container where it runs, a run is alive as long as its process, however old its
 lease is: a laptop may have been suspended. Seen from elsewhere, it is dead when its lease has expired by the
 database's clock.
@@ -9,7 +12,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -17,12 +20,14 @@ from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.sql.visitors import replacement_traverse
 
 from callsheet.errors import LedgerError
 from callsheet.ledger import queries, writing
-from callsheet.ledger.tables import Moment, attempts, runs
+from callsheet.ledger.tables import AMOUNTS, Moment, attempts, runs, totals
+from callsheet.ledger.writing import Values
 from callsheet.processes import exists
-from callsheet.records import CHARGED, Attempt, OtherRun, State
+from callsheet.records import Attempt, OtherRun, State
 
 _OPEN = (State.PLANNED, State.SUBMITTING, State.PENDING, State.GENERATED)
 _IN_HAND = sa.and_(
@@ -99,36 +104,157 @@ def left_by(connection: sa.Connection, batch: str, flow_run: str) -> dict[str, S
         # What a dead run was submitting is of no run, since the next one found it (`take_over`).
         sa.or_(attempts.c.run_id.in_(sa.select(runs.c.id).where(own)), attempts.c.run_id.is_(None)),
         attempts.c.finished_at >= began,
-        attempts.c.error_code.is_distinct_from(CHARGED),
+        attempts.c.settled.is_(None),
     )
     return {key: State(state) for key, state in connection.execute(query)}
 
 
 def alive(connection: sa.Connection, batch: str | None = None) -> list[Any]:
     """The rows of `runs` that are alive, of one batch or of all, the oldest first."""
-    now = time_by_database(connection)
+    return _not_ended(connection, batch)[0]
+
+
+def _not_ended(connection: sa.Connection, batch: str | None = None) -> tuple[list[Any], list[Any]]:
+    """The rows of `runs` that have not ended, the oldest first: those that are alive, and the dead ones."""
     query = sa.select(*_TOLD).where(runs.c.ended_at.is_(None)).order_by(runs.c.started_at)
     if batch is not None:
         query = query.where(runs.c.batch == batch)
-    return [run for run in connection.execute(query) if _is_alive(run, now)]
+    living: list[Any] = []
+    dead: list[Any] = []
+    if rows := connection.execute(query).all():
+        now = time_by_database(connection)
+        for run in rows:
+            (living if _is_alive(run, now) else dead).append(run)
+    return living, dead
 
 
 def take_over(connection: sa.Connection, run_id: str, batch: str) -> list[Attempt]:
-    """Closes the dead runs of the batch; returns what they were submitting, which is in doubt from now on.
-
-    What they had reserved is free, and what they had accepted belongs to `run_id`.
-    """
-    now, living = time_by_database(connection), [run.id for run in alive(connection, batch)]
-    theirs = sa.and_(attempts.c.batch == batch, _is_of_none(living))
-    _free(connection, theirs)
-    doubts = writing.which(connection, theirs, attempts.c.state == State.SUBMITTING)
-    in_doubt = {"state": State.IN_DOUBT, "run_id": None, "finished_at": now}
-    why = {"error_code": "in_doubt", "error_message": NO_ANSWER}
-    writing.change(connection, [(row, in_doubt | why) for row in doubts])
-    dead = sa.and_(runs.c.batch == batch, runs.c.ended_at.is_(None), runs.c.id.not_in(living))
-    connection.execute(runs.update().where(dead).values(ended_at=now))
-    accepted = writing.which(connection, theirs, _IN_HAND)  # what is left of it
+    """Ends the dead runs of the batch (`end_dead`); what they had accepted belongs to `run_id`."""
+    doubts = end_dead(connection, batch)
+    of_no_living = _is_of_none([run.id for run in alive(connection, batch)])
+    accepted = writing.which(connection, attempts.c.batch == batch, of_no_living, _IN_HAND)
     writing.change(connection, [(row, {"run_id": run_id}) for row in accepted])
+    return doubts
+
+
+def end_dead(connection: sa.Connection, batch: str) -> list[Attempt]:
+    """Ends the dead runs of the batch; returns what they were submitting, which is in doubt from now on.
+
+    What they had reserved is free, and what they had accepted is left to the next run.
+    """
+    _, dead = _not_ended(connection, batch)
+    if not dead:
+        return []
+    doubts = _write_left(connection, _are_of(dead))
+    ended = runs.update().where(runs.c.id.in_([run.id for run in dead]))
+    connection.execute(ended.values(ended_at=time_by_database(connection)))
+    return doubts
+
+
+# ---- what a run leaves that is over
+
+
+def foreseen(connection: sa.Connection) -> sa.Connection:
+    """From now on the connection's queries find the ledger as the next run of each batch will find it.
+
+    Nothing is written. In the place of the tables that `end_dead` would change stand subqueries; without a
+    dead run nothing does.
+    """
+    _, dead = _not_ended(connection)
+    if not dead:
+        return connection
+    theirs = _are_of(dead)
+    left = _left(theirs)
+    foreseen_tables = {attempts: left, totals: _totals_with(left, theirs)}
+
+    @sa.event.listens_for(connection, "before_execute", retval=True)
+    def _replace(_: sa.Connection, statement: Any, several: Any, parameters: Any, __: Any) -> Any:
+        return _with_tables(statement, foreseen_tables), several, parameters
+
+    return connection
+
+
+def _are_of(over: Sequence[Any]) -> sa.ColumnElement[bool]:
+    """Whether an attempt is of one of these runs."""
+    batches = attempts.c.batch.in_({run.batch for run in over})  # by which an index finds it
+    return sa.and_(batches, attempts.c.run_id.in_([run.id for run in over]))
+
+
+def _left(over: sa.ColumnElement[bool]) -> sa.Subquery:
+    """The table `attempts` as it is when the runs of these attempts are over.
+
+    What such a run was submitting is in doubt since its end, or since its lease expired. What it had reserved
+    is free. A second or later attempt that was only reserved is none, and the one before it is the newest
+    again: so a job that is in doubt, or failed, stays so unless it was really sent again.
+    """
+    was_on_the_wire = sa.and_(over, attempts.c.state == State.SUBMITTING)
+    was_reserved = sa.and_(over, _RESERVED)
+    was_again = sa.and_(was_reserved, attempts.c.attempt > 1)
+    before = sa.select(attempts.c.job_key, attempts.c.attempt - 1).where(was_again).correlate(None)
+    is_newest_again = sa.tuple_(attempts.c.job_key, attempts.c.attempt).in_(before)
+    end = sa.select(sa.func.coalesce(runs.c.ended_at, runs.c.lease_until))
+    changed: dict[str, tuple[sa.ColumnElement[bool], Any]] = {
+        "superseded": (is_newest_again, sa.false()),
+        "run_id": (sa.or_(was_on_the_wire, was_reserved), None),
+        "state": (was_on_the_wire, State.IN_DOUBT),
+        "finished_at": (was_on_the_wire, end.where(runs.c.id == attempts.c.run_id).scalar_subquery()),
+        "error_code": (was_on_the_wire, "in_doubt"),
+        "error_message": (was_on_the_wire, NO_ANSWER),
+    }
+    columns = [
+        sa.type_coerce(sa.case(changed[column.name], else_=column), column.type).label(column.name)
+        if column.name in changed
+        else column
+        for column in attempts.c
+    ]
+    return sa.select(*columns).where(~was_again).subquery("attempts")
+
+
+def _jobs_of(over: sa.ColumnElement[bool]) -> sa.Select[tuple[str]]:
+    """The keys of the jobs of which `_left` changes attempts."""
+    changes = attempts.c.state.in_((State.PLANNED, State.SUBMITTING))  # which an index finds
+    return sa.select(attempts.c.job_key).where(over, changes).correlate(None)
+
+
+def _totals_with(left: sa.Subquery, over: sa.ColumnElement[bool]) -> sa.Subquery:
+    """The table `totals` as it follows from `_left`: after less before, of what that changes."""
+    before = writing.sums().where(attempts.c.job_key.in_(_jobs_of(over))).subquery()
+    after = _with_tables(writing.sums(), {attempts: left}).where(left.c.job_key.in_(_jobs_of(over)))
+    keys = [column.name for column in totals.primary_key]
+    less = sa.select(*(before.c[name] for name in keys), *(-before.c[name] for name in AMOUNTS))
+    rows = sa.union_all(sa.select(totals), after, less).subquery()
+    summed_up = (writing.total(rows.c[name]).label(name) for name in AMOUNTS)
+    by = [rows.c[name] for name in keys]
+    return sa.select(*by, *summed_up).group_by(*by).subquery("totals")
+
+
+def _with_tables(statement: Any, others: Mapping[sa.Table, sa.Subquery]) -> Any:
+    """A statement with other tables in the place of some."""
+
+    def replaced(element: Any, **_: Any) -> Any:
+        if isinstance(element, sa.Table):
+            return others.get(element)
+        if isinstance(element, sa.Column) and element.table in others:
+            return others[element.table].c[element.name]
+        return None
+
+    return replacement_traverse(statement, {}, replaced)
+
+
+def _write_left(connection: sa.Connection, over: sa.ColumnElement[bool]) -> list[Attempt]:
+    """Writes what `_left` reads; returns what is in doubt from now on."""
+    keys, left = connection.scalars(_jobs_of(over)).all(), _left(over)
+    before = writing.found(connection, keys)
+    names = ("superseded", "run_id", "state", "finished_at", "error_code", "error_message")
+    after: dict[writing.Key, Values] = {}
+    for these in queries.of_jobs(keys, left):
+        query = sa.select(left.c.job_key, left.c.attempt, *(left.c[name] for name in names))
+        for job_key, number, *values in connection.execute(query.where(these)):
+            after[job_key, number] = dict(zip(names, values, strict=True))
+    writing.remove(connection, [row for key, row in before.items() if key not in after])
+    changes = [(before[key], values) for key, values in after.items()]
+    writing.change(connection, [(row, values) for row, values in changes if row | values != row])
+    doubts = [row for row, values in changes if values["state"] != row["state"]]
     return [queries.attempt_of(row) for row in doubts]
 
 
@@ -139,6 +265,8 @@ def forget(run_id: str) -> None:
 
 def renew(connection: sa.Connection, run_id: str, lease: float) -> None:
     """Renews a run's lease, also one that has expired, unless another run has taken its jobs over.
+
+    To be called too before the run reserves jobs: only a run that has not ended leaves any (`foreseen`).
 
     Raises:
         LedgerError: one has.
@@ -166,10 +294,10 @@ def refusal(connection: sa.Connection, batch: str) -> str:
 
 
 def leave(connection: sa.Connection, run_id: str, batch: str) -> None:
-    """Ends a run of the batch: what it had reserved is free again."""
-    _free(connection, sa.and_(attempts.c.batch == batch, attempts.c.run_id == run_id))
+    """Ends a run of the batch: what it had reserved is free again, what it was submitting is in doubt."""
     ours = sa.and_(runs.c.id == run_id, runs.c.ended_at.is_(None))
     connection.execute(runs.update().where(ours).values(ended_at=time_by_database(connection)))
+    _write_left(connection, sa.and_(attempts.c.batch == batch, attempts.c.run_id == run_id))
 
 
 def last_run(connection: sa.Connection, batch: str) -> datetime | None:
@@ -200,16 +328,17 @@ def others(connection: sa.Connection, batch: str, run_id: str | None) -> list[Ot
 
 
 def have_left_work(connection: sa.Connection, batch: str) -> bool:
-    """Whether runs of the batch that are over had jobs in hand, which nobody has taken over."""
-    of_dead_runs = _is_of_none([run.id for run in alive(connection, batch)])
-    left = sa.exists().where(attempts.c.batch == batch, _IN_HAND, of_dead_runs)
-    return bool(connection.scalar(sa.select(left)))
+    """Whether runs of the batch have died, or had jobs in hand at their end, which nobody has taken over."""
+    living, dead = _not_ended(connection, batch)
+    of_no_living = _is_of_none([run.id for run in living])
+    left = sa.exists().where(attempts.c.batch == batch, _IN_HAND, of_no_living)
+    return bool(dead or connection.scalar(sa.select(left)))
 
 
 def free(connection: sa.Connection, run_id: str, unsent: Sequence[Attempt]) -> None:
     """Frees some of the jobs that a run had reserved: they do not fit the budget any more."""
     keys = [attempt.job_key for attempt in unsent]
-    _free(connection, sa.and_(attempts.c.run_id == run_id, attempts.c.job_key.in_(keys)))
+    _write_left(connection, sa.and_(attempts.c.run_id == run_id, attempts.c.job_key.in_(keys)))
 
 
 def used_today(connection: sa.Connection, now: datetime, *, but_of: str | None = None) -> Decimal:
@@ -265,21 +394,6 @@ def _is_alive(run: Any, now: datetime) -> bool:
 def _is_of_none(living: Collection[str]) -> sa.ColumnElement[bool]:
     """Whether an attempt is of a run that is none of these."""
     return sa.and_(attempts.c.run_id.is_not(None), attempts.c.run_id.not_in(living))
-
-
-def _free(connection: sa.Connection, whose: sa.ColumnElement[bool]) -> None:
-    """Frees what was reserved and not sent.
-
-    A second or later attempt is removed, and the one before it is the newest again. So a job that is in
-    doubt, or failed, stays so unless it was really sent again.
-    """
-    reserved = writing.which(connection, whose, _RESERVED)
-    later = [row for row in reserved if row["attempt"] > 1]
-    first = [(row, {"run_id": None}) for row in reserved if row["attempt"] == 1]
-    writing.remove(connection, later)
-    of_jobs = writing.found(connection, [row["job_key"] for row in later])
-    before = [of_jobs[row["job_key"], row["attempt"] - 1] for row in later]
-    writing.change(connection, first + [(row, {"superseded": False}) for row in before])
 
 
 def time_by_database(connection: sa.Connection) -> datetime:

@@ -235,9 +235,11 @@ class Ledger:
 
         Raises:
             OtherService: the batch belongs to another service; nothing was reserved.
+            LedgerError: another run has taken this run's jobs over; nothing was reserved.
         """
 
         def reserving(connection: sa.Connection) -> Reservation:
+            leases.renew(connection, self.run_id, self.lease)
             result = reserve(connection, buyer, jobs, policy, skip=skip)
             if result.reserved and (service := self._owner.service):
                 spending.bind(connection, self.batch, service, self.run_id)
@@ -326,26 +328,14 @@ class Ledger:
     async def read(
         self, query: Callable[Concatenate[sa.Connection, str, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """Runs a query on this batch, `queries.doubts` for instance, in one consistent view."""
-        return await self._looked(lambda connection, batch: query(connection, batch, *args, **kwargs))
+        """Runs a query on this batch, `queries.doubts` for instance, in one consistent view.
 
-    async def outlook(self, query: Callable[[sa.Connection, str], T]) -> T:
-        """Runs a query as `read` does, on the ledger as the next run will find it, and changes nothing.
-
-        What dead runs have left is taken over as the next run does it, in a transaction that is rolled back.
+        It finds the ledger as the next run will: what dead runs have left is in doubt, or free.
         """
-        if not await self.read(leases.have_left_work):
-            return await self.read(query)
 
-        def as_next_run(connection: sa.Connection, batch: str) -> T:
-            leases.take_over(connection, self.run_id, batch)
-            return query(connection, batch)
-
-        return await self._looked(as_next_run, reading=False)
-
-    async def _looked(self, query: Callable[[sa.Connection, str], T], *, reading: bool = True) -> T:
         def work() -> T:
             with explained(), explain_values(), self._engine.connect() as connection:
-                return query(connection.execution_options(reading=reading), self.batch)
+                reading = leases.foreseen(connection.execution_options(reading=True))
+                return query(reading, self.batch, *args, **kwargs)
 
         return await self._commits.read(work)

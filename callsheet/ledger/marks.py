@@ -7,7 +7,7 @@ A file is one of an attempt of this batch, also where another batch's file stand
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 from enum import StrEnum
@@ -22,7 +22,6 @@ from callsheet.records import six_decimals
 
 FILE = ["job_key", "attempt", "index"]
 """The columns that say which file it is."""
-_BOUGHT = ["row_id", "sample", "quoted"]
 
 _LATER = marks.alias("later")
 IS_NEWEST = ~sa.exists().where(
@@ -60,7 +59,8 @@ class Mark:
 class Finding:
     """What the checks found in a file: flags in words, the score of the user's program, a perceptual hash.
 
-    `rejected_by`: the check that rejects the file (`blank`); empty where none does.
+    `rejected_by`: the check that rejects the file (`blank`); empty where none does. `judged`: False where the
+    user's program could not say anything, and is asked again.
     """
 
     file: FileKey
@@ -68,6 +68,7 @@ class Finding:
     score: float | None = None
     hash: str | None = None
     rejected_by: str = ""
+    judged: bool = True
 
 
 class StoredAt(NamedTuple):
@@ -110,21 +111,25 @@ def mark(connection: sa.Connection, batch: str, said: Sequence[Mark], by: str) -
 
 
 def found(connection: sa.Connection, batch: str, findings: Sequence[Finding]) -> list[Finding]:
-    """Enters what checks found, once for each file. What is decided already stays so.
+    """Enters what checks found, once for each file; and once more, in its place, when the user's program has
+    judged the file that it could not judge before. What is decided already stays so.
 
     Returns:
         Those whose files are rejected by it.
     """
-    known = {
-        FileKey(*row)
+    judged = {
+        FileKey(*file): is_judged
         for these in queries.of_jobs([one.file.job_key for one in findings], checks)
-        for row in connection.execute(sa.select(*_columns(checks)).where(these))
+        for *file, is_judged in connection.execute(sa.select(*_columns(checks, "judged")).where(these))
     }
-    new = [one for one in findings if one.file not in known]
+    new = [one for one in findings if one.file not in judged or (one.judged and not judged[one.file])]
+    if replaced := [astuple(one.file) for one in new if one.file in judged]:
+        connection.execute(checks.delete().where(sa.tuple_(*_columns(checks)).in_(replaced)))
     now = datetime.now(UTC)
     rows = [
         asdict(one.file)
         | {"batch": batch, "flags": list(one.flags), "score": one.score, "hash": one.hash, "checked_at": now}
+        | {"judged": one.judged}
         for one in new
     ]
     if rows:
@@ -154,14 +159,17 @@ def findings(connection: sa.Connection, batch: str) -> pl.DataFrame:
     return queries.read(connection, sa.select(*columns).where(checks.c.batch == batch))
 
 
-def checked(connection: sa.Connection, batch: str) -> int:
-    """How many files of the batch were checked."""
-    return connection.scalar(sa.select(sa.func.count()).where(checks.c.batch == batch)) or 0
+def checked(connection: sa.Connection, batch: str) -> tuple[int, int]:
+    """How many files of the batch were checked, and of how many of these nothing is left to be found."""
+    counts = sa.select(sa.func.count(), sa.func.count().filter(checks.c.judged))
+    files, judged = connection.execute(counts.where(checks.c.batch == batch)).one()
+    return files, judged
 
 
 def unchecked(connection: sa.Connection, batch: str) -> pl.DataFrame:
-    """The stored files of the batch that no check has seen: `FILE`, `run_id` (that has bought it), `row_id`,
-    `sample`, `model`, `url`, `mime_type` and `sha256`, in order of storage.
+    """The stored files of the batch that no check has seen, or that the user's program could not judge:
+    `FILE`, `run_id` (that has bought it), `row_id`, `sample`, `model`, `url`, `mime_type` and `sha256`, in
+    order of storage; and `flags` (a JSON list) and `hash`, null where no check has seen it.
     """
     seen = sa.and_(
         checks.c.job_key == attempts.c.job_key,
@@ -169,7 +177,9 @@ def unchecked(connection: sa.Connection, batch: str) -> pl.DataFrame:
         checks.c.index == media.c.index,
     )
     names = (*FILE, "run_id", "row_id", "sample", "model", "url", "mime_type", "sha256")
-    return queries.stored_files(connection, batch, names, ~sa.exists().where(seen))
+    left = queries.stored_files(connection, batch, names, ~sa.exists().where(seen, checks.c.judged))
+    found = sa.select(*_columns(checks, "flags", "hash")).where(checks.c.batch == batch, ~checks.c.judged)
+    return left.join(queries.read(connection, found), on=FILE, how="left", maintain_order="left")
 
 
 def hashes(connection: sa.Connection, batch: str) -> list[tuple[str, str]]:
@@ -203,18 +213,6 @@ def rejected_rows(connection: sa.Connection, batch: str) -> pl.Series:
     decided = files(connection, batch).join(said, on=FILE, how="left")
     rows = decided.group_by("row_id").agg(pl.col("decision").eq_missing(MediaDecision.REJECTED).all())
     return rows.filter("decision")["row_id"]
-
-
-def to_buy_again(connection: sa.Connection, batch: str, samples: int) -> tuple[int, Decimal]:
-    """How many rows have rejected files alone and less than so many samples (`review.samples`), and what one
-    more of each costs, as the last one, in dollars. The quote has the exact price.
-    """
-    rows = rejected_rows(connection, batch)
-    newest = sa.and_(attempts.c.batch == batch, ~attempts.c.superseded)
-    bought = queries.read(connection, sa.select(*(attempts.c[name] for name in _BOUGHT)).where(newest))
-    last = bought.filter(pl.col("row_id").is_in(rows.implode())).sort("sample").unique("row_id", keep="last")
-    more = last.filter(pl.col("sample") < samples)
-    return more.height, six_decimals(Decimal(more["quoted"].sum() or 0))
 
 
 def counts(connection: sa.Connection, batch: str) -> Counts:

@@ -41,8 +41,9 @@ def _to_16(op: Operations) -> None:
 
 
 def _to_17(op: Operations) -> None:
-    """0.2.0: words in the place of approvals; nothing is counted by approval any more. And the ledger says
-    which jobs the batch file still asks for.
+    """0.2.0: words in the place of approvals, and nothing is counted by approval any more; what a person has
+    decided is beside the service's code; only dead runs leave anything on the wire; the ledger says which
+    jobs the batch file still asks for, and which files the user's program has judged.
     """
     money, moment = sa.BigInteger(), sa.String(27)  # as they are stored
     amounts = ("quoted", "reserved", "in_flight", "in_doubt", "spent")
@@ -104,8 +105,8 @@ def _to_17(op: Operations) -> None:
         more = {"number": number, "asker": row.flow_run or row.id, "about": about, "why": "", "unpriced": 0}
         rows.append(values | more | {"shown": shown, "exposure": before, "up_to": before + row.at_most})
     if rows:
-        table = sa.Table("words", sa.MetaData(), autoload_with=connection)
-        connection.execute(table.insert(), rows)
+        words = sa.Table("words", sa.MetaData(), autoload_with=connection)
+        connection.execute(words.insert(), rows)
     op.drop_table("approvals")
     op.create_table(
         "sums",
@@ -127,6 +128,22 @@ def _to_17(op: Operations) -> None:
     op.drop_column("runs", "approval")
     op.add_column("changes", sa.Column("said_to", sa.JSON()))
     op.add_column("attempts", sa.Column("current", sa.Boolean()))
+    # Whether the user's program has judged a file: of older ones nobody knows.
+    op.add_column("checks", sa.Column("judged", sa.Boolean()))
+    op.execute(sa.text("UPDATE checks SET judged = :judged").bindparams(judged=True))
+    with op.batch_alter_table("checks") as table:
+        table.alter_column("judged", existing_type=sa.Boolean(), nullable=False)
+    op.add_column("attempts", sa.Column("settled", sa.String(16)))
+    op.execute(
+        "UPDATE attempts SET settled = error_code, error_code = 'in_doubt' "
+        "WHERE error_code IN ('charged', 'not_charged') AND EXISTS (SELECT 1 FROM settlements WHERE "
+        "settlements.job_key = attempts.job_key AND settlements.attempt = attempts.attempt)"
+    )
+    # A run left at its end what was still on the wire. It is dead now, for the next run to take over.
+    op.execute(
+        "UPDATE runs SET host = '', lease_until = ended_at, ended_at = NULL WHERE ended_at IS NOT NULL AND "
+        "id IN (SELECT run_id FROM attempts WHERE state = 'submitting')"
+    )
 
 
 MIGRATIONS: dict[int, Callable[[Operations], None]] = {16: _to_16, 17: _to_17}

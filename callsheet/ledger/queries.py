@@ -20,7 +20,7 @@ import polars as pl
 import sqlalchemy as sa
 
 from callsheet.config.checks import RetryFailed
-from callsheet.config.settings import Settings
+from callsheet.config.settings import BatchSettings
 from callsheet.errors import SERVICE_CODES
 from callsheet.ledger.tables import Moment, Money, attempts, media, settlements
 from callsheet.records import (
@@ -52,7 +52,7 @@ class Policy:
     attempts: int = 4
 
 
-def policy_of(settings: Settings) -> Policy:
+def policy_of(settings: BatchSettings) -> Policy:
     """What a config says about jobs that were tried before."""
     return Policy(
         retry_failed=settings.retry_failed,
@@ -67,7 +67,9 @@ def to_buy(policy: Policy) -> sa.ColumnElement[bool]:
     A job without any attempt is always to buy. One in doubt that has a generation id was accepted: it is
     asked for again, and never bought again.
     """
-    not_charged = sa.and_(attempts.c.state == State.FAILED, attempts.c.error_code == NOT_CHARGED)
+    not_charged = sa.and_(
+        attempts.c.state == State.FAILED, attempts.c.settled.is_not_distinct_from(NOT_CHARGED)
+    )
     buys = [attempts.c.state == State.PLANNED, not_charged]
     if kind := policy.retry_failed:
         code = attempts.c.error_code
@@ -97,12 +99,15 @@ no file of. Of an image in doubt there is nothing to ask, even where it has an i
 IS_ESTIMATED = attempts.c.cost_source.in_((CostSource.COMPUTED, CostSource.QUOTED))
 """Attempts of which the cost is not the service's word."""
 
+ERROR_CODE = sa.func.coalesce(attempts.c.settled, attempts.c.error_code, type_=sa.Text).label("error_code")
+"""Why an attempt has ended, as people see it: of what a person has settled the decision, else the code."""
+
 _HAS_ENDED = sa.or_(media.c.stored_at.is_not(None), media.c.lost_at.is_not(None))
 FILES_OF = sa.and_(attempts.c.job_key == media.c.job_key, attempts.c.attempt == media.c.attempt)
 """Joins attempts with their files."""
 
 
-def of_jobs(keys: Sequence[str], table: sa.Table = attempts) -> Iterator[sa.ColumnElement[bool]]:
+def of_jobs(keys: Sequence[str], table: sa.FromClause = attempts) -> Iterator[sa.ColumnElement[bool]]:
     """Conditions for the rows of a table that are of these jobs, each for as many as a statement takes.
 
     A key is of one batch only. With a condition on the batch besides, SQLite would read all of the batch.
@@ -203,7 +208,7 @@ def ended(connection: sa.Connection, keys: Sequence[str]) -> list[File]:
 def every_attempt(connection: sa.Connection, batch: str, names: Collection[str]) -> pl.DataFrame:
     """Some columns of every attempt of the batch, in order of submission."""
     query = (
-        sa.select(*(attempts.c[name] for name in names))
+        sa.select(*(ERROR_CODE if name == "error_code" else attempts.c[name] for name in names))
         .where(attempts.c.batch == batch)
         .order_by(attempts.c.submitted_at, attempts.c.job_key, attempts.c.attempt)
     )
@@ -301,6 +306,7 @@ class Story:
         quoted: in dollars; None where the catalogue had no price.
         cost: in dollars; None while that is not known.
         cost_source: whose word that is (`records.CostSource`); None where nothing was charged.
+        error_code: the service's, or a word of ours; of what a person has settled, the decision.
     """
 
     job_key: str
@@ -407,6 +413,7 @@ def _told(connection: sa.Connection, which: sa.ColumnElement[bool], *order: sa.C
         key = (row.job_key, row.attempt)
         fields = {name: getattr(row, name) for name in Story.__slots__ if name in attempts.c}
         fields |= {"state": State(row.state), "newest": not row.superseded}
+        fields["error_code"] = row.settled or row.error_code
         told.append(Story(**fields, decision=decisions.get(key), files=tuple(files[key])))
     return told
 

@@ -355,6 +355,7 @@ def settle(
     Raises:
         LedgerError: one of them is no longer as the person saw it, or a run at work asks the service for it.
     """
+    leases.end_dead(connection, batch)  # the person has seen what that leaves
     rows = writing.found(connection, [doubt.job_key for doubt in doubts])
     at_work = {run.run_id: run for run in leases.others(connection, batch, None)}
     now, verb = datetime.now(UTC), "charged" if charged else "not charged"
@@ -373,9 +374,9 @@ def settle(
                 f"row {doubt.row_id} is no longer {doubt.state.replace('_', ' ')}; nothing was settled",
                 hint="List what is in doubt again: a run or a person has settled it.",
             )
-        decision: Values = {"state": State.FAILED, "cost": Decimal(0), "error_code": NOT_CHARGED}
+        decision: Values = {"state": State.FAILED, "cost": Decimal(0), "settled": NOT_CHARGED}
         if charged:
-            decision = {"state": State.LOST, "cost": row["quoted"], "error_code": CHARGED}
+            decision = {"state": State.LOST, "cost": row["quoted"], "settled": CHARGED}
             decision["cost_source"] = CostSource.QUOTED
         decision["error_message"] = f"{doubt.what.rstrip('.')}; settled as {verb} by {by}"
         decision["finished_at"] = row["finished_at"] or now

@@ -24,8 +24,6 @@ from callsheet.ledger.journal import PaidAnswer
 from callsheet.ledger.tables import attempts, media, runs
 from callsheet.ledger.writing import Key, Values, is_made, key_of, move, refused
 from callsheet.records import (
-    CHARGED,
-    NOT_CHARGED,
     UNKNOWN_STATUS,
     Attempt,
     CostSource,
@@ -130,7 +128,7 @@ def recover(connection: sa.Connection, run_id: str, answer: PaidAnswer, submitte
     row = writing.found(connection, [answer.attempt.job_key])[key_of(answer.attempt)]
     taken_over: Values = {"run_id": run_id, "submitted_at": submitted_at}
     if same := _same_ids(connection, [answer]):
-        if row["error_code"] not in (CHARGED, NOT_CHARGED):  # it says nothing against what a person settled
+        if row["settled"] is None:  # it says nothing against what a person settled
             in_doubt = {"state": State.IN_DOUBT} | _of_end(_of_same_id(answer, same[0]))
             writing.change(connection, [(row, taken_over | in_doubt)])
         return
@@ -199,6 +197,7 @@ def _of_answer(answer: PaidAnswer) -> Values:
         # Of a doubt, or of a person's decision about it, that the answer supersedes.
         "error_code": None,
         "error_message": None,
+        "settled": None,
         "finished_at": None,
         "cost": None,
         "cost_source": None,

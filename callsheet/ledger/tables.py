@@ -122,8 +122,10 @@ attempts = sa.Table(
     sa.Column("unit_price", Money),
     sa.Column("quantity", Money),  # seconds may come with a fraction: six decimals, like money
     sa.Column("generation_id", sa.Text),
-    sa.Column("error_code", sa.Text),
+    sa.Column("error_code", sa.Text),  # as the service has answered it, or a word of ours
     sa.Column("error_message", sa.Text),
+    # What a person has decided of it: `records.CHARGED`, `NOT_CHARGED`; empty: nothing.
+    sa.Column("settled", sa.String(16)),
     sa.Column("submitted_at", Moment, index=True),
     sa.Column("finished_at", Moment),
     # The sha256 of the request as sent and the sample's number.
@@ -260,6 +262,7 @@ checks = sa.Table(
     sa.Column("score", sa.Float),  # of the user's program
     sa.Column("hash", sa.String(16)),  # a perceptual hash, in hex; empty where there is none
     sa.Column("checked_at", Moment, nullable=False),
+    sa.Column("judged", sa.Boolean, nullable=False),  # false: the user's program could not say anything yet
 )
 
 # What a batch was charged lately next to its quotes (`charges.py` keeps it).

@@ -24,7 +24,7 @@ from callsheet.ledger.journal import Left, PaidAnswer
 from callsheet.ledger.tables import attempts
 from callsheet.ledger.writing import Key
 from callsheet.plain_text import counted
-from callsheet.records import CHARGED, NOT_CHARGED, Attempt, File, Job, State
+from callsheet.records import Attempt, File, Job, State
 
 _ATTEMPTS = sa.select(attempts).where(attempts.c.job_key == sa.bindparam("the_job"))
 _ACCEPTED = (State.PENDING, State.GENERATED, State.STORED, State.LOST, State.IN_DOUBT)
@@ -242,7 +242,7 @@ def _is_open(attempt: Any, answer: PaidAnswer) -> bool:
     It counts more than a doubt, and more than a person's decision about that doubt: the service has answered.
     """
     undecided = attempt.state in (State.SUBMITTING, State.IN_DOUBT)
-    undecided = undecided or attempt.error_code in (CHARGED, NOT_CHARGED)
+    undecided = undecided or attempt.settled is not None
     if answer.usage is None:
         return undecided and attempt.generation_id is None
     return undecided or attempt.state == State.PENDING

@@ -294,13 +294,13 @@ def spent(connection: sa.Connection, without: Collection[str] = ()) -> Decimal:
 def differences(connection: sa.Connection, batch: str | None = None) -> list[str]:
     """The batches, or this one, whose totals are not the sums of their attempts. There should be none."""
     wrong: set[tuple[Any, ...]] = set()
-    for query in (sa.select(totals), _sums()):
+    for query in (sa.select(totals), sums()):
         wanted = query if batch is None else query.where(query.selected_columns.batch == batch)
         wrong ^= {tuple(row) for row in connection.execute(wanted) if any(row[2:])}
     return sorted({row[0] for row in wrong})
 
 
-def _sums() -> sa.Select[Any]:
+def sums() -> sa.Select[Any]:
     """The rows of `totals`, as they follow from the attempts."""
     state, quoted = attempts.c.state, attempts.c.quoted
     day = sa.func.coalesce(sa.func.substr(sa.type_coerce(attempts.c.submitted_at, sa.String), 1, 10), "")

@@ -29,7 +29,6 @@ _MADE_ID = r"^[0-9a-f]{16}-\d+$"
 _SAME_KEY = request_key(same_request())
 _NTH = pl.int_range(pl.len()).over("request_key")
 _NAME = ["request_key", "made", "name"]
-_REQUEST = ["row_id", "asked"]
 _BY_HAND = 10  # prompts that a person corrects, and means to buy
 _NAMED = 5  # changed defaults, those of the most jobs
 _INLINED = "sha256:[0-9a-f]{64}"
@@ -309,7 +308,7 @@ def _higher_samples(jobs: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
     the row; the ledger need not have all of them.
     """
     highest = known.group_by("row_id").agg(highest=pl.col("sample").max()).filter(pl.col("highest") > 1)
-    rows = _last(jobs.join(highest, on="row_id", maintain_order="left"))
+    rows = _last(jobs.join(highest, on="row_id", maintain_order="left"), "asked")
     rows = rows.filter(pl.col("sample") < pl.col("highest"))
     numbers = pl.int_ranges(pl.col("sample") + 1, pl.col("highest") + 1)
     return rows.with_columns(sample=numbers).explode("sample").select(jobs.columns)
@@ -327,10 +326,9 @@ def _next_samples(
         Rows like the last of each request, with the next number; and what a person should know, in sentences.
     """
     in_flight = known.filter(pl.col("state").is_in(_OPEN))["row_id"]
-    not_to_buy = known.filter(~pl.col("to_buy"))["job_key"]
-    to_buy = jobs.filter(~pl.col("key").is_in(not_to_buy.implode()))["row_id"]
+    to_buy = jobs.filter(_is_to_buy(known))["row_id"]
     waits = pl.col("row_id").is_in(pl.concat([in_flight, to_buy]).implode())
-    ends = _last(jobs.filter(pl.col("row_id").is_in(rejected.implode()) & ~waits))
+    ends = _last(jobs.filter(pl.col("row_id").is_in(rejected.implode()) & ~waits), "request")
     more = ends.with_columns(pl.col("sample") + 1, again=pl.lit(True)).filter(pl.col("sample") <= most)
     used_up = ends.join(more, on="row_id", how="anti")["row_id"].n_unique()
     numbers = more["sample"].unique().sort().to_list()
@@ -347,9 +345,39 @@ def _next_samples(
     return more, notes
 
 
-def _last(jobs: pl.DataFrame) -> pl.DataFrame:
-    """The last sample of each request."""
-    return jobs.sort("sample", maintain_order=True).unique(_REQUEST, keep="last", maintain_order=True)
+def _last(jobs: pl.DataFrame, request: str) -> pl.DataFrame:
+    """The last sample of each request of each row."""
+    of_each = ["row_id", request]
+    return jobs.sort("sample", maintain_order=True).unique(of_each, keep="last", maintain_order=True)
+
+
+def bought_again(
+    plan: pl.DataFrame | None, known: pl.DataFrame, rejected: pl.Series, most: int
+) -> pl.DataFrame:
+    """The jobs that a quote with `--again` has to buy for the rows of which everything is rejected: `row_id`,
+    `sample` and `price`. One more sample of each request; or what of the row is to be bought anyway.
+
+    Args:
+        plan: the batch's last one. Without it every row counts that the ledger has, at its last price.
+        known: what the ledger has of the batch, as for `match`.
+        rejected, most: as for `_next_samples`.
+    """
+    sent = known.filter(pl.col("state") != State.PLANNED)
+    if plan is None:
+        jobs = sent.rename({"job_key": "key", "quoted": "price"})
+    else:
+        # One more that was never sent is counted anew, as in `match`.
+        is_there = ~pl.col("again") | pl.col("key").is_in(sent["job_key"].implode())
+        jobs = plan.filter(pl.col("request").is_not_null(), is_there)
+    jobs = jobs.filter(pl.col("row_id").is_in(rejected.implode()))
+    anyway = jobs.filter(_is_to_buy(known))
+    more, _ = _next_samples(jobs, known, rejected, most)
+    return pl.concat(part.select("row_id", "sample", "price") for part in (anyway, more))
+
+
+def _is_to_buy(known: pl.DataFrame) -> pl.Expr:
+    """Whether a run buys a job: a new one, or one that the ledger has as to buy."""
+    return ~pl.col("key").is_in(known.filter(~pl.col("to_buy"))["job_key"].implode())
 
 
 # ---- what is bought, and not offered any more

@@ -144,8 +144,8 @@ def _not_taken(
 COLUMNS = ["key", "row_id", "sample", "line", "type", "model", "resolution", "duration", "sound", "request"]
 COLUMNS += ["inlined", "inlined_bytes", "carried", "billable_unit", "unit_price", "quantity", "price"]
 COLUMNS += ["currency", "repeats", "again"]
-"""The columns of `plan.parquet`. `repeats`: the job looks like one that was bought; `again`: it is one
-sample more than the row asks for (`bought.py`).
+"""The columns of `plan.parquet`. `repeats`: the job looks like one that was bought; `again`: it is a sample
+more than the row asks for (`bought.py`).
 """
 
 _MONEY = pl.Decimal(18, 6)
@@ -456,9 +456,9 @@ def _columns_of_plan(jobs: pl.DataFrame) -> pl.DataFrame:
     """Jobs with the columns of a plan, and `asked` in place of `key`."""
     if "carried" not in jobs.columns:
         jobs = jobs.with_columns(carried=pl.lit(None, pl.String))
-    jobs = jobs.with_columns(
-        *(pl.col(f"sent_{name}").alias(name) for name in _SENT), repeats=pl.lit(False), again=pl.lit(False)
-    )
+    no = pl.lit(False)
+    sent = (pl.col(f"sent_{name}").alias(name) for name in _SENT)
+    jobs = jobs.with_columns(*sent, repeats=no, again=no)
     return jobs.select("asked", *COLUMNS[1:])
 
 

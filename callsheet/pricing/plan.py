@@ -35,12 +35,12 @@ from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.queries import policy_of
 from callsheet.plain_text import counted, has_own_id, line_of, printable
 from callsheet.pricing import references
-from callsheet.pricing.bought import changed_carried, match
+from callsheet.pricing.bought import bought_again, changed_carried, match
 from callsheet.pricing.claim import check_report
 from callsheet.pricing.jobs import COLUMNS, as_sent, check_config_values, make_jobs, once, request_key
 from callsheet.pricing.rates import changed_rates
 from callsheet.pricing.references import work_folder
-from callsheet.records import MAY_COST, Job, ModelType, Price, canonical
+from callsheet.records import MAY_COST, Job, ModelType, Price, Record, canonical, dollars
 from callsheet.service.client import Client
 from callsheet.service.models import Catalogue, Model
 
@@ -481,3 +481,36 @@ def lines_of_last_plan(settings: BatchSettings, keys: Collection[str]) -> dict[s
     """The line of each of these jobs in the batch file, by key, where the last plan has it."""
     plan = last_plan(settings) if keys else None
     return plan.lines(keys) if plan else {}
+
+
+# ---- what is bought again
+
+
+@dataclass(frozen=True, slots=True)
+class ToBuyAgain(Record):
+    """What a quote with `--again` has to buy for rows of which every stored file is rejected: so many jobs,
+    for so many dollars.
+    """
+
+    jobs: int = 0
+    quoted: Decimal = Decimal(0)
+
+    def line(self) -> str:
+        """It in words; empty where there is nothing."""
+        return f"{counted(self.jobs, 'job')}, {dollars(self.quoted)} USD" if self.jobs else ""
+
+
+async def to_buy_again(ledger: Ledger, settings: BatchSettings) -> ToBuyAgain:
+    """What is to be bought again, by the batch's last plan and the ledger: its prices are those of that plan.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
+    """
+    rejected = await ledger.read(marks.rejected_rows)
+    if rejected.is_empty():
+        return ToBuyAgain()
+    plan = await asyncio.to_thread(last_plan, settings)
+    policy, most = policy_of(settings), settings.review.samples
+    known = await ledger.read(lambda connection, batch: queries.requests(connection, batch, policy))
+    jobs = bought_again(plan.table if plan else None, known, rejected, most)
+    return ToBuyAgain(jobs.height, Decimal(jobs["price"].sum() or 0))

@@ -391,7 +391,7 @@ async def make(
         sent = jobs.filter(pl.col("state") != State.PLANNED)["job_key"]
         return {"table": with_standing(plan.table, jobs), "totals": totals, "said": said, "sent": sent}
 
-    read_together = await ledger.outlook(read)
+    read_together = await ledger.read(read)
     sent, said = read_together.pop("sent"), read_together["said"]
     quote = Quote(
         plan=plan,

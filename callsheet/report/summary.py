@@ -17,6 +17,7 @@ from typing import Any
 import polars as pl
 import sqlalchemy as sa
 
+from callsheet.config.settings import BatchSettings
 from callsheet.errors import SERVICE_CODES, Interrupted, LedgerError
 from callsheet.ledger import changes, leases, marks, queries, shares, words, writing
 from callsheet.ledger.changes import PAUSED, Setting
@@ -26,7 +27,7 @@ from callsheet.ledger.queries import Policy
 from callsheet.ledger.shares import MODEL, Share, Shares
 from callsheet.ledger.words import Word
 from callsheet.plain_text import and_more, counted
-from callsheet.pricing.plan import Plan, is_current
+from callsheet.pricing.plan import Plan, ToBuyAgain, is_current, to_buy_again
 from callsheet.records import MAY_COST, OtherRun, Record, State, dollars
 from callsheet.report.plots import Figures
 
@@ -460,6 +461,7 @@ class Status(Reviewed):
     `paused` says who holds their buying, `last_run` is when a run last began, and `changes` what persons have
     changed since then for the runs at work.
     The counts of the review are those of `Summary`, `by_model` and `by_setting` those of `ReviewResult`.
+    `to_buy_again` is what `quote --again` would buy for rejected rows.
     """
 
     batch: str
@@ -472,6 +474,7 @@ class Status(Reviewed):
     in_doubt: int
     lost: int
     spent: Decimal
+    in_flight_exposure: Decimal
     in_doubt_exposure: Decimal
     currency: str
     other_runs: tuple[OtherRun, ...]
@@ -485,6 +488,7 @@ class Status(Reviewed):
     paused: Pause | None = None
     last_run: datetime | None = None
     changes: tuple[Setting, ...] = ()
+    to_buy_again: ToBuyAgain = field(default_factory=ToBuyAgain)
 
     def counts(self) -> str:
         """The number of jobs in each state: `7 stored, 1 failed`; empty where there is none."""
@@ -539,8 +543,8 @@ async def read_review(ledger: Ledger, *, in_parts: bool = True) -> ReviewResult:
     return ReviewResult(ledger.batch, *counts, each, of.pop(MODEL, ()), of)
 
 
-async def read_status(ledger: Ledger) -> Status:
-    """The status of the ledger's batch.
+async def read_status(ledger: Ledger, settings: BatchSettings) -> Status:
+    """The status of the ledger's batch, which has these settings.
 
     Raises:
         LedgerError: the ledger cannot be read, or its running totals are wrong.
@@ -563,6 +567,7 @@ async def read_status(ledger: Ledger) -> Status:
         batch=ledger.batch,
         **counts,
         spent=totals.spent,
+        in_flight_exposure=totals.in_flight_exposure,
         in_doubt_exposure=totals.in_doubt_exposure,
         currency="USD",
         other_runs=tuple(others),
@@ -576,6 +581,7 @@ async def read_status(ledger: Ledger) -> Status:
         changes=tuple(
             each for each in changed if last_run and each.changed_at >= last_run and not each.run_id
         ),
+        to_buy_again=await to_buy_again(ledger, settings) if review.rejected else ToBuyAgain(),
     )
 
 

@@ -347,14 +347,23 @@ class _Checking:
         """Checks some files, rows of `marks.unchecked`, and enters what is found."""
         keys = [file["job_key"] for file in files]
         requests = await self.ledger.read(lambda connection, _: queries.asked_for(connection, keys))
-        looks = [self.thumbnails.look_at(file["sha256"], file["url"], file["mime_type"]) for file in files]
+        looks = [
+            self.thumbnails.look_at(file["sha256"], file["url"], file["mime_type"])
+            if file["flags"] is None
+            else None
+            for file in files
+        ]
         found: list[tuple[dict[str, Any], Finding]] = []
         for file, look in zip(files, looks, strict=True):
-            seen = await asyncio.shield(look)
-            finding = seen and await self._finding(file, seen, *requests[file["job_key"]])
+            asked = requests[file["job_key"]]
+            if look is None:  # only the program is left
+                finding = await self._judgement(file, *asked)
+            else:
+                seen = await asyncio.shield(look)
+                finding = await self._finding(file, seen, *asked) if seen else None
             if finding:
                 found.append((file, finding))
-            else:
+            if not (finding and finding.judged):
                 self.later.add(_key(file))
         if not found:
             return
@@ -374,12 +383,22 @@ class _Checking:
         answer = await self._judged(file, request, carried)
         if answer is None and not found:
             return None
-        answer = answer or Judged()
+        judged, answer = answer is not None, answer or Judged()
         check = rejecting(checks, found) or ("command" if answer.reject else "")
         if seen.hash and not check:
             self.pictures.add(row_id, seen.hash)
         flags = (*(flag for _, flag in found), *answer.flags)
-        return Finding(_key(file), flags, answer.score, seen.hash, check)
+        return Finding(_key(file), flags, answer.score, seen.hash, check, judged)
+
+    async def _judgement(
+        self, file: dict[str, Any], request: dict[str, Any], carried: dict[str, Any]
+    ) -> Finding | None:
+        """What was found in a file, with what the user's program says now; None where it still cannot."""
+        answer = await self._judged(file, request, carried)
+        if answer is None:
+            return None
+        flags = (*json.loads(file["flags"]), *answer.flags)
+        return Finding(_key(file), flags, answer.score, file["hash"], "command" if answer.reject else "")
 
     async def _judged(
         self, file: dict[str, Any], request: dict[str, Any], carried: dict[str, Any]

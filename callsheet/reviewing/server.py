@@ -20,7 +20,6 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
-from decimal import Decimal
 from functools import cached_property, partial
 from typing import Annotated, Any, NamedTuple
 
@@ -44,10 +43,9 @@ from callsheet.ledger.databases import check_exists
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.marks import FileKey, Mark, MediaDecision
 from callsheet.ledger.spending import user_name
-from callsheet.plain_text import counted
-from callsheet.pricing.plan import PLAN, Plan, last_plan
+from callsheet.pricing.plan import PLAN, Plan, ToBuyAgain, last_plan, to_buy_again
 from callsheet.pricing.references import work_folder
-from callsheet.records import MAY_COST, Totals, dollars
+from callsheet.records import MAY_COST, Totals
 from callsheet.report.contact_sheet import sheet
 from callsheet.report.contact_sheet.cards import FOLDER, ServedLinks, local_path
 from callsheet.report.contact_sheet.sheet import ContactSheet
@@ -135,8 +133,8 @@ _FILE_ONLY = {"Content-Security-Policy": "default-src 'none'; sandbox"}
 """A stored file is shown, and nothing that it may contain is carried out."""
 
 
-WhenReviewed = Callable[[ReviewResult, int, Decimal], None]
-"""Called with a batch that is reviewed: how many rows are to be bought again, and their price in dollars."""
+WhenReviewed = Callable[[ReviewResult, ToBuyAgain], None]
+"""Called with a batch that is reviewed, and what is to be bought again."""
 
 
 class _OneMark(BaseModel):
@@ -472,12 +470,10 @@ class _App:
         was_reviewed, self.is_reviewed = self.is_reviewed, not await self.left.any()
         if not self.is_reviewed:
             return ""
-        rows, price = await self.ledger.read(
-            partial(marks.to_buy_again, samples=self.settings.review.samples)
-        )
+        again = await to_buy_again(self.ledger, self.settings)
         if not was_reviewed:
-            self.reviewed(await read_review(self.ledger, in_parts=False), rows, price)
-        return f"{counted(rows, 'row')}, {dollars(price)} USD: {self.command}" if rows else ""
+            self.reviewed(await read_review(self.ledger, in_parts=False), again)
+        return f"{again.line()}: {self.command}" if again.jobs else ""
 
     async def newer(self, request: Request) -> Response:
         text = request.query_params.get("since", "0")
@@ -532,7 +528,7 @@ class _Now(NamedTuple):
     totals: Totals
     at_work: frozenset[str]  # the runs that are
     refusal: str  # in which words the service refuses every submission
-    checked: int  # how many files
+    checked: tuple[int, int]  # how many files, and how many of them to the end
 
 
 def _now(connection: sa.Connection, batch: str) -> _Now:

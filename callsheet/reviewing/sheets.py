@@ -12,11 +12,13 @@ this machine nobody reaches these pages; `callsheet up` gives the link to its ru
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import re
 import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -41,11 +43,16 @@ from callsheet.report.contact_sheet.sheet import asset
 from callsheet.report.summary import read_status
 from callsheet.reviewing.server import WhenReviewed, listening, opened
 
+logger = logging.getLogger("callsheet")
+
 LINK = Path("out/sheets.link")
 """The link to the list in a project's folder: whoever has it can look and mark."""
 
 ENVIRONMENT = "CALLSHEET_SHEETS"
 """The variable with the link, for the runs of `callsheet up`."""
+
+MOST_OPEN = 20
+"""How many sheets are open at once: one more closes that which was asked for the longest time ago."""
 
 _LINK = re.compile(r"http://127\.0\.0\.1:(\d+)/\?token=([\w-]+)")
 
@@ -121,8 +128,9 @@ async def serving(reviewed: WhenReviewed) -> AsyncIterator[str]:
         except BlockingIOError:
             yield known
             return
-        async with AsyncExitStack() as sheets:
-            with _listening_as(known, _Sheets(sheets, reviewed).app) as (link, server, listener):
+        sheets = _Sheets(reviewed)
+        try:
+            with _listening_as(known, sheets.app) as (link, server, listener):
                 file.seek(0)
                 file.truncate()
                 file.write(f"{link}\n")
@@ -133,7 +141,8 @@ async def serving(reviewed: WhenReviewed) -> AsyncIterator[str]:
                 finally:
                     server.should_exit = True
                     await served
-                    await sheets.aclose()  # without the error that ends this: marks go into the sidecars
+        finally:
+            await sheets.aclose()
 
 
 @contextmanager
@@ -151,13 +160,32 @@ def _listening_as(known: str, app: ASGIApp) -> Iterator[tuple[str, uvicorn.Serve
         yield served or stack.enter_context(listening(app, 0))
 
 
-class _Sheets:
-    """The sheets that are open, until `stack` is closed; `app` is what is served."""
+@dataclass(eq=False, slots=True)
+class _Sheet:
+    """A sheet that is open, with its ledger. Closed is only one that no request uses."""
 
-    def __init__(self, stack: AsyncExitStack, reviewed: WhenReviewed) -> None:
-        self._stack = stack
+    settings: BatchSettings
+    app: ASGIApp
+    parts: AsyncExitStack
+    requests: int = 0  # that use it
+    is_current: bool = True
+
+    async def close_if_unused(self) -> None:
+        """Closes it where it is not current any more, and no request uses it. Its marks are in the ledger."""
+        if self.is_current or self.requests:
+            return
+        try:
+            await self.parts.aclose()
+        except CallsheetError as error:  # a sidecar or the manifest cannot be written
+            logger.warning("%s. %s", error.message, error.hint)
+
+
+class _Sheets:
+    """The sheets that are open, those that were asked for last at the end; `app` is what is served."""
+
+    def __init__(self, reviewed: WhenReviewed) -> None:
         self._reviewed = reviewed
-        self._open: dict[tuple[str, str], tuple[BatchSettings, ASGIApp]] = {}
+        self._open: dict[tuple[str, str], _Sheet] = {}
         self._one = asyncio.Lock()
         self.app = Starlette(
             routes=[Route("/", _list), Mount("/{config:path}/batches/{batch}", self._sheet)],
@@ -169,15 +197,33 @@ class _Sheets:
         async with self._one:
             if name not in self._open or scope["path"] == f"{scope['root_path']}/":
                 await self._look(*name)
-        await self._open[name][1](scope, receive, send)
+            sheet = self._open[name] = self._open.pop(name)
+            sheet.requests += 1
+        try:
+            await sheet.app(scope, receive, send)
+        finally:
+            sheet.requests -= 1
+            await sheet.close_if_unused()
 
     async def _look(self, config: str, batch: str) -> None:
-        """Opens a sheet, anew where its config has changed."""
+        """Opens a sheet, anew where its config has changed; then closes that of before, and the oldest."""
         settings = await asyncio.to_thread(load_without_service, Path(config), values={"batch": batch})
         known = self._open.get((config, batch))
-        if known is None or known[0] != settings:
-            app, _ = await self._stack.enter_async_context(opened(settings, config, self._reviewed))
-            self._open[config, batch] = settings, app
+        if known and known.settings == settings:
+            return
+        async with AsyncExitStack() as stack:
+            app, _ = await stack.enter_async_context(opened(settings, config, self._reviewed))
+            self._open[config, batch] = _Sheet(settings, app, stack.pop_all())
+        oldest = [self._open.pop(name) for name in [*self._open][:-MOST_OPEN]]
+        for sheet in filter(None, (known, *oldest)):
+            sheet.is_current = False
+            await sheet.close_if_unused()
+
+    async def aclose(self) -> None:
+        """Closes all of them: marks go into the sidecars and the manifest."""
+        async with AsyncExitStack() as stack:
+            for sheet in self._open.values():
+                stack.push_async_callback(sheet.parts.aclose)
 
 
 async def _list(_: Request) -> Response:
@@ -192,7 +238,7 @@ async def _row(path: Path) -> str:
     try:
         settings = await asyncio.to_thread(load_without_service, path)
         async with await Ledger.open(settings.ledger.url, settings.batch, looks=True) as ledger:
-            status = await read_status(ledger)
+            status = await read_status(ledger, settings)
     except CallsheetError as error:
         return f"<tr><td><td>{escape(str(path))}<td colspan=3>{escape(error.message)}"
     cells = [

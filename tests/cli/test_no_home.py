@@ -13,11 +13,15 @@ import subprocess
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.conftest import Project
+from callsheet.ledger import leases
+from tests.conftest import Project, images
+from tests.crash.test_points import killed
 from tests.servers.forks import Forks
+from tests.waiting import LONGEST
 
 Make = Callable[..., Project]
 
@@ -90,6 +94,52 @@ def test_who_may_only_read_a_project_can_look_at_its_batch(project: Make) -> Non
         may_not_write(made)
         done = callsheet("status", str(made.config), "--json", home=None, cwd=made.folder)
         assert json.loads(done.stdout)["failed"] == 1, done.stderr
+
+
+@pytest.mark.parametrize("who", ["owner", "reader"])
+def test_what_a_killed_run_had_on_the_wire_is_in_doubt_for_everybody_at_once(project: Make, who: str) -> None:
+    """By every command, before a run takes it over, and without a write to the ledger."""
+    made = project(images(3), image_seconds=LONGEST)
+    made.set(limits={"concurrency": 2})
+    killed(made, "before submit", nth=2)  # the first has left, and is not answered
+    (made.folder / "out/report").mkdir(exist_ok=True)
+    ledger = made.folder / "out/ledger.db"
+    with closing(sqlite3.connect(ledger)) as database:
+        rows = database.execute("SELECT * FROM attempts").fetchall()
+
+    def said(*words: str, code: int = 0) -> dict[str, Any]:
+        done = callsheet(*words, home=None, cwd=made.folder)
+        assert done.returncode == code, done.stdout + done.stderr
+        answer: dict[str, Any] = json.loads(done.stdout)
+        return answer
+
+    if who == "reader":
+        may_not_write(made, "out/report")
+    batch = said("status", "batch.yaml", "--json")
+    assert (batch["submitting"], batch["in_doubt"], batch["planned"]) == (0, 2, 1)
+    [other] = said("status", "--json")["batches"]
+    for totals in (batch, other):
+        assert (totals["in_doubt_exposure"], totals["in_flight_exposure"]) == ("0.0030", "0.0000")
+    listed = said("resolve", "batch.yaml", "--json", code=3)
+    assert [doubt["row_id"] for doubt in listed["in_doubt"]] == ["s0", "s1"]
+    assert listed["evidence"]["in_doubt_since"] == "0.0030"
+    assert said("quote", "batch.yaml", "--json")["quoted"] == "0.0015"
+    [attempt] = said("show", "batch.yaml", "s0", "--json")["attempts"]
+    assert (attempt["state"], attempt["error_message"]) == ("in_doubt", leases.NO_ANSWER)
+    reconciled = said("reconcile", "batch.yaml", "--json")
+    assert [doubt["row_id"] for doubt in reconciled["doubts"]] == ["s0", "s1"]
+    callsheet("report", "batch.yaml", home=None, cwd=made.folder)
+    costs = {row["row_id"]: row["state"] for row in made.costs().iter_rows(named=True)}
+    assert [costs[row] for row in ("s0", "s1")] == ["in_doubt"] * 2
+    with closing(sqlite3.connect(ledger)) as database:
+        assert database.execute("SELECT * FROM attempts").fetchall() == rows
+    settle = ("resolve", "batch.yaml", "s0", "--charged", "--json")
+    if who == "owner":
+        assert said(*settle, code=3)["left"] == 1
+        assert said("status", "batch.yaml", "--json")["spent"] == "0.0015"
+    else:
+        refused = callsheet(*settle, home=None, cwd=made.folder)
+        assert (refused.returncode, "Traceback" in refused.stderr) == (2, False)
 
 
 def test_looking_makes_no_ledger_and_no_folder(project: Make) -> None:

@@ -219,6 +219,13 @@ def test_report_writes_the_same_report_anew_and_status_counts_every_batch_of_a_l
     assert used in printed("status", "--set", url)
 
 
+def test_status_names_the_money_in_flight(project: Make) -> None:
+    made = project([{"id": "a", "prompt": "x", "model": "dailies-1", "duration": 1}], video_seconds=3600)
+    assert made.run("poll.timeout=0.2").pending == 1
+    assert json.loads(printed("status", str(made.config), "--json"))["in_flight_exposure"] == "0.0080"
+    assert "In flight  0.0080 USD, sent and not answered yet" in printed("status", str(made.config))
+
+
 def test_status_without_a_config_makes_no_ledger_where_there_is_none(project: Make) -> None:
     made = project(ROWS)
     shutil.rmtree(made.folder / "out", ignore_errors=True)

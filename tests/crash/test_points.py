@@ -147,9 +147,9 @@ def rejected(project: Make) -> Project:
     return made
 
 
-def killed(made: Project, point: str) -> None:
-    """The first purchase of a run comes to this point, where the run is killed."""
-    code = forked_run(made.folder, {"kill": {"point": point, "nth": 1}}, dict(os.environ))
+def killed(made: Project, point: str, nth: int = 1) -> None:
+    """A run comes to this point, the first time or another one, where it is killed."""
+    code = forked_run(made.folder, {"kill": {"point": point, "nth": nth}}, dict(os.environ))
     assert code == -9, (made.folder / "run.log").read_text()
 
 

@@ -492,10 +492,10 @@ def test_a_production_finishes_what_another_run_has_left_before_anybody_is_asked
 def test_after_a_no_or_silence_a_retry_asks_again_and_buys_nothing(
     production: Production, answer: str
 ) -> None:
-    production.begin()
-    tag = production.made.folder.name
+    production.begin(f"-{answer}")
+    tag = f"{production.made.folder.name}-{answer}"
     if answer == "refuse":
-        production.answered(answer)
+        production.answered(answer, tag=f"-{answer}")
     else:
         becomes(production.crew, tag, "CANCELLED", "Expired")  # as the server does after a day
     assert "Buy 1 job of" in retry(production.crew, tag, run_production)["description"]

@@ -22,6 +22,7 @@ import pytest
 from prefect.blocks.webhook import Webhook
 from prefect.server.schemas.schedules import CronSchedule
 
+from callsheet.pricing.plan import ToBuyAgain
 from callsheet.report.summary import ReviewResult
 from flows.generate import generate_batch
 from tasks.events import reviewed
@@ -101,11 +102,11 @@ def test_a_question_and_the_end_of_a_review_call_a_webhook(
         call(crew, tmp_path, listener.url, "asked", "reviewed")
         crew.begin(generate_batch, "generate-batch/nightly", tag=name, config=str(made.config))
         wait_until(lambda: listener.requests, "nobody is told of the question", 0.2)
-        reviewed(ReviewResult(name, 2, 1, 0, None), 1, Decimal("0.0015"))
+        reviewed(ReviewResult(name, 2, 1, 0, None), ToBuyAgain(1, Decimal("0.0015")))
         wait_until(lambda: len(listener.requests) == 2, "nobody is told of the review", 0.2)
     assert said(listener) == [
         f"Batch {name} asks: buy 1 job for 0.0015 USD?",
-        f"Batch {name} is reviewed: 2 kept, 1 row to buy again for 0.0015 USD",
+        f"Batch {name} is reviewed: 2 kept, 1 job to buy again for 0.0015 USD",
     ]
 
 

@@ -21,6 +21,7 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 from callsheet.config.load import load
 from callsheet.ledger import changes
 from callsheet.ledger.ledger import Ledger
+from callsheet.pricing.plan import ToBuyAgain
 from callsheet.report.summary import Details, Summary
 from callsheet.service.client import Client
 from callsheet.session import open_run
@@ -81,6 +82,7 @@ def test_a_run_buys_a_batch_in_rounds_and_shows_it(
     assert artifacts["progress-test"] == 100.0
     assert "test: complete" in artifacts["costs-test"]
     assert "| sketch-1 | 4 | 4 | 0.0060 | 0 | 2 |" in artifacts["costs-test"]
+    assert "to buy again" not in artifacts["costs-test"].lower()
     assert "| video | dailies-1 | " in artifacts["costs-test"]
     assert "dailies-1" in artifacts["quote-test"]
 
@@ -208,8 +210,8 @@ def test_a_doubt_makes_the_run_red_that_leaves_it_and_no_later_one_also_when_it_
 
 def test_the_costs_link_to_the_contact_sheet_where_it_is_served() -> None:
     address = "http://127.0.0.1:5000/"
-    assert f"mark them]({address})" in artifacts._costs(summary(), "batch.yaml", address)
-    assert "mark them" not in artifacts._costs(summary(), "batch.yaml", None)
+    assert f"mark them]({address})" in artifacts._costs(summary(), "batch.yaml", address, ToBuyAgain(), {})
+    assert "mark them" not in artifacts._costs(summary(), "batch.yaml", None, ToBuyAgain(), {})
 
 
 # ---- reconcile-costs

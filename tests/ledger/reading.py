@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import date
 from typing import Any
 
 import sqlalchemy as sa
 
-from callsheet.ledger import queries, tables, writing
+from callsheet.ledger import leases, queries, shares, spending, tables, writing
 from callsheet.ledger.queries import Policy
 from callsheet.records import State, Totals
 
@@ -35,6 +36,32 @@ def known(policy: Policy) -> Callable[[sa.Connection, str], dict[str, Row]]:
         row["job_key"]: row
         for row in queries.jobs(connection, batch, ["job_key", "state"], policy=policy).to_dicts()
     }
+
+
+def everything(connection: sa.Connection, batch: str) -> list[Any]:
+    """What the ledger says to each kind of question; not whose an accepted job is, nor who is at work."""
+    rows = [
+        row | {"run_id": row["run_id"] if row["state"] == State.PLANNED else None}
+        for row in attempts(connection, batch)
+    ]
+    first, last, service = date(2020, 1, 1), date(2100, 1, 1), "http://service"
+    totals = connection.execute(sa.select(tables.totals)).all()
+    return [
+        known_and_totals(connection, batch),
+        rows,
+        manifest(connection, batch),
+        queries.doubts(connection, batch, pending=True),
+        [queries.stories(connection, batch, row_id) for row_id in sorted({row["row_id"] for row in rows})],
+        list(queries.failures(connection, batch)),
+        queries.free_jobs(connection, batch),
+        sorted(map(tuple, (row for row in totals if any(row[len(tables.totals.primary_key) :])))),
+        writing.of_ledger(connection),
+        writing.differences(connection),
+        leases.used_ever(connection),
+        spending.days(connection, batch, service, first, last),
+        spending.doubts(connection, service, first, last),
+        shares.shares(connection, batch),
+    ]
 
 
 def known_and_totals(connection: sa.Connection, batch: str) -> tuple[dict[str, Row], Totals]:

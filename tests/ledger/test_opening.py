@@ -15,10 +15,12 @@ import pytest
 import sqlalchemy as sa
 
 from callsheet.errors import LedgerError, OtherVersion
-from callsheet.ledger import spending
+from callsheet.ledger import queries, spending
 from callsheet.ledger.databases import back_up, open_engine
 from callsheet.ledger.ledger import Ledger
+from tests.ledger import reading
 from tests.ledger.buying import buyer
+from tests.ledger.other_run import other_run
 
 pytestmark = pytest.mark.anyio
 
@@ -228,12 +230,19 @@ async def test_a_person_who_may_only_read_a_postgresql_ledger_can_look_at_it(
     new_database: Callable[[], str],
 ) -> None:
     url = new_database()
-    async with buyer(url):
-        pass
-    reader = f"reader_of_{sa.make_url(url).database}"
+    with other_run(url) as run:
+        run.do("reserve a b c", "intend a", "intend b", "doubt b")
+        run.kill()
+    database = sa.make_url(url).database
+    reader = f"reader_of_{database}"
     execute(url, f"CREATE ROLE {reader} LOGIN", f"GRANT SELECT ON ALL TABLES IN SCHEMA public TO {reader}")
+    execute(url, f"REVOKE TEMPORARY ON DATABASE {database} FROM PUBLIC")
     theirs = sa.make_url(url).set(username=reader).render_as_string(hide_password=False)
     async with await Ledger.open(theirs, "b", looks=True) as ledger:
         assert await ledger.read(lambda connection, _: connection.scalar(RUNS)) == 1
+        seen = await ledger.read(reading.everything)
+        assert [doubt.row_id for doubt in await ledger.read(queries.doubts)] == ["a", "b"]
         with pytest.raises(LedgerError, match="permission denied"):
             await ledger.write(lambda connection, _: connection.execute(sa.text("DELETE FROM runs")))
+    async with buyer(url) as ledger:  # which takes over
+        assert await ledger.read(reading.everything) == seen

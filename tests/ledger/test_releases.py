@@ -21,13 +21,14 @@ from alembic.migration import MigrationContext
 
 from backlot.server import Backlot
 from callsheet.config.load import load
+from callsheet.ledger import leases
 from callsheet.ledger.databases import open_engine
 from callsheet.ledger.tables import SCHEMA_VERSION, metadata
 from callsheet.steps.batch import generate
 from tests.cli.test_commands import callsheet, refused
 from tests.cli.test_rows import printed
 from tests.data.make_release import said
-from tests.ledger.test_migrations import about
+from tests.ledger.test_migrations import about, table
 from tests.ledger.test_opening import execute
 from tests.servers.backlots import Observed
 
@@ -78,7 +79,7 @@ def states(folder: Path) -> dict[str, list[str]]:
 
 
 def test_the_commands_say_of_it_what_that_release_said(left: Path) -> None:
-    before = json.loads((left / "said.json").read_text())
+    before = in_doubt_at_once(json.loads((left / "said.json").read_text()))
     refused(callsheet("status", "batch.yaml", cwd=left), "older Callsheet", "callsheet ledger upgrade CONFIG")
     upgraded = json.loads(printed("ledger", "upgrade", "batch.yaml", "--json"))
     assert upgraded == {"upgraded": True, "ledger_version": SCHEMA_VERSION}
@@ -89,6 +90,16 @@ def test_the_commands_say_of_it_what_that_release_said(left: Path) -> None:
         assert with_same_keys(now[name], value) == value
 
 
+def in_doubt_at_once(said: dict[str, Any]) -> dict[str, Any]:
+    """What 0.1.0 has said, but that what a dead run had on the wire is in doubt at once."""
+    said["status"] |= {"submitting": 0, "in_doubt": 3, "in_doubt_exposure": "0.0045"}
+    costs = [row for row in said["costs"] if row["row_id"] == "answered"]
+    for told in (*said["show"]["answered"]["attempts"], *costs):
+        told |= {"state": "in_doubt", "error_code": "in_doubt", "error_message": leases.NO_ANSWER}
+        del told["finished_at"]
+    return said
+
+
 def with_same_keys(now: Any, before: Any) -> Any:
     """What is said now, without what the release could not say yet."""
     if isinstance(now, dict) and isinstance(before, dict):
@@ -96,6 +107,19 @@ def with_same_keys(now: Any, before: Any) -> Any:
     if isinstance(now, list) and isinstance(before, list) and len(now) == len(before):
         return [with_same_keys(*pair) for pair in zip(now, before, strict=True)]
     return now
+
+
+@pytest.mark.parametrize("left", LEFT, indirect=True, ids=" in ".join)
+def test_decisions_and_what_an_ended_run_left_on_the_wire_are_told_apart_from_then_on(left: Path) -> None:
+    url = url_of(left)
+    execute(url, "UPDATE attempts SET error_code = 'not_charged' WHERE row_id = 'refused'")  # by the service
+    execute(url, "UPDATE runs SET ended_at = lease_until")
+    printed("ledger", "upgrade", "batch.yaml")
+    kept = {(row["row_id"], row["attempt"]): row for row in table(url, "attempts")}
+    told = [(kept[row, 1]["error_code"], kept[row, 1]["settled"]) for row in ("charged", "free", "refused")]
+    assert told == [("in_doubt", "charged"), ("in_doubt", "not_charged"), ("not_charged", None)]
+    status = json.loads(printed("status", "batch.yaml", "--json"))
+    assert (status["submitting"], status["in_doubt"], status["in_doubt_exposure"]) == (0, 3, "0.0045")
 
 
 def test_its_ledger_is_upgraded_to_the_schema_of_a_new_one(left: Path) -> None:

@@ -361,9 +361,37 @@ def test_a_program_that_fails_is_named_once_and_the_run_goes_on_and_a_mended_one
     [note] = run(made, command="no-such-program --fast").notes
     assert "it cannot be started: [Errno 2] No such file or directory" in note
     assert note.endswith(": no-such-program --fast")
-    mended = program(made.folder, f'answer = {{"flags": ["seen"], "reject": True}}\n{SAY}')
-    assert run(made, blank="flag", command=mended).notes == ["2 files rejected by checks: command 2"]
-    assert found(made)["one"] == (["seen"], "check:command")
+    judge = (
+        f'open("asked", "a").write(asked["row"] + " ")\nanswer = {{"flags": ["seen"], "reject": True}}\n{SAY}'
+    )
+    mended = program(made.folder, judge)
+    assert run(made, blank="flag", command=mended).notes == ["3 files rejected by checks: command 3"]
+    seen = (["seen"], "check:command")
+    assert found(made) == {"one": seen, "two": seen, "nothing": (["blank", "seen"], "check:command")}
+    assert run(made, blank="flag", command=mended).notes == []
+    assert sorted(Path("asked").read_text().split()) == ["nothing", "one", "two"], "each is judged once"
+
+
+def test_what_the_other_checks_have_found_stays_when_the_program_judges_the_file_later(
+    project: Make, new_database: Callable[[], str]
+) -> None:
+    """Also in PostgreSQL, of a file that is rejected already, and of one that a later file is like."""
+    first = [*images("nothing"), {"id": "first", "prompt": "a narrow fox", **IMAGE}]
+    made = project(first, faults=FAULTS)
+    made.set(ledger={"url": new_database()})
+    builtin = {"blank": "reject", "size": "flag", "duplicate": "flag"}
+    fails = program(made.folder, "sys.exit()")
+    run(made, **builtin, command=fails)
+    made.rows(*first, first[1] | {"id": "second", "output_format": "webp"})
+    run(made, **builtin, command=fails)
+    size, like = "size: 256 \u00d7 512, not 1:1", "duplicate of row first"
+    flags = {"nothing": ["blank"], "first": [size], "second": [size, like]}
+    by = {"nothing": "check:blank"}
+    assert found(made) == {row: (flags[row], by.get(row)) for row in flags}
+    judge = f'answer = {{"flags": ["seen"], "reject": asked["row"] != "first"}}\n{SAY}'
+    run(made, **builtin, command=program(made.folder, judge))
+    by |= {"second": "check:command"}
+    assert found(made) == {row: ([*flags[row], "seen"], by.get(row)) for row in flags}
 
 
 def test_an_interrupted_run_does_not_wait_for_the_program(project: Make) -> None:

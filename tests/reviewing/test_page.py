@@ -5,7 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import json
+import signal
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -307,7 +309,12 @@ def test_a_browser_that_keeps_nothing_says_so_and_saves_marks_with_the_job_of_ea
         card_of(strict, "mug", 2).focus()
         press(strict, "k")
         with strict.expect_download() as download:
+            with strict.expect_event("dialog") as asked:
+                strict.close(run_before_unload=True)
+            asked.value.dismiss()
             strict.get_by_role("button", name="Save marks.csv (1)").click()
+        with strict.expect_event("close"):
+            strict.close(run_before_unload=True)
         rows = [*csv.reader(io.StringIO(Path(download.value.path()).read_text()))]
     finally:
         other.close()
@@ -472,6 +479,28 @@ def test_a_killed_server_loses_at_most_the_last_mark_and_the_page_goes_on_with_t
         press(page, "k")
         expect(figure(page, "Reviewed")).to_have_text("2 kept · 1 rejected · 4 to review")
         wait_until(lambda: second.marks().get("mug/3") == ("kept", None), "it is not kept")
+
+
+def test_a_tab_is_not_closed_unasked_before_the_server_has_taken_every_mark(
+    page: Page, review: Review
+) -> None:
+    """Neither the mark that is on its way nor the one that waits behind it is lost."""
+    with closing(page.context.new_page()) as tab:
+        visit(tab, review.link)
+        review.process.send_signal(signal.SIGSTOP)
+        press(tab, "k x")
+        try:
+            with tab.expect_event("dialog") as asked:
+                tab.close(run_before_unload=True)
+            asked.value.dismiss()
+        finally:
+            review.process.send_signal(signal.SIGCONT)
+        assert asked.value.type == "beforeunload"
+        known = {"mug/1": ("kept", None), "mug/2": ("rejected", None)}
+        wait_until(lambda: review.marks() == known, "the marks are not taken")
+        tab.evaluate("marks.poll()")  # it is answered after the marks
+        with tab.expect_event("close"):
+            tab.close(run_before_unload=True)
 
 
 def test_only_the_page_itself_can_mark_and_nothing_can_buy(review: Review) -> None:

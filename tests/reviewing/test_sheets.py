@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
 import socket
 import threading
@@ -19,7 +20,9 @@ import pytest
 from playwright.sync_api import expect
 
 from callsheet.config.load import load_without_service
-from callsheet.reviewing.sheets import ENVIRONMENT, LINK, link_to, serving
+from callsheet.ledger import marks as ledger_marks
+from callsheet.pricing.plan import ToBuyAgain
+from callsheet.reviewing.sheets import ENVIRONMENT, LINK, MOST_OPEN, link_to, serving
 from tests.conftest import Project
 from tests.reviewing.served import marks
 from tests.servers.browser import Browser
@@ -91,10 +94,10 @@ def test_who_follows_a_runs_link_sees_and_marks_what_it_bought(
         wait_until(lambda: marks(made.folder) == said, "the ledger has other marks")
         page.keyboard.press("Escape")
         expect(page.locator(".figure").filter(has_text="To buy again")).to_contain_text(
-            f"1 row, 0.0015 USD: callsheet run {CONFIG} --again"
+            f"1 job, 0.0015 USD: callsheet run {CONFIG} --again"
         )
-        [(review, rows, price)] = told
-        assert (review.kept, review.rejected, rows, price) == (1, 1, 1, Decimal("0.0015"))
+        [(review, again)] = told
+        assert (review.kept, review.rejected, again) == (1, 1, ToBuyAgain(1, Decimal("0.0015")))
         page.goto(link)
         said = ["test", CONFIG, "2 stored", "2 of 2 files: 1 kept, 1 rejected", "0.0030"]
         expect(page.locator("tr").filter(has_text=CONFIG).locator("td")).to_contain_text(said)
@@ -111,6 +114,45 @@ def test_who_follows_a_runs_link_sees_and_marks_what_it_bought(
         assert browser.complaints == [
             "Failed to load resource: the server responded with a status of 503 (Service Unavailable)"
         ]
+
+
+def test_edits_of_a_config_leave_one_ledger_open_and_no_request_without_it(made: Project) -> None:
+    """Also where a mark is on its way while its config is edited, and where an edit names another batch."""
+    made.run()
+    [mug, _] = made.read(ledger_marks.files).sort("row_id", descending=True).to_dicts()
+
+    def edited(batch: str, limit: int) -> None:
+        made.set(batch=batch, budget={"limit": limit})
+        shutil.copy("batch.yaml", CONFIG)
+        client.get(f"/{CONFIG}/batches/{batch}/").raise_for_status()
+
+    def sent_slowly() -> Iterator[bytes]:
+        said = {name: mug[name] for name in ledger_marks.FILE} | {"decision": "kept", "note": None}
+        first, *others = json.dumps({"marks": [said]}).encode().partition(b",")
+        yield first
+        edited("test", 1)
+        yield from others
+
+    with sheets() as link, httpx.Client(base_url=link.partition("?")[0], trust_env=False) as client:
+        client.get(link).raise_for_status()
+        edited("test", 0)
+        headers = {"Origin": str(client.base_url).rstrip("/"), "Content-Type": "application/json"}
+        posted = client.post(f"/{CONFIG}/batches/test/marks", content=sent_slowly(), headers=headers)
+        assert posted.status_code == 204
+        for limit in range(2, 12):
+            edited("test", limit)
+        wait_until(lambda: open_ledgers() == 1, "the ledgers of before stay open")
+        for limit in range(12, 12 + 2 * MOST_OPEN):
+            edited(f"test{limit}", limit)
+        wait_until(lambda: open_ledgers() <= MOST_OPEN, "the ledgers of before stay open")
+    wait_until(lambda: open_ledgers() == 0, "ledgers stay open")
+    made.set(batch="test")
+    assert marks(made.folder) == {"mug/1": ("kept", None)}
+
+
+def open_ledgers() -> int:
+    """How many ledgers this process has open that were read: each has threads of its own for that."""
+    return sum(thread.name == "ledger-reads_0" for thread in threading.enumerate())
 
 
 @pytest.mark.usefixtures("made")

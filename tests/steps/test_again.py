@@ -11,10 +11,11 @@ from typing import Any
 
 import pandas as pd
 
+import callsheet
 from callsheet.config.load import load
 from callsheet.ledger import marks
 from callsheet.ledger.marks import FileKey, Finding
-from callsheet.pricing.plan import ALL, Choice
+from callsheet.pricing.plan import ALL, PLAN, Choice
 from callsheet.pricing.quote import Quote
 from callsheet.python import review, reviews
 from callsheet.report.summary import Summary
@@ -50,6 +51,15 @@ def reject_all(made: Project) -> None:
 def samples(made: Project) -> list[tuple[str, int]]:
     """Row and sample of each file, as the manifest has them."""
     return [*made.manifest().select("row_id", "sample").iter_rows()]
+
+
+def to_buy_again(made: Project, *overrides: str) -> tuple[int, Decimal]:
+    """What `status` says is to be bought again, which is what a quote has more of with `--again`."""
+    values = dict(override.split("=", 1) for override in overrides)
+    again = callsheet.status(made.config, settings=values).to_buy_again
+    plain, quoted = made.quote(*overrides), made.quote(AGAIN, *overrides)
+    assert (again.jobs, again.quoted) == (quoted.to_buy - plain.to_buy, quoted.quoted - plain.quoted)
+    return again.jobs, again.quoted
 
 
 def side_by_side(made: Project, *overrides: str) -> list[Summary]:
@@ -98,8 +108,8 @@ def test_a_sample_that_nobody_has_looked_at_buys_nothing_and_the_samples_have_an
     assert made.run(AGAIN).submissions == 1
     assert made.run(AGAIN).submissions == 0, "the newest sample is not looked at"
     decide(made, "rejected", ("bad", 2))
-    again = [made.read(marks.to_buy_again, samples=samples) for samples in (2, 3)]
-    assert again == [(0, 0), (1, PRICE)], "what the page says"
+    assert to_buy_again(made, "review.samples=2") == (0, 0)
+    assert to_buy_again(made, "review.samples=3") == (1, PRICE)
     assert made.run(AGAIN).submissions == 0
     assert any(
         "1 row has only rejected files and no sample left" in note for note in made.quote(AGAIN).plan.notes
@@ -127,6 +137,46 @@ def test_a_sample_that_failed_has_used_its_number_and_a_row_in_doubt_waits(proje
     assert samples(made)[:2] == [("bad", 1), ("bad", 3)]
 
 
+# ---- what is said of it
+
+
+def test_after_a_stop_of_what_is_bought_again_only_what_a_quote_has_left_is_said(project: Make) -> None:
+    """Also where the plan is of a run that was stopped between the requests of a row."""
+    made = project([{"id": "bad", "prompt": "an image", "aspect_ratio": "1:1"}, *images("other")])
+    made.set(input={"matrix": {"model": ["sketch-1", "still-1"]}}, limits={"concurrency": 1})
+    spent = made.run().spent
+    decide(made, "rejected", ("bad", 1))
+    stopped = made.run(AGAIN, f"budget.limit={spent + PRICE}")
+    assert (stopped.submissions, stopped.stop_reason) == (1, "budget")
+    jobs, price = to_buy_again(made)
+    assert (jobs, price) == (0, 0), "nobody has looked at the new sample"
+    reject_all(made)
+    assert to_buy_again(made)[0] == 4, "sample 3 of one model, and sample 2 of the others"
+
+
+def test_a_row_with_a_job_in_doubt_is_not_said_to_be_bought_again(project: Make) -> None:
+    cut = {"prompt": "an image of lost", "endpoint": "images", "nth": 1, "do": "drop"}
+    made = project(
+        [*images("bad"), *images("lost", samples="2")],
+        faults={"rules": [cut | {"when": "after_charging"}]},
+    )
+    assert made.run().in_doubt == 1
+    reject_all(made)
+    assert to_buy_again(made) == (1, PRICE)
+
+
+def test_without_a_plan_file_the_ledger_says_what_is_to_be_bought_again(project: Make) -> None:
+    """As on another machine: then also of rows that the batch file does not have any more."""
+    made = project([*images("bad", "good"), *images("lost", samples="2")])
+    made.set(input={"matrix": {"model": ["sketch-1", "still-1"]}})
+    made.run()
+    decide(made, "rejected", ("bad", 1))
+    told = to_buy_again(made)
+    (made.folder / "out/report" / PLAN).unlink()
+    assert told == to_buy_again(made) == (2, told[1])
+    assert to_buy_again(made, "review.samples=1") == (0, 0)
+
+
 # ---- what a row is
 
 
@@ -152,7 +202,11 @@ def test_with_a_matrix_each_request_of_the_row_is_bought_again(project: Make) ->
     made = project([{"id": "bad", "prompt": "an image", "aspect_ratio": "1:1"}])
     made.set(input={"matrix": {"model": ["sketch-1", "still-1"]}})
     made.run()
+    assert to_buy_again(made) == (0, 0)
     decide(made, "rejected", ("bad", 1))  # of both models
+    assert to_buy_again(made) == (2, made.quote().totals.spent)
+    told = json.loads(command("status", str(made.config), "--json").stdout)
+    assert told["to_buy_again"] == {"jobs": 2, "quoted": told["spent"]}
     done = made.run(AGAIN)
     assert (done.submissions, done.jobs, done.stored) == (2, 4, 4)
     assert made.manifest().select("model", "sample").rows() == [

@@ -371,3 +371,15 @@ def test_a_failed_video_costs_what_the_service_says_that_it_charged_for_it(behin
     assert "4 jobs failed, charged 0.0160 USD" in re.sub(r"\s+", " ", command(made, "failed"))
     again = made.run("retry_failed=all", "budget.limit=0.016")
     assert (again.stop_reason, again.submissions, again.spent) == ("budget", 0, Decimal("0.016"))
+
+
+@pytest.mark.parametrize("code", ["not_charged", "charged"])
+def test_a_service_s_code_that_reads_like_a_person_s_decision_is_a_failure_like_any_other(
+    behind: Behind, code: str
+) -> None:
+    made, gateway = behind(IMAGE | {"prompt": "forbidden-test-word"})
+    gateway.rewrite = changed(IMAGES, lambda answer: answer["error"].update(code=code))
+    assert (made.run().failed, made.run().submissions) == (1, 0)
+    [story] = json.loads(command(made, "failed", "--json"))["failed"]
+    assert (story["error_code"], story["decision"]) == (code, None)
+    assert made.run("retry_failed=all").submissions == 1

@@ -176,7 +176,7 @@ def _way(folder: Path, path: Path) -> str:
 _LONGEST = 1_000  # characters of a carried value and of a reason that the page shows
 _JOB = ("job_key", "row_id", "sample", "type", "model", "quoted", "request")
 _ATTEMPT = (
-    *("job_key", "state", "generation_id", "error_code", "error_message", "cost"),
+    *("job_key", "state", "generation_id", "error_message", "cost"),
     *("submitted_at", "finished_at"),
 )
 _WITHOUT_FILES = [state for state in State if state not in (State.PLANNED, State.STORED)]
@@ -334,7 +334,9 @@ class Facts:
 def facts(connection: sa.Connection, jobs: pl.DataFrame, said: pl.DataFrame) -> Facts:
     """What the ledger has of some jobs, from `shown_jobs`; `said` is of `opinions`."""
     sent = sa.case((attempts.c.state.in_(_WITHOUT_FILES), attempts.c.request)).label("sent")
-    newest = sa.select(*(attempts.c[name] for name in _ATTEMPT), sent).where(~attempts.c.superseded)
+    newest = sa.select(*(attempts.c[name] for name in _ATTEMPT), queries.ERROR_CODE, sent).where(
+        ~attempts.c.superseded
+    )
     stored = (
         sa.select(attempts.c.job_key, attempts.c.attempt, *(media.c[name] for name in _FILE))
         .join_from(attempts, media, queries.FILES_OF)

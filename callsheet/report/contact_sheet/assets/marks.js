@@ -15,6 +15,7 @@ const marks = (() => {
   let sending = false;
   let requests = 0; // that have sent marks
   let rejectedRows = ""; // what is to be bought again, by the server
+  let unkept = false; // there are marks that this browser could not keep, and nobody has saved
   let lost = ""; // which marks were not taken, until the server answers again
   let changed = () => {};
   let told = () => {};
@@ -134,6 +135,7 @@ const marks = (() => {
     try {
       localStorage.setItem(store(), JSON.stringify([...said]));
     } catch {
+      unkept = true;
       told("This browser keeps no marks: save marks.csv before you leave this page.");
     }
   }
@@ -229,6 +231,7 @@ const marks = (() => {
     link.href = URL.createObjectURL(new Blob([csv()], { type: "text/csv" }));
     link.download = "marks.csv";
     link.click();
+    unkept = false;
     setTimeout(() => URL.revokeObjectURL(link.href), 1000);
   }
 
@@ -251,6 +254,9 @@ const marks = (() => {
   // `tell` is called with what is wrong, or with nothing when all is well.
   async function start(redraw, tell) {
     [changed, told] = [redraw, tell];
+    addEventListener("beforeunload", (event) => {
+      if (waiting.size || unkept) event.preventDefault(); // the browser asks whether to leave the page
+    });
     if (served()) {
       askForName();
       again();
