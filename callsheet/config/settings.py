@@ -233,7 +233,8 @@ class Input(Section):
     """The text file's encoding. A byte order mark in the file overrides it. Null: UTF-8."""
 
     guessed: dict[Text, Guessed] = {}
-    """What `callsheet init` has guessed: a quote says it first, and a run asks once. Remove what is right."""
+    """What `callsheet init` has guessed: a quote says it first, and a run asks about each guess once. Remove
+    what is right."""
 
     @property
     def other(self) -> str | None:
@@ -314,7 +315,7 @@ class Budget(Section):
 
     limit: Dollars | None = None
     """The most that the batch may cost: what is spent, in flight and in doubt. Of several runs of the batch
-    the newest word counts. Null: no limit but what is quoted."""
+    the one counts whose buying began last. Null: no limit but what is quoted or approved."""
 
     per_day: Dollars | None = None
     """The most that all batches of the ledger together may cost in one UTC day. Null: no limit."""
@@ -329,9 +330,9 @@ class Budget(Section):
 
     approve_above: Dollars | None = None
     """A person must approve, before anything is bought, what may come to more than this amount (`at_most` of
-    the quote), and any quote whose rates are not those at which the batch last bought or was approved. What
-    is refused or not answered is asked again by the next run; what is approved and not bought yet is not.
-    Null: nobody is asked, unless the service charges more than was quoted."""
+    the quote), any job without a price, and any rate that is not the one at which the batch last bought or
+    was approved. A yes is to the same plan with no more to pay; what is refused, not answered or has become
+    more is asked again. Null: nobody is asked about prices, unless the service charges more than quoted."""
 
     approve_within: Annotated[Seconds, Field(ge=10)] = 86_400.0
     """Seconds for which a run of a deployment waits in the Prefect UI for a person; then it is cancelled."""
@@ -342,8 +343,8 @@ class Budget(Section):
     these may be more jobs, by less than one row has. Null: no pilot."""
 
     quote_valid_for: Annotated[Seconds, Field(ge=0)] = 900.0
-    """Seconds for which a quote is valid. If nothing was bought by then (say because the approval took long),
-    the rates are read again, and a changed rate means a new quote and a new approval."""
+    """Seconds for which a quote is valid. If nothing was bought by then (say because the answer took long),
+    the rates are read again, and a changed rate means a new quote and a new question."""
 
     repeats: Literal["ask", "buy"] = "ask"
     """`ask`: a person must approve a quote where more than a tenth of the jobs look like what the batch has
@@ -352,7 +353,8 @@ class Budget(Section):
     asked."""
 
     allow_unpriced: bool = False
-    """Whether to buy jobs for which the catalogue has no price. No budget limits what they cost."""
+    """Whether to buy jobs for which the catalogue has no price. What they cost counts once it is charged, so
+    no budget stops the first of them; with `approve_above` a person is asked."""
 
 
 class Limits(Section):
