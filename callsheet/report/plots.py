@@ -130,8 +130,8 @@ async def write_plots(
         return {}
     store = Store.of(settings.report.url, settings.storage)
     limit = settings.budget.limit
-    asked = {"batch": settings.batch, "limit": limit} | asdict(figures)
-    numbers = json.dumps(asked, indent=1, ensure_ascii=False, default=_as_json).encode()
+    plotted = {"batch": settings.batch, "limit": limit} | asdict(figures)
+    numbers = json.dumps(plotted, indent=1, ensure_ascii=False, default=_as_json).encode()
     try:
         if await store.read(_NUMBERS) != numbers:
             if not may_draw:
@@ -211,12 +211,12 @@ def _draw_models(axes: Any, figures: Figures) -> None:
 def _draw_kept(axes: Any, figures: Figures) -> None:
     models = [*figures.kept.items()][:_MODELS]
     axes.set_title("Files kept")
-    done = [0] * len(models)
+    starts = [0] * len(models)
     colours = ((_GREEN, "kept"), (_ALARM, "rejected"), (_GREY, "not decided"))
     for place, (colour, label) in enumerate(colours):
         widths = [counts[place] for _, counts in models]
-        axes.barh(range(len(models)), widths, left=done, color=colour, height=0.6, label=label)
-        done = [start + width for start, width in zip(done, widths, strict=True)]
+        axes.barh(range(len(models)), widths, left=starts, color=colour, height=0.6, label=label)
+        starts = [start + width for start, width in zip(starts, widths, strict=True)]
     axes.legend(loc="lower right")
     names = [f"{_name(model)}  {counts[0]:,} of {sum(counts):,}" for model, counts in models]
     _rows(axes, names, "files", len(figures.kept))

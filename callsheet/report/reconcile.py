@@ -525,10 +525,10 @@ async def _balances(
     start_balance = await ledger.read(lambda connection, _: spending.balance_near(connection, service, start))
     if start_balance is None:
         return None
-    read = await ledger.read(
+    read_balance = await ledger.read(
         lambda connection, _: spending.balance_near(connection, service, end, after=start_balance.at)
     )
-    end_balance = min(filter(None, (current, read)), key=lambda balance: abs(balance.at - end))
+    end_balance = min(filter(None, (current, read_balance)), key=lambda balance: abs(balance.at - end))
     costs = await client.daily_costs(start_balance.at, end_balance.at)
     usage = await ledger.read(
         lambda connection, _: spending.usage_between(connection, service, start_balance.at, end_balance.at)

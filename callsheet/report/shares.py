@@ -124,12 +124,12 @@ def _files(sent: sa.Subquery, names: Sequence[str], batch: str) -> sa.Select[Any
     stored = sa.and_(
         *(sent.c[name] == media.c[name] for name in ("job_key", "attempt")), media.c.stored_at.is_not(None)
     )
-    by = [*(sent.c[name] for name in names), decisions.c.decision]
+    groups = [*(sent.c[name] for name in names), decisions.c.decision]
     return (
-        sa.select(*by, sa.func.count().label("count_of"))
+        sa.select(*groups, sa.func.count().label("count_of"))
         .join_from(sent, media, stored)
         .outerjoin(decisions, sa.and_(*(decisions.c[name] == media.c[name] for name in FILE)))
-        .group_by(*by)
+        .group_by(*groups)
     )
 
 

@@ -328,11 +328,13 @@ class _Checking:
         if left := await self._look(may_leave):
             self.note(f"{counted(left, 'file')} not checked yet: callsheet report CONFIG checks them")
 
-    async def _look(self, may_leave: Callable[[int], bool], but_of: Sequence[str] = ()) -> int:
+    async def _look(self, may_leave: Callable[[int], bool], other_run_ids: Sequence[str] = ()) -> int:
         """Checks what is not checked yet, but of these runs; returns how many files `may_leave` has left."""
         began = time.monotonic()
         unchecked = (await self.ledger.read(marks.unchecked)).iter_rows(named=True)
-        files = [row for row in unchecked if row["run_id"] not in but_of and _key(row) not in self.later]
+        files = [
+            row for row in unchecked if row["run_id"] not in other_run_ids and _key(row) not in self.later
+        ]
         self.pause = max(_PAUSE, _SHARE * (time.monotonic() - began))
         if files and self.settings.checks.duplicate != "off":
             self.pictures = Pictures(await self.ledger.read(marks.hashes))

@@ -216,12 +216,12 @@ class _Pages:
         page.versions = [*(old_page.versions if old_page else ()), *[self._unmade] * parts]
         page.digests = [*old_page.digests] if old_page else []
         # The first one is for `index.html`. Of the others those are looked at again that a page has.
-        but = [
+        left_out = [
             number
             for number in range(1, parts)
             if not page.digests[number : number + 1] or not page.digests[number]
         ]
-        await page.write(await self._header(now, plan), but=but)
+        await page.write(await self._header(now, plan), left_out=left_out)
         self._sheet = page
         self._sources, self._took = sources, time.monotonic() - self._began
 

@@ -333,10 +333,10 @@ class ContactSheet:
                 "these expire, which may be before report.links_valid_for is over"
             )
 
-    async def write(self, header: Header, *, but: Collection[int] = ()) -> None:
+    async def write(self, header: Header, *, left_out: Collection[int] = ()) -> None:
         """Writes what has changed, and asks for the thumbnails that are missing.
 
-        `but`: the parts that are left out, for `write_part` when somebody asks for them.
+        `left_out`: the parts for `write_part` when somebody asks for them.
 
         Raises:
             StorageError: the page cannot be written.
@@ -363,7 +363,7 @@ class ContactSheet:
             )
         )
         for number in range(len(self.versions)):
-            if number not in but:
+            if number not in left_out:
                 await self.write_part(number)
         content = summary(
             header,

@@ -183,8 +183,8 @@ class Decoder:
             )
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin and stdout  # noqa: S101 - both are pipes
-        asked = {"path": str(path), "type": mime_type, "hashed": self._hashes}
-        stdin.write(json.dumps(asked).encode() + b"\n")
+        request = {"path": str(path), "type": mime_type, "hashed": self._hashes}
+        stdin.write(json.dumps(request).encode() + b"\n")
         await stdin.drain()
         seen = json.loads(await stdout.readuntil())
         jpeg = await stdout.readexactly(seen.pop("jpeg"))
