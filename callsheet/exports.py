@@ -75,7 +75,7 @@ class Exported:
     left_out: int = 0  # those that are not of a type that is exported
 
 
-def _named(rows: pl.DataFrame) -> pl.DataFrame:
+def _with_names(rows: pl.DataFrame) -> pl.DataFrame:
     """Rows of the manifest with `NAME`, which is safe everywhere, and of this file and content alone."""
     extensions = {mime_type: extension(mime_type) for mime_type in rows["mime_type"].unique()}
     stem = pl.col("row_id").str.replace_all("[^A-Za-z0-9_-]+", "_").str.head(_LONGEST)
@@ -99,10 +99,10 @@ def _described(rows: pl.DataFrame, *first: pl.Expr) -> bytes:
     return content.getvalue()
 
 
-def _free(name: str, others: Collection[str]) -> str:
+def _free(name: str, carried: Collection[str]) -> str:
     """The name of a carried column, or another one where that has a meaning for those who load the export."""
     free = name
-    while _TAKEN.fullmatch(free) or (free != name and free in others):
+    while _TAKEN.fullmatch(free) or (free != name and free in carried):
         free += "_column"
     return free
 
@@ -115,13 +115,13 @@ def _local_file(row: Row, endpoint_url: str | None, copies: ExitStack) -> Path:
     path = copies.enter_context(local_copy(str(local_path(row["url"]) or row["url"]), endpoint_url))
     try:
         with path.open("rb") as file:
-            found = hashlib.file_digest(file, "sha256").hexdigest()
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise InputError(
             f"{row['url']}: the file of row {row['row_id']} cannot be read: {error.strerror}",
             hint="Was it moved? Its place is in the ledger; relative paths start at the working directory.",
         ) from None
-    if found != row["sha256"]:
+    if digest != row["sha256"]:
         raise InputError(
             f"{row['url']}: the file of row {row['row_id']} was changed since it was stored",
             hint="Put it back from a backup: what is exported is what was bought.",
@@ -161,16 +161,16 @@ async def _write_image_folder(
     missing = images.join(
         present, left_on=[_PLACE, "bytes"], right_on=["name", "size"], how="anti", maintain_order="left"
     )
-    for some in missing.iter_slices(AT_ONCE):
-        await asyncio.gather(*map(copy, some.iter_rows(named=True)))
-        progress(some.height)
+    for chunk in missing.iter_slices(AT_ONCE):
+        await asyncio.gather(*map(copy, chunk.iter_rows(named=True)))
+        progress(chunk.height)
     ours = present.filter(pl.col("name").str.contains(_OURS))["name"]
-    gone = ours.filter(~ours.is_in(images.select(_PLACE).to_series().implode()))
-    for name in gone:
+    outdated = ours.filter(~ours.is_in(images.select(_PLACE).to_series().implode()))
+    for name in outdated:
         await store.remove(name)
     lines = _described(images, pl.col(NAME).alias("file_name"))
     await store.write(f"{_FOLDER}/metadata.jsonl", lines, "application/jsonl")
-    return Exported(images.height + 1, missing.height, int(missing["bytes"].sum()), len(gone), left_out)
+    return Exported(images.height + 1, missing.height, int(missing["bytes"].sum()), len(outdated), left_out)
 
 
 INDEX = "shards.json"
@@ -193,10 +193,10 @@ async def _write_shards(
     The parameters are those of `_write_image_folder`, but that `files` is in order of storage, and `progress`
     is called in a thread. The shards are named after the batch.
     """
-    known: dict[str, dict[str, Any]] = {}  # of an earlier export; none where its index cannot be read
+    old_entries: dict[str, dict[str, Any]] = {}  # of an earlier export; none where its index cannot be read
     with suppress(ValueError, KeyError, TypeError):
         shards = json.loads(await store.read(INDEX) or "{}")["shardlist"]
-        known = {entry["url"]: entry for entry in shards if entry["filesize"]}
+        old_entries = {entry["url"]: entry for entry in shards if entry["filesize"]}
     ours = present.filter(pl.col("name").str.contains(rf"^{re.escape(batch)}-\d{{6}}\.tar$"))
     sizes = dict(ours.iter_rows())
     index: list[dict[str, Any]] = []
@@ -206,23 +206,23 @@ async def _write_shards(
         content = b"".join(f"{row[NAME]}\n".encode() + line + b"\n" for row, line in samples)
         members = hashlib.sha256(content).hexdigest()
         entry = {"url": name, "nsamples": len(samples), "members": members}
-        before = known.pop(name, {})
-        if {**before, **entry} == before and sizes.get(name) == before["filesize"]:
-            index.append(before)
+        old_entry = old_entries.pop(name, {})
+        if {**old_entry, **entry} == old_entry and sizes.get(name) == old_entry["filesize"]:
+            index.append(old_entry)
             continue
         with temporary_file_errors(), TemporaryDirectory(prefix="callsheet-") as folder:
             tar = Path(folder, name)
             filesize = await asyncio.to_thread(_pack, samples, endpoint_url, progress, tar)
             await store.write(name, tar, "application/x-tar")
         index.append(entry | {"filesize": filesize})
-        await _write_index(store, batch, [*index, *known.values()])
+        await _write_index(store, batch, [*index, *old_entries.values()])
         copied, size = copied + len(samples), size + filesize
     await _write_index(store, batch, index)
     needed = [entry["url"] for entry in index]
-    gone = ours.filter(~pl.col("name").is_in(needed))["name"]
-    for name in gone:
+    outdated = ours.filter(~pl.col("name").is_in(needed))["name"]
+    for name in outdated:
         await store.remove(name)
-    return Exported(len(index) + 1, copied, size, len(gone))
+    return Exported(len(index) + 1, copied, size, len(outdated))
 
 
 def _shards(files: pl.DataFrame) -> Iterator[list[Sample]]:
@@ -244,15 +244,15 @@ def _pack(
     """Writes a shard, and returns its size; the same samples always make the same bytes."""
     with tarfile.open(path, "w") as tar:
         for start in range(0, len(samples), AT_ONCE):
-            some = samples[start : start + AT_ONCE]
+            chunk = samples[start : start + AT_ONCE]
             with ExitStack() as copies, ThreadPoolExecutor(AT_ONCE) as threads:
                 local = partial(_local_file, endpoint_url=endpoint_url, copies=copies)
-                paths = threads.map(local, [row for row, _ in some])
-                for (row, line), copy in zip(some, paths, strict=True):
+                paths = threads.map(local, [row for row, _ in chunk])
+                for (row, line), copy in zip(chunk, paths, strict=True):
                     with copy.open("rb") as file:
                         _add(tar, row[NAME], copy.stat().st_size, file)
                     _add(tar, row[NAME].partition(".")[0] + ".json", len(line), io.BytesIO(line))
-            progress(len(some))
+            progress(len(chunk))
     return path.stat().st_size
 
 
@@ -336,7 +336,7 @@ async def export(
             if files.is_empty():
                 hint = "callsheet status CONFIG counts its jobs."
                 raise InputError("the batch has no stored file to export", hint=hint)
-            files = _named(files)
+            files = _with_names(files)
             if kind is Kind.IMAGEFOLDER:
                 return await _write_image_folder(files, store, present, endpoint_url, progress)
             return await _write_shards(files, store, present, endpoint_url, progress, batch=settings.batch)
@@ -362,15 +362,15 @@ async def _mark(store: Store, url: str, *, batch: str, kind: Kind, ledger_id: st
             )
         content = json.dumps(marker).encode()
         await store.write(MARKER, content, "application/json")
-    found: Any = None  # another file of that name is an export of something unknown
+    old_marker: Any = None  # another file of that name is an export of something unknown
     with suppress(ValueError):
-        found = json.loads(content)
-    if found != marker:
-        found = found if isinstance(found, dict) else {}
-        what = f"the batch {found.get('batch')} as {found.get('as')}"
-        if found | {"ledger_id": ledger_id} == marker:
-            what += " from another ledger"
-        raise InputError(f"{url}: has an export of {what}", hint="Name another folder for this one.")
+        old_marker = json.loads(content)
+    if old_marker != marker:
+        old_marker = old_marker if isinstance(old_marker, dict) else {}
+        description = f"the batch {old_marker.get('batch')} as {old_marker.get('as')}"
+        if old_marker | {"ledger_id": ledger_id} == marker:
+            description += " from another ledger"
+        raise InputError(f"{url}: has an export of {description}", hint="Name another folder for this one.")
     files = await store.listing()
     for name, _ in files:
         if _UNFINISHED.search(name):

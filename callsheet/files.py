@@ -128,7 +128,7 @@ def with_home(path: str) -> str:
     match = _IN_A_HOME.fullmatch(path)
     if match is None:
         return path
-    prefix, name, rest = match.groups(default="")
+    prefix, name, subpath = match.groups(default="")
     try:
         home = str(Path(name).expanduser()).rstrip("/")
     except RuntimeError:
@@ -136,7 +136,7 @@ def with_home(path: str) -> str:
     if prefix == "file:///":
         prefix, home = ("file:///", home.replace("\\", "/")) if _WINDOWS else ("file://", home)
         home = quote(home, safe="/:" if _WINDOWS else "/")
-    return f"{prefix}{home}{rest}" or "/"
+    return f"{prefix}{home}{subpath}" or "/"
 
 
 def path_of(url: str) -> Path:
@@ -152,8 +152,8 @@ def wrong_place(url: str) -> tuple[str, str] | None:
 
     None where it names a folder or a bucket.
     """
-    scheme, slashes, rest = url.partition("://")
-    host = rest.partition("/")[0]
+    scheme, slashes, location = url.partition("://")
+    host = location.partition("/")[0]
     if not slashes:
         near = next((name for name in ("s3", "file") if url.startswith(f"{name}:")), None)
         return (f"begins with {near}: in place of {near}://", _PLACES) if near else None
@@ -225,17 +225,17 @@ def open_private(path: Path, flags: int) -> int:
     Raises:
         OSError: it cannot be opened or made, or is no such file: nothing was changed.
     """
-    other = OSError(errno.EINVAL, "it is a link, or no regular file", str(path))
+    refusal = OSError(errno.EINVAL, "it is a link, or no regular file", str(path))
     if not _NO_LINK and path.is_symlink():
-        raise other
+        raise refusal
     try:
         descriptor = os.open(path, flags | os.O_CREAT | _NO_LINK | _AT_ONCE | _OPEN, PRIVATE)
     except OSError as error:
-        raise (other if error.errno in (errno.ELOOP, errno.ENXIO) else error) from None
+        raise (refusal if error.errno in (errno.ELOOP, errno.ENXIO) else error) from None
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
         os.close(descriptor)
-        raise other
+        raise refusal
     return descriptor
 
 

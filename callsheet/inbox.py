@@ -56,8 +56,8 @@ def waiting(inbox: str, endpoint_url: str | None = None) -> list[WaitingFile]:
         InputError: there is no such folder, or it cannot be read.
     """
     inbox = _with_home(inbox)
-    if wrong := wrong_place(inbox):
-        raise ConfigError(f"inbox: {inbox} {wrong[0]}", hint=wrong[1])
+    if problem := wrong_place(inbox):
+        raise ConfigError(f"inbox: {inbox} {problem[0]}", hint=problem[1])
     files = _on_s3(inbox, endpoint_url) if inbox.startswith("s3://") else _on_disk(Path(inbox))
     return sorted(files, key=lambda file: file.url)
 

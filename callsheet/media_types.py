@@ -153,13 +153,13 @@ def _boxes(file: BinaryIO, size: int, *, may_follow: bool) -> list[bytes] | None
     while at < size:
         file.seek(at)
         head = file.read(16)
-        least = 16 if head[:4] == b"\0\0\0\1" else 8  # then the length is in 8 more bytes
-        length = int.from_bytes(head[8:] if least == 16 else head[:4])
+        head_size = 16 if head[:4] == b"\0\0\0\1" else 8  # then the length is in 8 more bytes
+        length = int.from_bytes(head[8:] if head_size == 16 else head[:4])
         is_known = head[4:8] in _MATTERS
-        if len(head) < least or (may_follow and at + length > size and length >= least):
+        if len(head) < head_size or (may_follow and at + length > size and length >= head_size):
             return names if may_follow and not is_known else None
         names.append(head[4:8])
-        if length < least:  # 0: it goes to the end of the file; anything else that short is no box
+        if length < head_size:  # 0: it goes to the end of the file; anything else that short is no box
             return names
         at += length
     return names if at == size else None

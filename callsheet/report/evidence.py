@@ -56,8 +56,8 @@ class Evidence:
         None where they are not plain: anything else is gone, something is in flight, a doubt has no price, or
         other batches have doubts, too.
         """
-        expected, gone = self.expected, self.gone
-        if expected is None or gone is None or expected.in_flight:
+        expected, shortfall = self.expected, self.gone
+        if expected is None or shortfall is None or expected.in_flight:
             return None
         prices: defaultdict[str, Decimal] = defaultdict(Decimal)
         for doubt in self.doubts:
@@ -65,11 +65,11 @@ class Evidence:
         have_prices = all(doubt.price is not None for doubt in self.doubts)
         if not have_prices or expected.in_doubt != sum(prices.values()):
             return None
-        if gone in (0, expected.in_doubt):
-            return list(self.doubts) if gone else []
-        jobs = [job for job, price in prices.items() if price == gone]
-        cheaper = sum(price for price in prices.values() if price < gone)
-        if len(jobs) != 1 or cheaper >= gone:  # several of the cheaper jobs may come to the same
+        if shortfall in (0, expected.in_doubt):
+            return list(self.doubts) if shortfall else []
+        jobs = [job for job, price in prices.items() if price == shortfall]
+        cheaper = sum(price for price in prices.values() if price < shortfall)
+        if len(jobs) != 1 or cheaper >= shortfall:  # several of the cheaper jobs may come to the same
             return None
         return [doubt for doubt in self.doubts if doubt.job_key in jobs]
 
@@ -85,8 +85,8 @@ class Evidence:
         expected = self.expected
         if expected:
             spent = f"{dollars(expected.spent_since)} USD spent since then, by the ledger"
-            then = f"{dollars(expected.balance_then)} USD on {expected.since:%Y-%m-%d %H:%M:%S} UTC"
-            yield "Expected", f"{dollars(expected.balance_now)} USD: {then}, less {spent}"
+            balance_then = f"{dollars(expected.balance_then)} USD on {expected.since:%Y-%m-%d %H:%M:%S} UTC"
+            yield "Expected", f"{dollars(expected.balance_now)} USD: {balance_then}, less {spent}"
         else:
             yield "Expected", "unknown: no run before these doubts read the balance"
         if self.missing:
@@ -96,13 +96,13 @@ class Evidence:
         if expected and self.gone is not None:
             in_doubt = f"; in doubt since then: {dollars(expected.in_doubt)} USD"
             in_flight = f"; in flight now: {dollars(expected.in_flight)} USD" if expected.in_flight else ""
-            more = f"nothing: there are {dollars(-self.gone)} USD more, so money was paid in{in_doubt}"
-            less = f"{dollars(self.gone)} USD more than the ledger has{in_doubt}{in_flight}"
-            yield "Gone", more if self.gone < 0 else less
+            surplus = f"nothing: there are {dollars(-self.gone)} USD more, so money was paid in{in_doubt}"
+            shortfall = f"{dollars(self.gone)} USD more than the ledger has{in_doubt}{in_flight}"
+            yield "Gone", surplus if self.gone < 0 else shortfall
         for day, service, ledger in self.days:
             yield f"{day}", f"{dollars(service)} USD by the service, {dollars(ledger)} by the ledger"
-        if said := self._in_words():
-            yield "So", said
+        if conclusion := self._in_words():
+            yield "So", conclusion
 
     def _in_words(self) -> str:
         """What follows from the figures; empty where nothing can yet."""
@@ -112,11 +112,11 @@ class Evidence:
             return "nothing is gone: none of it seems to have been charged"
         if self.gone == self.expected.in_doubt:
             return "exactly what is in doubt is gone: all of it seems to have been charged"
-        gone = f"{dollars(self.gone)} USD"
+        amount = f"{dollars(self.gone)} USD"
         if self.charged:
             row = row_name(self.charged[0].row_id, self.charged[0].sample)
-            return f"row {row}: {gone}. It seems to have been charged, and the others not"
-        return f"it is not plain which jobs are {gone}: nothing is proposed"
+            return f"row {row}: {amount}. It seems to have been charged, and the others not"
+        return f"it is not plain which jobs are {amount}: nothing is proposed"
 
     def as_json(self) -> dict[str, Any]:
         """What `resolve --json` prints as `evidence`; money is a string."""
@@ -170,7 +170,7 @@ async def gather(
             spending.days(connection, batch, service, first.date(), last.date()) if service else {}
         )
 
-    expected, own = await ledger.read(read)
-    wanted = sorted({moment.date() for moment in sent} & billed.keys())
-    days = ((day, billed[day], own.get(day, Spending()).usage) for day in wanted)
+    expected, ledger_days = await ledger.read(read)
+    sent_days = sorted({moment.date() for moment in sent} & billed.keys())
+    days = ((day, billed[day], ledger_days.get(day, Spending()).usage) for day in sent_days)
     return Evidence(expected, balance, tuple(days), missing, doubts)

@@ -47,8 +47,8 @@ async def bought_pilot(quote: Quote, settings: Settings) -> tuple[PilotJob, ...]
     if quote.pilot_jobs is None:
         return ()
     nth = pl.int_range(pl.len()).over("row_id")
-    shown = quote.table.filter(quote.pilot_jobs).sort(nth, maintain_order=True).head(_JOBS)
-    return await _shown(settings, dict(shown.select("key", "line").iter_rows()))
+    jobs = quote.table.filter(quote.pilot_jobs).sort(nth, maintain_order=True).head(_JOBS)
+    return await _pilot_jobs(settings, dict(jobs.select("key", "line").iter_rows()))
 
 
 async def made_last(settings: Settings) -> tuple[PilotJob, ...]:
@@ -59,28 +59,28 @@ async def made_last(settings: Settings) -> tuple[PilotJob, ...]:
     """
     async with await Ledger.open(settings.ledger.url, settings.batch, looks=True) as ledger:
         jobs = await ledger.read(queries.jobs, ["job_key", "state"])
-        said = await ledger.read(marks.decisions)
-    of = dict(said.select("job_key", "decision").iter_rows())
+        decisions = await ledger.read(marks.decisions)
+    decision_of = dict(decisions.select("job_key", "decision").iter_rows())
     order = [MediaDecision.KEPT, None, MediaDecision.REJECTED]
     stored = jobs.filter(state=State.STORED)["job_key"].to_list()
-    return await _shown(
-        settings, dict.fromkeys(sorted(stored, key=lambda key: order.index(of.get(key)))[:_JOBS])
+    return await _pilot_jobs(
+        settings, dict.fromkeys(sorted(stored, key=lambda key: order.index(decision_of.get(key)))[:_JOBS])
     )
 
 
-async def _shown(settings: Settings, lines: Mapping[str, int | None]) -> tuple[PilotJob, ...]:
+async def _pilot_jobs(settings: Settings, lines: Mapping[str, int | None]) -> tuple[PilotJob, ...]:
     """These jobs, by their keys, each with its line in the batch file where that is known."""
     async with await Ledger.open(settings.ledger.url, settings.batch, looks=True) as ledger:
-        told, said = await ledger.read(
+        stories, decided_files = await ledger.read(
             lambda connection, batch: (
                 queries.stories_of(connection, [*lines]),
                 marks.decisions(connection, batch).select(*marks.FILE, "decision"),
             )
         )
-    decisions = {tuple(file): decision for *file, decision in said.iter_rows()}
+    decisions = {tuple(file): decision for *file, decision in decided_files.iter_rows()}
     jobs = []
     async with aclosing(Decoder(settings.storage.endpoint_url)) as decoder:
-        for story in sorted(told, key=lambda story: [*lines].index(story.job_key)):
+        for story in sorted(stories, key=lambda story: [*lines].index(story.job_key)):
             file = next((file for file in story.files if file.stored_at), None)
             jobs.append(
                 PilotJob(

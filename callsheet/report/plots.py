@@ -81,7 +81,7 @@ def figures_of(attempts: pl.DataFrame, files: pl.DataFrame) -> Figures | None:
     paid = attempts.filter(pl.col("cost") > 0).sort("submitted_at")
     sums = paid.group_by("model").agg(pl.col("cost").sum()).sort("cost", "model", descending=[True, False])
     decided = (pl.col("decision").eq_missing(name).sum() for name in (*MediaDecision, None))
-    counts = files.group_by("model").agg(pl.len().alias("files"), *_named(decided))
+    counts = files.group_by("model").agg(pl.len().alias("files"), *_numbered(decided))
     kept = {
         model: (kept, rejected, open_)
         for model, _, kept, rejected, open_ in counts.sort("files", "model", descending=[True, False]).rows()
@@ -89,15 +89,15 @@ def figures_of(attempts: pl.DataFrame, files: pl.DataFrame) -> Figures | None:
     return Figures(_spent(paid), dict(sums.iter_rows()), kept, _seconds(attempts))
 
 
-def _named(columns: Iterable[pl.Expr]) -> list[pl.Expr]:
+def _numbered(columns: Iterable[pl.Expr]) -> list[pl.Expr]:
     return [column.alias(str(nth)) for nth, column in enumerate(columns)]
 
 
 def _spent(paid: pl.DataFrame) -> list[tuple[datetime, Decimal]]:
     """From nothing to all that was spent, by the time of submission."""
-    every = pl.int_range(pl.len()) // ceil(max(paid.height, 1) / _POINTS)
+    point = pl.int_range(pl.len()) // ceil(max(paid.height, 1) / _POINTS)
     moment, cost = pl.col("submitted_at").last(), pl.col("cost").sum()
-    moments, costs = paid.group_by(every, maintain_order=True).agg(moment, cost)[:, 1:]
+    moments, costs = paid.group_by(point, maintain_order=True).agg(moment, cost)[:, 1:]
     points = [*zip(moments, accumulate(costs), strict=True)]
     return [(paid["submitted_at"][0] - timedelta(seconds=1), Decimal(0)), *points] if points else []
 
@@ -106,7 +106,7 @@ def _seconds(attempts: pl.DataFrame) -> dict[str, tuple[int, Sequence[float]]]:
     """Of each model; those with the most files first."""
     seconds = (pl.col("finished_at") - pl.col("submitted_at")).dt.total_microseconds() / 1e6
     stored = attempts.filter(pl.col("state") == State.STORED).select("model", seconds=seconds)
-    places = _named(pl.col("seconds").quantile(each, "nearest").round(4) for each in QUANTILES)
+    places = _numbered(pl.col("seconds").quantile(quantile, "nearest").round(4) for quantile in QUANTILES)
     models = stored.filter(pl.col("seconds") > 0).group_by("model").agg(pl.len().alias("files"), *places)
     rows = models.sort("files", "model", descending=[True, False]).iter_rows()
     return {model: (count, quantiles) for model, count, *quantiles in rows}
@@ -130,8 +130,8 @@ async def write_plots(
         return {}
     store = Store.of(settings.report.url, settings.storage)
     limit = settings.budget.limit
-    asked = {"batch": settings.batch, "limit": limit} | asdict(figures)
-    numbers = json.dumps(asked, indent=1, ensure_ascii=False, default=_as_json).encode()
+    plotted = {"batch": settings.batch, "limit": limit} | asdict(figures)
+    numbers = json.dumps(plotted, indent=1, ensure_ascii=False, default=_as_json).encode()
     try:
         if await store.read(_NUMBERS) != numbers:
             if not may_draw:
@@ -153,11 +153,11 @@ def _in_words(figures: Figures, limit: Decimal | None) -> str:
     spent = figures.spent[-1][1] if figures.spent else Decimal(0)
     of_limit = f" of a budget of {dollars(limit)} USD" if limit is not None else ""
     costs = [f"{model} {dollars(cost)} USD" for model, cost in figures.by_model.items()]
-    kept = [f"{model} {each[0]:,} of {sum(each):,}" for model, each in figures.kept.items()]
+    kept = [f"{model} {counts[0]:,} of {sum(counts):,}" for model, counts in figures.kept.items()]
     middle = len(QUANTILES) // 2
     seconds = [f"{model} {quantiles[middle]:.1f} s" for model, (_, quantiles) in figures.seconds.items()]
     parts = (("by model", costs), ("kept", kept), ("median time to store", seconds))
-    listed = (f"{what}: {and_more(each[:_IN_WORDS], len(each))}" for what, each in parts if each)
+    listed = (f"{title}: {and_more(texts[:_IN_WORDS], len(texts))}" for title, texts in parts if texts)
     return "; ".join([f"Spent over time: {dollars(spent)} USD{of_limit}", *listed])
 
 
@@ -200,32 +200,32 @@ def _draw_spent(axes: Any, figures: Figures, limit: Decimal | None) -> None:
 
 
 def _draw_models(axes: Any, figures: Figures) -> None:
-    shown = [*figures.by_model.items()][:_MODELS]
+    models = [*figures.by_model.items()][:_MODELS]
     axes.set_title("Spent by model")
-    bars = axes.barh(range(len(shown)), [float(cost) for _, cost in shown], color=_BLUE, height=0.6)
-    axes.bar_label(bars, [f"{cost:,.4f}" for _, cost in shown], padding=5)
+    bars = axes.barh(range(len(models)), [float(cost) for _, cost in models], color=_BLUE, height=0.6)
+    axes.bar_label(bars, [f"{cost:,.4f}" for _, cost in models], padding=5)
     axes.margins(x=0.2)
-    _rows(axes, [_name(model) for model, _ in shown], "USD", len(figures.by_model))
+    _rows(axes, [_name(model) for model, _ in models], "USD", len(figures.by_model))
 
 
 def _draw_kept(axes: Any, figures: Figures) -> None:
-    shown = [*figures.kept.items()][:_MODELS]
+    models = [*figures.kept.items()][:_MODELS]
     axes.set_title("Files kept")
-    done = [0] * len(shown)
+    starts = [0] * len(models)
     colours = ((_GREEN, "kept"), (_ALARM, "rejected"), (_GREY, "not decided"))
-    for place, (colour, what) in enumerate(colours):
-        counts = [each[place] for _, each in shown]
-        axes.barh(range(len(shown)), counts, left=done, color=colour, height=0.6, label=what)
-        done = [before + count for before, count in zip(done, counts, strict=True)]
+    for place, (colour, label) in enumerate(colours):
+        widths = [counts[place] for _, counts in models]
+        axes.barh(range(len(models)), widths, left=starts, color=colour, height=0.6, label=label)
+        starts = [start + width for start, width in zip(starts, widths, strict=True)]
     axes.legend(loc="lower right")
-    names = [f"{_name(model)}  {each[0]:,} of {sum(each):,}" for model, each in shown]
+    names = [f"{_name(model)}  {counts[0]:,} of {sum(counts):,}" for model, counts in models]
     _rows(axes, names, "files", len(figures.kept))
 
 
 def _draw_seconds(axes: Any, figures: Figures) -> None:
-    shown = [*figures.seconds.items()][:_MODELS]
+    models = [*figures.seconds.items()][:_MODELS]
     axes.set_title("Time from submission to the stored file")
-    for place, (_, (_, (low, first, middle, third, high))) in enumerate(shown):
+    for place, (_, (_, (low, first, middle, third, high))) in enumerate(models):
         axes.hlines(place, low, high, color=_BLUE, linewidth=1.5)
         axes.hlines(place, first, third, color=_BLUE, linewidth=9, alpha=0.55)
         axes.plot([middle], [place], marker="|", markersize=15, markeredgewidth=2.5, color=_INK)
@@ -233,7 +233,7 @@ def _draw_seconds(axes: Any, figures: Figures) -> None:
         axes.annotate(
             f"{middle:.{digits}f} s", (high, place), (6, 0), textcoords="offset points", va="center"
         )
-    seconds = [each for _, (_, quantiles) in shown for each in quantiles]
+    seconds = [quantile for _, (_, quantiles) in models for quantile in quantiles]
     if seconds and max(seconds) > _FLAT * min(seconds):
         axes.set_xscale("log")
         axes.xaxis.set_major_formatter("{x:g}")
@@ -241,7 +241,10 @@ def _draw_seconds(axes: Any, figures: Figures) -> None:
     elif seconds:
         axes.set_xlim(0, 1.2 * max(seconds))
     _rows(
-        axes, [_name(model) for model, _ in shown], "seconds: the median, half and 90 %", len(figures.seconds)
+        axes,
+        [_name(model) for model, _ in models],
+        "seconds: the median, half and 90 %",
+        len(figures.seconds),
     )
 
 
@@ -250,8 +253,8 @@ def _rows(axes: Any, names: list[str], unit: str, models: int) -> None:
     axes.set_yticks(range(len(names)), names)
     middle, half = (len(names) - 1) / 2, max(len(names), 4) / 2
     axes.set_ylim(middle + half + 0.1, middle - half - 0.1)
-    others = models - len(names)
-    axes.set_xlabel(unit + (f"; {counted(others, 'other model')} left out" if others > 0 else ""))
+    left_out = models - len(names)
+    axes.set_xlabel(unit + (f"; {counted(left_out, 'other model')} left out" if left_out > 0 else ""))
 
 
 def _name(model: str) -> str:

@@ -112,12 +112,15 @@ def compare(
     accounts = _Accounts(billed, spending, doubts, now)
     verdicts = {day: accounts.verdict(day) for day in billed}
     days = [accounts.day(day, verdicts) for day in sorted(billed)]
-    of_job: defaultdict[str, set[Judgement]] = defaultdict(set)
-    for each in doubts:
-        of_job[each.doubt.job_key].add(verdicts[each.day])
+    judgements_of: defaultdict[str, set[Judgement]] = defaultdict(set)
+    for open_doubt in doubts:
+        judgements_of[open_doubt.doubt.job_key].add(verdicts[open_doubt.day])
     # Attempts at one job are settled together: different verdicts about them are none.
-    together = {job: found.pop() if len(found) == 1 else Judgement.UNCLEAR for job, found in of_job.items()}
-    return days, [replace(each, verdict=together[each.doubt.job_key]) for each in doubts]
+    verdict_of = {
+        job: judgements.pop() if len(judgements) == 1 else Judgement.UNCLEAR
+        for job, judgements in judgements_of.items()
+    }
+    return days, [replace(open_doubt, verdict=verdict_of[open_doubt.doubt.job_key]) for open_doubt in doubts]
 
 
 class _Accounts:
@@ -131,14 +134,14 @@ class _Accounts:
         now: datetime,
     ) -> None:
         self._now, self._billed = now, billed
-        self._own = defaultdict(Spending, spending)
+        self._spending = defaultdict(Spending, spending)
         self._in_doubt: defaultdict[date, Decimal] = defaultdict(Decimal)
-        for each in doubts:
-            self._in_doubt[each.day] += each.doubt.price or 0
-        self._unpriced = {each.day for each in doubts if not each.doubt.price}
+        for open_doubt in doubts:
+            self._in_doubt[open_doubt.day] += open_doubt.doubt.price or 0
+        self._unpriced = {open_doubt.day for open_doubt in doubts if not open_doubt.doubt.price}
 
     def _difference(self, day: date) -> Decimal:
-        return self._billed[day] - self._own[day].usage if day in self._billed else _NOTHING
+        return self._billed[day] - self._spending[day].usage if day in self._billed else _NOTHING
 
     def _lags(self, day: date) -> bool:
         """Whether the service's figures of a day may still be incomplete."""
@@ -154,48 +157,50 @@ class _Accounts:
         days = (day - _DAY, day, day + _DAY)
         if not any(map(self._difference, days)):
             return Judgement.UNCLEAR if self._lags(day + _DAY) else Judgement.NOT_CHARGED
-        exact = all(self._difference(each) == self._in_doubt[each] for each in days)
-        in_flight = any(own.in_flight for sent, own in self._own.items() if sent <= day + _DAY)
+        exact = all(self._difference(near_day) == self._in_doubt[near_day] for near_day in days)
+        in_flight = any(spending.in_flight for sent, spending in self._spending.items() if sent <= day + _DAY)
         if exact and not in_flight and not self._unpriced & {*days}:
             return Judgement.CHARGED
         return Judgement.UNCLEAR
 
     def day(self, day: date, verdicts: Mapping[date, Judgement]) -> Day:
         """The day, with the names of its difference."""
-        own, rest = self._own[day], abs(self._difference(day))
-        before, after = self._own[day - _DAY], self._own[day + _DAY]
+        spending, unexplained = self._spending[day], abs(self._difference(day))
+        day_before, day_after = self._spending[day - _DAY], self._spending[day + _DAY]
         if self._difference(day) > 0:
             charged = verdicts[day] is Judgement.CHARGED
-            doubts = [each for each in (day - _DAY, day) if verdicts.get(each) is not Judgement.CHARGED]
-            open_ = sum((self._in_doubt[each] for each in doubts), before.in_flight + own.in_flight)
-            known = {
+            open_days = [sent for sent in (day - _DAY, day) if verdicts.get(sent) is not Judgement.CHARGED]
+            open_ = sum(
+                (self._in_doubt[sent] for sent in open_days), day_before.in_flight + spending.in_flight
+            )
+            explanations = {
                 "doubts that were charged": self._in_doubt[day] if charged else _NOTHING,
-                "sent near midnight": before.late + after.early,
+                "sent near midnight": day_before.late + day_after.early,
                 "in doubt or in flight": open_,
             }
         else:
-            known = {
-                "not yet posted": rest if self._lags(day) else _NOTHING,
-                "sent near midnight": own.late + own.early,
+            explanations = {
+                "not yet posted": unexplained if self._lags(day) else _NOTHING,
+                "sent near midnight": spending.late + spending.early,
             }
-        names = {}
-        for name, most in known.items():
-            names[name] = min(rest, most)
-            rest -= names[name]
-        names |= {
-            "unexplained": rest,
-            "surcharge over the quote": own.surcharge,
-            "costs without the service's word": own.estimated,
+        amounts = {}
+        for name, at_most in explanations.items():
+            amounts[name] = min(unexplained, at_most)
+            unexplained -= amounts[name]
+        amounts |= {
+            "unexplained": unexplained,
+            "surcharge over the quote": spending.surcharge,
+            "costs without the service's word": spending.estimated,
         }
         return Day(
             date=day,
-            quoted=own.quoted,
-            usage=own.usage,
+            quoted=spending.quoted,
+            usage=spending.usage,
             in_doubt=self._in_doubt[day],
             billed=self._billed[day],
-            other_batches=own.other_batches,
-            reason="; ".join(f"{name} {dollars(amount)}" for name, amount in names.items() if amount),
-            unexplained=rest,
+            other_batches=spending.other_batches,
+            reason="; ".join(f"{name} {dollars(amount)}" for name, amount in amounts.items() if amount),
+            unexplained=unexplained,
             partial=day == self._now.astimezone(UTC).date(),
         )
 
@@ -301,42 +306,42 @@ class Reconciliation:
 
     def facts(self) -> Iterator[tuple[str, str]]:
         """The balances and the other batches, each with its name."""
-        if others := self.total("other_batches"):
-            yield "Others", f"other batches of this ledger: {dollars(others)} USD of the usage"
+        if other_batches := self.total("other_batches"):
+            yield "Others", f"other batches of this ledger: {dollars(other_batches)} USD of the usage"
         if self.balances is None:
             yield "Balance", "unknown before: no run has read it yet"
             return
-        known = self.balances
-        both = [
-            f"{dollars(one.balance)} USD on {one.at:%Y-%m-%d %H:%M:%S} UTC"
-            for one in (known.before, known.after)
+        balances = self.balances
+        texts = [
+            f"{dollars(balance.balance)} USD on {balance.at:%Y-%m-%d %H:%M:%S} UTC"
+            for balance in (balances.before, balances.after)
         ]
-        yield "Balance", "; ".join(both)
-        spent = f"{dollars(known.usage)} by the answers, {dollars(known.billed)} billed"
-        more = f"nothing: there are {dollars(-known.gone)} USD more, so money was paid in"
-        gone = more if known.gone < 0 else f"{dollars(known.gone)} USD"
-        yield "Gone", f"{gone}; in that time: {spent}"
+        yield "Balance", "; ".join(texts)
+        spent = f"{dollars(balances.usage)} by the answers, {dollars(balances.billed)} billed"
+        paid_in = f"nothing: there are {dollars(-balances.gone)} USD more, so money was paid in"
+        amount = paid_in if balances.gone < 0 else f"{dollars(balances.gone)} USD"
+        yield "Gone", f"{amount}; in that time: {spent}"
 
     def doubt_lines(self) -> list[str]:
         """How many doubts there are of each verdict, then the first of them, a line each."""
-        counts = Counter(each.verdict for each in self.doubts)
+        counts = Counter(open_doubt.verdict for open_doubt in self.doubts)
         verdicts = ", ".join(f"{counts[verdict]} {verdict}" for verdict in Judgement if counts[verdict])
-        lines = [self._line(each, each.verdict) for each in self.doubts]
+        lines = [self._line(open_doubt, open_doubt.verdict) for open_doubt in self.doubts]
         return _listed(f"{counted(len(self.doubts), 'doubt')}: {verdicts}", lines)
 
     def accepted_lines(self) -> list[str]:
         """How many accepted videos there are, and what to do; then the first of them, a line each."""
         count = counted(len(self.accepted), "video")
         head = f"{count}, no doubt about money: a run with the right key asks the service again"
-        lines = [self._line(each, f"accepted as {each.doubt.generation_id}") for each in self.accepted]
+        lines = [self._line(video, f"accepted as {video.doubt.generation_id}") for video in self.accepted]
         return _listed(head, lines)
 
-    def _line(self, each: OpenDoubt, what: str) -> str:
-        doubt = each.doubt
-        of = "" if each.batch == self.batch else f" of the batch {each.batch}"
+    def _line(self, open_doubt: OpenDoubt, status: str) -> str:
+        doubt = open_doubt.doubt
+        batch = "" if open_doubt.batch == self.batch else f" of the batch {open_doubt.batch}"
         price = "unpriced" if doubt.price is None else f"{dollars(doubt.price)} USD"
-        said = printable(f"{what}: row {row_name(doubt.row_id, doubt.sample)}{of}")
-        return f"{each.day}  {doubt.job_key[:12]}  {price}  {said}"
+        text = printable(f"{status}: row {row_name(doubt.row_id, doubt.sample)}{batch}")
+        return f"{open_doubt.day}  {doubt.job_key[:12]}  {price}  {text}"
 
     def resolving(self, config: str) -> list[str]:
         """The commands with which a person can settle this batch's doubts; `config` is the config's path.
@@ -344,13 +349,13 @@ class Reconciliation:
         Where the accounts do not decide, the command that lists the doubts with more evidence.
         """
         keys: defaultdict[Judgement, list[str]] = defaultdict(list)
-        for each in self.doubts:
-            if each.batch == self.batch:
-                keys[each.verdict].append(each.doubt.job_key[:12])
+        for open_doubt in self.doubts:
+            if open_doubt.batch == self.batch:
+                keys[open_doubt.verdict].append(open_doubt.doubt.job_key[:12])
         command = f"callsheet resolve {shlex.quote(config)}"
-        why = f"--why 'reconciled with billing/costs on {self.at:%Y-%m-%d}'"
+        reason = f"--why 'reconciled with billing/costs on {self.at:%Y-%m-%d}'"
         decided = [
-            f"{command} {' '.join(dict.fromkeys(keys[verdict]))} --{verdict.replace(' ', '-')} {why}"
+            f"{command} {' '.join(dict.fromkeys(keys[verdict]))} --{verdict.replace(' ', '-')} {reason}"
             for verdict in (Judgement.CHARGED, Judgement.NOT_CHARGED)
             if keys[verdict]
         ]
@@ -358,13 +363,13 @@ class Reconciliation:
 
     def as_json(self, config: str) -> dict[str, Any]:
         """The JSON object of `reconcile --json`, for the config with this path; money is a string."""
-        books, known = (*_TABLE, "unexplained"), self.balances
+        books, balances = (*_TABLE, "unexplained"), self.balances
 
-        def listed(each: OpenDoubt) -> dict[str, Any]:
-            doubt = each.doubt
+        def listed(open_doubt: OpenDoubt) -> dict[str, Any]:
+            doubt = open_doubt.doubt
             return {
-                "date": each.day.isoformat(),
-                "batch": each.batch,
+                "date": open_doubt.day.isoformat(),
+                "batch": open_doubt.batch,
                 "job_key": doubt.job_key,
                 "row_id": doubt.row_id,
                 "sample": doubt.sample,
@@ -385,51 +390,53 @@ class Reconciliation:
             **{book: dollars(self.total(book)) for book in books},
             "threshold": dollars(self.threshold),
             "is_over": self.is_over,
-            "balance": known
+            "balance": balances
             and {
-                "before": dollars(known.before.balance),
-                "before_at": known.before.at.isoformat(),
-                "after": dollars(known.after.balance),
-                "after_at": known.after.at.isoformat(),
-                "gone": dollars(known.gone),
-                "usage": dollars(known.usage),
-                "billed": dollars(known.billed),
+                "before": dollars(balances.before.balance),
+                "before_at": balances.before.at.isoformat(),
+                "after": dollars(balances.after.balance),
+                "after_at": balances.after.at.isoformat(),
+                "gone": dollars(balances.gone),
+                "usage": dollars(balances.usage),
+                "billed": dollars(balances.billed),
             },
-            "doubts": [listed(each) | {"verdict": each.verdict.value} for each in self.doubts],
+            "doubts": [
+                listed(open_doubt) | {"verdict": open_doubt.verdict.value} for open_doubt in self.doubts
+            ],
             "accepted": [
-                listed(each) | {"generation_id": each.doubt.generation_id} for each in self.accepted
+                listed(video) | {"generation_id": video.doubt.generation_id} for video in self.accepted
             ],
             "resolve": self.resolving(config),
             "file": self.file,
         }
 
-    def as_parquet(self, before: bytes | None) -> bytes:
-        """`reconcile.parquet`: these days, and the other days of the file as it is; None where there is none.
+    def as_parquet(self, older_file: bytes | None) -> bytes:
+        """`reconcile.parquet`: these days, and the other days of `older_file`; None where there is none.
 
         Raises:
-            StorageError: the file as it is cannot be read.
+            StorageError: `older_file` cannot be read.
         """
         constants = {"currency": "USD", "reconciled_at": self.at}
         rows = [{name: getattr(day, name, constants.get(name)) for name in _COLUMNS} for day in self.days]
         table = pl.DataFrame(rows, schema=_COLUMNS)
-        if before is None:
+        if older_file is None:
             return parquet(table)
         hint = "Move it away; then run the same command again."
         try:
-            known = pl.read_parquet(before)
+            older_days = pl.read_parquet(older_file)
         except pl.exceptions.PolarsError as error:
             problem = str(error).partition("\n")[0]
             raise StorageError(f"{self.file}: cannot be extended: {problem}", hint=hint) from None
-        if dict(known.schema) != _COLUMNS:
+        if dict(older_days.schema) != _COLUMNS:
             raise StorageError(f"{self.file}: cannot be extended: it has other columns", hint=hint)
-        others = ~pl.col("date").is_between(self.days[0].date, self.days[-1].date)
-        return parquet(pl.concat([known.filter(others), table]).sort("date"))
+        is_other_day = ~pl.col("date").is_between(self.days[0].date, self.days[-1].date)
+        return parquet(pl.concat([older_days.filter(is_other_day), table]).sort("date"))
 
 
 def _listed(head: str, lines: list[str]) -> list[str]:
     """The first lines under their head; nothing where there are none."""
-    more = [f"and {len(lines) - _DOUBTS_LISTED:,} more: see --json"] if len(lines) > _DOUBTS_LISTED else []
-    return [head, *lines[:_DOUBTS_LISTED], *more] if lines else []
+    tail = [f"and {len(lines) - _DOUBTS_LISTED:,} more: see --json"] if len(lines) > _DOUBTS_LISTED else []
+    return [head, *lines[:_DOUBTS_LISTED], *tail] if lines else []
 
 
 async def reconcile(
@@ -460,21 +467,22 @@ async def reconcile(
         wide = first - _DAY, min(last + _DAY, today)
         billed = await client.daily_costs(_begin(wide[0]), min(_end(wide[1]), now))
         balance = KnownBalance(now, await client.balance())
-        own, found = await ledger.read(
+        ledger_days, batch_doubts = await ledger.read(
             lambda connection, batch: (
                 spending.days(connection, batch, service, *wide),
                 spending.doubts(connection, service, *wide),
             )
         )
         balances = await _balances(ledger, client, (_begin(first), _end(last)), balance)
-    sent = [OpenDoubt(*each) for each in found]
-    accepted = [each for each in sent if each.doubt.is_accepted]
-    days, judged = compare(billed, own, [each for each in sent if not each.doubt.is_accepted], now)
+    sent = [OpenDoubt(*batch_doubt) for batch_doubt in batch_doubts]
+    accepted = [video for video in sent if video.doubt.is_accepted]
+    doubts = [open_doubt for open_doubt in sent if not open_doubt.doubt.is_accepted]
+    days, judged = compare(billed, ledger_days, doubts, now)
     result = Reconciliation(
         batch=settings.batch,
         days=tuple(day for day in days if first <= day.date <= last),
-        doubts=tuple(each for each in judged if first <= each.day <= last),
-        accepted=tuple(each for each in accepted if first <= each.day <= last),
+        doubts=tuple(open_doubt for open_doubt in judged if first <= open_doubt.day <= last),
+        accepted=tuple(video for video in accepted if first <= video.day <= last),
         balances=balances,
         at=now,
         threshold=settings.reconcile.threshold,
@@ -514,15 +522,15 @@ async def _balances(
     None where no run has read a balance yet.
     """
     service, (start, end) = client.base_url, span
-    before = await ledger.read(lambda connection, _: spending.balance_near(connection, service, start))
-    if before is None:
+    start_balance = await ledger.read(lambda connection, _: spending.balance_near(connection, service, start))
+    if start_balance is None:
         return None
-    read = await ledger.read(
-        lambda connection, _: spending.balance_near(connection, service, end, after=before.at)
+    read_balance = await ledger.read(
+        lambda connection, _: spending.balance_near(connection, service, end, after=start_balance.at)
     )
-    after = min(filter(None, (current, read)), key=lambda balance: abs(balance.at - end))
-    costs = await client.daily_costs(before.at, after.at)
+    end_balance = min(filter(None, (current, read_balance)), key=lambda balance: abs(balance.at - end))
+    costs = await client.daily_costs(start_balance.at, end_balance.at)
     usage = await ledger.read(
-        lambda connection, _: spending.usage_between(connection, service, before.at, after.at)
+        lambda connection, _: spending.usage_between(connection, service, start_balance.at, end_balance.at)
     )
-    return Balances(before, after, usage, sum(costs.values(), Decimal(0)))
+    return Balances(start_balance, end_balance, usage, sum(costs.values(), Decimal(0)))

@@ -99,11 +99,11 @@ def stored_files(
 ) -> pl.DataFrame:
     """Every stored file of the batch, in order of storage, with what was said of it and found in it."""
     files = queries.stored_files(connection, batch, columns)
-    said = marks.decisions(connection, batch).drop("number")
+    decisions = marks.decisions(connection, batch).drop("number")
     flags = pl.col("flags").str.json_decode(pl.List(pl.String))
-    found = marks.findings(connection, batch).select(*marks.FILE, flags, "score")
-    for each in (said, found):
-        files = files.join(each, on=marks.FILE, how="left", maintain_order="left")
+    findings = marks.findings(connection, batch).select(*marks.FILE, flags, "score")
+    for opinions in (decisions, findings):
+        files = files.join(opinions, on=marks.FILE, how="left", maintain_order="left")
     return files
 
 
@@ -220,22 +220,22 @@ async def update_sidecars(settings: BatchSettings, ledger: Ledger) -> None:
     store = Store.of(settings.storage.url, settings.storage)
     columns = [*marks.FILE, "name", "url", "sha256"]
     files = await ledger.read(lambda connection, batch: stored_files(connection, batch, columns))
-    is_said = pl.any_horizontal(pl.col("decided_by", "flags").is_not_null())
-    said = files.filter(is_said).drop(*marks.FILE, "score")
+    is_reviewed = pl.any_horizontal(pl.col("decided_by", "flags").is_not_null())
+    reviewed_files = files.filter(is_reviewed).drop(*marks.FILE, "score")
 
     async def update(row: dict[str, Any]) -> None:
         name, url, sha256 = (row.pop(column) for column in ("name", "url", "sha256"))
         content = await store.read(f"{name}.json") if store.url_of(name) == url else None
         if not (content and _is_of(content, sha256)):
             return
-        before = json.loads(content)
+        old_sidecar = json.loads(content)
         decided_at = row["decided_at"] and row["decided_at"].isoformat(timespec="seconds")
-        after = before | row | {"decided_at": decided_at, "flags": row["flags"] or []}
-        if after != before:
-            await store.write(f"{name}.json", _as_json(after), "application/json")
+        new_sidecar = old_sidecar | row | {"decided_at": decided_at, "flags": row["flags"] or []}
+        if new_sidecar != old_sidecar:
+            await store.write(f"{name}.json", _as_json(new_sidecar), "application/json")
 
-    for some in said.iter_slices(_AT_ONCE):
-        await asyncio.gather(*map(update, some.iter_rows(named=True)))
+    for chunk in reviewed_files.iter_slices(_AT_ONCE):
+        await asyncio.gather(*map(update, chunk.iter_rows(named=True)))
 
 
 def _as_json(content: dict[str, Any]) -> bytes:
@@ -245,10 +245,10 @@ def _as_json(content: dict[str, Any]) -> bytes:
 def _is_of(content: bytes | None, sha256: str) -> bool:
     """Whether what has the name is a sidecar of the same file."""
     try:
-        found = json.loads(content or b"")
+        sidecar = json.loads(content or b"")
     except ValueError:
         return False
-    return isinstance(found, dict) and found.get("sha256") == sha256
+    return isinstance(sidecar, dict) and sidecar.get("sha256") == sha256
 
 
 _ROWS_NAMED = 5  # for each reason; the others are counted
@@ -349,7 +349,7 @@ async def _summary(
     ledger: Ledger, store: Store, plan: Plan | None, of_run: OfRun, *, details: Details, newest: pl.DataFrame
 ) -> Summary:
     """How the batch stands, by the newest attempts at the jobs that count."""
-    others = newest.filter(pl.col("position").is_null()) if plan else newest.clear()
+    extra_jobs = newest.filter(pl.col("position").is_null()) if plan else newest.clear()
     states = Counter[State](dict(newest["state"].value_counts().iter_rows()))
     totals, runs, asked, estimated, review = await ledger.read(
         lambda connection, batch: (
@@ -360,7 +360,7 @@ async def _summary(
             marks.counts(connection, batch),
         )
     )
-    jobs = plan.jobs + others.height if plan else states.total()
+    jobs = plan.jobs + extra_jobs.height if plan else states.total()
     stop = of_run.stop
     ended = sum(states[state] for state in ENDED) >= jobs
     stopped = stop and (of_run.left_to_buy or (isinstance(stop, Interrupted) and not ended))
@@ -379,7 +379,7 @@ async def _summary(
         lost=states[State.LOST],
         pending=sum(states[state] for state in OPEN),
         rejected_rows=plan.rejected_rows if plan else 0,
-        quoted=plan.quoted + Decimal(others["quoted"].sum() or 0) if plan else totals.quoted,
+        quoted=plan.quoted + Decimal(extra_jobs["quoted"].sum() or 0) if plan else totals.quoted,
         spent=totals.spent,
         in_doubt_exposure=totals.in_doubt_exposure,
         currency="USD",
@@ -441,21 +441,21 @@ def _missing(errors: Sequence[InputError]) -> InputError | None:
     """Why jobs were not sent of which an image is missing, with the first ones named; None without any."""
     if not errors:
         return None
-    named = and_more([str(error) for error in errors[:_ROWS_NAMED]], len(errors))
+    message = and_more([str(error) for error in errors[:_ROWS_NAMED]], len(errors))
     hint = "The same command buys them once their images are there, as the batch file names them."
-    return InputError(named, hint=hint)
+    return InputError(message, hint=hint)
 
 
 def _model_lines(
-    attempts: pl.DataFrame, others: pl.DataFrame, files: pl.DataFrame, plan: Plan | None
+    attempts: pl.DataFrame, extra_jobs: pl.DataFrame, files: pl.DataFrame, plan: Plan | None
 ) -> tuple[ModelLine, ...]:
     """A line for each model, by its id. Without a plan, the jobs are those that were ever sent.
 
-    `attempts` were submitted; `others` are the newest attempts at the jobs that the plan does not have;
+    `attempts` were submitted; `extra_jobs` are the newest attempts at the jobs that the plan does not have;
     `files` are stored, with `model` and `decision`.
     """
     newest = attempts.filter(~pl.col("superseded"))
-    jobs = [(others if plan else newest).select("model", price="quoted", jobs=pl.lit(1))]
+    jobs = [(extra_jobs if plan else newest).select("model", price="quoted", jobs=pl.lit(1))]
     jobs += [plan.table.select("model", "price", jobs=pl.lit(1))] if plan else []
     decided = files.select("model", decision=pl.col("decision").fill_null("left"))
     parts = [*jobs, newest.select("model", "state"), attempts.select("model", "cost"), decided]
@@ -485,12 +485,12 @@ def _most_expensive(attempts: pl.DataFrame) -> tuple[tuple[str, str, Decimal], .
 
 def _problems_of(attempts: pl.DataFrame) -> tuple[tuple[Problem, ...], int]:
     """The most common problems, and the number of jobs with others."""
-    said = (pl.col("state") == State.PENDING) & pl.col("error_message").is_not_null()
-    known = [pl.when(pl.col(name) != "").then(name) for name in ("error_message", "error_code")]
+    is_unknown_status = (pl.col("state") == State.PENDING) & pl.col("error_message").is_not_null()
+    messages = [pl.when(pl.col(name) != "").then(name) for name in ("error_message", "error_code")]
     reason = pl.col("message").str.replace_all(PARTICULARS, "#").alias("reason")
     groups = (
-        attempts.filter(pl.col("state").is_in(_PROBLEMS) | said, ~pl.col("superseded"))
-        .with_columns(message=pl.coalesce(*known, pl.lit("no reason is known")))
+        attempts.filter(pl.col("state").is_in(_PROBLEMS) | is_unknown_status, ~pl.col("superseded"))
+        .with_columns(message=pl.coalesce(*messages, pl.lit("no reason is known")))
         .group_by("state", reason, maintain_order=True)
         .agg(
             pl.col("message", "error_code").first(),
@@ -500,11 +500,11 @@ def _problems_of(attempts: pl.DataFrame) -> tuple[tuple[Problem, ...], int]:
         .sort("jobs", "state", descending=True, maintain_order=True)  # of states, what is open first
         .drop("reason")
     )
-    named = tuple(
+    problems = tuple(
         Problem(State(state), message, code or "", jobs, tuple(row_in_words(**row) for row in rows))
         for state, message, code, jobs, rows in groups.head(_REASONS_NAMED).iter_rows()
     )
-    return named, int(groups["jobs"].slice(_REASONS_NAMED).sum())
+    return problems, int(groups["jobs"].slice(_REASONS_NAMED).sum())
 
 
 def _surcharge_of(attempts: pl.DataFrame) -> str:
@@ -517,5 +517,5 @@ def _surcharge_of(attempts: pl.DataFrame) -> str:
         f"{row_in_words(*row)} {dollars(cost)} instead of {dollars(quoted)}"
         for *row, cost, quoted in first.iter_rows()
     ]
-    more = f"{dollars(sum(dearer['cost'] - dearer['quoted'], Decimal(0)))} USD more than quoted"
-    return f"{counted(dearer.height, 'job')} cost {more}: {and_more(rows, dearer.height)}"
+    surcharge = f"{dollars(sum(dearer['cost'] - dearer['quoted'], Decimal(0)))} USD more than quoted"
+    return f"{counted(dearer.height, 'job')} cost {surcharge}: {and_more(rows, dearer.height)}"

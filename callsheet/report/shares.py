@@ -47,13 +47,13 @@ class Share:
 
     def as_json(self) -> dict[str, Any]:
         """The JSON object in the `by_model` and `by_setting` of `review --json`; money is a string."""
-        each = self.cost_per_kept
+        cost_per_kept = self.cost_per_kept
         return {
             MODEL if self.setting == MODEL else "value": self.value,
             "files": self.files,
             **self.review._asdict(),
             "spent": dollars(self.spent),
-            "cost_per_kept": None if each is None else dollars(each),
+            "cost_per_kept": None if cost_per_kept is None else dollars(cost_per_kept),
         }
 
 
@@ -66,19 +66,19 @@ def shares(connection: sa.Connection, batch: str) -> Shares:
 
     A setting of which each model has one value is left out: its table would be that of the models.
     """
-    names = [MODEL, *_several(connection, batch)]
+    names = [MODEL, *_compared_settings(connection, batch)]
     sent = _requests(connection, batch, names)
     costs = connection.execute(_costs(sent, names)).all()
     files = connection.execute(_files(sent, names, batch)).all()
-    found = {}
+    shares_by_name = {}
     for place, name in enumerate(names):
         pairs = {(row[0], row[place]) for row in costs if row[place] is not None}
         values = {value for _, value in pairs}
         is_of_model = name != MODEL and len(pairs) == len({model for model, _ in pairs})
         if len(values) > 1 and not is_of_model:
             ordered = sorted(values, key=_in_order)
-            found[name] = tuple(_share(name, value, place, costs, files) for value in ordered)
-    return found
+            shares_by_name[name] = tuple(_share(name, value, place, costs, files) for value in ordered)
+    return shares_by_name
 
 
 def _share(name: str, value: Any, place: int, costs: Sequence[Any], files: Sequence[Any]) -> Share:
@@ -87,7 +87,7 @@ def _share(name: str, value: Any, place: int, costs: Sequence[Any], files: Seque
         if row[place] == value:
             decided[row.decision] += row.count_of
     spent = sum((row.spent for row in costs if row[place] == value), Decimal(0))
-    return Share(name, value, Counts(*(decided[each] for each in (*MediaDecision, None))), spent)
+    return Share(name, value, Counts(*(decided[decision] for decision in (*MediaDecision, None))), spent)
 
 
 def _in_order(value: Any) -> list[Any]:
@@ -95,13 +95,13 @@ def _in_order(value: Any) -> list[Any]:
     return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", str(value))]
 
 
-def _several(connection: sa.Connection, batch: str) -> list[str]:
+def _compared_settings(connection: sa.Connection, batch: str) -> list[str]:
     """The settings of which some row has asked for several values."""
     body = _body(connection)
     counts = (sa.func.count(sa.distinct(body[name].as_string())).label(name) for name in SETTINGS)
     by_row = sa.select(*counts).where(*_was_sent(batch)).group_by(attempts.c.row_id).subquery()
-    most = connection.execute(sa.select(*map(sa.func.max, by_row.c))).one()
-    return [name for name, count in zip(SETTINGS, most, strict=True) if (count or 0) > 1]
+    most_values = connection.execute(sa.select(*map(sa.func.max, by_row.c))).one()
+    return [name for name, count in zip(SETTINGS, most_values, strict=True) if (count or 0) > 1]
 
 
 def _requests(connection: sa.Connection, batch: str, names: Sequence[str]) -> sa.Subquery:
@@ -120,16 +120,16 @@ def _costs(sent: sa.Subquery, names: Sequence[str]) -> sa.Select[Any]:
 def _files(sent: sa.Subquery, names: Sequence[str], batch: str) -> sa.Select[Any]:
     """How many files are stored, by these values and by what was decided last."""
     newest = sa.select(*(marks.c[name] for name in FILE), marks.c.decision)
-    said = newest.where(marks.c.batch == batch, IS_NEWEST).subquery()
+    decisions = newest.where(marks.c.batch == batch, IS_NEWEST).subquery()
     stored = sa.and_(
         *(sent.c[name] == media.c[name] for name in ("job_key", "attempt")), media.c.stored_at.is_not(None)
     )
-    by = [*(sent.c[name] for name in names), said.c.decision]
+    groups = [*(sent.c[name] for name in names), decisions.c.decision]
     return (
-        sa.select(*by, sa.func.count().label("count_of"))
+        sa.select(*groups, sa.func.count().label("count_of"))
         .join_from(sent, media, stored)
-        .outerjoin(said, sa.and_(*(said.c[name] == media.c[name] for name in FILE)))
-        .group_by(*by)
+        .outerjoin(decisions, sa.and_(*(decisions.c[name] == media.c[name] for name in FILE)))
+        .group_by(*groups)
     )
 
 

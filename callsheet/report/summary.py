@@ -44,16 +44,16 @@ async def other_jobs(ledger: Ledger, plan: Plan | None) -> pl.DataFrame:
     """`job_key`, `state` and `quoted` of each job that the ledger knows and the plan does not have; without a
     plan, of each of which the batch file no longer has the row.
     """
-    known = await ledger.read(queries.jobs, _OF_JOB)
+    jobs = await ledger.read(queries.jobs, _OF_JOB)
     if plan is None:
-        return known.filter(~is_current(None))
-    return known.join(plan.table, left_on="job_key", right_on="key", how="anti")
+        return jobs.filter(~is_current(None))
+    return jobs.join(plan.table, left_on="job_key", right_on="key", how="anti")
 
 
-async def left_to_buy(ledger: Ledger, plan: Plan, policy: Policy, wanted: pl.Series | None) -> int:
+async def left_to_buy(ledger: Ledger, plan: Plan, policy: Policy, chosen: pl.Series | None) -> int:
     """How many jobs the run of an open ledger would still have to send.
 
-    `policy` is what the run does with jobs that were tried before. `wanted` says for every job of the plan
+    `policy` is what the run does with jobs that were tried before. `chosen` says for every job of the plan
     whether the run was to buy it; None: all of them.
     """
     run_id = ledger.run_id
@@ -61,17 +61,17 @@ async def left_to_buy(ledger: Ledger, plan: Plan, policy: Policy, wanted: pl.Ser
     def read(connection: sa.Connection, batch: str) -> pl.DataFrame:
         return queries.jobs(connection, batch, ["job_key", "state", "run_id"], policy=policy)
 
-    known = await ledger.read(read)
+    ledger_jobs = await ledger.read(read)
     # What this run has sent, it does not send again, whatever its policy says.
     is_left = (pl.col("state") == State.PLANNED) | (pl.col("to_buy") & pl.col("run_id").ne_missing(run_id))
-    jobs = plan.table if wanted is None else plan.table.filter(wanted)
-    return jobs.join(known.filter(~is_left), left_on="key", right_on="job_key", how="anti").height
+    jobs = plan.table if chosen is None else plan.table.filter(chosen)
+    return jobs.join(ledger_jobs.filter(~is_left), left_on="key", right_on="job_key", how="anti").height
 
 
-def counted_states(states: Mapping[State, int], others: pl.DataFrame) -> Counter[State]:
+def counted_states(states: Mapping[State, int], extra_jobs: pl.DataFrame) -> Counter[State]:
     """The jobs that count by state: all jobs of the batch, but those of `other_jobs` that cost nothing."""
     counted = Counter(states)
-    counted.subtract(map(State, others.filter(~pl.col("state").is_in(MAY_COST))["state"]))
+    counted.subtract(map(State, extra_jobs.filter(~pl.col("state").is_in(MAY_COST))["state"]))
     return +counted
 
 
@@ -106,7 +106,7 @@ class ModelLine:
 
     def as_json(self) -> dict[str, Any]:
         """The JSON object in the `models` of `run --json`; money is a string."""
-        each = self.cost_per_kept
+        cost_per_kept = self.cost_per_kept
         return {
             "model": self.model,
             "jobs": self.jobs,
@@ -114,7 +114,7 @@ class ModelLine:
             "quoted": dollars(self.quoted),
             "spent": dollars(self.spent),
             **self.review._asdict(),
-            "cost_per_kept": None if each is None else dollars(each),
+            "cost_per_kept": None if cost_per_kept is None else dollars(cost_per_kept),
         }
 
     @property
@@ -203,9 +203,9 @@ class Reviewed(Record):
         decided = self.kept + self.rejected
         if not decided:
             return ""
-        each = f", {dollars(self.cost_per_kept)} USD a kept file" if self.cost_per_kept is not None else ""
-        of = counted(decided + self.to_review, "file")
-        return f"{decided:,} of {of}: {self.kept:,} kept, {self.rejected:,} rejected{each}"
+        cost = f", {dollars(self.cost_per_kept)} USD a kept file" if self.cost_per_kept is not None else ""
+        files = counted(decided + self.to_review, "file")
+        return f"{decided:,} of {files}: {self.kept:,} kept, {self.rejected:,} rejected{cost}"
 
     def review_steps(self, config: str) -> Iterator[str]:
         """What a person can do next about the stored files, a sentence each."""
@@ -298,32 +298,32 @@ class Summary(Reviewed):
     def estimated(self) -> str:
         """For how many jobs the cost is not the service's word; empty where it is for all."""
         jobs = counted(self.estimated_costs, "job")
-        what = f"the cost of {jobs} is not the service's word: computed, or as quoted"
-        return what if self.estimated_costs else ""
+        text = f"the cost of {jobs} is not the service's word: computed, or as quoted"
+        return text if self.estimated_costs else ""
 
     def stopped(self) -> list[tuple[str, str]]:
         """How many jobs were not bought and why, or what went wrong otherwise, and what to do about it."""
         left = self.not_bought
         count = f"{left:,} of {counted(self.jobs, 'job')}" if left else ""
         name = "Not bought" if left else "Stopped" if self.stop_reason else "Problem"
-        said = ": ".join(filter(None, (count, self.stop_message)))
-        return [fact for fact in ((name, said), ("", self.details.stop_hint)) if fact[1]]
+        reason = ": ".join(filter(None, (count, self.stop_message)))
+        return [fact for fact in ((name, reason), ("", self.details.stop_hint)) if fact[1]]
 
     def facts(self) -> list[tuple[str, str]]:
         """What a person needs to know besides: names and texts."""
         details, currency, rejected = self.details, self.currency, self.rejected_rows
-        wrong = f"{rejected:,} rejected: see {details.rejects}" if rejected else "none rejected"
-        are = f"{details.others:,} of them {'is' if details.others == 1 else 'are'} of rows that"
+        rejects = f"{rejected:,} rejected: see {details.rejects}" if rejected else "none rejected"
+        outdated = f"{details.others:,} of them {'is' if details.others == 1 else 'are'} of rows that"
         sent = f"{counted(self.submissions, 'submission')}, {self.rate_limited:,} rate limited"
         in_doubt = f"at most {dollars(self.in_doubt_exposure)} {currency} more"
         facts = [
-            ("Rows", "" if details.rows is None else f"{details.rows:,} read, {wrong}"),
+            ("Rows", "" if details.rows is None else f"{details.rows:,} read, {rejects}"),
             ("Jobs", f"{self.jobs:,}: {self.counts()}"),
-            ("", f"{are} this batch file does not have, or has changed" if details.others else ""),
+            ("", f"{outdated} this batch file does not have, or has changed" if details.others else ""),
             ("Quoted", f"{dollars(self.quoted)} {currency}"),
             ("Spent", f"{dollars(self.spent)} {currency}"),
             ("Reviewed", self.reviewed()),
-            *(("Other run", other.line()) for other in self.other_runs),
+            *(("Other run", run.line()) for run in self.other_runs),
             ("Estimated", self.estimated()),
             ("Surcharge", details.surcharge),
             ("In doubt", in_doubt if self.in_doubt_exposure else ""),
@@ -336,18 +336,18 @@ class Summary(Reviewed):
         lines = sorted(self.models, key=lambda line: -line.quoted)
         states = [state for state in ENDED if any(line.states[state] for line in lines)]
         is_reviewed = any(line.review.kept or line.review.rejected for line in lines)
-        shown = []
+        rows = []
         for line in lines:
             counts = {"jobs": line.jobs} | {state.replace("_", " "): line.states[state] for state in states}
-            if any(each.open for each in lines):
+            if any(model_line.open for model_line in lines):
                 counts["open"] = line.open
             money = {"quoted USD": dollars(line.quoted), "spent USD": dollars(line.spent)}
             if is_reviewed:
                 kept = {"kept": f"{line.review.kept:,}", "rejected": f"{line.review.rejected:,}"}
-                each = "" if line.cost_per_kept is None else dollars(line.cost_per_kept)
-                money = {"spent USD": money["spent USD"]} | kept | {"USD a kept": each}
-            shown.append({"model": line.model} | {name: f"{n:,}" for name, n in counts.items()} | money)
-        return shown
+                cost_per_kept = "" if line.cost_per_kept is None else dollars(line.cost_per_kept)
+                money = {"spent USD": money["spent USD"]} | kept | {"USD a kept": cost_per_kept}
+            rows.append({"model": line.model} | {name: f"{n:,}" for name, n in counts.items()} | money)
+        return rows
 
     def line(self) -> str:
         """The summary in one line."""
@@ -356,8 +356,8 @@ class Summary(Reviewed):
         stop = f"; {stopped}{self.stop_message}" if self.stop_message else ""
         spent = f"{dollars(self.spent)} {self.currency} spent"
         spent += f"; {self.estimated()}" if self.estimated_costs else ""
-        others = "".join(f"; another run is at work: {other.line()}" for other in self.other_runs)
-        return f"{counted(self.jobs, 'job')}: {self.counts()}; {spent}{rejected}{stop}{others}"
+        runs = "".join(f"; another run is at work: {run.line()}" for run in self.other_runs)
+        return f"{counted(self.jobs, 'job')}: {self.counts()}; {spent}{rejected}{stop}{runs}"
 
     @property
     def not_bought(self) -> int:
@@ -380,13 +380,13 @@ class Summary(Reviewed):
         for state in (State.IN_DOUBT, State.LOST):
             if self[state.value]:
                 yield from mending(state, config=config, deployments=deployments)
-        for other in self.other_runs:
-            where = f"{other.host}, pid {other.pid}"
-            yield f"Another run is at work ({where}): it finishes its jobs; wait for it, or run again later."
+        for other_run in self.other_runs:
+            place = f"{other_run.host}, pid {other_run.pid}"
+            yield f"Another run is at work ({place}): it finishes its jobs; wait for it, or run again later."
         if self.outcome == "stopped":
             by_itself = self.stop_reason in (None, Interrupted.reason)  # otherwise it would stop there again
-            when = "" if by_itself else ", once what stopped it is dealt with"
-            yield f"{run} goes on from here{when}."
+            condition = "" if by_itself else ", once what stopped it is dealt with"
+            yield f"{run} goes on from here{condition}."
         elif self.details.all_chosen_stored is not None and self.not_bought:
             yield f"{run} buys the other jobs."
         elif self.pending and not self.other_runs:
@@ -394,7 +394,7 @@ class Summary(Reviewed):
         if any(problem.state is State.PENDING for problem in self.details.problems):
             yield f"callsheet resolve {config} lists videos that stay pending; --give-up settles one."
         if self.failed:
-            codes = {each.code for each in self.details.problems if each.state is State.FAILED}
+            codes = {problem.code for problem in self.details.problems if problem.state is State.FAILED}
             yield from mending(State.FAILED, codes, config, deployments)
         yield from self.review_steps(config)
 
@@ -437,8 +437,8 @@ def retries(codes: Iterable[str], config: str, deployments: Mapping[str, str] = 
             kinds.add("server_error")
         elif code not in SERVICE_CODES:
             kinds.add("gateway")
-    how = "with the override" if "run" in deployments else "--set"
-    command = f"{_command('run', config, deployments)} {how} retry_failed="
+    option = "with the override" if "run" in deployments else "--set"
+    command = f"{_command('run', config, deployments)} {option} retry_failed="
     return [f"{command}{kind} buys again what was no fault of the prompt." for kind in sorted(kinds)]
 
 
@@ -533,15 +533,15 @@ async def read_review(ledger: Ledger, *, in_parts: bool = True) -> ReviewResult:
 
     `in_parts`: also by model and by setting, which takes longer.
     """
-    counts, totals, of = await ledger.read(
+    counts, totals, shares_by_name = await ledger.read(
         lambda connection, batch: (
             marks.counts(connection, batch),
             writing.of_batch(connection, batch),
             shares.shares(connection, batch) if in_parts else {},
         )
     )
-    each = counts.cost_per_kept(totals.spent)
-    return ReviewResult(ledger.batch, *counts, each, of.pop(MODEL, ()), of)
+    cost_per_kept = counts.cost_per_kept(totals.spent)
+    return ReviewResult(ledger.batch, *counts, cost_per_kept, shares_by_name.pop(MODEL, ()), shares_by_name)
 
 
 async def read_status(ledger: Ledger, settings: BatchSettings) -> Status:
@@ -550,7 +550,7 @@ async def read_status(ledger: Ledger, settings: BatchSettings) -> Status:
     Raises:
         LedgerError: the ledger cannot be read, or its running totals are wrong.
     """
-    wrong, totals, others, asked, review, of, last_run, changed = await ledger.read(
+    wrong_batches, totals, other_runs, asked, review, shares_by_name, last_run, changed = await ledger.read(
         lambda connection, batch: (
             writing.differences(connection, batch),
             writing.of_batch(connection, batch),
@@ -562,7 +562,7 @@ async def read_status(ledger: Ledger, settings: BatchSettings) -> Status:
             changes.since(connection, batch, 0),
         )
     )
-    check_totals(wrong)
+    check_totals(wrong_batches)
     counts: dict[str, Any] = {state.value: totals.states.get(state, 0) for state in State}
     return Status(
         batch=ledger.batch,
@@ -571,16 +571,18 @@ async def read_status(ledger: Ledger, settings: BatchSettings) -> Status:
         in_flight_exposure=totals.in_flight_exposure,
         in_doubt_exposure=totals.in_doubt_exposure,
         currency="USD",
-        other_runs=tuple(others),
+        other_runs=tuple(other_runs),
         approvals=asked,
         **review._asdict(),
         cost_per_kept=review.cost_per_kept(totals.spent),
-        by_model=of.pop(MODEL, ()),
-        by_setting=of,
-        paused=_paused(changed, others),
+        by_model=shares_by_name.pop(MODEL, ()),
+        by_setting=shares_by_name,
+        paused=_paused(changed, other_runs),
         last_run=last_run,
         changes=tuple(
-            each for each in changed if last_run and each.changed_at >= last_run and not each.run_id
+            setting
+            for setting in changed
+            if last_run and setting.changed_at >= last_run and not setting.run_id
         ),
         to_buy_again=await to_buy_again(ledger, settings) if review.rejected else ToBuyAgain(),
     )
@@ -588,20 +590,20 @@ async def read_status(ledger: Ledger, settings: BatchSettings) -> Status:
 
 def _paused(changed: Iterable[Setting], at_work: Iterable[OtherRun]) -> Pause | None:
     """Who holds the buying of the runs at work; those that began later buy, and None of these is held."""
-    said = [setting for setting in changed if setting.setting == PAUSED]
-    if not said or not said[-1].value or all(run.started_at > said[-1].changed_at for run in at_work):
+    pauses = [setting for setting in changed if setting.setting == PAUSED]
+    if not pauses or not pauses[-1].value or all(run.started_at > pauses[-1].changed_at for run in at_work):
         return None
-    return Pause(said[-1].changed_by, said[-1].changed_at)
+    return Pause(pauses[-1].changed_by, pauses[-1].changed_at)
 
 
-def check_totals(wrong: list[str]) -> None:
+def check_totals(wrong_batches: list[str]) -> None:
     """Refuses a ledger in which the running totals of these batches are not the sums of their attempts.
 
     Raises:
         LedgerError: there are such batches.
     """
-    if wrong:
+    if wrong_batches:
         raise LedgerError(
-            f"the ledger's totals of {', '.join(wrong)} are not the sums of its attempts",
+            f"the ledger's totals of {', '.join(wrong_batches)} are not the sums of its attempts",
             hint="Something other than Callsheet has written to the ledger. Go back to a backup of it.",
         )

@@ -73,32 +73,32 @@ class Judge:
         self._note = note
         self._patience = patience
         self._process: Process | None = None
-        self._said = bytearray()  # on stderr
+        self._stderr = bytearray()  # the beginning of it
         self._hearing: asyncio.Task[None] | None = None
         self.works = True
 
-    async def judge(self, about: Mapping[str, Any]) -> Judged | None:
+    async def judge(self, question: Mapping[str, Any]) -> Judged | None:
         """What it says of a file; None where it fails, or has failed before."""
         if not self.works:
             return None
         try:
-            return await self._ask(about)
+            return await self._ask(question)
         except _Failed as error:
             self.works = False
             await self.aclose(at_once=True)
-            said = printable(self._said.decode(errors="replace").strip())
+            stderr = printable(self._stderr.decode(errors="replace").strip())
             self._note(
                 f"the program of checks.command judges no more files: {error}: {self._line}"
-                + (f"; it wrote: {said}" if said else "")
+                + (f"; it wrote: {stderr}" if stderr else "")
             )
             return None
 
-    async def _ask(self, about: Mapping[str, Any]) -> Judged:
+    async def _ask(self, question: Mapping[str, Any]) -> Judged:
         process = self._process or await self._start()
         assert process.stdin and process.stdout  # noqa: S101 - both are pipes
         try:
             async with asyncio.timeout(self._patience):
-                process.stdin.write(json.dumps(about).encode() + b"\n")
+                process.stdin.write(json.dumps(question).encode() + b"\n")
                 await process.stdin.drain()
                 line = await process.stdout.readline()
         except TimeoutError:
@@ -132,7 +132,7 @@ class Judge:
         """Keeps the beginning of its stderr, and reads the rest, so that it does not wait for a reader."""
         assert process.stderr  # noqa: S101 - it is a pipe
         while text := await process.stderr.read(1 << 16):
-            self._said += text[: _SHOWN - len(self._said)]
+            self._stderr += text[: _SHOWN - len(self._stderr)]
 
     async def aclose(self, *, at_once: bool = False) -> None:
         """Ends the program, which may first write what it has left to write."""
@@ -171,13 +171,13 @@ class Pictures:
     """The perceptual hashes of a batch's images. Among 100,000 a nearly equal one is found in 0.1 ms.
 
     Args:
-        known: the row of each image and its hash, 16 hex digits.
+        images: the row of each image and its hash, 16 hex digits.
     """
 
-    def __init__(self, known: Iterable[tuple[str, str]] = ()) -> None:
-        known = list(known)
-        self._rows = [row_id for row_id, _ in known]
-        self._hashes = array("Q", (int(hash_, 16) for _, hash_ in known))
+    def __init__(self, images: Iterable[tuple[str, str]] = ()) -> None:
+        images = list(images)
+        self._rows = [row_id for row_id, _ in images]
+        self._hashes = array("Q", (int(hash_, 16) for _, hash_ in images))
 
     def add(self, row_id: str, hash_: str) -> None:
         """Adds an image of a row."""
@@ -190,7 +190,7 @@ class Pictures:
 
         differing = np.bitwise_count(np.asarray(self._hashes) ^ np.uint64(int(hash_, 16)))
         near = (self._rows[place] for place in np.flatnonzero(differing <= _NEAR))
-        return next((other for other in near if other != row_id), None)
+        return next((other_row for other_row in near if other_row != row_id), None)
 
 
 def wrong(
@@ -204,19 +204,19 @@ def wrong(
     """
     if not seen.width:
         return [("", "unreadable")]
-    found = []
+    check_flags = []
     if checks.blank != "off" and seen.blank:
-        found.append(("blank", "blank"))
+        check_flags.append(("blank", "blank"))
     if checks.size != "off" and (asked := not_as_asked(seen.width, seen.height, request)):
-        found.append(("size", f"size: {seen.width} \u00d7 {seen.height}, not {asked}"))
-    if checks.duplicate != "off" and seen.hash and (other := pictures.like(row_id, seen.hash)):
-        found.append(("duplicate", f"duplicate of row {other}"))
-    return found
+        check_flags.append(("size", f"size: {seen.width} \u00d7 {seen.height}, not {asked}"))
+    if checks.duplicate != "off" and seen.hash and (other_row := pictures.like(row_id, seen.hash)):
+        check_flags.append(("duplicate", f"duplicate of row {other_row}"))
+    return check_flags
 
 
-def rejecting(checks: Checks, found: Iterable[tuple[str, str]]) -> str:
+def rejecting(checks: Checks, check_flags: Iterable[tuple[str, str]]) -> str:
     """The first check that found something and rejects the file for it; empty where none does."""
-    return next((name for name, _ in found if name and getattr(checks, name) == "reject"), "")
+    return next((name for name, _ in check_flags if name and getattr(checks, name) == "reject"), "")
 
 
 def not_as_asked(width: int, height: int, request: Mapping[str, Any]) -> str:
@@ -282,16 +282,16 @@ async def check_files(
     """
     if not is_wanted(settings.checks):
         return
-    own = thumbnails or Thumbnails(settings)
+    used_thumbnails = thumbnails or Thumbnails(settings)
     command = settings.checks.command
     judge = Judge(command, note, patience) if command else None
-    checking = _Checking(ledger, settings, own, judge, note, rejected)
+    checking = _Checking(ledger, settings, used_thumbnails, judge, note, rejected)
     try:
         await checking.keep(over, may_leave)
     except LedgerError as error:
         note(f"not all files are checked: {error}. {error.hint}".strip())
     finally:
-        if not own.decoder.works:
+        if not used_thumbnails.decoder.works:
             note("files are not checked: the process that looks at them could not be started")
         if checking.rejected:
             by_check = ", ".join(f"{check} {count:,}" for check, count in sorted(checking.rejected.items()))
@@ -299,7 +299,7 @@ async def check_files(
         if judge:
             await judge.aclose()
         if thumbnails is None:
-            await own.close()
+            await used_thumbnails.close()
 
 
 @dataclass(slots=True)
@@ -322,17 +322,19 @@ class _Checking:
             with anyio.move_on_after(self.pause):
                 await over.wait()
             if not over.is_set():
-                others = await self.ledger.read(leases.others, self.ledger.run_id)
+                other_runs = await self.ledger.read(leases.others, self.ledger.run_id)
                 # They check what they store.
-                await self._look(lambda _: over.is_set(), [run.run_id for run in others])
+                await self._look(lambda _: over.is_set(), [run.run_id for run in other_runs])
         if left := await self._look(may_leave):
             self.note(f"{counted(left, 'file')} not checked yet: callsheet report CONFIG checks them")
 
-    async def _look(self, may_leave: Callable[[int], bool], but_of: Sequence[str] = ()) -> int:
+    async def _look(self, may_leave: Callable[[int], bool], other_run_ids: Sequence[str] = ()) -> int:
         """Checks what is not checked yet, but of these runs; returns how many files `may_leave` has left."""
         began = time.monotonic()
         unchecked = (await self.ledger.read(marks.unchecked)).iter_rows(named=True)
-        files = [row for row in unchecked if row["run_id"] not in but_of and _key(row) not in self.later]
+        files = [
+            row for row in unchecked if row["run_id"] not in other_run_ids and _key(row) not in self.later
+        ]
         self.pause = max(_PAUSE, _SHARE * (time.monotonic() - began))
         if files and self.settings.checks.duplicate != "off":
             self.pictures = Pictures(await self.ledger.read(marks.hashes))
@@ -353,7 +355,7 @@ class _Checking:
             else None
             for file in files
         ]
-        found: list[tuple[dict[str, Any], Finding]] = []
+        findings: list[tuple[dict[str, Any], Finding]] = []
         for file, look in zip(files, looks, strict=True):
             asked = requests[file["job_key"]]
             if look is None:  # only the program is left
@@ -362,32 +364,32 @@ class _Checking:
                 seen = await asyncio.shield(look)
                 finding = await self._finding(file, seen, *asked) if seen else None
             if finding:
-                found.append((file, finding))
+                findings.append((file, finding))
             if not (finding and finding.judged):
                 self.later.add(_key(file))
-        if not found:
+        if not findings:
             return
-        rejected = await self.ledger.write(marks.found, [finding for _, finding in found])
-        for file, finding in found:
+        rejected = await self.ledger.write(marks.found, [finding for _, finding in findings])
+        for file, finding in findings:
             if finding in rejected:
                 self.rejected[finding.rejected_by] += 1
-                which = {name: file[name] for name in ("job_key", "row_id", "sample", "index", "url")}
-                self.tell(RejectedFile(**which, check=finding.rejected_by, flags=finding.flags))
+                fields = {name: file[name] for name in ("job_key", "row_id", "sample", "index", "url")}
+                self.tell(RejectedFile(**fields, check=finding.rejected_by, flags=finding.flags))
 
     async def _finding(
         self, file: dict[str, Any], seen: Seen, request: dict[str, Any], carried: dict[str, Any]
     ) -> Finding | None:
         """What is found in a file; None where nothing is, and the user's program has not judged it."""
         checks, row_id = self.settings.checks, file["row_id"]
-        found = wrong(checks, seen, row_id, request, self.pictures)
+        check_flags = wrong(checks, seen, row_id, request, self.pictures)
         answer = await self._judged(file, request, carried)
-        if answer is None and not found:
+        if answer is None and not check_flags:
             return None
         judged, answer = answer is not None, answer or Judged()
-        check = rejecting(checks, found) or ("command" if answer.reject else "")
+        check = rejecting(checks, check_flags) or ("command" if answer.reject else "")
         if seen.hash and not check:
             self.pictures.add(row_id, seen.hash)
-        flags = (*(flag for _, flag in found), *answer.flags)
+        flags = (*(flag for _, flag in check_flags), *answer.flags)
         return Finding(_key(file), flags, answer.score, seen.hash, check, judged)
 
     async def _judgement(
@@ -411,9 +413,9 @@ class _Checking:
             path = await asyncio.to_thread(local_file, file["url"], endpoint_url, copies)
             if path is None:
                 return None
-            about = {"path": str(path), "row": file["row_id"], "prompt": request.get("prompt", "")}
-            about |= {name: file[name] for name in ("sample", "index", "model")}
-            return await self.judge.judge(about | {"carried": carried})
+            question = {"path": str(path), "row": file["row_id"], "prompt": request.get("prompt", "")}
+            question |= {name: file[name] for name in ("sample", "index", "model")}
+            return await self.judge.judge(question | {"carried": carried})
 
 
 def _key(file: dict[str, Any]) -> FileKey:

@@ -79,14 +79,14 @@ def from_table(table: pl.DataFrame, places: Sequence[str], name: str) -> list[Sa
     """
     if missing := [column for column in _NEEDED if column not in table.columns]:
         raise InputError(f"{name}: has no column {missing[0]}", hint=f"The columns are {','.join(COLUMNS)}.")
-    wanted = [column for column in (*COLUMNS, "job_key") if column in table.columns]
-    if nested := [column for column in wanted if table.schema[column].is_nested()]:
+    columns = [column for column in (*COLUMNS, "job_key") if column in table.columns]
+    if nested := [column for column in columns if table.schema[column].is_nested()]:
         raise InputError(f"{name}: a cell of {nested[0]} has several values; one is expected")
-    rows = table.select(pl.col(wanted).cast(pl.String)).iter_rows(named=True)
-    return [_said(row, place) for row, place in zip(rows, places, strict=True)]
+    rows = table.select(pl.col(columns).cast(pl.String)).iter_rows(named=True)
+    return [_from_row(row, place) for row, place in zip(rows, places, strict=True)]
 
 
-def _said(row: dict[str, Any], place: str) -> Said:
+def _from_row(row: dict[str, Any], place: str) -> Said:
     decision = (row["decision"] or "").strip().lower()
     if decision not in _DECISIONS:
         raise InputError(
@@ -115,7 +115,7 @@ def _number(text: str | None, name: str, place: str) -> int | None:
     return int(digits) if digits else None
 
 
-async def enter(settings: BatchSettings, said: Sequence[Said]) -> tuple[int, ReviewResult]:
+async def enter(settings: BatchSettings, row_marks: Sequence[Said]) -> tuple[int, ReviewResult]:
     """Enters marks, all or none, and brings sidecars and manifest up to date.
 
     Returns:
@@ -128,7 +128,7 @@ async def enter(settings: BatchSettings, said: Sequence[Said]) -> tuple[int, Rev
     """
     check_exists(settings.ledger.url)
     async with await Ledger.open(settings.ledger.url, settings.batch) as ledger:
-        changed = await _take(ledger, said, user_name())
+        changed = await _take(ledger, row_marks, user_name())
         await update_tables(settings, ledger)
         return changed, await read_review(ledger)
 
@@ -148,28 +148,28 @@ async def update_tables(settings: BatchSettings, ledger: Ledger) -> None:
         raise
 
 
-async def _take(ledger: Ledger, said: Sequence[Said], by: str) -> int:
+async def _take(ledger: Ledger, row_marks: Sequence[Said], by: str) -> int:
     """Of several marks for one file the last one counts."""
     stored = await ledger.read(marks.files)
-    found: dict[FileKey, Mark] = {}
-    of_row: dict[str, list[Any]] = {}
+    file_marks: dict[FileKey, Mark] = {}
+    files_of_row: dict[str, list[Any]] = {}
     for *file, row_id, sample in stored.select(*marks.FILE, "row_id", "sample").iter_rows():
-        of_row.setdefault(row_id, []).append((FileKey(*file), sample))
-    for one in said:
+        files_of_row.setdefault(row_id, []).append((FileKey(*file), sample))
+    for row_mark in row_marks:
         files = [
             file
-            for file, sample in of_row.get(one.row_id, ())
-            if one.sample in (None, sample)
-            and one.index in (None, file.index)
-            and file.job_key.startswith(one.job_key)
+            for file, sample in files_of_row.get(row_mark.row_id, ())
+            if row_mark.sample in (None, sample)
+            and row_mark.index in (None, file.index)
+            and file.job_key.startswith(row_mark.job_key)
         ]
         if not files:
             hint = "No mark was taken."
-            if (row := f"{one.row_id}/{one.sample}") in of_row:
+            if (row := f"{row_mark.row_id}/{row_mark.sample}") in files_of_row:
                 hint += f" To an id with a slash, add the sample: {row}/1."
-            what = f"row {printable(one.row_id)!r}"
-            what += f", sample {one.sample}" if one.sample is not None else ""
-            what += f", index {one.index}" if one.index is not None else ""
-            raise InputError(f"{one.place}: the batch has no stored file of {what}", hint=hint)
-        found |= {file: Mark(file, one.decision, one.note) for file in files}
-    return await ledger.write(marks.mark, list(found.values()), by)
+            target = f"row {printable(row_mark.row_id)!r}"
+            target += f", sample {row_mark.sample}" if row_mark.sample is not None else ""
+            target += f", index {row_mark.index}" if row_mark.index is not None else ""
+            raise InputError(f"{row_mark.place}: the batch has no stored file of {target}", hint=hint)
+        file_marks |= {file: Mark(file, row_mark.decision, row_mark.note) for file in files}
+    return await ledger.write(marks.mark, list(file_marks.values()), by)

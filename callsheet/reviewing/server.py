@@ -112,14 +112,14 @@ class Guard:
         if not is_read and request.headers.get("origin") != f"http://{host}":
             return "This was not sent from the page."
         if is_read and "token" in request.query_params:
-            is_known = _same(request.query_params["token"], self._token)
+            is_known = _equal(request.query_params["token"], self._token)
         else:
-            is_known = _same(request.cookies.get(self._cookie, ""), self._session)
+            is_known = _equal(request.cookies.get(self._cookie, ""), self._session)
         return "" if is_known else "Open the link that callsheet printed when it started."
 
 
-def _same(one: str, other: str) -> bool:
-    return secrets.compare_digest(one.encode(errors="replace"), other.encode())
+def _equal(text: str, secret: str) -> bool:
+    return secrets.compare_digest(text.encode(errors="replace"), secret.encode())
 
 
 _INTERVAL = 3.0  # seconds between two looks of a page at the jobs
@@ -168,14 +168,14 @@ class _Pages:
         self._files: dict[str, tuple[bytes, str]] = {}  # of the page: content and type
         self._sheet: ContactSheet | None = None
         self._unmade = secrets.token_hex(4)  # the version of a part until it has changed
-        self._one = asyncio.Lock()
-        self._seen: object = None
+        self._lock = asyncio.Lock()
+        self._sources: object = None  # what the page was made from
         self._began = self._took = float("-inf")
 
     async def file(self, name: str) -> Response:
         """One of the page's files."""
         if name in (sheet.INDEX, sheet.SUMMARY) or not self._files:
-            async with self._one:
+            async with self._lock:
                 await self._refresh()
         elif name not in self._files:
             await self._make(name)
@@ -184,10 +184,10 @@ class _Pages:
 
     async def _make(self, name: str) -> None:
         """Makes a part that is asked for the first time; what has no such name is none."""
-        async with self._one:
+        async with self._lock:
             page = self._sheet
             numbers = range(len(page.digests)) if page else ()
-            number = next((each for each in numbers if sheet.part_name(each) == name), None)
+            number = next((part for part in numbers if sheet.part_name(part) == name), None)
             if page and number is not None and not page.digests[number]:
                 await page.write_part(number)
 
@@ -200,8 +200,8 @@ class _Pages:
         now = await self._ledger.read(_now)
         path = work_folder(self._settings, make=False) / PLAN
         made_at = path.stat().st_mtime_ns if path.exists() else None
-        seen = (now, made_at, self.thumbnails.drawn)
-        if seen == self._seen:
+        sources = (now, made_at, self.thumbnails.drawn)
+        if sources == self._sources:
             return
         self._began = time.monotonic()
         plan = await asyncio.to_thread(last_plan, self._settings)
@@ -211,25 +211,25 @@ class _Pages:
             links=ServedLinks(self._settings),
             interval=_INTERVAL,
         )
-        most = self._settings.report.contact_sheet // sheet.PER_PART + 1
-        before = self._sheet
-        page.versions = [*(before.versions if before else ()), *[self._unmade] * most]
-        page.digests = [*before.digests] if before else []
+        parts = self._settings.report.contact_sheet // sheet.PER_PART + 1
+        old_page = self._sheet
+        page.versions = [*(old_page.versions if old_page else ()), *[self._unmade] * parts]
+        page.digests = [*old_page.digests] if old_page else []
         # The first one is for `index.html`. Of the others those are looked at again that a page has.
-        but = [
+        left_out = [
             number
-            for number in range(1, most)
+            for number in range(1, parts)
             if not page.digests[number : number + 1] or not page.digests[number]
         ]
-        await page.write(await self._header(now, plan), but=but)
+        await page.write(await self._header(now, plan), left_out=left_out)
         self._sheet = page
-        self._seen, self._took = seen, time.monotonic() - self._began
+        self._sources, self._took = sources, time.monotonic() - self._began
 
     async def _header(self, now: _Now, plan: Plan | None) -> sheet.Header:
-        others = await other_jobs(self._ledger, plan)
-        states = counted_states(now.totals.states, others)
-        more = others.filter(pl.col("state").is_in(MAY_COST)).height
-        jobs = plan.jobs + more if plan else states.total()
+        extra_jobs = await other_jobs(self._ledger, plan)
+        states = counted_states(now.totals.states, extra_jobs)
+        may_cost = extra_jobs.filter(pl.col("state").is_in(MAY_COST)).height
+        jobs = plan.jobs + may_cost if plan else states.total()
         outcome = "complete" if is_complete(states, jobs, plan) else "partial"
         return sheet.Header(
             outcome=None if now.at_work else outcome,
@@ -480,10 +480,12 @@ class _App:
         if not text.isdecimal() or len(text) > 18:
             raise HTTPException(400, "since is the number of a mark")
         since = int(text)
-        found = await self.ledger.read(lambda connection, batch: marks.decisions(connection, batch, since))
-        number = found["number"][-1] if found.height else since
+        decisions = await self.ledger.read(
+            lambda connection, batch: marks.decisions(connection, batch, since)
+        )
+        number = decisions["number"][-1] if decisions.height else since
         again = await self._again(number)
-        newest = {"number": number, "marks": found.drop("decided_at").to_dicts(), "again": again}
+        newest = {"number": number, "marks": decisions.drop("decided_at").to_dicts(), "again": again}
         return JSONResponse(newest, headers=_NEVER_KEEP)
 
     async def mark(self, request: Request) -> Response:
@@ -491,15 +493,19 @@ class _App:
             sent = _Marks.model_validate_json(await _body(request))
         except ValidationError as error:
             raise HTTPException(400, error.errors(include_url=False)[0]["msg"]) from None
-        taken = [
-            Mark(FileKey(one.job_key, one.attempt, one.index), one.decision, (one.note or "").strip() or None)
-            for one in sent.marks
+        new_marks = [
+            Mark(
+                FileKey(mark.job_key, mark.attempt, mark.index),
+                mark.decision,
+                (mark.note or "").strip() or None,
+            )
+            for mark in sent.marks
         ]
-        keys = {one.job_key for one in sent.marks}
+        keys = {mark.job_key for mark in sent.marks}
         stored = await self.ledger.read(lambda connection, batch: marks.stored(connection, batch, keys))
-        if any(one.file not in stored for one in taken):
+        if any(mark.file not in stored for mark in new_marks):
             raise HTTPException(404, "the batch has no such file")
-        await self.ledger.write(marks.mark, taken, (sent.by or "").strip() or user_name())
+        await self.ledger.write(marks.mark, new_marks, (sent.by or "").strip() or user_name())
         self.marked.set()
         return Response(status_code=204)
 

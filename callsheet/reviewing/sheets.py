@@ -99,9 +99,9 @@ def _places(settings: BatchSettings) -> tuple[object, ...]:
 
 
 def _path(config: Path, batch: str) -> str:
-    path, here = config.resolve(), Path.cwd()
-    shown = path.relative_to(here) if path.is_relative_to(here) else path
-    return f"{quote(shown.as_posix())}/batches/{batch}/"
+    path, folder = config.resolve(), Path.cwd()
+    shown_path = path.relative_to(folder) if path.is_relative_to(folder) else path
+    return f"{quote(shown_path.as_posix())}/batches/{batch}/"
 
 
 @asynccontextmanager
@@ -122,15 +122,15 @@ async def serving(reviewed: WhenReviewed) -> AsyncIterator[str]:
     except OSError as error:
         raise ConfigError(f"{LINK}: cannot be written: {error.strerror}") from None
     with os.fdopen(descriptor, "r+") as file:
-        known = file.read().strip()
+        last_link = file.read().strip()
         try:
             lock(file.fileno())
         except BlockingIOError:
-            yield known
+            yield last_link
             return
         sheets = _Sheets(reviewed)
         try:
-            with _listening_as(known, sheets.app) as (link, server, listener):
+            with _listening_as(last_link, sheets.app) as (link, server, listener):
                 file.seek(0)
                 file.truncate()
                 file.write(f"{link}\n")
@@ -146,15 +146,15 @@ async def serving(reviewed: WhenReviewed) -> AsyncIterator[str]:
 
 
 @contextmanager
-def _listening_as(known: str, app: ASGIApp) -> Iterator[tuple[str, uvicorn.Server, socket.socket]]:
+def _listening_as(last_link: str, app: ASGIApp) -> Iterator[tuple[str, uvicorn.Server, socket.socket]]:
     """`listening` at the link of the last time; at a new one where that is none, or its port is taken.
 
     Then the token is new too: what has the port may have been sent the old one.
     """
-    found = _LINK.fullmatch(known)
+    match = _LINK.fullmatch(last_link)
     with ExitStack() as stack:
         try:
-            served = stack.enter_context(listening(app, int(found[1]), found[2])) if found else None
+            served = stack.enter_context(listening(app, int(match[1]), match[2])) if match else None
         except ConfigError:
             served = None
         yield served or stack.enter_context(listening(app, 0))
@@ -186,7 +186,7 @@ class _Sheets:
     def __init__(self, reviewed: WhenReviewed) -> None:
         self._reviewed = reviewed
         self._open: dict[tuple[str, str], _Sheet] = {}
-        self._one = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self.app = Starlette(
             routes=[Route("/", _list), Mount("/{config:path}/batches/{batch}", self._sheet)],
             exception_handlers={CallsheetError: _problem},
@@ -194,7 +194,7 @@ class _Sheets:
 
     async def _sheet(self, scope: Scope, receive: Receive, send: Send) -> None:
         name = scope["path_params"]["config"], scope["path_params"]["batch"]
-        async with self._one:
+        async with self._lock:
             if name not in self._open or scope["path"] == f"{scope['root_path']}/":
                 await self._look(*name)
             sheet = self._open[name] = self._open.pop(name)
@@ -208,14 +208,14 @@ class _Sheets:
     async def _look(self, config: str, batch: str) -> None:
         """Opens a sheet, anew where its config has changed; then closes that of before, and the oldest."""
         settings = await asyncio.to_thread(load_without_service, Path(config), values={"batch": batch})
-        known = self._open.get((config, batch))
-        if known and known.settings == settings:
+        old_sheet = self._open.get((config, batch))
+        if old_sheet and old_sheet.settings == settings:
             return
         async with AsyncExitStack() as stack:
             app, _ = await stack.enter_async_context(opened(settings, config, self._reviewed))
             self._open[config, batch] = _Sheet(settings, app, stack.pop_all())
         oldest = [self._open.pop(name) for name in [*self._open][:-MOST_OPEN]]
-        for sheet in filter(None, (known, *oldest)):
+        for sheet in filter(None, (old_sheet, *oldest)):
             sheet.is_current = False
             await sheet.close_if_unused()
 

@@ -102,9 +102,9 @@ class Links:
         if not (self.on_disk and self._folder and self._other):
             return None
         with suppress(CallsheetError):
-            other = load_without_service(Path(self._other))
-            report = local_path(other.report.url)
-            if other.batch == batch and report and (page := report / FOLDER / "index.html").is_file():
+            origin = load_without_service(Path(self._other))
+            report = local_path(origin.report.url)
+            if origin.batch == batch and report and (page := report / FOLDER / "index.html").is_file():
                 return _way(self._folder, page)
         return None
 
@@ -250,7 +250,7 @@ class Card:
     made_from: Mapping[str, Any] | None = None
 
 
-def shown_jobs(connection: sa.Connection, batch: str, plan: Plan | None, most: int) -> pl.DataFrame:
+def shown_jobs(connection: sa.Connection, batch: str, plan: Plan | None, limit: int) -> pl.DataFrame:
     """The first jobs that a contact sheet shows, with the columns that `cards` needs.
 
     They are those of the plan, in the batch file's order, and all others of the batch that have cost money or
@@ -260,31 +260,31 @@ def shown_jobs(connection: sa.Connection, batch: str, plan: Plan | None, most: i
     """
     if plan is None:
         counts = sa.or_(attempts.c.current.is_not(False), attempts.c.state.in_(MAY_COST))
-        return _in_ledger(connection, [sa.and_(attempts.c.batch == batch, counts)], most)
-    planned = plan.table.head(most).rename({"key": "job_key", "price": "quoted"}).with_row_index("place")
+        return _in_ledger(connection, [sa.and_(attempts.c.batch == batch, counts)], limit)
+    planned = plan.table.head(limit).rename({"key": "job_key", "price": "quoted"}).with_row_index("place")
     carried = pl.col("carried")
     if isinstance(planned["carried"].dtype, pl.Struct):
         carried = carried.struct.json_encode()
     planned = planned.select(*_JOB, carried, "place")
-    known = queries.jobs(connection, batch, ["job_key", "state"]).filter(pl.col("state").is_in(MAY_COST))
-    keys = known.join(plan.table, left_on="job_key", right_on="key", how="anti")["job_key"].to_list()
+    may_cost = queries.jobs(connection, batch, ["job_key", "state"]).filter(pl.col("state").is_in(MAY_COST))
+    keys = may_cost.join(plan.table, left_on="job_key", right_on="key", how="anti")["job_key"].to_list()
     if not keys:
         return planned
-    found = _in_ledger(connection, queries.of_jobs(keys))
+    extra_jobs = _in_ledger(connection, queries.of_jobs(keys))
     row = planned.group_by("row_id").agg(pl.col("place").max())
-    found = found.join(row, on="row_id", how="left", maintain_order="left")
-    shown = pl.concat([planned, found.select(planned.columns)], how="vertical_relaxed")
-    return shown.sort("place", nulls_last=True, maintain_order=True).head(most)
+    extra_jobs = extra_jobs.join(row, on="row_id", how="left", maintain_order="left")
+    jobs = pl.concat([planned, extra_jobs.select(planned.columns)], how="vertical_relaxed")
+    return jobs.sort("place", nulls_last=True, maintain_order=True).head(limit)
 
 
 def _in_ledger(
-    connection: sa.Connection, which: Iterable[sa.ColumnElement[bool]], most: int | None = None
+    connection: sa.Connection, conditions: Iterable[sa.ColumnElement[bool]], limit: int | None = None
 ) -> pl.DataFrame:
     """Jobs that the ledger knows, in order of submission; the samples of a row are beside each other."""
     order = ("submitted_at", "job_key")
     query = sa.select(*(attempts.c[name] for name in (*_JOB, "carried", "submitted_at")))
-    query = query.where(~attempts.c.superseded).order_by(*(attempts.c[name] for name in order)).limit(most)
-    jobs = pl.concat(queries.read(connection, query.where(these)) for these in which)
+    query = query.where(~attempts.c.superseded).order_by(*(attempts.c[name] for name in order)).limit(limit)
+    jobs = pl.concat(queries.read(connection, query.where(condition)) for condition in conditions)
     return jobs.sort(pl.col("submitted_at").min().over("row_id"), "row_id", "sample", *order)
 
 
@@ -307,8 +307,8 @@ def _described(jobs: pl.DataFrame) -> pl.DataFrame:
 def opinions(connection: sa.Connection, batch: str) -> pl.DataFrame:
     """What is said of the files of the batch: the newest decision, and what checks found."""
     decided = marks.decisions(connection, batch).select(*marks.FILE, *_DECIDED)
-    found = marks.findings(connection, batch).select(*marks.FILE, *_FOUND)
-    return decided.join(found, on=marks.FILE, how="full", coalesce=True)
+    findings = marks.findings(connection, batch).select(*marks.FILE, *_FOUND)
+    return decided.join(findings, on=marks.FILE, how="full", coalesce=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,14 +325,14 @@ class Facts:
     attempts: pl.DataFrame
     files: pl.DataFrame
 
-    def digest(self, *others: object) -> str:
+    def digest(self, *values: object) -> str:
         """12 hex digits that change when one of these facts does, or another thing with a plain `str`."""
-        texts = (*(table.write_ndjson() for table in (self.jobs, self.attempts, self.files)), str(others))
+        texts = (*(table.write_ndjson() for table in (self.jobs, self.attempts, self.files)), str(values))
         return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:12]
 
 
-def facts(connection: sa.Connection, jobs: pl.DataFrame, said: pl.DataFrame) -> Facts:
-    """What the ledger has of some jobs, from `shown_jobs`; `said` is of `opinions`."""
+def facts(connection: sa.Connection, jobs: pl.DataFrame, opinions: pl.DataFrame) -> Facts:
+    """What the ledger has of some jobs, from `shown_jobs`; `opinions` is of the function."""
     sent = sa.case((attempts.c.state.in_(_WITHOUT_FILES), attempts.c.request)).label("sent")
     newest = sa.select(*(attempts.c[name] for name in _ATTEMPT), queries.ERROR_CODE, sent).where(
         ~attempts.c.superseded
@@ -343,11 +343,14 @@ def facts(connection: sa.Connection, jobs: pl.DataFrame, said: pl.DataFrame) -> 
         .where(~attempts.c.superseded, media.c.stored_at.is_not(None))
         .order_by(attempts.c.job_key, media.c.index)
     )
-    these = [*queries.of_jobs(jobs["job_key"].to_list())] or [sa.false()]
-    known, files = (
-        pl.concat(queries.read(connection, query.where(some)) for some in these) for query in (newest, stored)
+    conditions = [*queries.of_jobs(jobs["job_key"].to_list())] or [sa.false()]
+    newest_attempts, files = (
+        pl.concat(queries.read(connection, query.where(condition)) for condition in conditions)
+        for query in (newest, stored)
     )
-    return Facts(jobs, known, files.join(said, on=marks.FILE, how="left", maintain_order="left"))
+    return Facts(
+        jobs, newest_attempts, files.join(opinions, on=marks.FILE, how="left", maintain_order="left")
+    )
 
 
 def cards(facts: Facts) -> list[Card]:
@@ -395,9 +398,9 @@ def _moment(moment: datetime | None) -> str | None:
 
 def _carried(cells: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Carried columns as text."""
-    shown = []
+    texts = []
     for name, cell in cells.items():
         if cell is not None:
-            said = cell if isinstance(cell, str) else json.dumps(cell, ensure_ascii=False, default=str)
-            shown.append((name, f"{said[: _LONGEST - 1]}…" if len(said) > _LONGEST else said))
-    return shown
+            text = cell if isinstance(cell, str) else json.dumps(cell, ensure_ascii=False, default=str)
+            texts.append((name, f"{text[: _LONGEST - 1]}…" if len(text) > _LONGEST else text))
+    return texts

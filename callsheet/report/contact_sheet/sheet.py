@@ -111,9 +111,9 @@ class Header:
         )
 
 
-def refused_in_words(why: str) -> str | None:
+def refused_in_words(refusal: str) -> str | None:
     """What the page says while the service refuses every submission in these words; None without words."""
-    return f"The service refuses every submission, and the run waits: {why}" if why else None
+    return f"The service refuses every submission, and the run waits: {refusal}" if refusal else None
 
 
 def part_name(number: int) -> str:
@@ -134,11 +134,11 @@ def made_by() -> str:
     return hashlib.sha256(b"".join(code)).hexdigest()
 
 
-def part(number: int, cards: Sequence[Card], made: Collection[str], links: Links) -> bytes:
-    """The script with the cards of a part; `made` has the SHA-256 of each file that has a thumbnail."""
+def part(number: int, cards: Sequence[Card], with_thumbnail: Collection[str], links: Links) -> bytes:
+    """The script with the cards of a part; `with_thumbnail` has the SHA-256 of each file that has one."""
 
-    def shown(file: MediaFile, key: str) -> dict[str, Any]:
-        thumbnail = links.to_own(thumbnail_name(file.sha256)) if file.sha256 in made else None
+    def file_fields(file: MediaFile, key: str) -> dict[str, Any]:
+        thumbnail = links.to_own(thumbnail_name(file.sha256)) if file.sha256 in with_thumbnail else None
         href = links.to_media(file.url, f"{key}/{file.attempt}/{file.index}")
         return vars(file) | {"href": href, "thumbnail": thumbnail}
 
@@ -149,11 +149,11 @@ def part(number: int, cards: Sequence[Card], made: Collection[str], links: Links
         row = urlencode({"search": card.made_from["row"]})
         return {**card.made_from, "href": f"{sheet}#{row}" if sheet else None}
 
-    def described(card: Card) -> dict[str, Any]:
-        files = [shown(file, card.job_key) for file in card.files]
+    def card_fields(card: Card) -> dict[str, Any]:
+        files = [file_fields(file, card.job_key) for file in card.files]
         return vars(card) | {"files": files, "made_from": origin(card)}
 
-    return _script("part", number, [described(card) for card in cards])
+    return _script("part", number, [card_fields(card) for card in cards])
 
 
 def summary(
@@ -162,8 +162,8 @@ def summary(
     *,
     ledger_id: str,
     counts: Counts,
-    of: Shares,
-    shown: int,
+    shares_by_name: Shares,
+    jobs_shown: int,
     interval: float,
     parts: Sequence[str],
     links: Links,
@@ -173,18 +173,18 @@ def summary(
     Args:
         ledger_id: the ledger's: marks that a browser keeps are of that one.
         counts: how far the batch is reviewed.
-        of: the same by model, and by each setting that is compared.
-        shown: how many jobs the page shows.
+        shares_by_name: the same by model, and by each setting that is compared.
+        jobs_shown: how many jobs the page shows.
         interval: seconds after which a page may look again while a run is under way.
         parts: the version of each script with cards.
     """
     limit, written = settings.budget.limit, datetime.now(UTC).isoformat(timespec="microseconds")
-    about = {
+    content = {
         "batch": settings.batch,
         "outcome": header.outcome,
         "stop": header.stop,
         "jobs": header.jobs,
-        "shown": shown,
+        "shown": jobs_shown,
         "states": {state.value: header.states[state] for state in State if header.states.get(state)},
         "spent": dollars(header.spent),
         "inDoubt": dollars(header.in_doubt) if header.in_doubt else None,
@@ -196,7 +196,7 @@ def summary(
         "written": written,
         "interval": interval,
         "counts": counts._asdict(),
-        "shares": {name: [_share(share) for share in found] for name, found in of.items()},
+        "shares": {name: [_share(share) for share in values] for name, values in shares_by_name.items()},
         "key": f"{settings.batch} {ledger_id}",
         "marks": links.marks,
         "parts": [
@@ -204,7 +204,7 @@ def summary(
             for number, version in enumerate(parts)
         ],
     }
-    return _script("summary", about)
+    return _script("summary", content)
 
 
 def _share(share: Share) -> dict[str, Any]:
@@ -333,10 +333,10 @@ class ContactSheet:
                 "these expire, which may be before report.links_valid_for is over"
             )
 
-    async def write(self, header: Header, *, but: Collection[int] = ()) -> None:
+    async def write(self, header: Header, *, left_out: Collection[int] = ()) -> None:
         """Writes what has changed, and asks for the thumbnails that are missing.
 
-        `but`: the parts that are left out, for `write_part` when somebody asks for them.
+        `left_out`: the parts for `write_part` when somebody asks for them.
 
         Raises:
             StorageError: the page cannot be written.
@@ -344,16 +344,18 @@ class ContactSheet:
         """
         if self._jobs is None:  # the page's own files, and the jobs that are shown
             await self.thumbnails.look()
-            plan, most = self.plan, self.settings.report.contact_sheet
-            jobs = await self.ledger.read(lambda connection, batch: shown_jobs(connection, batch, plan, most))
+            plan, limit = self.plan, self.settings.report.contact_sheet
+            jobs = await self.ledger.read(
+                lambda connection, batch: shown_jobs(connection, batch, plan, limit)
+            )
             for name in ASSETS:
                 mime_type = "text/css" if name.endswith(".css") else "text/javascript"
                 await self.put(f"{FOLDER}/{name}", asset(name), mime_type)
             parts = max(1, -(-jobs.height // PER_PART))
-            for known in (self.versions, self.digests):
-                known[:] = (known + [""] * parts)[:parts]
+            for by_part in (self.versions, self.digests):
+                by_part[:] = (by_part + [""] * parts)[:parts]
             self._jobs = jobs
-        self.said, counts, of = await self.ledger.read(
+        self.said, counts, shares_by_name = await self.ledger.read(
             lambda connection, batch: (
                 opinions(connection, batch),
                 marks.counts(connection, batch),
@@ -361,15 +363,15 @@ class ContactSheet:
             )
         )
         for number in range(len(self.versions)):
-            if number not in but:
+            if number not in left_out:
                 await self.write_part(number)
         content = summary(
             header,
             self.settings,
             ledger_id=self.ledger.id,
             counts=counts,
-            of=of,
-            shown=self._jobs.height,
+            shares_by_name=shares_by_name,
+            jobs_shown=self._jobs.height,
             interval=self.interval,
             parts=self.versions,
             links=self.links,
@@ -382,25 +384,26 @@ class ContactSheet:
         What is said of files is that of the last `write`, as the counts of the page are. Raises as that.
         """
         assert self._jobs is not None  # noqa: S101 - `write` comes first
-        jobs, said, made = self._jobs.slice(number * PER_PART, PER_PART), self.said, self.thumbnails.made
-        read = await self.ledger.read(lambda connection, _: facts(connection, jobs, said))
-        pictures = read.files.select("sha256", "url", "mime_type").iter_rows()
-        missing = [picture for picture in pictures if picture[0] not in made]
+        jobs = self._jobs.slice(number * PER_PART, PER_PART)
+        opinions, with_thumbnail = self.said, self.thumbnails.made
+        part_facts = await self.ledger.read(lambda connection, _: facts(connection, jobs, opinions))
+        pictures = part_facts.files.select("sha256", "url", "mime_type").iter_rows()
+        missing = [picture for picture in pictures if picture[0] not in with_thumbnail]
         for picture in missing:
             self.thumbnails.look_at(*picture)
         digest = await asyncio.to_thread(
-            lambda: read.digest(made_by(), self.links.follow_from(read), missing)
+            lambda: part_facts.digest(made_by(), self.links.follow_from(part_facts), missing)
         )
         written = f"// {digest}\n".encode()  # at its end: a file that ends so is whole
         if not self.digests[number] and await self._ends(number, written):
             self.versions[number] = self.digests[number] = digest
         if digest == self.digests[number]:
             return
-        shown = await asyncio.to_thread(cards, read)
+        part_cards = await asyncio.to_thread(cards, part_facts)
         if number == 0:
-            html = await asyncio.to_thread(index, self.settings, shown, self.links)
+            html = await asyncio.to_thread(index, self.settings, part_cards, self.links)
             await self.put(INDEX, html, "text/html")
-        content = await asyncio.to_thread(part, number, shown, made, self.links)
+        content = await asyncio.to_thread(part, number, part_cards, with_thumbnail, self.links)
         await self.put(part_name(number), content + written, "text/javascript")
         if self.digests[number] or not self.versions[number]:
             self.versions[number] = digest

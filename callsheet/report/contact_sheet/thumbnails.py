@@ -67,7 +67,7 @@ class Thumbnails:
         self._store = Store.of(f"{settings.report.url.rstrip('/')}/{_FOLDER}", settings.storage)
         self._tasks: dict[str, asyncio.Task[Seen | None]] = {}
         self._error: StorageError | None = None
-        self._few = asyncio.Semaphore(_AT_ONCE)
+        self._semaphore = asyncio.Semaphore(_AT_ONCE)
 
     async def look(self) -> None:
         """Finds those that earlier runs made.
@@ -110,7 +110,7 @@ class Thumbnails:
         await self.decoder.aclose()
 
     async def _look(self, sha256: str, url: str, mime_type: str) -> Seen | None:
-        async with self._few:
+        async with self._semaphore:
             seen, jpeg = await self.decoder.look(url, mime_type)
             if jpeg and self._keeps and sha256 not in self.made:
                 try:
@@ -143,7 +143,7 @@ class Decoder:
         self._hashes = hashes
         self._process: Process | None = None
         self._deaths = 0
-        self._one = asyncio.Lock()
+        self._lock = asyncio.Lock()
 
     @property
     def works(self) -> bool:
@@ -159,7 +159,7 @@ class Decoder:
             path = await asyncio.to_thread(local_file, url, self._endpoint_url, copies)
             if path is None:
                 return None, b""
-            async with self._one:
+            async with self._lock:
                 if not self.works:
                     return None, b""
                 try:
@@ -183,8 +183,8 @@ class Decoder:
             )
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin and stdout  # noqa: S101 - both are pipes
-        asked = {"path": str(path), "type": mime_type, "hashed": self._hashes}
-        stdin.write(json.dumps(asked).encode() + b"\n")
+        request = {"path": str(path), "type": mime_type, "hashed": self._hashes}
+        stdin.write(json.dumps(request).encode() + b"\n")
         await stdin.drain()
         seen = json.loads(await stdout.readuntil())
         jpeg = await stdout.readexactly(seen.pop("jpeg"))
