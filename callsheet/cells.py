@@ -153,7 +153,8 @@ def check(cells: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame
     cells = cells.with_columns(_TYPED_RATIO)
     marks = [f"\0{at}" for at in range(len(_CHECKS))]  # which no column has as its name
     cells = cells.with_columns(
-        wrong.fill_null(value=False).alias(mark) for mark, (_, wrong, _) in zip(marks, _CHECKS, strict=True)
+        is_wrong.fill_null(value=False).alias(mark)
+        for mark, (_, is_wrong, _) in zip(marks, _CHECKS, strict=True)
     )
     all_wrong = [pl.DataFrame(schema=WRONG)]
     all_wrong += [
@@ -161,17 +162,17 @@ def check(cells: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame
         for mark, (column, _, reason) in zip(marks, _CHECKS, strict=True)
         if cells[mark].any()
     ]
-    correct, others = separate(cells.with_columns(**_TYPED), pl.any_horizontal(marks))
+    correct, other_rows = separate(cells.with_columns(**_TYPED), pl.any_horizontal(marks))
     for mark, (column, _, _) in zip(marks, _CHECKS, strict=True):
-        others = others.with_columns(pl.when(~pl.col(mark)).then(column).alias(column))
-    return correct.drop(marks), others.drop(marks), pl.concat(all_wrong)
+        other_rows = other_rows.with_columns(pl.when(~pl.col(mark)).then(column).alias(column))
+    return correct.drop(marks), other_rows.drop(marks), pl.concat(all_wrong)
 
 
-def separate(rows: pl.DataFrame, wrong: pl.Expr) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The rows for which `wrong`, which is never null, is not true, and the others. Where it is true for
+def separate(rows: pl.DataFrame, is_wrong: pl.Expr) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The rows for which `is_wrong`, which is never null, is not true, and the others. Where it is true for
     none, nothing is copied.
     """
-    mask = rows.select(wrong).to_series()
+    mask = rows.select(is_wrong).to_series()
     return (rows.filter(~mask), rows.filter(mask)) if mask.any() else (rows, rows.clear())
 
 
@@ -188,9 +189,11 @@ def fixed_values(cells: Mapping[_Column, object]) -> dict[_Column, Value]:
     text = {column: as_text(value) for column, value in cells.items()}
     blank = dict.fromkeys(["id", "aspect_ratio", "duration", "samples", "sound", "file"])
     row = blank | {"prompt": "-", "model": "-"} | text
-    rows, _, wrong = check(pl.DataFrame([row], schema=dict.fromkeys(row, pl.String)).with_row_index("line"))
-    if wrong.height:
-        raise ValueError(wrong["reason"][0])
+    rows, _, bad_cells = check(
+        pl.DataFrame([row], schema=dict.fromkeys(row, pl.String)).with_row_index("line")
+    )
+    if bad_cells.height:
+        raise ValueError(bad_cells["reason"][0])
     return {column: rows[column][0] for column in cells}
 
 
@@ -214,7 +217,7 @@ def wrong_cells(rows: pl.DataFrame, column: str, reason: str | pl.Expr) -> pl.Da
     )
 
 
-def rejects(wrong: pl.DataFrame, file_columns: Mapping[str, str]) -> pl.DataFrame:
+def rejects(bad_cells: pl.DataFrame, file_columns: Mapping[str, str]) -> pl.DataFrame:
     """Wrong cells, with the schema `WRONG`, as people see them.
 
     Returns:
@@ -222,12 +225,12 @@ def rejects(wrong: pl.DataFrame, file_columns: Mapping[str, str]) -> pl.DataFram
         number), `column` (as the file names it: `file_columns`), `value` (on one line, at most 80 characters)
         and `reason`, which names the file where the batch has several.
     """
-    if not wrong.height:
+    if not bad_cells.height:
         return pl.DataFrame(schema=REJECTS)
     flat = pl.col("value").fill_null("").str.replace_all(r"\s+", " ").str.strip_chars()
     cut = pl.format("{}…", flat.str.head(_LONGEST_VALUE - 1))
     reason_and_file = pl.format("{} (in {})", "reason", "file")
-    return wrong.select(
+    return bad_cells.select(
         "line",
         pl.col("column").replace(file_columns),
         pl.when(flat.str.len_chars() > _LONGEST_VALUE).then(cut).otherwise(flat).alias("value"),

@@ -23,10 +23,10 @@ def counted(number: int, noun: str, plural: str = "") -> str:
     return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
 
 
-def and_more(names: Sequence[str], of: int) -> str:
+def and_more(names: Sequence[str], total: int) -> str:
     """The first of so many names, and how many more there are: `lamp, vase and 3 more`."""
-    more = f" and {of - len(names):,} more" if of > len(names) else ""
-    return f"{', '.join(names)}{more}"
+    remaining = f" and {total - len(names):,} more" if total > len(names) else ""
+    return f"{', '.join(names)}{remaining}"
 
 
 def row_name(row_id: str, sample: int = 1, line: int | None = None) -> str:
@@ -51,5 +51,5 @@ def has_own_id(row_id: str) -> bool:
 
 def line_of(name: str) -> int | None:
     """The line in the name of a row without an id, `line 12`; None of any other name."""
-    found = _LINE.fullmatch(name)
-    return int(found[1]) if found else None
+    match = _LINE.fullmatch(name)
+    return int(match[1]) if match else None

@@ -171,18 +171,18 @@ def _names_of_images(config: Input, source: Table) -> dict[str, str | None]:
     """The same where the rows are images: of their columns only the id, the prompt and the image are used
     where the config does not say more.
     """
-    said = {*config.columns, *config.defaults, *config.matrix}
+    configured = {*config.columns, *config.defaults, *config.matrix}
     names: dict[str, str | None] = {column: config.names.get(column) for column in COLUMNS}
-    if "id" not in said and config.id is None:
+    if "id" not in configured and config.id is None:
         names["id"] = "id"
     # The prompt by which a file was made is another one's default; that beside an image is its own.
-    is_said = "prompt" in (said if config.other else config.columns)
-    if not is_said and "prompt" in source.cells.columns:
+    is_configured = "prompt" in (configured if config.other else config.columns)
+    if not is_configured and "prompt" in source.cells.columns:
         names["prompt"] = "prompt"
     if config.has_ratio_of_files:
         names["aspect_ratio"] = "aspect_ratio"
     is_named = any(names[column] in (source.placed, LAST_FRAME) for column in IMAGE_COLUMNS)
-    if not is_named and "images" not in said:
+    if not is_named and "images" not in configured:
         names["images"] = source.placed
     return names
 
@@ -210,9 +210,9 @@ def check(source: Table, names: Mapping[str, str | None], config: Input) -> None
     pair = _pair(config)
     if pair and missing == names["aspect_ratio"]:
         missing = next((name for name in pair if name not in fields), missing)
-    named = [name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…" for name in fields]
+    listed = [name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…" for name in fields]
     raise InputError(
-        f"{header}: there is no column {missing!r}; the columns are {', '.join(named)}",
+        f"{header}: there is no column {missing!r}; the columns are {', '.join(listed)}",
         hint=(source.advice if is_prompt else "") or _hint(missing, names, cells, has_header=has_header),
     )
 
@@ -282,12 +282,12 @@ def _hint(missing: str, names: Mapping[str, str | None], cells: pl.DataFrame, *,
         number = (likely[0] if likely else "N").removeprefix("column ")
         return f"Give the number of its column in input.columns, for example {{{column}: {number}}}."
     pair = width_and_height(cells.columns) if column == "aspect_ratio" and similar is None else None
-    like = next((each.name for each in cells if looks_like(each) == column), None)
-    guess = similar or like or (next(iter(prompts_like(cells)), None) if column == "prompt" else None)
+    alike = next((file_column.name for file_column in cells if looks_like(file_column) == column), None)
+    guess = similar or alike or (next(iter(prompts_like(cells)), None) if column == "prompt" else None)
     if guess is None:
         return f"Name the file's column in input.columns: {{{column}: NAME}}."
-    named = _in_list(pair) if pair else in_yaml(guess)
-    return f"Name the file's column in input.columns, for example {{{column}: {named}}}."
+    example = _in_list(pair) if pair else in_yaml(guess)
+    return f"Name the file's column in input.columns, for example {{{column}: {example}}}."
 
 
 def _in_list(names: Sequence[str]) -> str:
@@ -296,7 +296,7 @@ def _in_list(names: Sequence[str]) -> str:
 
 def note(cells: pl.DataFrame, names: Mapping[str, str | None]) -> str:
     """Says so where another column looks far more like the prompts than theirs; otherwise empty."""
-    lengths = {each.name: _length(each) for each in _texts(cells)}
+    lengths = {column.name: _length(column) for column in _texts(cells)}
     used, best = names["prompt"], max(lengths, key=lengths.__getitem__, default=None)
     if best is None or used not in lengths or lengths[best] < _FAR_MORE * lengths[used]:
         return ""
@@ -307,12 +307,12 @@ def prompts_like(cells: pl.DataFrame) -> list[str]:
     """The columns that may have the prompts, the likeliest first: those with a prompt's name, then those with
     a text's, each in the file's order; then other sentences, the longest first.
     """
-    found = []
+    candidates = []
     for position, column in enumerate(_texts(cells)):
-        named = rank(column.name)
-        if named or _words(column) >= _SENTENCE:
-            found.append((-named, position if named else -_length(column), column.name))
-    return [name for *_, name in sorted(found)]
+        name_rank = rank(column.name)
+        if name_rank or _words(column) >= _SENTENCE:
+            candidates.append((-name_rank, position if name_rank else -_length(column), column.name))
+    return [name for *_, name in sorted(candidates)]
 
 
 def _texts(cells: pl.DataFrame) -> Iterator[pl.Series]:
@@ -324,8 +324,8 @@ def _texts(cells: pl.DataFrame) -> Iterator[pl.Series]:
         has_name = 0 < len(name) <= _LONGEST_NAME and not is_a_cell(name)
         if not has_name or not texts.len() or "negative" in name or name.startswith("__"):
             continue
-        others = (_ADDRESS, _FILE, _JSON, *(() if rank(name) else (_NUMBERS, RATIOS)))
-        if not any(share(texts, pattern) > MOST for pattern in others) and holds(column) is None:
+        patterns = (_ADDRESS, _FILE, _JSON, *(() if rank(name) else (_NUMBERS, RATIOS)))
+        if not any(share(texts, pattern) > MOST for pattern in patterns) and holds(column) is None:
             yield texts
 
 
@@ -351,8 +351,8 @@ def _length(texts: pl.Series) -> float:
 
 def _words(texts: pl.Series) -> float:
     """The words of a text, on average; of Chinese and Japanese two characters count as one."""
-    words = texts.str.count_matches(r"\S+") + texts.str.count_matches(r"[\u3040-\u9fff]{2}")
-    return float(words.sum()) / max(texts.len(), 1)
+    counts = texts.str.count_matches(r"\S+") + texts.str.count_matches(r"[\u3040-\u9fff]{2}")
+    return float(counts.sum()) / max(texts.len(), 1)
 
 
 def looks_like(column: pl.Series) -> str | None:
@@ -369,19 +369,19 @@ def holds(column: pl.Series) -> str | None:
     if is_secret(column.name):
         return SECRET
     if isinstance(column.dtype, pl.Struct) and {"bytes", "path"} == {
-        each.name for each in column.dtype.fields
+        member.name for member in column.dtype.fields
     }:
         return IMAGES
     if column.dtype != pl.String or not (texts := filled(column)).len():
         return None
-    words = {text.lower() for text in texts.unique()}
-    if words <= _MEDIA_TYPES:
+    values = {text.lower() for text in texts.unique()}
+    if values <= _MEDIA_TYPES:
         return MEDIA_TYPES
-    if words <= _STATES and (len(words) > 1 or _plain(column.name) in _STATE_NAMES):
+    if values <= _STATES and (len(values) > 1 or _plain(column.name) in _STATE_NAMES):
         return STATES
     is_place = share(texts, _ADDRESS) > MOST or share(texts, r"^\s*\S+\s*$") > MOST
-    named = _NAMED_IMAGES.search(column.name) and is_place and share(texts, _NUMBERS) < MOST
-    return IMAGES if named or share(texts, _IMAGE_FILE) > MOST else None
+    is_named = _NAMED_IMAGES.search(column.name) and is_place and share(texts, _NUMBERS) < MOST
+    return IMAGES if is_named or share(texts, _IMAGE_FILE) > MOST else None
 
 
 def is_secret(name: str) -> bool:
@@ -401,7 +401,7 @@ def used_and_carried(
     """
     read = {*read_by(config), *(_pair(config) or ())}
     used: dict[str, str] = {}
-    others: dict[str, str | None] = {}
+    meanings: dict[str, str | None] = {}
     examples: dict[str, str] = {}
     for source, ours in zip(sources, names, strict=True):
         used |= {column: name for column, name in ours.items() if name in source.cells.columns}
@@ -409,22 +409,24 @@ def used_and_carried(
             if column.name in ours.values():
                 continue
             if source.placed:
-                others[column.name] = SECRET if is_secret(column.name) else None
+                meanings[column.name] = SECRET if is_secret(column.name) else None
                 continue
             held = IMAGES if column.name in source.images else holds(column)
-            like = looks_like(column)
-            others[column.name] = like if held is None or (held == IMAGES and like in IMAGE_COLUMNS) else held
+            setting = looks_like(column)
+            meanings[column.name] = (
+                setting if held is None or (held == IMAGES and setting in IMAGE_COLUMNS) else held
+            )
             if held in (MEDIA_TYPES, STATES, IMAGES) and column.dtype == pl.String:
                 cells = filled(column).unique(maintain_order=True)
                 examples.setdefault(column.name, ", ".join(cells.head(_EXAMPLES)))
-    unused = {name: like for name, like in others.items() if name not in read and like is not None}
+    unused = {name: meaning for name, meaning in meanings.items() if name not in read and meaning is not None}
     pair = width_and_height(unused)
     if pair and "aspect_ratio" not in used:
-        unused = {_in_list(pair) if name == pair[0] else name: like for name, like in unused.items()}
+        unused = {_in_list(pair) if name == pair[0] else name: meaning for name, meaning in unused.items()}
         del unused[pair[1]]
-    carried = [name for name, like in others.items() if like != SECRET]
-    named = {str(column): used[column] for column in COLUMNS if column in used}
-    return Columns(named, carried, unused, examples)
+    carried = [name for name, meaning in meanings.items() if meaning != SECRET]
+    ordered = {str(column): used[column] for column in COLUMNS if column in used}
+    return Columns(ordered, carried, unused, examples)
 
 
 # ---- a width and a height
@@ -438,10 +440,10 @@ def _pair(config: Input) -> tuple[str, str] | None:
 
 def width_and_height(columns: Iterable[str]) -> tuple[str, str] | None:
     """Those of a file's columns that are the width and the height of what is wanted, by their names."""
-    found = {name.strip().lower().rpartition(".")[2]: name for name in reversed([*columns])}
+    by_name = {name.strip().lower().rpartition(".")[2]: name for name in reversed([*columns])}
     for width, height in (("width", "height"), ("w", "h"), ("image_width", "image_height")):
-        if width in found and height in found:
-            return found[width], found[height]
+        if width in by_name and height in by_name:
+            return by_name[width], by_name[height]
     return None
 
 
@@ -457,8 +459,8 @@ def with_ratios(source: Table, config: Input) -> Table:
     if not {*pair} <= {*cells.columns}:
         return source
     pairs = zip(*(_sizes(cells, name).str.extract(_PIXELS) for name in pair), strict=True)
-    made = pl.Series(config.names["aspect_ratio"], [_ratio(*each) for each in pairs], pl.String)
-    return replace(source, cells=cells.with_columns(made))
+    ratios = pl.Series(config.names["aspect_ratio"], [_ratio(*size) for size in pairs], pl.String)
+    return replace(source, cells=cells.with_columns(ratios))
 
 
 def wrong_sizes(source: Table, rows: pl.DataFrame, config: Input) -> Iterator[pl.DataFrame]:
@@ -466,13 +468,13 @@ def wrong_sizes(source: Table, rows: pl.DataFrame, config: Input) -> Iterator[pl
     empty, there is none. `rows` has the `line` and the `file` of the table's rows.
     """
     pair = _pair(config)
-    for name, other in (pair, pair[::-1]) if pair else ():
-        text, beside = _sizes(source.cells, name), _sizes(source.cells, other)
+    for name, other_name in (pair, pair[::-1]) if pair else ():
+        text, beside = _sizes(source.cells, name), _sizes(source.cells, other_name)
         is_wrong = (text != "") & (text.str.extract(_PIXELS).cast(pl.Int64).fill_null(0) == 0)
         is_lacking = (text == "") & (beside != "")
         cells = rows.select("line", "file").with_columns(text.alias(name))
         yield wrong_cells(cells.filter(is_wrong), name, "is not a whole number of pixels")
-        yield wrong_cells(cells.filter(is_lacking), name, f"is empty, and {other} is not")
+        yield wrong_cells(cells.filter(is_lacking), name, f"is empty, and {other_name} is not")
 
 
 def _sizes(cells: pl.DataFrame, name: str) -> pl.Series:

@@ -102,8 +102,8 @@ def _find_on_s3(url: str, endpoint_url: str | None) -> list[str]:
     if wildcard is None:
         return [url]
     prefix = f"s3://{bucket}/"
-    found = objects(prefix + pattern[: wildcard.start()], endpoint_url)
-    keys = [each.removeprefix(prefix) for each in found]
+    addresses = objects(prefix + pattern[: wildcard.start()], endpoint_url)
+    keys = [address.removeprefix(prefix) for address in addresses]
     if pattern in keys:  # as on a disk, what has this very name is meant
         return [url]
     # As in a local glob, a '*' stays within its folder.
@@ -225,10 +225,10 @@ def read_tables(settings: Settings) -> Iterator[Table]:
         yield _table_of_images(images, config, endpoint_url)
         return
     files = find_files(config.source, endpoint_url)
-    several = len(files) > 1 or is_glob(config.source)
+    of_several = len(files) > 1 or is_glob(config.source)
     for file in files:
         with local_copy(file, endpoint_url) as path:
-            table = _read_file(path, file, config, several=several)
+            table = _read_file(path, file, config, of_several=of_several)
         if table.cells.is_empty() and not table.ragged:
             raise InputError(f"{file}: has no rows")
         yield replace(table, file=file, shown=file if len(files) > 1 else None)
@@ -246,7 +246,7 @@ def _ending(name: str) -> str:
     return PurePath(text if text.endswith(_TEXT) else lower).suffix
 
 
-def _read_file(path: Path, name: str, config: Input, *, several: bool) -> Table:
+def _read_file(path: Path, name: str, config: Input, *, of_several: bool) -> Table:
     ending = _ending(name)
     if ending not in (*_TEXT, *_PARQUET, *_EXCEL):
         raise InputError(
@@ -255,13 +255,13 @@ def _read_file(path: Path, name: str, config: Input, *, several: bool) -> Table:
             hint="Save a list of prompts as .txt, and a workbook of another type (.xls, .ods) as .xlsx. "
             "From Python, any DataFrame takes the file's place: callsheet.quote(CONFIG, rows=DATAFRAME).",
         )
-    problem = without = ""
+    problem = override = ""
     if config.header is not None and ending not in (*_TABLES, *_EXCEL):
-        problem, without = "input.header is for tables of text and for workbooks", "input.header=null"
+        problem, override = "input.header is for tables of text and for workbooks", "input.header=null"
     elif config.split != "lines" and (ending != ".txt" or config.delimiter):
-        problem, without = "input.split is for a .txt file without a header", "input.split=lines"
+        problem, override = "input.split is for a .txt file without a header", "input.split=lines"
     if problem:
-        hint = f"To read this file with the same config: --set {without}."
+        hint = f"To read this file with the same config: --set {override}."
         raise InputError(f"{name}: {problem}", hint=hint)
     if ending in _PARQUET:
         return _read_parquet(path, name, [*mapped(config), *read_by(config)])
@@ -270,24 +270,24 @@ def _read_file(path: Path, name: str, config: Input, *, several: bool) -> Table:
         table = workbooks.read_sheet(path, name, config.sheet, needed(config), has_header=has_header)
     else:
         text, note = read_text(path, name, config.encoding)
-        table = _read_text(text, name, ending, config, several=several)
+        table = _read_text(text, name, ending, config, of_several=of_several)
         table = _without_comments(replace(table, note=note).noted(table.note), config)
     if ending in _JSON:
         return table
     return without_what_is_no_row(table, name, prompt_name(config.names), has_header=has_header)
 
 
-def _read_text(text: bytes, name: str, ending: str, config: Input, *, several: bool) -> Table:
+def _read_text(text: bytes, name: str, ending: str, config: Input, *, of_several: bool) -> Table:
     if ending in _JSON:
         read = json_files.read_document if ending == ".json" else json_files.read_lines
         return read(text, name, config)
-    named = [*mapped(config), *template_columns(config.template)]
+    names = [*mapped(config), *template_columns(config.template)]
     if ending == ".txt" and config.delimiter is None:
         lines = texts.lines_of(text.decode(), config)
         first = next((line for line in lines.values() if line.strip()), "")
-        is_table = _has_header(first, named) if config.header is None else any(map(str.isdecimal, named))
+        is_table = _has_header(first, names) if config.header is None else any(map(str.isdecimal, names))
         if not is_table:
-            return texts.read_prompts(lines, name, config, several=several)
+            return texts.read_prompts(lines, name, config, of_several=of_several)
         if config.split != "lines":
             problem = "is a table, by its first line, and input.split is for a text without a header"
             hint = "With input.header: none, its first line is a prompt."
@@ -296,7 +296,7 @@ def _read_text(text: bytes, name: str, ending: str, config: Input, *, several: b
         text,
         name,
         needed=needed(config),
-        expected={*named, *COLUMNS},
+        expected={*names, *COLUMNS},
         delimiter=config.delimiter,
         quote=config.quote,
         comments=config.comments,
@@ -326,8 +326,8 @@ def with_fields(cells: pl.DataFrame, names: Iterable[str]) -> pl.DataFrame:
     name that it does not have is left out.
     """
     fields = {name: value for name, value, _ in _named_fields(cells.schema)}
-    wanted = [name for name in names if name in fields and name not in cells.columns]
-    return cells.with_columns(fields[name].alias(name) for name in dict.fromkeys(wanted))
+    missing = [name for name in names if name in fields and name not in cells.columns]
+    return cells.with_columns(fields[name].alias(name) for name in dict.fromkeys(missing))
 
 
 def field_names(schema: _Types) -> list[str]:
@@ -336,16 +336,16 @@ def field_names(schema: _Types) -> list[str]:
 
 
 def _named_fields(
-    types: _Types, prefix: str = "", of: pl.Expr | None = None
+    types: _Types, prefix: str = "", parent: pl.Expr | None = None
 ) -> Iterator[tuple[str, pl.Expr, pl.DataType | DataTypeClass]]:
     """All columns and the fields of structs: their dotted names, values and types."""
     for name, dtype in types.items():
-        value = pl.col(name) if of is None else of.struct.field(name)
+        value = pl.col(name) if parent is None else parent.struct.field(name)
         yield f"{prefix}{name}", value, dtype
         yield from _named_fields(_fields(dtype), f"{prefix}{name}.", value)
 
 
-def _read_parquet(path: Path, name: str, wanted: Iterable[str]) -> Table:
+def _read_parquet(path: Path, name: str, fields: Iterable[str]) -> Table:
     """A Parquet file, also with these fields of its structs; a row's line is its number, from 1. Bytes that
     are text are text, and so are UUIDs.
     """
@@ -359,7 +359,7 @@ def _read_parquet(path: Path, name: str, wanted: Iterable[str]) -> Table:
         kind = "" if first.startswith(b"PAR1") else kind_of(first)
         problem = f"is not Parquet, but {kind}" if kind else f"cannot be read as Parquet: {error}"
         raise InputError(f"{name}: {problem if first else 'is empty'}") from None
-    cells, images = _paths_of_images(with_fields(cells, wanted))
+    cells, images = _paths_of_images(with_fields(cells, fields))
     binary = [column.name for column in cells if column.dtype == pl.Binary]
     uuids = _uuids(path) if binary else set()
     for column in binary:
@@ -449,20 +449,22 @@ def _find_images(settings: Settings) -> _Images | None:
         beside = names
     elif is_glob(path) or is_image(path):
         folder, names = re.split(r"[*?\[]", path)[0].rpartition("/")[0], find_files(path, endpoint_url)
-        texts = (_text_of(each) for each in names if is_image(each))  # which need not match a glob
-        beside = [each for each in texts if Path(each).is_file()]
+        texts = (_text_of(name) for name in names if is_image(name))  # which need not match a glob
+        beside = [text for text in texts if Path(text).is_file()]
         if folder.startswith("s3://"):
             beside = objects(f"{folder}/", endpoint_url)
     else:
         return None
-    own = tuple(f"{_from_the_root(url.rstrip('/'))}/" for url in (settings.storage.url, settings.report.url))
-    seen = {each for each in names if not each.rpartition("/")[2].startswith(".")}
-    seen = {each for each in seen if not _from_the_root(each).startswith(own)}
-    images, known = sorted(filter(is_image, seen)), {*beside}
-    prompts = {each: text for each in images if (text := _text_of(each)) in known}
-    others = sorted(seen - {*images, *prompts.values()})
-    are_batch_files = not is_folder and not is_image(path) and any(map(is_batch_file, others))
-    return _Images(images, prompts, others, folder) if images and not are_batch_files else None
+    own_folders = tuple(
+        f"{_from_the_root(url.rstrip('/'))}/" for url in (settings.storage.url, settings.report.url)
+    )
+    visible = {name for name in names if not name.rpartition("/")[2].startswith(".")}
+    visible = {name for name in visible if not _from_the_root(name).startswith(own_folders)}
+    images, existing = sorted(filter(is_image, visible)), {*beside}
+    prompts = {image: text for image in images if (text := _text_of(image)) in existing}
+    other_files = sorted(visible - {*images, *prompts.values()})
+    are_batch_files = not is_folder and not is_image(path) and any(map(is_batch_file, other_files))
+    return _Images(images, prompts, other_files, folder) if images and not are_batch_files else None
 
 
 def _is_folder(path: str) -> bool:
@@ -474,7 +476,7 @@ def _is_folder(path: str) -> bool:
 def _walk(folder: str) -> Iterator[str]:
     """The files of a folder and of those below it, without hidden folders."""
     for parent, folders, names in os.walk(folder):
-        folders[:] = [each for each in folders if not each.startswith(".")]
+        folders[:] = [name for name in folders if not name.startswith(".")]
         yield from (str(Path(parent, name)) for name in names)
 
 
@@ -487,7 +489,7 @@ def _text_of(image: str) -> str:
     return f"{image.rpartition('.')[0]}.txt"
 
 
-def _table_of_images(found: _Images, config: Input, endpoint_url: str | None) -> Table:
+def _table_of_images(listing: _Images, config: Input, endpoint_url: str | None) -> Table:
     """The rows of images, with the columns `id`, `prompt` (where an image has a text file) and `FILE`. An id
     is the image's name without its ending, with its folder below the given one.
     """
@@ -497,17 +499,17 @@ def _table_of_images(found: _Images, config: Input, endpoint_url: str | None) ->
             return read_text(path, text, config.encoding)[0].decode().strip() or None
 
     with ThreadPoolExecutor(_AT_ONCE, "texts") as readers:
-        prompts = dict(zip(found.prompts, readers.map(read, found.prompts.values()), strict=True))
+        prompts = dict(zip(listing.prompts, readers.map(read, listing.prompts.values()), strict=True))
     has_prompt = bool(config.template) or "prompt" in {*config.columns, *config.defaults, *config.matrix}
     if not has_prompt and not any(prompts.values()):
         raise InputError(
-            f"{config.source}: {counted(len(found.images), 'image')}, and no prompt",
+            f"{config.source}: {counted(len(listing.images), 'image')}, and no prompt",
             hint='Give one for all in input.defaults ({prompt: "..."}) or input.template, or write that of '
             "each image into a text file beside it: cup.jpg, cup.txt.",
         )
-    below = "" if found.folder in ("", ".") else f"{found.folder}/"
-    ids = [str(PurePath(image.removeprefix(below)).with_suffix("")) for image in found.images]
-    columns = {"id": ids, "prompt": [prompts.get(image) for image in found.images], FILE: found.images}
+    below = "" if listing.folder in ("", ".") else f"{listing.folder}/"
+    ids = [str(PurePath(image.removeprefix(below)).with_suffix("")) for image in listing.images]
+    columns = {"id": ids, "prompt": [prompts.get(image) for image in listing.images], FILE: listing.images}
     cells = pl.DataFrame(columns, dict.fromkeys(columns, pl.String))
     lines = pl.int_range(1, cells.height + 1, eager=True)
     lacking = pl.repeat(False, cells.height, eager=True) if has_prompt else cells["prompt"].is_null()
@@ -516,11 +518,11 @@ def _table_of_images(found: _Images, config: Input, endpoint_url: str | None) ->
         for line, image in zip(lines.filter(lacking), cells[FILE].filter(lacking), strict=True)
         if (text := PurePath(_text_of(image)).name)
     )
-    note, count = "", len(found.others)
+    note, count = "", len(listing.others)
     if count:
-        names = [each.removeprefix(f"{found.folder}/") for each in found.others[:_NAMED]]
+        names = [name.removeprefix(f"{listing.folder}/") for name in listing.others[:_NAMED]]
         are = "is no image, and left out" if count == 1 else "are no images, and left out"
-        note = f"{counted(count, 'file')} of {found.folder or '.'} {are}: {and_more(names, count)}"
+        note = f"{counted(count, 'file')} of {listing.folder or '.'} {are}: {and_more(names, count)}"
     return Table(
         cells=cells.filter(~lacking) if prompts else cells.drop("prompt"),
         lines=lines.filter(~lacking),

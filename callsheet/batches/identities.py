@@ -80,9 +80,9 @@ _ADDRESSES = re.compile(r"""https://[^\s"|]*\?[^\s"|]+""")
 
 def without_signature(address: str) -> str:
     """An `https://` address without the parameters of its signature, which is new each time it is made."""
-    rest, mark, fragment = address.partition("#")
-    path, _, query = rest.partition("?")
-    parameters = [(unquote(each.partition("=")[0]).lower(), each) for each in query.split("&")]
+    base, mark, fragment = address.partition("#")
+    path, _, query = base.partition("?")
+    parameters = [(unquote(parameter.partition("=")[0]).lower(), parameter) for parameter in query.split("&")]
     names = {name for name, _ in parameters}
     signed = [
         pattern
@@ -90,8 +90,12 @@ def without_signature(address: str) -> str:
         if names.issuperset(always.split())
         for pattern in (*always.split(), *besides.split())
     ]
-    own = [each for name, each in parameters if name and not any(fnmatchcase(name, of) for of in signed)]
-    return address if not signed else path + ("?" if own else "") + "&".join(own) + mark + fragment
+    kept = [
+        parameter
+        for name, parameter in parameters
+        if name and not any(fnmatchcase(name, pattern) for pattern in signed)
+    ]
+    return address if not signed else path + ("?" if kept else "") + "&".join(kept) + mark + fragment
 
 
 def without_signatures(texts: pl.Expr) -> pl.Expr:
@@ -99,8 +103,8 @@ def without_signatures(texts: pl.Expr) -> pl.Expr:
 
     def bare(cells: pl.Series) -> pl.Series:
         at = cells.str.contains("https://", literal=True).fill_null(value=False).arg_true()
-        found = [_ADDRESSES.sub(lambda each: without_signature(each[0]), cell) for cell in cells.gather(at)]
-        return cells.scatter(at, found) if found else cells
+        plain = [_ADDRESSES.sub(lambda link: without_signature(link[0]), cell) for cell in cells.gather(at)]
+        return cells.scatter(at, plain) if plain else cells
 
     return texts.map_batches(bare, return_dtype=pl.String)
 
@@ -116,8 +120,8 @@ def nfc(text: pl.Expr) -> pl.Expr:
     """Texts in the form NFC, in which texts that look the same are the same."""
 
     def normalized(texts: pl.Series) -> pl.Series:
-        others = (texts.str.len_bytes() != texts.str.len_chars()).arg_true()  # ASCII is NFC; the rest is slow
-        return texts.scatter(others, texts.gather(others).str.normalize("NFC")) if len(others) else texts
+        wide = (texts.str.len_bytes() != texts.str.len_chars()).arg_true()  # ASCII is NFC; the rest is slow
+        return texts.scatter(wide, texts.gather(wide).str.normalize("NFC")) if len(wide) else texts
 
     return text.map_batches(normalized, return_dtype=pl.String)
 
@@ -152,17 +156,17 @@ def row_ids(rows: pl.DataFrame, matrix: Collection[str]) -> pl.Series:
     without_id = rows["id"].is_null()
     if not without_id.any():
         return rows["id"]
-    same = {"prompt": same_prompt(pl.col("prompt"))}
-    same |= {column: without_signatures(pl.col(column)) for column in IMAGE_COLUMNS}
+    bare = {"prompt": same_prompt(pl.col("prompt"))}
+    bare |= {column: without_signatures(pl.col(column)) for column in IMAGE_COLUMNS}
     cells = [
-        pl.lit("\0") if column in matrix else same.get(column, pl.col(column)).cast(pl.String).fill_null("\0")
+        pl.lit("\0") if column in matrix else bare.get(column, pl.col(column)).cast(pl.String).fill_null("\0")
         for column in COLUMNS
         if column not in {"id", "samples"}
     ]
     content = nfc(pl.concat_str(cells, separator="\x1f"))
-    made = rows.filter(without_id).select(hash=sha256(content).str.head(16))
+    hashes = rows.filter(without_id).select(hash=sha256(content).str.head(16))
     number = pl.int_range(1, pl.len() + 1).over("hash")
-    ids = made.select(pl.format("{}-{}", "hash", number)).to_series()
+    ids = hashes.select(pl.format("{}-{}", "hash", number)).to_series()
     return rows["id"].scatter(without_id.arg_true(), ids)
 
 
@@ -186,21 +190,25 @@ def written_alike(new: Iterable[str], before: Iterable[str]) -> dict[str, str]:
     """By each new id, the id from before that may be the same as a spreadsheet writes it: a number (`001` as
     `1`, twelve digits as `1.23457E+11`), a boolean or a date.
     """
-    found = {key: row_id for row_id in before for key in {*_readings(row_id), *_roundings(row_id)}}
-    other = {"whole": "rounded", "rounded": "whole"}
+    old_by_reading = {key: row_id for row_id in before for key in {*_readings(row_id), *_roundings(row_id)}}
+    counterpart = {"whole": "rounded", "rounded": "whole"}
     alike: dict[str, str] = {}
-    for row_id in new if found else ():
-        wanted = {*_readings(row_id), *((other[kind], digits) for kind, digits in _roundings(row_id))}
-        same = next((found[key] for key in wanted if key in found), None)
-        if same is not None:
-            alike[row_id] = same
+    for row_id in new if old_by_reading else ():
+        readings = {*_readings(row_id), *((counterpart[kind], digits) for kind, digits in _roundings(row_id))}
+        old_id = next((old_by_reading[key] for key in readings if key in old_by_reading), None)
+        if old_id is not None:
+            alike[row_id] = old_id
     return alike
 
 
 def _plain(row_id: str) -> str:
     """An id without its capitals, its width, what nobody sees, and any blanks but one between words."""
-    seen = (each for each in unicodedata.normalize("NFKC", row_id) if unicodedata.category(each) != "Cf")
-    return " ".join("".join(seen).casefold().split())
+    visible = (
+        character
+        for character in unicodedata.normalize("NFKC", row_id)
+        if unicodedata.category(character) != "Cf"
+    )
+    return " ".join("".join(visible).casefold().split())
 
 
 def _readings(row_id: str) -> Iterator[tuple[str, str]]:
@@ -221,8 +229,8 @@ def _readings(row_id: str) -> Iterator[tuple[str, str]]:
 
 
 def _number(text: str) -> Decimal | None:
-    found = _NUMBER.fullmatch(text)
-    return Decimal(found[1].replace(",", "")) / (100 if found[2] else 1) if found else None
+    match = _NUMBER.fullmatch(text)
+    return Decimal(match[1].replace(",", "")) / (100 if match[2] else 1) if match else None
 
 
 def _roundings(row_id: str) -> Iterator[tuple[str, str]]:

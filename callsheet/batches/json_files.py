@@ -53,7 +53,7 @@ def read_lines(text: bytes, name: str, config: Input) -> Table:
         InputError: no line is a row.
     """
     broken: _Broken = []
-    found: list[_Found] = []
+    entries: list[_Found] = []
     first = None
     for number, line in enumerate(text.decode().split("\n"), 1):
         try:
@@ -66,12 +66,12 @@ def read_lines(text: bytes, name: str, config: Input) -> Table:
             continue
         if not line.strip():
             continue
-        first = first if found else value
+        first = first if entries else value
         if config.rows is None:
-            found.append(_Found(number, value))
+            entries.append(_Found(number, value))
         else:
-            found += [each._replace(at=number) for each in _rows_in(line, value, config)]
-    return _table(found, first, name, config, broken)
+            entries += [entry._replace(at=number) for entry in _rows_in(line, value, config)]
+    return _table(entries, first, name, config, broken)
 
 
 def read_document(text: bytes, name: str, config: Input) -> Table:
@@ -84,8 +84,8 @@ def read_document(text: bytes, name: str, config: Input) -> Table:
     """
     document = text.decode()
     try:
-        whole = _DECODER.decode(document)
-        if not isinstance(whole, list | dict):
+        content = _DECODER.decode(document)
+        if not isinstance(content, list | dict):
             raise ValueError("it is neither a list nor an object")  # noqa: TRY301, TRY004 - of the file
     except json.JSONDecodeError as error:
         if _is_lines(document):
@@ -93,16 +93,16 @@ def read_document(text: bytes, name: str, config: Input) -> Table:
         raise InputError(f"{name}, line {error.lineno}: is not JSON: {error.msg}") from None
     except (ValueError, RecursionError) as error:
         raise InputError(f"{name}: is not JSON with rows: {error}", hint=_EXPECTED) from None
-    found, line, counted_to = list[_Found](), 1, 0
-    for each in _rows_in(document, whole, config):  # in the document's order
-        line, counted_to = line + document.count("\n", counted_to, each.at), each.at
-        found.append(each._replace(at=line))
-    advice = _advice(whole, config) if config.rows is None else ""
-    if advice and isinstance(whole, dict):
+    entries, line, counted_to = list[_Found](), 1, 0
+    for entry in _rows_in(document, content, config):  # in the document's order
+        line, counted_to = line + document.count("\n", counted_to, entry.at), entry.at
+        entries.append(entry._replace(at=line))
+    advice = _advice(content, config) if config.rows is None else ""
+    if advice and isinstance(content, dict):
         raise InputError(f"{name}: has no rows itself; they seem to be in a list inside it", hint=advice)
-    if config.rows is None and found and not any(isinstance(each.value, dict) for each in found):
+    if config.rows is None and entries and not any(isinstance(entry.value, dict) for entry in entries):
         raise InputError(f"{name}: has no rows", hint=_EXPECTED)
-    return replace(_table(found, whole, name, config, []), advice=advice)
+    return replace(_table(entries, content, name, config, []), advice=advice)
 
 
 def _is_lines(document: str) -> bool:
@@ -118,12 +118,12 @@ def _is_lines(document: str) -> bool:
 # ---- rows in a document
 
 
-def _rows_in(document: str, whole: Any, config: Input) -> Iterator[_Found]:
+def _rows_in(document: str, content: Any, config: Input) -> Iterator[_Found]:
     """The rows at the path `input.rows`, in the document's order; without one, those of the whole."""
-    if not isinstance(whole, list | dict):
-        return iter([_Found(0, whole, {}, "is neither a list nor an object")])
+    if not isinstance(content, list | dict):
+        return iter([_Found(0, content, {}, "is neither a list nor an object")])
     path = config.rows.split(".") if config.rows else []
-    return _at_path(document, document.index("[" if isinstance(whole, list) else "{"), path, config)
+    return _at_path(document, document.index("[" if isinstance(content, list) else "{"), path, config)
 
 
 def _at_path(
@@ -160,16 +160,16 @@ def _at_path(
             yield from _at_path(document, begin, path, config, around=around, prefix=prefix)
     else:
         children = {key: (begin, value) for _, key, begin, value in _children(document, at)}
-        rest = ".".join(path)  # which may be a name with a dot
-        key, left = (rest, ()) if rest in children else (path[0], path[1:])
+        dotted = ".".join(path)  # which may be a name with a dot
+        key, left = (dotted, ()) if dotted in children else (path[0], path[1:])
         if key not in children:
-            value = {each: value for each, (_, value) in children.items()}
+            value = {name: value for name, (_, value) in children.items()}
             yield _Found(at, value, {}, f"has no {key!r}, and input.rows is {config.rows}")
             return
         fields = {
-            f"{prefix}{each}": value
-            for each, (_, value) in children.items()
-            if each != key and not isinstance(value, list)
+            f"{prefix}{name}": value
+            for name, (_, value) in children.items()
+            if name != key and not isinstance(value, list)
         }
         outer = None if around is None else {**around, **fields}
         inner = children[key][0]
@@ -203,34 +203,36 @@ def _after(document: str, at: int) -> int:
 # ---- lists that may be the rows
 
 
-def lists_of_rows(document: Any, *, named: bool = False) -> list[str]:
+def lists_of_rows(document: Any, *, only_named: bool = False) -> list[str]:
     """The lists of objects inside a document, each as `input.rows` names it, and lists of texts that are
     named like prompts. The document itself is none of them.
 
-    Those come first whose objects have a field that is `named` like prompts (or only they), of these the one
-    with the longest texts.
+    Those come first whose objects have a field that is named like prompts, of these the one with the longest
+    texts. `only_named`: the others are left out.
     """
-    found: dict[str, list[Any]] = {}
-    _collect(document, (), found)
-    scores = {path: _score(path, entries) for path, entries in found.items()}
-    kept = {path: score for path, score in scores.items() if score is not None and (score[0] or not named)}
+    lists: dict[str, list[Any]] = {}
+    _collect(document, (), lists)
+    scores = {path: _score(path, entries) for path, entries in lists.items()}
+    kept = {
+        path: score for path, score in scores.items() if score is not None and (score[0] or not only_named)
+    }
     return sorted(kept, key=kept.__getitem__, reverse=True)
 
 
-def _collect(value: Any, path: tuple[str, ...], found: dict[str, list[Any]]) -> None:
+def _collect(value: Any, path: tuple[str, ...], lists: dict[str, list[Any]]) -> None:
     """Collects the entries of all lists, by their paths."""
     if len(path) > _DEEPEST:
         return
     if isinstance(value, dict):
         for key, inner in value.items():
-            _collect(inner, (*path, key), found)
+            _collect(inner, (*path, key), lists)
     elif isinstance(value, list):
         if path and value:
-            entries = found.setdefault(".".join(path), [])
+            entries = lists.setdefault(".".join(path), [])
             entries += value[: max(0, _LOOKED_AT - len(entries))]
         for entry in value[:_LOOKED_AT]:
             if isinstance(entry, dict):
-                _collect(entry, path, found)
+                _collect(entry, path, lists)
 
 
 def _score(path: str, entries: Sequence[Any]) -> tuple[int, float] | None:
@@ -245,7 +247,9 @@ def _score(path: str, entries: Sequence[Any]) -> tuple[int, float] | None:
                 texts.setdefault(name, []).append(text)
         if not texts:
             return 0, 0.0
-    return max(((rank(name), sum(map(len, each)) / len(each)) for name, each in texts.items()), default=None)
+    return max(
+        ((rank(name), sum(map(len, values)) / len(values)) for name, values in texts.items()), default=None
+    )
 
 
 def _texts(entry: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -257,25 +261,25 @@ def _texts(entry: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield from ((inner, text) for inner, text in value.items() if isinstance(text, str))
 
 
-def _advice(whole: Any, config: Input) -> str:
+def _advice(content: Any, config: Input) -> str:
     """Which list to name in `input.rows`, where a document has its rows in one; otherwise empty."""
-    values = list(whole.values()) if isinstance(whole, dict) else whole
+    values = list(content.values()) if isinstance(content, dict) else content
     objects = [value for value in values[:_LOOKED_AT] if isinstance(value, dict)]
     names = {part for name in needed(config) for part in (name, name.partition(".")[0])}
-    if any(names & each.keys() for each in objects):
+    if any(names & fields.keys() for fields in objects):
         return ""
-    has_list = isinstance(whole, dict) and any(isinstance(value, list) for value in values)
-    if not has_list and any(rank(name) for each in objects for name, _ in _texts(each)):
+    has_list = isinstance(content, dict) and any(isinstance(value, list) for value in values)
+    if not has_list and any(rank(name) for fields in objects for name, _ in _texts(fields)):
         return ""
-    best, *others = lists_of_rows(whole, named=not has_list)[:_NAMED] or [""]
-    more = f" Other lists: {', '.join(others)}." if others else ""
-    return f"Set input.rows: {in_yaml(best)}.{more}" if best else ""
+    best, *other_lists = lists_of_rows(content, only_named=not has_list)[:_NAMED] or [""]
+    also = f" Other lists: {', '.join(other_lists)}." if other_lists else ""
+    return f"Set input.rows: {in_yaml(best)}.{also}" if best else ""
 
 
 # ---- rows as a table
 
 
-def _table(found: Sequence[_Found], whole: Any, name: str, config: Input, broken: _Broken) -> Table:
+def _table(entries: Sequence[_Found], content: Any, name: str, config: Input, broken: _Broken) -> Table:
     """Rows, each `at` its line, with the columns of all of them in the order in which they come.
 
     A field of the objects around them that has the name of one of the rows' columns, or of one of ours, is
@@ -284,18 +288,18 @@ def _table(found: Sequence[_Found], whole: Any, name: str, config: Input, broken
     Raises:
         InputError: there are none.
     """
-    if found and all(each.problem for each in found):
-        lists = lists_of_rows(whole)
+    if entries and all(entry.problem for entry in entries):
+        lists = lists_of_rows(content)
         hint = f"The lists are: {', '.join(lists[:_NAMED])}." if lists else "It has no list of objects."
         raise InputError(f"{name}: has no list {config.rows}, as input.rows says", hint=hint)
     prompt = prompt_name(config.names)
-    taken = {*COLUMNS, prompt, id_name(config)}
+    row_columns = {*COLUMNS, prompt, id_name(config)}
     if config.rows is not None:
-        taken |= {key for each in found if isinstance(each.value, dict) for key in each.value}
+        row_columns |= {key for entry in entries if isinstance(entry.value, dict) for key in entry.value}
     lines: list[int] = []
     rows: list[dict[str, str | None]] = []
-    for line, value, around, problem in found:
-        outer = {f"outer.{key}" if key in taken else key: cell for key, cell in around.items()}
+    for line, value, around, problem in entries:
+        outer = {f"outer.{key}" if key in row_columns else key: cell for key, cell in around.items()}
         try:
             if problem:
                 raise ValueError(problem)  # noqa: TRY301 - as what is found to be wrong with a row

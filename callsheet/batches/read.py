@@ -98,19 +98,19 @@ def batch_of(tables_of_files: Iterable[Table], config: Input) -> Batch:
     rejected: list[pl.DataFrame] = []
     notes: list[str] = []
     total = left_out = 0
-    for each in tables_of_files:
-        source = columns.with_ratios(each, config)
+    for table in tables_of_files:
+        source = columns.with_ratios(table, config)
         ours = columns.names_of(config, source)
         columns.check(source, ours, config)
         sources.append(source)
         names.append(ours)
         notes += [source.note, "" if source.placed else columns.note(source.cells, ours)]
-        wanted = _wanted(source, config)
-        left_out += source.cells.height - wanted.cells.height
-        total += wanted.cells.height + len(wanted.ragged)
-        cells, wrong = _our_columns(wanted, ours, config)
+        selected = _selected(source, config)
+        left_out += source.cells.height - selected.cells.height
+        total += selected.cells.height + len(selected.ragged)
+        cells, bad_cells = _our_columns(selected, ours, config)
         tables.append(cells)
-        rejected.append(rejects(wrong, {}))
+        rejected.append(rejects(bad_cells, {}))
     cells = _together(tables, config.source)
     cells = cells.with_columns(nfc(pl.col("id")))  # as a job's identity has it
     fills = {
@@ -119,28 +119,28 @@ def batch_of(tables_of_files: Iterable[Table], config: Input) -> Batch:
         if column not in UNTIL_PRICED
     }
     fills |= {column: pl.lit(as_text(values[0]), pl.String) for column, values in config.matrix.items()}
-    rows, others, wrong = check(cells.with_columns(**fills))
+    rows, other_rows, bad_cells = check(cells.with_columns(**fills))
     repeated = repeated_ids(cells)
     if repeated.height:
         key = ["file", "line"]
         again = rows.join(repeated, on=key, how="semi", nulls_equal=True, maintain_order="left")
         rows = rows.join(repeated, on=key, how="anti", nulls_equal=True, maintain_order="left")
-        others = pl.concat([others, again])
-    shown = {column: name or column for each in names for column, name in each.items()}
-    rejected += [rejects(wrong, shown), rejects(repeated, shown)]
+        other_rows = pl.concat([other_rows, again])
+    shown_names = {column: name or column for column_names in names for column, name in column_names.items()}
+    rejected += [rejects(bad_cells, shown_names), rejects(repeated, shown_names)]
     return Batch(
         rows=_with_ids(rows, config.matrix),
-        others=_with_ids(others, config.matrix),
+        others=_with_ids(other_rows, config.matrix),
         rejects=pl.concat(rejected).sort("line", maintain_order=True),
         total=total,
-        names=shown,
+        names=shown_names,
         columns=columns.used_and_carried(sources, names, config),
         left_out=left_out,
         notes=tuple(filter(None, notes)),
     )
 
 
-def original_rows(settings: Settings, wanted: Collection[str]) -> pl.DataFrame:
+def original_rows(settings: Settings, row_ids: Collection[str]) -> pl.DataFrame:
     """The rows of the batch file with these ids, as they stand there: to be corrected and bought again.
 
     Lists and structs, which a CSV file cannot have, are JSON text. It blocks: call it in a thread.
@@ -157,18 +157,18 @@ def original_rows(settings: Settings, wanted: Collection[str]) -> pl.DataFrame:
             f"{settings.input.source}: has files, and no rows that can be written into a batch file",
             hint="Correct the prompts, or convert the images; then run the same config again.",
         )
-    rows = read_batch(settings).rows.filter(pl.col("row_id").is_in(list(wanted)))
+    rows = read_batch(settings).rows.filter(pl.col("row_id").is_in(list(row_ids)))
     if rows.is_empty():
         raise InputError(
             f"{settings.input.source}: has none of these rows any more",
             hint="Their rows were changed or removed since they were bought.",
         )
-    found = []
+    tables = []
     for source in read_tables(settings):
         lines = rows.filter(pl.col("file").eq_missing(source.shown))["line"]
         cells = source.cells.filter(source.lines.is_in(lines.implode()))
-        found.append(cells.select(_original(column, source.file) for column in cells))
-    return pl.concat(found, how="diagonal_relaxed")
+        tables.append(cells.select(_original(column, source.file) for column in cells))
+    return pl.concat(tables, how="diagonal_relaxed")
 
 
 def _original(column: pl.Series, file: str) -> pl.Series | pl.Expr:
@@ -183,7 +183,7 @@ def _original(column: pl.Series, file: str) -> pl.Series | pl.Expr:
 # ---- one file: its columns and the templates
 
 
-def _wanted(source: Table, config: Input) -> Table:
+def _selected(source: Table, config: Input) -> Table:
     """The rows that `input.where` keeps."""
     cells = source.cells
     keep = pl.repeat(True, cells.height, eager=True)
@@ -220,26 +220,28 @@ def _our_columns(
         ],
     )
     rows = rows.with_columns(
-        pl.col(column).replace({old: None if new is None else as_text(new) for old, new in meant.items()})
-        for column, meant in config.values.items()
+        pl.col(column).replace(
+            {old: None if new is None else as_text(new) for old, new in replacements.items()}
+        )
+        for column, replacements in config.values.items()
     )
     ragged = [(line, source.shown, "", text, reason) for line, text, reason in source.ragged]
-    wrong = [*columns.wrong_sizes(source, rows, config)]
+    bad_cells = [*columns.wrong_sizes(source, rows, config)]
     for column in IMAGE_COLUMNS:
         if (name := names[column]) and name in source.images:
             bare = rows.filter(pl.col("line").is_in([*source.images[name]]))
-            wrong.append(wrong_cells(bare.with_columns(pl.lit("").alias(name)), name, _BYTES_ALONE))
-    incomplete = rows["line"].is_in({line for each in wrong for line in each["line"]})
-    wrong.insert(0, pl.DataFrame(ragged, schema=WRONG, orient="row"))
+            bad_cells.append(wrong_cells(bare.with_columns(pl.lit("").alias(name)), name, _BYTES_ALONE))
+    incomplete = rows["line"].is_in({line for table in bad_cells for line in table["line"]})
+    bad_cells.insert(0, pl.DataFrame(ragged, schema=WRONG, orient="row"))
     for column, setting, template in (
         ("prompt", "input.template", config.template),
         ("id", "input.id", config.id),
     ):
         if template is not None:
             rows, empty, lacking = _filled(rows, source, column, setting, template)
-            wrong += empty
+            bad_cells += empty
             incomplete |= lacking
-    return rows.filter(~incomplete) if incomplete.any() else rows, pl.concat(wrong)
+    return rows.filter(~incomplete) if incomplete.any() else rows, pl.concat(bad_cells)
 
 
 def _as_text(source: Table, column: str, name: str | None, role: str | None) -> pl.Expr:
@@ -277,8 +279,8 @@ def _cast_to_text(types: Mapping[str, pl.DataType], purpose: str, name: str, fil
     column = pl.col(name)
     if dtype.is_float():
         # A whole number comes as 7.0 where another cell of its column is missing.
-        whole = column.is_finite() & (column == column.round()) & (column.abs() < 2**53)
-        integer = pl.when(whole).then(column).cast(pl.Int64).cast(pl.String)
+        is_whole = column.is_finite() & (column == column.round()) & (column.abs() < 2**53)
+        integer = pl.when(is_whole).then(column).cast(pl.Int64).cast(pl.String)
         return pl.coalesce(integer, pl.when(column.is_finite()).then(column).cast(pl.String))
     text = column.cast(pl.String)
     return text.str.replace(r"\.0*$", "") if dtype.is_decimal() else text
@@ -294,7 +296,7 @@ def _filled(
     text = {
         name: _cast_to_text(cells.schema, setting, name, source.file) for name in template_columns(template)
     }
-    wrong, lacking = list[pl.DataFrame](), pl.repeat(False, rows.height, eager=True)
+    bad_cells, lacking = list[pl.DataFrame](), pl.repeat(False, rows.height, eager=True)
     for name in text:
         stripped = cells[name].cast(pl.String).fill_null("").str.strip_chars()
         for is_wrong, reason in (
@@ -302,15 +304,15 @@ def _filled(
             (stripped.is_in(FAILED_FORMULAS), FAILED),
         ):
             cells_of_it = rows.with_columns(stripped.alias(name)).filter(is_wrong)
-            wrong.append(wrong_cells(cells_of_it, name, reason))
+            bad_cells.append(wrong_cells(cells_of_it, name, reason))
             lacking |= is_wrong
     parts = [
         part
         for literal, name, _, _ in string.Formatter().parse(template)
         for part in (pl.lit(literal), pl.lit("") if name is None else text[name])
     ]
-    made = cells.with_columns(pl.concat_str(parts).alias(column))[column]
-    return rows.with_columns(made), wrong, lacking
+    values = cells.with_columns(pl.concat_str(parts).alias(column))[column]
+    return rows.with_columns(values), bad_cells, lacking
 
 
 # ---- all files

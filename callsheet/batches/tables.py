@@ -76,14 +76,14 @@ class Table:
     images: Mapping[str, frozenset[int]] = field(default_factory=dict)
     placed: str = ""
 
-    def noted(self, said: str) -> Table:
+    def noted(self, note: str) -> Table:
         """The same table with one more note; an empty one is none."""
-        return replace(self, note="; ".join(filter(None, (self.note, said))))
+        return replace(self, note="; ".join(filter(None, (self.note, note))))
 
-    def without(self, rows: pl.Series, said: str) -> Table:
+    def without(self, rows: pl.Series, note: str) -> Table:
         """The table without the rows for which this is true; and a note of it."""
         kept = replace(self, cells=self.cells.filter(~rows), lines=self.lines.filter(~rows))
-        return kept.noted(said)
+        return kept.noted(note)
 
 
 # ---- the names of columns
@@ -113,7 +113,7 @@ def needed(config: Input) -> list[str]:
 def mapped(config: Input) -> list[str]:
     """The file's columns that `input.columns` names; of a ratio that of the width, and that of the height."""
     names = [name if isinstance(name, tuple) else (name,) for name in config.columns.values() if name]
-    return [each for name in names for each in name]
+    return [column for name in names for column in name]
 
 
 def read_by(config: Input) -> list[str]:
@@ -155,13 +155,13 @@ def in_yaml(text: str) -> str:
 # ---- the header
 
 
-def header_of(rows: Sequence[Sequence[str]], wanted: Collection[str]) -> int:
+def header_of(rows: Sequence[Sequence[str]], needed: Collection[str]) -> int:
     """Which of a file's first rows is the header: the first one, or one below a title or below names of
     groups of columns.
 
     A title has one cell in each row, and the header below it several, with one of the wanted columns.
     """
-    names = {name.strip().lower() for name in wanted}
+    names = {name.strip().lower() for name in needed}
     for at, row in enumerate(rows):
         if len(row) > 1 and names & _lower(row):
             return at
@@ -228,16 +228,16 @@ def without_what_is_no_row(table: Table, name: str, prompt: str, *, has_header: 
     texts = {column: pl.col(column).str.strip_prefix("\ufeff").str.strip_chars() for column in cells.columns}
     again = cells.select(pl.all_horizontal(text.eq_missing(column) for column, text in texts.items()))
     if (is_header := again.to_series()).any():
-        found = lines.filter(is_header)
-        more = f" and on {counted(found.len() - 1, 'more line')}" if found.len() > 1 else ""
-        said = f"the header comes again on line {found[0]}{more}; that is no row, and left out"
-        table = table.without(is_header, f"{name}: {said}")
+        places = lines.filter(is_header)
+        also = f" and on {counted(places.len() - 1, 'more line')}" if places.len() > 1 else ""
+        note = f"the header comes again on line {places[0]}{also}; that is no row, and left out"
+        table = table.without(is_header, f"{name}: {note}")
     if prompt in table.cells.columns and not table.cells.is_empty():
         row = {key: (cell or "").strip().lower() for key, cell in table.cells.row(0, named=True).items()}
         types = [cell for cell in row.values() if cell]
         if len(types) > 1 and row[prompt] in _OF_TEXT and _TYPES.issuperset(types):
-            said = f"line {table.lines[0]} has the types of the columns; that is no row, and left out"
-            table = table.without(_are_first(table.cells), f"{name}: {said}")
+            note = f"line {table.lines[0]} has the types of the columns; that is no row, and left out"
+            table = table.without(_are_first(table.cells), f"{name}: {note}")
     return _without_footers(table, name, prompt)
 
 
@@ -259,12 +259,12 @@ def _without_footers(table: Table, name: str, prompt: str) -> Table:
         texts.insert(0, " ".join(row[filled[0]].split()))
         used.update(filled)
     rows = cells.height - len(texts)
-    others = [column for at, column in enumerate(cells.columns) if at not in used]
-    is_filled = [(pl.col(column).fill_null("").str.strip_chars() != "").all() for column in others]
-    if not (texts and rows and others) or not any(cells.head(rows).select(is_filled).row(0)):
+    unused = [column for at, column in enumerate(cells.columns) if at not in used]
+    is_filled = [(pl.col(column).fill_null("").str.strip_chars() != "").all() for column in unused]
+    if not (texts and rows and unused) or not any(cells.head(rows).select(is_filled).row(0)):
         return table
     below = pl.int_range(cells.height, eager=True) >= rows
     texts = [text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…" for text in texts]
-    found = zip(table.lines.filter(below), texts, strict=True)
-    said = ", ".join(f"line {line} ({text})" for line, text in found)
-    return table.without(below, f"{name}: below the rows stands what is none, and left out: {said}")
+    footers = zip(table.lines.filter(below), texts, strict=True)
+    note = ", ".join(f"line {line} ({text})" for line, text in footers)
+    return table.without(below, f"{name}: below the rows stands what is none, and left out: {note}")

@@ -126,7 +126,7 @@ def _wrong_encoding(name: str, encoding: str, content: bytes, error: UnicodeErro
     """Says what is wrong, on which line where the file should be UTF-8, and what the encoding may be."""
     if kind := kind_of(content):
         return InputError(f"{name}: is not text, but {kind}", hint="A file's name must end as its type does.")
-    where, problem = name, f"is not {encoding} text: {error}"
+    place, problem = name, f"is not {encoding} text: {error}"
     if wide := _utf16(content):
         reads = content.decode(wide, "replace").partition("\n")[0]
         raise InputError(
@@ -135,13 +135,13 @@ def _wrong_encoding(name: str, encoding: str, content: bytes, error: UnicodeErro
         )
     if isinstance(error, UnicodeDecodeError) and encoding.startswith("utf-8"):
         line = _lines_before(error.object, error.start) + 1
-        where, problem = f"{name}, line {line}", f"is not UTF-8 (byte 0x{error.object[error.start]:02X})"
+        place, problem = f"{name}, line {line}", f"is not UTF-8 (byte 0x{error.object[error.start]:02X})"
     readings = likely_readings(content)
     hint = "Save it as UTF-8, or set input.encoding to its encoding."
     if readings:
         number = _lines_before(content, content.find(_first_line(content))) + 1
         hint += f" Line {number} would read, most likely first:\n" + "\n".join(_lines(readings))
-    return InputError(f"{where}: {problem}", hint=hint)
+    return InputError(f"{place}: {problem}", hint=hint)
 
 
 def _doubt(name: str, declared: str, content: bytes) -> str:
@@ -153,8 +153,8 @@ def _doubt(name: str, declared: str, content: bytes) -> str:
     if not readings or codecs.lookup(declared).name in names:
         return ""
     line = _first_line(content).decode(declared, "replace")
-    others = "; ".join(_lines(readings))
-    return f"{name} is read as {declared}: {_cut(line)}. It may be another encoding: {others}"
+    alternatives = "; ".join(_lines(readings))
+    return f"{name} is read as {declared}: {_cut(line)}. It may be another encoding: {alternatives}"
 
 
 def _lines(readings: dict[str, str]) -> list[str]:
@@ -165,16 +165,16 @@ def likely_readings(content: bytes) -> dict[str, str]:
     """The encodings that a text may have, the most likely first, and how its first other line would read."""
     from charset_normalizer import from_bytes  # slow to import, and seldom needed
 
-    others = b"\n".join(line for line in content[:_SAMPLE].splitlines() if not line.isascii())
-    found: dict[str, str] = {}
-    letters = {each for each in others.decode("cp1252", "replace").lower() if not each.isascii()}
+    foreign = b"\n".join(line for line in content[:_SAMPLE].splitlines() if not line.isascii())
+    readings: dict[str, str] = {}
+    letters = {letter for letter in foreign.decode("cp1252", "replace").lower() if not letter.isascii()}
     western = ["cp1252"] if letters and letters <= _WESTERN else []
-    matches = from_bytes(others, cp_isolation=_LIKELY) if others else ()
+    matches = from_bytes(foreign, cp_isolation=_LIKELY) if foreign else ()
     for encoding in (*western, *(match.encoding for match in matches)):
         text = _first_line(content).decode(encoding, "replace")
-        if text not in found.values():
-            found[encoding] = text
-    return found
+        if text not in readings.values():
+            readings[encoding] = text
+    return readings
 
 
 def _lines_before(content: bytes, position: int) -> int:
@@ -263,33 +263,33 @@ def read_table(
     """
     csv.field_size_limit(_LARGEST_CELL)
     lines = ((at, line) for at, line in enumerate(map(bytes.decode, io.BytesIO(text))) if line.strip())
-    others = ((at, line) for at, line in lines if comments is None or not line.startswith(comments))
-    first = list(islice(others, _MOST_ABOVE + 1)) or [(0, "")]
+    uncommented = ((at, line) for at, line in lines if comments is None or not line.startswith(comments))
+    first = list(islice(uncommented, _MOST_ABOVE + 1)) or [(0, "")]
     sep_line = _SEP_LINE.fullmatch(first[0][1].rstrip("\n"))
     if sep_line:
         first = first[1:] or [(first[0][0] + 1, "")]
         delimiter = delimiter or sep_line[1]
     # Where no delimiter finds any column, commas are part of the text, except in a .csv.
     delimiters = [delimiter] if delimiter else ["," if ".csv" in name.lower() else "\t", *_DELIMITERS]
-    choices = [(each, mark) for mark in ([quote] if quote else _QUOTES) for each in delimiters]
+    choices = [(separator, mark) for mark in ([quote] if quote else _QUOTES) for separator in delimiters]
     if not has_header:
-        least = max((int(each) for each in expected if each.isdecimal()), default=1)
+        fewest = max((int(name) for name in expected if name.isdecimal()), default=1)
 
         def alike(choice: tuple[str, str]) -> tuple[int, int]:
             counts = [len(_cells(line, *choice)) for _, line in first]
-            return counts[0] if len(set(counts)) == 1 and counts[0] >= least else 0, counts[0]
+            return counts[0] if len(set(counts)) == 1 and counts[0] >= fewest else 0, counts[0]
 
         dialect = _Dialect(name, *max(choices, key=alike), first[0][0], has_header=False)
         return _read_with_or_without_quotes(text, dialect, quote)
 
-    def found(choice: tuple[str, str], line: str) -> tuple[int, int]:
+    def score(choice: tuple[str, str], line: str) -> tuple[int, int]:
         cells = _cells(line, *choice)
         return len({*expected} & {cell.strip() for cell in cells}), len(cells)
 
-    taken = [max(choices, key=partial(found, line=line)) for _, line in first]
-    rows = [(at + 1, _cells(line, *choice)) for (at, line), choice in zip(first, taken, strict=True)]
+    best = [max(choices, key=partial(score, line=line)) for _, line in first]
+    rows = [(at + 1, _cells(line, *choice)) for (at, line), choice in zip(first, best, strict=True)]
     header = header_of([row for _, row in rows], needed)
-    table = _read_with_or_without_quotes(text, _Dialect(name, *taken[header], first[header][0]), quote)
+    table = _read_with_or_without_quotes(text, _Dialect(name, *best[header], first[header][0]), quote)
     return table.noted(groups_above(rows[:header], name))
 
 
@@ -341,18 +341,18 @@ def _read(text: bytes, dialect: _Dialect) -> Table:
             lines.append(line)
             rows.append(cells)
             continue
-        other = "header" if dialect.has_header else "first line"
-        reason = f"the line has {counted(len(cells), 'cell')}, and the {other} has {len(columns)}"
+        expected = "header" if dialect.has_header else "first line"
+        reason = f"the line has {counted(len(cells), 'cell')}, and the {expected} has {len(columns)}"
         if len(cells) > len(columns):
             reason += "; a cell with a delimiter in it stands in quotes"
         if len(columns) == 1:
             reason += ", or the file's name ends in .txt: then each line is a prompt"
         ragged.append((line, " ... ".join(cells), reason))
     by_column = list(zip(*rows, strict=True)) or [()] * len(columns)
-    named = [
+    series = [
         pl.Series(name, cells, pl.String) for name, cells in zip(columns, by_column, strict=True) if name
     ]
-    return Table(pl.DataFrame(named), pl.Series(lines, dtype=pl.Int64), header, tuple(ragged))
+    return Table(pl.DataFrame(series), pl.Series(lines, dtype=pl.Int64), header, tuple(ragged))
 
 
 def _parse_lines(
@@ -370,8 +370,8 @@ def _parse_lines(
     lines = pl.int_range(lines_above + 1, lines_above + 1 + cells.height, eager=True)
     content = pl.all() if len(columns) > 1 else pl.all().str.strip_chars()
     is_row = cells.select(pl.any_horizontal(content != "")).to_series()
-    named = [pl.col(str(at)).alias(name) for at, name in enumerate(columns) if name]
-    return cells.filter(is_row).select(named), lines.filter(is_row)
+    selected = [pl.col(str(at)).alias(name) for at, name in enumerate(columns) if name]
+    return cells.filter(is_row).select(selected), lines.filter(is_row)
 
 
 def _by_polars(rows: bytes, columns: int, dialect: _Dialect) -> pl.DataFrame | None:
@@ -460,9 +460,9 @@ def lines_of(text: str, config: Input) -> dict[int, str]:
     }
 
 
-def read_prompts(lines: Mapping[int, str], name: str, config: Input, *, several: bool) -> Table:
-    """A text without a header, by its lines. Of `several` files each has one prompt, whose id is the file's
-    name, unless each line has its own name.
+def read_prompts(lines: Mapping[int, str], name: str, config: Input, *, of_several: bool) -> Table:
+    """A text without a header, by its lines. A file that is one `of_several` has one prompt,
+    whose id is the file's name, unless each line has its own name.
 
     Raises:
         InputError: one of several files has several lines or paragraphs, so it may be several prompts.
@@ -473,49 +473,49 @@ def read_prompts(lines: Mapping[int, str], name: str, config: Input, *, several:
     if config.split == "paragraphs":
         prompts = _paragraphs(lines)
     names = {}
-    if several:
+    if of_several:
         if len(prompts) > 1:
             hint = "Put a prompt of several lines on one line; or join lists of prompts into one file."
             if config.split == "lines" and len(_paragraphs(lines)) == 1:
                 hint = "A prompt may have several lines with input.split: paragraphs. Join lists of prompts."
-            what = counted(len(prompts), "line" if config.split == "lines" else "paragraph")
-            problem = f"{name}: has {what}; of several .txt files without a header, each is one prompt"
+            size = counted(len(prompts), "line" if config.split == "lines" else "paragraph")
+            problem = f"{name}: has {size}; of several .txt files without a header, each is one prompt"
             raise InputError(problem, hint=hint)
         prompts = prompts or {1: ""}  # which is rejected
         names = {id_name(config): [PurePath(name.removesuffix(".gz").removesuffix(".zst")).stem]}
     cells = pl.DataFrame(names | {prompt_name(config.names): [*prompts.values()]}).cast(pl.String)
     table = Table(cells, pl.Series([*prompts], dtype=pl.Int64), name)
-    for what, form in _NOT_MEANT:
+    for oddity, form in _NOT_MEANT:
         count = sum(form.fullmatch(prompt.strip()) is not None for prompt in prompts.values())
         if 2 * count > len(prompts):
-            said = f"{count:,} of {counted(len(prompts), 'prompt')} have {what}, which is sent"
+            note = f"{count:,} of {counted(len(prompts), 'prompt')} have {oddity}, which is sent"
             is_name = form is NAMED and config.split == "lines"
-            table = table.noted(said + ("; with input.split: named_lines it is the id" if is_name else ""))
+            table = table.noted(note + ("; with input.split: named_lines it is the id" if is_name else ""))
     return table
 
 
 def _read_named(lines: Mapping[int, str], name: str, config: Input) -> Table:
     """A text of which each line is `name | prompt`; the name is the id."""
-    named: dict[int, tuple[str, str]] = {}
+    named_prompts: dict[int, tuple[str, str]] = {}
     broken: list[tuple[int, str, str]] = []
     for at, line in lines.items():
         if match := NAMED.fullmatch(line.strip()):
-            named[at] = match[1], match[2]
+            named_prompts[at] = match[1], match[2]
         else:
             broken.append((at, line, "is not `name | prompt`, which input.split: named_lines reads"))
-    ids, prompts = ([parts[place] for parts in named.values()] for place in (0, 1))
+    ids, prompts = ([parts[place] for parts in named_prompts.values()] for place in (0, 1))
     cells = pl.DataFrame({id_name(config): ids, prompt_name(config.names): prompts}).cast(pl.String)
-    return Table(cells, pl.Series([*named], dtype=pl.Int64), name, tuple(broken))
+    return Table(cells, pl.Series([*named_prompts], dtype=pl.Int64), name, tuple(broken))
 
 
 def _paragraphs(lines: Mapping[int, str]) -> dict[int, str]:
     """What stands between blank lines, by the number of its first line."""
-    found: dict[int, list[str]] = {}
+    paragraphs: dict[int, list[str]] = {}
     first = None
     for at, line in lines.items():
         if not line.strip():
             first = None
         else:
             first = at if first is None else first
-            found.setdefault(first, []).append(line)
-    return {at: "\n".join(paragraph) for at, paragraph in found.items()}
+            paragraphs.setdefault(first, []).append(line)
+    return {at: "\n".join(paragraph) for at, paragraph in paragraphs.items()}

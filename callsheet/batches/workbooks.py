@@ -50,9 +50,9 @@ _Tokens = list[tuple[str, str]]
 _Texts = defaultdict[int, dict[int, str]]  # by column and row
 
 
-def code_of(number: int, own: dict[int, str]) -> str | None:
+def code_of(number: int, own_codes: dict[int, str]) -> str | None:
     """A format's code by its number, of the workbook's own or the built-in ones; None for `General`."""
-    code = own.get(number, _BUILT_IN.get(number))
+    code = own_codes.get(number, _BUILT_IN.get(number))
     return None if code is None or code.lower() in ("general", "@") else code
 
 
@@ -89,15 +89,15 @@ def _tokens(section: str) -> _Tokens | None:
     tokens: _Tokens = []
     at = 0
     while at < len(section):
-        found = _TOKEN.match(section, at)
-        if found is None:
+        match = _TOKEN.match(section, at)
+        if match is None:
             return None
-        at = found.end()
-        kind = found.lastgroup or ""
-        token = found[0]
+        at = match.end()
+        kind = match.lastgroup or ""
+        token = match[0]
         if kind in ("money", "language"):
-            kind, token = "text", found["money"]
-            language = (found["language"] or "en").lower()
+            kind, token = "text", match["money"]
+            language = (match["language"] or "en").lower()
             if not language.startswith("en") and not language.endswith("09"):
                 tokens.append(("language", language))
         elif kind == "text":
@@ -105,7 +105,7 @@ def _tokens(section: str) -> _Tokens | None:
         elif kind == "blank":  # `*-` fills the cell with a character, which a CSV does not have
             kind, token = "text", " " if token[0] == "_" else ""
         elif kind == "elapsed":
-            token = found["elapsed"]
+            token = match["elapsed"]
         elif kind == "colour":
             continue
         tokens.append((kind, token.lower() if kind != "text" else token))
@@ -119,18 +119,18 @@ def _number(value: Decimal, tokens: _Tokens) -> str | None:
         return None
     if "digit" not in kinds:
         plain = f"{value.normalize():f}"
-        shown = {"general": plain, "text": None}
-        parts = [shown[kind] or token for kind, token in tokens if kind in shown]
+        plain_parts = {"general": plain, "text": None}
+        parts = [plain_parts[kind] or token for kind, token in tokens if kind in plain_parts]
         return "".join(parts) if "general" not in kinds or len(plain) <= _LONGEST else None
     point = next((at for at, token in enumerate(tokens) if token == ("mark", ".")), len(tokens))
     last = max((at for at in range(point) if kinds[at] == "digit"), default=-1)
-    whole, fraction = tokens[:point], tokens[point:]
+    integer, fraction = tokens[:point], tokens[point:]
     end = max(at for at, kind in enumerate(kinds) if kind == "digit")
-    scale = [*whole[last + 1 :], *fraction[max(0, end + 1 - point) :]].count(("mark", ","))
+    scale = [*integer[last + 1 :], *fraction[max(0, end + 1 - point) :]].count(("mark", ","))
     value = value * 100 ** marks.count("%") / 1000**scale
     places = [token for kind, token in fraction if kind == "digit"]
     if "exponent" in kinds:
-        if [token for kind, token in whole if kind == "digit"] != ["0"] or "text" in kinds:
+        if [token for kind, token in integer if kind == "digit"] != ["0"] or "text" in kinds:
             return None
         with localcontext(rounding=ROUND_HALF_UP):
             mantissa, _, power = f"{value:.{len(places)}e}".partition("e")
@@ -142,12 +142,12 @@ def _number(value: Decimal, tokens: _Tokens) -> str | None:
     optional = len(places) - len("".join(places).rstrip("#?"))
     shortest = len(right) - optional
     kept = right[:shortest] + right[shortest:].rstrip("0")
-    after = iter(kept)
-    thousands = any(token == ("mark", ",") for token in whole[:last])
-    text = _whole("" if left == "0" else left, whole, thousands=thousands)
+    decimals = iter(kept)
+    thousands = any(token == ("mark", ",") for token in integer[:last])
+    text = _whole("" if left == "0" else left, integer, thousands=thousands)
     for kind, token in fraction:
         if kind == "digit":
-            text += next(after, "")
+            text += next(decimals, "")
         elif (kind, token) != ("mark", ",") and kind != "language":
             text += token
     return text
@@ -194,9 +194,9 @@ def _date(value: Decimal, tokens: _Tokens, *, since_1904: bool) -> str | None:
             half = "PM" if moment.hour >= 12 else "AM"
             text += half[: len(token) // 2]
         elif kind == "part":
-            before = next((letter for place, letter in reversed(clock) if place < at), "")
-            after = next((letter for place, letter in clock if place > at), "")
-            is_minute = token[0] == "m" and len(token) < 3 and (before == "h" or after == "s")
+            previous = next((letter for place, letter in reversed(clock) if place < at), "")
+            following = next((letter for place, letter in clock if place > at), "")
+            is_minute = token[0] == "m" and len(token) < 3 and (previous == "h" or following == "s")
             text += _part("n" * len(token) if is_minute else token, moment, seconds, is_half=is_half)
         elif kind != "language":
             text += token
@@ -215,8 +215,8 @@ def _part(token: str, moment: datetime, seconds: Decimal, *, is_half: bool) -> s
         name = _DAYS.split()[moment.weekday()]
         return name[:3] if width == 3 else name
     if letter == "s" and "." in token:
-        whole, _, decimals = token.partition(".")
-        return f"{moment.second:0{len(whole)}d}." + f"{seconds % 1:.{len(decimals)}f}".partition(".")[2]
+        integer, _, decimals = token.partition(".")
+        return f"{moment.second:0{len(integer)}d}." + f"{seconds % 1:.{len(decimals)}f}".partition(".")[2]
     hour = (moment.hour % 12 or 12) if is_half else moment.hour
     number = {"m": moment.month, "d": moment.day, "h": hour, "n": moment.minute, "s": moment.second}[letter]
     return f"{number:0{min(width, 2)}d}"
@@ -225,7 +225,7 @@ def _part(token: str, moment: datetime, seconds: Decimal, *, is_half: bool) -> s
 _ROW = "\0row"  # cannot be the name of a column in a workbook
 _FIRST_ROWS = 20  # of a sheet, among which the header is
 _ERROR = re.compile(r"Error\((\w+)\)")
-_SHOWN_AS = {re.sub(r"\W", "", each): each for each in FAILED_FORMULAS}
+_SHOWN_AS = {re.sub(r"\W", "", text): text for text in FAILED_FORMULAS}
 _NO_RESULTS = "has formulas without a result, read as empty cells: open it in a spreadsheet, and save it"
 # Cells in the XML of a sheet: parsing all of it takes twenty times as long.
 _RESULT = rb"[^>]*[^/>]>\s*(?:<(?:\w+:)?f(?:[^>]*/>|[^>]*>[^<]*</(?:\w+:)?f>)\s*)?<(?:\w+:)?"
@@ -289,30 +289,30 @@ def read_sheet(path: Path, name: str, sheet: str | None, needed: list[str], *, h
         batch, failed = loaded.to_arrow_with_errors()
     except FastExcelError as error:
         raise _no_workbook(name, content, str(error)) from None
-    where = name
+    place = name
     if len(sheets) > 1:
-        where += f", sheet {loaded.name!r} (input.sheet may be {', '.join(sheets)})"
+        place += f", sheet {loaded.name!r} (input.sheet may be {', '.join(sheets)})"
     cells = _shown(pl.DataFrame(batch), failed.errors if failed else ())
     cells = _formatted(cells, content, loaded.name)
     rows = cells.fill_null("").with_row_index(_ROW, offset=1).cast({_ROW: pl.Int64})
     rows = rows.filter(pl.any_horizontal(pl.exclude(_ROW).str.strip_chars() != ""))
     if rows.is_empty():
-        raise InputError(f"{where}: is empty")
+        raise InputError(f"{place}: is empty")
     first = [(row[0], row[1:]) for row in rows.head(_FIRST_ROWS).iter_rows()]
     at = header_of([row for _, row in first], needed) if has_header else -1
     if at == rows.height - 1:
-        raise InputError(f"{where}: has no rows")
+        raise InputError(f"{place}: has no rows")
     number, header_cells = first[max(at, 0)]
-    header = f"{where}, line {number}"
+    header = f"{place}, line {number}"
     names = column_names(header_cells, header, has_header=has_header)
-    named = [pl.col(old).alias(new) for old, new in zip(cells.columns, names, strict=True) if new]
+    selected = [pl.col(old).alias(new) for old, new in zip(cells.columns, names, strict=True) if new]
     notes = [f"{name} {_NO_RESULTS}"] if _unsolved(content) else []
     if sheet is None and len(sheets) > 1:
-        notes.append(f"{where}: this one is read, because it is the first")
+        notes.append(f"{place}: this one is read, because it is the first")
     if at > 0:
         notes.append(groups_above(first[:at], name))
     note = "; ".join(filter(None, notes))
-    return Table(rows[at + 1 :].select(named), rows[_ROW][at + 1 :], header, note=note)
+    return Table(rows[at + 1 :].select(selected), rows[_ROW][at + 1 :], header, note=note)
 
 
 def _shown(cells: pl.DataFrame, failed: Iterable[Any]) -> pl.DataFrame:
@@ -337,17 +337,22 @@ def _formatted(cells: pl.DataFrame, content: bytes, sheet: str) -> pl.DataFrame:
         return cells
     with zipfile.ZipFile(io.BytesIO(content)) as parts, suppress(KeyError):  # a part is not there
         styles, book = _xml(parts, "xl/styles.xml"), _xml(parts, "xl/workbook.xml")
-        own = {
-            int(each.get("numFmtId", 0)): each.get("formatCode", "")
-            for each in styles.iterfind(".//{*}numFmt")
+        own_codes = {
+            int(number_format.get("numFmtId", 0)): number_format.get("formatCode", "")
+            for number_format in styles.iterfind(".//{*}numFmt")
         }
-        codes = [code_of(int(each.get("numFmtId", 0)), own) for each in styles.iterfind("{*}cellXfs/*")]
+        codes = [
+            code_of(int(cell_format.get("numFmtId", 0)), own_codes)
+            for cell_format in styles.iterfind("{*}cellXfs/*")
+        ]
         formats = {str(at).encode(): code for at, code in enumerate(codes) if code}
-        since_1904 = any(each.get("date1904") in ("1", "true") for each in book.iterfind("{*}workbookPr"))
+        since_1904 = any(
+            properties.get("date1904") in ("1", "true") for properties in book.iterfind("{*}workbookPr")
+        )
         links = {link.get("Id"): link.get("Target", "") for link in _xml(parts, "xl/_rels/workbook.xml.rels")}
-        for each in book.iterfind("{*}sheets/{*}sheet") if formats else ():
-            if each.get("name") == sheet:
-                link = next((value for name, value in each.items() if name.endswith("}id")), "")
+        for sheet_node in book.iterfind("{*}sheets/{*}sheet") if formats else ():
+            if sheet_node.get("name") == sheet:
+                link = next((value for name, value in sheet_node.items() if name.endswith("}id")), "")
                 part = str(PurePosixPath("/xl", links[link])).lstrip("/")
                 return _with_numbers(cells, parts.read(part), formats, since_1904=since_1904)
     return cells
@@ -366,9 +371,9 @@ def _with_numbers(
     first = min(map(_column, set(_FILLED.findall(sheet))), default=0)  # those before it are left out
     texts: _Texts = defaultdict(dict)
     for attributes, number in _NUMBER.findall(sheet):
-        found = dict(_ATTRIBUTE.findall(attributes))
-        place, code = _PLACE.fullmatch(found.get(b"r", b"")), formats.get(found[b"s"])
-        if place and code and found.get(b"t", b"n") == b"n":
+        values = dict(_ATTRIBUTE.findall(attributes))
+        place, code = _PLACE.fullmatch(values.get(b"r", b"")), formats.get(values[b"s"])
+        if place and code and values.get(b"t", b"n") == b"n":
             text = text_of(number.decode().strip(), code)
             if text is not None:
                 texts[_column(place[1]) - first][int(place[2]) - 1] = text
@@ -390,7 +395,9 @@ def _unsolved(content: bytes) -> bool:
     with zipfile.ZipFile(io.BytesIO(content)) as parts:
         names = (name for name in parts.namelist() if name.startswith("xl/worksheets/"))
         sheets = map(parts.read, names)  # the endings are found a hundred times as fast as the expression
-        return any(any(end in each for end in _NO_RESULTS_END) and _NO_RESULT.search(each) for each in sheets)
+        return any(
+            any(end in sheet for end in _NO_RESULTS_END) and _NO_RESULT.search(sheet) for sheet in sheets
+        )
 
 
 def _no_workbook(name: str, content: bytes, reason: str) -> InputError:

@@ -123,8 +123,8 @@ def _local_path(value: str) -> str:
 
 
 def _storage_url(value: str) -> str:
-    if wrong := wrong_place(value):
-        raise WrongValue(wrong[0], hint=wrong[1])
+    if problem := wrong_place(value):
+        raise WrongValue(problem[0], hint=problem[1])
     return _local_path(value)
 
 

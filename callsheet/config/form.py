@@ -141,9 +141,9 @@ def load_form(config: str, overrides: Sequence[str] = (), **groups: Group) -> Se
     for override in overrides:
         place, _ = split_override(override)
         for name in values:
-            if place in (own := (*name.split("."),), own[:1]):
+            if place in (keys := (*name.split("."),), keys[:1]):
                 raise ConfigError(
-                    f"{dotted(own)} is given twice: as a parameter, and by the override {'.'.join(place)}",
+                    f"{dotted(keys)} is given twice: as a parameter, and by the override {'.'.join(place)}",
                     hint="Leave the field empty, or the override out.",
                 )
     return load(Path(config), overrides, values=values, values_from="parameters")

@@ -30,7 +30,7 @@ from callsheet.files import with_home
 
 
 def parse(
-    text: str, where: str, places: dict[KeyPath, str], place: KeyPath = (), unread: Collection[str] = ()
+    text: str, source: str, places: dict[KeyPath, str], place: KeyPath = (), unread: Collection[str] = ()
 ) -> Any:
     """Reads YAML text as dicts, lists, text, numbers, booleans and None.
 
@@ -38,7 +38,7 @@ def parse(
     empty); `$${` is a literal `${`.
 
     Args:
-        where: names the text for a person: a file, or the override of one setting.
+        source: names the text for a person: a file, or the override of one setting.
         places: receives the name of each value: of a file with its line, `run.yaml, line 7`.
         place: the setting of which the text is the value; empty for a file.
         unread: top-level keys that are left out with their values.
@@ -48,9 +48,9 @@ def parse(
     """
 
     def name_of_line(line: int) -> str:
-        return where if place else f"{where}, line {line}"
+        return source if place else f"{source}, line {line}"
 
-    line, wrong = 1, "an alias contains itself, or values are nested too deeply"
+    line, problem = 1, "an alias contains itself, or values are nested too deeply"
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
         if node is None and place:
@@ -60,66 +60,66 @@ def parse(
         return _plain(node, name_of_line, places, place) if node else None
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
-        wrong = f"is not valid YAML: {error.problem}"
+        problem = f"is not valid YAML: {error.problem}"
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
-        wrong = f"is not valid YAML: {error.reason}"
+        problem = f"is not valid YAML: {error.reason}"
     except RecursionError:
         pass
-    raise ConfigError(f"{name_of_line(line)}: {wrong}")
+    raise ConfigError(f"{name_of_line(line)}: {problem}")
 
 
-def parse_text(text: str, where: str, places: dict[KeyPath, str], place: KeyPath) -> str | None:
+def parse_text(text: str, source: str, places: dict[KeyPath, str], place: KeyPath) -> str | None:
     """The value of a setting that is text: as it is, but for its variables; `null` is None.
 
     Raises:
         ConfigError: an environment variable is not set, or the value is empty.
     """
-    places[place] = where
-    value = _with_environment(text, where)
+    places[place] = source
+    value = _with_environment(text, source)
     if not value:
-        raise _empty_value(where, place)
+        raise _empty_value(source, place)
     return None if value == "null" else value
 
 
 def _plain(node: Any, name_of_line: Callable[[int], str], places: dict[KeyPath, str], place: KeyPath) -> Any:
-    where = name_of_line(node.start_mark.line + 1)
+    line = name_of_line(node.start_mark.line + 1)
     if place:
-        places.setdefault(place, where)
+        places.setdefault(place, line)
     if isinstance(node, yaml.MappingNode):
         values: dict[str, Any] = {}
         for key_node, value_node in node.value:
-            key, where_key = str(key_node.value), name_of_line(key_node.start_mark.line + 1)
+            key, key_line = str(key_node.value), name_of_line(key_node.start_mark.line + 1)
             if not isinstance(key_node, yaml.ScalarNode):
                 hint = "Put a text that begins with a bracket or a brace in quotes."
-                raise ConfigError(f"{where_key}: a list or a mapping stands where a key must be", hint=hint)
+                raise ConfigError(f"{key_line}: a list or a mapping stands where a key must be", hint=hint)
             if key in values:
-                raise ConfigError(f"{where_key}: the key {dotted((*place, key))} is given twice")
-            places[*place, key] = where_key
+                raise ConfigError(f"{key_line}: the key {dotted((*place, key))} is given twice")
+            places[*place, key] = key_line
             if value_node.value == "" and value_node.style is None and _type_of(place) is str:
-                raise ConfigError(f"{where}: {dotted(place)} {_NOT_QUOTED}")  # {product} is a mapping in YAML
+                raise ConfigError(f"{line}: {dotted(place)} {_NOT_QUOTED}")  # {product} is a mapping in YAML
             if (place or node.flow_style) and value_node.value == "" and value_node.style is None:
-                raise _empty_value(where_key, (*place, key))
+                raise _empty_value(key_line, (*place, key))
             values[key] = _plain(value_node, name_of_line, places, (*place, key))
         return values
     if isinstance(node, yaml.SequenceNode):
         items = enumerate(node.value)
         return [_plain(item, name_of_line, places, (*place, position)) for position, item in items]
-    text = _with_environment(node.value, where)
+    text = _with_environment(node.value, line)
     if node.style is not None:  # in quotes, or a block of text
         return text
     if node.value and not text:
-        raise _empty_value(where, place)
+        raise _empty_value(line, place)
     return _typed(text)
 
 
-def _empty_value(where: str, place: KeyPath) -> ConfigError:
+def _empty_value(source: str, place: KeyPath) -> ConfigError:
     """An empty value is an error, because an empty `budget.limit` must not mean that there is no limit.
 
     A whole section on a line of its own with nothing in it is as if it were left out: it may be in comments.
     """
     hint = "Write null for none, or give a variable a default: ${NAME:-...}."
-    return ConfigError(f"{where}: {dotted(place)} is empty", hint=hint)
+    return ConfigError(f"{source}: {dotted(place)} is empty", hint=hint)
 
 
 _WORDS = {"": None, "~": None, "null": None} | yaml.SafeLoader.bool_values
@@ -145,7 +145,7 @@ def _typed(text: str) -> Any:
 _VARIABLE = re.compile(r"\$\$\{|\$\{(?:(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\})?")
 
 
-def _with_environment(text: str, where: str) -> str:
+def _with_environment(text: str, source: str) -> str:
     """Text in which the variables are replaced by their values."""
 
     def value(match: re.Match[str]) -> str:
@@ -154,7 +154,7 @@ def _with_environment(text: str, where: str) -> str:
         name, default = match["name"], match["default"]
         if name is None:
             raise ConfigError(
-                f"{where}: '${{' does not begin ${{NAME}} or ${{NAME:-default}}",
+                f"{source}: '${{' does not begin ${{NAME}} or ${{NAME:-default}}",
                 hint="Write a literal '${' as '$${'.",
             )
         variable = os.environ.get(name)
@@ -162,7 +162,7 @@ def _with_environment(text: str, where: str) -> str:
             return variable or default
         if variable is None:
             raise ConfigError(
-                f"{where}: the environment variable {name} is not set",
+                f"{source}: the environment variable {name} is not set",
                 hint=f"Set it, or give a default: ${{{name}:-...}}. "
                 "A run in Prefect has the variables of its worker.",
             )
@@ -267,8 +267,8 @@ def _load(
 ) -> Checked:
     texts = [split_override(override) for override in overrides]
     plain = {tuple(str(name).split(".")): value for name, value in values.items()}
-    if wrong := [name for name in values if not isinstance(name, str) or not all(name.split("."))]:
-        raise ConfigError(f"{values_from}[{wrong[0]!r}]: a setting has a name like 'budget.limit'")
+    if bad_names := [name for name in values if not isinstance(name, str) or not all(name.split("."))]:
+        raise ConfigError(f"{values_from}[{bad_names[0]!r}]: a setting has a name like 'budget.limit'")
     places: dict[KeyPath, str] = {}
     # With a block from elsewhere nothing of the file's section is used, and its variables may not be set.
     has_block = {**dict(texts), **plain}.get(("service", "block"), "null") not in ("null", None)
@@ -277,21 +277,23 @@ def _load(
         raise ConfigError(f"{path}: has no settings", hint="A config begins with 'batch: <name>'.")
     for place, value in texts:
         key = ".".join(place)
-        where = masked(f"{key}=..." if key.endswith("url") else f"{key}={value}")  # as it was typed
+        source = masked(f"{key}=..." if key.endswith("url") else f"{key}={value}")  # as it was typed
         if place[0] not in unread:
-            section = _section(config, place, where, places)
+            section = _section(config, place, source, places)
             value_of = parse_text if _type_of(place) is str else parse
-            section[place[-1]] = value_of(value, where, places, place)
-    for place, given in plain.items():
+            section[place[-1]] = value_of(value, source, places, place)
+    for place, new_value in plain.items():
         if place[0] not in unread:
-            where = f"{values_from}[{'.'.join(place)!r}]"
-            section = _section(config, place, where, places)
-            places[place] = where
-            section[place[-1]] = str(given) if isinstance(given, PurePath) else given
+            source = f"{values_from}[{'.'.join(place)!r}]"
+            section = _section(config, place, source, places)
+            places[place] = source
+            section[place[-1]] = str(new_value) if isinstance(new_value, PurePath) else new_value
     if isinstance(section := config.get("input") or {}, dict):
-        named = {place[1] for place in (*dict(texts), *plain) if place[0] == "input" and len(place) == 2}
-        if any(section.get(name) is not None for name in named & {*SOURCES}):  # in the place of the config's
-            section = {name: value for name, value in section.items() if name not in {*SOURCES} - named}
+        changed = {place[1] for place in (*dict(texts), *plain) if place[0] == "input" and len(place) == 2}
+        if any(
+            section.get(name) is not None for name in changed & {*SOURCES}
+        ):  # in the place of the config's
+            section = {name: value for name, value in section.items() if name not in {*SOURCES} - changed}
         if not reads_batch and not any(section.get(name) for name in SOURCES):
             section = section | {"path": _NOT_READ}
         config |= {"input": section} if section else {}
@@ -299,8 +301,8 @@ def _load(
         return schema.model_validate(config).given_at(Path(with_home(str(path))).absolute(), places)
     except ValidationError as error:
         errors = error.errors(include_url=False)
-        problems = dict.fromkeys(_explain(each, str(path), places) for each in errors)
-        causes = [each.get("ctx", {}).get("error") for each in errors]
+        problems = dict.fromkeys(_explain(details, str(path), places) for details in errors)
+        causes = [details.get("ctx", {}).get("error") for details in errors]
         hints = dict.fromkeys(cause.hint for cause in causes if isinstance(cause, WrongValue))
         raise ConfigError("\n".join(problems), hint=" ".join(filter(None, hints))) from None
 
@@ -312,9 +314,9 @@ def _text_of(path: Path) -> str:
         hint = "The working directory is not there any more."
         with suppress(OSError):
             hint = f"It was looked for in {Path(with_home(str(path))).absolute().parent}."
-        raise ConfigError(f"{path}: there is no such config file{_meant(path)}", hint=hint) from None
+        raise ConfigError(f"{path}: there is no such config file{_suggestion(path)}", hint=hint) from None
     except IsADirectoryError:
-        raise ConfigError(f"{path}: cannot be read: it is a folder{_meant(path)}") from None
+        raise ConfigError(f"{path}: cannot be read: it is a folder{_suggestion(path)}") from None
     except UnicodeDecodeError:
         raise ConfigError(f"{path}: is not UTF-8 text") from None
     except (OSError, ValueError) as error:
@@ -325,31 +327,31 @@ def _text_of(path: Path) -> str:
 _CONFIGS = (".yaml", ".yml")
 
 
-def _meant(path: Path) -> str:
+def _suggestion(path: Path) -> str:
     """Which config beside a path may be meant, as a question after the error; empty where none is like it."""
     with suppress(OSError):
-        files = [each for each in Path(with_home(str(path))).parent.iterdir() if each.suffix in _CONFIGS]
+        files = [file for file in Path(with_home(str(path))).parent.iterdir() if file.suffix in _CONFIGS]
         names = sorted(
-            (each.name for each in files if each.name != path.name and each.is_file()), reverse=True
+            (file.name for file in files if file.name != path.name and file.is_file()), reverse=True
         )
         configs = {Path(name).stem.lower(): name for name in names}  # of two with one stem the .yaml
-        wanted = path.stem if path.suffix in _CONFIGS else path.name
-        for stem in difflib.get_close_matches(wanted.lower(), configs, n=1):
+        typed = path.stem if path.suffix in _CONFIGS else path.name
+        for stem in difflib.get_close_matches(typed.lower(), configs, n=1):
             return f"; did you mean {path.with_name(configs[stem])}?"
     return ""
 
 
 def _section(
-    config: dict[str, Any], place: tuple[str, ...], where: str, places: dict[KeyPath, str]
+    config: dict[str, Any], place: tuple[str, ...], source: str, places: dict[KeyPath, str]
 ) -> dict[str, Any]:
     """The section of a setting, which is about to be replaced; made where it is missing."""
     section = config
     for depth, name in enumerate(place[:-1], start=1):
         section[name] = section.get(name) or {}
         section = section[name]
-        places.setdefault(place[:depth], where)
+        places.setdefault(place[:depth], source)
         if not isinstance(section, dict):
-            raise ConfigError(f"{where}: {dotted(place[:depth])} is a single value and has no keys")
+            raise ConfigError(f"{source}: {dotted(place[:depth])} is a single value and has no keys")
     for replaced in [old for old in places if old[: len(place)] == place]:
         del places[replaced]
     return section
@@ -357,16 +359,16 @@ def _section(
 
 def _type_of(place: KeyPath) -> Any:
     """The type of the setting at a place (of several the first) without its checks; None for no setting."""
-    found: Any = Settings
+    annotation: Any = Settings
     for key in place:
-        if isinstance(found, type) and issubclass(found, Section):
-            field = found.model_fields.get(str(key))
-            found = field.annotation if field else None
+        if isinstance(annotation, type) and issubclass(annotation, Section):
+            field = annotation.model_fields.get(str(key))
+            annotation = field.annotation if field else None
         else:
-            found = get_args(found)[1] if get_origin(found) is dict else None
-        while get_origin(found) in (Annotated, Union, UnionType):
-            found = get_args(found)[0]
-    return found
+            annotation = get_args(annotation)[1] if get_origin(annotation) is dict else None
+        while get_origin(annotation) in (Annotated, Union, UnionType):
+            annotation = get_args(annotation)[0]
+    return annotation
 
 
 _REMOVED: Mapping[KeyPath, str] = {
@@ -382,13 +384,13 @@ def _explain(error: Any, file: str, places: Mapping[KeyPath, str]) -> str:
     cause = error.get("ctx", {}).get("error")
     if isinstance(cause, WrongValue) and cause.place:
         location, value = (*location, *cause.place), cause.cell
-    known = (location[:end] for end in range(len(location), 0, -1) if location[:end] in places)
-    place = next(known, location[:1])  # pydantic adds names of its own
-    where = places.get(place, file)
+    known_places = (location[:end] for end in range(len(location), 0, -1) if location[:end] in places)
+    place = next(known_places, location[:1])  # pydantic adds names of its own
+    source = places.get(place, file)
     if error["type"] == "missing":
-        return f"{where}: the key {dotted(location)} is missing"
+        return f"{source}: the key {dotted(location)} is missing"
     if location in _REMOVED:
-        return f"{where}: {dotted(location)} is no setting any more; {_REMOVED[location]}"
+        return f"{source}: {dotted(location)} is no setting any more; {_REMOVED[location]}"
     if error["type"] == "extra_forbidden" or "[key]" in error["loc"]:
         section = _type_of(location[:-1])
         if "[key]" in error["loc"]:
@@ -397,10 +399,10 @@ def _explain(error: Any, file: str, places: Mapping[KeyPath, str]) -> str:
             valid = tuple(section.model_fields)
         similar = difflib.get_close_matches(str(location[-1]), valid, n=1)
         guess = f"did you mean {similar[0]}?" if similar else f"expected one of {', '.join(valid)}"
-        return f"{where}: unknown key {dotted(location)}; {guess}"
+        return f"{source}: unknown key {dotted(location)}; {guess}"
     shown = isinstance(value, str | int | Decimal) and value != "" and "url" not in str(place[-1:])
-    was = " (it is null)" if value is None else f" (it is {masked(str(value))[:80]!r})" if shown else ""
-    return f"{where}: {dotted(place)} {_wrong(error, _type_of(location))}{was}"
+    actual = " (it is null)" if value is None else f" (it is {masked(str(value))[:80]!r})" if shown else ""
+    return f"{source}: {dotted(place)} {_problem(error, _type_of(location))}{actual}"
 
 
 _NOT_QUOTED = "should be text: put it in quotes"
@@ -423,12 +425,12 @@ _EXPECTED = {
 
 def in_words(error: ValidationError) -> str:
     """What is wrong with settings that are of no file, a line for each."""
-    places = [tuple(part for part in each["loc"] if part != "[key]") for each in error.errors()]
-    found = zip(places, error.errors(), strict=True)
-    return "\n".join(f"{dotted(place)} {_wrong(each, _type_of(place))}" for place, each in found)
+    places = [tuple(part for part in details["loc"] if part != "[key]") for details in error.errors()]
+    errors = zip(places, error.errors(), strict=True)
+    return "\n".join(f"{dotted(place)} {_problem(details, _type_of(place))}" for place, details in errors)
 
 
-def _wrong(error: Any, type_: Any) -> str:
+def _problem(error: Any, type_: Any) -> str:
     """What is wrong with a value, in words that say what is allowed."""
     kind, context = error["type"], error.get("ctx", {})
     if kind == "string_type":  # YAML reads 2026 as a number, yes as a boolean, and a brace as a mapping
@@ -440,8 +442,8 @@ def _wrong(error: Any, type_: Any) -> str:
         return f"should be {context['expected'].replace('False, True', 'false, true')}"
     if kind in ("decimal_max_places", "decimal_whole_digits"):
         kind = "decimal_max_digits"
-    if known := _EXPECTED.get(kind):
-        return known.format(**context)
+    if expected := _EXPECTED.get(kind):
+        return expected.format(**context)
     message: str = error["msg"]
     return message.removeprefix("Value error, ").removeprefix("Input ")
 

@@ -140,11 +140,11 @@ def guess_in_words(setting: str, taken: str, others: Sequence[str]) -> str:
     """What `callsheet init` has guessed of a setting, and what else it may be."""
     if setting == "media":
         return f"{taken}, not {' or '.join(others)}"
-    names = ["no images" if (setting, each) == ("images", "none") else repr(each) for each in others]
+    names = ["no images" if (setting, name) == ("images", "none") else repr(name) for name in others]
     also = f" (also: {', '.join(names)})" if others else ""
     if setting in ("prompt", "images"):
-        what = "no images are sent" if taken == "none" else f"{setting} from {taken!r}"
-        return f"{what}{also}"
+        text = "no images are sent" if taken == "none" else f"{setting} from {taken!r}"
+        return f"{text}{also}"
     return f"{setting} {taken}{also.replace(chr(39), '')}"
 
 
@@ -245,8 +245,8 @@ class Input(Section):
     @property
     def has_ratio_of_files(self) -> bool:
         """Whether the aspect ratio of a row is that of another batch's file, where its model offers it."""
-        said = {*self.columns, *self.defaults, *self.matrix}
-        return self.other is not None and "aspect_ratio" not in said
+        configured = {*self.columns, *self.defaults, *self.matrix}
+        return self.other is not None and "aspect_ratio" not in configured
 
     @property
     def names(self) -> dict[FileColumn, str | None]:
@@ -272,10 +272,10 @@ class Input(Section):
             raise ValueError("cannot set id: each row needs its own")
         if value:
             from callsheet.cells import fixed_values  # polars, which `--help` does not need
-        for column, given in value.items():
-            cells: dict[tuple[str | int, ...], Any] = {(column,): given}
+        for column, fixed in value.items():
+            cells: dict[tuple[str | int, ...], Any] = {(column,): fixed}
             if info.field_name == "matrix":
-                cells = {(column, position): cell for position, cell in enumerate(given)}
+                cells = {(column, position): cell for position, cell in enumerate(fixed)}
             for place, cell in cells.items():
                 try:
                     fixed_values({column: cell})
@@ -295,10 +295,10 @@ class Input(Section):
 
     @model_validator(mode="after")
     def _one_source(self) -> Input:
-        given = [name for name in SOURCES if getattr(self, name) is not None]
-        if len(given) != 1:
-            has = f"has {' and '.join(given)}" if given else "has no rows"
-            raise ValueError(f"{has}; expected one of {', '.join(SOURCES)}")
+        sources = [name for name in SOURCES if getattr(self, name) is not None]
+        if len(sources) != 1:
+            problem = f"has {' and '.join(sources)}" if sources else "has no rows"
+            raise ValueError(f"{problem}; expected one of {', '.join(SOURCES)}")
         if self.template is not None and "prompt" in {*self.columns, *self.defaults, *self.matrix}:
             raise ValueError("has template and also a column, default or matrix for prompt; expected one")
         if self.id is not None and "id" in self.columns:
@@ -536,8 +536,8 @@ class BatchSettings(Section):
 
     def where(self, place: KeyPath) -> str:
         """Where a setting was given: 'run.yaml, line 7'."""
-        given = (place[:end] for end in range(len(place), 0, -1) if place[:end] in self._places)
-        return self._places[first] if (first := next(given, None)) else "the config"
+        known_places = (place[:end] for end in range(len(place), 0, -1) if place[:end] in self._places)
+        return self._places[first] if (first := next(known_places, None)) else "the config"
 
     def given_at(self, file: Path, places: Mapping[KeyPath, str]) -> Self:
         """The same settings, with their file, and the place of each one for error messages."""
@@ -554,7 +554,7 @@ class BatchSettings(Section):
             for name, field in cls.model_fields.items()
             if isinstance(field.annotation, type) and issubclass(field.annotation, Section)
         }
-        return {key: given for key, given in value.items() if given is not None or key not in sections}
+        return {key: setting for key, setting in value.items() if setting is not None or key not in sections}
 
 
 class Settings(BatchSettings):

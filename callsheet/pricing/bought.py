@@ -38,7 +38,7 @@ _OPEN = (State.SUBMITTING, State.PENDING, State.GENERATED, State.IN_DOUBT)
 def match(
     jobs: pl.DataFrame,
     not_offered: pl.DataFrame,
-    known: pl.DataFrame,
+    ledger_jobs: pl.DataFrame,
     batch: str,
     *,
     rejected: pl.Series | None = None,
@@ -49,7 +49,7 @@ def match(
     Args:
         jobs: all jobs that the catalogue offers (`JobTable.jobs`).
         not_offered: the others (`JobTable.not_offered`).
-        known: what the ledger has of the batch (`queries.requests`).
+        ledger_jobs: what the ledger has of the batch (`queries.requests`).
         rejected: the rows of which every stored file is rejected (`marks.rejected_rows`).
         samples: up to which number (`review.samples`) these are bought again; 0: they are not.
 
@@ -57,32 +57,32 @@ def match(
         The rows of `plan.parquet`, those that are bought and not offered any more after the others, without a
         request; and what a person should know, in sentences.
     """
-    if known.is_empty():
+    if ledger_jobs.is_empty():
         return keyed(jobs, batch).select(COLUMNS), []
     rejected = pl.Series(dtype=pl.String) if rejected is None else rejected
     # The ledger's keys are of the very text that was sent.
-    if (may_differ := known["request"].str.contains(MAY_DIFFER)).any():
+    if (may_differ := ledger_jobs["request"].str.contains(MAY_DIFFER)).any():
         key = pl.when(may_differ).then(_SAME_KEY).otherwise(pl.col("request_key"))
-        known = known.with_columns(key.alias("request_key"))
+        ledger_jobs = ledger_jobs.with_columns(key.alias("request_key"))
     rows = [jobs.select("row_id", "carried"), not_offered.select("row_id")]
-    renamed, unsure = _equal_rows(pl.concat(rows, how="diagonal"), known)
+    renamed, unsure = _equal_rows(pl.concat(rows, how="diagonal"), ledger_jobs)
     notes: list[str] = []
     if unsure:
         notes.append(
             f"{counted(unsure, 'row')} without an id: equal rows with other carried columns were bought, and "
             "it cannot be told which file is whose; give the rows ids"
         )
-    as_known = pl.col("row_id").replace(renamed)
-    jobs = keyed(jobs.with_columns(as_known).with_row_index("place"), batch)
-    jobs = _bought_as_another(jobs.with_columns(_SAME_KEY), known)
-    jobs = _with_more_samples(jobs, known, batch)
-    jobs, said = _with_repeats(jobs, known, rejected)
-    notes += _changed_defaults(jobs, known) + said
-    kept = _kept(not_offered.with_columns(as_known), jobs, known, batch)
+    ledger_row_id = pl.col("row_id").replace(renamed)
+    jobs = keyed(jobs.with_columns(ledger_row_id).with_row_index("place"), batch)
+    jobs = _bought_as_another(jobs.with_columns(_SAME_KEY), ledger_jobs)
+    jobs = _with_more_samples(jobs, ledger_jobs, batch)
+    jobs, repeat_notes = _with_repeats(jobs, ledger_jobs, rejected)
+    notes += _changed_defaults(jobs, ledger_jobs) + repeat_notes
+    kept = _kept(not_offered.with_columns(ledger_row_id), jobs, ledger_jobs, batch)
     if samples:
-        more, said = _next_samples(jobs, known, rejected, samples)
-        jobs = _placed(jobs, keyed(more, batch))
-        notes += said
+        added, sample_notes = _next_samples(jobs, ledger_jobs, rejected, samples)
+        jobs = _placed(jobs, keyed(added, batch))
+        notes += sample_notes
     plan = pl.concat([jobs, kept], how="diagonal_relaxed").select(COLUMNS)
     return plan.with_columns(pl.col("repeats", "again").fill_null(value=False)), notes
 
@@ -90,7 +90,7 @@ def match(
 # ---- rows without ids that are equal
 
 
-def _equal_rows(rows: pl.DataFrame, known: pl.DataFrame) -> tuple[dict[str, str], int]:
+def _equal_rows(rows: pl.DataFrame, ledger_jobs: pl.DataFrame) -> tuple[dict[str, str], int]:
     """New ids for rows without ids of which there are or were several that are equal: first by the same
     carried columns, then in their order.
 
@@ -98,22 +98,22 @@ def _equal_rows(rows: pl.DataFrame, known: pl.DataFrame) -> tuple[dict[str, str]
         By the row's id, the id under which the ledger has it; and how many rows only their order tells apart,
         although rows were added or removed.
     """
-    ids = pl.concat([rows["row_id"], known["row_id"]])
-    several = ids.filter(ids.str.contains(_MADE_ID) & ~ids.str.ends_with("-1")).str.head(16).unique()
-    before, now = _carried_by_row(known, several), _carried_by_row(rows, several)
+    ids = pl.concat([rows["row_id"], ledger_jobs["row_id"]])
+    contents = ids.filter(ids.str.contains(_MADE_ID) & ~ids.str.ends_with("-1")).str.head(16).unique()
+    in_ledger, in_file = _carried_by_row(ledger_jobs, contents), _carried_by_row(rows, contents)
     renamed: dict[str, str] = {}
     unsure = 0
-    for content, here in now.items():
-        free = dict(before.get(content, {}))
+    for content, cells_of in in_file.items():
+        free = dict(in_ledger.get(content, {}))
         numbers = count(max(map(_number, free), default=0) + 1)
         left = []
-        for row_id, cells in here.items():
-            same = next((known_id for known_id, carried in free.items() if carried == cells), None)
-            if same is None:
+        for row_id, cells in cells_of.items():
+            ledger_id = next((free_id for free_id, carried in free.items() if carried == cells), None)
+            if ledger_id is None:
                 left.append(row_id)
             else:
-                renamed[row_id] = same
-                del free[same]
+                renamed[row_id] = ledger_id
+                del free[ledger_id]
         if left and free and len(left) != len(free):
             unsure += len(left)
         renamed |= zip(left, chain(free, (f"{content}-{number}" for number in numbers)), strict=False)
@@ -124,12 +124,12 @@ def _carried_by_row(rows: pl.DataFrame, contents: pl.Series) -> dict[str, dict[s
     """By content, the carried columns of each of its rows by the row's id, in the order of their numbers."""
     is_one = pl.col("row_id").str.contains(_MADE_ID) & pl.col("row_id").str.head(16).is_in(contents.implode())
     chosen = rows.filter(is_one).with_columns(_as_json(rows["carried"]))
-    found: defaultdict[str, dict[str, Any]] = defaultdict(dict)
+    by_content: defaultdict[str, dict[str, Any]] = defaultdict(dict)
     for row_id, cells in sorted(
         chosen.select("row_id", "carried").iter_rows(), key=lambda row: _number(row[0])
     ):
-        found[row_id[:16]].setdefault(row_id, _cells(cells))
-    return found
+        by_content[row_id[:16]].setdefault(row_id, _cells(cells))
+    return by_content
 
 
 def _as_json(carried: pl.Series) -> pl.Expr:
@@ -149,52 +149,54 @@ def _number(row_id: str) -> int:
 # ---- the same request under another key
 
 
-def _bought_as_another(jobs: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
+def _bought_as_another(jobs: pl.DataFrame, ledger_jobs: pl.DataFrame) -> pl.DataFrame:
     """The jobs; those whose row has bought the same request under another key have that key."""
-    is_known = pl.col("key").is_in(known["job_key"].implode())
+    is_known = pl.col("key").is_in(ledger_jobs["job_key"].implode())
     is_planned = pl.col("job_key").is_in(jobs["key"].implode())
-    new = _named(jobs.filter(~is_known))
-    free = _named(known.filter(~is_planned)).unique(_NAME)
-    same = new.join(free, on=_NAME, suffix="_before").select("key", "row_id_before", "job_key")
-    found = jobs.join(same, on="key", how="left", maintain_order="left")
+    new = _with_names(jobs.filter(~is_known))
+    free = _with_names(ledger_jobs.filter(~is_planned)).unique(_NAME)
+    matches = new.join(free, on=_NAME, suffix="_before").select("key", "row_id_before", "job_key")
+    matched = jobs.join(matches, on="key", how="left", maintain_order="left")
     columns = {"key": pl.coalesce("job_key", "key"), "row_id": pl.coalesce("row_id_before", "row_id")}
-    return found.with_columns(**columns).select(jobs.columns)
+    return matched.with_columns(**columns).select(jobs.columns)
 
 
-def _named(jobs: pl.DataFrame) -> pl.DataFrame:
+def _with_names(jobs: pl.DataFrame) -> pl.DataFrame:
     """Jobs with the columns `_NAME`: by the row's own id, or by a count of the jobs with the same request.
 
     A row without an id is its content, so what it writes out has changed its id, too.
     """
-    made = pl.col("row_id").str.contains(_MADE_ID)
-    nth = pl.int_range(pl.len()).over("request_key", made)
-    return jobs.with_columns(made=made, name=pl.when(made).then(nth.cast(pl.String)).otherwise("row_id"))
+    is_made = pl.col("row_id").str.contains(_MADE_ID)
+    nth = pl.int_range(pl.len()).over("request_key", is_made)
+    return jobs.with_columns(
+        made=is_made, name=pl.when(is_made).then(nth.cast(pl.String)).otherwise("row_id")
+    )
 
 
-def _changed_defaults(jobs: pl.DataFrame, known: pl.DataFrame) -> list[str]:
+def _changed_defaults(jobs: pl.DataFrame, ledger_jobs: pl.DataFrame) -> list[str]:
     """Which defaults have changed that bought jobs relied on, with the number of these jobs."""
-    bought = known.filter(pl.col("state").is_in(MAY_COST)).select("job_key", "request_key", "request")
+    bought = ledger_jobs.filter(pl.col("state").is_in(MAY_COST)).select("job_key", "request_key", "request")
     pairs = jobs.join(bought, left_on="key", right_on="job_key", suffix="_before")
     pairs = pairs.filter(pl.col("request_key") != pl.col("request_key_before"))
     changes: Counter[tuple[str, str, str, str]] = Counter()
-    for model, request, before in pairs.select("model", "request", "request_before").iter_rows():
-        now, then = json.loads(request), json.loads(before)
-        for name in sorted({*now, *then} - {"prompt", "images"}):  # which may be written in another way
-            if now.get(name) != then.get(name):
-                changes[model, name, str(then.get(name)), str(now.get(name))] += 1
-    said = [
-        f"the default {name} of {model} was {then} and is {now} now; {counted(count, 'job')} bought with it "
+    for model, request, old_request in pairs.select("model", "request", "request_before").iter_rows():
+        new, old = json.loads(request), json.loads(old_request)
+        for name in sorted({*new, *old} - {"prompt", "images"}):  # which may be written in another way
+            if new.get(name) != old.get(name):
+                changes[model, name, str(old.get(name)), str(new.get(name))] += 1
+    notes = [
+        f"the default {name} of {model} was {old} and is {new} now; {counted(count, 'job')} bought with it "
         f"{'stays' if count == 1 else 'stay'} as bought"
-        for (model, name, then, now), count in changes.most_common(_NAMED)
+        for (model, name, old, new), count in changes.most_common(_NAMED)
     ]
-    if more := len(changes) - len(said):
-        have = "default has" if more == 1 else "defaults have"
-        said.append(f"{more} other {have} changed that bought jobs relied on; these stay as bought")
-    return said
+    if unnamed := len(changes) - len(notes):
+        have = "default has" if unnamed == 1 else "defaults have"
+        notes.append(f"{unnamed} other {have} changed that bought jobs relied on; these stay as bought")
+    return notes
 
 
 def _with_repeats(
-    jobs: pl.DataFrame, known: pl.DataFrame, rejected: pl.Series
+    jobs: pl.DataFrame, ledger_jobs: pl.DataFrame, rejected: pl.Series
 ) -> tuple[pl.DataFrame, list[str]]:
     """The jobs with `repeats`: which of the new ones look like what was bought for rows that are gone, by
     their request (a column of ids is new, say) or by their id (a spreadsheet has written 001 as 1); or for
@@ -203,17 +205,19 @@ def _with_repeats(
 
     `rejected` are the rows of which every stored file is rejected: another prompt or image is what they need.
     """
-    is_new = ~pl.col("key").is_in(known["job_key"].implode())
+    is_new = ~pl.col("key").is_in(ledger_jobs["job_key"].implode())
     is_gone = ~pl.col("job_key").is_in(jobs["key"].implode()) & pl.col("state").is_in(MAY_COST)
-    gone = known.filter(is_gone)
-    if gone.is_empty():
+    former = ledger_jobs.filter(is_gone)
+    if former.is_empty():
         return jobs, []
     new = jobs.filter(is_new).select("key", "row_id", "request_key", nth=_NTH)
-    by_request = new.join(gone.select("request_key", nth=_NTH), on=["request_key", "nth"], how="semi")["key"]
+    by_request = new.join(former.select("request_key", nth=_NTH), on=["request_key", "nth"], how="semi")[
+        "key"
+    ]
     own_id = ~pl.col("row_id").str.contains(_MADE_ID)
-    others = new.filter(own_id)["row_id"].unique(maintain_order=True)
-    before = gone.filter(own_id, ~pl.col("row_id").is_in(jobs["row_id"].implode()))["row_id"].unique()
-    alike = written_alike(others, before)
+    new_ids = new.filter(own_id)["row_id"].unique(maintain_order=True)
+    old_ids = former.filter(own_id, ~pl.col("row_id").is_in(jobs["row_id"].implode()))["row_id"].unique()
+    alike = written_alike(new_ids, old_ids)
     by_id = new.filter(pl.col("row_id").is_in(list(alike)))["key"]
     notes = []
     if again := by_request.len():
@@ -222,43 +226,43 @@ def _with_repeats(
             "batch has bought under another row id; with the ids as they were it is not bought again"
         )
     if alike:
-        pairs = [f"{now} for {then}" for now, then in [*alike.items()][:_NAMED]]
+        pairs = [f"{new_id} for {old_id}" for new_id, old_id in [*alike.items()][:_NAMED]]
         have = "row has a new id that looks" if len(alike) == 1 else "rows have new ids that look"
         notes.append(
             f"{len(alike):,} {have} like one that this batch has bought, written in another way: "
             f"{and_more(pairs, len(alike))}; with the ids as they were nothing is bought again"
         )
     not_rejected = jobs.filter(is_new, ~pl.col("row_id").is_in(rejected.implode()))
-    by_image = _with_another_image(not_rejected, gone)
+    by_image = _with_another_image(not_rejected, former)
     if again := by_image.len():
         notes.append(
             f"{again:,} {'job asks' if again == 1 else 'jobs ask'} for what was bought for the row, with "
             "another file of an image; if only what a program has noted in that file is new, put the old "
             "file back, and it is not bought again"
         )
-    by_prompt = _with_another_prompt(not_rejected, gone.filter(own_id))
+    by_prompt = _with_another_prompt(not_rejected, former.filter(own_id))
     if again := by_prompt.len():
         notes.append(
             f"{counted(again, 'new job')} {'has' if again == 1 else 'have'} another prompt than what this "
             "batch has bought for the same row; with the prompts as they were nothing is bought again"
         )
     few = again <= _BY_HAND or not are_too_many(again, jobs.height)
-    found = [by_request, by_id, by_image, *([] if few else [by_prompt])]
-    return jobs.with_columns(repeats=pl.col("key").is_in(pl.concat(found).implode())), notes
+    repeated_keys = [by_request, by_id, by_image, *([] if few else [by_prompt])]
+    return jobs.with_columns(repeats=pl.col("key").is_in(pl.concat(repeated_keys).implode())), notes
 
 
-def _with_another_prompt(new: pl.DataFrame, gone: pl.DataFrame) -> pl.Series:
+def _with_another_prompt(new: pl.DataFrame, former: pl.DataFrame) -> pl.Series:
     """The keys of new jobs whose row and sample have bought what has another prompt, and is gone."""
     prompt = pl.col("request").str.json_path_match("$.prompt")
     place = ["row_id", "sample"]
-    wanted = new.select("key", *place, now=prompt)
+    new_prompts = new.select("key", *place, now=prompt)
     # Of a matrix there are several of one place: it has bought this prompt where one of them has it.
-    bought = gone.group_by(place).agg(before=prompt)
-    pairs = wanted.join(bought, on=place, maintain_order="left")
+    bought_prompts = former.group_by(place).agg(before=prompt)
+    pairs = new_prompts.join(bought_prompts, on=place, maintain_order="left")
     return pairs.filter(~pl.col("now").is_in(pl.col("before")))["key"]
 
 
-def _with_another_image(new: pl.DataFrame, gone: pl.DataFrame) -> pl.Series:
+def _with_another_image(new: pl.DataFrame, former: pl.DataFrame) -> pl.Series:
     """The keys of new jobs that differ from what their row has bought, and is gone, in the bytes of inlined
     images alone.
 
@@ -266,17 +270,17 @@ def _with_another_image(new: pl.DataFrame, gone: pl.DataFrame) -> pl.Series:
     """
     local = pl.col("request").str.contains(_INLINED)
     without_bytes = pl.col("request").str.replace_all(_INLINED, "")
-    wanted, bought = (jobs.filter(local).with_columns(without_bytes) for jobs in (new, gone))
-    return wanted.join(bought, on=["row_id", "sample", "request"], how="semi")["key"]
+    new_requests, bought_requests = (jobs.filter(local).with_columns(without_bytes) for jobs in (new, former))
+    return new_requests.join(bought_requests, on=["row_id", "sample", "request"], how="semi")["key"]
 
 
 def likely_repeats(repeats: int, to_buy: int) -> str:
     """How many of the jobs to buy look like what the batch has bought; empty if none."""
     if not repeats:
         return ""
-    like = "looks like one" if repeats == 1 else "look like some"
-    what = f"{repeats:,} of {counted(to_buy, 'job')} to buy {like} that this batch has bought"
-    return f"{what} under another id, or with another prompt or image"
+    looks = "looks like one" if repeats == 1 else "look like some"
+    sentence = f"{repeats:,} of {counted(to_buy, 'job')} to buy {looks} that this batch has bought"
+    return f"{sentence} under another id, or with another prompt or image"
 
 
 def are_too_many(repeats: int, to_buy: int) -> bool:
@@ -287,27 +291,27 @@ def are_too_many(repeats: int, to_buy: int) -> bool:
 # ---- more samples than the row asks for
 
 
-def _with_more_samples(jobs: pl.DataFrame, known: pl.DataFrame, batch: str) -> pl.DataFrame:
+def _with_more_samples(jobs: pl.DataFrame, ledger_jobs: pl.DataFrame, batch: str) -> pl.DataFrame:
     """The jobs, and after those of each row its other samples that were ever sent."""
-    more = keyed(_higher_samples(jobs, known), batch).with_columns(_SAME_KEY, again=pl.lit(True))
-    if more.is_empty():
+    higher = keyed(_higher_samples(jobs, ledger_jobs), batch).with_columns(_SAME_KEY, again=pl.lit(True))
+    if higher.is_empty():
         return jobs
     # Also these may have been bought under another key.
-    more = _bought_as_another(pl.concat([jobs, more]), known)[jobs.height :]
-    sent = known.filter(pl.col("state") != State.PLANNED)["job_key"]
-    return _placed(jobs, more.filter(pl.col("key").is_in(sent.implode())))
+    higher = _bought_as_another(pl.concat([jobs, higher]), ledger_jobs)[jobs.height :]
+    sent = ledger_jobs.filter(pl.col("state") != State.PLANNED)["job_key"]
+    return _placed(jobs, higher.filter(pl.col("key").is_in(sent.implode())))
 
 
-def _placed(jobs: pl.DataFrame, more: pl.DataFrame) -> pl.DataFrame:
+def _placed(jobs: pl.DataFrame, added: pl.DataFrame) -> pl.DataFrame:
     """The jobs, and more jobs each after the one with the same `place`."""
-    return pl.concat([jobs, more]).sort("place", maintain_order=True)
+    return pl.concat([jobs, added]).sort("place", maintain_order=True)
 
 
-def _higher_samples(jobs: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
+def _higher_samples(jobs: pl.DataFrame, ledger_jobs: pl.DataFrame) -> pl.DataFrame:
     """Each request again, with every number after its last sample up to the highest that the ledger has of
     the row; the ledger need not have all of them.
     """
-    highest = known.group_by("row_id").agg(highest=pl.col("sample").max()).filter(pl.col("highest") > 1)
+    highest = ledger_jobs.group_by("row_id").agg(highest=pl.col("sample").max()).filter(pl.col("highest") > 1)
     rows = _last(jobs.join(highest, on="row_id", maintain_order="left"), "asked")
     rows = rows.filter(pl.col("sample") < pl.col("highest"))
     numbers = pl.int_ranges(pl.col("sample") + 1, pl.col("highest") + 1)
@@ -315,34 +319,34 @@ def _higher_samples(jobs: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
 
 
 def _next_samples(
-    jobs: pl.DataFrame, known: pl.DataFrame, rejected: pl.Series, most: int
+    jobs: pl.DataFrame, ledger_jobs: pl.DataFrame, rejected: pl.Series, highest: int
 ) -> tuple[pl.DataFrame, list[str]]:
     """One more sample of each request of the rows of which everything is rejected.
 
     A row of which anything is under way or in doubt, or to be bought anyway, waits for that. `rejected` are
-    the ids of these rows, and `most` is the highest number (`review.samples`).
+    the ids of these rows, and `highest` is the highest number (`review.samples`).
 
     Returns:
         Rows like the last of each request, with the next number; and what a person should know, in sentences.
     """
-    in_flight = known.filter(pl.col("state").is_in(_OPEN))["row_id"]
-    to_buy = jobs.filter(_is_to_buy(known))["row_id"]
+    in_flight = ledger_jobs.filter(pl.col("state").is_in(_OPEN))["row_id"]
+    to_buy = jobs.filter(_is_to_buy(ledger_jobs))["row_id"]
     waits = pl.col("row_id").is_in(pl.concat([in_flight, to_buy]).implode())
     ends = _last(jobs.filter(pl.col("row_id").is_in(rejected.implode()) & ~waits), "request")
-    more = ends.with_columns(pl.col("sample") + 1, again=pl.lit(True)).filter(pl.col("sample") <= most)
-    used_up = ends.join(more, on="row_id", how="anti")["row_id"].n_unique()
-    numbers = more["sample"].unique().sort().to_list()
+    added = ends.with_columns(pl.col("sample") + 1, again=pl.lit(True)).filter(pl.col("sample") <= highest)
+    used_up = ends.join(added, on="row_id", how="anti")["row_id"].n_unique()
+    numbers = added["sample"].unique().sort().to_list()
     samples = f"sample{'s' if len(numbers) > 1 else ''} {' and '.join(map(str, numbers))}"
-    limit = f"at most {most} of a row are bought (review.samples)"
+    limit = f"at most {highest} of a row are bought (review.samples)"
     notes = [
-        f"{counted(rows, 'row')} {'has' if rows == 1 else 'have'} only rejected files{what}"
-        for rows, what in (
-            (more["row_id"].n_unique(), f": bought again, {samples} of {most}"),
+        f"{counted(rows, 'row')} {'has' if rows == 1 else 'have'} only rejected files{outcome}"
+        for rows, outcome in (
+            (added["row_id"].n_unique(), f": bought again, {samples} of {highest}"),
             (used_up, f" and no sample left: {limit}"),
         )
         if rows
     ]
-    return more, notes
+    return added, notes
 
 
 def _last(jobs: pl.DataFrame, request: str) -> pl.DataFrame:
@@ -352,17 +356,17 @@ def _last(jobs: pl.DataFrame, request: str) -> pl.DataFrame:
 
 
 def bought_again(
-    plan: pl.DataFrame | None, known: pl.DataFrame, rejected: pl.Series, most: int
+    plan: pl.DataFrame | None, ledger_jobs: pl.DataFrame, rejected: pl.Series, highest: int
 ) -> pl.DataFrame:
     """The jobs that a quote with `--again` has to buy for the rows of which everything is rejected: `row_id`,
     `sample` and `price`. One more sample of each request; or what of the row is to be bought anyway.
 
     Args:
         plan: the batch's last one. Without it every row counts that the ledger has, at its last price.
-        known: what the ledger has of the batch, as for `match`.
-        rejected, most: as for `_next_samples`.
+        ledger_jobs: what the ledger has of the batch, as for `match`.
+        rejected, highest: as for `_next_samples`.
     """
-    sent = known.filter(pl.col("state") != State.PLANNED)
+    sent = ledger_jobs.filter(pl.col("state") != State.PLANNED)
     if plan is None:
         jobs = sent.rename({"job_key": "key", "quoted": "price"})
     else:
@@ -370,42 +374,44 @@ def bought_again(
         is_there = ~pl.col("again") | pl.col("key").is_in(sent["job_key"].implode())
         jobs = plan.filter(pl.col("request").is_not_null(), is_there)
     jobs = jobs.filter(pl.col("row_id").is_in(rejected.implode()))
-    anyway = jobs.filter(_is_to_buy(known))
-    more, _ = _next_samples(jobs, known, rejected, most)
-    return pl.concat(part.select("row_id", "sample", "price") for part in (anyway, more))
+    anyway = jobs.filter(_is_to_buy(ledger_jobs))
+    added, _ = _next_samples(jobs, ledger_jobs, rejected, highest)
+    return pl.concat(part.select("row_id", "sample", "price") for part in (anyway, added))
 
 
-def _is_to_buy(known: pl.DataFrame) -> pl.Expr:
+def _is_to_buy(ledger_jobs: pl.DataFrame) -> pl.Expr:
     """Whether a run buys a job: a new one, or one that the ledger has as to buy."""
-    return ~pl.col("key").is_in(known.filter(~pl.col("to_buy"))["job_key"].implode())
+    return ~pl.col("key").is_in(ledger_jobs.filter(~pl.col("to_buy"))["job_key"].implode())
 
 
 # ---- what is bought, and not offered any more
 
 
-def _kept(not_offered: pl.DataFrame, jobs: pl.DataFrame, known: pl.DataFrame, batch: str) -> pl.DataFrame:
+def _kept(
+    not_offered: pl.DataFrame, jobs: pl.DataFrame, ledger_jobs: pl.DataFrame, batch: str
+) -> pl.DataFrame:
     """Rows of the plan for jobs that are bought and could not be bought now; the price is what was quoted."""
     not_offered = not_offered.with_row_index("place")
-    not_offered = _placed(not_offered, _higher_samples(not_offered, known)).drop("place")
-    bought = known.filter(pl.col("state").is_in(MAY_COST)).select("job_key", "type", "model", "quoted")
-    found = keyed(not_offered, batch).join(bought, left_on="key", right_on="job_key", maintain_order="left")
-    found = found.filter(~pl.col("key").is_in(jobs["key"].implode()))
-    return found.rename({"quoted": "price"}).with_columns(currency=pl.lit("USD"))
+    not_offered = _placed(not_offered, _higher_samples(not_offered, ledger_jobs)).drop("place")
+    bought = ledger_jobs.filter(pl.col("state").is_in(MAY_COST)).select("job_key", "type", "model", "quoted")
+    kept = keyed(not_offered, batch).join(bought, left_on="key", right_on="job_key", maintain_order="left")
+    kept = kept.filter(~pl.col("key").is_in(jobs["key"].implode()))
+    return kept.rename({"quoted": "price"}).with_columns(currency=pl.lit("USD"))
 
 
-def changed_carried(plan: pl.DataFrame, known: pl.DataFrame) -> list[tuple[str, dict[str, Any]]]:
+def changed_carried(plan: pl.DataFrame, ledger_jobs: pl.DataFrame) -> list[tuple[str, dict[str, Any]]]:
     """The jobs whose carried columns have changed since they were bought: the key, and what they are now.
 
     From which file of another batch a job is made stays known, also where its row is of a batch file now.
     """
     jobs = plan.select("key", _as_json(plan["carried"]))
-    pairs = jobs.join(known.select("job_key", before="carried"), left_on="key", right_on="job_key")
+    pairs = jobs.join(ledger_jobs.select("job_key", before="carried"), left_on="key", right_on="job_key")
     different = pairs.filter(pl.col("carried").ne_missing(pl.col("before")))
     changes = []
-    for key, now, before in different.select("key", "carried", "before").iter_rows():
-        cells, then = json.loads(now or "{}"), _cells(before)
-        if cells.get(MADE_FROM) is None and made_from(then)[0]:
-            cells[MADE_FROM] = then[MADE_FROM]
-        if {name: value for name, value in cells.items() if value is not None} != then:
+    for key, new_carried, old_carried in different.select("key", "carried", "before").iter_rows():
+        cells, old_cells = json.loads(new_carried or "{}"), _cells(old_carried)
+        if cells.get(MADE_FROM) is None and made_from(old_cells)[0]:
+            cells[MADE_FROM] = old_cells[MADE_FROM]
+        if {name: value for name, value in cells.items() if value is not None} != old_cells:
             changes.append((key, cells))
     return changes

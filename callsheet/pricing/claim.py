@@ -108,18 +108,18 @@ async def claim(ledger: Ledger, settings: BatchSettings) -> None:
         OtherLedger: another ledger has claimed the batch, or another batch the report.
         StorageError: it cannot be claimed.
     """
-    own = (json.dumps({"batch": ledger.batch, "ledger_id": ledger.id}) + "\n").encode()
+    content = (json.dumps({"batch": ledger.batch, "ledger_id": ledger.id}) + "\n").encode()
     for place, name in _files(settings)[1:]:
-        known = None
+        existing = None
         with suppress(StorageError):  # who may only write there
-            known = await place.read(name)
-        if known == own:
+            existing = await place.read(name)
+        if existing == content:
             continue
         try:
             if settings.ledger.new:
-                await place.write(name, own, "application/json")
+                await place.write(name, content, "application/json")
             else:
-                await place.add(name, own, "application/json")
+                await place.add(name, content, "application/json")
         except StorageConflict:
             await check_report(settings)
             raise OtherLedger(f"{place.url_of(name)} is of another ledger", hint=_WAYS_ON) from None
@@ -132,16 +132,16 @@ async def _check(ledger: Ledger, settings: BatchSettings) -> None:
         OtherLedger: it may not.
         StorageError: report or claim cannot be read.
     """
-    wrong = await _begun_elsewhere(settings)
-    owners = [] if wrong else await _owners(settings, _files(settings))
-    known = (await ledger.read(writing.of_batch)).paid_jobs  # after the report, of which it only gets ahead
+    reason = await _begun_elsewhere(settings)
+    owners = [] if reason else await _owners(settings, _files(settings))
+    paid = (await ledger.read(writing.of_batch)).paid_jobs  # after the report, of which it only gets ahead
     for url, owner in owners:
         if owner.ledger_id != ledger.id and owner.paid_jobs != 0:
-            wrong = wrong or f"{url} is of another ledger: {owner.line()}"
-        elif (owner.paid_jobs or 0) > known:
-            wrong = wrong or f"{url} is newer than this ledger: {owner.line()}; this ledger knows of {known}"
-    if wrong:
-        raise OtherLedger(wrong, hint=_WAYS_ON)
+            reason = reason or f"{url} is of another ledger: {owner.line()}"
+        elif (owner.paid_jobs or 0) > paid:
+            reason = reason or f"{url} is newer than this ledger: {owner.line()}; this ledger knows of {paid}"
+    if reason:
+        raise OtherLedger(reason, hint=_WAYS_ON)
 
 
 def _files(settings: BatchSettings) -> list[tuple[Store, str]]:
@@ -163,8 +163,8 @@ async def _owners(settings: BatchSettings, files: Iterable[tuple[Store, str]]) -
             owners.append((place.url_of(name), _Owner.model_validate_json(await place.read(name) or b"")))
     for url, owner in owners:
         if owner.batch != settings.batch:
-            words = f"{url} is of the batch {owner.batch}, and this is the batch {settings.batch}"
-            raise OtherLedger(words, hint=_OWN_PLACE)
+            problem = f"{url} is of the batch {owner.batch}, and this is the batch {settings.batch}"
+            raise OtherLedger(problem, hint=_OWN_PLACE)
     return owners
 
 
@@ -176,21 +176,21 @@ async def _begun_elsewhere(settings: BatchSettings) -> str:
     path, config = databases.file_of(settings.ledger.url), settings.file
     if path is None or path.is_absolute() or config is None or databases.exists(settings.ledger.url):
         return ""
-    here = Path.cwd()
-    begins = f"a new ledger would begin at {here / path}, and"
-    found = next((folder / path for folder in config.parents if _is_file(folder / path)), None)
-    if not _lies_in(here, config):
-        there = f"the ledger {found} is there" if found else f"there is no ledger at {config.parent / path}"
-        return f"{begins} the config lies in another folder, {config.parent}: {there}"
-    if found and await _knows_batch(found, settings.batch):
-        return f"{begins} the ledger {found} has jobs of the batch {settings.batch}"
+    working_folder = Path.cwd()
+    begins = f"a new ledger would begin at {working_folder / path}, and"
+    ledger = next((folder / path for folder in config.parents if _is_file(folder / path)), None)
+    if not _lies_in(working_folder, config):
+        place = f"the ledger {ledger} is there" if ledger else f"there is no ledger at {config.parent / path}"
+        return f"{begins} the config lies in another folder, {config.parent}: {place}"
+    if ledger and await _knows_batch(ledger, settings.batch):
+        return f"{begins} the ledger {ledger} has jobs of the batch {settings.batch}"
     return ""
 
 
 async def _knows_batch(ledger: Path, batch: str) -> bool:
     try:
-        async with await Ledger.open(f"sqlite:///{ledger}", batch, looks=True) as other:
-            return bool((await other.read(writing.of_batch)).states)
+        async with await Ledger.open(f"sqlite:///{ledger}", batch, looks=True) as opened:
+            return bool((await opened.read(writing.of_batch)).states)
     except (LedgerMoved, OtherVersion):  # it may
         raise
     except LedgerError:
@@ -199,7 +199,7 @@ async def _knows_batch(ledger: Path, batch: str) -> bool:
 
 def _lies_in(folder: Path, path: Path) -> bool:
     """Whether a path is inside a folder, by its names or by where links lead."""
-    return any(each.is_relative_to(folder) for each in (Path(os.path.normpath(path)), path.resolve()))
+    return any(spelling.is_relative_to(folder) for spelling in (Path(os.path.normpath(path)), path.resolve()))
 
 
 def _is_file(path: Path) -> bool:
@@ -218,7 +218,7 @@ async def taken_names(jobs: pl.DataFrame, settings: Settings, ledger: Ledger) ->
     if "{generation_id" in settings.storage.key:
         return ""
     url = settings.storage.url
-    wanted = [
+    names = [
         name_in_store(
             settings.storage.key,
             job["carried"],
@@ -234,17 +234,17 @@ async def taken_names(jobs: pl.DataFrame, settings: Settings, ledger: Ledger) ->
     ]
     store = Store.of(url, settings.storage)
     try:
-        there = await asyncio.gather(*map(store.exists, wanted))
+        are_there = await asyncio.gather(*map(store.exists, names))
     except StorageError:  # a key that may not list, for instance: the probe before the buying says more
         return ""
-    found = [name for name, is_there in zip(wanted, there, strict=True) if is_there]
+    existing = [name for name, is_there in zip(names, are_there, strict=True) if is_there]
     # Only now: of a run beside this one, a name is in the ledger before its file is in the storage.
-    own = await ledger.read(lambda connection, _: states.taken_names(connection, url, found))
-    taken = [name for name in found if folded(name) not in own]
-    if not taken:
+    ledger_names = await ledger.read(lambda connection, _: states.taken_names(connection, url, existing))
+    unknown = [name for name in existing if folded(name) not in ledger_names]
+    if not unknown:
         return ""
     return (
-        f"{len(taken)} of the first {len(wanted)} names in {url} are taken: {taken[0]}, for instance; "
+        f"{len(unknown)} of the first {len(names)} names in {url} are taken: {unknown[0]}, for instance; "
         "what is there stays, and the new files get other names"
     )
 

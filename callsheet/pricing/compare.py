@@ -61,7 +61,9 @@ async def compare_models(plan: Plan, settings: Settings) -> list[Comparison]:
     """The rows of a batch on each model of a plan's catalogue that takes some of them."""
     batch = await read_rows(settings)
     compared = await asyncio.to_thread(compare, batch, plan.catalogue, settings)
-    return sorted((each for each in compared if each.rows), key=lambda each: each.price)
+    return sorted(
+        (comparison for comparison in compared if comparison.rows), key=lambda comparison: comparison.price
+    )
 
 
 def compare(batch: Batch, catalogue: Catalogue, settings: Settings) -> list[Comparison]:
@@ -71,14 +73,14 @@ def compare(batch: Batch, catalogue: Catalogue, settings: Settings) -> list[Comp
     matrix = {column: cells for column, cells in settings.input.matrix.items() if column != "model"}
     update = {"matrix": matrix}
     settings = settings.model_copy(update={"input": settings.input.model_copy(update=update)})
-    found = []
+    comparisons = []
     for model in catalogue.values():
         if model.type not in (ModelType.IMAGE, ModelType.VIDEO):
             continue
         table = make_jobs(batch.rows.with_columns(model=pl.lit(model.id)), catalogue, settings)
         jobs = table.jobs.filter(pl.col("price").is_not_null())
         reasons = table.wrong.unique("column", keep="first", maintain_order=True)
-        found.append(
+        comparisons.append(
             Comparison(
                 model=model.id,
                 type=ModelType(model.type),
@@ -89,7 +91,7 @@ def compare(batch: Batch, catalogue: Catalogue, settings: Settings) -> list[Comp
                 reasons=dict(reasons.select("column", "reason").iter_rows()),
             )
         )
-    return sorted(found, key=lambda each: (-each.rows, each.price))
+    return sorted(comparisons, key=lambda comparison: (-comparison.rows, comparison.price))
 
 
 # ---- a first batch
@@ -135,13 +137,13 @@ def starter(catalogue: Catalogue) -> Starter:
     row, and says why.
     """
     priced: list[tuple[Decimal, dict[str, str]]] = []
-    without = []
+    without_price = []
     for of_type, prompts in _PROMPTS.items():
         models = [model for model in catalogue.values() if model.type == of_type]
         offered = [cheapest for model in models if (cheapest := _cheapest(model, catalogue))]
         best = sorted(offered, key=itemgetter(0))[:2]
         if not best:
-            without.append(of_type)
+            without_price.append(of_type)
             continue
         for number, (row_id, prompt) in enumerate(prompts):
             price, cells = best[-1 if number == len(prompts) - 1 else 0]
@@ -151,9 +153,9 @@ def starter(catalogue: Catalogue) -> Starter:
     rows = [row for _, row in sorted(priced, key=itemgetter(0))]
     if not rows:
         row_id, prompt = _PROMPTS[ModelType.IMAGE][0]
-        named = (model.id for model in catalogue.values() if model.type in _PROMPTS)
-        rows = [{"id": row_id, "prompt": prompt, "model": next(named, "")}]
-    return Starter(rows, sum((price for price, _ in priced), Decimal(0)), tuple(without))
+        model_ids = (model.id for model in catalogue.values() if model.type in _PROMPTS)
+        rows = [{"id": row_id, "prompt": prompt, "model": next(model_ids, "")}]
+    return Starter(rows, sum((price for price, _ in priced), Decimal(0)), tuple(without_price))
 
 
 def _cheapest(model: Model, catalogue: Catalogue) -> tuple[Decimal, dict[str, str]] | None:
@@ -165,6 +167,6 @@ def _cheapest(model: Model, catalogue: Catalogue) -> tuple[Decimal, dict[str, st
         offered = offer(Combination(model.id, resolution=size, duration=duration), catalogue)
         if isinstance(offered, Offer) and offered.price:
             cells = {"model": model.id, "resolution": size, "duration": duration}
-            given = {name: str(value) for name, value in cells.items() if value is not None}
-            choices.append((offered.price.total, given))
+            texts = {name: str(value) for name, value in cells.items() if value is not None}
+            choices.append((offered.price.total, texts))
     return min(choices, key=itemgetter(0), default=None)

@@ -128,11 +128,11 @@ def figures(quote: Quote) -> QuotedBatch:
         rejects=quote.rejects,
         warnings=list(quote.warnings),
         notes=list(plan.notes),
-        media={f"{each.value}s": quote.to_buy_of(each) for each in _MADE},
-        guessed={name: each.model_dump() for name, each in quote.guessed.items()},
+        media={f"{model_type.value}s": quote.to_buy_of(model_type) for model_type in _MADE},
+        guessed={name: guess.model_dump() for name, guess in quote.guessed.items()},
         columns=dict(plan.columns.used),
         carried=list(plan.columns.carried),
-        unused=[{"column": name, "looks_like": like} for name, like in plan.columns.unused.items()],
+        unused=[{"column": name, "looks_like": meaning} for name, meaning in plan.columns.unused.items()],
         first_request=first[0][1] if first else None,
         repeated=_repeated(plan)[0],
     )
@@ -160,9 +160,9 @@ def in_few_columns(quote: Quote, *numbers: str) -> list[dict[str, str]]:
     """The same with what a model makes in one column, and these columns of numbers."""
     lines = []
     for line in as_table(quote):
-        what = (line["resolution"], line["duration"], line["sound"] and f"sound {line['sound']}")
-        shown = {"model": line["model"], "what": ", ".join(filter(None, what))}
-        lines.append(shown | {name: line[name] for name in numbers})
+        output = (line["resolution"], line["duration"], line["sound"] and f"sound {line['sound']}")
+        cells = {"model": line["model"], "what": ", ".join(filter(None, output))}
+        lines.append(cells | {name: line[name] for name in numbers})
     return lines
 
 
@@ -172,7 +172,7 @@ def as_facts(quote: Quote) -> list[tuple[str, str]]:
     unpriced = f", {plan.unpriced:,} without a price" if plan.unpriced else ""
     left_out = f", {plan.left_out:,} left out by input.where" if plan.left_out else ""
     held = f", {quote.held:,} failed or in doubt and not bought again" if quote.held else ""
-    others = f"{counted(quote.left_out, 'other job')} {'is' if quote.left_out == 1 else 'are'} left for later"
+    later = f"{counted(quote.left_out, 'other job')} {'is' if quote.left_out == 1 else 'are'} left for later"
     first = (
         f"{counted(pilot.to_buy, 'job')} for {dollars(pilot.quoted)} USD" if pilot and pilot.to_buy else ""
     )
@@ -183,7 +183,7 @@ def as_facts(quote: Quote) -> list[tuple[str, str]]:
         ("Rows", f"{plan.rows:,} read, {plan.rejected_rows:,} rejected{unpriced}{left_out}"),
         *_of_file(plan),
         ("Jobs", f"{plan.jobs:,}: {quote.to_buy:,} to buy, {quote.already_bought:,} already bought{held}"),
-        ("Chosen", f"{quote.choice.line()}; {others}" if quote.choice else ""),
+        ("Chosen", f"{quote.choice.line()}; {later}" if quote.choice else ""),
         ("Pilot", f"{first}; then somebody is asked whether to buy the rest" if first else ""),
         ("To pay", f"{dollars(quote.quoted)} USD"),
         ("At most", _at_most(quote)),
@@ -213,9 +213,9 @@ def rejects_in_words(rejects: pl.DataFrame) -> list[str]:
 
 
 def _at_most(quote: Quote) -> str:
-    without = ""
+    unpriced = ""
     if quote.without_price:
-        without = (
+        unpriced = (
             f"not known: {counted(quote.without_price, 'job')} of those to buy have no price; the others "
         )
     elif quote.at_most <= quote.quoted:
@@ -223,7 +223,7 @@ def _at_most(quote: Quote) -> str:
     again = f"; a job in doubt may be bought {quote.tries} times in all" if quote.tries > 1 else ""
     rejected = f"; what is rejected is bought again, up to {quote.samples} samples" if quote.samples else ""
     dearer = f"; {in_words_of_charges(quote.said.to_accept)}" if quote.said.to_accept else ""
-    return f"{without}{dollars(quote.at_most)} USD{again}{rejected}{dearer}"
+    return f"{unpriced}{dollars(quote.at_most)} USD{again}{rejected}{dearer}"
 
 
 def _limits(quote: Quote) -> Iterator[tuple[str, str]]:
@@ -248,25 +248,25 @@ def _balance(quote: Quote) -> str:
     if quote.balance is None:
         return ""
     missing = quote.quoted - quote.balance
-    enough = "enough for the quote" if missing <= 0 else f"{dollars(missing)} USD less than the quote"
-    return f"{dollars(quote.balance)} USD, {enough}"
+    difference = "enough for the quote" if missing <= 0 else f"{dollars(missing)} USD less than the quote"
+    return f"{dollars(quote.balance)} USD, {difference}"
 
 
 def _fits(quote: Quote) -> str:
     if quote.fits >= quote.to_buy - quote.without_price:
         return ""
     room = quote.said.room
-    least = min(room, key=lambda obstacle: room[obstacle])
-    why = {Obstacle.LEDGER: ", because of budget.ledger", Obstacle.DAY: " today, because of budget.per_day"}
-    then = f"then the {'balance' if least is Obstacle.BALANCE else 'budget'} stops the buying"
-    if least is Obstacle.DAY:
-        then = "the same command goes on after midnight UTC"
+    limit = min(room, key=lambda obstacle: room[obstacle])
+    cause = {Obstacle.LEDGER: ", because of budget.ledger", Obstacle.DAY: " today, because of budget.per_day"}
+    stop = f"then the {'balance' if limit is Obstacle.BALANCE else 'budget'} stops the buying"
+    if limit is Obstacle.DAY:
+        stop = "the same command goes on after midnight UTC"
     outcome = {
-        "stop": then,
+        "stop": stop,
         "skip": "the others are left out",
         "refuse": "nothing is bought, because budget.on_exceed is 'refuse'",
     }
-    return f"{quote.fits:,} of {quote.to_buy:,} jobs{why.get(least, '')}; {outcome[quote.budget.on_exceed]}"
+    return f"{quote.fits:,} of {quote.to_buy:,} jobs{cause.get(limit, '')}; {outcome[quote.budget.on_exceed]}"
 
 
 def costliest(quote: Quote) -> list[dict[str, str]]:
@@ -361,9 +361,9 @@ def in_lines(request: dict[str, Any]) -> list[str]:
 def _cut(value: Any) -> Any:
     """JSON in which no text is longer than a prompt: an image as a data URL has millions of characters."""
     if isinstance(value, dict):
-        return {name: _cut(each) for name, each in value.items()}
+        return {name: _cut(entry) for name, entry in value.items()}
     if isinstance(value, list):
-        return [_cut(each) for each in value]
+        return [_cut(entry) for entry in value]
     if isinstance(value, str) and len(value) > _LONGEST_TEXT:
         return f"{value[:60]}… ({len(value):,} characters)"
     return value
@@ -381,15 +381,15 @@ def _buys(jobs: pl.DataFrame) -> str:
     jobs = jobs.filter("to_buy").with_columns(ratio=_ratio())
     parts = []
     for of_type in _MADE:
-        own = jobs.filter(type=of_type.value)
-        if own.is_empty():
+        to_buy = jobs.filter(type=of_type.value)
+        if to_buy.is_empty():
             continue
-        seconds = own["duration"].drop_nulls().unique()
-        models = own["model"].unique(maintain_order=True)
-        what = [models[0] if models.len() == 1 else f"{models.len()} models"]
-        what += [own["ratio"][0]] if own["ratio"].n_unique() == 1 and own["ratio"][0] else []
-        what += [f"{seconds[0]} s"] if seconds.len() == 1 else []
-        parts.append(f"{counted(own.height, of_type.value)} ({', '.join(what)})")
+        seconds = to_buy["duration"].drop_nulls().unique()
+        models = to_buy["model"].unique(maintain_order=True)
+        details = [models[0] if models.len() == 1 else f"{models.len()} models"]
+        details += [to_buy["ratio"][0]] if to_buy["ratio"].n_unique() == 1 and to_buy["ratio"][0] else []
+        details += [f"{seconds[0]} s"] if seconds.len() == 1 else []
+        parts.append(f"{counted(to_buy.height, of_type.value)} ({', '.join(details)})")
     rows = counted(jobs.select("line", "row_id").n_unique(), "row") if parts else ""
     return f"{' and '.join(parts)} of {rows}" if parts else ""
 
@@ -401,61 +401,64 @@ def _ratio() -> pl.Expr:
 def first_rows(jobs: pl.DataFrame) -> list[dict[str, str]]:
     """The first rows that are to be bought, as they would be sent, with every value as text."""
     jobs = jobs.filter("to_buy").unique(["line", "row_id"], keep="first", maintain_order=True).head(_FIRST)
-    found = []
+    shown_rows = []
     for (row, request), inlined in zip(requests(jobs, str(_FIRST)), jobs["inlined"].to_list(), strict=True):
-        places = {f"sha256:{each['sha256']}": each["source"] for each in inlined or ()}
-        urls = [str(each.get("url", "")) for each in request.pop("images", ())]
+        places = {f"sha256:{image['sha256']}": image["source"] for image in inlined or ()}
+        urls = [str(image.get("url", "")) for image in request.pop("images", ())]
         images = [places.get(url, url).rpartition("/")[2] for url in urls]
         prompt, sent = str(request.pop("prompt", "")), [str(request.pop("model", ""))]
         cut = prompt if len(prompt) <= _SHORT else f"{prompt[: _SHORT - 1]}…"
         for name, value in request.items():
-            shown = f"{name} {'on' if value else 'off'}" if isinstance(value, bool) else str(value)
-            sent.append(f"{value} s" if name == "duration" else shown)
+            setting = f"{name} {'on' if value else 'off'}" if isinstance(value, bool) else str(value)
+            sent.append(f"{value} s" if name == "duration" else setting)
         shown_row = {"row": row, "prompt": printable(cut), "images": ", ".join(images)}
-        found.append(shown_row | {"settings": ", ".join(sent)})
-    has_images = any(each["images"] for each in found)
-    return [{name: each[name] for name in each if name != "images" or has_images} for each in found]
+        shown_rows.append(shown_row | {"settings": ", ".join(sent)})
+    has_images = any(row["images"] for row in shown_rows)
+    return [{name: row[name] for name in row if name != "images" or has_images} for row in shown_rows]
 
 
 def _of_file(plan: Plan) -> Iterator[tuple[str, str]]:
     """How the file was read, and what may be a mistake: names and texts."""
-    found = plan.columns
-    if found.used:
-        used = [name if name == ours else f"{ours} from {name!r}" for ours, name in found.used.items()]
-        carried = f"; carried: {_named(found.carried)}" if found.carried else ""
+    file_columns = plan.columns
+    if file_columns.used:
+        used = [name if name == ours else f"{ours} from {name!r}" for ours, name in file_columns.used.items()]
+        carried = f"; carried: {_first_of(file_columns.carried)}" if file_columns.carried else ""
         yield "Columns", ", ".join(used) + carried
-    yield from _not_used(found)
+    yield from _not_used(file_columns)
     rows, price = _repeated(plan)
     if rows:
-        what = f"{counted(rows, 'row')} {'asks' if rows == 1 else 'ask'} for what another row asks for"
-        yield "Repeated", f"{what}: {dollars(price)} USD; input.repeated: once buys each once"
+        sentence = f"{counted(rows, 'row')} {'asks' if rows == 1 else 'ask'} for what another row asks for"
+        yield "Repeated", f"{sentence}: {dollars(price)} USD; input.repeated: once buys each once"
     yield from _of_prompts(plan.table)
 
 
-def _named(names: Collection[str]) -> str:
+def _first_of(names: Collection[str]) -> str:
     return and_more([*names][:_NAMED], len(names))
 
 
-def _not_used(found: Columns) -> Iterator[tuple[str, str]]:
-    unused = {name: columns.IMAGES if like in IMAGE_COLUMNS else like for name, like in found.unused.items()}
-    ours = {repr(name): f"{like}: {name}" for name, like in unused.items() if like in COLUMNS}
-    held = {name: like for name, like in unused.items() if like in columns.HELD}
-    others = [repr(name) for name, like in unused.items() if like not in (*COLUMNS, *columns.HELD)]
+def _not_used(file_columns: Columns) -> Iterator[tuple[str, str]]:
+    unused = {
+        name: columns.IMAGES if meaning in IMAGE_COLUMNS else meaning
+        for name, meaning in file_columns.unused.items()
+    }
+    ours = {repr(name): f"{meaning}: {name}" for name, meaning in unused.items() if meaning in COLUMNS}
+    held = {name: meaning for name, meaning in unused.items() if meaning in columns.HELD}
+    unknown = [repr(name) for name, meaning in unused.items() if meaning not in (*COLUMNS, *columns.HELD)]
     if ours:
         use = next(iter(ours.values()))
-        yield "Not used", f"{_named(ours)}; to use one, name it: input.columns {{{use}}}"
+        yield "Not used", f"{_first_of(ours)}; to use one, name it: input.columns {{{use}}}"
     for kind in dict.fromkeys(held.values()):
-        names = [name for name, like in held.items() if like == kind]
-        cells = [found.examples[name] for name in names if found.examples.get(name)]
-        what = columns.HELD[kind] + (f" ({cells[0]})" if cells else "")
+        names = [name for name, meaning in held.items() if meaning == kind]
+        cells = [file_columns.examples[name] for name in names if file_columns.examples.get(name)]
+        content = columns.HELD[kind] + (f" ({cells[0]})" if cells else "")
         to_do = (
             f"; to send one: input.columns {{reference_image: {names[0]}}}" if kind == columns.IMAGES else ""
         )
         to_do = f"; input.where {{{names[0]}: ...}} reads some" if kind == columns.STATES else to_do
         holds = "holds" if len(names) == 1 else "hold"
-        yield "Not used", f"{_named([*map(repr, names)])} {holds} {what}{to_do}"
-    if others:
-        yield "Not used", f"{_named(others)}: the service has no such setting"
+        yield "Not used", f"{_first_of([*map(repr, names)])} {holds} {content}{to_do}"
+    if unknown:
+        yield "Not used", f"{_first_of(unknown)}: the service has no such setting"
 
 
 def _of_prompts(jobs: pl.DataFrame) -> Iterator[tuple[str, str]]:
@@ -463,18 +466,18 @@ def _of_prompts(jobs: pl.DataFrame) -> Iterator[tuple[str, str]]:
     text = pl.col("request").str.extract(r'"prompt":"((?:[^"\\]|\\.)*)"')
     rows = jobs.select("row_id", "line", "duration", prompt=text, ratio=_ratio()).drop_nulls("prompt")
     rows = rows.unique("row_id", keep="first", maintain_order=True)
-    for pattern, what, to_do in _ODD:
+    for pattern, odd, to_do in _ODD:
         lines = rows.filter(pl.col("prompt").str.contains(pattern))["line"]
         if lines.len():
-            yield "Prompts", f"{counted(lines.len(), 'prompt')} {what} (line {lines[0]}): sent as text{to_do}"
-    for named, pattern, sent in (
+            yield "Prompts", f"{counted(lines.len(), 'prompt')} {odd} (line {lines[0]}): sent as text{to_do}"
+    for unit, pattern, sent in (
         ("", rf"(?:^|[^\d:])({_RATIOS})(?:[^\d:]|$)", pl.col("ratio")),
         (" s", r"(?i)\b(\d{1,3})[ -]?(?:s|secs?|seconds?)\b", pl.col("duration").cast(pl.String)),
     ):
         asked = rows.with_columns(asked=pl.col("prompt").str.extract(pattern), sent=sent)
-        wrong = asked.filter(pl.col("asked").is_not_null() & pl.col("asked").ne_missing(pl.col("sent")))
-        if wrong.height:
-            line, words, instead = wrong.select("line", "asked", "sent").row(0)
-            prompts = f"{counted(wrong.height, 'prompt')} {'asks' if wrong.height == 1 else 'ask'}"
-            instead = "none" if instead is None else f"{instead}{named}"
-            yield "Prompts", f"{prompts} in words for {words}{named} (line {line}), and {instead} is sent"
+        differing = asked.filter(pl.col("asked").is_not_null() & pl.col("asked").ne_missing(pl.col("sent")))
+        if differing.height:
+            line, words, instead = differing.select("line", "asked", "sent").row(0)
+            prompts = f"{counted(differing.height, 'prompt')} {'asks' if differing.height == 1 else 'ask'}"
+            instead = "none" if instead is None else f"{instead}{unit}"
+            yield "Prompts", f"{prompts} in words for {words}{unit} (line {line}), and {instead} is sent"

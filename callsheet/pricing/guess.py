@@ -96,7 +96,10 @@ class Guess:
 
     def guesses(self) -> dict[str, dict[str, Any]]:
         """`input.guessed`: of each guess what is taken, and what else it may be."""
-        return {each.setting: {"taken": each.taken, "others": each.others} for each in self.proposals}
+        return {
+            proposal.setting: {"taken": proposal.taken, "others": proposal.others}
+            for proposal in self.proposals
+        }
 
 
 @dataclass
@@ -129,9 +132,9 @@ class _File:
         """A config with what is known, and with any model where the file names none."""
         defaults = {"model": next(iter(self.catalogue), "any")} | self.input.get("defaults", {})
         service = {"base_url": "http://127.0.0.1:1"}
-        given = {"path": self.path} | self.input | {"defaults": defaults}
+        input_values = {"path": self.path} | self.input | {"defaults": defaults}
         try:
-            return Settings.model_validate({"batch": "guess", "service": service, "input": given})
+            return Settings.model_validate({"batch": "guess", "service": service, "input": input_values})
         except ValidationError as error:  # what a person has given
             raise ConfigError(in_words(error)) from None
 
@@ -146,11 +149,11 @@ class _File:
         return f"the columns are {and_more(cells.columns[: _OTHERS * 4], cells.width)}"
 
 
-def guess(path: str, catalogue: Catalogue, given: Mapping[str, str]) -> Guess:
+def guess(path: str, catalogue: Catalogue, answers: Mapping[str, str]) -> Guess:
     """Guesses how a batch file (as in `input.path`) is to be read.
 
     Args:
-        given: what a person has said. `prompt`: the column of the prompts, or with braces a template of
+        answers: what a person has said. `prompt`: the column of the prompts, or with braces a template of
             columns; of images the prompt for all. `media`: `images` or `videos`. `model`. `images`: the
             column of the images that are sent, or `none`. `header`: `none`, or `names` where the file has
             one. `sheet`, `rows`, `encoding` and `split` as in `input`.
@@ -158,21 +161,21 @@ def guess(path: str, catalogue: Catalogue, given: Mapping[str, str]) -> Guess:
     Raises:
         InputError: it cannot be read, has no column that can be the prompts, or lacks one that is given.
     """
-    file = _File(path, catalogue, given)
+    file = _File(path, catalogue, answers)
     if names_images(file.settings()):
         _choose_prompt_of_images(file)
         return _choose_model(file)
-    own = ("sheet", "rows", "encoding")
-    file.input |= {setting: given[setting] for setting in own if given.get(setting)}
+    file_settings = ("sheet", "rows", "encoding")
+    file.input |= {setting: answers[setting] for setting in file_settings if answers.get(setting)}
     name = find_files(file.path)[0]
-    if name.lower().endswith(".xlsx") and "sheet" not in given:
+    if name.lower().endswith(".xlsx") and "sheet" not in answers:
         sheets = sheet_names(Path(name), name)
         if len(sheets) > 1:
             file.input["sheet"] = sheets[0]
             file.propose("sheet", "Which sheet has the prompts?", dict.fromkeys(sheets[: 1 + _OTHERS], ""))
-    if name.lower().endswith(_TEXTS) and "encoding" not in given:
+    if name.lower().endswith(_TEXTS) and "encoding" not in answers:
         _choose_encoding(file, name)
-    if name.lower().endswith(".json") and "rows" not in given:
+    if name.lower().endswith(".json") and "rows" not in answers:
         _choose_rows(file, name)
     _choose_form(file)
     _choose_columns(file)
@@ -199,8 +202,8 @@ def _choose_rows(file: _File, name: str) -> None:
     first = document[0] if isinstance(document, list) and document else document
     names = first if isinstance(first, dict) else {}
     has_rows = isinstance(document, list) and not isinstance(first, dict)
-    has_rows |= any(rank(each) and isinstance(names[each], str) for each in names)
-    has_ids = isinstance(document, dict) and all(isinstance(each, dict | str) for each in document.values())
+    has_rows |= any(rank(key) and isinstance(names[key], str) for key in names)
+    has_ids = isinstance(document, dict) and all(isinstance(value, dict | str) for value in document.values())
     if not has_rows and not has_ids and (paths := lists_of_rows(document)):
         file.input["rows"] = paths[0]
         if len(paths) > 1:
@@ -209,17 +212,17 @@ def _choose_rows(file: _File, name: str) -> None:
 
 def _choose_form(file: _File) -> None:
     """Says whether a table has a header, and what is a prompt in a text without one."""
-    given, cells, lines = file.given, file.table.cells, file.table.lines
-    said = given.get("header")
-    if said == "none" or (not said and columns.is_no_header(cells.columns, cells)):
+    answers, cells, lines = file.given, file.table.cells, file.table.lines
+    header = answers.get("header")
+    if header == "none" or (not header and columns.is_no_header(cells.columns, cells)):
         file.again(header="none")
-        shown = {"none": "its first line is a row", "names": "its first line has names"}
-        file.propose("header", "Has the file a header?", shown)
+        candidates = {"none": "its first line is a row", "names": "its first line has names"}
+        file.propose("header", "Has the file a header?", candidates)
         return
     if not Path(file.path).name.lower().endswith(".txt") or cells.columns != ["prompt"]:
         return
     prompts = cells["prompt"].to_list()
-    split = given.get("split") or _likely_split(prompts, lines.to_list())
+    split = answers.get("split") or _likely_split(prompts, lines.to_list())
     if split != "lines":
         file.again(split=split)
         both = {split: file.table.cells["prompt"][0], "lines": prompts[0]}
@@ -236,8 +239,12 @@ def _likely_split(lines: Sequence[str], numbers: Sequence[int]) -> str:
 def _are_paragraphs(lines: Sequence[str], numbers: Sequence[int]) -> bool:
     """Whether the lines of a text, with their numbers, go on in the next line up to a blank one."""
     pairs = zip(lines, numbers, lines[1:], numbers[1:], strict=False)
-    follows = [(line, after) for line, at, after, then in pairs if then == at + 1]
-    goes_on = [line.rstrip()[-1:] in ",;:-" or after.lstrip()[:1].islower() for line, after in follows]
+    follows = [
+        (line, next_line) for line, number, next_line, next_number in pairs if next_number == number + 1
+    ]
+    goes_on = [
+        line.rstrip()[-1:] in ",;:-" or next_line.lstrip()[:1].islower() for line, next_line in follows
+    ]
     return len(numbers) > len(follows) + 1 and 2 * sum(goes_on) > len(follows)
 
 
@@ -247,33 +254,33 @@ def _are_paragraphs(lines: Sequence[str], numbers: Sequence[int]) -> bool:
 def _choose_columns(file: _File) -> None:
     """Says which column has the prompts, the ids, the images, and each setting that is named by its name."""
     table = file.table.cells
-    found: dict[str, Any] = {}
-    _choose_prompt(file, table, found)
+    column_of: dict[str, Any] = {}
+    _choose_prompt(file, table, column_of)
     for column in table:
-        like = columns.looks_like(column)
-        is_taken = like in table.columns or like in found or column.name in found.values()
-        if like in COLUMNS and like not in _NO_SETTINGS and not is_taken and _fits(column, like):
-            found[like] = column.name
+        setting = columns.looks_like(column)
+        is_taken = setting in table.columns or setting in column_of or column.name in column_of.values()
+        if setting in COLUMNS and setting not in _NO_SETTINGS and not is_taken and _fits(column, setting):
+            column_of[setting] = column.name
     if (pair := columns.width_and_height(table.columns)) and all(
         _fits(table[name], "width") for name in pair
     ):
-        found["aspect_ratio"] = list(pair)
+        column_of["aspect_ratio"] = list(pair)
     if "id" in table.columns:
-        found |= {} if _tells_apart(table["id"]) else {"id": None}
-    elif ids := [each.name for each in table if each.name not in found.values() and _is_id(each)]:
-        found["id"] = ids[0]
-    _choose_images(file, table, found)
-    if found:
-        file.input["columns"] = found
+        column_of |= {} if _tells_apart(table["id"]) else {"id": None}
+    elif ids := [column.name for column in table if column.name not in column_of.values() and _is_id(column)]:
+        column_of["id"] = ids[0]
+    _choose_images(file, table, column_of)
+    if column_of:
+        file.input["columns"] = column_of
 
 
-def _choose_prompt(file: _File, table: pl.DataFrame, found: dict[str, Any]) -> None:
-    if (given := file.given.get("prompt", "")) and "{" in given:
-        file.input["template"] = given
+def _choose_prompt(file: _File, table: pl.DataFrame, column_of: dict[str, Any]) -> None:
+    if (prompt := file.given.get("prompt", "")) and "{" in prompt:
+        file.input["template"] = prompt
         return
-    if given:
-        file.check_column(given)
-        found |= {} if given == "prompt" else {"prompt": int(given) if given.isdecimal() else given}
+    if prompt:
+        file.check_column(prompt)
+        column_of |= {} if prompt == "prompt" else {"prompt": int(prompt) if prompt.isdecimal() else prompt}
         return
     has_header = "header" not in file.input
     likely = columns.prompts_like(table if has_header else table.rename(lambda number: f"column {number}"))
@@ -284,25 +291,25 @@ def _choose_prompt(file: _File, table: pl.DataFrame, found: dict[str, Any]) -> N
             f"{file.path}: no column looks like prompts; {file.its_columns()}",
             hint='Name it: --prompt COLUMN. Or make prompts of columns: --prompt "A photo of a {COLUMN}".',
         )
-    taken = exact[0] if exact else likely[0]
-    if taken.strip().lower() != "prompt":
-        found["prompt"] = taken if has_header else int(taken)
-    if not exact and len(likely) > 1 and (not rank(taken) or rank(likely[1])):
-        shown = {name: columns.first_cell(table[name]) for name in likely[: 1 + _OTHERS]}
-        file.propose("prompt", "Which column has the prompts?", shown)
+    column = exact[0] if exact else likely[0]
+    if column.strip().lower() != "prompt":
+        column_of["prompt"] = column if has_header else int(column)
+    if not exact and len(likely) > 1 and (not rank(column) or rank(likely[1])):
+        candidates = {name: columns.first_cell(table[name]) for name in likely[: 1 + _OTHERS]}
+        file.propose("prompt", "Which column has the prompts?", candidates)
 
 
 def _choose_prompt_of_images(file: _File) -> None:
     """Takes the prompt that is given for images, as a text, a template or a column; otherwise they have texts
     beside them.
     """
-    given = file.given.get("prompt")
-    if given in ("id", FILE):
-        file.input["columns"] = {"prompt": given}
-    elif given and "{" in given:
-        file.input["template"] = given
-    elif given and given != "prompt":
-        file.input["defaults"] = {"prompt": given}
+    prompt = file.given.get("prompt")
+    if prompt in ("id", FILE):
+        file.input["columns"] = {"prompt": prompt}
+    elif prompt and "{" in prompt:
+        file.input["template"] = prompt
+    elif prompt and prompt != "prompt":
+        file.input["defaults"] = {"prompt": prompt}
     else:
         try:
             _ = file.table
@@ -311,13 +318,13 @@ def _choose_prompt_of_images(file: _File) -> None:
             raise InputError(error.message, hint=hint) from None
 
 
-def _fits(column: pl.Series, like: str) -> bool:
+def _fits(column: pl.Series, setting: str) -> bool:
     """Whether most cells of a column can be values of a setting; one odd or empty cell is no reason."""
     pattern = {
         "aspect_ratio": columns.RATIOS,
         "duration": r"^\s*\d+([.,:]\d+)*\s*(s|sec|secs|seconds)?\s*$",
         "width": r"^\s*\d+(\.0*)?\s*(px)?\s*$",
-    }.get(like, "")
+    }.get(setting, "")
     return columns.share(column.cast(pl.String, strict=False), pattern) > columns.MOST
 
 
@@ -330,22 +337,22 @@ def _tells_apart(column: pl.Series) -> bool:
     return not column.null_count() and not column.dtype.is_nested() and column.n_unique() == column.len()
 
 
-def _choose_images(file: _File, table: pl.DataFrame, found: dict[str, Any]) -> None:
+def _choose_images(file: _File, table: pl.DataFrame, column_of: dict[str, Any]) -> None:
     """The column of images that is sent, where there is one whose images are found."""
-    held = [each.name for each in table if columns.holds(each) == IMAGES and each.dtype == pl.String]
-    taken = file.given.get("images")
-    if not taken:
-        taken = held[0] if len(held) == 1 and _is_there(file, table[held[0]]) else _NO_IMAGES
-        shown = {name: columns.first_cell(table[name]) for name in held if name not in IMAGE_COLUMNS}
-        shown[_NO_IMAGES] = "no images are sent"
-        if len(shown) > 1:
-            shown = dict(sorted(shown.items(), key=lambda each: each[0] != taken))
-            file.propose("images", "Which images are sent with the prompts?", shown)
-    if taken != _NO_IMAGES:
-        file.check_column(taken)
-    if taken not in (_NO_IMAGES, *IMAGE_COLUMNS):
-        like = columns.looks_like(table[taken])
-        found[like if like in IMAGE_COLUMNS else "reference_image"] = taken
+    held = [column.name for column in table if columns.holds(column) == IMAGES and column.dtype == pl.String]
+    chosen = file.given.get("images")
+    if not chosen:
+        chosen = held[0] if len(held) == 1 and _is_there(file, table[held[0]]) else _NO_IMAGES
+        candidates = {name: columns.first_cell(table[name]) for name in held if name not in IMAGE_COLUMNS}
+        candidates[_NO_IMAGES] = "no images are sent"
+        if len(candidates) > 1:
+            candidates = dict(sorted(candidates.items(), key=lambda candidate: candidate[0] != chosen))
+            file.propose("images", "Which images are sent with the prompts?", candidates)
+    if chosen != _NO_IMAGES:
+        file.check_column(chosen)
+    if chosen not in (_NO_IMAGES, *IMAGE_COLUMNS):
+        setting = columns.looks_like(table[chosen])
+        column_of[setting if setting in IMAGE_COLUMNS else "reference_image"] = chosen
 
 
 def _is_there(file: _File, column: pl.Series) -> bool:
@@ -358,26 +365,26 @@ def _is_there(file: _File, column: pl.Series) -> bool:
 
 
 def _choose_model(file: _File) -> Guess:
-    batch, sample, found, not_used = _compared(file)
-    taken = _taken(file, found, sample.height, batch.rows.height)
+    batch, sample, comparisons, not_used = _compared(file)
+    proposed = _cheapest_model(file, comparisons, sample.height, batch.rows.height)
     rows, refused = batch.rows, {}
-    if taken:
-        file.input["defaults"] = {"model": taken.model} | file.input.get("defaults", {})
-        rows = rows.with_columns(model=pl.lit(taken.model))
+    if proposed:
+        file.input["defaults"] = {"model": proposed.model} | file.input.get("defaults", {})
+        rows = rows.with_columns(model=pl.lit(proposed.model))
         names = file.input.get("columns", {})
-        takes = file.catalogue[taken.model].supported_references
-        if taken.type is ModelType.VIDEO and "reference_image" in names and "first_frame" in takes:
+        takes = file.catalogue[proposed.model].supported_references
+        if proposed.type is ModelType.VIDEO and "reference_image" in names and "first_frame" in takes:
             names["first_frame"] = names.pop("reference_image")
-        if not taken.rows:
-            tried = (each for each in found if each.type is taken.type)
-            refused = dict.fromkeys(reason for each in tried for reason in each.reasons.values())
+        if not proposed.rows:
+            tried = (comparison for comparison in comparisons if comparison.type is proposed.type)
+            refused = dict.fromkeys(reason for comparison in tried for reason in comparison.reasons.values())
     first = file.table.cells.head(_FIRST).select(pl.exclude(pl.Struct, pl.Binary, pl.List))
     return Guess(
         input=file.input,
         proposals=tuple(file.proposals),
         rows=batch.total,
         is_sample=sample.height < batch.rows.height,
-        taken=taken,
+        taken=proposed,
         price=Decimal(make_jobs(rows, file.catalogue, file.settings()).jobs["price"].sum() or 0),
         refused=tuple(refused)[:_OTHERS],
         not_used=_not_used(batch) | not_used,
@@ -396,81 +403,95 @@ def _compared(file: _File) -> tuple[Batch, pl.DataFrame, list[Comparison], dict[
     while True:
         settings = file.settings()
         batch = batch_of([file.table], settings.input)
-        most = _IMAGES if file.table.placed else _SAMPLE
-        sample = batch.rows.gather_every(max(1, -(-batch.rows.height // most)))
+        sample_size = _IMAGES if file.table.placed else _SAMPLE
+        sample = batch.rows.gather_every(max(1, -(-batch.rows.height // sample_size)))
         if "model" in batch.columns.used:
             return batch, sample, [], not_used
-        found = compare(replace(batch, rows=sample), file.catalogue, settings)
-        wrong = _fits_nowhere(file, found)
-        if wrong is None:
-            return batch, sample, found, not_used
-        not_used |= dict([wrong])
+        comparisons = compare(replace(batch, rows=sample), file.catalogue, settings)
+        misfit = _fits_nowhere(file, comparisons)
+        if misfit is None:
+            return batch, sample, comparisons, not_used
+        not_used |= dict([misfit])
 
 
-def _fits_nowhere(file: _File, found: Sequence[Comparison]) -> tuple[str, str] | None:
+def _fits_nowhere(file: _File, comparisons: Sequence[Comparison]) -> tuple[str, str] | None:
     """The first column of a setting with which no model takes any row, and why; it is not used any more."""
-    if not found or found[0].rows:
+    if not comparisons or comparisons[0].rows:
         return None
     names: dict[str, Any] = file.input.get("columns", {})
-    for ours in [each for each in names if each not in ("prompt", "id")]:
-        reasons = {each.model: each.reasons[ours] for each in found if ours in each.reasons}
-        if len(reasons) == len(found):
+    for ours in [column for column in names if column not in ("prompt", "id")]:
+        reasons = {
+            comparison.model: comparison.reasons[ours]
+            for comparison in comparisons
+            if ours in comparison.reasons
+        }
+        if len(reasons) == len(comparisons):
             name = names.pop(ours)
-            shown = name if isinstance(name, str) else " x ".join(name)
-            why = [*dict.fromkeys(reasons.values())]
-            return shown, f"no model takes its cells as {ours}: {and_more(why[:_OTHERS], len(why))}"
+            label = name if isinstance(name, str) else " x ".join(name)
+            texts = [*dict.fromkeys(reasons.values())]
+            return label, f"no model takes its cells as {ours}: {and_more(texts[:_OTHERS], len(texts))}"
     return None
 
 
-def _taken(file: _File, found: Sequence[Comparison], sampled: int, rows: int) -> Comparison | None:
+def _cheapest_model(
+    file: _File, comparisons: Sequence[Comparison], sampled: int, rows: int
+) -> Comparison | None:
     """The cheapest model of those that take most rows; images, unless a name says videos."""
     model, media = file.given.get("model"), file.given.get("media")
     if model and model not in file.catalogue:
         raise InputError(f"the catalogue has no model {model!r}", hint="callsheet models lists them.")
-    wanted = [each for each in found if media in (None, _media(each)) and model in (None, each.model)]
+    eligible = [
+        comparison
+        for comparison in comparisons
+        if media in (None, _media(comparison)) and model in (None, comparison.model)
+    ]
     names = [Path(file.path).name, *file.table.cells.columns]
-    able = [each for each in wanted if each.rows]
+    able = [comparison for comparison in eligible if comparison.rows]
     if not able:
         kind = ModelType.VIDEO if "duration" in names[1:] else ModelType.IMAGE
-        return next((each for each in wanted if each.type is kind), next(iter(wanted), None))
-    best = [each for each in able if each.rows == able[0].rows]
+        return next(
+            (comparison for comparison in eligible if comparison.type is kind), next(iter(eligible), None)
+        )
+    best = [comparison for comparison in able if comparison.rows == able[0].rows]
     says_video = any(word in name.lower() for name in names for word in _VIDEO)
     likely = ModelType.VIDEO if says_video else ModelType.IMAGE
-    taken = next((each for each in best if each.type is likely), best[0])
-    same = [each for each in able if each.type is taken.type and each is not taken]
-    other = [each for each in able if each.type is not taken.type]
-    offered = (taken, *same[:_OTHERS], *other[:_OTHERS])
+    proposed = next((comparison for comparison in best if comparison.type is likely), best[0])
+    same_type = [
+        comparison for comparison in able if comparison.type is proposed.type and comparison is not proposed
+    ]
+    other_type = [comparison for comparison in able if comparison.type is not proposed.type]
+    offered = (proposed, *same_type[:_OTHERS], *other_type[:_OTHERS])
     if not model and len(offered) > 1:
-        shown = {each.model: _shown(each, sampled, rows) for each in offered}
-        file.propose("model", "Images or videos, and on which model?", shown)
-        if other:
-            file.propose("media", "Images or videos?", {_media(taken): "", _media(other[0]): ""})
-    return taken
+        candidates = {comparison.model: _with_price(comparison, sampled, rows) for comparison in offered}
+        file.propose("model", "Images or videos, and on which model?", candidates)
+        if other_type:
+            file.propose("media", "Images or videos?", {_media(proposed): "", _media(other_type[0]): ""})
+    return proposed
 
 
-def _media(each: Comparison) -> str:
-    return f"{each.type.value}s"
+def _media(comparison: Comparison) -> str:
+    return f"{comparison.type.value}s"
 
 
-def _shown(each: Comparison, sampled: int, rows: int) -> str:
+def _with_price(comparison: Comparison, sampled: int, rows: int) -> str:
     """A model with its price for all rows; where a sample was priced, about."""
-    able = "" if each.rows == each.of else f", {each.rows:,} of {each.of:,} rows"
+    able = "" if comparison.rows == comparison.of else f", {comparison.rows:,} of {comparison.of:,} rows"
     if sampled == rows:
-        return f"{_media(each)}, {dollars(each.price)} USD{able}"
-    price = (each.price * rows / sampled).quantize(Decimal("0.01"))
-    return f"{_media(each)}, about {price} USD{able}"
+        return f"{_media(comparison)}, {dollars(comparison.price)} USD{able}"
+    price = (comparison.price * rows / sampled).quantize(Decimal("0.01"))
+    return f"{_media(comparison)}, about {price} USD{able}"
 
 
 def _not_used(batch: Batch) -> dict[str, str]:
     """What is not used, and why it may matter."""
-    found = {}
-    for name, like in batch.columns.unused.items():
+    reasons = {}
+    for name, meaning in batch.columns.unused.items():
         cells = batch.columns.examples.get(name, "")
-        held = columns.HELD.get(IMAGES if like in IMAGE_COLUMNS else like)
-        if like in COLUMNS and like not in IMAGE_COLUMNS:
-            found[name] = f"looks like {like}; to use it: columns: {{{like}: {in_yaml(name)}}}"
+        held = columns.HELD.get(IMAGES if meaning in IMAGE_COLUMNS else meaning)
+        if meaning in COLUMNS and meaning not in IMAGE_COLUMNS:
+            reasons[name] = f"looks like {meaning}; to use it: columns: {{{meaning}: {in_yaml(name)}}}"
         elif held:
-            found[name] = f"holds {held}{f' ({cells})' if cells else ''}"
+            reasons[name] = f"holds {held}{f' ({cells})' if cells else ''}"
         else:
-            found[name] = "is no setting of the service"
-    return found
+            reasons[name] = "is no setting of the service"
+    return reasons

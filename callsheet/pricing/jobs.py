@@ -52,10 +52,10 @@ def check_config_values(settings: Settings, catalogue: Catalogue, batch: Batch) 
     Raises:
         ConfigError: values are wrong; the message names each of them with file, line and key.
     """
-    found = [*_problems(settings, catalogue, batch), *_wrong_defaults(settings, catalogue, batch)]
-    if found:
-        problems = [f"{settings.where(place)}: {dotted(place)}: {reason}" for place, reason in found]
-        is_of_a_model = any(place[0] == "input" for place, _ in found)
+    wrong_values = [*_problems(settings, catalogue, batch), *_wrong_defaults(settings, catalogue, batch)]
+    if wrong_values:
+        problems = [f"{settings.where(place)}: {dotted(place)}: {reason}" for place, reason in wrong_values]
+        is_of_a_model = any(place[0] == "input" for place, _ in wrong_values)
         hint = "`callsheet models` lists what each model takes." if is_of_a_model else ""
         raise ConfigError("\n".join(problems), hint=hint)
 
@@ -63,7 +63,7 @@ def check_config_values(settings: Settings, catalogue: Catalogue, batch: Batch) 
 def _problems(settings: Settings, catalogue: Catalogue, batch: Batch) -> Iterator[tuple[KeyPath, str]]:
     for name in carried_columns(settings.storage.key):
         if name not in batch.columns.carried:
-            expected = ", ".join(f"{{{each}}}" for each in PLACEHOLDERS)
+            expected = ", ".join(f"{{{placeholder}}}" for placeholder in PLACEHOLDERS)
             yield (
                 ("storage", "key"),
                 f"{{{name}}} is no carried column of the batch file, and none of {expected}",
@@ -95,8 +95,8 @@ def _wrong_defaults(settings: Settings, catalogue: Catalogue, batch: Batch) -> I
     for column, value in fixed_values(settings.input.defaults).items():
         if column in {"model", "samples", *matrix}:
             continue
-        own = batch.rows[column]
-        using = batch.rows.filter(own.is_null() if column in UNTIL_PRICED else own == as_text(value))
+        cells = batch.rows[column]
+        using = batch.rows.filter(cells.is_null() if column in UNTIL_PRICED else cells == as_text(value))
         models = matrix.get("model") or using["model"].unique().sort()
         usable = [str(model) for model in models if using.height and not _unknown(model, catalogue)]
         if column in UNTIL_PRICED:  # a default for the models of one type
@@ -212,15 +212,15 @@ def make_jobs(
     rows = _resolved(rows, [*IMAGE_COLUMNS, "file"], images, _IMAGES).drop(IMAGE_COLUMNS)
     rows = _with_json(_placed(_resolved(rows, [*_PARAMETERS, "roles"], offers, _OFFERED)))
     bad_image = pl.col("wrong_image").is_not_null()
-    rows, wrong = separate(rows, bad_image | pl.col("wrong").is_not_null())
-    cells = [wrong.filter(bad_image).select(*_PLACE, "wrong_image").unnest("wrong_image")]
-    cells += [wrong.select(*_PLACE, "wrong").explode("wrong").drop_nulls("wrong").unnest("wrong")]
-    refused = [wrong.filter(~bad_image)]
+    rows, wrong_rows = separate(rows, bad_image | pl.col("wrong").is_not_null())
+    cells = [wrong_rows.filter(bad_image).select(*_PLACE, "wrong_image").unnest("wrong_image")]
+    cells += [wrong_rows.select(*_PLACE, "wrong").explode("wrong").drop_nulls("wrong").unnest("wrong")]
+    refused = [wrong_rows.filter(~bad_image)]
     unpriced = rows.filter(pl.col("price").is_null())["row"].n_unique()
     for column, is_wrong, value, reason in _refusals(settings):
-        rows, wrong = separate(rows, is_wrong)
-        refused.append(wrong)
-        cells.append(wrong.select(*_PLACE, column=pl.lit(column), value=value, reason=reason))
+        rows, wrong_rows = separate(rows, is_wrong)
+        refused.append(wrong_rows)
+        cells.append(wrong_rows.select(*_PLACE, column=pl.lit(column), value=value, reason=reason))
     not_offered = pl.concat(table.select("row_id", "samples", "line", "asked") for table in refused)
     wrong_cells = pl.concat(cells)
     jobs = _columns_of_plan(_per_sample(rows))
@@ -254,13 +254,13 @@ def once(jobs: pl.DataFrame, bought: pl.Series | None = None) -> tuple[pl.DataFr
     Returns:
         The jobs; and of how many rows one is left out.
     """
-    same = ["request", "sample"]
+    request_and_sample = ["request", "sample"]
     is_bought = pl.col("request").is_null()
     if bought is not None:
         is_bought |= pl.col("key").is_in(bought.implode())
-    is_first = pl.struct(same).is_first_distinct() & ~is_bought.any().over(same)
-    kept, others = separate(jobs, ~(is_bought | is_first))
-    return kept, others["row_id"].n_unique()
+    is_first = pl.struct(request_and_sample).is_first_distinct() & ~is_bought.any().over(request_and_sample)
+    kept, left_out = separate(jobs, ~(is_bought | is_first))
+    return kept, left_out["row_id"].n_unique()
 
 
 def _refusals(settings: Settings) -> Iterator[tuple[str, pl.Expr, pl.Expr, pl.Expr]]:
@@ -290,7 +290,7 @@ def _resolved(
     used = [column for column in columns if rows[column].null_count() < rows.height] or [*columns[:1]]
     combinations = rows.select(used).unique(maintain_order=True)
     blank: _Cells = dict.fromkeys(columns)
-    cells = resolve([blank | each for each in combinations.iter_rows(named=True)])
+    cells = resolve([blank | combination for combination in combinations.iter_rows(named=True)])
     # Money comes as text: for a Decimal, polars imports numpy, which takes as long as 50,000 rows.
     read_as = {name: pl.String if dtype == pl.Decimal else dtype for name, dtype in schema.items()}
     new = combinations.hstack(pl.DataFrame(cells, schema=read_as).cast(pl.Schema(schema)))
@@ -323,14 +323,14 @@ def _images(combinations: list[_Cells], path: str, reading: Reading, fitted: set
     lists = [(file, listed) for file, listed in parsed if not isinstance(listed, Reject)]
     places = list(dict.fromkeys((reference.source, file) for file, listed in lists for reference in listed))
     with ThreadPoolExecutor(_READERS, "images") as readers:
-        found = readers.map(lambda place: references.examine(place[0], place[1], reading), places)
-        examined = dict(zip(places, found, strict=True))
+        images = readers.map(lambda place: references.examine(place[0], place[1], reading), places)
+        examined = dict(zip(places, images, strict=True))
     fitted |= {
-        each.sha256 or "" for each in examined.values() if not isinstance(each, str) and each.is_fitted
+        image.sha256 or "" for image in examined.values() if not isinstance(image, str) and image.is_fitted
     }
     return [
-        {"wrong_image": asdict(each)} if isinstance(each, Reject) else _image_set(each, file, examined)
-        for file, each in parsed
+        {"wrong_image": asdict(listed)} if isinstance(listed, Reject) else _image_set(listed, file, examined)
+        for file, listed in parsed
     ]
 
 
@@ -373,28 +373,30 @@ def _offers(
     applied by the type of the model. `own_ratio`: aspect ratios are those of files, and a model that does not
     offer one is asked for its own.
     """
-    found = []
+    offers = []
     for cells in combinations:
-        given = {name: late.get(name) if cells[name] is None else cells[name] for name in _PARAMETERS}
-        texts = {name: as_text(value) for name, value in given.items() if value is not None}
+        values = {name: late.get(name) if cells[name] is None else cells[name] for name in _PARAMETERS}
+        texts = {name: as_text(value) for name, value in values.items() if value is not None}
         images = tuple((role, column) for role, column in json.loads(cells["roles"] or "[]"))
-        wanted = Combination(**{column: cells[column] for column in _PARAMETERS}, images=images)
+        combination = Combination(**{column: cells[column] for column in _PARAMETERS}, images=images)
         asked = _template(texts, has_images=bool(images))
-        if own_ratio and any(each.column == "aspect_ratio" for each in rejects_of(wanted, catalogue, late)):
-            wanted = replace(wanted, aspect_ratio=None)
-        role = image_role(wanted.model, catalogue) if BY_MODEL in dict(images) else None
-        found.append({"asked": asked, "image_role": role} | _offered(wanted, catalogue, late))
-    return found
+        if own_ratio and any(
+            reject.column == "aspect_ratio" for reject in rejects_of(combination, catalogue, late)
+        ):
+            combination = replace(combination, aspect_ratio=None)
+        role = image_role(combination.model, catalogue) if BY_MODEL in dict(images) else None
+        offers.append({"asked": asked, "image_role": role} | _offered(combination, catalogue, late))
+    return offers
 
 
-def _offered(wanted: Combination, catalogue: Catalogue, late: _Cells) -> _Cells:
+def _offered(combination: Combination, catalogue: Catalogue, late: _Cells) -> _Cells:
     """An offer as cells of `_OFFERED`."""
-    offered = offer(wanted, catalogue, late)
+    offered = offer(combination, catalogue, late)
     if isinstance(offered, Reject):
-        return {"wrong": [asdict(each) for each in rejects_of(wanted, catalogue, late)]}
+        return {"wrong": [asdict(reject) for reject in rejects_of(combination, catalogue, late)]}
     price = offered.price
     return {
-        "sent": _template(offered.parameters, has_images=bool(wanted.images)),
+        "sent": _template(offered.parameters, has_images=bool(combination.images)),
         "type": offered.type.value,
         **{f"sent_{name}": offered.parameters.get(name) for name in _SENT},
         "unpriced": offered.unpriced,
@@ -506,11 +508,11 @@ def _same(requests: pl.Series) -> pl.Series:
         return requests
     bodies = [json.loads(request) for request in requests.gather(at)]
     prompts = pl.DataFrame({"prompt": [body["prompt"] for body in bodies]}, {"prompt": pl.String})
-    same = prompts.select(same_prompt(pl.col("prompt"))).to_series()
-    for body, prompt in zip(bodies, same, strict=True):
+    same_prompts = prompts.select(same_prompt(pl.col("prompt"))).to_series()
+    for body, prompt in zip(bodies, same_prompts, strict=True):
         body["prompt"] = prompt
         if "images" in body:
-            body["images"] = [each | {"url": without_signature(each["url"])} for each in body["images"]]
+            body["images"] = [image | {"url": without_signature(image["url"])} for image in body["images"]]
     return requests.scatter(at, [canonical(body) for body in bodies])
 
 

@@ -23,10 +23,10 @@ def files(connection: sa.Connection, batch: str) -> pl.DataFrame:
     """Every stored file of the batch: `FILE`, `_COLUMNS`, its `id`, and its `decision` (null: none)."""
     stored = queries.stored_files(connection, batch, [*marks.FILE, *_COLUMNS])
     decided = marks.decisions(connection, batch).select(*marks.FILE, "decision")
-    found = stored.join(decided, on=marks.FILE, how="left", maintain_order="left")
+    rows = stored.join(decided, on=marks.FILE, how="left", maintain_order="left")
     of_generation = ["job_key", "attempt"]
-    found = found.join(_several(connection, batch), on=of_generation, how="left", maintain_order="left")
-    found = found.join(_first_jobs(connection, batch), on="job_key", how="left", maintain_order="left")
+    rows = rows.join(_file_counts(connection, batch), on=of_generation, how="left", maintain_order="left")
+    rows = rows.join(_first_jobs(connection, batch), on="job_key", how="left", maintain_order="left")
     parts = [
         pl.format("{}/{}", "row_id", "sample"),
         pl.when("several").then(pl.format("/{}", "index")).otherwise(pl.lit("")),
@@ -34,7 +34,7 @@ def files(connection: sa.Connection, batch: str) -> pl.DataFrame:
         .then(pl.lit(""))
         .otherwise(pl.format("/{}", pl.col("job_key").str.head(_KEY))),
     ]
-    return found.with_columns(id=pl.concat_str(parts)).drop("several", "is_first")
+    return rows.with_columns(id=pl.concat_str(parts)).drop("several", "is_first")
 
 
 def jobs(connection: sa.Connection, batch: str) -> pl.DataFrame:
@@ -43,7 +43,7 @@ def jobs(connection: sa.Connection, batch: str) -> pl.DataFrame:
     return newest.sort("submitted_at", "row_id", "job_key", nulls_last=True).drop("submitted_at")
 
 
-def _several(connection: sa.Connection, batch: str) -> pl.DataFrame:
+def _file_counts(connection: sa.Connection, batch: str) -> pl.DataFrame:
     """`job_key` and `attempt` of each generation, and whether it has several files, stored or not."""
     query = (
         sa.select(media.c.job_key, media.c.attempt, sa.func.count().label("files"))
@@ -51,8 +51,8 @@ def _several(connection: sa.Connection, batch: str) -> pl.DataFrame:
         .where(attempts.c.batch == batch)
         .group_by(media.c.job_key, media.c.attempt)
     )
-    found = queries.read(connection, query)
-    return found.select("job_key", "attempt", several=pl.col("files") > 1)
+    counts = queries.read(connection, query)
+    return counts.select("job_key", "attempt", several=pl.col("files") > 1)
 
 
 def _first_jobs(connection: sa.Connection, batch: str) -> pl.DataFrame:

@@ -61,11 +61,11 @@ class Choice:
 
     def line(self) -> str:
         """The choice in words."""
-        what = "the jobs"
+        jobs = "the jobs"
         if self.first is not None:
             are = "is" if self.first == 1 else "are"
-            what = f"the first {counted(self.first, 'job')} that {are} not bought"
-        return f"{what} of {counted(len(self.only), 'row')}" if self.only else what
+            jobs = f"the first {counted(self.first, 'job')} that {are} not bought"
+        return f"{jobs} of {counted(len(self.only), 'row')}" if self.only else jobs
 
 
 ALL = Choice()
@@ -80,16 +80,16 @@ def row_id_of(name: str, jobs: pl.DataFrame) -> str:
     line = line_of(name)
     if line is None or (jobs["row_id"] == name).any():
         return name
-    there: list[str] = jobs.filter(line=line)["row_id"].unique(maintain_order=True).to_list()
-    found = [row_id for row_id in there if not has_own_id(row_id)]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        hint = f"Name one of them by its id, which is made of its content: {', '.join(found)}."
-        raise InputError(f"{len(found)} rows, each of another file, are on line {line}", hint=hint)
-    if there:
+    on_line: list[str] = jobs.filter(line=line)["row_id"].unique(maintain_order=True).to_list()
+    without_id = [row_id for row_id in on_line if not has_own_id(row_id)]
+    if len(without_id) == 1:
+        return without_id[0]
+    if without_id:
+        hint = f"Name one of them by its id, which is made of its content: {', '.join(without_id)}."
+        raise InputError(f"{len(without_id)} rows, each of another file, are on line {line}", hint=hint)
+    if on_line:
         hint = "A row is named by its line only where it has no id."
-        raise InputError(f"the row on line {line} has an id: {printable(there[0])}", hint=hint)
+        raise InputError(f"the row on line {line} has an id: {printable(on_line[0])}", hint=hint)
     hint = "rejects.csv, next to the report, has the rows that were rejected, with their lines."
     raise InputError(f"the batch has no row on line {line} that can be bought", hint=hint)
 
@@ -102,14 +102,14 @@ def chosen(choice: Choice, jobs: pl.DataFrame) -> pl.Series:
     """
     mask = pl.repeat(True, jobs.height, dtype=pl.Boolean, eager=True)
     if choice.only:
-        known = set(jobs["row_id"])
-        wanted = [row_id_of(name, jobs) for name in choice.only]
-        if unknown := [row_id for row_id in wanted if row_id not in known]:
+        row_ids = set(jobs["row_id"])
+        chosen_ids = [row_id_of(name, jobs) for name in choice.only]
+        if unknown := [row_id for row_id in chosen_ids if row_id not in row_ids]:
             raise InputError(
                 f"the batch has no job of row {printable(unknown[0])!r}",
                 hint="Nothing was bought. rejects.csv, next to the report, has the rows that were rejected.",
             )
-        mask = jobs["row_id"].is_in(wanted)
+        mask = jobs["row_id"].is_in(chosen_ids)
     if choice.first is not None:
         mask = mask & jobs["to_buy"]
         mask = mask & (mask.cum_sum() <= min(choice.first, jobs.height))
@@ -135,19 +135,19 @@ def pilot(jobs: pl.DataFrame, number: int) -> pl.Series:
         .with_columns(turn=pl.int_range(pl.len()).over("model"), place=pl.col("position").min().over("model"))
         .sort("turn", "place")
     )
-    taken = kinds.head(min(number, kinds.height))["position"]
+    positions = kinds.head(min(number, kinds.height))["position"]
     if jobs.select("row_id", "sample").is_duplicated().any():
-        return _whole_rows(jobs["row_id"], taken)
+        return _whole_rows(jobs["row_id"], positions)
     mask = pl.repeat(False, jobs.height, dtype=pl.Boolean, eager=True)
-    return mask.scatter(taken, True)
+    return mask.scatter(positions, True)
 
 
-def _whole_rows(rows: pl.Series, taken: pl.Series) -> pl.Series:
+def _whole_rows(rows: pl.Series, positions: pl.Series) -> pl.Series:
     """All jobs of the rows of these jobs, in their order, until they are as many: a Boolean for every job."""
-    first = pl.DataFrame({"row_id": rows.gather(taken).unique(maintain_order=True)})
+    first = pl.DataFrame({"row_id": rows.gather(positions).unique(maintain_order=True)})
     counted = first.join(rows.value_counts(), on="row_id", how="left", maintain_order="left")
-    wanted = counted.filter(pl.col("count").cum_sum() - pl.col("count") < taken.len())
-    return rows.is_in(wanted["row_id"].implode())
+    chosen_rows = counted.filter(pl.col("count").cum_sum() - pl.col("count") < positions.len())
+    return rows.is_in(chosen_rows["row_id"].implode())
 
 
 PLAN = "plan.parquet"
@@ -265,7 +265,7 @@ def make_plan(
     path: Path,
     *,
     now: datetime,
-    known: pl.DataFrame | None = None,
+    ledger_jobs: pl.DataFrame | None = None,
     rejected: pl.Series | None = None,
 ) -> Plan:
     """Prices a batch and freezes it. Reads local and S3 reference images; call it in a thread.
@@ -273,7 +273,7 @@ def make_plan(
     Args:
         path: where the plan is written, in one step; an older one is replaced.
         now: when the catalogue was read.
-        known: what the ledger has of the batch (`queries.requests`); None where it has nothing.
+        ledger_jobs: what the ledger has of the batch (`queries.requests`); None where it has nothing.
         rejected: the rows of which every stored file is rejected.
 
     Raises:
@@ -281,52 +281,52 @@ def make_plan(
         StorageError: the plan cannot be written.
     """
     check_config_values(settings, catalogue, batch)
-    made = make_jobs(batch.rows, catalogue, settings, with_repeated=True)
-    known = made.jobs.clear() if known is None else known
+    table = make_jobs(batch.rows, catalogue, settings, with_repeated=True)
+    ledger_jobs = table.jobs.clear() if ledger_jobs is None else ledger_jobs
     jobs, notes = match(
-        *(made.jobs, made.not_offered, known, settings.batch),
+        *(table.jobs, table.not_offered, ledger_jobs, settings.batch),
         rejected=rejected,
         samples=settings.review.samples if settings.review.buy_again else 0,
     )
     if settings.input.repeated == "once":
-        jobs, said = _once(jobs, known)
-        notes += said
+        jobs, once_notes = _once(jobs, ledger_jobs)
+        notes += once_notes
     jobs, changed = as_sent(jobs, batch.stored_files)
-    notes += _changed_files(changed, known)
-    if made.fitted:
-        notes.append(references.said(made.fitted))
-    others = batch.others.filter(pl.col("model").is_not_null()).with_columns(pl.col("prompt").fill_null(""))
-    besides = make_jobs(others, catalogue, settings).wrong if others.height else made.wrong.clear()
-    wrong = rejects(pl.concat([made.wrong, besides]), batch.names).unique(maintain_order=True)
+    notes += _changed_files(changed, ledger_jobs)
+    if table.fitted:
+        notes.append(references.said(table.fitted))
+    faulty = batch.others.filter(pl.col("model").is_not_null()).with_columns(pl.col("prompt").fill_null(""))
+    besides = make_jobs(faulty, catalogue, settings).wrong if faulty.height else table.wrong.clear()
+    priced_rejects = rejects(pl.concat([table.wrong, besides]), batch.names).unique(maintain_order=True)
     plan = Plan(
         path=path,
         batch=settings.batch,
         rows=batch.total,
-        rejected_rows=batch.total - batch.rows.height + made.rejected,
-        unpriced=made.unpriced,
+        rejected_rows=batch.total - batch.rows.height + table.rejected,
+        unpriced=table.unpriced,
         made_at=now.astimezone(UTC),
         catalogue=catalogue,
         notes=(*batch.notes, *notes),
         columns=batch.columns,
         left_out=batch.left_out,
         table=jobs,
-        rejects=pl.concat([batch.rejects, wrong]).sort("line", maintain_order=True),
+        rejects=pl.concat([batch.rejects, priced_rejects]).sort("line", maintain_order=True),
     )
     _write(plan)
     return plan
 
 
-def _once(jobs: pl.DataFrame, known: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
+def _once(jobs: pl.DataFrame, ledger_jobs: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
     """The jobs without those that `input.repeated` leaves out, and how many rows that are, in a sentence."""
-    bought = known.filter(pl.col("state").is_in(MAY_COST))["job_key"] if known.height else None
+    bought = ledger_jobs.filter(pl.col("state").is_in(MAY_COST))["job_key"] if ledger_jobs.height else None
     jobs, rows = once(jobs, bought)
     ask = f"{counted(rows, 'row')} {'asks' if rows == 1 else 'ask'}"
     return jobs, [f"{ask} for what another row asks for: left out by input.repeated"] if rows else []
 
 
-def _changed_files(changed: pl.Series, known: pl.DataFrame) -> list[str]:
+def _changed_files(changed: pl.Series, ledger_jobs: pl.DataFrame) -> list[str]:
     """How many new jobs are made from a file that has changed (`as_sent`), in a sentence."""
-    new = changed.filter(~changed.is_in(known["job_key"].implode())) if known.height else changed
+    new = changed.filter(~changed.is_in(ledger_jobs["job_key"].implode())) if ledger_jobs.height else changed
     if new.is_empty():
         return []
     files = (
@@ -341,19 +341,19 @@ def open_plan(path: Path) -> Plan | None:
         with open_regular(path) as file:
             content = file.read()  # once: another run may replace the file
         metadata = pl.read_parquet_metadata(content)
-        about = json.loads(metadata["callsheet.plan"])
+        facts = json.loads(metadata["callsheet.plan"])
         models = [Model.model_validate(model) for model in json.loads(metadata["callsheet.catalogue"])]
         table = pl.read_parquet(content)
         older = {name: pl.lit(False) for name in ("repeats", "again") if name not in table.columns}
         table = table.with_columns(**older)
         return Plan(
             path=path,
-            **{name: about[name] for name in _COUNTS},
-            batch=about["batch"],
-            made_at=datetime.fromisoformat(about["made_at"]),
+            **{name: facts[name] for name in _COUNTS},
+            batch=facts["batch"],
+            made_at=datetime.fromisoformat(facts["made_at"]),
             catalogue={model.id: model for model in models},
-            notes=tuple(about["notes"]),
-            columns=Columns(**about["columns"]),
+            notes=tuple(facts["notes"]),
+            columns=Columns(**facts["columns"]),
             table=table.select(COLUMNS),
             rejects=pl.read_parquet(path.with_suffix(_REJECTS), glob=False),
         )
@@ -366,10 +366,10 @@ def _write(plan: Plan) -> None:
     Raises:
         StorageError: they cannot be written.
     """
-    about = {name: getattr(plan, name) for name in ("batch", "notes", *_COUNTS)}
-    about |= {"made_at": plan.made_at.isoformat(), "columns": asdict(plan.columns)}
+    facts = {name: getattr(plan, name) for name in ("batch", "notes", *_COUNTS)}
+    facts |= {"made_at": plan.made_at.isoformat(), "columns": asdict(plan.columns)}
     models = [plan.catalogue[name].model_dump(mode="json") for name in sorted(plan.catalogue)]
-    metadata = {"callsheet.plan": canonical(about), "callsheet.catalogue": canonical(models)}
+    metadata = {"callsheet.plan": canonical(facts), "callsheet.catalogue": canonical(models)}
     try:
         with PartialFile(plan.path) as file, PartialFile(plan.path.with_suffix(_REJECTS)) as rejects_file:
             plan.table.write_parquet(file.file, compression="lz4", statistics=False, metadata=metadata)
@@ -410,13 +410,13 @@ async def price_batch(batch: Batch, settings: Settings, client: Client, ledger: 
     def read(connection: sa.Connection, name: str) -> tuple[pl.DataFrame, pl.Series]:
         return queries.requests(connection, name, policy_of(settings)), marks.rejected_rows(connection, name)
 
-    known, rejected = await ledger.read(read)
+    ledger_jobs, rejected = await ledger.read(read)
     plan = await asyncio.to_thread(
-        make_plan, batch, catalogue, settings, path, now=now, known=known, rejected=rejected
+        make_plan, batch, catalogue, settings, path, now=now, ledger_jobs=ledger_jobs, rejected=rejected
     )
     if down is None or last is None:
         return plan
-    not_to_buy = known.filter(~pl.col("to_buy"))["job_key"].implode()
+    not_to_buy = ledger_jobs.filter(~pl.col("to_buy"))["job_key"].implode()
     to_buy = plan.table.filter(pl.col("request").is_not_null(), ~pl.col("key").is_in(not_to_buy))
     if to_buy.height or (plan.rejected_rows and not plan.rejects.equals(last.rejects)):
         raise down
@@ -435,11 +435,13 @@ async def adopt(plan: Plan, settings: Settings, ledger: Ledger) -> Plan:
         LedgerError: the ledger cannot be read or written.
         StorageError: the plan cannot be written.
     """
-    known = await ledger.read(queries.jobs, ["job_key", "carried", "current"])
-    carried = await asyncio.to_thread(changed_carried, plan.table, known)
-    is_planned = known["job_key"].is_in(plan.table["key"].implode())
-    is_new = known["current"].ne_missing(is_planned)
-    current = {now: known["job_key"].filter(is_new & (is_planned == now)).to_list() for now in (True, False)}
+    ledger_jobs = await ledger.read(queries.jobs, ["job_key", "carried", "current"])
+    carried = await asyncio.to_thread(changed_carried, plan.table, ledger_jobs)
+    is_planned = ledger_jobs["job_key"].is_in(plan.table["key"].implode())
+    is_new = ledger_jobs["current"].ne_missing(is_planned)
+    current = {
+        now: ledger_jobs["job_key"].filter(is_new & (is_planned == now)).to_list() for now in (True, False)
+    }
     if carried or is_new.any():
         await ledger.write(writing.adopt, carried, current)
     plan = replace(plan, path=work_folder(settings) / PLAN)
@@ -510,7 +512,7 @@ async def to_buy_again(ledger: Ledger, settings: BatchSettings) -> ToBuyAgain:
     if rejected.is_empty():
         return ToBuyAgain()
     plan = await asyncio.to_thread(last_plan, settings)
-    policy, most = policy_of(settings), settings.review.samples
-    known = await ledger.read(lambda connection, batch: queries.requests(connection, batch, policy))
-    jobs = bought_again(plan.table if plan else None, known, rejected, most)
+    policy, samples = policy_of(settings), settings.review.samples
+    ledger_jobs = await ledger.read(lambda connection, batch: queries.requests(connection, batch, policy))
+    jobs = bought_again(plan.table if plan else None, ledger_jobs, rejected, samples)
     return ToBuyAgain(jobs.height, Decimal(jobs["price"].sum() or 0))

@@ -40,24 +40,24 @@ from callsheet.storage.store import Store
 _ENDED = (*DELIVERED, State.FAILED)
 
 
-def with_standing(jobs: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
+def with_standing(jobs: pl.DataFrame, ledger_jobs: pl.DataFrame) -> pl.DataFrame:
     """The jobs of a plan with what the ledger has of the batch; all others are to buy.
 
-    `known` has the `job_key`, `state` and `to_buy` of these.
+    `ledger_jobs` has the `job_key`, `state` and `to_buy` of these.
 
     Returns:
         The same rows with three Booleans: `to_buy` (a run buys it), `bought` (it is accepted, stored or lost,
         and costs nothing more) and `open` (what a run has to look at when it buys: what is to buy,
         and what another run or a person may still free).
     """
-    found = jobs.select("key").join(
-        known, left_on="key", right_on="job_key", how="left", maintain_order="left"
+    joined = jobs.select("key").join(
+        ledger_jobs, left_on="key", right_on="job_key", how="left", maintain_order="left"
     )
     is_offered = jobs["request"].is_not_null()
     return jobs.with_columns(
-        to_buy=found["to_buy"].fill_null(found["state"].is_null()) & is_offered,
-        bought=found["state"].is_in(BOUGHT).fill_null(value=False),
-        open=(found["to_buy"] | ~found["state"].is_in(_ENDED)).fill_null(value=True) & is_offered,
+        to_buy=joined["to_buy"].fill_null(joined["state"].is_null()) & is_offered,
+        bought=joined["state"].is_in(BOUGHT).fill_null(value=False),
+        open=(joined["to_buy"] | ~joined["state"].is_in(_ENDED)).fill_null(value=True) & is_offered,
     )
 
 
@@ -206,18 +206,21 @@ class Quote:
         """
         return self._may_come_to([*self.said.charged.accepted, *self.said.to_accept])
 
-    def _may_come_to(self, known: Iterable[Charge]) -> Decimal:
-        charged = dearest(known)
+    def _may_come_to(self, charges: Iterable[Charge]) -> Decimal:
+        charged = dearest(charges)
         tables = [self.lines.select("model", "each", jobs="to_buy")]
         if self.samples and not self.is_pilot:
             # Up to so many samples of each request that is to be bought may be bought again.
             by = self.table.group_by("row_id", "request", "model", each="price")
             requests = by.agg(pl.col("sample").max(), pl.col("to_buy").any()).filter("to_buy")
-            more = requests.select("model", "each", jobs=self.samples - pl.col("sample").cast(pl.Int64))
-            tables.append(more.filter(pl.col("jobs") > 0).group_by("model", "each").agg(pl.col("jobs").sum()))
+            extra = requests.select("model", "each", jobs=self.samples - pl.col("sample").cast(pl.Int64))
+            tables.append(
+                extra.filter(pl.col("jobs") > 0).group_by("model", "each").agg(pl.col("jobs").sum())
+            )
         lines = (line for table in tables for line in table.drop_nulls("each").iter_rows())
         once = sum(
-            (max(each, charged.get((model, each), each)) * jobs for model, each, jobs in lines), Decimal(0)
+            (max(price, charged.get((model, price), price)) * jobs for model, price, jobs in lines),
+            Decimal(0),
         )
         return once * self.tries
 
@@ -291,8 +294,8 @@ class Quote:
 
     def changes(self) -> list[str]:
         """The rates that are not those at which the batch last bought or was approved, a line each."""
-        known = {name: Model.model_validate(entry) for name, entry in self.said.known_rates.items()}
-        return changed_rates(known, self.plan.catalogue, self.models)
+        bought_rates = {name: Model.model_validate(entry) for name, entry in self.said.known_rates.items()}
+        return changed_rates(bought_rates, self.plan.catalogue, self.models)
 
 
 def affordable(totals: Totals, balance: Decimal | None) -> Decimal:
@@ -322,8 +325,8 @@ async def quote_batch(settings: Settings, client: Client, choice: Choice = ALL) 
 
 async def has_to_buy(plan: Plan, ledger: Ledger, settings: Settings, choice: Choice) -> bool:
     """Whether a plan has a job to buy, by the ledger, among those that are chosen."""
-    known = await ledger.read(queries.jobs, ["job_key", "state"], policy=policy_of(settings))
-    jobs = with_standing(plan.table, known)
+    ledger_jobs = await ledger.read(queries.jobs, ["job_key", "state"], policy=policy_of(settings))
+    jobs = with_standing(plan.table, ledger_jobs)
     with suppress(InputError):  # a chosen row is not in the plan, as its quote says
         return bool((jobs["to_buy"] & chosen(choice, jobs)).any())
     return False
@@ -413,27 +416,29 @@ async def make(
         if (quote.table["to_buy"] & ~jobs).any():
             quote = replace(quote, pilot_jobs=jobs)
     repeats = likely_repeats(quote.repeats, quote.to_buy)
-    taken = await taken_names(quote.table, settings, ledger)
-    warnings = repeats, await warning_of_ledger(ledger, settings), taken
-    return replace(quote, warnings=tuple(filter(None, warnings)), taken=taken)
+    name_warning = await taken_names(quote.table, settings, ledger)
+    warnings = repeats, await warning_of_ledger(ledger, settings), name_warning
+    return replace(quote, warnings=tuple(filter(None, warnings)), taken=name_warning)
 
 
 def _left_of(choice: Choice, said: Said, asker: str, sent: pl.Series) -> Choice:
     """The choice without the first jobs that the run has sent already: after a stop the first that are not
     bought are others, and not so many more.
     """
-    own = [word.shown.keys for word in said.words if word.asker == asker and word.shown.keys]
-    if choice.first is None or not own:
+    own_keys = [word.shown.keys for word in said.words if word.asker == asker and word.shown.keys]
+    if choice.first is None or not own_keys:
         return choice
-    return replace(choice, first=max(0, choice.first - len({*sent} & {key for keys in own for key in keys})))
+    return replace(
+        choice, first=max(0, choice.first - len({*sent} & {key for keys in own_keys for key in keys}))
+    )
 
 
 async def _rpm(settings: Settings, ledger: Ledger, service: str) -> dict[str, int]:
     """Submissions a minute by model type: the config's, otherwise what an earlier run has learned."""
     learned = await ledger.read(spending.learned, service) or {"windows": {}}
     remembered = {model_type: window["limit"] for model_type, window in learned["windows"].items()}
-    given = {
+    configured = {
         ModelType.IMAGE.value: settings.limits.image_rpm,
         ModelType.VIDEO.value: settings.limits.video_rpm,
     }
-    return remembered | {model_type: rpm for model_type, rpm in given.items() if rpm}
+    return remembered | {model_type: rpm for model_type, rpm in configured.items() if rpm}

@@ -88,7 +88,7 @@ class _Rejected(Exception):
 
 
 def offer(
-    wanted: Combination, catalogue: Catalogue, defaults: Mapping[str, Any] = _NO_DEFAULTS
+    combination: Combination, catalogue: Catalogue, defaults: Mapping[str, Any] = _NO_DEFAULTS
 ) -> Offer | Reject:
     """Resolves and prices one combination.
 
@@ -96,22 +96,24 @@ def offer(
     takes; the other type ignores them.
     """
     try:
-        return _offered(wanted, _model(wanted.model, catalogue), defaults)
+        return _offered(combination, _model(combination.model, catalogue), defaults)
     except _Rejected as rejected:
         return rejected.reject
 
 
-def rejects_of(wanted: Combination, catalogue: Catalogue, defaults: Mapping[str, Any]) -> list[Reject]:
+def rejects_of(combination: Combination, catalogue: Catalogue, defaults: Mapping[str, Any]) -> list[Reject]:
     """All that is wrong with one combination: as `offer`, which stops at the first."""
-    found: list[Reject] = []
-    while isinstance(offered := offer(wanted, catalogue, defaults), Reject):
-        found.append(offered)
+    rejects: list[Reject] = []
+    while isinstance(offered := offer(combination, catalogue, defaults), Reject):
+        rejects.append(offered)
         of_images = offered.column not in _SETTINGS
-        if offered.column == "model" or not (wanted.images if of_images else getattr(wanted, offered.column)):
+        if offered.column == "model" or not (
+            combination.images if of_images else getattr(combination, offered.column)
+        ):
             break
-        without: dict[str, Any] = {"images": ()} if of_images else {offered.column: None}
-        wanted = replace(wanted, **without)
-    return found
+        unset: dict[str, Any] = {"images": ()} if of_images else {offered.column: None}
+        combination = replace(combination, **unset)
+    return rejects
 
 
 def _model(name: str, catalogue: Catalogue) -> Model:
@@ -129,13 +131,13 @@ def _model(name: str, catalogue: Catalogue) -> Model:
     return model
 
 
-def _offered(wanted: Combination, model: Model, defaults: Mapping[str, Any]) -> Offer:
+def _offered(combination: Combination, model: Model, defaults: Mapping[str, Any]) -> Offer:
     is_image = model.type == ModelType.IMAGE
-    made, others = ("images", "videos") if is_image else ("videos", "images")
+    own_media, other_media = ("images", "videos") if is_image else ("videos", "images")
     for column in ("duration", "sound") if is_image else ("output_format",):
-        if (value := getattr(wanted, column)) is not None:
-            raise _Rejected(column, value, f"{column} is for {others}, and {model.id} makes {made}")
-    _check_images(wanted, model)
+        if (value := getattr(combination, column)) is not None:
+            raise _Rejected(column, value, f"{column} is for {other_media}, and {model.id} makes {own_media}")
+    _check_images(combination, model)
     choices: dict[str, tuple[Any, ...]] = {
         "aspect_ratio": model.supported_aspect_ratios,
         "resolution": model.supported_resolutions,
@@ -143,13 +145,13 @@ def _offered(wanted: Combination, model: Model, defaults: Mapping[str, Any]) -> 
     }
     parameters: dict[str, Any] = {"model": model.id}
     for column, offered in choices.items():
-        value = getattr(wanted, column)
+        value = getattr(combination, column)
         value = _chosen(column, defaults.get(column) if value is None else value, offered, model)
         if value is not None:
             parameters[column] = value
     sound = "not_applicable"
     if not is_image:
-        parameters["sound"] = bool(defaults.get("sound") if wanted.sound is None else wanted.sound)
+        parameters["sound"] = bool(defaults.get("sound") if combination.sound is None else combination.sound)
         if parameters["sound"] and not model.supports_sound:
             raise _Rejected("sound", True, f"{model.id} makes videos without sound")
         sound = "sound_on" if parameters["sound"] else "sound_off"
@@ -164,8 +166,8 @@ def _chosen(column: str, value: Any, offered: tuple[Any, ...], model: Model) -> 
         if column == "aspect_ratio" and (ratio := _ratio_of_pixels(value, offered)):
             return ratio
         offers = f"it offers {_listed(offered)}" if offered else f"it takes no {column}"
-        meant = _nearest(column, value, offered)
-        guess = f"; did you mean {meant}?" if meant is not None and len(offered) > 1 else ""
+        nearest = _nearest(column, value, offered)
+        guess = f"; did you mean {nearest}?" if nearest is not None and len(offered) > 1 else ""
         raise _Rejected(column, value, f"{column} {value} is not offered by {model.id}; {offers}{guess}")
     return value
 
@@ -181,39 +183,39 @@ def _ratio_of_pixels(text: str, offered: Sequence[str]) -> str | None:
 def _nearest(column: str, value: Any, offered: Sequence[Any]) -> Any:
     """The offered value that a wrong one may mean; None where none is near."""
     if column == "duration":
-        return min(offered, key=lambda each: (abs(each - value), each), default=None)
+        return min(offered, key=lambda entry: (abs(entry - value), entry), default=None)
     text = str(value).strip().lower()
     if column == "aspect_ratio":
         match = _RATIO.fullmatch(_WORDS.get(text, text))
         if match and float(match[1]) and float(match[2]):
             return next(iter(_by_distance(float(match[1]) / float(match[2]), offered, 2)), None)
-    names = {str(each).lower(): each for each in offered}
+    names = {str(entry).lower(): entry for entry in offered}
     begins = [name for name in names if name.startswith(text) or text.startswith(name)]
     close = begins or difflib.get_close_matches(text, names, n=1)
     return names[close[0]] if close else None
 
 
-def _by_distance(ratio: float, offered: Sequence[str], most: float) -> list[str]:
+def _by_distance(ratio: float, offered: Sequence[str], factor: float) -> list[str]:
     """The offered ratios that differ by less than so many times, the nearest first."""
     distances = {}
-    for each in offered:
-        if (match := _RATIO.fullmatch(each)) and float(match[1]) and float(match[2]):
-            other = float(match[1]) / float(match[2])
-            distances[each] = max(ratio / other, other / ratio)
-    return sorted((each for each in distances if distances[each] <= most), key=distances.__getitem__)
+    for listed in offered:
+        if (match := _RATIO.fullmatch(listed)) and float(match[1]) and float(match[2]):
+            listed_ratio = float(match[1]) / float(match[2])
+            distances[listed] = max(ratio / listed_ratio, listed_ratio / ratio)
+    return sorted((listed for listed in distances if distances[listed] <= factor), key=distances.__getitem__)
 
 
-def _check_images(wanted: Combination, model: Model) -> None:
+def _check_images(combination: Combination, model: Model) -> None:
     """Checks the rules of INTERFACE 2.2 and 2.4, and the model's roles and counts."""
-    if len(wanted.images) > MOST_IMAGES:
-        reason = f"{len(wanted.images)} images are given; a request takes at most {MOST_IMAGES}"
-        raise _Rejected(wanted.images[-1][1], len(wanted.images), reason)
-    roles = [_checked_role(role, column, model) for role, column in wanted.images]
-    column_of = {role: column for role, (_, column) in zip(roles, wanted.images, strict=True)}
+    if len(combination.images) > MOST_IMAGES:
+        reason = f"{len(combination.images)} images are given; a request takes at most {MOST_IMAGES}"
+        raise _Rejected(combination.images[-1][1], len(combination.images), reason)
+    roles = [_checked_role(role, column, model) for role, column in combination.images]
+    column_of = {role: column for role, (_, column) in zip(roles, combination.images, strict=True)}
     for role, count in Counter(roles).items():
-        most = model.supported_references[role]
-        if count > most:
-            reason = f"{model.id} takes at most {most} {role}; {count} are given"
+        limit = model.supported_references[role]
+        if count > limit:
+            reason = f"{model.id} takes at most {limit} {role}; {count} are given"
             raise _Rejected(column_of[role], count, reason)
     if "last_frame" in column_of and "first_frame" not in column_of:
         raise _Rejected(column_of["last_frame"], "last_frame", "a last_frame needs a first_frame")
@@ -232,10 +234,10 @@ def _image_role(model: Model) -> str:
     return FIRST_FRAME if is_video and FIRST_FRAME in model.supported_references else REFERENCE
 
 
-def _checked_role(given: str | None, column: str, model: Model) -> str:
+def _checked_role(named_role: str | None, column: str, model: Model) -> str:
     """The role of an image. For an image model it may be left out: there is only one."""
-    given = _image_role(model) if given == BY_MODEL else given
-    role = given or (REFERENCE if model.type == ModelType.IMAGE else None)
+    named_role = _image_role(model) if named_role == BY_MODEL else named_role
+    role = named_role or (REFERENCE if model.type == ModelType.IMAGE else None)
     if role is None:
         raise _Rejected(column, "", f"an image for a video needs a role; expected {_listed(ROLES)}")
     if role not in model.supported_references:
@@ -261,17 +263,17 @@ def _price(model: Model, parameters: Mapping[str, Any], sound: str) -> tuple[Pri
             return None, f"{model.id} has several rates for resolution {resolution} and sound {rate_sound}"
         if matching:
             return _quantified(model, parameters, *matching.pop())
-    wanted = f"resolution {resolution}" if resolution else "a request without a resolution"
-    return None, f"{model.id} has no rate for {wanted} and sound {sound}"
+    request = f"resolution {resolution}" if resolution else "a request without a resolution"
+    return None, f"{model.id} has no rate for {request} and sound {sound}"
 
 
 def _quantified(
     model: Model, parameters: Mapping[str, Any], unit: str, unit_price: Decimal
 ) -> tuple[Price | None, str]:
-    known, quantity = "image", 1
+    expected_unit, quantity = "image", 1
     if model.type == ModelType.VIDEO:
-        known, quantity = "video_second", parameters.get("duration", -1)
-    if unit != known or quantity < 0:
+        expected_unit, quantity = "video_second", parameters.get("duration", -1)
+    if unit != expected_unit or quantity < 0:
         billed = f"{model.id} is billed by {unit or 'no unit'}"
         return None, f"{billed}, and the number of them in {model.type}s is not known"
     is_amount = unit_price.is_finite() and 0 <= unit_price < _TOO_EXPENSIVE
@@ -281,11 +283,11 @@ def _quantified(
     return Price(unit, unit_price, quantity, model.pricing.currency), ""
 
 
-def changed_rates(before: Catalogue, now: Catalogue, models: Iterable[str]) -> list[str]:
+def changed_rates(old_catalogue: Catalogue, new_catalogue: Catalogue, models: Iterable[str]) -> list[str]:
     """How the rates of these models differ between two catalogues, a line each; new models do not count."""
     changes = []
-    for name in filter(before.__contains__, models):
-        old, new = _rates(before[name]), _rates(now[name]) if name in now else {}
+    for name in filter(old_catalogue.__contains__, models):
+        old, new = _rates(old_catalogue[name]), _rates(new_catalogue[name]) if name in new_catalogue else {}
         for rate in sorted({*old, *new}):
             if old.get(rate) != new.get(rate):
                 prices = [", ".join(map(str, rates.get(rate, ()))) or "no price" for rates in (old, new)]

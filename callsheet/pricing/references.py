@@ -170,21 +170,21 @@ def _read(place: str, reading: Reading) -> tuple[bytes, str, bool]:
     """
     if place.endswith(LAST_FRAME):
         return *_last_frame(place.removesuffix(LAST_FRAME), reading), False
-    most = LARGEST_ORIGINAL if reading.fit else LARGEST_IMAGE
+    limit = LARGEST_ORIGINAL if reading.fit else LARGEST_IMAGE
     try:
-        content = formats.read_file(place, most, reading.endpoint_url)
+        content = formats.read_file(place, limit, reading.endpoint_url)
     except TooLarge as error:
         advice = "" if reading.fit else "; with input.fit: true a smaller JPEG of it is sent"
         raise TooLarge(f"{error.message}{advice}") from None
     sha256 = hashlib.sha256(content).hexdigest()
     if recognise_image(content) and len(content) <= LARGEST_IMAGE:
         return content, sha256, False
-    what = in_words(content[:16])
-    if problem := _UNFIT.get(what):
+    kind = in_words(content[:16])
+    if problem := _UNFIT.get(kind):
         raise _Unfit(problem)
     if not reading.fit:
-        raise _Unfit(f"is {what}, which the service does not take; with input.fit: true a JPEG is sent")
-    return _made(f"{sha256}.jpeg", partial(jpeg, content), reading), sha256, True
+        raise _Unfit(f"is {kind}, which the service does not take; with input.fit: true a JPEG is sent")
+    return _cached(f"{sha256}.jpeg", partial(jpeg, content), reading), sha256, True
 
 
 def _last_frame(place: str, reading: Reading) -> tuple[bytes, str]:
@@ -204,7 +204,7 @@ def _last_frame(place: str, reading: Reading) -> tuple[bytes, str]:
             raise InputError(f"cannot be read: {error.strerror}") from None
         except ValueError as error:
             raise InputError(f"is not a file name: {error}") from None
-        return _made(f"{sha256}.last_frame", partial(_frame, local), reading), sha256
+        return _cached(f"{sha256}.last_frame", partial(_frame, local), reading), sha256
 
 
 def _beside(source: str, file: str) -> str:
@@ -267,8 +267,8 @@ def _data_url(source: str, sha256: str, reading: Reading) -> str:
     Raises:
         InputError: it cannot be read, or has changed.
     """
-    content, found, _ = _read(source, reading)
-    if found != sha256:
+    content, current_sha256, _ = _read(source, reading)
+    if current_sha256 != sha256:
         hint = "Run again: the new plan uses the image as it is now."
         raise InputError("has changed since it was priced", hint=hint)
     return f"data:{recognise_image(content)};base64,{base64.b64encode(content).decode()}"
@@ -303,11 +303,11 @@ def work_folder(settings: BatchSettings, *, make: bool = True) -> Path:
 def said(count: int) -> str:
     """What a person should know where so many images are sent as JPEGs."""
     images = "1 image is sent as a JPEG" if count == 1 else f"{count:,} images are sent as JPEGs"
-    words = f"{_LONG_SIDE:,} pixels on the longer side, and quality {_QUALITIES[0]}"
-    return f"{images}, as input.fit says: at most {words}"
+    limits = f"{_LONG_SIDE:,} pixels on the longer side, and quality {_QUALITIES[0]}"
+    return f"{images}, as input.fit says: at most {limits}"
 
 
-def _made(name: str, make: Callable[[], bytes], reading: Reading) -> bytes:
+def _cached(name: str, make: Callable[[], bytes], reading: Reading) -> bytes:
     """What `make` makes, kept under this name where there is a folder."""
     path = reading.folder and reading.folder / name
     if path:
@@ -330,16 +330,16 @@ def jpeg(content: bytes) -> bytes:
         image.draft("RGB", (_LONG_SIDE, _LONG_SIDE))  # a JPEG is decoded at a fraction of its size
         image = _in_rgb(ImageOps.exif_transpose(image))
     except Exception as error:  # noqa: BLE001 - decoders raise anything for a damaged file
-        what = in_words(content[:16]) or "no image"
-        raise _Unfit(f"is {what} that cannot be read: {error}") from None
+        kind = in_words(content[:16]) or "no image"
+        raise _Unfit(f"is {kind} that cannot be read: {error}") from None
     side, profile = _LONG_SIDE, image.info.get("icc_profile")
     while True:
         image.thumbnail((side, side), Image.Resampling.LANCZOS)
         for quality in _QUALITIES:
-            made = io.BytesIO()
-            image.save(made, "JPEG", quality=quality, icc_profile=profile)
-            if made.tell() <= LARGEST_IMAGE:
-                return made.getvalue()
+            encoded = io.BytesIO()
+            image.save(encoded, "JPEG", quality=quality, icc_profile=profile)
+            if encoded.tell() <= LARGEST_IMAGE:
+                return encoded.getvalue()
         side = max(image.size) // 2
 
 
@@ -373,6 +373,6 @@ def _frame(path: Path) -> bytes:
         image = last.to_image()
     except Exception as error:  # noqa: BLE001 - decoders raise anything for a damaged file
         raise _Unfit(f"its last frame cannot be read: {error}") from None
-    made = io.BytesIO()
-    image.save(made, "PNG")
-    return made.getvalue() if made.tell() <= LARGEST_IMAGE else jpeg(made.getvalue())
+    encoded = io.BytesIO()
+    image.save(encoded, "PNG")
+    return encoded.getvalue() if encoded.tell() <= LARGEST_IMAGE else jpeg(encoded.getvalue())

@@ -50,20 +50,20 @@ async def read_rows(settings: Settings) -> Batch:
     """
     if settings.input.other is None:
         return await asyncio.to_thread(read_batch, settings)
-    other = await asyncio.to_thread(_checked, settings)
+    origin = await asyncio.to_thread(_checked, settings)
     nothing = NothingKept(
-        f"{settings.input.other}: nothing of the batch {other.batch} is bought yet",
+        f"{settings.input.other}: nothing of the batch {origin.batch} is bought yet",
         hint=f"callsheet run {settings.input.other} buys it.",
     )
-    if not await asyncio.to_thread(exists, other.ledger.url):
+    if not await asyncio.to_thread(exists, origin.ledger.url):
         raise nothing
-    async with await Ledger.open(other.ledger.url, other.batch, looks=True) as ledger:
+    async with await Ledger.open(origin.ledger.url, origin.batch, looks=True) as ledger:
         files, jobs = await ledger.read(
             lambda connection, batch: (originals.files(connection, batch), originals.jobs(connection, batch))
         )
     if jobs.is_empty():  # the ledger is there for other batches
         raise nothing
-    return await asyncio.to_thread(_batch, settings, other, files, jobs)
+    return await asyncio.to_thread(_batch, settings, origin, files, jobs)
 
 
 def _checked(settings: Settings) -> BatchSettings:
@@ -73,20 +73,20 @@ def _checked(settings: Settings) -> BatchSettings:
         ConfigError: it is wrong; or a batch is made from itself, by itself or through others.
     """
     first = str(settings.input.other)
-    other = load_without_service(Path(first))
-    names, seen, now, place = [_shown(settings)], [_identity(settings)], other, first
+    origin = load_without_service(Path(first))
+    names, identities, current, place = [_shown(settings)], [_identity(settings)], origin, first
     while True:
         names.append(place)
-        if _identity(now) in seen:
+        if _identity(current) in identities:
             raise _circle(names, settings, first)
-        seen.append(_identity(now))
-        if now.input.other is None:
-            return other
-        place = now.input.other
+        identities.append(_identity(current))
+        if current.input.other is None:
+            return origin
+        place = current.input.other
         try:
-            now = load_without_service(Path(place))
+            current = load_without_service(Path(place))
         except ConfigError:  # it matters to that batch, and not to this one
-            return other
+            return origin
 
 
 def _identity(settings: BatchSettings) -> tuple[str, str]:
@@ -103,43 +103,43 @@ def _shown(settings: BatchSettings) -> str:
 def _circle(names: Sequence[str], settings: Settings, first: str) -> ConfigError:
     setting = "kept" if settings.input.kept else "stored"
     way = ", which is made from ".join(names[1:])
-    where = settings.where(("input", setting))
+    place = settings.where(("input", setting))
     return ConfigError(
-        f"{where}: a batch cannot be made from itself: {names[0]} is made from {way}",
+        f"{place}: a batch cannot be made from itself: {names[0]} is made from {way}",
         hint=f"{first} has another batch name or ledger where it is another batch.",
     )
 
 
-def _batch(settings: Settings, other: BatchSettings, files: pl.DataFrame, jobs: pl.DataFrame) -> Batch:
-    config, plan = settings.input, last_plan(other)  # which has the file's order, and what was never sent
+def _batch(settings: Settings, origin: BatchSettings, files: pl.DataFrame, jobs: pl.DataFrame) -> Batch:
+    config, plan = settings.input, last_plan(origin)  # which has the file's order, and what was never sent
     current = is_current(plan.table["key"] if plan else None)
     planned = jobs.filter(current)["row_id"]
     if plan:
-        gone = jobs.filter(~current)["job_key"]
-        in_file = plan.table.filter(~pl.col("key").is_in(gone.implode()))["row_id"]
+        dropped = jobs.filter(~current)["job_key"]
+        in_file = plan.table.filter(~pl.col("key").is_in(dropped.implode()))["row_id"]
         planned = pl.concat([in_file, planned])
     if config.stored is not None:  # what the other batch no longer asks for is wanted only by a person
         files = files.filter(current)
-    said = f"{other.batch}: {_progress(files, planned, is_kept=config.kept is not None)}"
-    wanted = files.filter(pl.col("decision").eq_missing(MediaDecision.KEPT))
+    progress = f"{origin.batch}: {_progress(files, planned, is_kept=config.kept is not None)}"
+    chosen = files.filter(pl.col("decision").eq_missing(MediaDecision.KEPT))
     if config.stored is not None:
-        wanted = files.filter(pl.col("decision").ne_missing(MediaDecision.REJECTED))
-    if wanted.is_empty():
+        chosen = files.filter(pl.col("decision").ne_missing(MediaDecision.REJECTED))
+    if chosen.is_empty():
         step = f"callsheet review {config.other} marks its files."
         if files.is_empty():
             step = f"callsheet status {config.other} says what became of its jobs."
         raise NothingKept(
             f"{config.other}: has no file that is {'kept' if config.kept else 'stored and not rejected'}",
-            hint=f"{said}. {step}",
+            hint=f"{progress}. {step}",
         )
     order = {row_id: at for at, row_id in enumerate(planned.unique(maintain_order=True))}
     position = pl.col("row_id").replace_strict(order, default=len(order), return_dtype=pl.Int64)
-    wanted = wanted.with_columns(position.alias(_POSITION)).sort(_POSITION, "row_id", "sample", "id")
-    wanted = wanted.with_columns(pl.Series(FILE, _places(wanted, other), pl.String))
-    batch = batch_of([_table(wanted, settings, other)], config)
-    ratios = f"the aspect ratio of each file of {other.batch} is asked for, where the model offers it"
-    notes = (said, *batch.notes, *([ratios] if config.has_ratio_of_files else []))
-    return replace(batch, notes=notes, stored_files=dict(wanted.select(FILE, "sha256").iter_rows()))
+    chosen = chosen.with_columns(position.alias(_POSITION)).sort(_POSITION, "row_id", "sample", "id")
+    chosen = chosen.with_columns(pl.Series(FILE, _places(chosen, origin), pl.String))
+    batch = batch_of([_table(chosen, settings, origin)], config)
+    ratios = f"the aspect ratio of each file of {origin.batch} is asked for, where the model offers it"
+    notes = (progress, *batch.notes, *([ratios] if config.has_ratio_of_files else []))
+    return replace(batch, notes=notes, stored_files=dict(chosen.select(FILE, "sha256").iter_rows()))
 
 
 def _progress(files: pl.DataFrame, planned: pl.Series, *, is_kept: bool) -> str:
@@ -148,24 +148,24 @@ def _progress(files: pl.DataFrame, planned: pl.Series, *, is_kept: bool) -> str:
     rows = files.group_by("row_id").agg(
         kept=kept.fill_null(value=False).any(), rejected=rejected.fill_null(value=False).all()
     )
-    gone = int(rows["rejected"].sum())
+    all_rejected = int(rows["rejected"].sum())
     if is_kept:
         good = int(rows["kept"].sum())
         parts = [f"{good:,} with a kept file"]
-        parts += [f"{left:,} to review"] if (left := rows.height - good - gone) else []
+        parts += [f"{left:,} to review"] if (left := rows.height - good - all_rejected) else []
     else:
-        parts = [f"{rows.height - gone:,} with a file that is not rejected"]
-    parts += [f"{gone:,} with every file rejected"] if gone else []
+        parts = [f"{rows.height - all_rejected:,} with a file that is not rejected"]
+    parts += [f"{all_rejected:,} with every file rejected"] if all_rejected else []
     total = pl.concat([planned, rows["row_id"]]).n_unique()
     parts += [f"{total - rows.height:,} without a file"] if total > rows.height else []
     return f"{counted(total, 'row')}: {', '.join(parts)}"
 
 
-def _table(files: pl.DataFrame, settings: Settings, other: BatchSettings) -> Table:
+def _table(files: pl.DataFrame, settings: Settings, origin: BatchSettings) -> Table:
     """Files of another batch as rows: what they are, and then what that batch carries for them."""
     config = settings.input
     made_from = pl.struct(
-        pl.lit(other.batch).alias("batch"), pl.col("row_id").alias("row"), "sample", "sha256"
+        pl.lit(origin.batch).alias("batch"), pl.col("row_id").alias("row"), "sample", "sha256"
     )
     ratio = pl.coalesce(
         pl.col("request").str.json_path_match("$.aspect_ratio"), pl.format("{}x{}", "width", "height")
@@ -181,8 +181,8 @@ def _table(files: pl.DataFrame, settings: Settings, other: BatchSettings) -> Tab
     if columns.LAST_FRAME in (*mapped(config), *read_by(config)):
         frames = pl.when(is_video).then(files[FILE] + LAST_FRAME)
         cells = cells.with_columns(pl.select(frames).to_series().alias(columns.LAST_FRAME))
-    own = {*cells.columns, "aspect_ratio", columns.LAST_FRAME}
-    cells = cells.with_columns(each for each in _carried(files["carried"]) if each.name not in own)
+    reserved = {*cells.columns, "aspect_ratio", columns.LAST_FRAME}
+    cells = cells.with_columns(column for column in _carried(files["carried"]) if column.name not in reserved)
     lines = pl.int_range(1, cells.height + 1, eager=True)
     return Table(cells, lines, config.source, file=config.source, placed=FILE)
 
@@ -193,21 +193,21 @@ def _carried(texts: pl.Series) -> list[pl.Series]:
     return [pl.Series(name, [row.get(name) for row in rows], strict=False) for name in names]
 
 
-def _places(files: pl.DataFrame, other: BatchSettings) -> list[str]:
+def _places(files: pl.DataFrame, origin: BatchSettings) -> list[str]:
     """Where each file is: in the storage that the other config names now, where it was moved there; otherwise
     where it was stored.
     """
-    store = Store.of(other.storage.url, other.storage)
-    here = other.storage.url.rstrip("/")
-    found: set[str] = set()
-    if here.startswith("s3://") and (files["storage"].str.strip_chars_end("/") != here).any():
+    store = Store.of(origin.storage.url, origin.storage)
+    storage_url = origin.storage.url.rstrip("/")
+    stored_urls: set[str] = set()
+    if storage_url.startswith("s3://") and (files["storage"].str.strip_chars_end("/") != storage_url).any():
         with suppress(InputError):  # then the files are where they were
-            found = set(objects(f"{here}/", other.storage.endpoint_url))
+            stored_urls = set(objects(f"{storage_url}/", origin.storage.endpoint_url))
     places = []
     for url, storage, name in files.select("url", "storage", "name").iter_rows():
         moved = _plain(store.url_of(name))
-        is_there = moved in found if moved.startswith("s3://") else Path(moved).is_file()
-        places.append(moved if storage.rstrip("/") != here and is_there else _plain(url))
+        is_there = moved in stored_urls if moved.startswith("s3://") else Path(moved).is_file()
+        places.append(moved if storage.rstrip("/") != storage_url and is_there else _plain(url))
     return places
 
 

@@ -62,7 +62,7 @@ def quote(tmp_path, monkeypatch) -> Quoter:
         async def quoted() -> Quote:
             async with await Ledger.open(f"sqlite:///{tmp_path}/ledger.db", settings.batch) as ledger:
                 known = await ledger.read(partial(queries.requests, policy=Policy()))
-                plan = make_plan(read_batch(settings), catalogue, settings, path, now=NOW, known=known)
+                plan = make_plan(read_batch(settings), catalogue, settings, path, now=NOW, ledger_jobs=known)
                 await enter(ledger, plan, states or {})
                 service = str(settings.service.base_url)
                 if learned:
