@@ -97,10 +97,10 @@ def docs(
         output.print_line(output.out, last)
         return
     pages = {file.stem: file for file in folder.glob("*.md")}
-    if not (found := pages.get(Path(page).stem)):
+    if not (file := pages.get(Path(page).stem)):
         raise ConfigError(f"the documentation has no page {page}", hint="`callsheet docs` lists the pages.")
     with output.out.pager() if output.out.is_terminal else nullcontext():
-        output.out.print(found.read_text("utf-8"), markup=False, end="")
+        output.out.print(file.read_text("utf-8"), markup=False, end="")
 
 
 for each in (*app.registered_commands, *reconcile.ledger.registered_commands):
