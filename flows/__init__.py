@@ -1,5 +1,5 @@
 """The Prefect flows, and what deploys and starts them."""
 
-from callsheet.service.proxies import put_in_order
+from callsheet.service.proxies import prepare_no_proxy
 
-put_in_order()  # before Prefect makes a client of its own
+prepare_no_proxy()  # before Prefect makes a client of its own

@@ -82,7 +82,7 @@ async def _resolved(settings: Settings, ledger: Ledger, config: str) -> str:
     if answer is None:
         evidence = await gather(ledger, doubts, lambda: connect(settings))
         facts = sorted(evidence.facts(), key=lambda fact: fact[0] != "So")  # the dialog shows the beginning
-        filled = "The fields below are filled in as the sum that is gone says; change what you know better."
+        filled = "The fields below are filled in by what is gone; change what you know better."
         shown = artifacts.page(
             f"**{counted(len(jobs), 'job')} of {artifacts.text(settings.batch)} may have been paid for.** "
             "No answer says whether the service has accepted what was sent.",

@@ -255,15 +255,14 @@ def _read_file(path: Path, name: str, config: Input, *, several: bool) -> Table:
             hint="Save a list of prompts as .txt, and a workbook of another type (.xls, .ods) as .xlsx. "
             "From Python, any DataFrame takes the file's place: callsheet.quote(CONFIG, rows=DATAFRAME).",
         )
-    setting, problem = _for_prompts(config), ""
+    problem = without = ""
     if config.header is not None and ending not in (*_TABLES, *_EXCEL):
-        setting, problem = "header", "is for tables of text and for workbooks"
-    elif setting and (ending != ".txt" or config.delimiter):
-        problem = "is for a .txt file without a header"
+        problem, without = "input.header is for tables of text and for workbooks", "input.header=null"
+    elif config.split != "lines" and (ending != ".txt" or config.delimiter):
+        problem, without = "input.split is for a .txt file without a header", "input.split=lines"
     if problem:
-        without = "lines" if setting == "split" else "null"
-        hint = f"To read this file with the same config: --set input.{setting}={without}."
-        raise InputError(f"{name}: input.{setting} {problem}", hint=hint)
+        hint = f"To read this file with the same config: --set {without}."
+        raise InputError(f"{name}: {problem}", hint=hint)
     if ending in _PARQUET:
         return _read_parquet(path, name, [*mapped(config), *read_by(config)])
     has_header = config.header is None
@@ -278,11 +277,6 @@ def _read_file(path: Path, name: str, config: Input, *, several: bool) -> Table:
     return without_what_is_no_row(table, name, prompt_name(config.names), has_header=has_header)
 
 
-def _for_prompts(config: Input) -> str:
-    """The setting of texts without a header that the config has; empty where it has none."""
-    return "split" if config.split != "lines" else "pattern" if config.pattern else ""
-
-
 def _read_text(text: bytes, name: str, ending: str, config: Input, *, several: bool) -> Table:
     if ending in _JSON:
         read = json_files.read_document if ending == ".json" else json_files.read_lines
@@ -294,8 +288,8 @@ def _read_text(text: bytes, name: str, ending: str, config: Input, *, several: b
         is_table = _has_header(first, named) if config.header is None else any(map(str.isdecimal, named))
         if not is_table:
             return texts.read_prompts(lines, name, config, several=several)
-        if setting := _for_prompts(config):
-            problem = f"is a table, by its first line, and input.{setting} is for a text without a header"
+        if config.split != "lines":
+            problem = "is a table, by its first line, and input.split is for a text without a header"
             hint = "With input.header: none, its first line is a prompt."
             raise InputError(f"{name}: {problem}", hint=hint)
     return texts.read_table(

@@ -149,8 +149,6 @@ def rank(name: str) -> int:
 def in_yaml(text: str) -> str:
     """A text as a value of YAML on one line."""
     is_plain = re.fullmatch(r"[^\W\d][\w .-]*\w", text) and yaml.safe_load(text) == text
-    if "\\" in text and "'" not in text and text.isprintable():
-        return f"'{text}'"  # in which a backslash is one
     return text if is_plain else json.dumps(text, ensure_ascii=False)
 
 

@@ -5,7 +5,7 @@ encoding in which any file can be read is no help. How a table is written (delim
 is) is detected where the config does not say it. A file without quotes is parsed by polars, which is fast,
 and any other one by Python's `csv`; the cells are the same, and each row has the line of the file on which it
 begins. A line break inside a quoted cell is read as one `\\n`. In a text without a header a prompt is a line,
-or a paragraph (`input.split`), whole or the parts that `input.pattern` names.
+a paragraph, or what follows a name on a line (`input.split`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path, PurePath
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import polars as pl
 
@@ -33,7 +33,6 @@ from callsheet.batches.tables import (
     groups_above,
     header_of,
     id_name,
-    in_yaml,
     prompt_name,
 )
 from callsheet.config.settings import Input
@@ -438,22 +437,17 @@ def _records(lines: Iterable[bytes], lines_above: int, dialect: _Dialect) -> Ite
 # ---- texts without a header
 
 
-class Form(NamedTuple):
-    """How many prompts have a part that may be none of what is meant, what it is, and the pattern without."""
-
-    number: int
-    what: str
-    pattern: str
-
-
 _PLACES = "scene|shot|clip|prompt|image|video|frame|szene|bild|scène|plan|escena|toma|カット|镜头"
-NAMED = "a name before |"
-_FORMS = (
-    (NAMED, r"(?P<id>[^|]+?)\s*\|\s*(?P<prompt>.+)"),
-    ("a number first", r"\d+\s*[.):]\s+(?P<prompt>.+)"),
-    ("a label first", rf"(?P<id>(?i:{_PLACES})\s*\d+)\s*[:.)-]\s*(?P<prompt>.+)"),
-    ("quotes around it", '["“«„](?P<prompt>.+)["”»“]'),
+NAMED = re.compile(r"([^|]+?)\s*\|\s*(.+)", re.DOTALL)
+"""A name and a prompt."""
+
+_NOT_MEANT = (
+    ("a name before |", NAMED),
+    ("a number first", re.compile(r"\d+\s*[.):]\s+.+", re.DOTALL)),
+    ("a label first", re.compile(rf"(?i:{_PLACES})\s*\d+\s*[:.)-]\s*.+", re.DOTALL)),
+    ("quotes around it", re.compile('["“«„].+["”»“]', re.DOTALL)),
 )
+"""What most prompts of a text may have that is not meant to be sent."""
 
 
 def lines_of(text: str, config: Input) -> dict[int, str]:
@@ -468,16 +462,18 @@ def lines_of(text: str, config: Input) -> dict[int, str]:
 
 def read_prompts(lines: Mapping[int, str], name: str, config: Input, *, several: bool) -> Table:
     """A text without a header, by its lines. Of `several` files each has one prompt, whose id is the file's
-    name.
+    name, unless each line has its own name.
 
     Raises:
         InputError: one of several files has several lines or paragraphs, so it may be several prompts.
     """
-    prompt, ids = prompt_name(config.names), id_name(config) if several else None
     prompts = {at: line for at, line in lines.items() if line.strip()}
+    if config.split == "named_lines":
+        return _read_named(prompts, name, config)
     if config.split == "paragraphs":
         prompts = _paragraphs(lines)
-    if ids is not None:
+    names = {}
+    if several:
         if len(prompts) > 1:
             hint = "Put a prompt of several lines on one line; or join lists of prompts into one file."
             if config.split == "lines" and len(_paragraphs(lines)) == 1:
@@ -486,26 +482,30 @@ def read_prompts(lines: Mapping[int, str], name: str, config: Input, *, several:
             problem = f"{name}: has {what}; of several .txt files without a header, each is one prompt"
             raise InputError(problem, hint=hint)
         prompts = prompts or {1: ""}  # which is rejected
-    stem = PurePath(name.removesuffix(".gz").removesuffix(".zst")).stem
-    rows: list[dict[str, str | None]] = []
-    numbers: list[int] = []
+        names = {id_name(config): [PurePath(name.removesuffix(".gz").removesuffix(".zst")).stem]}
+    cells = pl.DataFrame(names | {prompt_name(config.names): [*prompts.values()]}).cast(pl.String)
+    table = Table(cells, pl.Series([*prompts], dtype=pl.Int64), name)
+    for what, form in _NOT_MEANT:
+        count = sum(form.fullmatch(prompt.strip()) is not None for prompt in prompts.values())
+        if 2 * count > len(prompts):
+            said = f"{count:,} of {counted(len(prompts), 'prompt')} have {what}, which is sent"
+            is_name = form is NAMED and config.split == "lines"
+            table = table.noted(said + ("; with input.split: named_lines it is the id" if is_name else ""))
+    return table
+
+
+def _read_named(lines: Mapping[int, str], name: str, config: Input) -> Table:
+    """A text of which each line is `name | prompt`; the name is the id."""
+    named: dict[int, tuple[str, str]] = {}
     broken: list[tuple[int, str, str]] = []
-    for at, text in prompts.items():
-        cells = _parts(text, prompt, config)
-        if cells is None:
-            broken.append((at, text, "does not match input.pattern"))
-            continue
-        rows.append(cells if ids is None else {ids: stem, **cells})
-        numbers.append(at)
-    groups = re.compile(config.pattern).groupindex if config.pattern else {prompt: 1}
-    names = dict.fromkeys([*groups, *([ids] if ids else [])])
-    table = pl.DataFrame(rows, schema=dict.fromkeys(names, pl.String))
-    sent = [
-        f"{form.number:,} of {counted(len(prompts), 'prompt')} have {form.what}, which is sent: "
-        f"input.pattern: {in_yaml(form.pattern)} leaves it out"
-        for form in ([] if config.pattern else forms([*prompts.values()]))
-    ]
-    return Table(table, pl.Series(numbers, dtype=pl.Int64), name, tuple(broken), note="; ".join(sent))
+    for at, line in lines.items():
+        if match := NAMED.fullmatch(line.strip()):
+            named[at] = match[1], match[2]
+        else:
+            broken.append((at, line, "is not `name | prompt`, which input.split: named_lines reads"))
+    ids, prompts = ([parts[place] for parts in named.values()] for place in (0, 1))
+    cells = pl.DataFrame({id_name(config): ids, prompt_name(config.names): prompts}).cast(pl.String)
+    return Table(cells, pl.Series([*named], dtype=pl.Int64), name, tuple(broken))
 
 
 def _paragraphs(lines: Mapping[int, str]) -> dict[int, str]:
@@ -519,24 +519,3 @@ def _paragraphs(lines: Mapping[int, str]) -> dict[int, str]:
             first = at if first is None else first
             found.setdefault(first, []).append(line)
     return {at: "\n".join(paragraph) for at, paragraph in found.items()}
-
-
-def _parts(text: str, prompt: str, config: Input) -> dict[str, str | None] | None:
-    """The columns of a prompt; None where it does not match the pattern."""
-    if config.pattern is None:
-        return {prompt: text}
-    flags = re.DOTALL if config.split == "paragraphs" else re.NOFLAG
-    match = re.compile(config.pattern, flags).fullmatch(text.strip())
-    if match is None:
-        return None
-    return {group: part and part.strip() for group, part in match.groupdict().items()}
-
-
-def forms(prompts: Sequence[str]) -> list[Form]:
-    """Which parts most prompts of a text have that may not be meant to be sent."""
-    found = []
-    for what, pattern in _FORMS:
-        count = sum(re.fullmatch(pattern, prompt.strip(), re.DOTALL) is not None for prompt in prompts)
-        if 2 * count > len(prompts):
-            found.append(Form(count, what, pattern))
-    return found

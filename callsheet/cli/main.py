@@ -15,7 +15,7 @@ import typer
 from callsheet.cli import batch, init, output, reconcile, review, rows
 from callsheet.cli.demo import demo
 from callsheet.errors import CallsheetError, ConfigError, OutputError, as_stop, known_error
-from callsheet.service.proxies import put_in_order
+from callsheet.service.proxies import prepare_no_proxy
 
 LISTED_PAGE = re.compile(r"\| \[docs/(?P<name>\w+)\.md\]\(.+?\) \| (?P<about>.+) \|")
 """A line of README's list of pages."""
@@ -111,7 +111,7 @@ for each in (*app.registered_commands, *reconcile.ledger.registered_commands):
 def main() -> None:
     """Runs a command: every error that Callsheet knows becomes a message and an exit code."""
     output.check_streams()
-    put_in_order()
+    prepare_no_proxy()
     try:
         try:
             code = app(standalone_mode=False)

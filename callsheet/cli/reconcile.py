@@ -206,7 +206,7 @@ def _show_doubts(
 
 
 def _proposed(doubts: Sequence[Doubt], evidence: Evidence) -> list[str]:
-    """What to add to `resolve` to settle all doubts, where one sum of them is gone and can be typed."""
+    """What to add to `resolve` to settle all doubts, where it is plain which were charged."""
     if evidence.charged is None:
         return []
     is_charged = {one.job_key for one in evidence.charged}

@@ -108,16 +108,6 @@ def _column_name(value: Any) -> Any:
     return tuple(names) if names is value else value
 
 
-def _line_pattern(value: str) -> str:
-    try:
-        groups = re.compile(value).groupindex
-    except re.error as error:
-        raise ValueError(f"is no regular expression: {error}") from None
-    if "prompt" not in groups:
-        raise WrongValue("has no group named prompt", hint="Write the prompt's part as (?P<prompt>.+).")
-    return value
-
-
 def _command(value: str) -> str:
     if not shlex.split(value):  # which says what is wrong with quotes
         raise ValueError("names no program")
@@ -194,7 +184,6 @@ Text = Annotated[str, StringConstraints(min_length=1)]
 ColumnName = Annotated[str | tuple[str, str], BeforeValidator(_column_name)]
 """The name of a file's column, or its number as text; or the names of width and height, which are a ratio."""
 
-LinePattern = Annotated[Text, AfterValidator(_line_pattern)]
 Character = Annotated[str, StringConstraints(min_length=1, max_length=1)]
 Count = Annotated[int, Field(ge=1), BeforeValidator(_not_a_boolean)]
 CountFromZero = Annotated[int, Field(ge=0), BeforeValidator(_not_a_boolean)]

@@ -369,6 +369,13 @@ def _type_of(place: KeyPath) -> Any:
     return found
 
 
+_REMOVED: Mapping[KeyPath, str] = {
+    ("input", "pattern"): "for lines of the form `name | prompt` set input.split: named_lines; for any other "
+    "form, write a table (.csv) with columns such as id and prompt",
+}
+"""Settings that earlier versions had, and what to do now."""
+
+
 def _explain(error: Any, file: str, places: Mapping[KeyPath, str]) -> str:
     """One of pydantic's errors as text: where, which key, what is wrong."""
     location, value = tuple(part for part in error["loc"] if part != "[key]"), error["input"]
@@ -380,6 +387,8 @@ def _explain(error: Any, file: str, places: Mapping[KeyPath, str]) -> str:
     where = places.get(place, file)
     if error["type"] == "missing":
         return f"{where}: the key {dotted(location)} is missing"
+    if location in _REMOVED:
+        return f"{where}: {dotted(location)} is no setting any more; {_REMOVED[location]}"
     if error["type"] == "extra_forbidden" or "[key]" in error["loc"]:
         section = _type_of(location[:-1])
         if "[key]" in error["loc"]:

@@ -34,7 +34,6 @@ from callsheet.config.checks import (
     Dollars,
     HttpAddress,
     KeyPath,
-    LinePattern,
     LocalPath,
     ReportUrl,
     RetryFailed,
@@ -195,12 +194,9 @@ class Input(Section):
     """Where a JSON file has its rows, by the names of lists: `prompts`, or for lists in lists `scenes.shots`;
     the other fields of outer objects are carried as `scenes.location`. Null: the file is the list."""
 
-    split: Literal["lines", "paragraphs"] = "lines"
-    """What is a prompt in a text file without a header: a line, or what stands between blank lines."""
-
-    pattern: LinePattern | None = None
-    """What a prompt is in a text file without a header, as a regular expression with named groups:
-    `^(?P<id>.+?)\\|(?P<prompt>.+)$`. A prompt that it does not match is rejected. Null: all of it."""
+    split: Literal["lines", "paragraphs", "named_lines"] = "lines"
+    """What is a prompt in a text file without a header: a line; what stands between blank lines; or, in lines
+    of the form `name | prompt`, what follows the name, which is the id."""
 
     defaults: dict[FileColumn, Cell] = {}
     """Values for columns that the file does not have and for empty cells: `{model: still-1}`."""

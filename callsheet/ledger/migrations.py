@@ -94,7 +94,8 @@ def _to_17(op: Operations) -> None:
             "repeats": "",
             "guesses": {},
             "new_rates": [],
-            "keys": None,
+            # Of a part nobody knows any more which jobs it was: that yes is one to no other job.
+            "keys": [] if row.part else None,
             "is_rest": row.question == "pilot",
         }
         shown |= {name: values.pop(name) for name in ("rates", "charges", "part")}

@@ -153,8 +153,7 @@ def guess(path: str, catalogue: Catalogue, given: Mapping[str, str]) -> Guess:
         given: what a person has said. `prompt`: the column of the prompts, or with braces a template of
             columns; of images the prompt for all. `media`: `images` or `videos`. `model`. `images`: the
             column of the images that are sent, or `none`. `header`: `none`, or `names` where the file has
-            one. `pattern`: as in `input`, or `all of it` for none. `sheet`, `rows`, `encoding` and `split` as
-            in `input`.
+            one. `sheet`, `rows`, `encoding` and `split` as in `input`.
 
     Raises:
         InputError: it cannot be read, has no column that can be the prompts, or lacks one that is given.
@@ -220,18 +219,18 @@ def _choose_form(file: _File) -> None:
     if not Path(file.path).name.lower().endswith(".txt") or cells.columns != ["prompt"]:
         return
     prompts = cells["prompt"].to_list()
-    split = given.get("split")
-    if split == "paragraphs" or (not split and _are_paragraphs(prompts, lines.to_list())):
-        file.again(split="paragraphs")
-        both = {"paragraphs": file.table.cells["prompt"][0], "lines": prompts[0]}
+    split = given.get("split") or _likely_split(prompts, lines.to_list())
+    if split != "lines":
+        file.again(split=split)
+        both = {split: file.table.cells["prompt"][0], "lines": prompts[0]}
         file.propose("split", "What is a prompt?", both)
-    prompts = file.table.cells["prompt"].to_list()
-    form = next(iter(texts.forms(prompts)), None)
-    is_named = form is not None and form.what == texts.NAMED and form.number == len(prompts)
-    if form and is_named and given.get("pattern", form.pattern) == form.pattern:
-        file.again(pattern=form.pattern)
-        both = {form.pattern: file.table.cells["prompt"][0], "all of it": prompts[0]}
-        file.propose("pattern", "What of a prompt is sent?", both)
+
+
+def _likely_split(lines: Sequence[str], numbers: Sequence[int]) -> str:
+    """What is a prompt in a text of these lines, with their numbers, as `input.split` has it."""
+    if all(texts.NAMED.fullmatch(line.strip()) for line in lines):
+        return "named_lines"
+    return "paragraphs" if _are_paragraphs(lines, numbers) else "lines"
 
 
 def _are_paragraphs(lines: Sequence[str], numbers: Sequence[int]) -> bool:

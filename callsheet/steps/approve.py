@@ -80,7 +80,7 @@ async def approve(
     if not part.to_buy:
         return part, None
     buyer, shown = run.buyer(quote), part.shown()
-    if not approved and not gate.reasons(shown, buyer, quote.said, {}):
+    if not gate.reasons(shown, buyer, quote.said, {}):
         check_names(quote.taken, run.settings)
     word = await run.ledger.write(gate.let_begin, buyer, shown, new_word(run.ledger), of_plan=of_plan)
     if word.decision is None:

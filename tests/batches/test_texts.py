@@ -257,8 +257,6 @@ def test_a_glob_of_texts_is_a_row_for_each_file_with_the_file_s_name_as_its_id(t
         read_batch(settings(tmp_path / "*.txt"))
 
 
-BY_ID = r"^(?P<id>.+?)\|(?P<prompt>.+)$"
-
 PARAGRAPHS = "\nA heron lands,\nat dawn.\n \t\n\nA fox crosses a road,\nseen from above.\n"
 
 
@@ -270,31 +268,24 @@ def test_paragraphs_are_prompts_where_a_setting_says_so(batch):
     assert prompts(read) == [(2, "A heron\nlands")]
 
 
-def test_the_groups_of_a_pattern_are_columns_and_what_does_not_match_is_rejected(batch):
-    read = batch("clip_1.mov|A heron\n\n clip_2.mov | A fox | at night \nA lamp\n", "x.txt", pattern=BY_ID)
+def test_each_line_is_a_name_and_a_prompt_where_a_setting_says_so_and_any_other_line_is_rejected(batch):
+    read = batch(
+        "clip_1.mov|A heron\n\n clip_2.mov | A fox | at night \nA lamp\n | A cup\nclip_3.mov |\n",
+        "x.txt",
+        split="named_lines",
+    )
     assert rows_of(read, "line", "row_id", "prompt") == [
         (1, "clip_1.mov", "A heron"),
         (3, "clip_2.mov", "A fox | at night"),
     ]
-    assert places(read) == [(4, "", "does not match input.pattern")]
-    assert read.total == 3
+    reason = "is not `name | prompt`, which input.split: named_lines reads"
+    assert places(read) == [(line, "", reason) for line in (4, 5, 6)]
+    assert read.total == 5
+    read = batch("1 | A heron\n2 | A fox\n", "x.txt", split="named_lines", columns={"id": "nr"})
+    assert read.rows["row_id"].to_list() == ["1", "2"]
 
 
-def test_a_pattern_is_for_the_whole_of_a_paragraph_and_its_groups_may_be_mapped(batch):
-    read = batch(
-        "shot 1, 5 s\nA heron lands,\nat dawn.\n\nshot 2\nA fox\n",
-        "x.txt",
-        split="paragraphs",
-        pattern=r"shot (?P<nr>\d+)(, (?P<secs>\d+) s)?\n(?P<prompt>.+)",
-        columns={"id": "nr", "duration": "secs"},
-    )
-    assert rows_of(read, "row_id", "prompt", "duration") == [
-        ("1", "A heron lands,\nat dawn.", 5),
-        ("2", "A fox", None),
-    ]
-
-
-def test_several_texts_are_each_one_paragraph_or_one_match(tmp_path):
+def test_several_texts_are_each_one_paragraph_or_have_named_lines(tmp_path):
     (tmp_path / "heron.txt").write_text("A heron lands,\nat dawn.\n")
     (tmp_path / "owl.txt").write_text("owl|An owl\n")
     read = read_batch(settings(tmp_path / "*.txt", split="paragraphs"))
@@ -302,23 +293,24 @@ def test_several_texts_are_each_one_paragraph_or_one_match(tmp_path):
     with pytest.raises(InputError, match=r"heron\.txt: has 2 lines") as caught:
         read_batch(settings(tmp_path / "*.txt"))
     assert "input.split: paragraphs" in caught.value.hint
-    (tmp_path / "heron.txt").write_text("h-1|A heron\n")
-    read = read_batch(settings(tmp_path / "*.txt", pattern=BY_ID))
-    assert rows_of(read, "row_id", "prompt") == [("h-1", "A heron"), ("owl", "An owl")]
-    read = read_batch(settings(tmp_path / "*.txt", pattern=r"\w+(-\d)?\|(?P<prompt>.+)"))
-    assert read.rows["row_id"].to_list() == ["heron", "owl"]
+    (tmp_path / "heron.txt").write_text("h-1|A heron\nh-2|Two herons\n")
+    read = read_batch(settings(tmp_path / "*.txt", split="named_lines"))
+    assert rows_of(read, "row_id", "prompt") == [
+        ("h-1", "A heron"),
+        ("h-2", "Two herons"),
+        ("owl", "An owl"),
+    ]
     (tmp_path / "owl.txt").write_text(PARAGRAPHS)
     with pytest.raises(InputError, match=r"owl\.txt: has 2 paragraphs"):
         read_batch(settings(tmp_path / "*.txt", split="paragraphs"))
 
 
-@pytest.mark.parametrize("given", [{"split": "paragraphs"}, {"pattern": BY_ID}])
 @pytest.mark.parametrize(
     ("name", "delimiter"), [("x.csv", None), ("x.jsonl", None), ("x.txt", "|"), ("x.txt", None)]
 )
-def test_paragraphs_and_patterns_are_for_texts_without_a_header(error_of, given, name, delimiter):
-    said = error_of("id|prompt\n1|a cat\n", name, delimiter=delimiter, **given).message
-    assert f"input.{next(iter(given))} is for a" in said
+def test_what_is_a_prompt_is_said_for_texts_without_a_header_alone(error_of, name, delimiter):
+    error = error_of("id|prompt\n1|a cat\n", name, delimiter=delimiter, split="named_lines")
+    assert "input.split is for a" in error.message
 
 
 def test_the_first_line_of_a_text_is_a_prompt_where_a_setting_says_that_there_is_no_header(batch):

@@ -400,7 +400,7 @@ FORMS = {
     "a name and a text": (
         "x.txt",
         "clip_01.mov|A heron lands\nclip_02.mov|A fox crosses\n",
-        {"pattern": r"(?P<id>[^|]+?)\s*\|\s*(?P<prompt>.+)"},
+        {"split": "named_lines"},
         ["A heron lands", "A fox crosses"],
     ),
     "no header, one column": (
@@ -454,21 +454,23 @@ def test_a_file_is_read_as_its_author_meant_it(
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("1. A heron\n2. A fox\n", "2 of 2 prompts have a number first, which is sent: input.pattern: "),
-        ("Scene 1: A heron\nScene 2: A fox\n", "2 of 2 prompts have a label first"),
-        ('"A heron"\n"A fox"\n', "2 of 2 prompts have quotes around it"),
+        ("1. A heron\n2. A fox\n", "2 of 2 prompts have a number first, which is sent"),
+        ("Scene 1: A heron\nScene 2: A fox\n", "2 of 2 prompts have a label first, which is sent"),
+        ('"A heron"\n"A fox"\n', "2 of 2 prompts have quotes around it, which is sent"),
+        (
+            "a | A heron\nb | A fox\nA lamp\n",
+            "2 of 3 prompts have a name before |, which is sent; with input.split: named_lines it is the id",
+        ),
     ],
 )
 def test_a_part_of_a_line_that_may_not_be_meant_is_counted_and_never_cut(
     project: Make, text: str, said: str
 ) -> None:
     wrote = given(project(), "x.txt", text, "--model", "sketch-1")
-    assert "pattern" not in wrote
-    [note] = quote()["notes"]
-    assert said in note
-    pattern = yaml.safe_load(note.partition("input.pattern: ")[2].removesuffix(" leaves it out"))
-    shown = printed("quote", "new.yaml", "--show", "9", "--json", "--set", f"input.pattern={pattern}")
-    assert [each["prompt"] for each in json.loads(shown)["requests"]] == ["A heron", "A fox"]
+    assert "split" not in wrote
+    assert quote()["notes"] == [said]
+    shown = json.loads(printed("quote", "new.yaml", "--show", "9", "--json"))
+    assert [request["prompt"] for request in shown["requests"]] == text.splitlines()
 
 
 @pytest.mark.parametrize(("cell", "seconds"), [("5,0", 5), ("10.0", 10), ("0:05", 5)])

@@ -64,17 +64,32 @@ def test_the_list_says_what_is_in_doubt_and_the_evidence_says_what_is_gone(doubt
     for_people = printed("resolve", str(made.config), code=3)
     for word in (first["row_id"], first["job_key"][:12], "sketch-1", "0.0015", "0.0030 USD more", "99.9955"):
         assert word in for_people
-    keys = [doubt["job_key"] for doubt in answer["in_doubt"]]
-    assert evidence["fits"] == [keys[:2]]
-    assert "any 2 of the 3 at 0.0015: 0.0030 USD" in for_people
-    made.rows(*({"id": f"row-{n}", **IMAGE} for n in range(6)))
+    assert evidence["fits"] is None
+    assert "it is not plain which jobs are 0.0030 USD: nothing is proposed" in for_people
+    assert "To settle by this evidence" not in for_people
+
+
+def test_the_proposed_commands_settle_the_job_whose_price_is_gone_and_the_others(project: Make) -> None:
+    rules = [
+        CUT_OFF | {"prompt": IMAGE["prompt"], "nth": [1, 2], "when": "before_charging"},
+        CUT_OFF | {"prompt": "a dear one", "when": "after_charging"},
+    ]
+    dear = {"id": "dear", "prompt": "a dear one", "model": "still-1"}  # 0.0400 USD
+    images = [{"id": f"row-{n}", **IMAGE} for n in range(2)]
+    made = project([*images, dear], faults={"rules": rules})
     assert made.run().in_doubt == 3
+    made.rows(*images, dear, {"id": "new", **IMAGE, "prompt": "another"})
+    assert made.run().in_doubt == 3
+    doubts = resolve(made, code=3)
+    assert doubts["evidence"]["gone"] == "0.0400", "later runs do not wash it away"
+    keys = {doubt["row_id"]: doubt["job_key"] for doubt in doubts["in_doubt"]}
+    assert doubts["evidence"]["fits"] == [[keys["dear"]]]
     text = printed("resolve", str(made.config), code=3)
-    assert "0.0030 USD more" in text, "later runs do not wash it away"
     proposed = [line.strip() for line in text.splitlines() if line.endswith("--why 'by the balance'")]
     for line, code in zip(proposed, (3, 0), strict=True):
         printed(*shlex.split(line)[1:], code=code)
-    assert made.run().spent == Decimal("0.0045") + Decimal("0.0030") + Decimal("0.0015")
+    summary = made.run()
+    assert (summary.lost, summary.stored, summary.spent) == (1, 3, Decimal("0.0445"))
 
 
 def test_charged_is_spent_and_lost_and_not_charged_is_bought_again_unasked(doubtful: Make) -> None:

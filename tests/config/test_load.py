@@ -22,6 +22,15 @@ def test_an_unknown_key_is_named_with_its_line_and_a_similar_key(write):
     assert "line 4: unknown key `input.columns.promt`; did you mean prompt?" in error_message(write(text))
 
 
+def test_a_setting_of_an_earlier_version_is_named_with_what_to_set_now(write):
+    path = write(SMALL.replace("shots.csv}", "shots.txt,\n  pattern: '(?P<id>.+)[|](?P<prompt>.+)'}"))
+    message = error_message(path)
+    assert message.startswith(
+        f"{path}, line 4: `input.pattern` is no setting any more; for lines of the form "
+    )
+    assert "set input.split: named_lines" in message
+
+
 def test_no_error_repeats_a_password_in_a_url(write):
     for override in (
         "service.base_url=ftp://user:hunter2@h",

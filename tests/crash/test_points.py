@@ -19,8 +19,7 @@ from tests.steps.test_again import images, reject_all, samples
 
 AGAIN = (  # passed again by the run after one that was killed before it
     "ledger.begin_run",
-    "ledger.enter",
-    "ledger.buys_by",
+    "ledger.let_begin",
     "ledger.reserve",
     "ledger.submitting",
     "ledger.pending",

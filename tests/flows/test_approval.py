@@ -312,14 +312,14 @@ def test_a_file_is_quoted_at_once_bought_when_approved_moved_when_done_and_never
     assert crew.ended(f"{name}-by-hand")["state"]["message"] == f"0 files in {inbox}"
 
 
-def test_doubts_are_settled_in_the_ui_row_by_row_as_the_sum_that_is_gone_proposes(
+def test_doubts_are_settled_in_the_ui_row_by_row_as_what_is_gone_proposes(
     crew: PrefectServer, project: Make
 ) -> None:
     """And only those that were shown, with an answer."""
     rows = [
-        {"id": "one", "prompt": "charged", "model": "sketch-1"},
-        {"id": "two", "prompt": "not charged", "model": "still-1"},
-        {"id": "three", "prompt": "charged", "model": "sketch-1"},
+        {"id": "one", "prompt": "not charged", "model": "sketch-1"},
+        {"id": "two", "prompt": "charged", "model": "still-1"},
+        {"id": "three", "prompt": "not charged", "model": "sketch-1"},
     ]
     drop = {"endpoint": "images", "do": "drop"}
     faults = [
@@ -332,11 +332,11 @@ def test_doubts_are_settled_in_the_ui_row_by_row_as_the_sum_that_is_gone_propose
     tag = f"{made.folder.name}-doubts"
     crew.begin(resolve_doubts, "resolve-doubts/resolve", tag=tag, config=str(made.config))
     run = asked(crew, tag)
-    for words in ("**3 jobs of", "0.0030 USD. They seem to have been charged, and the others not"):
+    for words in ("**3 jobs of", "row two: 0.0400 USD. It seems to have been charged"):
         assert words in run["description"]
     fields = run["schema"]["properties"]
     proposed = {each["title"]: each["default"] for name, each in fields.items() if name.startswith("job_")}
-    assert proposed == {"Row one": "charged", "Row two": "not charged", "Row three": "charged"}
+    assert proposed == {"Row one": "not charged", "Row two": "charged", "Row three": "not charged"}
     assert "still-1, 0.0400 USD, sent 2" in str(fields)
     assert made.collect().in_doubt == 3, "nothing is settled without an answer"
     each = {name: field["default"] for name, field in fields.items() if name.startswith("job_")}

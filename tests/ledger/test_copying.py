@@ -131,7 +131,7 @@ def test_a_backup_is_one_whole_file(url: str, tmp_path: Path) -> None:
 KILLED = """
 import os, signal, sys
 from callsheet import failpoints
-from callsheet.ledger.databases import move
+from callsheet.ledger.copies import move
 point, url, to = sys.argv[1:]
 failpoints.observer = lambda passed: os.kill(os.getpid(), signal.SIGKILL) if passed == point else None
 move(url, to)

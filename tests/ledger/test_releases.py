@@ -9,6 +9,8 @@ import asyncio
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +23,13 @@ from alembic.migration import MigrationContext
 
 from backlot.server import Backlot
 from callsheet.config.load import load
-from callsheet.ledger import leases
+from callsheet.config.settings import Budget
+from callsheet.ledger import gate, leases, words
 from callsheet.ledger.databases import open_engine
+from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.tables import SCHEMA_VERSION, metadata
+from callsheet.ledger.words import Decision, Place
+from callsheet.steps.approve import new_word
 from callsheet.steps.batch import generate
 from tests.cli.test_commands import callsheet, refused
 from tests.cli.test_rows import printed
@@ -107,6 +113,35 @@ def with_same_keys(now: Any, before: Any) -> Any:
     if isinstance(now, list) and isinstance(before, list) and len(now) == len(before):
         return [with_same_keys(*pair) for pair in zip(now, before, strict=True)]
     return now
+
+
+@pytest.mark.parametrize("left", LEFT, indirect=True, ids=" in ".join)
+def test_an_open_question_and_what_was_approved_go_on_as_words(left: Path) -> None:
+    """The question of a flow run that was suspended is answered by the newer Callsheet."""
+    url = url_of(left)
+    copied = "question, plan, jobs, quoted, at_most, rates, charges, part, asked_at"
+    execute(
+        url,
+        f"INSERT INTO approvals (id, batch, flow_run, {copied}) SELECT 'open', 'shots', 'flow', {copied} "
+        "FROM approvals WHERE decision = 'approved' AND part = ''",
+    )
+
+    async def go_on() -> None:
+        async with await Ledger.open(url, "shots", flow_run="flow") as ledger:
+            asked = await ledger.read(lambda connection, _: words.last_of(connection, "flow"))
+            assert asked and asked.decision is None
+            [own, part] = [word for word in await ledger.read(words.of_batch) if word.is_yes]
+            assert (own.shown.keys, part.shown.keys) == (None, ()), "of a part nobody knows which jobs it was"
+            # Of 0.0215 were 0.0185 used, and others had used 0.0125.
+            assert (own.shown.exposure, own.up_to) == (Decimal("0.0125"), Decimal("0.0340"))
+            yes = replace(asked, decision=Decision.APPROVED, decided_at=asked.asked_at, place=Place.UI)
+            await ledger.write(gate.answer, ledger.buyer(Budget()), yes)
+            shown = replace(asked.shown, jobs=1, quoted=Decimal("0.0015"), at_most=Decimal("0.0015"))
+            asks = ledger.buyer(Budget(approve_above=Decimal(0)), Decimal(100))
+            entered = await ledger.write(gate.let_begin, asks, shown, new_word(ledger))
+            assert entered.is_yes, "the same plan, and no more to pay"
+
+    asyncio.run(go_on())
 
 
 @pytest.mark.parametrize("left", LEFT, indirect=True, ids=" in ".join)

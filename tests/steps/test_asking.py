@@ -208,7 +208,8 @@ def test_roundings_and_single_dear_charges_do_not_stop_a_run_with_a_limit(dear: 
     assert (rounded.run().outcome, rounded.manifest().height) == ("complete", 8)
     made = project(images(6))
     made.backlot.service.faults = Charging(9 * PRICE, lambda number: number == 2)
-    made.set(batch="single", budget={"limit": "1.00"}, limits={"concurrency": 1})
+    single = {"batch": "single", "report": {"url": "out/single/report"}}
+    made.set(**single, budget={"limit": "1.00"}, limits={"concurrency": 1})
     summary = made.run()
     assert (summary.outcome, summary.stored) == ("complete", 6)
     assert summary.spent == 6 * PRICE + Decimal("0.0135")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 from collections.abc import Callable
@@ -10,13 +11,16 @@ from decimal import Decimal
 import pytest
 
 import callsheet
+from backlot.faults import Faults
 from callsheet.errors import InputError
+from callsheet.ledger.words import Reason
 from callsheet.pricing.plan import Choice
 from callsheet.records import State
 from callsheet.report.summary import Summary
-from callsheet.watch import Change, LogWatcher
+from callsheet.watch import Asked, Change, LogWatcher
 from tests.conftest import Make, Project, images
 from tests.steps.test_again import Person
+from tests.steps.test_asking import Charging, dearer
 
 PRICE = Decimal("0.0015")
 LIMIT = 4 * PRICE
@@ -151,3 +155,81 @@ def test_two_runs_with_other_rows_each_buy_their_own_within_one_number(made: Pro
     others: list[Summary] = []
     summary = made.run(choice=first, watcher=Meanwhile(lambda: others.append(made.run(choice=second))))
     assert (summary.stop_reason, others[0].stop_reason, made.charged) == (None, None, 12 * PRICE)
+
+
+# ---- each reason to ask, and what may happen to its question
+
+
+def is_dear(made: Project) -> None:
+    made.set(budget={"approve_above": "0"})
+
+
+def has_new_rates(made: Project) -> None:
+    made.set(budget={"approve_above": "1.00"})
+    made.run(choice=Choice(only=("s0",)))
+    dearer(made)
+
+
+def is_charged_more(made: Project) -> None:
+    made.backlot.service.faults = Charging(9 * PRICE, lambda number: number < 2)
+    made.run()
+    made.backlot.service.faults = Faults()
+
+
+def repeats(made: Project) -> None:
+    made.rows(*(row | {"id": f"old-{row['id']}"} for row in images(6)))
+    made.run()
+    made.rows(*images(6))
+
+
+def is_guessed(made: Project) -> None:
+    made.set(input={"guessed": {"prompt": {"taken": "prompt", "others": ["id"]}}})
+
+
+def has_no_price(made: Project) -> None:
+    made.rows(*(row | {"model": "proof-1"} for row in images(6)))
+    made.set(budget={"allow_unpriced": True, "approve_above": "1.00"})
+
+
+def is_after_a_pilot(made: Project) -> None:
+    made.set(budget={"pilot": 2})
+    made.run(watcher=Person(says=None))
+
+
+REASONS = {
+    Reason.PRICE: is_dear,
+    Reason.RATE: has_new_rates,
+    Reason.CHARGES: is_charged_more,
+    Reason.REPEATS: repeats,
+    Reason.GUESSES: is_guessed,
+    Reason.UNPRICED: has_no_price,
+    Reason.PILOT: is_after_a_pilot,
+}
+
+
+@pytest.mark.parametrize("reason", REASONS, ids=str)
+def test_what_is_asked_is_not_bought_before_a_yes_to_just_that(project: Make, reason: Reason) -> None:
+    """After silence, after a no, beside another run, and when there is more to buy meanwhile."""
+    made = project(images(6))
+    made.set(limits={"concurrency": 1})
+    REASONS[reason](made)
+    sold = len(made.sold)
+    for says in (None, False, None):
+        person = Person(says=says)
+        assert made.run(watcher=person).stop_reason in ("approval", "price")
+        assert [asked.word.about[0] for asked in person.asked] == [reason]
+    beside: list[Summary] = []
+
+    class Beside(Person):
+        async def approves(self, asked: Asked) -> bool | None:
+            thread = threading.Thread(target=lambda: beside.append(made.run(watcher=Person(says=None))))
+            thread.start()
+            await asyncio.to_thread(thread.join)
+            return await super().approves(asked)
+
+    made.run(watcher=Beside(says=None))
+    assert (beside[0].submissions, len(made.sold)) == (0, sold)
+    done = made.run(approved=True)
+    assert (done.outcome, len(made.sold) - sold) == ("complete", done.submissions)
+    again = Person(says=None)
+    assert (made.run(watcher=again).submissions, again.asked) == (0, []), "nothing is left to ask about"
