@@ -240,14 +240,13 @@ def reasons(shown: Shown, buyer: Buyer, known: Said, also: Mapping[Reason, str])
             rates = and_more(list(map(printable, shown.new_rates[:1])), len(shown.new_rates))
             why[Reason.RATE] = f"a rate has changed: {rates}"
     own = [word for word in known.words if word.asker == buyer.asker and word.about]
-    if own and own[-1] not in covering:
-        why[Reason.ASKED] = _asked_before(own[-1], shown)
     if shown.is_rest and not any(Reason.PILOT in word.about for word in covering):
         jobs = f"the other {counted(shown.jobs, 'job')} for {dollars(quoted)} USD"
         why[Reason.PILOT] = f"the pilot is bought; {jobs} must be approved"
-    mine = (
-        word for word in covering if word.asker == buyer.asker
-    )  # what others were asked besides is theirs
+    elif own and own[-1] not in covering:
+        why[Reason.ASKED] = _asked_before(own[-1], shown)
+    # A production asks its own person to look, whoever has looked before.
+    mine = (word for word in covering if word.asker == buyer.asker)
     answered = {reason for word in mine for reason in word.about} - {Reason.SUSPENDED}
     return why | {reason: sentence for reason, sentence in also.items() if reason not in answered}
 

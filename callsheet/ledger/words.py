@@ -171,6 +171,8 @@ class Word:
 
     def asked(self) -> str:
         """What was asked, in words: `the quote, 3 jobs for 0.1200 USD`."""
+        if not self.shown.plan:
+            return "a batch that had nothing to buy yet"
         what = "the rest after the pilot" if self.question == "pilot" else "the quote"
         return f"{what}, {counted(self.shown.jobs, 'job')} for {self.shown.price()}"
 
