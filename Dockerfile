@@ -1,5 +1,5 @@
 # One image for every part of compose.yaml that is written in Python: the Prefect server, a worker, the backlot.
-# `docker build --target seaweedfs .` is the S3 server of compose.yaml, for trials. docs/containers.md has more.
+# `docker build --target seaweedfs .` is the S3 server of compose.yaml, for trials. docs/machines.md has more.
 
 FROM python:3.11-slim-bookworm AS python
 ENV PIP_NO_CACHE_DIR=1 \

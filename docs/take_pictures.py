@@ -61,7 +61,7 @@ def main(folder: Path) -> None:
 
 
 def take_films(page: Page, folder: Path) -> None:
-    """A production as docs/productions.md has it: the films that are made of the stills that are kept."""
+    """A production as docs/reviewing.md has it: the films that are made of the stills that are kept."""
     work = Path("films").absolute()
     shutil.copytree(ROOT / "configs", work / "configs")
     with chdir(work):

@@ -17,6 +17,9 @@ from callsheet.cli.demo import demo
 from callsheet.errors import CallsheetError, ConfigError, OutputError, as_stop, known_error
 from callsheet.service.proxies import prepare_no_proxy
 
+LISTED_PAGE = re.compile(r"\| \[docs/(?P<name>\w+)\.md\]\(.+?\) \| (?P<about>.+) \|")
+"""A line of README's list of pages."""
+
 
 def _print_version(asked: bool) -> None:
     if asked:
@@ -83,19 +86,21 @@ def docs(
     folder = Path(__file__).parents[1] / "docs"
     if not folder.exists():  # an installation has it; here the pages are in the root of the repository
         folder = folder.parents[1] / "docs"
-    pages = {file.stem: file for file in sorted(folder.glob("*.md"))}
     if page is None:
-        for name, file in pages.items():
-            lines = file.read_text("utf-8").splitlines()
-            title = next((line[2:].strip() for line in lines if line.startswith("# ")), "")
-            output.print_line(output.out, f"  [bold]{name:<17}[/] {output.safe(title)}")
+        readme = folder.with_name("README.md").read_text("utf-8")
+        for line in readme.partition("\n## Pages\n")[2].splitlines():
+            if line.startswith("### "):
+                output.print_line(output.out, f"[bold]{line[4:]}[/]")
+            elif row := LISTED_PAGE.fullmatch(line):
+                output.print_line(output.out, f"  [bold]{row['name']:<17}[/] {output.safe(row['about'])}")
         last = f"callsheet docs PAGE prints one; the files are in {output.safe(str(folder))}"
         output.print_line(output.out, last)
         return
-    if not (found := pages.get(Path(page).stem)):
+    pages = {file.stem: file for file in folder.glob("*.md")}
+    if not (file := pages.get(Path(page).stem)):
         raise ConfigError(f"the documentation has no page {page}", hint="`callsheet docs` lists the pages.")
     with output.out.pager() if output.out.is_terminal else nullcontext():
-        output.out.print(found.read_text("utf-8"), markup=False, end="")
+        output.out.print(file.read_text("utf-8"), markup=False, end="")
 
 
 for each in (*app.registered_commands, *reconcile.ledger.registered_commands):

@@ -69,12 +69,19 @@ def test_nothing_cites_a_document_that_is_not_in_the_repository() -> None:
     assert strangers == []
 
 
-def test_every_link_between_the_documents_leads_to_a_file() -> None:
+def anchors(page: Path) -> set[str]:
+    """What a link may have after `#`: the page's headings, as GitHub writes them."""
+    titles = re.findall(r"^#+ (.+)$", page.read_text("utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def test_every_link_between_the_documents_leads_to_a_file_and_to_a_heading() -> None:
     dead = [
-        (str(page.relative_to(ROOT)), target)
+        (str(page.relative_to(ROOT)), target, anchor)
         for page in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
-        for target in re.findall(r"\]\((?!https?:|#)([^)#\s]+)", page.read_text("utf-8"))
+        for target, anchor in re.findall(r"\]\((?!https?:)([^)#\s]*)#?([^)\s]*)\)", page.read_text("utf-8"))
         if not (page.parent / target).exists()
+        or (anchor and anchor not in anchors(page.parent / target if target else page))
     ]
     assert dead == []
 

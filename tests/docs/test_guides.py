@@ -38,9 +38,9 @@ def page(name: str) -> str:
     return (DOCS / name).read_text("utf-8")
 
 
-def blocks(name: str, language: str) -> list[str]:
-    """The blocks of code of a page in one language."""
-    return re.findall(rf"^```{language}\n(.*?)^```$", page(name), re.DOTALL | re.MULTILINE)
+def blocks(text: str, language: str) -> list[str]:
+    """The blocks of code of a page, or of a section, in one language."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
 
 
 def section(name: str, title: str) -> str:
@@ -55,7 +55,7 @@ def first_cells(table: str) -> list[str]:
 
 def test_the_quick_start_works_when_it_is_typed(project: Make) -> None:
     made = project()
-    *_, real = typed = [line for block in blocks("quick_start.md", "sh") for line in block.splitlines()]
+    *_, real = typed = [line for block in blocks(page("quick_start.md"), "sh") for line in block.splitlines()]
     assert real == "callsheet quote second.yaml"
     said = {line: said for line in typed[5:-3] for said in type_in(line, made.folder)}
     assert "buys nothing" in said["callsheet init first.yaml"] or "Next" in said["callsheet init first.yaml"]
@@ -80,7 +80,6 @@ def test_every_state_and_stop_reason_has_its_way_out() -> None:
     assert first_cells(section("recovering.md", "The state of a job")) == [state.value for state in State]
     stops = {stop.reason for stop in errors.Stop.__subclasses__()}
     assert set(first_cells(section("recovering.md", "Why a run stopped"))) == stops
-    assert set(first_cells(section("commands.md", "Stop reasons"))) == stops
 
 
 @pytest.fixture
@@ -145,12 +144,12 @@ def test_the_fields_of_each_command_s_json_are_on_the_page(shots: Project) -> No
 
 def test_the_code_runs_and_pandas_polars_and_duckdb_agree(shots: Project) -> None:
     answers: list[dict[str, Any]] = []
-    for code in blocks("files_and_columns.md", "python"):
+    for code in blocks(page("files_and_columns.md"), "python"):
         names: dict[str, Any] = {}
         exec(code, names)
         answers.append(names)
     in_pandas, in_polars = answers
-    [sql] = blocks("files_and_columns.md", "sql")
+    [sql] = blocks(page("files_and_columns.md"), "sql")
     statements = [statement for statement in sql.split(";") if statement.strip()]
     asked = [name for name in in_polars if name in in_pandas and not callable(in_pandas[name])]
     results = ["spent", "by_model", "by_day", "failures", "waiting", "by_shot", "not_bought"]
@@ -173,7 +172,7 @@ def test_the_pictures_are_there_and_small() -> None:
         ROOT / folder / name
         for folder, page in (
             (".", "README.md"),
-            *(("docs", f"docs/{name}.md") for name in ("commands", "backlot", "reviewing", "productions")),
+            *(("docs", f"docs/{name}.md") for name in ("commands", "backlot", "reviewing")),
         )
         for name in re.findall(r"!\[[^]]+\]\(([^)]+\.png)\)", (ROOT / page).read_text("utf-8"))
     }
@@ -196,7 +195,7 @@ def test_each_figure_that_the_benchmarks_print_has_its_line_in_the_page() -> Non
     printed = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
     figures = [
         [line.split(" | ")[0] for line in text.splitlines() if line.startswith("| ")]
-        for text in (printed, page("benchmarks.md"))
+        for text in (printed, section("machines.md", "Figures"))
     ]
     assert figures[0] == figures[1]
 
@@ -214,7 +213,6 @@ def test_the_notebook_has_no_path_of_the_machine_that_executed_it() -> None:
 
 
 # ---- docs/batches.md: each of its files is read with its config as the page says
-
 
 EXAMPLES = {
     title: text
@@ -254,7 +252,6 @@ def test_every_type_of_file_that_is_read_is_on_the_page() -> None:
 
 # ---- docs/configuration.md describes every setting, as the schema has it
 
-
 PAGE = DOCS / "configuration.md"
 
 
@@ -293,20 +290,20 @@ def test_the_page_s_example_is_a_config(tmp_path, monkeypatch):
 
 def test_the_way_of_the_review_goes_as_the_page_says(project: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """All its commands but the page itself, which tests/reviewing drives in a browser."""
-    text = page("reviewing.md")
+    text = page("reviewing.md").partition("\n## From stills to films\n")[0]
     files = dict(re.findall(r"^`([^`]+)`:\n\n```\w+\n(.*?)^```$", text, re.DOTALL | re.MULTILINE))
     faults = yaml.safe_load(files["faults.yaml"])
     made = project(faults=faults)
     for name in ("mugs.csv", "mugs.yaml"):
         (made.folder / name).write_text(files[name])
-    [marks] = [block for block in blocks("reviewing.md", "csv") if block.startswith("row_id")]
+    [marks] = [block for block in blocks(text, "csv") if block.startswith("row_id")]
     (made.folder / "marks.csv").write_text(marks)
     elsewhere = ("callsheet backlot --faults faults.yaml", "callsheet review mugs.yaml")
-    for line in "\n".join(blocks("reviewing.md", "sh")).splitlines():
+    for line in "\n".join(blocks(text, "sh")).splitlines():
         if not line.startswith("callsheet ") or line in elsewhere:
             continue
         if line == "callsheet quote mugs.yaml --again":
-            exec(blocks("reviewing.md", "python")[0], {})
+            exec(blocks(text, "python")[0], {})
         said = printed(*shlex.split(line)[1:])
         if line == "callsheet quote mugs.yaml --again":
             assert "13: 1 to buy, 12 already bought" in " ".join(said.split())
@@ -320,11 +317,11 @@ def test_the_way_of_a_production_goes_as_the_page_says(project: Make) -> None:
     """All its commands, with the configs of the repository; and its quotes."""
     made = project()
     shutil.copytree(ROOT / "configs", made.folder / "configs")
-    text = page("productions.md")
-    first, second, third = blocks("productions.md", "yaml")
+    text = section("reviewing.md", "From stills to films")
+    first, second, third = blocks(text, "yaml")
     assert first == (ROOT / "configs/stills.yaml").read_text()
     assert second == (ROOT / "configs/films.yaml").read_text()
-    assert blocks("productions.md", "csv") == [(ROOT / "configs/prompts/shots.csv").read_text()]
+    assert blocks(text, "csv") == [(ROOT / "configs/prompts/shots.csv").read_text()]
     for language, block in re.findall(r"^```(\w*)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE):
         asked, *said = block.splitlines()
         for line in block.splitlines() if language == "sh" else ():
@@ -344,7 +341,7 @@ def test_the_way_of_a_production_goes_as_the_page_says(project: Make) -> None:
 
 def test_the_program_that_judges_on_the_page_judges(tmp_path: Path) -> None:
     program = tmp_path / "too_dark.py"
-    program.write_text(blocks("reviewing.md", "python")[1])
+    program.write_text(blocks(page("reviewing.md"), "python")[1])
     asked = []
     for light in (5, 50, 200):
         path = tmp_path / f"{light}.png"

@@ -53,8 +53,7 @@ def test_the_wheel_has_every_module_and_data_file_and_no_package_of_a_project_s_
     packed = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     project = {f"callsheet/project/{name}" for name in files_of("flows", "tasks", "configs", "automations")}
     pages = {f"callsheet/docs/{page.name}" for page in (ROOT / "docs").glob("*.md")}
-    pages.remove("callsheet/docs/gallery.md")  # of pictures
-    pages |= {f"callsheet/docs/{name}" for name in files_of("examples")}
+    pages |= {"callsheet/README.md", *(f"callsheet/docs/{name}" for name in files_of("examples"))}
     assert packed == files_of("callsheet", "backlot") | project | pages | {"callsheet/project/prefect.yaml"}
     assert {"callsheet/py.typed", "backlot/py.typed", "backlot/catalogue.yaml"} <= packed
     dashboard = ("templates/overview.html", "static/htmx.min.js", "static/swagger-ui/swagger-ui-bundle.js")
@@ -97,7 +96,6 @@ main()
 
 
 # ---- without the lock
-
 
 TOOLS = (
     *("pytest>=8.3,<9.2", "pytest-timeout", "pytest-xdist", "hypothesis", "duckdb", "cryptography"),
@@ -194,9 +192,7 @@ def test_an_installation_is_no_larger_than_it_was(tmp_path: Path, wheel: Path) -
 
 COMPLETE = {"state": {"name": {"any_": ["Complete"]}}}
 
-
 # ---- the Dockerfile and compose.yaml, as far as they can be checked without a container engine
-
 
 BIN = Path(sys.executable).parent
 COMPOSE = yaml.safe_load((ROOT / "compose.yaml").read_text())
