@@ -65,8 +65,8 @@ class Store:
     def __init__(
         self, url: str, *, endpoint_url: str | None = None, put: Mapping[Any, str] = MappingProxyType({})
     ) -> None:
-        if wrong := wrong_place(url):
-            raise ConfigError(f"{url} {wrong[0]}", hint=wrong[1])
+        if problem := wrong_place(url):
+            raise ConfigError(f"{url} {problem[0]}", hint=problem[1])
         is_bucket = url.startswith("s3://")
         self._place: Bucket | Folder = Bucket(url, endpoint_url, put) if is_bucket else Folder(url)
         self._threads = ThreadPoolExecutor(s3.THREADS, "storage")
@@ -211,13 +211,13 @@ class Folder:
 
     def listing(self) -> list[tuple[str, int]]:
         """See `Store.listing`."""
-        found: list[tuple[str, int]] = []
+        files: list[tuple[str, int]] = []
         with disk_errors(self._root, _SETTING, "read"):
             for at, _, names in os.walk(self._root, onerror=_raise):
                 folder = Path(at).relative_to(self._root).as_posix()
-                before = "" if folder == "." else f"{folder}/"
-                found += [(before + name, os.lstat(f"{at}/{name}").st_size) for name in names]
-        return found
+                prefix = "" if folder == "." else f"{folder}/"
+                files += [(prefix + name, os.lstat(f"{at}/{name}").st_size) for name in names]
+        return files
 
     def remove(self, name: str) -> None:
         """See `Store.remove`."""
