@@ -65,10 +65,10 @@ def _as_json(value: Any) -> Any:
     if isinstance(value, Record):
         return value.as_json()
     if isinstance(value, dict):
-        return {name: _as_json(each) for name, each in value.items()}
+        return {name: _as_json(entry) for name, entry in value.items()}
     if isinstance(value, Record):
         return value.as_json()
-    return [each.as_json() for each in value] if isinstance(value, tuple) else value
+    return [record.as_json() for record in value] if isinstance(value, tuple) else value
 
 
 class ModelType(StrEnum):

@@ -349,7 +349,7 @@ async def _watched(run: Run) -> AsyncIterator[None]:
     try:
         async with asyncio.TaskGroup() as background:
             watching = (_keep_lease(run.ledger), _watch_lanes(run), _follow_changes(run))
-            watches = [background.create_task(watch) for watch in watching]
+            watches = [background.create_task(coroutine) for coroutine in watching]
             try:
                 with _listening(run):
                     yield

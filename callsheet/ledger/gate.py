@@ -353,10 +353,8 @@ def _room(
         room[Obstacle.LIMIT] = limit - exposure
     allowed = words.may_come_to(connection, batch)
     if allowed is not None and counting is not Counting.QUOTE:  # then its own word is still to come
-        own_reserved = (
-            leases.reserved_by(connection, batch, buyer.run_id) if counting is Counting.RESERVE else 0
-        )
-        room[Obstacle.ALLOWED] = allowed - own_reserved - writing.exposure(connection, batch, priced=True)
+        reserved = leases.reserved_by(connection, batch, buyer.run_id) if counting is Counting.RESERVE else 0
+        room[Obstacle.ALLOWED] = allowed - reserved - writing.exposure(connection, batch, priced=True)
     room[Obstacle.BALANCE] = buyer.affordable - exposure
     is_sent, but_of = counting is Counting.SEND, batch if counting is Counting.QUOTE else None
     if budget.ledger is not None:

@@ -132,14 +132,8 @@ def found(connection: sa.Connection, batch: str, findings: Sequence[Finding]) ->
     now = datetime.now(UTC)
     rows = [
         asdict(finding.file)
-        | {
-            "batch": batch,
-            "flags": list(finding.flags),
-            "score": finding.score,
-            "hash": finding.hash,
-            "checked_at": now,
-        }
-        | {"judged": finding.judged}
+        | {"batch": batch, "flags": list(finding.flags), "score": finding.score, "hash": finding.hash}
+        | {"judged": finding.judged, "checked_at": now}
         for finding in new
     ]
     if rows:

@@ -369,10 +369,10 @@ def stories_of(connection: sa.Connection, keys: Sequence[str]) -> list[Story]:
     return _stories_where(connection, newest, attempts.c.row_id, attempts.c.sample)
 
 
-def failures(connection: sa.Connection, batch: str, most: int | None = None) -> Iterator[Story]:
+def failures(connection: sa.Connection, batch: str, limit: int | None = None) -> Iterator[Story]:
     """The newest attempt of every job that has failed, or of the first so many, in order of submission."""
     order = (attempts.c.submitted_at, attempts.c.job_key)
-    failed = sa.select(attempts.c.job_key).where(_has_failed(batch)).order_by(*order).limit(most)
+    failed = sa.select(attempts.c.job_key).where(_has_failed(batch)).order_by(*order).limit(limit)
     for condition in of_jobs(connection.scalars(failed).all()):
         yield from _stories_where(connection, sa.and_(condition, ~attempts.c.superseded), *order)
 
@@ -442,8 +442,8 @@ def read(connection: sa.Connection, query: sa.Select[Any]) -> pl.DataFrame:
     parts = [pl.DataFrame(schema=types)]
     with closing(connection.execute(raw, execution_options={"yield_per": _PART})) as result:
         for rows in result.partitions():
-            cells = zip(*rows, strict=True)
-            parts.append(pl.DataFrame([_typed(*each) for each in zip(types.items(), cells, strict=True)]))
+            columns_with_cells = zip(types.items(), zip(*rows, strict=True), strict=True)
+            parts.append(pl.DataFrame([_typed(column, cells) for column, cells in columns_with_cells]))
     return pl.concat(parts)
 
 

@@ -100,9 +100,9 @@ class Breaker:
         self._recovered()
 
     def wrong(self, trouble: Trouble, reason: str, *, hint: str = "", retry_after: float = 0.0) -> None:
-        """Something went wrong with a job; `reason` are the words of the service or the network.
+        """Something went wrong with a job; `reason`: in the words of the service or the network.
 
-        Of a gateway, `hint` is what a person can do, and `retry_after` are the seconds that its answer says.
+        Of a gateway, `hint` is what a person can do, and `retry_after` the seconds that its answer says.
         """
         self._streaks[trouble] += 1
         self._parent._together[trouble] += 1
@@ -152,9 +152,8 @@ class Breaker:
             self._probes += 1
             self._note(f"buying pauses: {self._reason}")
             self._noted = True
-            await anyio.sleep(
-                max(self._pause(self._probes), self._retry_after if self._streaks["gateway"] else 0.0)
-            )
+            retry_after = self._retry_after if self._streaks["gateway"] else 0.0
+            await anyio.sleep(max(self._pause(self._probes), retry_after))
         await self._until_answered()
 
     async def _until_answered(self) -> None:

@@ -293,9 +293,8 @@ class Client:
                     response = await self._file(url, stack, asks)
                     break
             part = _CONTENT_RANGE.fullmatch(response.headers.get("content-range", ""))
-            is_same_file = response.headers.get("etag", etag) == etag and not response.headers.get(
-                "content-encoding"
-            )
+            encoding = response.headers.get("content-encoding")
+            is_same_file = response.headers.get("etag", etag) == etag and not encoding
             if response.status_code != httpx.codes.PARTIAL_CONTENT or not (part and is_same_file):
                 raise cut
             length = length or int(part[2])
@@ -346,7 +345,7 @@ class Client:
     ) -> httpx.Response:
         """Asks for a file, and follows redirects; the head of the answer, which ends with the stack.
 
-        `headers` are headers of this request.
+        `headers` are sent besides those of every request.
         """
         for _ in range(_MOST_REDIRECTS + 1):
             try:

@@ -142,10 +142,8 @@ def objection(quote: Quote) -> Stop | None:
     too_small = (obstacle for obstacle in Obstacle if quote.quoted > room.get(obstacle, quote.quoted))
     if budget.on_exceed != "refuse" or (obstacle := next(too_small, None)) is None:
         return None
-    does_not_fit, left = (
-        f"the quote of {dollars(quote.quoted)} USD does not fit",
-        max(Decimal(0), room[obstacle]),
-    )
+    does_not_fit = f"the quote of {dollars(quote.quoted)} USD does not fit"
+    left = max(Decimal(0), room[obstacle])
     stop = gate.stop_at(obstacle, does_not_fit, left, budget, quote.said)
     if obstacle is Obstacle.DAY and budget.per_day is not None and quote.quoted > budget.per_day:
         stop.hint = (

@@ -248,10 +248,8 @@ def _refused(run: Run, file: File, error: StorageError) -> None:
 
 def _own_name(file: File) -> str:
     """The name in storage for a file whose name is taken there: no file of another purchase can have it."""
-    path, ending = PurePosixPath(file.name), f"-{_purchase(file)}"
-    return (
-        file.name if path.stem.endswith(ending) else str(path.with_name(f"{path.stem}{ending}{path.suffix}"))
-    )
+    path, end = PurePosixPath(file.name), f"-{_purchase(file)}"
+    return file.name if path.stem.endswith(end) else str(path.with_name(f"{path.stem}{end}{path.suffix}"))
 
 
 def _spool_name(file: File) -> str:

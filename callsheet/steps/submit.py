@@ -169,14 +169,10 @@ class _Buyer:
         all those that do not fit wait for all that are under way.
         """
         run = self._run
-        remaining: Iterator[Job] = (job for job in jobs if not run.breaker.of(job.model).stop)
+        queue: Iterator[Job] = (job for job in jobs if not run.breaker.of(job.model).stop)
         while True:
             ended, left, short = run.open_jobs.ended, list[Job](), Reservation()
-            while (
-                not run.stop
-                and (self._skips or not left)
-                and (block := [*itertools.islice(remaining, BLOCK)])
-            ):
+            while not run.stop and (self._skips or not left) and (block := [*itertools.islice(queue, BLOCK)]):
                 result = await self._reserve(block)
                 for pair in result.reserved:
                     yield pair
@@ -194,7 +190,7 @@ class _Buyer:
                 else:
                     run.halt(await self._does_not_fit(left, short))
                 return
-            remaining = itertools.chain(left, remaining)
+            queue = itertools.chain(left, queue)
 
     async def _does_not_fit(self, left: list[Job], short: Reservation) -> Stop:
         first = f"row {left[0].row_id}, {dollars(left[0].quoted)} USD"

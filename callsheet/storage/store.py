@@ -178,7 +178,7 @@ class Folder:
                 elif not _linked(content, path):
                     _copy(content, path, sha256)
             except FileExistsError:
-                if not _has(path, sha256):
+                if not _has_bytes(path, sha256):
                     raise StorageConflict(f"{path}: something else has this name", hint=CONFLICT) from None
             sync_folder(path.parent)
 
@@ -272,7 +272,7 @@ def _copy(spooled: Path, path: Path, sha256: str) -> None:
         partial.commit(overwrite=False)
 
 
-def _has(path: Path, sha256: str) -> bool:
+def _has_bytes(path: Path, sha256: str) -> bool:
     """Whether a path is a file with these bytes, and not another file, a folder or anything else."""
     try:
         with open_regular(path) as file:
