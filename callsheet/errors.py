@@ -329,6 +329,6 @@ def known_error(error: BaseException) -> CallsheetError | None:
     None where one of them is not Callsheet's own: a bug.
     """
     if isinstance(error, BaseExceptionGroup):
-        each = [known_error(one) for one in error.exceptions]
-        return None if None in each else each[0]
+        errors = [known_error(inner_error) for inner_error in error.exceptions]
+        return None if None in errors else errors[0]
     return error if isinstance(error, CallsheetError) else None

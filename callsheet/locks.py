@@ -47,12 +47,12 @@ def lock(descriptor: int, *, wait: bool = False, shared: bool = False) -> None:
 if sys.platform == "win32":
 
     def _locks_byte(descriptor: int) -> bool:
-        before = os.lseek(descriptor, 0, os.SEEK_CUR)
+        position = os.lseek(descriptor, 0, os.SEEK_CUR)
         os.lseek(descriptor, _BYTE, os.SEEK_SET)
         try:
             msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
         except PermissionError:
             return False
         finally:
-            os.lseek(descriptor, before, os.SEEK_SET)
+            os.lseek(descriptor, position, os.SEEK_SET)
         return True

@@ -88,9 +88,9 @@ if sys.platform == "win32":
             tree = [*process.children(recursive=True), process]
         except psutil.NoSuchProcess:
             raise ProcessLookupError(pid) from None
-        for each in tree:
+        for member in tree:
             with suppress(psutil.NoSuchProcess):
-                each.kill()
+                member.kill()
 
 
 def user_name() -> str:

@@ -65,10 +65,10 @@ def _as_json(value: Any) -> Any:
     if isinstance(value, Record):
         return value.as_json()
     if isinstance(value, dict):
-        return {name: _as_json(each) for name, each in value.items()}
+        return {name: _as_json(entry) for name, entry in value.items()}
     if isinstance(value, Record):
         return value.as_json()
-    return [each.as_json() for each in value] if isinstance(value, tuple) else value
+    return [record.as_json() for record in value] if isinstance(value, tuple) else value
 
 
 class ModelType(StrEnum):
@@ -176,10 +176,10 @@ def made_from(carried: Mapping[str, Any]) -> tuple[dict[str, Any] | None, dict[s
     """The file of another batch that a job is made from (`MADE_FROM_FIELDS`; None: from none), and what it
     carries besides. A column of a batch file that has the same name is carried as any other.
     """
-    found = carried.get(MADE_FROM)
-    if not isinstance(found, dict) or set(found) != set(MADE_FROM_FIELDS):
+    source = carried.get(MADE_FROM)
+    if not isinstance(source, dict) or set(source) != set(MADE_FROM_FIELDS):
         return None, dict(carried)
-    return found, {name: value for name, value in carried.items() if name != MADE_FROM}
+    return source, {name: value for name, value in carried.items() if name != MADE_FROM}
 
 
 def _or_none(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:

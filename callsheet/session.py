@@ -198,10 +198,10 @@ class Run:
             if self._deciding:
                 self._deciding.cancel()
 
-    def interrupt(self, why: str, hint: str = "The same command goes on from here.") -> None:
+    def interrupt(self, reason: str, hint: str = "The same command goes on from here.") -> None:
         """Ends politely: buys no more, leaves videos pending, and stores what was answered."""
         self.interrupted = True
-        stop = Interrupted(why, hint=hint)
+        stop = Interrupted(reason, hint=hint)
         if isinstance(self.stop, Interrupted):  # a signal, and now it is known what has sent it
             self.stop = stop
         self.halt(stop)
@@ -260,10 +260,10 @@ class Run:
         for file in files:
             self.files.put(file)
 
-    def doubts(self, attempt: Attempt, why: str) -> None:
+    def doubts(self, attempt: Attempt, reason: str) -> None:
         """A job is in doubt, and the ledger has it so."""
-        self.tell(attempt, State.IN_DOUBT, why)
-        self.breaker.of(attempt.model).wrong("doubt", why)
+        self.tell(attempt, State.IN_DOUBT, reason)
+        self.breaker.of(attempt.model).wrong("doubt", reason)
 
     def tell(self, attempt: Attempt, state: State, detail: str, cost: Decimal | None = None) -> None:
         """Tells the watcher that a job has come into another state; see `watch.Change`."""
@@ -325,8 +325,8 @@ async def open_run(
     try:
         if ledger.flow_run:
             WATCHER.get().begun(await ledger.read(leases.left_by, ledger.flow_run))
-        for other in await ledger.read(leases.others, ledger.run_id):
-            WATCHER.get().note(f"another run of this batch is at work: {other.line()}")
+        for other_run in await ledger.read(leases.others, ledger.run_id):
+            WATCHER.get().note(f"another run of this batch is at work: {other_run.line()}")
         run = await _run(settings, bounds, client, ledger, reports)
         run.balance = balance
         run.take_over(*await ledger.read(queries.unfinished, ledger.run_id), doubts)
@@ -349,7 +349,7 @@ async def _watched(run: Run) -> AsyncIterator[None]:
     try:
         async with asyncio.TaskGroup() as background:
             watching = (_keep_lease(run.ledger), _watch_lanes(run), _follow_changes(run))
-            watches = [background.create_task(each) for each in watching]
+            watches = [background.create_task(coroutine) for coroutine in watching]
             try:
                 with _listening(run):
                     yield
@@ -368,7 +368,7 @@ async def _watched(run: Run) -> AsyncIterator[None]:
 async def _run(settings: Settings, bounds: Bounds, client: Client, ledger: Ledger, plan: Plan | None) -> Run:
     """A run whose parts are open."""
     learned = await ledger.read(spending.learned, client.base_url)
-    seen = await ledger.read(lambda connection, _: changes.taken_by(connection, ledger.run_id))
+    last_change = await ledger.read(lambda connection, _: changes.taken_by(connection, ledger.run_id))
     limits = AccountLimits(
         image_rpm=settings.limits.image_rpm,
         video_rpm=settings.limits.video_rpm,
@@ -385,7 +385,7 @@ async def _run(settings: Settings, bounds: Bounds, client: Client, ledger: Ledge
         Spool(work_folder(settings) / "spool"),
         Breaker(settings.stop_after, client.balance, WATCHER.get().note, client.backoff),
         plan,
-        seen=seen,
+        seen=last_change,
     )
     run.may_buy.set()
     return run
@@ -394,8 +394,8 @@ async def _run(settings: Settings, bounds: Bounds, client: Client, ledger: Ledge
 def may_have_bought(error: BaseException) -> None:
     """What breaks off an open run ends the command with 3: 2 would say that nothing is spent."""
     if isinstance(error, BaseExceptionGroup):
-        for each in error.exceptions:
-            may_have_bought(each)
+        for inner_error in error.exceptions:
+            may_have_bought(inner_error)
     elif isinstance(error, CallsheetError) and error.exit_code == 2:
         error.exit_code = 3
 

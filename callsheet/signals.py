@@ -48,7 +48,7 @@ class _Hearing:
 
 _unheard: list[signal.Signals] = []  # came while nobody listened
 _hearings: list[_Hearing] = []  # those that listen
-_before: dict[signal.Signals, Any] = {}  # what the signals did before somebody listened
+_handlers_before: dict[signal.Signals, Any] = {}  # what the signals did before somebody listened
 _users = 0  # of our handlers
 _HEARING: ContextVar[_Hearing | None] = ContextVar("hearing", default=None)
 
@@ -65,10 +65,10 @@ def keep_until_heard() -> None:
         _unheard.append(signal.Signals(number))
 
     def ignore() -> None:
-        for number in _wanted():
+        for number in _not_ignored():
             signal.signal(number, signal.SIG_IGN)
 
-    for number in _wanted():
+    for number in _not_ignored():
         signal.signal(number, keep)
     # Python takes its handlers away before it unloads its modules; a signal would then kill what succeeded.
     atexit.register(ignore)
@@ -169,18 +169,18 @@ def _handled() -> Iterator[None]:
         yield
         return
     if not _users:
-        for number in {*ENDING} - {*_wanted()}:  # polars has put its own handler in the place of none
+        for number in {*ENDING} - {*_not_ignored()}:  # polars has put its own handler in the place of none
             signal.signal(number, signal.SIG_IGN)
-        _before.update({number: signal.signal(number, _tell) for number in _wanted()})
+        _handlers_before.update({number: signal.signal(number, _tell) for number in _not_ignored()})
     _users += 1
     try:
         yield
     finally:
         _users -= 1
         if not _users:
-            for number, handler in _before.items():
+            for number, handler in _handlers_before.items():
                 signal.signal(number, handler)
-            _before.clear()
+            _handlers_before.clear()
 
 
 def _tell(number: int, _frame: object) -> None:
@@ -195,6 +195,6 @@ def _interrupted(number: signal.Signals) -> Interrupted:
     return Interrupted(f"stopped by {number.name}", hint="The same command goes on from here.")
 
 
-def _wanted() -> list[signal.Signals]:
+def _not_ignored() -> list[signal.Signals]:
     """All of them but those that the parent process set to be ignored, as `nohup` does with SIGHUP."""
     return [number for number in ENDING if signal.getsignal(number) is not signal.SIG_IGN]

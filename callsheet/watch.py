@@ -103,17 +103,17 @@ class Progress:
 
     def money(self) -> str:
         """What was spent of the budget: `0.4000 of 5.0000 USD spent`."""
-        of = "" if self.limit is None else f" of {dollars(self.limit)}"
-        return f"{dollars(self.spent)}{of} USD spent"
+        of_limit = "" if self.limit is None else f" of {dollars(self.limit)}"
+        return f"{dollars(self.spent)}{of_limit} USD spent"
 
     def submissions(self) -> list[str]:
         """Submissions against the limits, by type: `9 of 10 videos this minute, the next in 23 s`."""
-        said = []
+        parts = []
         for model_type, pace in self.pacing.items():
             of_limit = f"{pace.in_window:,} of {counted(pace.limit, model_type)}" if pace.limit else ""
             wait = f", the next in {pace.next_in:.0f} s" if pace.next_in >= _LONG else ""
-            said.append(f"{of_limit or counted(pace.in_window, model_type)} this minute{wait}")
-        return said
+            parts.append(f"{of_limit or counted(pace.in_window, model_type)} this minute{wait}")
+        return parts
 
     def time_left(self) -> str:
         """Until every job is submitted: `about 5 min left`; empty while that is not known."""

@@ -38,8 +38,8 @@ class Setting(NamedTuple):
 
     def line(self) -> str:
         """The change in one line."""
-        what, how = in_words(self.setting, self.value), " for another run" if self.run_id else ""
-        return f"{what}: by {self.changed_by}{how}, {self.changed_at:%Y-%m-%d %H:%M:%S} UTC"
+        sentence, scope = in_words(self.setting, self.value), " for another run" if self.run_id else ""
+        return f"{sentence}: by {self.changed_by}{scope}, {self.changed_at:%Y-%m-%d %H:%M:%S} UTC"
 
     def as_json(self) -> dict[str, Any]:
         """The JSON object in the `changes` of `status --json`."""
@@ -68,11 +68,11 @@ def change(
     return newest(connection), at_work
 
 
-def _enter(connection: sa.Connection, batch: str, values: Mapping[str, Any], by: str, **said: Any) -> None:
+def _enter(connection: sa.Connection, batch: str, values: Mapping[str, Any], by: str, **columns: Any) -> None:
     number, now = newest(connection), datetime.now(UTC)
     rows = [
         {"number": number + nth, "batch": batch, "setting": name, "value": value}
-        | {"changed_by": by, "changed_at": now, **said}
+        | {"changed_by": by, "changed_at": now, **columns}
         for nth, (name, value) in enumerate(values.items(), start=1)
     ]
     connection.execute(changes.insert(), rows)
@@ -80,8 +80,8 @@ def _enter(connection: sa.Connection, batch: str, values: Mapping[str, Any], by:
 
 def limit(connection: sa.Connection, batch: str) -> Decimal | None:
     """What the batch may spend by the newest word of a person, in dollars; None where that is no limit."""
-    said = sa.select(changes.c.value).where(changes.c.batch == batch, changes.c.setting == LIMIT)
-    value = connection.scalar(said.order_by(changes.c.number.desc()).limit(1))
+    query = sa.select(changes.c.value).where(changes.c.batch == batch, changes.c.setting == LIMIT)
+    value = connection.scalar(query.order_by(changes.c.number.desc()).limit(1))
     return None if value is None else Decimal(value)
 
 
@@ -96,10 +96,10 @@ def limit_with(
     said_to = _said_to(connection, batch)
     if not said_to:
         return of_config
-    said = limit(connection, batch)
+    said_limit = limit(connection, batch)
     if run_id in said_to or of_config is None:
-        return said
-    return of_config if said is None else min(said, of_config)
+        return said_limit
+    return of_config if said_limit is None else min(said_limit, of_config)
 
 
 def say_limit(connection: sa.Connection, batch: str, amount: Decimal | None, by: str, run_id: str) -> None:
@@ -110,9 +110,9 @@ def say_limit(connection: sa.Connection, batch: str, amount: Decimal | None, by:
 
 def _said_to(connection: sa.Connection, batch: str) -> set[str]:
     """The runs to which `callsheet set` has said the limit, as long as one of them is at work."""
-    said = sa.select(changes.c.said_to).where(changes.c.batch == batch, changes.c.setting == LIMIT)
-    said = said.where(changes.c.run_id.is_(None)).order_by(changes.c.number.desc()).limit(1)
-    said_to = set(connection.scalar(said) or ())
+    query = sa.select(changes.c.said_to).where(changes.c.batch == batch, changes.c.setting == LIMIT)
+    query = query.where(changes.c.run_id.is_(None)).order_by(changes.c.number.desc()).limit(1)
+    said_to = set(connection.scalar(query) or ())
     return said_to if said_to & {run.id for run in leases.alive(connection, batch)} else set()
 
 
@@ -128,8 +128,10 @@ def taken_by(connection: sa.Connection, run_id: str) -> int:
 
 def not_taken(connection: sa.Connection, batch: str, number: int) -> list[OtherRun]:
     """The runs of the batch at work that do not go by this change yet."""
-    taken = set(connection.scalars(sa.select(runs.c.id).where(runs.c.batch == batch, runs.c.taken >= number)))
-    return [run for run in leases.others(connection, batch, None) if run.run_id not in taken]
+    going_by = set(
+        connection.scalars(sa.select(runs.c.id).where(runs.c.batch == batch, runs.c.taken >= number))
+    )
+    return [run for run in leases.others(connection, batch, None) if run.run_id not in going_by]
 
 
 def since(connection: sa.Connection, batch: str, number: int) -> list[Setting]:

@@ -66,10 +66,10 @@ class Charged:
     accepted: tuple[Charge, ...] = ()
     above: Decimal = Decimal(0)
 
-    def to_accept(self, most: Decimal | None) -> tuple[Charge, ...]:
-        """What a person must accept before more is bought; `most`: what the batch may come to, or None."""
+    def to_accept(self, allowed: Decimal | None) -> tuple[Charge, ...]:
+        """What a person must accept before more is bought; `allowed`: what the batch may come to, or None."""
         in_a_row = sum(charge.is_dearer for charge in self.last) >= DEARER
-        return self.dearer if in_a_row or (most is not None and self.above > most * SHARE) else ()
+        return self.dearer if in_a_row or (allowed is not None and self.above > allowed * SHARE) else ()
 
 
 def in_words(dearer: Iterable[Charge]) -> str:
@@ -98,23 +98,23 @@ def of_batch(connection: sa.Connection, batch: str) -> Charged:
 
 def count(connection: sa.Connection, batch: str, new: Iterable[Charge]) -> None:
     """The service has charged jobs, in this order."""
-    charged = before = of_batch(connection, batch)
+    charged = charged_before = of_batch(connection, batch)
     for charge in new:
-        most = max(dearest(charged.accepted).get(charge.pair, charge.quoted), charge.quoted)
-        is_dearer = charge.cost > most * ROUNDING
+        highest = max(dearest(charged.accepted).get(charge.pair, charge.quoted), charge.quoted)
+        is_dearer = charge.cost > highest * ROUNDING
         counted = replace(charge, is_dearer=is_dearer)
         charged = replace(charged, last=(*charged.last, counted)[-_LAST:])
         if is_dearer:
-            above = charged.above + charge.cost - most
+            above = charged.above + charge.cost - highest
             charged = replace(charged, dearer=_with(charged.dearer, counted), above=above)
-    if charged != before:
+    if charged != charged_before:
         _write(connection, batch, charged)
 
 
-def accept(connection: sa.Connection, batch: str, named: Sequence[Charge]) -> None:
+def accept(connection: sa.Connection, batch: str, to_accept: Sequence[Charge]) -> None:
     """A person has accepted these charges, and that they are above their quotes; others are not accepted."""
     charged = of_batch(connection, batch)
-    for charge in named:
+    for charge in to_accept:
         charged = replace(charged, accepted=_with(charged.accepted, charge))
     accepted = dearest(charged.accepted)
     left = tuple(
@@ -124,9 +124,9 @@ def accept(connection: sa.Connection, batch: str, named: Sequence[Charge]) -> No
     _write(connection, batch, replace(charged, last=charged.last if left else (), dearer=left, above=above))
 
 
-def _with(listed: Sequence[Charge], charge: Charge) -> tuple[Charge, ...]:
+def _with(listed: Sequence[Charge], added: Charge) -> tuple[Charge, ...]:
     """The list, with a charge in the place of a lower one of the same model and quote."""
-    by_pair = {other.pair: other for other in sorted([*listed, charge], key=lambda other: other.cost)}
+    by_pair = {charge.pair: charge for charge in sorted([*listed, added], key=lambda charge: charge.cost)}
     return tuple(by_pair.values())
 
 

@@ -41,11 +41,11 @@ def back_up(url: str, to: Path) -> dict[str, int]:
         LedgerError: as `copy`; or the file exists.
         StorageError: it cannot be looked for.
     """
-    taken = LedgerError(f"{to} exists already; nothing was written", hint="Name a new file.")
+    already_there = LedgerError(f"{to} exists already; nothing was written", hint="Name a new file.")
     check_exists(url)
     with disk_errors(to, "--to"), ExitStack() as stack:
         if os.path.lexists(to):
-            raise taken
+            raise already_there
         file = stack.enter_context(PartialFile(to, rights=PRIVATE))
         for end in ("-wal", "-shm"):
             stack.callback(file.partial.with_name(file.partial.name + end).unlink, missing_ok=True)
@@ -53,7 +53,7 @@ def back_up(url: str, to: Path) -> dict[str, int]:
         try:
             file.commit(overwrite=False)
         except FileExistsError:
-            raise taken from None
+            raise already_there from None
         sync_folder(to.parent)
     return counts
 
@@ -68,9 +68,9 @@ def copy(url: str, to: str | sa.URL) -> dict[str, int]:
         LedgerError: there is no such ledger, the database is not empty, or the copy is not the same.
     """
     with (
-        _opened(url, to, looks=True) as (original, other),
+        _opened(url, to, looks=True) as (original, duplicate),
         original.connect().execution_options(reading=True) as source,
-        other.begin() as target,
+        duplicate.begin() as target,
     ):
         return _copy(source, target)
 
@@ -91,8 +91,8 @@ def move(url: str, to: str) -> dict[str, int]:
     except LedgerMoved:
         if counts := _end_move(url, to):
             return counts
-    with _opened(url, to) as (original, other):
-        with other.begin() as target:  # which commits last
+    with _opened(url, to) as (original, duplicate):
+        with duplicate.begin() as target:  # which commits last
             with original.begin() as source:
                 if working := {run.batch for run in leases.alive(source)}:
                     raise LedgerError(
@@ -101,7 +101,7 @@ def move(url: str, to: str) -> dict[str, int]:
                     )
                 _copy(source, target)
                 moved_to.create(source)
-                source.execute(moved_to.insert().values(url=_whole(to)))
+                source.execute(moved_to.insert().values(url=_full_url(to)))
                 _add_to_version(source, migrations.MOVING)
                 failpoints.passed("before ledger.close")
             failpoints.passed("after ledger.close")
@@ -119,11 +119,11 @@ def _end_move(url: str, to: str) -> dict[str, int]:
     try:
         with explained():
             with original.connect().execution_options(reading=True) as source:
-                if source.scalar(sa.select(moved_to.c.url)) != _whole(to):
+                if source.scalar(sa.select(moved_to.c.url)) != _full_url(to):
                     return {}
-            other = open_engine(to)
+            duplicate = open_engine(to)
             # The copy's lock first: a move that is under way has both, and lets go of this one last.
-            with other.begin() as target, original.begin() as source:
+            with duplicate.begin() as target, original.begin() as source:
                 is_kept = source.scalar(_LEDGER_ID) == target.scalar(_LEDGER_ID)
                 if is_moving := (source.scalar(_VERSION) or 0) > migrations.MOVING:
                     _add_to_version(source, (migrations.MOVED if is_kept else 0) - migrations.MOVING)
@@ -141,7 +141,7 @@ def _add_to_version(connection: sa.Connection, number: int) -> None:
     connection.execute(about.update().values(schema_version=about.c.schema_version + number))
 
 
-def _whole(url: str) -> str:
+def _full_url(url: str) -> str:
     """The URL of a ledger, from wherever somebody reads it, and without its password."""
     address = address_of(url)
     if (file := file_of(address)) is not None:
@@ -153,19 +153,19 @@ def _whole(url: str) -> str:
 def _opened(url: str, to: str | sa.URL, *, looks: bool = False) -> Iterator[tuple[sa.Engine, sa.Engine]]:
     """A ledger, which `open_engine` opens, and the empty database for its copy."""
     check_exists(url)
-    original, other = open_engine(url, looks=looks), open_engine(to)
+    original, duplicate = open_engine(url, looks=looks), open_engine(to)
     try:
         with explained():
-            with other.connect().execution_options(reading=True) as connection:
+            with duplicate.connect().execution_options(reading=True) as connection:
                 if any(connection.scalar(sa.select(sa.exists().select_from(table))) for table in _COPIED):
                     raise LedgerError(
                         "the database to copy to has a ledger with rows in it already; nothing was changed",
                         hint="Name an empty database, or a file that does not exist yet.",
                     )
-            yield original, other
+            yield original, duplicate
     finally:
         original.dispose()
-        other.dispose()
+        duplicate.dispose()
 
 
 def _copy(source: sa.Connection, target: sa.Connection) -> dict[str, int]:
@@ -179,8 +179,8 @@ def _copy(source: sa.Connection, target: sa.Connection) -> dict[str, int]:
 def _compared(source: sa.Connection, target: sa.Connection, table: sa.Table) -> int:
     """The number of a table's rows; a LedgerError where they are not the same in both."""
     count = 0
-    for page, other in zip_longest(_pages(source, table), _pages(target, table)):
-        if page != other:
+    for page, copied_page in zip_longest(_pages(source, table), _pages(target, table)):
+        if page != copied_page:
             raise LedgerError(f"the copy differs from the ledger in {table.name}; it was not kept")
         count += len(page)
     return count

@@ -304,7 +304,7 @@ def _sqlite(address: sa.URL, busy: float) -> sa.Engine:
 def _may_write(path: Path) -> bool:
     """Whether this user may write a SQLite database: its file, what stands beside it, and its folder."""
     beside = (path.with_name(f"{path.name}-{end}") for end in ("wal", "shm"))
-    return all(os.access(each, os.W_OK) for each in (path.parent, path, *beside) if each.exists())
+    return all(os.access(place, os.W_OK) for place in (path.parent, path, *beside) if place.exists())
 
 
 def _sqlite_to_read(address: sa.URL, busy: float) -> sa.Engine:
@@ -317,9 +317,11 @@ def _sqlite_to_read(address: sa.URL, busy: float) -> sa.Engine:
     path = _sqlite_path(address)
     wal = path.with_name(f"{path.name}-wal")
 
-    def seen() -> tuple[int, ...]:
+    def file_states() -> tuple[int, ...]:
         states = [file.stat() for file in (path, wal) if file.exists()]
-        return tuple(number for each in states for number in (each.st_ino, each.st_size, each.st_mtime_ns))
+        return tuple(
+            number for status in states for number in (status.st_ino, status.st_size, status.st_mtime_ns)
+        )
 
     def connect() -> sqlite3.Connection:
         options = "mode=ro" if wal.exists() else "mode=ro&immutable=1"
@@ -333,12 +335,12 @@ def _sqlite_to_read(address: sa.URL, busy: float) -> sa.Engine:
 
     @sa.event.listens_for(engine, "begin")
     def _begin(connection: sa.Connection) -> None:
-        begun[connection] = () if wal.exists() else seen()
+        begun[connection] = () if wal.exists() else file_states()
         connection.exec_driver_sql("BEGIN")
 
     @sa.event.listens_for(engine, "rollback")
     def _end(connection: sa.Connection) -> None:
-        if (before := begun.pop(connection, ())) and before != seen():
+        if (states_at_begin := begun.pop(connection, ())) and states_at_begin != file_states():
             raise LedgerUnavailable(
                 f"the ledger {path} was changed while it was read",
                 hint="Run the same command again. Who may write in its folder reads it beside a run.",
@@ -374,15 +376,19 @@ def _make_files(path: Path) -> None:
     make_folder(path.parent)  # SQLite itself makes the files in it durable
     file = path.resolve()  # of a link to a ledger SQLite has the others where the ledger is
     beside = (file.with_name(f"{file.name}-{end}") for end in ("wal", "shm", "journal"))
-    wrong = [each for each in beside if os.path.lexists(each) and (each.is_symlink() or not each.is_file())]
+    unsafe = [
+        side_file
+        for side_file in beside
+        if os.path.lexists(side_file) and (side_file.is_symlink() or not side_file.is_file())
+    ]
     if not path.exists():
         try:
             os.close(make_file(path, PRIVATE))
         except FileExistsError:  # a link to nothing, unless another process has just made it
-            wrong += [] if path.exists() else [path]
-    if wrong:
+            unsafe += [] if path.exists() else [path]
+    if unsafe:
         raise LedgerError(
-            f"{wrong[0]} is a link, or no file; nothing was written",
+            f"{unsafe[0]} is a link, or no file; nothing was written",
             hint="Move it away: the ledger would be written to another place.",
         )
 

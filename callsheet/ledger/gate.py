@@ -168,26 +168,26 @@ def let_begin(
     Raises:
         ApprovalNeeded: nobody has let another run begin with this plan.
     """
-    known = said(connection, batch, buyer, buyer.budget.limit)
-    if entered := next((word for word in known.words if word.id == asked.id), None):
+    basis = said(connection, batch, buyer, buyer.budget.limit)
+    if entered := next((word for word in basis.words if word.id == asked.id), None):
         return entered  # by a commit that was not confirmed
-    shown = replace(shown, charges=known.to_accept)
-    why = reasons(shown, buyer, known, also or {})
+    shown = replace(shown, charges=basis.to_accept)
+    sentences = reasons(shown, buyer, basis, also or {})
     if of_plan:
-        if not any(lets_begin(word) and word.shown.plan == shown.plan for word in known.words):
+        if not any(lets_begin(word) and word.shown.plan == shown.plan for word in basis.words):
             raise ApprovalNeeded("nobody has approved this plan", hint="Run the batch again.")
-        why = {}
-    word = replace(asked, shown=shown, about=tuple(why), why="; ".join(why.values()))
-    if why:
+        sentences = {}
+    word = replace(asked, shown=shown, about=tuple(sentences), why="; ".join(sentences.values()))
+    if sentences:
         word = replace(word, decision=None, decided_at=None, decided_by=None, place=None)
         words.enter(connection, batch, word)
         return word
-    own = [word for word in known.words if word.asker == buyer.asker]
-    if own and own[-1].is_yes and covers(own[-1], shown):
-        word = own[-1]
+    own_words = [word for word in basis.words if word.asker == buyer.asker]
+    if own_words and own_words[-1].is_yes and covers(own_words[-1], shown):
+        word = own_words[-1]
     else:
         words.enter(connection, batch, word)
-    changes.say_limit(connection, batch, known.limit, f"{asked.decided_by} (config)", buyer.run_id)
+    changes.say_limit(connection, batch, basis.limit, f"{asked.decided_by} (config)", buyer.run_id)
     return word
 
 
@@ -214,41 +214,45 @@ def answer(connection: sa.Connection, batch: str, buyer: Buyer, answered: Word) 
     changes.say_limit(connection, batch, limit, by, buyer.run_id)
 
 
-def reasons(shown: Shown, buyer: Buyer, known: Said, also: Mapping[Reason, str]) -> dict[Reason, str]:
+def reasons(shown: Shown, buyer: Buyer, basis: Said, also: Mapping[Reason, str]) -> dict[Reason, str]:
     """Every reason why a person must say yes before this is bought, with a sentence; empty without any."""
-    why: dict[Reason, str] = {}
-    covering = [word for word in known.words if covers(word, shown)]
+    sentences: dict[Reason, str] = {}
+    covering = [word for word in basis.words if covers(word, shown)]
     above, quoted = buyer.budget.approve_above, shown.quoted
-    if known.to_accept:
-        why[Reason.CHARGES] = charges.in_words(known.to_accept)
+    if basis.to_accept:
+        sentences[Reason.CHARGES] = charges.in_words(basis.to_accept)
     if shown.repeats and not covering:
-        why[Reason.REPEATS] = shown.repeats
-    seen = {guess for word in known.words if word.is_yes for guess in word.shown.guesses.items()}
-    if new := [guess[1] for guess in shown.guesses.items() if guess not in seen]:
-        why[Reason.GUESSES] = f"`callsheet init` has guessed: {'; '.join(new)}"
+        sentences[Reason.REPEATS] = shown.repeats
+    agreed_guesses = {guess for word in basis.words if word.is_yes for guess in word.shown.guesses.items()}
+    if new := [guess[1] for guess in shown.guesses.items() if guess not in agreed_guesses]:
+        sentences[Reason.GUESSES] = f"`callsheet init` has guessed: {'; '.join(new)}"
     if above is not None and not covering:
         limits = f"budget.approve_above, {dollars(above)} USD"
-        at_most = min(shown.at_most, *(known.room[each] for each in _OF_BATCH if each in known.room))
+        at_most = min(
+            shown.at_most, *(basis.room[obstacle] for obstacle in _OF_BATCH if obstacle in basis.room)
+        )
         if shown.unpriced:
             are = "job has" if shown.unpriced == 1 else "jobs have"
-            why[Reason.UNPRICED] = f"{shown.unpriced:,} {are} no price, and a person is asked above {limits}"
+            sentences[Reason.UNPRICED] = (
+                f"{shown.unpriced:,} {are} no price, and a person is asked above {limits}"
+            )
         if quoted > above:
-            why[Reason.PRICE] = f"the quote of {dollars(quoted)} USD is above {limits}"
+            sentences[Reason.PRICE] = f"the quote of {dollars(quoted)} USD is above {limits}"
         elif at_most > above:
-            why[Reason.PRICE] = f"the quote may come to {dollars(shown.at_most)} USD, above {limits}"
+            sentences[Reason.PRICE] = f"the quote may come to {dollars(shown.at_most)} USD, above {limits}"
         if shown.new_rates:
             rates = and_more(list(map(printable, shown.new_rates[:1])), len(shown.new_rates))
-            why[Reason.RATE] = f"a rate has changed: {rates}"
-    own = [word for word in known.words if word.asker == buyer.asker and word.about]
+            sentences[Reason.RATE] = f"a rate has changed: {rates}"
+    own_questions = [word for word in basis.words if word.asker == buyer.asker and word.about]
     if shown.is_rest and not any(Reason.PILOT in word.about for word in covering):
         jobs = f"the other {counted(shown.jobs, 'job')} for {dollars(quoted)} USD"
-        why[Reason.PILOT] = f"the pilot is bought; {jobs} must be approved"
-    elif own and own[-1] not in covering:
-        why[Reason.ASKED] = _asked_before(own[-1], shown)
+        sentences[Reason.PILOT] = f"the pilot is bought; {jobs} must be approved"
+    elif own_questions and own_questions[-1] not in covering:
+        sentences[Reason.ASKED] = _asked_before(own_questions[-1], shown)
     # A production asks its own person to look, whoever has looked before.
-    mine = (word for word in covering if word.asker == buyer.asker)
-    answered = {reason for word in mine for reason in word.about} - {Reason.SUSPENDED}
-    return why | {reason: sentence for reason, sentence in also.items() if reason not in answered}
+    own_covering = (word for word in covering if word.asker == buyer.asker)
+    answered = {reason for word in own_covering for reason in word.about} - {Reason.SUSPENDED}
+    return sentences | {reason: sentence for reason, sentence in also.items() if reason not in answered}
 
 
 _OF_BATCH = (Obstacle.LIMIT, Obstacle.BALANCE)
@@ -279,10 +283,10 @@ def lets_begin(word: Word) -> bool:
 
 
 def _limit(
-    connection: sa.Connection, buyer: Buyer, of_config: Decimal | None, known: Sequence[Word]
+    connection: sa.Connection, buyer: Buyer, of_config: Decimal | None, all_words: Sequence[Word]
 ) -> Decimal | None:
     """The limit of the batch once the run is let begin; one that has begun before has said its config's."""
-    if any(word.asker == buyer.asker and lets_begin(word) for word in known):
+    if any(word.asker == buyer.asker and lets_begin(word) for word in all_words):
         return changes.limit(connection, buyer.batch)
     return changes.limit_with(connection, buyer.batch, of_config, buyer.run_id)
 
@@ -349,8 +353,8 @@ def _room(
         room[Obstacle.LIMIT] = limit - exposure
     allowed = words.may_come_to(connection, batch)
     if allowed is not None and counting is not Counting.QUOTE:  # then its own word is still to come
-        own = leases.reserved_by(connection, batch, buyer.run_id) if counting is Counting.RESERVE else 0
-        room[Obstacle.ALLOWED] = allowed - own - writing.exposure(connection, batch, priced=True)
+        reserved = leases.reserved_by(connection, batch, buyer.run_id) if counting is Counting.RESERVE else 0
+        room[Obstacle.ALLOWED] = allowed - reserved - writing.exposure(connection, batch, priced=True)
     room[Obstacle.BALANCE] = buyer.affordable - exposure
     is_sent, but_of = counting is Counting.SEND, batch if counting is Counting.QUOTE else None
     if budget.ledger is not None:
@@ -363,28 +367,27 @@ def _room(
     return room
 
 
-def stop_at(obstacle: Obstacle, what: str, left: Decimal, budget: Budget, known: Said) -> Stop:
-    """The stop at an obstacle: `what` does not fit, in words such as `row 7, 0.0400 USD, does not fit`."""
+def stop_at(obstacle: Obstacle, does_not_fit: str, left: Decimal, budget: Budget, basis: Said) -> Stop:
+    """The stop at an obstacle; `does_not_fit` is in words such as `row 7, 0.0400 USD, does not fit`."""
     if obstacle is Obstacle.PRICE:
-        return PriceChanged(charges.in_words(known.charged.dearer), hint=_HINTS[Reason.CHARGES])
+        return PriceChanged(charges.in_words(basis.charged.dearer), hint=_HINTS[Reason.CHARGES])
     if obstacle in (Obstacle.QUESTION, Obstacle.ALLOWED):
         return ApprovalNeeded("nobody has said yes to what is left to buy", hint=_HINT)
     if obstacle is Obstacle.BALANCE:
         hint = "With a higher balance the same command goes on from here."
-        return BalanceTooLow(f"{what} what is left of the balance: {dollars(left)} USD", hint=hint)
-    of = {Obstacle.LIMIT: budget.limit, Obstacle.LEDGER: budget.ledger, Obstacle.DAY: budget.per_day}[
-        obstacle
-    ]
-    room = f"{dollars(left)}{'' if of is None else f' of {dollars(of)}'} USD"
+        return BalanceTooLow(f"{does_not_fit} what is left of the balance: {dollars(left)} USD", hint=hint)
+    limits = {Obstacle.LIMIT: budget.limit, Obstacle.LEDGER: budget.ledger, Obstacle.DAY: budget.per_day}
+    limit = limits[obstacle]
+    room = f"{dollars(left)}{'' if limit is None else f' of {dollars(limit)}'} USD"
     if obstacle is Obstacle.LIMIT:
         hint = "With a higher budget.limit the same command goes on from here."
-        return BudgetReached(f"{what} what is left of the budget: {room}", hint=hint)
+        return BudgetReached(f"{does_not_fit} what is left of the budget: {room}", hint=hint)
     if obstacle is Obstacle.DAY:
         hint = "The same command goes on after midnight UTC, or with a higher budget.per_day."
-        return BudgetReached(f"{what} what is left of budget.per_day for today: {room}", hint=hint)
-    used, by = dollars(known.used_ever), counted(known.used_by, "batch", "batches")
+        return BudgetReached(f"{does_not_fit} what is left of budget.per_day for today: {room}", hint=hint)
+    used, by = dollars(basis.used_ever), counted(basis.used_by, "batch", "batches")
     return BudgetReached(
-        f"{what} what is left of budget.ledger: {room}; {used} USD are used by {by}",
+        f"{does_not_fit} what is left of budget.ledger: {room}; {used} USD are used by {by}",
         hint="With a higher budget.ledger the same command goes on from here. `callsheet status` without a "
         "config lists the batches.",
     )
@@ -480,8 +483,8 @@ def _write(
                 changed.append((last, {"superseded": True}))
                 number += 1
             new.append(values | {"attempt": number})
-        which = (job.key, number, job.type, job.row_id, job.sample, job.model, values["quoted"])
-        reserved.append((job, Attempt(*which, request_key=job.request_key)))
+        fields = (job.key, number, job.type, job.row_id, job.sample, job.model, values["quoted"])
+        reserved.append((job, Attempt(*fields, request_key=job.request_key)))
     writing.change(connection, changed)
     writing.enter(connection, new)
     return reserved

@@ -195,7 +195,7 @@ class GroupCommit:
 
     def _together(self, groups: Sequence[_Group]) -> list[Any]:
         with self._engine.begin() as connection, explain_values():
-            results = [each for group in groups for each in self._written(connection, group, group.items)]
+            results = [result for group in groups for result in self._written(connection, group, group.items)]
             _passed("before", groups)
         return results
 

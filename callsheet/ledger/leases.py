@@ -95,14 +95,14 @@ def left_by(connection: sa.Connection, batch: str, flow_run: str) -> dict[str, S
 
     What it has taken over and what was in doubt before it first began is not its own, nor what is settled.
     """
-    own = sa.and_(runs.c.batch == batch, runs.c.flow_run == flow_run)
-    began = sa.select(sa.func.min(runs.c.started_at, type_=Moment)).where(own).scalar_subquery()
+    of_flow_run = sa.and_(runs.c.batch == batch, runs.c.flow_run == flow_run)
+    began = sa.select(sa.func.min(runs.c.started_at, type_=Moment)).where(of_flow_run).scalar_subquery()
     query = sa.select(attempts.c.job_key, attempts.c.state).where(
         attempts.c.batch == batch,
         attempts.c.state.in_((State.IN_DOUBT, State.LOST)),
         ~attempts.c.superseded,
         # What a dead run was submitting is of no run, since the next one found it (`take_over`).
-        sa.or_(attempts.c.run_id.in_(sa.select(runs.c.id).where(own)), attempts.c.run_id.is_(None)),
+        sa.or_(attempts.c.run_id.in_(sa.select(runs.c.id).where(of_flow_run)), attempts.c.run_id.is_(None)),
         attempts.c.finished_at >= began,
         attempts.c.settled.is_(None),
     )
@@ -168,8 +168,8 @@ def foreseen(connection: sa.Connection) -> sa.Connection:
     foreseen_tables = {attempts: left, totals: _totals_with(left, theirs)}
 
     @sa.event.listens_for(connection, "before_execute", retval=True)
-    def _replace(_: sa.Connection, statement: Any, several: Any, parameters: Any, __: Any) -> Any:
-        return _with_tables(statement, foreseen_tables), several, parameters
+    def _replace(_: sa.Connection, statement: Any, multiparams: Any, parameters: Any, __: Any) -> Any:
+        return _with_tables(statement, foreseen_tables), multiparams, parameters
 
     return connection
 
@@ -190,8 +190,8 @@ def _left(over: sa.ColumnElement[bool]) -> sa.Subquery:
     was_on_the_wire = sa.and_(over, attempts.c.state == State.SUBMITTING)
     was_reserved = sa.and_(over, _RESERVED)
     was_again = sa.and_(was_reserved, attempts.c.attempt > 1)
-    before = sa.select(attempts.c.job_key, attempts.c.attempt - 1).where(was_again).correlate(None)
-    is_newest_again = sa.tuple_(attempts.c.job_key, attempts.c.attempt).in_(before)
+    attempts_before = sa.select(attempts.c.job_key, attempts.c.attempt - 1).where(was_again).correlate(None)
+    is_newest_again = sa.tuple_(attempts.c.job_key, attempts.c.attempt).in_(attempts_before)
     end = sa.select(sa.func.coalesce(runs.c.ended_at, runs.c.lease_until))
     changed: dict[str, tuple[sa.ColumnElement[bool], Any]] = {
         "superseded": (is_newest_again, sa.false()),
@@ -218,24 +218,24 @@ def _jobs_of(over: sa.ColumnElement[bool]) -> sa.Select[tuple[str]]:
 
 def _totals_with(left: sa.Subquery, over: sa.ColumnElement[bool]) -> sa.Subquery:
     """The table `totals` as it follows from `_left`: after less before, of what that changes."""
-    before = writing.sums().where(attempts.c.job_key.in_(_jobs_of(over))).subquery()
-    after = _with_tables(writing.sums(), {attempts: left}).where(left.c.job_key.in_(_jobs_of(over)))
+    sums_before = writing.sums().where(attempts.c.job_key.in_(_jobs_of(over))).subquery()
+    sums_after = _with_tables(writing.sums(), {attempts: left}).where(left.c.job_key.in_(_jobs_of(over)))
     keys = [column.name for column in totals.primary_key]
-    less = sa.select(*(before.c[name] for name in keys), *(-before.c[name] for name in AMOUNTS))
-    rows = sa.union_all(sa.select(totals), after, less).subquery()
+    negated = sa.select(*(sums_before.c[name] for name in keys), *(-sums_before.c[name] for name in AMOUNTS))
+    rows = sa.union_all(sa.select(totals), sums_after, negated).subquery()
     summed_up = (writing.total(rows.c[name]).label(name) for name in AMOUNTS)
     by = [rows.c[name] for name in keys]
     return sa.select(*by, *summed_up).group_by(*by).subquery("totals")
 
 
-def _with_tables(statement: Any, others: Mapping[sa.Table, sa.Subquery]) -> Any:
+def _with_tables(statement: Any, subqueries: Mapping[sa.Table, sa.Subquery]) -> Any:
     """A statement with other tables in the place of some."""
 
     def replaced(element: Any, **_: Any) -> Any:
         if isinstance(element, sa.Table):
-            return others.get(element)
-        if isinstance(element, sa.Column) and element.table in others:
-            return others[element.table].c[element.name]
+            return subqueries.get(element)
+        if isinstance(element, sa.Column) and element.table in subqueries:
+            return subqueries[element.table].c[element.name]
         return None
 
     return replacement_traverse(statement, {}, replaced)
@@ -244,15 +244,15 @@ def _with_tables(statement: Any, others: Mapping[sa.Table, sa.Subquery]) -> Any:
 def _write_left(connection: sa.Connection, over: sa.ColumnElement[bool]) -> list[Attempt]:
     """Writes what `_left` reads; returns what is in doubt from now on."""
     keys, left = connection.scalars(_jobs_of(over)).all(), _left(over)
-    before = writing.found(connection, keys)
+    rows_before = writing.found(connection, keys)
     names = ("superseded", "run_id", "state", "finished_at", "error_code", "error_message")
-    after: dict[writing.Key, Values] = {}
-    for these in queries.of_jobs(keys, left):
+    values_after: dict[writing.Key, Values] = {}
+    for condition in queries.of_jobs(keys, left):
         query = sa.select(left.c.job_key, left.c.attempt, *(left.c[name] for name in names))
-        for job_key, number, *values in connection.execute(query.where(these)):
-            after[job_key, number] = dict(zip(names, values, strict=True))
-    writing.remove(connection, [row for key, row in before.items() if key not in after])
-    changes = [(before[key], values) for key, values in after.items()]
+        for job_key, number, *values in connection.execute(query.where(condition)):
+            values_after[job_key, number] = dict(zip(names, values, strict=True))
+    writing.remove(connection, [row for key, row in rows_before.items() if key not in values_after])
+    changes = [(rows_before[key], values) for key, values in values_after.items()]
     writing.change(connection, [(row, values) for row, values in changes if row | values != row])
     doubts = [row for row, values in changes if values["state"] != row["state"]]
     return [queries.attempt_of(row) for row in doubts]
@@ -280,9 +280,9 @@ def renew(connection: sa.Connection, run_id: str, lease: float) -> None:
         )
 
 
-def is_refused(connection: sa.Connection, _: str, run_id: str, why: str) -> None:
+def is_refused(connection: sa.Connection, _: str, run_id: str, reason: str) -> None:
     """The service refuses every submission of a run, in these words; empty where it does not any more."""
-    connection.execute(runs.update().where(runs.c.id == run_id).values(refused=why))
+    connection.execute(runs.update().where(runs.c.id == run_id).values(refused=reason))
 
 
 def refusal(connection: sa.Connection, batch: str) -> str:

@@ -163,12 +163,12 @@ class Ledger:
             What is new of it: videos to poll, files to download, and what is in doubt from now on.
         """
         journals = await asyncio.to_thread(journal.left_in, self._journal.folder)
-        taken = takeover.Taken()
+        taken_over = takeover.Taken()
         videos, files, recovered = await self._commits.write_one(
-            "take_over", takeover.take_over, self._owner, journals, taken
+            "take_over", takeover.take_over, self._owner, journals, taken_over
         )
         await self._recovered(recovered)
-        return videos, files, [*taken.doubts]
+        return videos, files, [*taken_over.doubts]
 
     async def _recovered(self, recovered: takeover.Recovered) -> list[Attempt]:
         for left in recovered.journals:
@@ -268,7 +268,7 @@ class Ledger:
         return result if isinstance(result, SameGeneration) else None
 
     async def generated(
-        self, attempt: Attempt, made: Generation, names: Sequence[str], storage: str
+        self, attempt: Attempt, generation: Generation, names: Sequence[str], storage: str
     ) -> list[File] | SameGeneration:
         """The job is paid for: records its cost, its files' URLs, and a free name in `storage` for each file.
 
@@ -281,7 +281,7 @@ class Ledger:
         Raises:
             LedgerError: the job is in another state, or the answer cannot be stored.
         """
-        answer = PaidAnswer(attempt, made.id, made.usage, made.media, tuple(names), storage)
+        answer = PaidAnswer(attempt, generation.id, generation.usage, generation.media, tuple(names), storage)
         return await self._answered(State.GENERATED, answer)
 
     async def _answered(self, state: State, answer: PaidAnswer) -> list[File] | SameGeneration:

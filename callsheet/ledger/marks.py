@@ -90,20 +90,20 @@ class Counts(NamedTuple):
         return six_decimals(spent / self.kept) if self.kept else None
 
 
-def mark(connection: sa.Connection, batch: str, said: Sequence[Mark], by: str) -> int:
+def mark(connection: sa.Connection, batch: str, new_marks: Sequence[Mark], by: str) -> int:
     """Enters marks, all or none, but for those that say what is known already; as quickly among many marks
     as among few.
 
     Returns:
         How many were new.
     """
-    known = _decided(connection, [one.file.job_key for one in said])
+    decided = _decided(connection, [mark.file.job_key for mark in new_marks])
     number = connection.scalar(sa.select(sa.func.max(marks.c.number))) or 0
-    new = [one for one in said if (one.decision, one.note) != known.get(one.file, (None, None))]
+    new = [mark for mark in new_marks if (mark.decision, mark.note) != decided.get(mark.file, (None, None))]
     said_by = {"batch": batch, "decided_by": by, "decided_at": datetime.now(UTC)}
     rows = [
-        asdict(one.file) | said_by | {"number": number + nth, "decision": one.decision, "note": one.note}
-        for nth, one in enumerate(new, start=1)
+        asdict(mark.file) | said_by | {"number": number + nth, "decision": mark.decision, "note": mark.note}
+        for nth, mark in enumerate(new, start=1)
     ]
     if rows:
         connection.execute(marks.insert(), rows)
@@ -119,28 +119,34 @@ def found(connection: sa.Connection, batch: str, findings: Sequence[Finding]) ->
     """
     judged = {
         FileKey(*file): is_judged
-        for these in queries.of_jobs([one.file.job_key for one in findings], checks)
-        for *file, is_judged in connection.execute(sa.select(*_columns(checks, "judged")).where(these))
+        for condition in queries.of_jobs([finding.file.job_key for finding in findings], checks)
+        for *file, is_judged in connection.execute(sa.select(*_columns(checks, "judged")).where(condition))
     }
-    new = [one for one in findings if one.file not in judged or (one.judged and not judged[one.file])]
-    if replaced := [astuple(one.file) for one in new if one.file in judged]:
+    new = [
+        finding
+        for finding in findings
+        if finding.file not in judged or (finding.judged and not judged[finding.file])
+    ]
+    if replaced := [astuple(finding.file) for finding in new if finding.file in judged]:
         connection.execute(checks.delete().where(sa.tuple_(*_columns(checks)).in_(replaced)))
     now = datetime.now(UTC)
     rows = [
-        asdict(one.file)
-        | {"batch": batch, "flags": list(one.flags), "score": one.score, "hash": one.hash, "checked_at": now}
-        | {"judged": one.judged}
-        for one in new
+        asdict(finding.file)
+        | {"batch": batch, "flags": list(finding.flags), "score": finding.score, "hash": finding.hash}
+        | {"judged": finding.judged, "checked_at": now}
+        for finding in new
     ]
     if rows:
         connection.execute(checks.insert(), rows)
-    rejecting = [one for one in new if one.rejected_by]
-    decided = _decided(connection, [one.file.job_key for one in rejecting])
-    rejected = [one for one in rejecting if one.file not in decided]
-    for check in sorted({one.rejected_by for one in rejected}):
-        of_it = [one for one in rejected if one.rejected_by == check]
-        said = [Mark(one.file, MediaDecision.REJECTED, "; ".join(one.flags) or None) for one in of_it]
-        mark(connection, batch, said, f"check:{check}")
+    rejecting = [finding for finding in new if finding.rejected_by]
+    decided = _decided(connection, [finding.file.job_key for finding in rejecting])
+    rejected = [finding for finding in rejecting if finding.file not in decided]
+    for check in sorted({finding.rejected_by for finding in rejected}):
+        of_it = [finding for finding in rejected if finding.rejected_by == check]
+        rejections = [
+            Mark(finding.file, MediaDecision.REJECTED, "; ".join(finding.flags) or None) for finding in of_it
+        ]
+        mark(connection, batch, rejections, f"check:{check}")
     return rejected
 
 
@@ -171,22 +177,24 @@ def unchecked(connection: sa.Connection, batch: str) -> pl.DataFrame:
     `FILE`, `run_id` (that has bought it), `row_id`, `sample`, `model`, `url`, `mime_type` and `sha256`, in
     order of storage; and `flags` (a JSON list) and `hash`, null where no check has seen it.
     """
-    seen = sa.and_(
+    of_file = sa.and_(
         checks.c.job_key == attempts.c.job_key,
         checks.c.attempt == attempts.c.attempt,
         checks.c.index == media.c.index,
     )
     names = (*FILE, "run_id", "row_id", "sample", "model", "url", "mime_type", "sha256")
-    left = queries.stored_files(connection, batch, names, ~sa.exists().where(seen, checks.c.judged))
-    found = sa.select(*_columns(checks, "flags", "hash")).where(checks.c.batch == batch, ~checks.c.judged)
-    return left.join(queries.read(connection, found), on=FILE, how="left", maintain_order="left")
+    left = queries.stored_files(connection, batch, names, ~sa.exists().where(of_file, checks.c.judged))
+    not_judged = sa.select(*_columns(checks, "flags", "hash")).where(
+        checks.c.batch == batch, ~checks.c.judged
+    )
+    return left.join(queries.read(connection, not_judged), on=FILE, how="left", maintain_order="left")
 
 
 def hashes(connection: sa.Connection, batch: str) -> list[tuple[str, str]]:
     """The row and the hash of every checked file of the batch that has a hash and is not rejected."""
     rejected = decisions(connection, batch).filter(pl.col("decision") == MediaDecision.REJECTED)
-    found = findings(connection, batch).drop_nulls("hash").join(rejected, on=FILE, how="anti")
-    rows = files(connection, batch).join(found, on=FILE, maintain_order="left")
+    hashed = findings(connection, batch).drop_nulls("hash").join(rejected, on=FILE, how="anti")
+    rows = files(connection, batch).join(hashed, on=FILE, maintain_order="left")
     return rows.select("row_id", "hash").rows()
 
 
@@ -201,16 +209,18 @@ def stored(connection: sa.Connection, batch: str, keys: Collection[str]) -> dict
     query = sa.select(attempts.c.batch, *columns).join_from(attempts, media, queries.FILES_OF)
     return {
         FileKey(*file): StoredAt(url, kind)
-        for these in queries.of_jobs([*keys])
-        for its, *file, url, kind in connection.execute(query.where(these, media.c.stored_at.is_not(None)))
-        if its == batch
+        for condition in queries.of_jobs([*keys])
+        for of_batch, *file, url, kind in connection.execute(
+            query.where(condition, media.c.stored_at.is_not(None))
+        )
+        if of_batch == batch
     }
 
 
 def rejected_rows(connection: sa.Connection, batch: str) -> pl.Series:
     """The id of each row that has stored files of which every one is rejected, whatever it was bought for."""
-    said = decisions(connection, batch).select(*FILE, "decision")
-    decided = files(connection, batch).join(said, on=FILE, how="left")
+    marked = decisions(connection, batch).select(*FILE, "decision")
+    decided = files(connection, batch).join(marked, on=FILE, how="left")
     rows = decided.group_by("row_id").agg(pl.col("decision").eq_missing(MediaDecision.REJECTED).all())
     return rows.filter("decision")["row_id"]
 
@@ -220,24 +230,24 @@ def counts(connection: sa.Connection, batch: str) -> Counts:
     of_batch = sa.and_(attempts.c.batch == batch, media.c.stored_at.is_not(None))
     stored = sa.select(sa.func.count()).select_from(sa.join(attempts, media, queries.FILES_OF))
     all_files = connection.scalar(stored.where(of_batch)) or 0
-    said = sa.select(marks.c.decision, sa.func.count()).where(marks.c.batch == batch, IS_NEWEST)
-    said = said.group_by(marks.c.decision)
-    of = {row[0]: row[1] for row in connection.execute(said)}
-    kept, rejected = of.get(MediaDecision.KEPT, 0), of.get(MediaDecision.REJECTED, 0)
+    query = sa.select(marks.c.decision, sa.func.count()).where(marks.c.batch == batch, IS_NEWEST)
+    query = query.group_by(marks.c.decision)
+    count_of = {row[0]: row[1] for row in connection.execute(query)}
+    kept, rejected = count_of.get(MediaDecision.KEPT, 0), count_of.get(MediaDecision.REJECTED, 0)
     return Counts(kept, rejected, all_files - kept - rejected)
 
 
 def left(connection: sa.Connection, batch: str) -> list[FileKey]:
     """The stored files of the batch about which nothing is decided, in order of storage."""
-    same = (marks.c[name] == (media if name == "index" else attempts).c[name] for name in FILE)
-    decided = sa.exists().where(*same, IS_NEWEST, marks.c.decision.is_not(None))
+    of_same_file = (marks.c[name] == (media if name == "index" else attempts).c[name] for name in FILE)
+    decided = sa.exists().where(*of_same_file, IS_NEWEST, marks.c.decision.is_not(None))
     return [FileKey(*file) for file in queries.stored_files(connection, batch, FILE, ~decided).iter_rows()]
 
 
 def undecided(connection: sa.Connection, _: str, files: Sequence[FileKey]) -> list[FileKey]:
     """Those of these files about which nothing is decided; as quickly among many marks as among few."""
-    known = _decided(connection, [file.job_key for file in files])
-    return [file for file in files if known.get(file, (None, None))[0] is None]
+    decided = _decided(connection, [file.job_key for file in files])
+    return [file for file in files if decided.get(file, (None, None))[0] is None]
 
 
 def _decided(connection: sa.Connection, keys: Sequence[str]) -> dict[FileKey, tuple[str | None, str | None]]:
@@ -245,11 +255,11 @@ def _decided(connection: sa.Connection, keys: Sequence[str]) -> dict[FileKey, tu
     query = sa.select(*_columns(marks, "decision", "note")).order_by(marks.c.number)
     return {
         FileKey(*file): (decision, note)
-        for these in queries.of_jobs(keys, marks)
-        for *file, decision, note in connection.execute(query.where(these))
+        for condition in queries.of_jobs(keys, marks)
+        for *file, decision, note in connection.execute(query.where(condition))
     }
 
 
-def _columns(table: sa.Table, *more: str) -> list[sa.Column[Any]]:
+def _columns(table: sa.Table, *other_names: str) -> list[sa.Column[Any]]:
     """The columns of a table that say which file it is, and others."""
-    return [table.c[name] for name in (*FILE, *more)]
+    return [table.c[name] for name in (*FILE, *other_names)]

@@ -76,7 +76,7 @@ def _to_17(op: Operations) -> None:
     of_batch = dict(connection.execute(sa.select(old.c.batch, sent).group_by(old.c.batch)).tuples().all())
     by = dict(connection.execute(sa.select(old.c.approval, sent).group_by(old.c.approval)).tuples().all())
     # An approval was a pot of its own: what was left of it is what the batch may still come to by the word.
-    given = sa.table(
+    approvals = sa.table(
         "approvals",
         *map(sa.column, ("id", "batch", "question", "plan", "jobs", "quoted", "at_most", "part", "asked_at")),
         *map(
@@ -86,10 +86,10 @@ def _to_17(op: Operations) -> None:
     )
     rows = []
     for number, row in enumerate(
-        connection.execute(sa.select(given).order_by(given.c.asked_at, given.c.id)), 1
+        connection.execute(sa.select(approvals).order_by(approvals.c.asked_at, approvals.c.id)), 1
     ):
         values = row._asdict()
-        before = int(of_batch.get(row.batch) or 0) - int(by.get(row.id) or 0)
+        exposure = int(of_batch.get(row.batch) or 0) - int(by.get(row.id) or 0)
         shown = {
             "repeats": "",
             "guesses": {},
@@ -99,12 +99,18 @@ def _to_17(op: Operations) -> None:
             "is_rest": row.question == "pilot",
         }
         shown |= {name: values.pop(name) for name in ("rates", "charges", "part")}
-        about = (
+        reasons = (
             [] if row.decision == "not_asked" else ["pilot" if values.pop("question") == "pilot" else "price"]
         )
         values.pop("question", None)
-        more = {"number": number, "asker": row.flow_run or row.id, "about": about, "why": "", "unpriced": 0}
-        rows.append(values | more | {"shown": shown, "exposure": before, "up_to": before + row.at_most})
+        added = {
+            "number": number,
+            "asker": row.flow_run or row.id,
+            "about": reasons,
+            "why": "",
+            "unpriced": 0,
+        }
+        rows.append(values | added | {"shown": shown, "exposure": exposure, "up_to": exposure + row.at_most})
     if rows:
         words = sa.Table("words", sa.MetaData(), autoload_with=connection)
         connection.execute(words.insert(), rows)
@@ -116,10 +122,10 @@ def _to_17(op: Operations) -> None:
         *(sa.Column(name, money, nullable=False) for name in (*amounts, "unpriced")),
     )
     new = sa.table("sums", *map(sa.column, ("batch", "day", *amounts, "unpriced")))
-    its = sa.table("attempts", *map(sa.column, ("batch", "quoted", "cost", "submitted_at")))
-    day = sa.func.coalesce(sa.func.substr(its.c.submitted_at, 1, 10), "")
-    of_day = sa.and_(its.c.batch == old.c.batch, day == old.c.day, its.c.quoted.is_(None))
-    unpriced = sa.select(sa.func.coalesce(sa.func.sum(its.c.cost), 0)).where(of_day).scalar_subquery()
+    attempts = sa.table("attempts", *map(sa.column, ("batch", "quoted", "cost", "submitted_at")))
+    day = sa.func.coalesce(sa.func.substr(attempts.c.submitted_at, 1, 10), "")
+    of_day = sa.and_(attempts.c.batch == old.c.batch, day == old.c.day, attempts.c.quoted.is_(None))
+    unpriced = sa.select(sa.func.coalesce(sa.func.sum(attempts.c.cost), 0)).where(of_day).scalar_subquery()
     summed = [sa.func.sum(old.c[name]) for name in amounts]
     by_day = sa.select(old.c.batch, old.c.day, *summed, unpriced).group_by(old.c.batch, old.c.day)
     connection.execute(new.insert().from_select([column.name for column in new.c], by_day))
@@ -169,7 +175,7 @@ def check_version(connection: sa.Connection, name: str, *, looks: bool = False) 
         OtherVersion: it is of a newer Callsheet, or of an older one and is not upgraded.
         LedgerMoved: the ledger was moved, or that has not ended.
     """
-    known, version = tables.SCHEMA_VERSION, 0
+    newest, version = tables.SCHEMA_VERSION, 0
     if sa.inspect(connection).has_table("about"):
         version = connection.scalar(sa.select(about.c.schema_version)) or 0
     if version > MOVED:
@@ -183,11 +189,11 @@ def check_version(connection: sa.Connection, name: str, *, looks: bool = False) 
             f"the ledger {name} was moved to {url}",
             hint="Set ledger.url to that address; here nobody knows what was bought since.",
         )
-    if version > known:
+    if version > newest:
         needs = connection.scalar(sa.select(about.c.needs))
         raise OtherVersion(
             f"the ledger {name} needs Callsheet {needs} or newer, for its schema {version}; this is "
-            f"{version_of_package('callsheet')}, with schema {known}",
+            f"{version_of_package('callsheet')}, with schema {newest}",
             hint="Install it. A copy from before the upgrade does not know what was bought since.",
         )
     if 0 < version < min(MIGRATIONS) - 1:
@@ -195,9 +201,9 @@ def check_version(connection: sa.Connection, name: str, *, looks: bool = False) 
             f"the ledger {name} has schema {version}; this Callsheet upgrades from {min(MIGRATIONS) - 1} on",
             hint="Finish its batches with the Callsheet that made it; for new ones, set another ledger.url.",
         )
-    if looks and 0 < version < known:
+    if looks and 0 < version < newest:
         raise OtherVersion(
-            f"the ledger {name} is of an older Callsheet, with schema {version}; this one has {known}",
+            f"the ledger {name} is of an older Callsheet, with schema {version}; this one has {newest}",
             hint="Upgrade it: callsheet ledger upgrade CONFIG. callsheet run does so by itself.",
         )
     return version
@@ -261,7 +267,9 @@ def _back_up(file: Path, name: str) -> Path:
             ):
                 source.backup(target)
             path = next(
-                each for each in names if not each.exists() or filecmp.cmp(copy.partial, each, shallow=False)
+                candidate
+                for candidate in names
+                if not candidate.exists() or filecmp.cmp(copy.partial, candidate, shallow=False)
             )
             if not path.exists():
                 copy.commit(path=path, overwrite=False)

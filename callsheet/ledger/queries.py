@@ -73,12 +73,12 @@ def to_buy(policy: Policy) -> sa.ColumnElement[bool]:
     buys = [attempts.c.state == State.PLANNED, not_charged]
     if kind := policy.retry_failed:
         code = attempts.c.error_code
-        named: sa.ColumnElement[bool] = sa.true()
+        of_kind: sa.ColumnElement[bool] = sa.true()
         if kind == "server_error":
-            named = sa.or_(code == "server_error", code.startswith("http_5", autoescape=True))
+            of_kind = sa.or_(code == "server_error", code.startswith("http_5", autoescape=True))
         elif kind == "gateway":
-            named = code.not_in(SERVICE_CODES)
-        failed = sa.and_(attempts.c.state == State.FAILED, named)
+            of_kind = code.not_in(SERVICE_CODES)
+        failed = sa.and_(attempts.c.state == State.FAILED, of_kind)
         buys.append(sa.and_(failed, attempts.c.attempt < policy.attempts))
     if policy.retry_doubt:
         in_doubt = sa.and_(attempts.c.state == State.IN_DOUBT, attempts.c.generation_id.is_(None))
@@ -188,9 +188,9 @@ def asked_for(connection: sa.Connection, keys: Sequence[str]) -> dict[str, tuple
 
 def unfinished(connection: sa.Connection, batch: str, run_id: str) -> tuple[list[Attempt], list[File]]:
     """A run's accepted videos that are not finished, and its files that are not stored yet."""
-    mine = sa.and_(attempts.c.batch == batch, attempts.c.run_id == run_id)
-    videos = connection.execute(sa.select(attempts).where(mine, IS_POLLED)).mappings()
-    files = _files(connection, mine, attempts.c.state == State.GENERATED, ~_HAS_ENDED)
+    of_run = sa.and_(attempts.c.batch == batch, attempts.c.run_id == run_id)
+    videos = connection.execute(sa.select(attempts).where(of_run, IS_POLLED)).mappings()
+    files = _files(connection, of_run, attempts.c.state == State.GENERATED, ~_HAS_ENDED)
     return [attempt_of(row) for row in videos], files
 
 
@@ -202,7 +202,7 @@ def free_jobs(connection: sa.Connection, batch: str) -> int:
 
 def ended(connection: sa.Connection, keys: Sequence[str]) -> list[File]:
     """Every file of these jobs that is stored or lost."""
-    return [file for these in of_jobs(keys) for file in _files(connection, these, _HAS_ENDED)]
+    return [file for condition in of_jobs(keys) for file in _files(connection, condition, _HAS_ENDED)]
 
 
 def every_attempt(connection: sa.Connection, batch: str, names: Collection[str]) -> pl.DataFrame:
@@ -216,17 +216,17 @@ def every_attempt(connection: sa.Connection, batch: str, names: Collection[str])
 
 
 def stored_files(
-    connection: sa.Connection, batch: str, names: Collection[str], *which: sa.ColumnElement[bool]
+    connection: sa.Connection, batch: str, names: Collection[str], *conditions: sa.ColumnElement[bool]
 ) -> pl.DataFrame:
     """A row for every stored file of the batch, or for those that meet all conditions, in order of storage.
 
     `names` are columns of the file, or of its attempt where the file does not have them.
     """
-    named = (media.c[name] if name in media.c else attempts.c[name] for name in names)
+    columns = (media.c[name] if name in media.c else attempts.c[name] for name in names)
     query = (
-        sa.select(*named)
+        sa.select(*columns)
         .join_from(attempts, media, FILES_OF)
-        .where(attempts.c.batch == batch, media.c.stored_at.is_not(None), *which)
+        .where(attempts.c.batch == batch, media.c.stored_at.is_not(None), *conditions)
         .order_by(media.c.stored_at, attempts.c.job_key, media.c.index)
     )
     return read(connection, query)
@@ -261,9 +261,9 @@ def file_of(row: Mapping[Any, Any], attempt: Attempt) -> File:
     return File(attempt, row["index"], row["name"], Media(url=row["source_url"], **fields))
 
 
-def _files(connection: sa.Connection, *which: sa.ColumnElement[bool]) -> list[File]:
-    others = [column for column in attempts.c if column.name not in media.c]
-    query = sa.select(media, *others).join(attempts, FILES_OF).where(*which)
+def _files(connection: sa.Connection, *conditions: sa.ColumnElement[bool]) -> list[File]:
+    attempt_columns = [column for column in attempts.c if column.name not in media.c]
+    query = sa.select(media, *attempt_columns).join(attempts, FILES_OF).where(*conditions)
     return [file_of(row, attempt_of(row)) for row in connection.execute(query).mappings()]
 
 
@@ -356,25 +356,25 @@ def stories(connection: sa.Connection, batch: str, row: str) -> list[Story]:
 
     `row`: the row's id; or how a job's key begins, with 8 digits at least.
     """
-    wanted = attempts.c.row_id == row
+    of_row = attempts.c.row_id == row
     if _KEY.fullmatch(row):
-        wanted = sa.or_(wanted, attempts.c.job_key.startswith(row))
+        of_row = sa.or_(of_row, attempts.c.job_key.startswith(row))
     order = (attempts.c.sample, attempts.c.job_key, attempts.c.attempt)
-    return _told(connection, sa.and_(attempts.c.batch == batch, wanted), *order)
+    return _stories_where(connection, sa.and_(attempts.c.batch == batch, of_row), *order)
 
 
 def stories_of(connection: sa.Connection, keys: Sequence[str]) -> list[Story]:
     """The newest attempt at each of these few jobs, in the order of the rows' ids."""
     newest = sa.and_(attempts.c.job_key.in_(keys), ~attempts.c.superseded)
-    return _told(connection, newest, attempts.c.row_id, attempts.c.sample)
+    return _stories_where(connection, newest, attempts.c.row_id, attempts.c.sample)
 
 
-def failures(connection: sa.Connection, batch: str, most: int | None = None) -> Iterator[Story]:
+def failures(connection: sa.Connection, batch: str, limit: int | None = None) -> Iterator[Story]:
     """The newest attempt of every job that has failed, or of the first so many, in order of submission."""
     order = (attempts.c.submitted_at, attempts.c.job_key)
-    failed = sa.select(attempts.c.job_key).where(_has_failed(batch)).order_by(*order).limit(most)
-    for these in of_jobs(connection.scalars(failed).all()):
-        yield from _told(connection, sa.and_(these, ~attempts.c.superseded), *order)
+    failed = sa.select(attempts.c.job_key).where(_has_failed(batch)).order_by(*order).limit(limit)
+    for condition in of_jobs(connection.scalars(failed).all()):
+        yield from _stories_where(connection, sa.and_(condition, ~attempts.c.superseded), *order)
 
 
 def charged_for_failures(connection: sa.Connection, batch: str) -> Decimal:
@@ -391,12 +391,14 @@ def _has_failed(batch: str) -> sa.ColumnElement[bool]:
     return sa.and_(attempts.c.batch == batch, attempts.c.state == State.FAILED, ~attempts.c.superseded)
 
 
-def _told(connection: sa.Connection, which: sa.ColumnElement[bool], *order: sa.Column[Any]) -> list[Story]:
+def _stories_where(
+    connection: sa.Connection, condition: sa.ColumnElement[bool], *order: sa.Column[Any]
+) -> list[Story]:
     """The stories of these attempts: three statements, however many there are."""
     ids = (attempts.c.job_key, attempts.c.attempt)
-    own = [attempts.c[name].label(f"of_{name}") for name in ("job_key", "attempt")]
+    keys = [attempts.c[name].label(f"of_{name}") for name in ("job_key", "attempt")]
     files: defaultdict[tuple[str, int], list[StoredCopy]] = defaultdict(list)
-    stored = sa.select(media, *own).join_from(attempts, media, FILES_OF).where(which)
+    stored = sa.select(media, *keys).join_from(attempts, media, FILES_OF).where(condition)
     for row in connection.execute(stored.order_by(media.c.index)):
         fields = {name: getattr(row, name) for name in StoredCopy.__slots__}
         fields["url"] = row.url or f"{row.storage.rstrip('/')}/{row.name}"
@@ -406,16 +408,16 @@ def _told(connection: sa.Connection, which: sa.ColumnElement[bool], *order: sa.C
     )
     decisions = {
         (row.job_key, row.attempt): Settlement(row.charged, row.settled_by, row.settled_at, row.why)
-        for row in connection.execute(settled.where(which))
+        for row in connection.execute(settled.where(condition))
     }
-    told = []
-    for row in connection.execute(sa.select(attempts).where(which).order_by(*order)):
+    stories = []
+    for row in connection.execute(sa.select(attempts).where(condition).order_by(*order)):
         key = (row.job_key, row.attempt)
         fields = {name: getattr(row, name) for name in Story.__slots__ if name in attempts.c}
         fields |= {"state": State(row.state), "newest": not row.superseded}
         fields["error_code"] = row.settled or row.error_code
-        told.append(Story(**fields, decision=decisions.get(key), files=tuple(files[key])))
-    return told
+        stories.append(Story(**fields, decision=decisions.get(key), files=tuple(files[key])))
+    return stories
 
 
 MONEY = pl.Decimal(18, 6)
@@ -440,8 +442,8 @@ def read(connection: sa.Connection, query: sa.Select[Any]) -> pl.DataFrame:
     parts = [pl.DataFrame(schema=types)]
     with closing(connection.execute(raw, execution_options={"yield_per": _PART})) as result:
         for rows in result.partitions():
-            cells = zip(*rows, strict=True)
-            parts.append(pl.DataFrame([_typed(*each) for each in zip(types.items(), cells, strict=True)]))
+            columns_with_cells = zip(types.items(), zip(*rows, strict=True), strict=True)
+            parts.append(pl.DataFrame([_typed(column, cells) for column, cells in columns_with_cells]))
     return pl.concat(parts)
 
 

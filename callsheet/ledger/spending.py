@@ -39,9 +39,9 @@ def check(connection: sa.Connection, batch: str, service: str) -> bool:
     bound = of_batch(connection, batch)
     if bound is not None and is_same(bound, service):
         return True
-    if bound is None or not _has(connection, batch, _SENT):
+    if bound is None or not _has_attempts(connection, batch, _SENT):
         return False
-    raise _other(f"the ledger has sent jobs of the batch {batch!r} to {bound}", service)
+    raise _other_service(f"the ledger has sent jobs of the batch {batch!r} to {bound}", service)
 
 
 def bind(connection: sa.Connection, batch: str, service: str, run_id: str) -> None:
@@ -52,8 +52,10 @@ def bind(connection: sa.Connection, batch: str, service: str, run_id: str) -> No
     """
     if check(connection, batch, service):
         return
-    if _has(connection, batch, attempts.c.state == State.PLANNED, attempts.c.run_id != run_id):
-        raise _other(f"another run is about to send jobs of the batch {batch!r} to another service", service)
+    if _has_attempts(connection, batch, attempts.c.state == State.PLANNED, attempts.c.run_id != run_id):
+        raise _other_service(
+            f"another run is about to send jobs of the batch {batch!r} to another service", service
+        )
     _bind_to(connection, batch, service)
 
 
@@ -65,8 +67,8 @@ def rebind(connection: sa.Connection, batch: str, service: str) -> list[str]:
     moved = {batch}
     if old := of_batch(connection, batch):
         moved |= {*connection.scalars(sa.select(batches.c.batch))} - {*elsewhere(connection, old)}
-    for each in moved:
-        _bind_to(connection, each, service)
+    for moved_batch in moved:
+        _bind_to(connection, moved_batch, service)
     return sorted(moved)
 
 
@@ -101,19 +103,19 @@ def learn(connection: sa.Connection, _: str, service: str, limits: dict[str, Any
     connection.execute(learned_table.insert().values(service=service, limits=limits))
 
 
-def is_same(one: str, other: str) -> bool:
+def is_same(address: str, other_address: str) -> bool:
     """Whether two addresses are those of one service."""
-    return _canonical(one) == _canonical(other)
+    return _canonical(address) == _canonical(other_address)
 
 
-def _has(connection: sa.Connection, batch: str, *which: sa.ColumnElement[bool]) -> bool:
+def _has_attempts(connection: sa.Connection, batch: str, *conditions: sa.ColumnElement[bool]) -> bool:
     """Whether the batch has such attempts."""
-    return bool(connection.scalar(sa.select(sa.exists().where(attempts.c.batch == batch, *which))))
+    return bool(connection.scalar(sa.select(sa.exists().where(attempts.c.batch == batch, *conditions))))
 
 
-def _other(what: str, service: str) -> OtherService:
+def _other_service(reason: str, service: str) -> OtherService:
     return OtherService(
-        f"{what}, and service.base_url is {without_login(service)}",
+        f"{reason}, and service.base_url is {without_login(service)}",
         hint="Choose another batch name or another ledger.url. If the same service has a new address, "
         "run `callsheet ledger service-moved CONFIG` first.",
     )
@@ -240,11 +242,11 @@ def expected_balance(connection: sa.Connection, batch: str, first: datetime) -> 
     }
     labelled = (amount.label(name) for name, amount in sums.items())
     row = connection.execute(sa.select(*labelled).where(_was_sent(connection, service))).one()
-    others = elsewhere(connection, service)
+    other_batches = elsewhere(connection, service)
     return ExpectedBalance(
         since=base.started_at,
         balance_then=base.balance_at_start,
-        spent_since=writing.spent(connection, without=others) - base.spent_at_start - row.older,
+        spent_since=writing.spent(connection, but_of=other_batches) - base.spent_at_start - row.older,
         in_doubt=row.in_doubt,
         in_flight=row.in_flight,
     )
@@ -261,17 +263,17 @@ def balance_near(
     connection: sa.Connection, service: str, moment: datetime, *, after: datetime | None = None
 ) -> KnownBalance | None:
     """The balance that a run read nearest to a moment, and later than `after`; None where no run knew it."""
-    known = sa.select(runs.c.started_at, runs.c.balance_at_start).where(_knew_balance(connection, service))
+    query = sa.select(runs.c.started_at, runs.c.balance_at_start).where(_knew_balance(connection, service))
     if after is not None:
-        known = known.where(runs.c.started_at > after)
-    found = (KnownBalance(*row) for row in connection.execute(known.order_by(runs.c.started_at)))
-    return min(found, key=lambda balance: abs(balance.at - moment), default=None)
+        query = query.where(runs.c.started_at > after)
+    balances = (KnownBalance(*row) for row in connection.execute(query.order_by(runs.c.started_at)))
+    return min(balances, key=lambda balance: abs(balance.at - moment), default=None)
 
 
 def _knew_balance(connection: sa.Connection, service: str) -> sa.ColumnElement[bool]:
     """Runs at the service that knew its balance when they began."""
-    others = elsewhere(connection, service)
-    return sa.and_(runs.c.balance_at_start.is_not(None), runs.c.batch.not_in(others))
+    other_batches = elsewhere(connection, service)
+    return sa.and_(runs.c.balance_at_start.is_not(None), runs.c.batch.not_in(other_batches))
 
 
 def _was_sent(connection: sa.Connection, service: str) -> sa.ColumnElement[bool]:

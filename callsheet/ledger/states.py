@@ -106,18 +106,20 @@ def answered(
     Returns:
         The files of each finished generation, each with a free name in storage; or why it is in doubt.
     """
-    same = _same_ids(connection, answers)
-    in_doubt(connection, run_id, [_of_same_id(answers[index], same[index]) for index in same])
-    own = [answer for index, answer in enumerate(answers) if index not in same]
+    same_ids = _same_ids(connection, answers)
+    in_doubt(connection, run_id, [_of_same_id(answers[index], same_ids[index]) for index in same_ids])
+    own_answers = [answer for index, answer in enumerate(answers) if index not in same_ids]
     to = State.GENERATED if answers[0].usage else State.PENDING
-    made = move(connection, run_id, to, [(answer.attempt, _of_answer(answer)) for answer in own])
-    new = [answer for answer in own if key_of(answer.attempt) not in made]
+    done_before = move(
+        connection, run_id, to, [(answer.attempt, _of_answer(answer)) for answer in own_answers]
+    )
+    new = [answer for answer in own_answers if key_of(answer.attempt) not in done_before]
     charged = [(answer.attempt, _charge(answer)) for answer in new]
     _count_charges(connection, answers[0].batch, charged)
-    files = known(connection, [answer for answer in own if key_of(answer.attempt) in made])
+    files = known(connection, [answer for answer in own_answers if key_of(answer.attempt) in done_before])
     files |= enter(connection, new)
     keys = [key_of(answer.attempt) for answer in answers]
-    return [same[index] if index in same else files.get(key, []) for index, key in enumerate(keys)]
+    return [same_ids[index] if index in same_ids else files.get(key, []) for index, key in enumerate(keys)]
 
 
 def recover(connection: sa.Connection, run_id: str, answer: PaidAnswer, submitted_at: datetime) -> None:
@@ -127,9 +129,9 @@ def recover(connection: sa.Connection, run_id: str, answer: PaidAnswer, submitte
     """
     row = writing.found(connection, [answer.attempt.job_key])[key_of(answer.attempt)]
     taken_over: Values = {"run_id": run_id, "submitted_at": submitted_at}
-    if same := _same_ids(connection, [answer]):
+    if same_ids := _same_ids(connection, [answer]):
         if row["settled"] is None:  # it says nothing against what a person settled
-            in_doubt = {"state": State.IN_DOUBT} | _of_end(_of_same_id(answer, same[0]))
+            in_doubt = {"state": State.IN_DOUBT} | _of_end(_of_same_id(answer, same_ids[0]))
             writing.change(connection, [(row, taken_over | in_doubt)])
         return
     state = State.GENERATED if answer.usage else State.PENDING
@@ -161,33 +163,33 @@ def _same_ids(connection: sa.Connection, answers: Sequence[PaidAnswer]) -> dict[
     Another service's ids say nothing.
     """
     ids = {answer.generation_id for answer in answers}
-    named = (attempts.c[name] for name in ("generation_id", "job_key", "attempt", "row_id", "batch"))
-    known = sa.select(*named).where(attempts.c.generation_id.in_(ids))
+    columns = (attempts.c[name] for name in ("generation_id", "job_key", "attempt", "row_id", "batch"))
+    query = sa.select(*columns).where(attempts.c.generation_id.in_(ids))
     elsewhere: Collection[str] = ()
-    others: dict[str, list[tuple[str, int, str, str]]] = defaultdict(list)
-    for row in connection.execute(known):
-        others[row.generation_id].append(tuple(row[1:]))
-    if others and (service := spending.of_batch(connection, answers[0].batch)):
+    attempts_by_id: dict[str, list[tuple[str, int, str, str]]] = defaultdict(list)
+    for row in connection.execute(query):
+        attempts_by_id[row.generation_id].append(tuple(row[1:]))
+    if attempts_by_id and (service := spending.of_batch(connection, answers[0].batch)):
         elsewhere = spending.elsewhere(connection, service)
-    same: dict[int, SameGeneration] = {}
+    same_ids: dict[int, SameGeneration] = {}
     for index, answer in enumerate(answers):
-        of_id, attempt = others[answer.generation_id], answer.attempt
+        of_id, attempt = attempts_by_id[answer.generation_id], answer.attempt
         its_own = (attempt.job_key, attempt.number)
         for job_key, number, row_id, batch in of_id:
             if (job_key, number) != its_own and batch not in elsewhere:
                 of_batch = "" if batch == answer.batch else f" of the batch {batch}"
-                same[index] = SameGeneration(
+                same_ids[index] = SameGeneration(
                     f"row {attempt.row_id} was answered with the id {answer.generation_id}, "
                     f"which row {row_id}{of_batch} has already"
                 )
                 break
         else:
             of_id.append((*its_own, attempt.row_id, answer.batch))
-    return same
+    return same_ids
 
 
-def _of_same_id(answer: PaidAnswer, same: SameGeneration) -> End:
-    return End(answer.attempt, same.what, at=answer.at)
+def _of_same_id(answer: PaidAnswer, generation: SameGeneration) -> End:
+    return End(answer.attempt, generation.what, at=answer.at)
 
 
 def _of_answer(answer: PaidAnswer) -> Values:
@@ -224,8 +226,8 @@ def failed(connection: sa.Connection, run_id: str, ends: Sequence[End]) -> None:
         cost, source = end.usage.charged()
         costs = _cost(end.usage, cost, source) if cost else {"cost": cost}
         moves.append((end.attempt, _of_end(end) | costs))
-    made = move(connection, run_id, State.FAILED, moves)
-    new = [(attempt, values["cost"]) for attempt, values in moves if key_of(attempt) not in made]
+    done_before = move(connection, run_id, State.FAILED, moves)
+    new = [(attempt, values["cost"]) for attempt, values in moves if key_of(attempt) not in done_before]
     if charged := [(attempt, cost) for attempt, cost in new if cost]:
         batch = connection.scalars(sa.select(runs.c.batch).where(runs.c.id == run_id)).one()
         _count_charges(connection, batch, charged)
@@ -239,19 +241,19 @@ def in_doubt(connection: sa.Connection, run_id: str, ends: Sequence[End]) -> Non
 def _of_end(end: End) -> Values:
     """The columns that it sets; the id where an answer had one."""
     values = {"finished_at": end.at, "error_code": end.code, "error_message": end.message}
-    known = end.attempt.generation_id
-    return values if known is None else values | {"generation_id": known}
+    generation_id = end.attempt.generation_id
+    return values if generation_id is None else values | {"generation_id": generation_id}
 
 
-def says(connection: sa.Connection, run_id: str, words: Sequence[tuple[Attempt, str]]) -> None:
+def says(connection: sa.Connection, run_id: str, texts: Sequence[tuple[Attempt, str]]) -> None:
     """What the service says of pending videos, where that is no status that is known; empty: nothing odd."""
-    rows = writing.found(connection, [attempt.job_key for attempt, _ in words])
-    said = [
+    rows = writing.found(connection, [attempt.job_key for attempt, _ in texts])
+    changes = [
         (row, {"error_code": UNKNOWN_STATUS if text else None, "error_message": text or None})
-        for attempt, text in words
+        for attempt, text in texts
         if (row := rows.get(key_of(attempt))) and (row["state"], row["run_id"]) == (State.PENDING, run_id)
     ]
-    writing.change(connection, said)
+    writing.change(connection, changes)
 
 
 _FILE = media.update().where(
@@ -275,14 +277,14 @@ def other_name(name: str, attempt: Attempt, index: int) -> str:
 
 def taken_names(connection: sa.Connection, storage: str, names: Collection[str]) -> set[str]:
     """Those of the names in `storage` that files of the ledger have, folded (`storage.names.folded`)."""
-    taken = media.c.folded_name.in_([folded(name) for name in names])
-    return set(connection.scalars(sa.select(media.c.folded_name).where(media.c.storage == storage, taken)))
+    is_taken = media.c.folded_name.in_([folded(name) for name in names])
+    return set(connection.scalars(sa.select(media.c.folded_name).where(media.c.storage == storage, is_taken)))
 
 
-def _free_name(taken: set[str], name: str, attempt: Attempt, index: int) -> str:
+def _free_name(folded_names: set[str], name: str, attempt: Attempt, index: int) -> str:
     """`name`, or the file's other name where that one is taken; from now on it is."""
-    free = other_name(name, attempt, index) if folded(name) in taken else name
-    taken.add(folded(free))
+    free = other_name(name, attempt, index) if folded(name) in folded_names else name
+    folded_names.add(folded(free))
     return free
 
 
@@ -301,17 +303,19 @@ def enter(connection: sa.Connection, answers: Sequence[PaidAnswer]) -> dict[Key,
     names: defaultdict[str, list[str]] = defaultdict(list)
     for answer in answers:
         names[answer.storage] += answer.names
-    taken = {storage: taken_names(connection, storage, wanted) for storage, wanted in names.items()}
+    folded_names = {
+        storage: taken_names(connection, storage, wanted_names) for storage, wanted_names in names.items()
+    }
     files: defaultdict[Key, list[File]] = defaultdict(list)
     rows: list[Values] = []
     for answer in answers:
         attempt = replace(answer.attempt, generation_id=answer.generation_id)
-        for index, (item, wanted) in enumerate(zip(answer.media, answer.names, strict=True)):
-            name = _free_name(taken[answer.storage], wanted, attempt, index)
+        for index, (item, wanted_name) in enumerate(zip(answer.media, answer.names, strict=True)):
+            name = _free_name(folded_names[answer.storage], wanted_name, attempt, index)
             files[key_of(attempt)].append(File(attempt, index, name, item))
-            more = {"storage": answer.storage, "name": name, "folded_name": folded(name)}
+            location = {"storage": answer.storage, "name": name, "folded_name": folded(name)}
             key = {"job_key": attempt.job_key, "attempt": attempt.number, "index": index}
-            rows.append(item.model_dump(exclude={"url"}) | key | more | {"source_url": item.url})
+            rows.append(item.model_dump(exclude={"url"}) | key | location | {"source_url": item.url})
     if rows:
         connection.execute(media.insert(), rows)
     return files
@@ -320,9 +324,9 @@ def enter(connection: sa.Connection, answers: Sequence[PaidAnswer]) -> dict[Key,
 def known(connection: sa.Connection, answers: Sequence[PaidAnswer]) -> dict[Key, list[File]]:
     """The files of answers that were entered before."""
     attempts = [replace(answer.attempt, generation_id=answer.generation_id) for answer in answers]
-    known = _files_of(connection, attempts)
+    rows = _files_of(connection, attempts)
     return {
-        key_of(attempt): [queries.file_of(row, attempt) for row in known[key_of(attempt)].values()]
+        key_of(attempt): [queries.file_of(row, attempt) for row in rows[key_of(attempt)].values()]
         for attempt in attempts
     }
 
@@ -342,11 +346,11 @@ def renamed(connection: sa.Connection, run_id: str, files: Sequence[tuple[File, 
         Their names from now on: those that are wanted, unless another file of the ledger has them.
     """
     names = []
-    for file, wanted in files:  # rarely more than one
-        own, name = _files_of(connection, [file.attempt])[key_of(file.attempt)][file.index], wanted
-        if folded(wanted) != own["folded_name"]:
-            taken = taken_names(connection, own["storage"], [wanted])
-            name = _free_name(taken, wanted, file.attempt, file.index)
+    for file, wanted_name in files:  # rarely more than one
+        row, name = _files_of(connection, [file.attempt])[key_of(file.attempt)][file.index], wanted_name
+        if folded(wanted_name) != row["folded_name"]:
+            folded_names = taken_names(connection, row["storage"], [wanted_name])
+            name = _free_name(folded_names, wanted_name, file.attempt, file.index)
         _set(connection, run_id, file, {"name": name, "folded_name": folded(name)})
         names.append(name)
     return names
@@ -384,8 +388,8 @@ def _end_files(
     moves: dict[State, list[tuple[Attempt, Values]]] = {State.STORED: [], State.LOST: []}
     for end in ends:
         attempt = end.file.attempt
-        row, its = rows.get(key_of(attempt)), files[key_of(attempt)]
-        file = its.get(end.file.index)
+        row, files_of_job = rows.get(key_of(attempt)), files[key_of(attempt)]
+        file = files_of_job.get(end.file.index)
         if row is None or file is None or row["run_id"] != run_id:
             raise refused(attempt, to)
         values: Values = asdict(end.copy) if end.copy else {"lost_at": end.at}
@@ -396,10 +400,12 @@ def _end_files(
             raise refused(attempt, to)
         file |= values
         changed.append(_the_file(end.file) | values)
-        if not all(map(_has_ended, its.values())):
+        if not all(map(_has_ended, files_of_job.values())):
             results.append(None)
             continue
-        state = State.LOST if any(each["lost_at"] is not None for each in its.values()) else State.STORED
+        state = (
+            State.LOST if any(file["lost_at"] is not None for file in files_of_job.values()) else State.STORED
+        )
         error = {"error_code": "lost", "error_message": end.lost} if end.lost else {}
         moves[state].append((attempt, {"finished_at": end.at} | error))
         results.append(state)

@@ -76,7 +76,7 @@ class Recovered(NamedTuple):
 class _Problem(NamedTuple):
     """Why the ledger has no such answer; `unknown`: nor the attempt, so its job could be bought again."""
 
-    what: str
+    message: str
     unknown: bool
 
 
@@ -88,7 +88,7 @@ def begin_run(
     `journals`: what lies in the folder of the batch's journals, of whichever runs.
     """
     elsewhere = spending.elsewhere(connection, owner.service) if owner.service else ()
-    spent = writing.spent(connection, without=elsewhere)
+    spent = writing.spent(connection, but_of=elsewhere)
     leases.enter(
         connection,
         owner.run_id,
@@ -114,28 +114,30 @@ class Taken:
 
 
 def take_over(
-    connection: sa.Connection, owner: Owner, journals: Sequence[Left], taken: Taken
+    connection: sa.Connection, owner: Owner, journals: Sequence[Left], taken_over: Taken
 ) -> tuple[list[Attempt], list[File], Recovered]:
     """Takes over what runs of the batch left that have died since this one began (`Ledger.take_over`).
 
     Journals of runs that the ledger does not know are left alone. What this try takes over is added to what
-    the tries before have `taken`: all of that is returned, as far as it is the run's.
+    the tries before have `taken_over`: all of that is returned, as far as it is the run's.
     """
-    before = _keys(*queries.unfinished(connection, owner.batch, owner.run_id))
-    known = leases.known(connection, owner.batch)
-    recovered = _take_over(connection, owner, [one for one in journals if one.run_id in known])
+    keys_before = _keys(*queries.unfinished(connection, owner.batch, owner.run_id))
+    known_runs = leases.known(connection, owner.batch)
+    recovered = _take_over(
+        connection, owner, [journal for journal in journals if journal.run_id in known_runs]
+    )
     videos, files = queries.unfinished(connection, owner.batch, owner.run_id)
-    taken.keys |= _keys(videos, files) - before
-    taken.doubts |= dict.fromkeys(recovered.doubts)
+    taken_over.keys |= _keys(videos, files) - keys_before
+    taken_over.doubts |= dict.fromkeys(recovered.doubts)
     return (
-        [video for video in videos if (video.job_key, video.number) in taken.keys],
-        [file for file in files if (file.attempt.job_key, file.attempt.number) in taken.keys],
+        [video for video in videos if (video.job_key, video.number) in taken_over.keys],
+        [file for file in files if (file.attempt.job_key, file.attempt.number) in taken_over.keys],
         recovered,
     )
 
 
 def _keys(videos: Sequence[Attempt], files: Sequence[File]) -> set[Key]:
-    return {(one.job_key, one.number) for one in (*videos, *(file.attempt for file in files))}
+    return {(attempt.job_key, attempt.number) for attempt in (*videos, *(file.attempt for file in files))}
 
 
 def _take_over(connection: sa.Connection, owner: Owner, journals: Sequence[Left]) -> Recovered:
@@ -145,11 +147,11 @@ def _take_over(connection: sa.Connection, owner: Owner, journals: Sequence[Left]
     unknown: list[str] = []
     for journal in filter(reader.is_left, journals):
         problems = reader.read(journal)
-        notes += [f"{journal.path}: {problem.what}" for problem in problems]
-        if reasons := [problem.what for problem in problems if problem.unknown]:
-            others = f"; {len(reasons) - 1} more" if len(reasons) > 1 else ""
+        notes += [f"{journal.path}: {problem.message}" for problem in problems]
+        if reasons := [problem.message for problem in problems if problem.unknown]:
+            further = f"; {len(reasons) - 1} more" if len(reasons) > 1 else ""
             answers = f"{counted(len(reasons), 'answer')} paid for, of a run that the ledger does not know"
-            unknown.append(f"{journal.path} has {answers} ({reasons[0]}{others})")
+            unknown.append(f"{journal.path} has {answers} ({reasons[0]}{further})")
         if not problems:
             recovered.append(journal)
     if unknown and owner.buys:
@@ -174,29 +176,29 @@ class _Reader:
         """Writes a journal's answers to the ledger; says what is wrong with those that it cannot write."""
         problems = [self._read(journal, answer) for answer in journal.answers]
         if journal.unreadable:
-            what = f"{counted(journal.unreadable, 'line')} cannot be read"
-            problems.append(_Problem(what, unknown=journal.run_id not in self._known))
+            message = f"{counted(journal.unreadable, 'line')} cannot be read"
+            problems.append(_Problem(message, unknown=journal.run_id not in self._known))
         return [problem for problem in problems if problem]
 
     def _read(self, journal: Left, answer: PaidAnswer) -> _Problem | None:
         row = f"row {answer.attempt.row_id}"
         of_job = self._connection.execute(_ATTEMPTS, {"the_job": answer.attempt.job_key}).all()
-        own = next((one for one in of_job if self._is_of(one, journal, answer)), None)
-        if own and not _is_open(own, answer):
+        own_attempt = next((attempt for attempt in of_job if self._is_of(attempt, journal, answer)), None)
+        if own_attempt and not _is_open(own_attempt, answer):
             return None
-        newest = own or next((one for one in of_job if not one.superseded), None)
-        if newest and newest is not own and newest.generation_id and newest.state in _ACCEPTED:
-            both = f"generation {answer.generation_id}, and {newest.generation_id}, which the ledger has"
-            return _Problem(f"{row}: is paid for twice: {both}", unknown=False)
+        newest = own_attempt or next((attempt for attempt in of_job if not attempt.superseded), None)
+        if newest and newest is not own_attempt and newest.generation_id and newest.state in _ACCEPTED:
+            ids = f"generation {answer.generation_id}, and {newest.generation_id}, which the ledger has"
+            return _Problem(f"{row}: is paid for twice: {ids}", unknown=False)
         if newest and newest.run_id in self._alive:
             return _Problem(f"{row}: a run that is at work has this job in hand", unknown=False)
-        if not own and (why := self._why_not(journal, answer)):
-            return _Problem(f"{row}: {why}", unknown=True)
+        if not own_attempt and (reason := self._why_not(journal, answer)):
+            return _Problem(f"{row}: {reason}", unknown=True)
         try:
             with self._connection.begin_nested(), explain_values():
-                self._write(answer, own)
+                self._write(answer, own_attempt)
         except CallsheetError as error:
-            return _Problem(f"{row}: {error}", unknown=not own)
+            return _Problem(f"{row}: {error}", unknown=not own_attempt)
         return None
 
     def _is_of(self, attempt: Any, journal: Left, answer: PaidAnswer) -> bool:
@@ -222,11 +224,11 @@ class _Reader:
             return "the batch file does not have it with this request"
         return ""
 
-    def _write(self, answer: PaidAnswer, own: Any) -> None:
+    def _write(self, answer: PaidAnswer, own_attempt: Any) -> None:
         """Writes an answer to its own attempt, or where there is none to one that is entered now."""
         connection, owner = self._connection, self._owner
-        if own:
-            number, sent = own.attempt, own.submitted_at
+        if own_attempt:
+            number, sent = own_attempt.attempt, own_attempt.submitted_at
         else:
             job = owner.jobs[answer.attempt.job_key]
             number, sent = gate.enter(connection, owner.batch, owner.run_id, job).number, answer.at

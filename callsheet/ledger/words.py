@@ -119,9 +119,9 @@ class Shown:
 
     def price(self) -> str:
         """What is to pay, in a few words, with the most that it can come to where that is more."""
-        most = f", at most {dollars(self.at_most)}" if self.at_most > self.quoted else ""
-        without = f", and {counted(self.unpriced, 'job')} without a price" if self.unpriced else ""
-        return f"{dollars(self.quoted)} USD{most}{without}"
+        at_most = f", at most {dollars(self.at_most)}" if self.at_most > self.quoted else ""
+        unpriced = f", and {counted(self.unpriced, 'job')} without a price" if self.unpriced else ""
+        return f"{dollars(self.quoted)} USD{at_most}{unpriced}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,8 +173,8 @@ class Word:
         """What was asked, in words: `the quote, 3 jobs for 0.1200 USD`."""
         if not self.shown.plan:
             return "a batch that had nothing to buy yet"
-        what = "the rest after the pilot" if self.question == "pilot" else "the quote"
-        return f"{what}, {counted(self.shown.jobs, 'job')} for {self.shown.price()}"
+        subject = "the rest after the pilot" if self.question == "pilot" else "the quote"
+        return f"{subject}, {counted(self.shown.jobs, 'job')} for {self.shown.price()}"
 
     def line(self) -> str:
         """The question and its answer in one line."""
@@ -182,8 +182,8 @@ class Word:
             return f"{self.asked()}: asked {self.asked_at:%Y-%m-%d %H:%M} UTC, not answered"
         limit = "" if self.budget_limit is None else f", up to {dollars(self.budget_limit)} USD"
         note = f": {self.note}" if self.note else ""
-        when = f"{self.decided_at:%Y-%m-%d %H:%M} UTC"
-        return f"{self.asked()}: {self.decision}{limit} by {self.decided_by} ({self.place}), {when}{note}"
+        decided = f"{self.decided_at:%Y-%m-%d %H:%M} UTC"
+        return f"{self.asked()}: {self.decision}{limit} by {self.decided_by} ({self.place}), {decided}{note}"
 
     def as_json(self) -> dict[str, Any]:
         """The JSON object in the `approvals` of `run --json` and `status --json`; money is a string."""
@@ -237,9 +237,9 @@ def may_come_to(connection: sa.Connection, batch: str) -> Decimal | None:
 
     A job without a price is none of it: what it costs is known when it is charged.
     """
-    said = words.c.decision.in_((Decision.APPROVED, Decision.NOT_ASKED))
+    lets_buy = words.c.decision.in_((Decision.APPROVED, Decision.NOT_ASKED))
     query = sa.select(sa.func.max(words.c.up_to, type_=words.c.up_to.type))
-    allowed: Decimal | None = connection.scalar(query.where(words.c.batch == batch, said))
+    allowed: Decimal | None = connection.scalar(query.where(words.c.batch == batch, lets_buy))
     return allowed
 
 
@@ -283,13 +283,13 @@ def _word(row: Any) -> Word:
 def buys_at(connection: sa.Connection, batch: str, rates: Mapping[str, Any], at: datetime) -> None:
     """Remembers the rates at which the batch is bought: the catalogue's entries of models, by id."""
     of_batch = batches.c.batch == batch
-    before = connection.scalar(sa.select(batches.c.rates).where(of_batch)) or {}
-    if any(before.get(name) != entry for name, entry in rates.items()):
-        now = {"rates": before | dict(rates), "bought_at": at}
+    rates_before = connection.scalar(sa.select(batches.c.rates).where(of_batch)) or {}
+    if any(rates_before.get(name) != entry for name, entry in rates.items()):
+        now = {"rates": rates_before | dict(rates), "bought_at": at}
         connection.execute(batches.update().where(of_batch).values(now))
 
 
-def known_rates(connection: sa.Connection, batch: str, said: tuple[Word, ...]) -> dict[str, Any]:
+def known_rates(connection: sa.Connection, batch: str, all_words: tuple[Word, ...]) -> dict[str, Any]:
     """The catalogue's entries of models, by id, at which the batch last bought or was approved.
 
     A rate that differs from these is one that nobody has agreed to.
@@ -297,7 +297,7 @@ def known_rates(connection: sa.Connection, batch: str, said: tuple[Word, ...]) -
     bought = sa.select(batches.c.bought_at, batches.c.rates)
     rows = connection.execute(bought.where(batches.c.batch == batch, batches.c.bought_at.is_not(None)))
     agreed = [(at, rates) for at, rates in rows]
-    for word in said:
+    for word in all_words:
         if word.is_yes and word.decided_at:
             agreed.append((word.decided_at, {entry["id"]: entry for entry in word.shown.rates}))
     return {model: entry for _, rates in sorted(agreed, key=itemgetter(0)) for model, entry in rates.items()}

@@ -65,7 +65,7 @@ def which(
 
 def found(connection: sa.Connection, keys: Sequence[str]) -> dict[Key, Values]:
     """Every attempt at these jobs, by job and number."""
-    rows = (row for these in queries.of_jobs(keys) for row in which(connection, these))
+    rows = (row for condition in queries.of_jobs(keys) for row in which(connection, condition))
     return {(row["job_key"], row["attempt"]): row for row in rows}
 
 
@@ -107,8 +107,8 @@ def adopt(
         of_job = attempts.update().where(attempts.c.job_key == sa.bindparam("the_job"))
         connection.execute(of_job, [{"the_job": key, "carried": cells} for key, cells in carried])
     for is_current, keys in current.items():
-        for these in queries.of_jobs(keys):
-            connection.execute(attempts.update().where(these).values(current=is_current))
+        for condition in queries.of_jobs(keys):
+            connection.execute(attempts.update().where(condition).values(current=is_current))
 
 
 def move(
@@ -129,20 +129,20 @@ def move(
         LedgerError: one of them may not move there.
     """
     rows = found(connection, [attempt.job_key for attempt, _ in moves]) if rows is None else {**rows}
-    made: set[Key] = set()
+    done_before: set[Key] = set()
     changes: list[tuple[Values, Values]] = []
     for attempt, values in moves:
         key = key_of(attempt)
         row = rows.get(key)
         if is_made(row, run_id, to, values):
-            made.add(key)
+            done_before.add(key)
         elif row is None or row["run_id"] != run_id or not _may_move(row, to):
             raise refused(attempt, to)
         else:
             changes.append((row, {"state": to} | values))
             rows[key] = row | changes[-1][1]
     change(connection, changes)
-    return made
+    return done_before
 
 
 def is_made(row: Values | None, run_id: str, to: State, values: Values) -> bool:
@@ -192,19 +192,19 @@ def _count(connection: sa.Connection, changes: Iterable[tuple[Values, Values]]) 
     differences: defaultdict[tuple[str, str], dict[str, Decimal]] = defaultdict(
         lambda: dict.fromkeys(AMOUNTS, Decimal(0))
     )
-    for before, after in changes:
-        for attempt, sign in ((before, -1), (after, 1)):
+    for row_before, row_after in changes:
+        for attempt, sign in ((row_before, -1), (row_after, 1)):
             if attempt:
                 counted = differences[attempt["batch"], _day(attempt)]
                 for name, amount in _amounts(attempt):
                     counted[name] += sign * amount
-    for (batch, day), more in differences.items():
-        if not any(more.values()):
+    for (batch, day), difference in differences.items():
+        if not any(difference.values()):
             continue
-        added = {f"more_{name}": amount for name, amount in more.items()}
-        which = {"the_batch": batch, "the_day": day}
-        if connection.execute(_ADD, which | added).rowcount == 0:
-            connection.execute(totals.insert().values(batch=batch, day=day, **more))
+        added = {f"more_{name}": amount for name, amount in difference.items()}
+        key = {"the_batch": batch, "the_day": day}
+        if connection.execute(_ADD, key | added).rowcount == 0:
+            connection.execute(totals.insert().values(batch=batch, day=day, **difference))
 
 
 def _day(attempt: Values) -> str:
@@ -253,8 +253,8 @@ def of_batch(connection: sa.Connection, batch: str) -> Totals:
 def of_ledger(connection: sa.Connection) -> dict[str, Totals]:
     """Every batch of the ledger so far, by name."""
     batches = connection.scalars(sa.select(totals.c.batch).distinct().order_by(totals.c.batch)).all()
-    found = {batch: of_batch(connection, batch) for batch in batches}
-    return {batch: total for batch, total in found.items() if total.states}
+    by_batch = {batch: of_batch(connection, batch) for batch in batches}
+    return {batch: total for batch, total in by_batch.items() if total.states}
 
 
 def exposure(
@@ -286,18 +286,18 @@ def batches_sent(connection: sa.Connection) -> set[str]:
     return set(connection.scalars(sa.select(totals.c.batch).where(_SENT != 0).distinct()))
 
 
-def spent(connection: sa.Connection, without: Collection[str] = ()) -> Decimal:
+def spent(connection: sa.Connection, but_of: Collection[str] = ()) -> Decimal:
     """What all batches of the ledger but these together have cost, in dollars."""
-    return _sum(connection, totals.c.spent, totals.c.batch.not_in(without))
+    return _sum(connection, totals.c.spent, totals.c.batch.not_in(but_of))
 
 
 def differences(connection: sa.Connection, batch: str | None = None) -> list[str]:
     """The batches, or this one, whose totals are not the sums of their attempts. There should be none."""
-    wrong: set[tuple[Any, ...]] = set()
+    differing: set[tuple[Any, ...]] = set()
     for query in (sa.select(totals), sums()):
-        wanted = query if batch is None else query.where(query.selected_columns.batch == batch)
-        wrong ^= {tuple(row) for row in connection.execute(wanted) if any(row[2:])}
-    return sorted({row[0] for row in wrong})
+        selected = query if batch is None else query.where(query.selected_columns.batch == batch)
+        differing ^= {tuple(row) for row in connection.execute(selected) if any(row[2:])}
+    return sorted({row[0] for row in differing})
 
 
 def sums() -> sa.Select[Any]:

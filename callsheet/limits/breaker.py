@@ -60,18 +60,18 @@ class Breaker:
         note: Callable[[str], None],
         backoff: Callable[[int], float],
         *,
-        whole: Breaker | None = None,
+        parent: Breaker | None = None,
         model: str = "",
     ) -> None:
         self.stop: Stop | None = None
-        self._whole, self._model = whole or self, model
+        self._parent, self._model = parent or self, model
         self._of: dict[str, Breaker] = {}
         self._together: Counter[Trouble] = Counter()  # of all models, one after another
         self.stop_after = stop_after
         self._ask, self._note, self._backoff = ask, note, backoff
         self._streaks: Counter[Trouble] = Counter()  # of each, one after another
-        self._why = self._hint = ""
-        self._told = 0.0  # seconds to wait, by the last answer
+        self._reason = self._hint = ""
+        self._retry_after = 0.0  # seconds to wait, by the last answer
         self._probes = 0  # paid probes since the last job that worked
         self._probing = self._noted = False
         self._change = asyncio.Event()
@@ -80,35 +80,35 @@ class Breaker:
         """The breaker of a model, which is of one endpoint."""
         if model not in self._of:
             self._of[model] = Breaker(
-                self.stop_after, self._ask, self._note, self._backoff, whole=self, model=model
+                self.stop_after, self._ask, self._note, self._backoff, parent=self, model=model
             )
         return self._of[model]
 
     def stopped(self) -> dict[str, Stop]:
         """The models of which nothing more is bought, and why."""
-        return {model: each.stop for model, each in self._of.items() if each.stop}
+        return {model: breaker.stop for model, breaker in self._of.items() if breaker.stop}
 
     def accepted(self) -> None:
         """The service accepted a job, or found out that it failed for a reason of the job's."""
         self._streaks = Counter({"loss": self._streaks["loss"]})
-        self._whole._together = Counter({"loss": self._whole._together["loss"]})
+        self._parent._together = Counter({"loss": self._parent._together["loss"]})
         self._recovered()
 
     def stored(self) -> None:
         """A file was stored."""
-        del self._streaks["loss"], self._whole._together["loss"]
+        del self._streaks["loss"], self._parent._together["loss"]
         self._recovered()
 
-    def wrong(self, trouble: Trouble, why: str, *, hint: str = "", told: float = 0.0) -> None:
-        """Something went wrong with a job; `why` are the words of the service or the network.
+    def wrong(self, trouble: Trouble, reason: str, *, hint: str = "", retry_after: float = 0.0) -> None:
+        """Something went wrong with a job; `reason`: in the words of the service or the network.
 
-        Of a gateway, `hint` is what a person can do, and `told` are the seconds that its answer says.
+        Of a gateway, `hint` is what a person can do, and `retry_after` the seconds that its answer says.
         """
         self._streaks[trouble] += 1
-        self._whole._together[trouble] += 1
-        self._why = why
+        self._parent._together[trouble] += 1
+        self._reason = reason
         if trouble == "gateway":
-            self._hint, self._told = hint, told
+            self._hint, self._retry_after = hint, retry_after
 
     @asynccontextmanager
     async def passing(self) -> AsyncIterator[None]:
@@ -137,10 +137,10 @@ class Breaker:
     @property
     def _too_often(self) -> Trouble | None:
         """What has gone wrong so often in a row that the buying pauses; None without such."""
-        stop_after, together = self._whole.stop_after, self._whole._together
-        most = {"doubt": stop_after, "loss": stop_after, "gateway": GATEWAY, "failure": FAILURES}
+        stop_after, together = self._parent.stop_after, self._parent._together
+        allowed = {"doubt": stop_after, "loss": stop_after, "gateway": GATEWAY, "failure": FAILURES}
         for trouble in _PAUSES:
-            if (own := self._streaks[trouble]) and max(own, together[trouble]) >= most[trouble]:
+            if (streak := self._streaks[trouble]) and max(streak, together[trouble]) >= allowed[trouble]:
                 return trouble
         return None
 
@@ -150,9 +150,10 @@ class Breaker:
                 self.stop = self._end(trouble)
                 return
             self._probes += 1
-            self._note(f"buying pauses: {self._why}")
+            self._note(f"buying pauses: {self._reason}")
             self._noted = True
-            await anyio.sleep(max(self._pause(self._probes), self._told if self._streaks["gateway"] else 0.0))
+            retry_after = self._retry_after if self._streaks["gateway"] else 0.0
+            await anyio.sleep(max(self._pause(self._probes), retry_after))
         await self._until_answered()
 
     async def _until_answered(self) -> None:
@@ -160,31 +161,31 @@ class Breaker:
             try:
                 await self._ask()
             except InvalidApiKey as error:
-                self.stop = self._whole.stop = KeyRefused(str(error), hint=error.hint)
+                self.stop = self._parent.stop = KeyRefused(str(error), hint=error.hint)
                 return
             except ServiceError as error:
-                self._why = str(error)
+                self._reason = str(error)
                 if not self._noted:
                     self._note(f"buying waits until the service answers again: {error}")
                     self._noted = True
                 await anyio.sleep(self._pause(number))
             else:
                 return
-        down = ServiceDown(f"the service does not answer: {self._why}", hint=_HINT)
-        self.stop = self._whole.stop = down
+        down = ServiceDown(f"the service does not answer: {self._reason}", hint=_HINT)
+        self.stop = self._parent.stop = down
 
     def _end(self, trouble: Trouble) -> Stop:
         of_model = f" of {self._model}" if self._model else ""
         if trouble == "gateway":
             hint = f"{self._hint} Nothing failed, and nothing is lost. The same command goes on later."
-            what = f"a gateway answers in place of the service{of_model}: {self._why}"
-            return ServiceDown(what, hint=hint.strip())
+            message = f"a gateway answers in place of the service{of_model}: {self._reason}"
+            return ServiceDown(message, hint=hint.strip())
         if trouble == "failure":
-            return ServiceDown(f"the service fails for every job{of_model}: {self._why}", hint=_HINT)
+            return ServiceDown(f"the service fails for every job{of_model}: {self._reason}", hint=_HINT)
         ended = "in doubt" if trouble == "doubt" else "lost"
         return Doubtful(
             f"{self._streaks[trouble]} jobs in a row{of_model} ended {ended}, and a pause did not help; "
-            f"the last: {self._why}",
+            f"the last: {self._reason}",
             hint="Find out why before you buy more: `callsheet resolve CONFIG` lists what is in doubt.",
         )
 

@@ -63,19 +63,22 @@ class Pace:
         """Seconds until one more may be sent: 0 for now, infinity if only an answer can tell."""
         if now < self._hold_until:
             return self._hold_until - now
-        own = self._sent_after(now - COUNTED_FOR)
-        if self.cap is not None and own >= self.cap:
-            return max(self._forgotten(own - self.cap + 1, own) - now, SHORTEST_WAIT)
+        own_sends = self._sent_after(now - COUNTED_FOR)
+        if self.cap is not None and own_sends >= self.cap:
+            return max(self._forgotten(own_sends - self.cap + 1, own_sends) - now, SHORTEST_WAIT)
         if self.limit is None:
             return 0.0
         others_until = self._counted_at + COUNTED_FOR
-        by_log = self.limit - own - (self._others if now < others_until else 0)
+        by_log = self.limit - own_sends - (self._others if now < others_until else 0)
         by_answer = self._left - self._sent_after(self._left_at)
         asks_at = self._resets + ROUNDED
         asks = now >= asks_at and not self._sent_after(max(self._resets, self._left_at))
         if asks or max(by_log, by_answer) > 0:
             return 0.0
-        moments = [self._forgotten(1 - by_log, own), *(at for at in (asks_at, others_until) if at > now)]
+        moments = [
+            self._forgotten(1 - by_log, own_sends),
+            *(at for at in (asks_at, others_until) if at > now),
+        ]
         return max(min(moments) - now, SHORTEST_WAIT)
 
     def send(self, now: float) -> float:
@@ -107,13 +110,13 @@ class Pace:
         limit = self.known_limit()
         if not limit:
             return None
-        wait, own = self.wait(now), self._sent_after(now - COUNTED_FOR)
-        room = max(0, limit - own) if not wait else 0
+        wait, own_sends = self.wait(now), self._sent_after(now - COUNTED_FOR)
+        room = max(0, limit - own_sends) if not wait else 0
         if sends <= room:
             return 0.0
-        if not wait and own:  # the room is used up at once; then the oldest of these must be forgotten
-            wait = max(0.0, self._sends[-own] + COUNTED_FOR - now)
-        first = wait if own and math.isfinite(wait) else WINDOW
+        if not wait and own_sends:  # the room is used up at once; then the oldest of these must be forgotten
+            wait = max(0.0, self._sends[-own_sends] + COUNTED_FOR - now)
+        first = wait if own_sends and math.isfinite(wait) else WINDOW
         return first + (sends - room - 1) // limit * WINDOW
 
     def known_limit(self) -> int | None:
@@ -126,9 +129,9 @@ class Pace:
         `sent_at` is what `send` returned, `ends` the moment of the reset: infinity where that is not known.
         """
         self.limit = limit
-        own, later = self._sent_after(sent_at - COUNTED_FOR), self._sent_after(sent_at)
+        own_sends, later = self._sent_after(sent_at - COUNTED_FOR), self._sent_after(sent_at)
         if sent_at > self._counted_at:  # the count may be of the answer's moment: the later ones may be in it
-            self._others, self._counted_at = max(0, limit - remaining - own), sent_at
+            self._others, self._counted_at = max(0, limit - remaining - own_sends), sent_at
         if sent_at >= self._resets:
             just_before = self._sent_after(sent_at - LATE) - later - 1  # these may be counted after it
             self._left, self._left_at, self._resets = remaining - just_before, sent_at, ends
@@ -156,19 +159,23 @@ class Pace:
         if self.limit is None:
             return None
         seconds = (math.ceil(at - now + unix) for at in self._sends if at > now - COUNTED_FOR)
-        return Window(limit=self.limit, sent=[[second, len(list(of))] for second, of in groupby(seconds)])
+        return Window(
+            limit=self.limit, sent=[[second, len(list(sends))] for second, sends in groupby(seconds)]
+        )
 
     def recall(self, window: Window, now: float, unix: float) -> None:
         """Begins with what an earlier run has remembered."""
         self.limit = window["limit"]
-        self._sends = [min(second - unix, 0.0) + now for second, of in window["sent"] for _ in range(of)]
+        self._sends = [
+            min(second - unix, 0.0) + now for second, count in window["sent"] for _ in range(count)
+        ]
 
     def _sent_after(self, moment: float) -> int:
         return len(self._sends) - bisect_right(self._sends, moment)
 
-    def _forgotten(self, sends: int, own: int) -> float:
-        """When so many more of the `own` sends of the last minute no longer count; infinity if never."""
-        return self._sends[sends - own - 1] + COUNTED_FOR if sends <= own else math.inf
+    def _forgotten(self, sends: int, own_sends: int) -> float:
+        """When so many more of the `own_sends` of the last minute no longer count; infinity if never."""
+        return self._sends[sends - own_sends - 1] + COUNTED_FOR if sends <= own_sends else math.inf
 
 
 FIRST_LANES = 8
@@ -490,5 +497,5 @@ class Lanes:
         self.latched, self._probe, self.grows_at = True, 1, now + self._probe_wait
         if self.in_use == 1:  # this run has no other lane that could come free
             self._others_since = min(self._others_since, now)
-            least, most = RETRY
-            self._retry_at = now + min(max(now - self._others_since, least), most)
+            shortest, longest = RETRY
+            self._retry_at = now + min(max(now - self._others_since, shortest), longest)

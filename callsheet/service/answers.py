@@ -77,13 +77,13 @@ def read_answer(response: httpx.Response, validate: Callable[[Any], T]) -> T:
     except (ValueError, ArithmeticError) as error:
         answer = content if isinstance(content, dict) else {}
         generation_id = str(answer.get("id") or "")
-        words = f"; it says {VideoAnswer.model_validate(answer).said()}" if answer.get("error") else ""
-        words += f"; it is about {generation_id}" if generation_id else ""
+        details = f"; it says {VideoAnswer.model_validate(answer).said()}" if answer.get("error") else ""
+        details += f"; it is about {generation_id}" if generation_id else ""
         for file in with_address(answer.get("data")):
-            words += f"; a file is at {file['url']}" if len(file["url"]) <= _LONGEST_ADDRESS else ""
+            details += f"; a file is at {file['url']}" if len(file["url"]) <= _LONGEST_ADDRESS else ""
         unreadable = MaybeSent(
             f"{request_name(response.request)}: answered {response.status_code}, but the answer cannot be "
-            f"read: {_describe(error)}{words}",
+            f"read: {_describe(error)}{details}",
             hint="Is this the service of the interface's version 2?",
         )
         unreadable.generation_id = generation_id or None
@@ -102,8 +102,8 @@ def read_catalogue(response: httpx.Response) -> Catalogue:
             model = Model.model_validate({**entry, "unreadable": "", "ambiguous": False})
         except ValidationError as error:
             model = Model(id=str(entry.get("id", "")), type="unknown", unreadable=_describe(error))
-        other = catalogue.get(model.id, model)
-        ambiguous = other.ambiguous or set(other.pricing.rates) != set(model.pricing.rates)
+        listed = catalogue.get(model.id, model)
+        ambiguous = listed.ambiguous or set(listed.pricing.rates) != set(model.pricing.rates)
         catalogue[model.id] = model.model_copy(update={"ambiguous": ambiguous})
     return catalogue
 
@@ -173,8 +173,8 @@ def _gateway(response: httpx.Response) -> str:
         return "A proxy asks for a user name and a password: http://NAME:PASSWORD@HOST in HTTP_PROXY. "
     if not (location := redirect(response)):
         return ""
-    base, found, _ = location.partition("?")[0].partition("/v2/")
-    advice = f"; {without_secrets(base)} may be the right address" if found else ""
+    base, separator, _ = location.partition("?")[0].partition("/v2/")
+    advice = f"; {without_secrets(base)} may be the right address" if separator else ""
     return f"It redirects to {without_secrets(location)}{advice}. "
 
 
@@ -205,14 +205,14 @@ def transport_failures(name: str, hint: str = "") -> Iterator[None]:
     except CallsheetError:
         raise
     except Unsent as error:
-        why = _root(error)
+        cause = _root(error)
         raise NotSent(
-            f"{name}: not sent: {_describe(why)}", hint=f"{_not_connected(why, error.proxy)}{hint}"
+            f"{name}: not sent: {_describe(cause)}", hint=f"{_not_connected(cause, error.proxy)}{hint}"
         ) from error
     except Exception as error:
         came = isinstance(error, httpx.RemoteProtocolError) and _NO_ANSWER not in str(error)
-        what = "its answer cannot be read" if came else "no answer came"
-        raise MaybeSent(f"{name}: sent, but {what}: {_describe(_root(error))}", hint=hint) from error
+        problem = "its answer cannot be read" if came else "no answer came"
+        raise MaybeSent(f"{name}: sent, but {problem}: {_describe(_root(error))}", hint=hint) from error
 
 
 def _root(error: BaseException) -> Exception:
@@ -223,21 +223,21 @@ def _root(error: BaseException) -> Exception:
     cause = error.__cause__ or error.__context__
     if isinstance(error, ExceptionGroup):
         cause = error.exceptions[0]
-    known = isinstance(error, httpx.ProxyError) or isinstance(cause, CallsheetError)
-    if isinstance(cause, Exception) and not known:
+    is_explained = isinstance(error, httpx.ProxyError) or isinstance(cause, CallsheetError)
+    if isinstance(cause, Exception) and not is_explained:
         return _root(cause)
     assert isinstance(error, Exception)  # noqa: S101 - so is every cause that is followed
     return error
 
 
-def _not_connected(why: Exception, proxy: str | None) -> str:
+def _not_connected(cause: Exception, proxy: str | None) -> str:
     """The part of a hint that says why no connection could be made; empty where the address may be wrong."""
-    if isinstance(why, ssl.SSLCertVerificationError):
+    if isinstance(cause, ssl.SSLCertVerificationError):
         advice = "Where a company has an authority of its own, name the file with its certificate in "
-        advice = "" if why.verify_code in _OTHER_CERTIFICATE else f"{advice}SSL_CERT_FILE. "
-        reason = (why.verify_message or str(why)).rstrip(".")
+        advice = "" if cause.verify_code in _OTHER_CERTIFICATE else f"{advice}SSL_CERT_FILE. "
+        reason = (cause.verify_message or str(cause)).rstrip(".")
         return f"The server's certificate is not trusted: {reason}. {advice}{goes_through(proxy)}"
-    if isinstance(why, ssl.SSLError):
+    if isinstance(cause, ssl.SSLError):
         return f"{goes_through(proxy)}What answers there does not speak TLS as https:// needs it. "
     return goes_through(proxy)
 
@@ -300,8 +300,8 @@ def request_name(request: httpx.Request) -> str:
 
 def without_secrets(url: str) -> str:
     """A URL in one line, without its secrets: the signature in the query, and a password before the host."""
-    shown = re.sub("//[^/]*@", "//...@", url.partition("?")[0])
-    return shown if len(shown) <= _LONGEST_SHOWN else f"{shown[:_LONGEST_SHOWN]}..."
+    safe_url = re.sub("//[^/]*@", "//...@", url.partition("?")[0])
+    return safe_url if len(safe_url) <= _LONGEST_SHOWN else f"{safe_url[:_LONGEST_SHOWN]}..."
 
 
 def _describe(error: Exception) -> str:

@@ -293,8 +293,9 @@ class Client:
                     response = await self._file(url, stack, asks)
                     break
             part = _CONTENT_RANGE.fullmatch(response.headers.get("content-range", ""))
-            same = response.headers.get("etag", etag) == etag and not response.headers.get("content-encoding")
-            if response.status_code != httpx.codes.PARTIAL_CONTENT or not (part and same):
+            encoding = response.headers.get("content-encoding")
+            is_same_file = response.headers.get("etag", etag) == etag and not encoding
+            if response.status_code != httpx.codes.PARTIAL_CONTENT or not (part and is_same_file):
                 raise cut
             length = length or int(part[2])
             if (int(part[1]), int(part[2])) != (at, length):
@@ -340,16 +341,16 @@ class Client:
         return response
 
     async def _file(
-        self, url: str, stack: AsyncExitStack, more: Mapping[str, str] = MappingProxyType({})
+        self, url: str, stack: AsyncExitStack, headers: Mapping[str, str] = MappingProxyType({})
     ) -> httpx.Response:
         """Asks for a file, and follows redirects; the head of the answer, which ends with the stack.
 
-        `more` are headers of this request.
+        `headers` are sent besides those of every request.
         """
         for _ in range(_MOST_REDIRECTS + 1):
             try:
-                whole = url if urlsplit(url).scheme else urljoin(f"{self.base_url}/", url)
-                request = httpx.Request("GET", whole, headers={**_HEADERS, **more})
+                full_url = url if urlsplit(url).scheme else urljoin(f"{self.base_url}/", url)
+                request = httpx.Request("GET", full_url, headers={**_HEADERS, **headers})
             except (ValueError, httpx.InvalidURL) as error:
                 raise Unsent from error
             if request.url.userinfo:
@@ -367,17 +368,17 @@ def _checked_key(text: str, place: str) -> str:
     """An API key without the blanks around it."""
     key = text.strip()
     if not key:
-        wrong = "is empty"
+        fault = "is empty"
     elif key[0] in _QUOTES or key[-1] in _QUOTES:
-        wrong = "is in quotes"
+        fault = "is in quotes"
     elif key.lower().startswith("bearer"):
-        wrong = "begins with Bearer"
+        fault = "begins with Bearer"
     elif not (key.isascii() and key.isprintable() and " " not in key):
-        wrong = "has a blank, a line break or a character that is not ASCII in it"
+        fault = "has a blank, a line break or a character that is not ASCII in it"
     else:
         return key
     raise ConfigError(
-        f"the API key in {place} {wrong}",
+        f"the API key in {place} {fault}",
         hint="Give the key alone, as sk_...: without quotes, blanks or the word Bearer.",
     )
 

@@ -138,7 +138,7 @@ def with_address(data: Any) -> list[Any]:
     ]
 
 
-def _some(files: tuple[Media, ...]) -> tuple[Media, ...]:
+def _not_empty(files: tuple[Media, ...]) -> tuple[Media, ...]:
     if not files:
         raise ValueError("no file came with it")
     return files
@@ -152,7 +152,7 @@ class ImageAnswer(ServiceObject):
     """A finished image generation (INTERFACE 2.8). With an id and a file it is bought, whatever is odd."""
 
     id: _Id
-    data: Annotated[Files, AfterValidator(_some)]
+    data: Annotated[Files, AfterValidator(_not_empty)]
     usage: UsageOrNone = Cost()
 
 
@@ -184,11 +184,11 @@ class VideoAnswer(ServiceObject):
 
     def said(self) -> str:
         """The service's words: the status, and what its error says."""
-        words = f"status {self.status!r}" if self.status else "no status"
+        text = f"status {self.status!r}" if self.status else "no status"
         if self.error.message or self.error.code:
             code = f" ({self.error.code})" if self.error.code and self.error.message else ""
-            words += f": {self.error.message or self.error.code}{code}"
-        return words[:_LONGEST_WORDS]
+            text += f": {self.error.message or self.error.code}{code}"
+        return text[:_LONGEST_WORDS]
 
 
 _Amount = Annotated[Decimal, Field(gt=-(10**12), lt=10**12), AfterValidator(six_decimals)]

@@ -119,20 +119,20 @@ class Connections:
             await transport.aclose()
 
     def _new(self, scheme: str, host: str, port: int) -> httpx.AsyncHTTPTransport:
-        named = proxy_for(scheme, host, port)
+        address = proxy_for(scheme, host, port)
         return httpx.AsyncHTTPTransport(
             verify=self._tls if scheme == "https" else _TRUSTS_NOBODY,
             trust_env=False,
             limits=httpx.Limits(max_connections=1, keepalive_expiry=self._keepalive),
-            proxy=self._proxy(named) if named else None,
+            proxy=self._proxy(address) if address else None,
         )
 
-    def _proxy(self, named: str) -> httpx.Proxy:
+    def _proxy(self, address: str) -> httpx.Proxy:
         hint = "Use an http://, https:// or socks5:// proxy, or name the service's host in NO_PROXY."
         try:
-            proxy = httpx.Proxy(named)
+            proxy = httpx.Proxy(address)
         except (httpx.InvalidURL, ValueError):
-            scheme = named.partition("://")[0]
+            scheme = address.partition("://")[0]
             raise ConfigError(
                 f"the environment names a {scheme}:// proxy that cannot be used", hint=hint
             ) from None
@@ -215,8 +215,8 @@ def tls_context() -> ssl.SSLContext:
         ConfigError: a variable names what is not there, or has no certificates.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    named = {os.environ[name]: name for name in _TRUSTED if os.environ.get(name)}
-    for value, name in named.items():
+    variables = {os.environ[name]: name for name in _TRUSTED if os.environ.get(name)}
+    for value, name in variables.items():
         # A file of certificates, or a folder of them, or folders as `SSL_CERT_DIR` lists them.
         places = [place for text in value.split(os.pathsep) if (place := Path(text)).exists()]
         hint = f"{name} names the certificates that TLS trusts; without it, those of the system are trusted."
@@ -227,9 +227,9 @@ def tls_context() -> ssl.SSLContext:
                 folder = place.is_dir()
                 context.load_verify_locations(None if folder else place, place if folder else None)
             except OSError as error:  # an SSLError is one, too
-                wrong = f"{name} names {place}, which is no file of certificates: {error.strerror or error}"
-                raise ConfigError(wrong, hint=hint) from None
-    if named:
+                problem = f"{name} names {place}, which is no file of certificates: {error.strerror or error}"
+                raise ConfigError(problem, hint=hint) from None
+    if variables:
         return context
     context.load_default_certs()
     # On Linux they are read once, where OpenSSL looks; truststore reads them for each connection: 24 ms.

@@ -94,17 +94,17 @@ async def approve(
 
 
 async def ask_about(
-    ledger: Ledger, settings: Settings, quote: Quote | None, why: Mapping[Reason, str]
+    ledger: Ledger, settings: Settings, quote: Quote | None, reasons: Mapping[Reason, str]
 ) -> Word:
     """The word about what a batch would buy (`gate.let_begin`), where there is a reason of its own to ask.
 
     Args:
         quote: what it would buy; None where nothing is there yet to buy.
-        why: the reason, in words.
+        reasons: the reason, in words.
     """
     buyer = ledger.buyer(settings.budget, quote.affordable if quote else Decimal(0))
     shown = quote.shown() if quote else words.Shown(plan="")
-    return await ledger.write(gate.let_begin, buyer, shown, new_word(ledger), also=why)
+    return await ledger.write(gate.let_begin, buyer, shown, new_word(ledger), also=reasons)
 
 
 def new_word(ledger: Ledger) -> Word:
@@ -131,9 +131,9 @@ def refusal(word: Word) -> ApprovalRefused:
 
 def _is_all_approved(quote: Quote) -> bool:
     """Whether a person has said yes to the rest after the pilot, too."""
-    rest = replace(quote, is_rest=True).shown()
+    rest_shown = replace(quote, is_rest=True).shown()
     is_about_rest = (word for word in quote.said.words if Reason.PILOT in word.about)
-    return any(gate.covers(word, rest) for word in is_about_rest)
+    return any(gate.covers(word, rest_shown) for word in is_about_rest)
 
 
 def objection(quote: Quote) -> Stop | None:
@@ -142,8 +142,9 @@ def objection(quote: Quote) -> Stop | None:
     too_small = (obstacle for obstacle in Obstacle if quote.quoted > room.get(obstacle, quote.quoted))
     if budget.on_exceed != "refuse" or (obstacle := next(too_small, None)) is None:
         return None
-    what, left = f"the quote of {dollars(quote.quoted)} USD does not fit", max(Decimal(0), room[obstacle])
-    stop = gate.stop_at(obstacle, what, left, budget, quote.said)
+    does_not_fit = f"the quote of {dollars(quote.quoted)} USD does not fit"
+    left = max(Decimal(0), room[obstacle])
+    stop = gate.stop_at(obstacle, does_not_fit, left, budget, quote.said)
     if obstacle is Obstacle.DAY and budget.per_day is not None and quote.quoted > budget.per_day:
         stop.hint = (
             "It is more than the limit of a whole day: raise budget.per_day, or set budget.on_exceed to "

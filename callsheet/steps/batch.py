@@ -91,8 +91,8 @@ async def generate(
         async with await steps.connect(settings) as client:
             rows = await steps.read(settings)
             async with await open_ledger(settings, client, ui.flow_run if ui else None) as ledger:
-                made = await steps.price(rows, settings, client, ledger)
-                if plan is not None and await asyncio.to_thread(made.sha256) != plan:
+                priced_plan = await steps.price(rows, settings, client, ledger)
+                if plan is not None and await asyncio.to_thread(priced_plan.sha256) != plan:
                     raise InputError(
                         "the batch or its prices are not those that were approved, so this run buys nothing",
                         hint="Run the batch again; it quotes what it would buy now.",
@@ -101,14 +101,14 @@ async def generate(
                     settings,
                     client,
                     ledger,
-                    plan=made,
+                    plan=priced_plan,
                     choice=choice,
                     bounds=steps.bounds,
                 )
                 async with opening as run, steps.beside(run):
                     run.began = began
                     buying = _Buying(run, rows, steps, approved, choice, plan)
-                    summary = await buying.in_portions(made)
+                    summary = await buying.in_portions(priced_plan)
                     signals.done()
     WATCHER.get().finished(summary)
     return summary
@@ -125,22 +125,22 @@ class _Buying:
     choice: Choice
     plan: str | None
 
-    async def in_portions(self, made: Plan) -> Summary:
+    async def in_portions(self, plan: Plan) -> Summary:
         """Buys until nothing is left to buy, or something stops the run; returns the last summary."""
         run, steps = self.run, self.steps
         summary: Summary | None = None
-        next_plan: Plan | None = made
+        next_plan: Plan | None = plan
         pilot = False  # it is bought
         while next_plan:
-            made = next_plan
-            quote = await self._approved(made, pilot=pilot)
+            plan = next_plan
+            quote = await self._approved(plan, pilot=pilot)
             if quote is None or (run.signalled and not summary):  # nothing was bought yet, or all is said
                 break
             summary = await _carry_out(run, steps, quote)
             if run.stop:
                 break
             pilot = quote.is_pilot and not run.asks_anew
-            next_plan = made if pilot or run.asks_anew else await self._more(made)
+            next_plan = plan if pilot or run.asks_anew else await self._next_plan(plan)
         if summary is None:
             assert run.stop is not None  # noqa: S101 - otherwise a portion was carried out
             raise run.stop
@@ -163,11 +163,11 @@ class _Buying:
         """What is left to buy of a run that was stopped; what was rejected meanwhile is a part of it."""
         run = self.run
         with suppress(CallsheetError):  # then the report has what was known before
-            made = await self.steps.price(self.rows, run.settings, run.client, run.ledger)
-            return await quote_plan(made, run.settings, run.client, run.ledger, self.choice)
+            plan = await self.steps.price(self.rows, run.settings, run.client, run.ledger)
+            return await quote_plan(plan, run.settings, run.client, run.ledger, self.choice)
         return run.quote
 
-    async def _approved(self, made: Plan, *, pilot: bool) -> Quote | None:
+    async def _approved(self, plan: Plan, *, pilot: bool) -> Quote | None:
         """What may be bought next of a plan; None where the run was stopped before that was known."""
         run, steps = self.run, self.steps
         quote = None
@@ -176,7 +176,7 @@ class _Buying:
                 ledger, client, ui = run.ledger, run.client, steps.ui(run.settings)
                 stop: Stop | None = await approve.take_answer(ledger, run.buyer(), ui)
                 balance, run.balance = run.balance, None  # asked for once where it was just now
-                quote = await quote_plan(made, run.settings, client, ledger, self.choice, balance=balance)
+                quote = await quote_plan(plan, run.settings, client, ledger, self.choice, balance=balance)
                 WATCHER.get().quoted(quote)
                 if steps.shown:
                     await steps.shown(quote)
@@ -186,28 +186,28 @@ class _Buying:
                     )
                 if stop:
                     run.halt(stop)
-                elif quote.to_buy and await is_outdated(made, run.settings, client):
-                    made = await steps.price(self.rows, run.settings, client, ledger)
+                elif quote.to_buy and await is_outdated(plan, run.settings, client):
+                    plan = await steps.price(self.rows, run.settings, client, ledger)
                     continue
                 else:
                     quote = replace(quote, plan=await adopt(quote.plan, run.settings, ledger))
                 break
         return quote
 
-    async def _more(self, before: Plan) -> Plan | None:
+    async def _next_plan(self, bought_plan: Plan) -> Plan | None:
         """The plan of another portion, after all of a plan was bought; None where nothing is left to buy."""
         run, steps = self.run, self.steps
         with run.deciding():
             goes_on = await steps.after(run) if steps.after else False
             if not (goes_on or (run.quote and self._goes_on(run.quote))):
                 return None
-            made = await steps.price(self.rows, run.settings, run.client, run.ledger)
-            for note in made.notes:  # what is bought again, and of which rows all samples are used up
-                if note not in before.notes:
+            plan = await steps.price(self.rows, run.settings, run.client, run.ledger)
+            for note in plan.notes:  # what is bought again, and of which rows all samples are used up
+                if note not in bought_plan.notes:
                     WATCHER.get().note(note)
-            new_jobs = made.table.join(before.table, on="key", how="anti")
-            return None if new_jobs.is_empty() and not goes_on else made
-        return before  # the run was stopped meanwhile
+            new_jobs = plan.table.join(bought_plan.table, on="key", how="anti")
+            return None if new_jobs.is_empty() and not goes_on else plan
+        return bought_plan  # the run was stopped meanwhile
 
 
 async def collect(settings: Settings, *, steps: Steps = Steps(), began: float | None = None) -> Summary:
@@ -242,8 +242,8 @@ async def _carry_out(run: Run, steps: Steps, quote: Quote | None) -> Summary:
     """Carries out the steps that run side by side for a portion; without a quote nobody submits."""
     if quote and quote.to_buy and not run.stop and not run.has_claimed:
         await asyncio.to_thread(run.spool.probe)
-        if known := await run.store.probe():
-            WATCHER.get().note(known)
+        if note := await run.store.probe():
+            WATCHER.get().note(note)
         await claim(run.ledger, run.settings)
         run.has_claimed = True
     run.begin(quote)

@@ -134,8 +134,8 @@ async def _fetch(run: Run, waiting: Waiting) -> Spooled | float | None:
         The verified file; seconds after which to try again; None when it is lost, or left for the next run.
     """
     file, name = waiting.file, _spool_name(waiting.file)
-    if found := await run.spool.left(name):
-        return found  # an earlier run had it, and storage did not take it
+    if spooled := await run.spool.left(name):
+        return spooled  # an earlier run had it, and storage did not take it
     try:
         async with run.client.download(file.media.url) as response:
             patience = run.settings.poll.timeout
@@ -158,10 +158,10 @@ async def _failed(run: Run, waiting: Waiting, error: ServiceError | MediaError) 
     late = verdicts.is_late(error, file.media.deletes_at)
     waiting.gone += verdict is Verdict.GONE and late
     if verdict is Verdict.GONE and late and waiting.gone >= (_GONE_VIDEO if is_video else _GONE_IMAGE):
-        why = f"the file was deleted on {file.media.deletes_at}: {error}"
-        if await run.ledger.transition(states.lost, FileEnd(file, lost=why)) is State.LOST:
-            run.tell(file.attempt, State.LOST, why)
-            run.breaker.of(file.attempt.model).wrong("loss", f"row {file.attempt.row_id}: {why}")
+        reason = f"the file was deleted on {file.media.deletes_at}: {error}"
+        if await run.ledger.transition(states.lost, FileEnd(file, lost=reason)) is State.LOST:
+            run.tell(file.attempt, State.LOST, reason)
+            run.breaker.of(file.attempt.model).wrong("loss", f"row {file.attempt.row_id}: {reason}")
         return None
     renews = is_video and (late or verdict in (Verdict.GONE, Verdict.RENEW))
     if renews and (renewed := await _renew(run, file)):
@@ -179,9 +179,9 @@ async def _failed(run: Run, waiting: Waiting, error: ServiceError | MediaError) 
         if run.downloads.succeeded < waiting.began:  # nothing could be downloaded in all that time
             run.halt(error)
         return None
-    told = (error.retry_after if isinstance(error, Refusal) else None) or 0.0
+    retry_after = (error.retry_after if isinstance(error, Refusal) else None) or 0.0
     left = waiting.began + patience - time.monotonic()  # the end of its patience is worth a try
-    return max(min(told, left), run.client.backoff(waiting.tries))
+    return max(min(retry_after, left), run.client.backoff(waiting.tries))
 
 
 async def _renew(run: Run, file: File) -> File | None:
@@ -216,16 +216,16 @@ async def _store(run: Run, file: File, spooled: Spooled) -> bool:
     while True:
         try:
             stored = await run.store.put(spooled, file.name, file.media.mime_type)
-            wanted = run.settings.storage.sidecar
-            if wanted and not await write_sidecar(run.store, run.ledger, file, stored):
-                taken = f"its sidecar is not written, because something else is named {stored.url}.json"
-                WATCHER.get().note(f"row {file.attempt.row_id}: {taken}")
+            sidecar = run.settings.storage.sidecar
+            if sidecar and not await write_sidecar(run.store, run.ledger, file, stored):
+                problem = f"its sidecar is not written, because something else is named {stored.url}.json"
+                WATCHER.get().note(f"row {file.attempt.row_id}: {problem}")
         except StorageConflict as error:
-            other = _own_name(file)
-            if other == file.name:  # a server says so of every name
+            own_name = _own_name(file)
+            if own_name == file.name:  # a server says so of every name
                 _refused(run, file, error)
                 return False
-            file = replace(file, name=await run.ledger.transition(states.renamed, (file, other)))
+            file = replace(file, name=await run.ledger.transition(states.renamed, (file, own_name)))
         except StorageError as error:
             tries += 1
             if tries >= STORE_TRIES or not spooled.sha256:  # without it, it is not even in the spool
@@ -248,8 +248,8 @@ def _refused(run: Run, file: File, error: StorageError) -> None:
 
 def _own_name(file: File) -> str:
     """The name in storage for a file whose name is taken there: no file of another purchase can have it."""
-    path, own = PurePosixPath(file.name), f"-{_purchase(file)}"
-    return file.name if path.stem.endswith(own) else str(path.with_name(f"{path.stem}{own}{path.suffix}"))
+    path, end = PurePosixPath(file.name), f"-{_purchase(file)}"
+    return file.name if path.stem.endswith(end) else str(path.with_name(f"{path.stem}{end}{path.suffix}"))
 
 
 def _spool_name(file: File) -> str:

@@ -63,31 +63,31 @@ async def _follow(run: Run, video: Attempt) -> None:
             case ServiceError():
                 await _doubt(run, video, f"which the service does not know under this key: {end}")
                 if not run.knows_videos:
-                    why = f"the service knows none of the videos that this batch has bought: {end}"
+                    message = f"the service knows none of the videos that this batch has bought: {end}"
                     hint = "The API key seems to be another project's. Run again with the right key: "
-                    run.halt(KeyRefused(why, hint=hint + "the videos are asked for again."))
+                    run.halt(KeyRefused(message, hint=hint + "the videos are asked for again."))
             case NoFile():
                 await _doubt(run, video, f"and is completed without a file; the service says {end.said}")
     run.open_jobs.end()
 
 
-async def _says(run: Run, video: Attempt, before: str, said: str) -> str:
+async def _says(run: Run, video: Attempt, said_before: str, service_says: str) -> str:
     """Keeps the words of polls that answer no status, for `status`, `show` and the sheet; tells them once."""
-    if said != before and not video.in_doubt:
+    if service_says != said_before and not video.in_doubt:
         with anyio.CancelScope(shield=True):
-            await run.ledger.transition(states.says, (video, said))
-    if said and said not in run.poll_errors:
-        run.poll_errors.add(said)
-        WATCHER.get().note(f"row {video.row_id}: it is polled on, and the service says {said}")
-    return said
+            await run.ledger.transition(states.says, (video, service_says))
+    if service_says and service_says not in run.poll_errors:
+        run.poll_errors.add(service_says)
+        WATCHER.get().note(f"row {video.row_id}: it is polled on, and the service says {service_says}")
+    return service_says
 
 
-async def _doubt(run: Run, video: Attempt, why: str) -> None:
+async def _doubt(run: Run, video: Attempt, reason: str) -> None:
     """It was accepted, so it is neither failed nor free; later runs ask for it again."""
-    said = f"it was accepted as {video.generation_id}, {why}"
-    await run.ledger.transition(states.in_doubt, End(video, said))
-    run.tell(video, State.IN_DOUBT, said)
-    run.breaker.of(video.model).wrong("loss", f"row {video.row_id}: {said}")
+    message = f"it was accepted as {video.generation_id}, {reason}"
+    await run.ledger.transition(states.in_doubt, End(video, message))
+    run.tell(video, State.IN_DOUBT, message)
+    run.breaker.of(video.model).wrong("loss", f"row {video.row_id}: {message}")
 
 
 async def _watch(run: Run, video: Attempt) -> Generation | Failed | NoFile | ServiceError | Pending:
@@ -99,20 +99,20 @@ async def _watch(run: Run, video: Attempt) -> Generation | Failed | NoFile | Ser
     assert video.generation_id is not None  # noqa: S101 - a pending attempt has its id
     began = anyio.current_time()
     errors = not_found = no_file = 0
-    said = video.said
+    service_says = video.said
     while True:
         interval, patience = run.settings.poll.interval, began + run.settings.poll.timeout  # may be changed
-        wait, told = interval, 0.0
+        wait, retry_after = interval, 0.0
         try:
             left = max(patience - anyio.current_time(), LAST_ANSWER)
             answer = await run.client.video(video.generation_id, within=left)
             errors, not_found, run.knows_videos = 0, 0, True
             no_file = no_file + 1 if isinstance(answer, NoFile) else 0
             if isinstance(answer, Pending):
-                said = answer.said
-                if said and said == video.said:
+                service_says = answer.said
+                if service_says and service_says == video.said:
                     return answer
-                if not said and video.said:
+                if not service_says and video.said:
                     video = replace(video, said=await _says(run, video, video.said, ""))
             elif not no_file or no_file == NO_FILE_TRIES or video.in_doubt:
                 return answer
@@ -121,15 +121,15 @@ async def _watch(run: Run, video: Attempt) -> Generation | Failed | NoFile | Ser
             verdict = verdicts.poll(error)
             if verdict is Verdict.STOP_KEY:
                 run.halt(error)
-                return Pending(said)
+                return Pending(service_says)
             not_found = not_found + 1 if verdict is Verdict.NOT_FOUND else 0
             if not_found == NOT_FOUND_TRIES:
                 return error
-            told = error.retry_after or 0.0
+            retry_after = error.retry_after or 0.0
             wait = max(interval, run.client.backoff(errors))
             if errors >= SAID_TRIES:
-                said = await _says(run, video, said, str(error))
+                service_says = await _says(run, video, service_says, str(error))
         left = patience - anyio.current_time()
         if wait > left:
-            return Pending(said)
-        await anyio.sleep(max(wait, min(told, left)))  # the end of its patience is worth a try
+            return Pending(service_says)
+        await anyio.sleep(max(wait, min(retry_after, left)))  # the end of its patience is worth a try

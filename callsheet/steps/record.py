@@ -42,10 +42,10 @@ _LOOK = 0.5  # seconds between two looks at how far the checks or thumbnails of 
 _SAID_AFTER, _SAID_EVERY = 3.0, 10.0  # seconds, when a person is told
 
 
-async def record(run: Run, shown: AbstractAsyncContextManager[None] | None = None) -> Summary:
+async def record(run: Run, display: AbstractAsyncContextManager[None] | None = None) -> Summary:
     """Shows the progress until no file is left to store; then writes report, plots and contact sheet.
 
-    `shown` is open while the progress is shown.
+    `display` is open while the progress is shown.
     """
     report, note = run.settings.report, WATCHER.get().note
     store = Store.of(report.url, run.settings.storage)
@@ -59,7 +59,7 @@ async def record(run: Run, shown: AbstractAsyncContextManager[None] | None = Non
         checking = background.create_task(_check(run, page))
         if page:
             WATCHER.get().sheet(store.url_of(INDEX))
-        async with shown or nullcontext():
+        async with display or nullcontext():
             await _show_progress(run)
         while not (checking.done() or run.interrupted):
             await asyncio.wait({checking}, timeout=TICK)
@@ -114,7 +114,7 @@ async def report_anew(settings: BatchSettings, note: Callable[[str], None]) -> S
                 left = files
                 return False  # none is left for later
 
-            async with _said("checks", lambda: left, note):
+            async with _progress_told("checks", lambda: left, note):
                 await check_files(
                     ledger, settings, page.thumbnails if page else None, note=note, may_leave=count
                 )
@@ -122,7 +122,7 @@ async def report_anew(settings: BatchSettings, note: Callable[[str], None]) -> S
             plots = await write_plots(settings, summary.details.figures, note)
             if page:
                 thumbnails = page.thumbnails
-                async with _said("thumbnails", lambda: thumbnails.waiting, note):
+                async with _progress_told("thumbnails", lambda: thumbnails.waiting, note):
                     await page.finish(Header.of(summary, plan, plots), note, wait_for=None)
                 summary = _with_page(summary, store)
         await update_sidecars(settings, ledger)
@@ -131,19 +131,21 @@ async def report_anew(settings: BatchSettings, note: Callable[[str], None]) -> S
 
 
 @asynccontextmanager
-async def _said(what: str, left: Callable[[], int], note: Callable[[str], None]) -> AsyncIterator[None]:
+async def _progress_told(
+    subject: str, left: Callable[[], int], note: Callable[[str], None]
+) -> AsyncIterator[None]:
     """Within it, a person is told now and then how many files are done, and how long the others take."""
 
     async def tell() -> None:
-        most, began = 0, time.monotonic()
-        said = began + _SAID_AFTER - _SAID_EVERY
+        total, began = 0, time.monotonic()
+        told_at = began + _SAID_AFTER - _SAID_EVERY
         while True:
             now = left()
-            most, seconds = max(most, now), time.monotonic() - began
-            if now < most and time.monotonic() - said >= _SAID_EVERY:
-                said = time.monotonic()
-                time_left = in_words(seconds * now / (most - now))
-                note(f"{what}: {most - now:,} of {counted(most, 'file')}, about {time_left} left")
+            total, seconds = max(total, now), time.monotonic() - began
+            if now < total and time.monotonic() - told_at >= _SAID_EVERY:
+                told_at = time.monotonic()
+                time_left = in_words(seconds * now / (total - now))
+                note(f"{subject}: {total - now:,} of {counted(total, 'file')}, about {time_left} left")
             await asyncio.sleep(_LOOK)
 
     telling = asyncio.create_task(tell())
@@ -225,25 +227,27 @@ async def _nothing_lost(run: Run) -> AsyncIterator[None]:
 
 async def _show_progress(run: Run) -> None:
     """Shows it until everything of this run is collected."""
-    others = await other_jobs(run.ledger, run.plan)
-    counting = others.filter(pl.col("state").is_in(MAY_COST))
+    jobs_of_others = await other_jobs(run.ledger, run.plan)
+    counting = jobs_of_others.filter(pl.col("state").is_in(MAY_COST))
     over = False
     while not over:
         with anyio.move_on_after(TICK):
             await run.collected.wait()
         over = run.collected.is_set()
         totals = await run.ledger.read(writing.of_batch)
-        states = counted_states(totals.states, others)
+        states = counted_states(totals.states, jobs_of_others)
         run.progress = _progress(run, states, counting, totals.spent)
         WATCHER.get().progress(run.progress)
 
 
-def _progress(run: Run, states: Mapping[State, int], others: pl.DataFrame, spent: Decimal) -> Progress:
+def _progress(
+    run: Run, states: Mapping[State, int], jobs_of_others: pl.DataFrame, spent: Decimal
+) -> Progress:
     limits, plan = run.limits, run.plan
     now = limits.now()
     left_out = run.quote.left_out if run.quote else 0  # jobs that this run is not for
     return Progress(
-        jobs=plan.jobs - left_out + others.height if plan else sum(states.values()),
+        jobs=plan.jobs - left_out + jobs_of_others.height if plan else sum(states.values()),
         states=states,
         spent=spent,
         limit=run.settings.budget.limit,
@@ -255,7 +259,7 @@ def _progress(run: Run, states: Mapping[State, int], others: pl.DataFrame, spent
             if (count := pace.in_window(now))
         },
         seconds_left=_left(run),
-        quoted=plan.quoted + Decimal(others["quoted"].sum() or 0) if plan else None,
+        quoted=plan.quoted + Decimal(jobs_of_others["quoted"].sum() or 0) if plan else None,
         paused=not run.may_buy.is_set(),
         refused=run.refused,
     )

@@ -80,8 +80,8 @@ async def _buy(run: Run) -> None:
         if run.stop or run.asks_anew:
             break
         await _take_over(run)
-        before, free = free, await run.ledger.read(queries.free_jobs)
-        if free in (0, before):  # others have left nothing that this run can buy
+        free_before, free = free, await run.ledger.read(queries.free_jobs)
+        if free in (0, free_before):  # others have left nothing that this run can buy
             break
     for stop in (*run.breaker.stopped().values(), buyer.left_by_gateway):
         if stop:
@@ -169,10 +169,10 @@ class _Buyer:
         all those that do not fit wait for all that are under way.
         """
         run = self._run
-        rest: Iterator[Job] = (job for job in jobs if not run.breaker.of(job.model).stop)
+        queue: Iterator[Job] = (job for job in jobs if not run.breaker.of(job.model).stop)
         while True:
             ended, left, short = run.open_jobs.ended, list[Job](), Reservation()
-            while not run.stop and (self._skips or not left) and (block := [*itertools.islice(rest, BLOCK)]):
+            while not run.stop and (self._skips or not left) and (block := [*itertools.islice(queue, BLOCK)]):
                 result = await self._reserve(block)
                 for pair in result.reserved:
                     yield pair
@@ -190,20 +190,20 @@ class _Buyer:
                 else:
                     run.halt(await self._does_not_fit(left, short))
                 return
-            rest = itertools.chain(left, rest)
+            queue = itertools.chain(left, queue)
 
     async def _does_not_fit(self, left: list[Job], short: Reservation) -> Stop:
         first = f"row {left[0].row_id}, {dollars(left[0].quoted)} USD"
-        what = f"{first}, does not fit"
+        does_not_fit = f"{first}, does not fit"
         if self._skips:
-            what = f"skipped {counted(len(left), 'job')} (the first: {first}), which cost more than"
+            does_not_fit = f"skipped {counted(len(left), 'job')} (the first: {first}), which cost more than"
         assert short.obstacle  # noqa: S101 - something is left
-        return await self._stop_at(short.obstacle, what, short.remaining)
+        return await self._stop_at(short.obstacle, does_not_fit, short.remaining)
 
-    async def _stop_at(self, obstacle: Obstacle, what: str = "", left: Decimal = Decimal(0)) -> Stop:
+    async def _stop_at(self, obstacle: Obstacle, does_not_fit: str = "", left: Decimal = Decimal(0)) -> Stop:
         run, budget = self._run, self._quote.budget
-        known = await run.ledger.read(gate.said, run.buyer(self._quote), budget.limit)
-        return gate.stop_at(obstacle, what, left, budget, known)
+        basis = await run.ledger.read(gate.said, run.buyer(self._quote), budget.limit)
+        return gate.stop_at(obstacle, does_not_fit, left, budget, basis)
 
     async def _reserve(self, jobs: list[Job]) -> Reservation:
         policy = policy_of(self._run.settings)
@@ -253,8 +253,8 @@ class _Buyer:
                     run.halt(breaker.stop)
                 elif job.model not in self._told:
                     self._told.add(job.model)
-                    told = f"of {job.model} nothing more is bought, of the other models it is: {breaker.stop}"
-                    WATCHER.get().note(told)
+                    note = f"of {job.model} nothing more is bought, of the other models it is: {breaker.stop}"
+                    WATCHER.get().note(note)
                 return 0.0
             if run.downloads.late() or not run.may_buy.is_set():  # the turn may have been long in coming
                 return 0.0
@@ -307,8 +307,8 @@ class _Buyer:
         if attempt.type is ModelType.IMAGE:
             is_own = await keep(run, attempt, image, job.carried)
             return _End.BOUGHT if is_own else _End.IN_DOUBT
-        if same := await run.ledger.pending(attempt, video_id):
-            run.doubts(attempt, same.what)
+        if same_generation := await run.ledger.pending(attempt, video_id):
+            run.doubts(attempt, same_generation.what)
             return _End.IN_DOUBT
         turn.keep()
         run.knows_videos = True
@@ -316,18 +316,18 @@ class _Buyer:
         run.videos.put(replace(attempt, generation_id=video_id))
         return _End.BOUGHT
 
-    async def _refused(self, why: str) -> None:
+    async def _refused(self, reason: str) -> None:
         """Submissions are answered 429: says so where that goes on, and ends the buying after `patience`."""
         run, seconds = self._run, self._run.limits.refused_for()
         if seconds >= run.settings.limits.patience:
-            what = f"for {seconds:.0f} s the service has refused every submission: {why}"
+            message = f"for {seconds:.0f} s the service has refused every submission: {reason}"
             hint = "The quota of the key may be used up. The same command goes on later (limits.patience)."
-            run.halt(ServiceDown(what, hint=hint))
-        elif seconds >= run.bounds.refusals and why != run.refused:
+            run.halt(ServiceDown(message, hint=hint))
+        elif seconds >= run.bounds.refusals and reason != run.refused:
             if not run.refused:
-                WATCHER.get().note(f"the service refuses every submission, and the run waits: {why}")
-            run.refused = why
-            await run.ledger.write(leases.is_refused, run.ledger.run_id, why)
+                WATCHER.get().note(f"the service refuses every submission, and the run waits: {reason}")
+            run.refused = reason
+            await run.ledger.write(leases.is_refused, run.ledger.run_id, reason)
 
     async def _kept_back(self, attempt: Attempt) -> _End | None:
         """Records the intent to send a job; or says why it must not leave."""
@@ -347,42 +347,42 @@ class _Buyer:
         self, attempt: Attempt, error: ServiceError, turn: Turn, tries: Counter[Verdict]
     ) -> _End | float:
         """Carries out the verdict on a POST that was not accepted."""
-        run, why, most = self._run, str(error), self._run.settings.attempts
+        run, reason, max_attempts = self._run, str(error), self._run.settings.attempts
         breaker = run.breaker.of(attempt.model)
         if error.rate:  # otherwise it may be a gateway's word
             turn.answered(error.rate)
         verdict = verdicts.submit(error)
-        told = error.retry_after or 0.0
+        retry_after = error.retry_after or 0.0
         if verdict is Verdict.IN_DOUBT:
             attempt = replace(attempt, generation_id=error.generation_id)
-            await run.ledger.transition(states.in_doubt, End(attempt, why))
-            run.doubts(attempt, why)
+            await run.ledger.transition(states.in_doubt, End(attempt, reason))
+            run.doubts(attempt, reason)
             return _End.IN_DOUBT
         if verdict is Verdict.WINDOW_FULL:
-            turn.window_full(told)
+            turn.window_full(retry_after)
         elif verdict is Verdict.LANES_FULL:
             turn.lanes_full()  # told before the ledger: until then requests leave that will be refused too
         else:
             tries[verdict] += 1
-        if verdict is Verdict.REFUSED or tries[Verdict.SAYS_NO] >= most:
-            breaker.wrong("failure", why) if verdict is Verdict.SAYS_NO else breaker.accepted()
+        if verdict is Verdict.REFUSED or tries[Verdict.SAYS_NO] >= max_attempts:
+            breaker.wrong("failure", reason) if verdict is Verdict.SAYS_NO else breaker.accepted()
             code = error.code if isinstance(error, Refusal) else "server_error"
-            await run.ledger.transition(states.failed, End(attempt, why, code))
-            run.tell(attempt, State.FAILED, why)
+            await run.ledger.transition(states.failed, End(attempt, reason, code))
+            run.tell(attempt, State.FAILED, reason)
             return _End.FAILED
         await run.ledger.transition(states.release, attempt)
         match verdict:
             case Verdict.WINDOW_FULL | Verdict.LANES_FULL:
-                await self._refused(why)
+                await self._refused(reason)
                 return 0.0
             case Verdict.STOP_KEY | Verdict.STOP_BALANCE:
                 run.halt(error)
             case Verdict.NOT_SENT:
                 turn.unsent()
-                breaker.wrong("unsent", why)
+                breaker.wrong("unsent", reason)
             case Verdict.GATEWAY:
-                breaker.wrong("gateway", why, hint=error.hint, told=told)
-                if tries[verdict] >= most:  # others are accepted, or the breaker ends it first
+                breaker.wrong("gateway", reason, hint=error.hint, retry_after=retry_after)
+                if tries[verdict] >= max_attempts:  # others are accepted, or the breaker ends it first
                     self.left_by_gateway = self.left_by_gateway or error
                     return _End.LEFT
-        return max(told, run.client.backoff(tries.total()))
+        return max(retry_after, run.client.backoff(tries.total()))

@@ -67,7 +67,7 @@ class Bucket:
 
     def probe(self) -> str:
         """See `Store.probe`. Also finds out what the server ignores or refuses."""
-        sha256, another = (hashlib.sha256(each).hexdigest() for each in (_PROBED, _PROBED + b"?"))
+        sha256, another = (hashlib.sha256(content).hexdigest() for content in (_PROBED, _PROBED + b"?"))
         checksums = "" if self._checksums else "is not sent"
         with s3.errors_as(StorageError, self.url_of(_PROBE)):
             name, first = self._upload_probe(sha256)
@@ -85,10 +85,10 @@ class Bucket:
                 with suppress(self._client.exceptions.ClientError):
                     self._client.delete_object(Bucket=self._bucket, Key=self._prefix + name)
         self._server = _Server(conditions, checksums, _etag(first) == _md5(io.BytesIO(_PROBED)))
-        if not (wrong := self._server.does_not_obey()):
+        if not (fault := self._server.does_not_obey()):
             return ""
         looked_up = "looked up before it is stored, and " if conditions else ""
-        return f"the server of s3://{self._bucket} {wrong}: each file is {looked_up}compared afterwards"
+        return f"the server of s3://{self._bucket} {fault}: each file is {looked_up}compared afterwards"
 
     def _upload_probe(self, sha256: str) -> tuple[str, PutObjectOutputTypeDef]:
         """Makes the probe's object, or writes over one that an earlier probe could not delete; its name."""
@@ -174,9 +174,9 @@ class Bucket:
         with s3.errors_as(StorageError, self.url_of("")):
             pages = self._client.get_paginator("list_objects_v2")
             return [
-                (found["Key"].removeprefix(self._prefix), found["Size"])
+                (entry["Key"].removeprefix(self._prefix), entry["Size"])
                 for page in pages.paginate(Bucket=self._bucket, Prefix=self._prefix)
-                for found in page.get("Contents", ())
+                for entry in page.get("Contents", ())
             ]
 
     def remove(self, name: str) -> None:

@@ -28,8 +28,8 @@ PLACEHOLDERS = ("batch", "row_id", "sample", "index", "ext", "job_key", "model",
 
 def carried_columns(template: str) -> list[str]:
     """The columns of the batch file that `storage.key` names."""
-    named = (name for _, name, _, _ in string.Formatter().parse(template) if name is not None)
-    return [name for name in named if name not in PLACEHOLDERS]
+    names = (name for _, name, _, _ in string.Formatter().parse(template) if name is not None)
+    return [name for name in names if name not in PLACEHOLDERS]
 
 
 def ends_with_type(template: str) -> bool:

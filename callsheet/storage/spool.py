@@ -228,12 +228,12 @@ def _type_of(first_bytes: bytes, announced: str, declared: str) -> str:
     Raises:
         MediaError: it is a web page, an error, or no file of the type that is said.
     """
-    if known := recognise(first_bytes):
-        return known
+    if recognised := recognise(first_bytes):
+        return recognised
     is_text = declared.startswith("text/") or declared.endswith(("json", "xml"))
-    for said in (declared, announced):
-        is_media = said.startswith(("image/", "video/")) and extension(said) == "bin"
-        if is_media and (said == declared or not is_text):
-            return said
+    for mime_type in (declared, announced):
+        is_media = mime_type.startswith(("image/", "video/")) and extension(mime_type) == "bin"
+        if is_media and (mime_type == declared or not is_text):
+            return mime_type
     sent = f"{declared}: " if declared else ""
     raise MediaError(f"the download is neither an image nor a video: {sent}{first_bytes!r}")

@@ -65,8 +65,8 @@ class Store:
     def __init__(
         self, url: str, *, endpoint_url: str | None = None, put: Mapping[Any, str] = MappingProxyType({})
     ) -> None:
-        if wrong := wrong_place(url):
-            raise ConfigError(f"{url} {wrong[0]}", hint=wrong[1])
+        if problem := wrong_place(url):
+            raise ConfigError(f"{url} {problem[0]}", hint=problem[1])
         is_bucket = url.startswith("s3://")
         self._place: Bucket | Folder = Bucket(url, endpoint_url, put) if is_bucket else Folder(url)
         self._threads = ThreadPoolExecutor(s3.THREADS, "storage")
@@ -178,7 +178,7 @@ class Folder:
                 elif not _linked(content, path):
                     _copy(content, path, sha256)
             except FileExistsError:
-                if not _has(path, sha256):
+                if not _has_bytes(path, sha256):
                     raise StorageConflict(f"{path}: something else has this name", hint=CONFLICT) from None
             sync_folder(path.parent)
 
@@ -211,13 +211,13 @@ class Folder:
 
     def listing(self) -> list[tuple[str, int]]:
         """See `Store.listing`."""
-        found: list[tuple[str, int]] = []
+        files: list[tuple[str, int]] = []
         with disk_errors(self._root, _SETTING, "read"):
             for at, _, names in os.walk(self._root, onerror=_raise):
                 folder = Path(at).relative_to(self._root).as_posix()
-                before = "" if folder == "." else f"{folder}/"
-                found += [(before + name, os.lstat(f"{at}/{name}").st_size) for name in names]
-        return found
+                prefix = "" if folder == "." else f"{folder}/"
+                files += [(prefix + name, os.lstat(f"{at}/{name}").st_size) for name in names]
+        return files
 
     def remove(self, name: str) -> None:
         """See `Store.remove`."""
@@ -272,7 +272,7 @@ def _copy(spooled: Path, path: Path, sha256: str) -> None:
         partial.commit(overwrite=False)
 
 
-def _has(path: Path, sha256: str) -> bool:
+def _has_bytes(path: Path, sha256: str) -> bool:
     """Whether a path is a file with these bytes, and not another file, a folder or anything else."""
     try:
         with open_regular(path) as file:

@@ -471,6 +471,6 @@ async def test_a_gateway_that_says_how_long_to_wait_is_asked_again_no_sooner() -
     service = FreeRequests()
     guard = service.breaker()
     for _ in range(breaker.GATEWAY):
-        guard.wrong("gateway", "403 blocked", told=50.0)
+        guard.wrong("gateway", "403 blocked", retry_after=50.0)
     async with guard.passing():
         assert now() == 50
