@@ -268,8 +268,8 @@ def _show_settled(
         print_line(out, f"  Left out: {counted(len(ids), _ACCEPTED)}, {safe(_first_ten(ids))}: {asked}.")
 
 
-def _first_ten(rows: Sequence[str]) -> str:
-    return and_more(rows[:10], len(rows))
+def _first_ten(names: Sequence[str]) -> str:
+    return and_more(names[:10], len(names))
 
 
 _Start = Annotated[
