@@ -183,9 +183,9 @@ async def check_size(request: Request) -> None:
     Raises:
         Refused: 400.
     """
-    said = int(request.headers.get("content-length", 0))
+    length = int(request.headers.get("content-length", 0))
     try:
-        is_too_large = said > MAX_BODY_BYTES or len(await request.body()) > MAX_BODY_BYTES
+        is_too_large = length > MAX_BODY_BYTES or len(await request.body()) > MAX_BODY_BYTES
     except ClientDisconnect:
         raise invalid("The request was not sent to its end.") from None
     if is_too_large:
@@ -193,13 +193,13 @@ async def check_size(request: Request) -> None:
         raise Refused("invalid_parameter", "The request is larger than 25 MiB.", headers=close)
 
 
-def check_query(request: Request, known: Container[str]) -> None:
+def check_query(request: Request, allowed: Container[str]) -> None:
     """Refuses a query parameter that is unknown or repeated. Raises `Refused`: 400."""
-    seen = set()
+    checked = set()
     for name, _ in request.query_params.multi_items():
-        if name not in known or name in seen:
-            raise invalid(f"{'Repeated' if name in seen else 'Unknown'} query parameter: '{name}'.", name)
-        seen.add(name)
+        if name not in allowed or name in checked:
+            raise invalid(f"{'Repeated' if name in checked else 'Unknown'} query parameter: '{name}'.", name)
+        checked.add(name)
 
 
 def as_refused(error: RequestValidationError) -> Refused:

@@ -59,8 +59,8 @@ def check_roles(model: Model, images: Sequence[wire.ImageReference]) -> None:
             raise invalid(f"Model '{model.id}' takes no {image.role} images.", f"images[{position}].role")
     counts = Counter(image.role for image in images)
     for role, count in counts.items():
-        if count > (most := model.supported_references[role]):
-            message = f"Model '{model.id}' takes at most {most} {role} images; there are {count}."
+        if count > (limit := model.supported_references[role]):
+            message = f"Model '{model.id}' takes at most {limit} {role} images; there are {count}."
             raise invalid(message, "images")
     if counts["last_frame"] and not counts["first_frame"]:
         raise invalid("A last_frame needs a first_frame.", "images")
@@ -73,7 +73,7 @@ async def read_images(images: Sequence[wire.ImageReference], *, whole: bool) -> 
 
     They are made small, or left `whole`. An https URL is not fetched; its text is used.
     """
-    found = []
+    references = []
     for position, image in enumerate(images):
         param = f"images[{position}].url"
         if inline := DATA_URL.match(image.url):
@@ -91,8 +91,8 @@ async def read_images(images: Sequence[wire.ImageReference], *, whole: bool) -> 
         else:
             expected = "data:<mime>;base64,<data> of image/png, image/jpeg, image/webp"
             raise invalid(f"Expected an https URL, or {expected}.", param)
-        found.append((digest, reference))
-    return found
+        references.append((digest, reference))
+    return references
 
 
 def decode(encoded: str, mime_type: str) -> tuple[str, bytes, bytes]:
@@ -121,5 +121,5 @@ def check_safety(rules: Safety, prompt: str, image_hashes: Iterable[str]) -> Non
 
 def has_word(prompt: str, words: Iterable[str]) -> bool:
     """Whether a prompt has one of the words: as a whole word, in any case."""
-    found = (re.search(rf"(?<!\w){re.escape(word)}(?!\w)", prompt, re.IGNORECASE) for word in words)
-    return any(found)
+    matches = (re.search(rf"(?<!\w){re.escape(word)}(?!\w)", prompt, re.IGNORECASE) for word in words)
+    return any(matches)

@@ -251,19 +251,19 @@ class Faults:
 
     def remove(self, number: str) -> None:
         """Applies a rule no longer; without a rule of this number, nothing changes."""
-        self.active = [each for each in self.active if str(each.number) != number]
+        self.active = [active for active in self.active if str(active.number) != number]
 
     def match(self, endpoint: Endpoint, model: str = "", prompt: str = "") -> Matched:
         """The faults of this request; every call counts as one request."""
         matched = []
-        for each in self.active:
-            rule = each.rule
+        for active in self.active:
+            rule = active.rule
             if not rule.matches(endpoint, model, prompt):
                 continue
-            each.matched += 1
-            drawn = each.random.random() < rule.probability
-            if drawn and (rule.nth is None or each.matched in rule.nth):
-                each.applied += 1
+            active.matched += 1
+            drawn = active.random.random() < rule.probability
+            if drawn and (rule.nth is None or active.matched in rule.nth):
+                active.applied += 1
                 matched.append(rule)
         return Matched(matched)
 

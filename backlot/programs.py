@@ -100,13 +100,13 @@ class Worker:
             line = b""
         if not line:
             await asyncio.wait([self.hearing, asyncio.create_task(process.wait())], timeout=1)
-            said = f": {self.said[:SHOWN]}" if self.said else ""
-            raise Failed(f"ended before it answered (exit code {process.returncode}){said}")
+            suffix = f": {self.said[:SHOWN]}" if self.said else ""
+            raise Failed(f"ended before it answered (exit code {process.returncode}){suffix}")
         try:
             return Answer.model_validate_json(line)
         except ValidationError:
-            said = line[:SHOWN].decode(errors="replace").strip()
-            raise Failed(f"wrote a line to stdout that is no answer: {said}") from None
+            text = line[:SHOWN].decode(errors="replace").strip()
+            raise Failed(f"wrote a line to stdout that is no answer: {text}") from None
 
     def kill(self) -> None:
         """Kills it at once, and what it has started."""
@@ -200,16 +200,16 @@ def check_file(path: Path, recipe: Recipe) -> None:
         raise Failed("wrote no file to the path of `output`")
     if not 0 < (size := path.stat().st_size) <= LARGEST:
         raise Failed(f"wrote a file of {size} bytes; expected 1 to {LARGEST}")
-    wanted = {"width": recipe.width, "height": recipe.height}
+    expected = {"width": recipe.width, "height": recipe.height}
     if recipe.format == "mp4":
-        wanted |= {"duration": recipe.duration, "fps": FPS, "sound": recipe.sound}
+        expected |= {"duration": recipe.duration, "fps": FPS, "sound": recipe.sound}
     try:
-        found = seen(path, recipe.format)
+        actual = seen(path, recipe.format)
     except Exception as error:  # noqa: BLE001 - decoders raise all sorts of errors
         raise Failed(f"wrote a file that is no whole {recipe.format}: {error}") from None
-    for name, value in wanted.items():
-        if abs(found[name] - value) > 0.5:
-            raise Failed(f"wrote a file with {name} {found[name]:g}; it was asked for {value:g}")
+    for name, value in expected.items():
+        if abs(actual[name] - value) > 0.5:
+            raise Failed(f"wrote a file with {name} {actual[name]:g}; it was asked for {value:g}")
 
 
 def seen(path: Path, format_: str) -> dict[str, float]:
@@ -257,11 +257,13 @@ class Programs:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             folder.mkdir(parents=True)
-            for number, each in enumerate(recipe.references):
-                if each.data:
-                    (folder / f"image-{number}").write_bytes(each.data)
-                where = {"path": str(folder / f"image-{number}")} if each.data else {"url": each.url}
-                images.append({"role": each.role} | where)
+            for number, reference in enumerate(recipe.references):
+                location = {"url": reference.url}
+                if reference.data:
+                    image = folder / f"image-{number}"
+                    image.write_bytes(reference.data)
+                    location = {"path": str(image)}
+                images.append({"role": reference.role} | location)
             order |= {"images": images, "output": str(output)}
             if not (program := self.by_model.get(generation.model)):
                 raise Refused("server_error", "The backlot was started again without the model's program.")
@@ -274,7 +276,7 @@ class Programs:
 
     async def stop(self) -> None:
         """Ends every program, for good."""
-        workers = [worker for each in self.by_model.values() for worker in each.workers]
+        workers = [worker for program in self.by_model.values() for worker in program.workers]
         for worker in workers:
             worker.is_over = True
         await asyncio.gather(*(worker.end(GRACE) for worker in workers))

@@ -128,28 +128,28 @@ class Service:
 
     def projects(self, workspace: Workspace) -> dict[str, list[ApiKey]]:
         """A workspace's keys by project, revoked ones too."""
-        found: dict[str, list[ApiKey]] = {}
+        keys_by_project: dict[str, list[ApiKey]] = {}
         for key in self.keys.values():
             if key.workspace is workspace:
-                found.setdefault(key.project, []).append(key)
-        return found
+                keys_by_project.setdefault(key.project, []).append(key)
+        return keys_by_project
 
     def create_key(self, workspace: Workspace, project: str) -> str:
         """A new key of a project, which may be new too. Nobody can read it here again."""
         key = f"sk_{secrets.token_urlsafe(24)}"
-        made = self.keys[digest(key)] = new_key(key, workspace, project, int(self.clock() * 1000))
-        self.store.add_key(made)
+        api_key = self.keys[digest(key)] = new_key(key, workspace, project, int(self.clock() * 1000))
+        self.store.add_key(api_key)
         return key
 
-    def revoke_key(self, which: str) -> None:
+    def revoke_key(self, key_digest: str) -> None:
         """Ends a key, by its digest; from now on it gets 401. Revoking again changes nothing.
 
         A key of the settings is valid again at the next start.
         """
-        key = self.keys[which]
+        key = self.keys[key_digest]
         if key.revoked_at is None:
             key.revoked_at = int(self.clock() * 1000)
-            self.store.revoke_key(which, key.revoked_at)
+            self.store.revoke_key(key_digest, key.revoked_at)
 
     def top_up(self, workspace: Workspace, amount: Decimal) -> None:
         """Adds dollars to a workspace's balance; it is kept with the state."""
@@ -324,8 +324,8 @@ class Service:
     def costs(self, workspace: Workspace, project: str, start: datetime, end: datetime) -> Answer:
         """A project's costs by UTC date; `start` and `end` are inclusive (INTERFACE 4.7)."""
         first, last = -((EPOCH - start) // MILLISECOND), (end - EPOCH) // MILLISECOND  # up, and down
-        known = int((self.clock() - self.settings.costs_lag) * 1000)
-        spent = self.store.costs(workspace.name, project, first, min(last, known))
+        known_until = int((self.clock() - self.settings.costs_lag) * 1000)
+        spent = self.store.costs(workspace.name, project, first, min(last, known_until))
         count = (end.date() - start.date()).days + 1
         days = [(start.date() + timedelta(days=n)).isoformat() for n in range(count)]
         return {
@@ -374,10 +374,10 @@ class Service:
 
 def status_answer(video: Generation) -> Answer:
     """The answer for a video without a file: it is pending, or it has failed (INTERFACE 2.9)."""
-    found: Answer = {"id": video.id, "status": video.state}
+    answer: Answer = {"id": video.id, "status": video.state}
     if video.state == "failed":
-        found["error"] = {"message": video.error_message, "code": video.error_code}
-    return found
+        answer["error"] = {"message": video.error_message, "code": video.error_code}
+    return answer
 
 
 def timestamp(moment: datetime) -> str:

@@ -66,7 +66,7 @@ def read_as(shape: TypeAdapter[T], path: Path) -> T:
     try:
         return shape.validate_python(read_yaml(path))
     except ValidationError as error:
-        lines = [": ".join(filter(None, (str(path), key, why))) for key, why in problems(error)]
+        lines = [": ".join(filter(None, (str(path), key, message))) for key, message in problems(error)]
         raise SettingsError("\n".join(lines)) from None
 
 
@@ -180,7 +180,9 @@ class Settings(Shape):
     @property
     def keys(self) -> list[str]:
         """The API keys of all projects."""
-        projects = [project for each in self.workspaces.values() for project in each.projects.values()]
+        projects = [
+            project for workspace in self.workspaces.values() for project in workspace.projects.values()
+        ]
         return [key for project in projects for key in project] or [self.api_key]
 
     @model_validator(mode="after")

@@ -201,10 +201,10 @@ class Store:
 
     def waiting(self) -> list[Generation]:
         """The videos that wait for their program, in their order, with their reference images."""
-        found = list(self.select("state = 'pending' AND due_at = ? ORDER BY recorded", WHEN_MADE))
-        for each in found:
-            each.recipe = replace(each.recipe, references=self.references(each.id))
-        return found
+        videos = list(self.select("state = 'pending' AND due_at = ? ORDER BY recorded", WHEN_MADE))
+        for video in videos:
+            video.recipe = replace(video.recipe, references=self.references(video.id))
+        return videos
 
     def due(self, now_ms: int) -> list[Generation]:
         """The videos that are finished now, in their order."""
@@ -212,8 +212,8 @@ class Store:
 
     def newest(self, workspace: str, limit: int, before: int | None = None) -> list[Generation]:
         """At most `limit` generations of a workspace, newest first; those recorded earlier than `before`."""
-        where = "workspace = ? AND recorded < ? ORDER BY recorded DESC LIMIT ?"
-        return list(self.select(where, workspace, before or self.last + 1, limit))
+        condition = "workspace = ? AND recorded < ? ORDER BY recorded DESC LIMIT ?"
+        return list(self.select(condition, workspace, before or self.last + 1, limit))
 
     def recorded_after(self, workspace: str, moment: int) -> int:
         """How many generations of a workspace were recorded after a moment."""
@@ -222,12 +222,12 @@ class Store:
 
     def number(self, query: str, *values: str | int) -> int:
         """The single number that a query finds."""
-        found: int = self.db.execute(query, values).fetchone()[0]
-        return found
+        value: int = self.db.execute(query, values).fetchone()[0]
+        return value
 
-    def select(self, where: str, *values: str | int) -> Iterator[Generation]:
+    def select(self, condition: str, *values: str | int) -> Iterator[Generation]:
         """The generations that match a condition."""
-        for row in self.db.execute(f"SELECT {', '.join(FIELDS)} FROM generations WHERE {where}", values):  # noqa: S608 - our own conditions
+        for row in self.db.execute(f"SELECT {', '.join(FIELDS)} FROM generations WHERE {condition}", values):  # noqa: S608 - our own conditions
             fields = dict(zip(FIELDS, row, strict=True))
             fields["recipe"] = Recipe.from_json(fields["recipe"])
             fields["unit_price"] *= TEN_THOUSANDTH
@@ -276,4 +276,4 @@ class Store:
         """The recorded keys of a workspace, the oldest first."""
         query = "SELECT * FROM keys WHERE workspace = ? ORDER BY created_at"
         rows = self.db.execute(query, [workspace.name])
-        return [ApiKey(digest, hint, workspace, *others) for digest, hint, _, *others in rows]
+        return [ApiKey(digest, hint, workspace, *fields) for digest, hint, _, *fields in rows]

@@ -84,7 +84,7 @@ def _in_memory(rows: Any, name: str) -> pl.DataFrame:
     try:
         arrow = pa.table(rows)  # of pandas with its index, which may be a column of the batch
         names = arrow.column_names
-        if twice := sorted({each for each in names if names.count(each) > 1}):
+        if twice := sorted({column for column in names if names.count(column) > 1}):
             raise InputError(f"{name}: there are two columns named {twice[0]!r}", hint="Rename one of them.")
         table = pl.DataFrame(arrow).select(pl.exclude(_INDEX))
         return table.cast({pl.Categorical: pl.String, pl.Enum: pl.String})
@@ -140,26 +140,26 @@ async def quote(config: Config, rows: Rows | None, settings: Values | None) -> Q
 async def run(config: Config, rows: Rows | None, settings: Values | None, *, yes: bool) -> Summary:
     """See `callsheet.run`."""
     async with _batch(config, rows, settings) as checked:
-        return await _shown(batch.generate(checked, approved=yes))
+        return await _watched(batch.generate(checked, approved=yes))
 
 
 async def collect(config: Config, settings: Values | None) -> Summary:
     """See `callsheet.collect`."""
     async with _batch(config, None, settings, reads_batch=False) as checked:
-        return await _shown(batch.collect(checked))
+        return await _watched(batch.collect(checked))
 
 
-async def _shown(work: Coroutine[Any, Any, Summary]) -> Summary:
+async def _watched(work: Coroutine[Any, Any, Summary]) -> Summary:
     """Carries out a run, shown under the cell of a notebook or in the log; what waits for a person, or was
     ended by one, is raised.
     """
     watcher = Notebook() if _in_notebook() else LogWatcher()
     watcher.yes = Place.PYTHON
-    before = WATCHER.set(watcher)
+    token = WATCHER.set(watcher)
     try:
         summary = await work
     finally:
-        WATCHER.reset(before)
+        WATCHER.reset(token)
     if summary.stop_reason == ApprovalNeeded.reason:
         hint = "Look at callsheet.quote(...), then approve: callsheet.run(..., yes=True)."
         raise ApprovalNeeded(summary.stop_message or "", hint=hint)
@@ -206,17 +206,17 @@ def read(name: str, config: Config, settings: Values | None, *, as_arrow: bool) 
         url, writers = str(work_folder(checked, make=False) / QUOTE), "callsheet.quote or callsheet.run"
     try:
         with local_copy(str(local_path(url) or url), endpoint_url) as path, parquet.ParquetFile(path) as file:
-            return _given(file.read(), as_arrow)
+            return _converted(file.read(), as_arrow)
     except FileNotFoundError:
         raise InputError(f"{url}: there is no such file yet", hint=f"{writers} writes it.") from None
     except (pa.ArrowException, OSError) as error:
         raise InputError(f"{url}: cannot be read as Parquet: {error}") from None
 
 
-def review(config: Config, said: Any, settings: Values | None) -> ReviewResult:
+def review(config: Config, marks: Any, settings: Values | None) -> ReviewResult:
     """See `callsheet.review`."""
     checked = load_without_service(Path(config), values=settings or {})
-    table = _in_memory(said, "marks")
+    table = _in_memory(marks, "marks")
     parsed = from_table(table, [f"marks, row {number}" for number in range(1, table.height + 1)], "marks")
     return carry_out(enter(checked, parsed))[1]
 
@@ -230,10 +230,10 @@ def reviews(config: Config, settings: Values | None, *, as_arrow: bool) -> pd.Da
         async with await Ledger.open(checked.ledger.url, checked.batch, looks=True) as ledger:
             return await ledger.read(stored_files)
 
-    return _given(carry_out(work()).select(_REVIEWS).to_arrow(), as_arrow)
+    return _converted(carry_out(work()).select(_REVIEWS).to_arrow(), as_arrow)
 
 
-def _given(table: pa.Table, as_arrow: bool) -> pd.DataFrame | pa.Table:
+def _converted(table: pa.Table, as_arrow: bool) -> pd.DataFrame | pa.Table:
     import pandas as pd
 
     return table if as_arrow else table.to_pandas(types_mapper=pd.ArrowDtype)

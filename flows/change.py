@@ -40,7 +40,7 @@ async def change_batch(
     if not values:
         raise ConfigError("there is nothing to change", hint="Fill in changes, or choose for the buying.")
     changed = await change(settings, values, name or "somebody in the Prefect UI")
-    what = ", ".join(in_words(setting, value) for setting, value in values.items())
-    await artifacts.name_run(settings.batch, what)
-    said = "; ".join(filter(None, [what, changed.allowed_in_words()]))
-    return Completed(message=f"{counted(len(changed.runs), 'run')} of {settings.batch}: {said}", data=None)
+    new_values = ", ".join(in_words(setting, value) for setting, value in values.items())
+    await artifacts.name_run(settings.batch, new_values)
+    message = "; ".join(filter(None, [new_values, changed.allowed_in_words()]))
+    return Completed(message=f"{counted(len(changed.runs), 'run')} of {settings.batch}: {message}", data=None)

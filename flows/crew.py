@@ -51,30 +51,32 @@ async def generate(
             of the others; or no deployment has started this run.
         CallsheetError: as `steps.batch.generate`.
     """
-    this = flow_run()
+    first_run = flow_run()
     if choice or plan:
         raise ConfigError(
             "a crew cannot be combined with chosen rows, the first jobs or a plan",
             hint="A crew buys all that is left of a batch.",
         )
-    if this is None or this.deployment_id is None:
+    if first_run is None or first_run.deployment_id is None:
         raise ConfigError("only a run of a deployment has a crew", hint="Start it in the Prefect UI.")
-    others: list[UUID] = []
+    other_runs: list[UUID] = []
     buys_again = settings.review.buy_again
     has_waited = False
 
     async def start(run: Run) -> None:
         """The others begin with the first portion that is no pilot."""
         await heed(run)
-        if run.quote and run.quote.to_buy and not (run.stop or run.quote.is_pilot or others or has_waited):
-            await _start(others, this, run.quote, size)
+        if run.stop or other_runs or has_waited:
+            return
+        if run.quote and run.quote.to_buy and not run.quote.is_pilot:
+            await _start(other_runs, first_run, run.quote, size)
 
     async def waited(run: Run) -> bool:
         """Waits for the others once. What they have left, and what is rejected, this run buys alone."""
         nonlocal has_waited
-        if has_waited or not (others or buys_again):
+        if has_waited or not (other_runs or buys_again):
             return False
-        await _ended(others)
+        await _ended(other_runs)
         has_waited = True
         run.settings = with_value(run.settings, "review.buy_again", buys_again)
         return True
@@ -82,7 +84,7 @@ async def generate(
     @asynccontextmanager
     async def beside(run: Run) -> AsyncIterator[None]:
         async with STEPS.beside(run):
-            ending = asyncio.create_task(_end_when_pressed(others))
+            ending = asyncio.create_task(_end_when_pressed(other_runs))
             try:
                 yield
             finally:
@@ -94,42 +96,42 @@ async def generate(
         return await batch.generate(plain, approved=approved, steps=steps)
     finally:
         with anyio.CancelScope(shield=True), anyio.move_on_after(_PATIENCE):
-            for run in others:
+            for run in other_runs:
                 await _end(run)
 
 
-async def _start(others: list[UUID], this: FlowRun, quote: Quote, size: int) -> None:
+async def _start(other_runs: list[UUID], first_run: FlowRun, quote: Quote, size: int) -> None:
     """With the parameters of this run, and the limit that a person may have set instead."""
     plan = await asyncio.to_thread(quote.plan.sha256)
-    same = {name: value for name, value in this.parameters.items() if name not in _OWN}
-    budget = {name: value for name, value in (same.get("budget") or {}).items() if name != "limit"}
+    shared = {name: value for name, value in first_run.parameters.items() if name not in _OWN}
+    budget = {name: value for name, value in (shared.get("budget") or {}).items() if name != "limit"}
     limit = "null" if quote.budget.limit is None else str(quote.budget.limit)
     changed = [f"budget.limit={limit}", "review.buy_again=false"]
-    overrides = [*(same.get("overrides") or ()), *changed]
-    parameters = same | {"budget": budget, "overrides": overrides, "plan": plan}
+    overrides = [*(shared.get("overrides") or ()), *changed]
+    parameters = shared | {"budget": budget, "overrides": overrides, "plan": plan}
     with suppress(*SERVER_FAILS):  # then fewer buy
         for number in range(1, min(size, quote.to_buy)):
-            key = f"{this.state_id}-{plan}-{number}"  # resumed, it starts others anew
+            key = f"{first_run.state_id}-{plan}-{number}"  # resumed, it starts others anew
             run = await arun_deployment(
-                str(this.deployment_id), parameters=parameters, timeout=0, idempotency_key=key
+                str(first_run.deployment_id), parameters=parameters, timeout=0, idempotency_key=key
             )
-            others.append(run.id)
-    WATCHER.get().note(f"{counted(len(others), 'more run')} started on the work pool")
+            other_runs.append(run.id)
+    WATCHER.get().note(f"{counted(len(other_runs), 'more run')} started on the work pool")
 
 
-async def _end_when_pressed(others: list[UUID]) -> None:
+async def _end_when_pressed(other_runs: list[UUID]) -> None:
     """Ends the others as soon as this run is suspended or cancelled, while it is still ending."""
     await until_pressed()
-    for run in others:
+    for run in other_runs:
         await _end(run)
 
 
-async def _ended(others: list[UUID]) -> None:
+async def _ended(other_runs: list[UUID]) -> None:
     """Waits until the others have ended; those that no worker has begun are not needed any more.
 
     A server that is busy may miss an answer; one that is away is not waited for.
     """
-    for run in others:
+    for run in other_runs:
         missed = 0
         while missed < _MISSES:
             now = await as_it_is_now(run)

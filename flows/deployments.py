@@ -50,8 +50,10 @@ def in_this_folder() -> tuple[Named, str]:
     """
     try:
         content = yaml.safe_load(FILE.read_text("utf-8"))
-        named = [(str(each["name"]), str(each["entrypoint"])) for each in content["deployments"]]
-        [pool] = {str(each["work_pool"]["name"]) for each in content["deployments"]}
+        entrypoints = [
+            (str(deployment["name"]), str(deployment["entrypoint"])) for deployment in content["deployments"]
+        ]
+        [pool] = {str(deployment["work_pool"]["name"]) for deployment in content["deployments"]}
     except OSError as error:
         raise ConfigError(
             f"{FILE}: cannot be read: {error.strerror}",
@@ -63,7 +65,7 @@ def in_this_folder() -> tuple[Named, str]:
             "`work_pool`",
             hint=str(error),
         ) from None
-    return named, pool
+    return entrypoints, pool
 
 
 async def make_pool(name: str) -> None:
@@ -75,7 +77,7 @@ async def make_pool(name: str) -> None:
             await client.create_work_pool(pool)
 
 
-async def deploy(named: Named, environment: Mapping[str, str]) -> list[str]:
+async def deploy(entrypoints: Named, environment: Mapping[str, str]) -> list[str]:
     """Makes or renews all deployments of `prefect.yaml` in the working directory, and the blocks' type.
 
     Schedules and parameters are set when a deployment is made. Later they stay as they are on the server, but
@@ -88,18 +90,20 @@ async def deploy(named: Named, environment: Mapping[str, str]) -> list[str]:
         ConfigError: Prefect refuses the file, or the file has a parameter that its flow does not have.
     """
     await CallsheetService.aregister_type_and_schema()
-    before = {(each.name, each.entrypoint): each for each in await _deployed(named)}
+    on_server = {
+        (deployment.name, deployment.entrypoint): deployment for deployment in await _deployed(entrypoints)
+    }
     content = yaml.safe_load(await asyncio.to_thread(FILE.read_text, "utf-8"))
     in_file = {
-        each["name"]: {part: each.get(part) or _NONE[part] for part in _NONE}
-        for each in content["deployments"]
+        deployment["name"]: {part: deployment.get(part) or _NONE[part] for part in _NONE}
+        for deployment in content["deployments"]
     }
-    said: list[str] = []
-    for each in content["deployments"]:
-        if there := before.get((str(each["name"]), str(each["entrypoint"]))):
-            kept, lines = _kept(in_file[each["name"]], there)
-            each.update(kept)
-            said += [f"{each['name']}: {line}" for line in lines]
+    changes: list[str] = []
+    for deployment in content["deployments"]:
+        if existing := on_server.get((str(deployment["name"]), str(deployment["entrypoint"]))):
+            kept, lines = _kept(in_file[deployment["name"]], existing)
+            deployment.update(kept)
+            changes += [f"{deployment['name']}: {line}" for line in lines]
     with tempfile.TemporaryDirectory() as folder:
         merged = Path(folder) / FILE
         merged.write_text(yaml.safe_dump(content, sort_keys=False), "utf-8")
@@ -118,48 +122,52 @@ async def deploy(named: Named, environment: Mapping[str, str]) -> list[str]:
         raise ConfigError(
             f"{FILE}: {_last_words(done.stdout)}", hint="prefect --no-prompt deploy --all says more."
         )
-    for deployed in await _deployed(named):
+    for deployed in await _deployed(entrypoints):
         await _set_schema(deployed, in_file[deployed.name])
-    return said
+    return changes
 
 
-def _kept(file: Mapping[str, Any], there: DeploymentResponse) -> tuple[dict[str, Any], list[str]]:
+def _kept(file: Mapping[str, Any], existing: DeploymentResponse) -> tuple[dict[str, Any], list[str]]:
     """What the schedules and parameters become of a deployment on the server, and what is said of it.
 
     `file`: what `prefect.yaml` has of them now.
     """
-    now = _on_server(there)
-    base: dict[str, Any] | None = (there.parameter_openapi_schema or {}).get(_FILE_HAD)
+    now = _on_server(existing)
+    base: dict[str, Any] | None = (existing.parameter_openapi_schema or {}).get(_FILE_HAD)
     if base is None:  # made by `prefect deploy`, which keeps no record
         differ = [part for part in _NONE if _comparable(file[part]) != _comparable(now[part])]
         return now, [
             f"its {part} on the server are not those of {FILE}, and stay; `prefect deploy` would set them"
             for part in differ
         ]
-    parameters, said = dict(now["parameters"]), []
+    parameters, changes = dict(now["parameters"]), []
     for name in sorted({*file["parameters"], *base["parameters"]}):
-        new, old = (of["parameters"].get(name, _NOT_THERE) for of in (file, base))
+        new, old = (source["parameters"].get(name, _NOT_THERE) for source in (file, base))
         if new == old:
             continue
         parameters.pop(name, None)
         if new is not _NOT_THERE:
             parameters[name] = new
-        said.append(f"parameter {name} is as {FILE} has it now: {'none' if new is _NOT_THERE else new}")
+        changes.append(f"parameter {name} is as {FILE} has it now: {'none' if new is _NOT_THERE else new}")
     schedules = now["schedules"]
     if file["schedules"] != base["schedules"]:
         schedules = file["schedules"]
-        said.append(f"schedules are as {FILE} has them now: {_in_words(schedules)}")
-    return {"parameters": parameters, "schedules": schedules}, said
+        changes.append(f"schedules are as {FILE} has them now: {_in_words(schedules)}")
+    return {"parameters": parameters, "schedules": schedules}, changes
 
 
-def _on_server(there: DeploymentResponse) -> dict[str, Any]:
+def _on_server(deployment: DeploymentResponse) -> dict[str, Any]:
     """The parameters and schedules of a deployment, as `prefect.yaml` would say them."""
     schedules = []
-    for each in there.schedules:
-        when = each.schedule.model_dump(mode="json", exclude_none=True)
-        own = {"active": each.active, "parameters": each.parameters or None, "slug": each.slug}
-        schedules.append(when | {name: value for name, value in own.items() if value is not None})
-    return {"parameters": there.parameters or {}, "schedules": schedules}
+    for schedule in deployment.schedules:
+        timing = schedule.schedule.model_dump(mode="json", exclude_none=True)
+        options = {
+            "active": schedule.active,
+            "parameters": schedule.parameters or None,
+            "slug": schedule.slug,
+        }
+        schedules.append(timing | {name: value for name, value in options.items() if value is not None})
+    return {"parameters": deployment.parameters or {}, "schedules": schedules}
 
 
 def _comparable(part: Any) -> Any:
@@ -167,29 +175,31 @@ def _comparable(part: Any) -> Any:
     if isinstance(part, dict):
         return part
     left_out = {"day_or": True, "active": True, "timezone": "UTC", "anchor_date": None}
-    return [left_out | each | {"anchor_date": None} for each in part]
+    return [left_out | schedule | {"anchor_date": None} for schedule in part]
 
 
 def _in_words(schedules: Sequence[Mapping[str, Any]]) -> str:
-    words = [
-        f"{next((each[name] for name in ('cron', 'interval', 'rrule') if name in each), '')} "
-        f"{each.get('timezone', 'UTC')}, switched {'on' if each.get('active', True) else 'off'}"
-        for each in schedules
+    lines = [
+        f"{next((schedule[name] for name in ('cron', 'interval', 'rrule') if name in schedule), '')} "
+        f"{schedule.get('timezone', 'UTC')}, switched {'on' if schedule.get('active', True) else 'off'}"
+        for schedule in schedules
     ]
-    return "; ".join(words) or "none"
+    return "; ".join(lines) or "none"
 
 
-async def _deployed(named: Named) -> list[DeploymentResponse]:
-    names = DeploymentFilterName(any_=[name for name, _ in named])
+async def _deployed(entrypoints: Named) -> list[DeploymentResponse]:
+    names = DeploymentFilterName(any_=[name for name, _ in entrypoints])
     async with get_client() as client:
-        found = await client.read_deployments(deployment_filter=DeploymentFilter(name=names))
-    return [each for each in found if (each.name, each.entrypoint) in named]
+        deployments = await client.read_deployments(deployment_filter=DeploymentFilter(name=names))
+    return [
+        deployment for deployment in deployments if (deployment.name, deployment.entrypoint) in entrypoints
+    ]
 
 
-def _last_words(said: str) -> str:
+def _last_words(output: str) -> str:
     """The error that Prefect has printed; after a stack trace, its last line but one."""
-    lines = [line.strip(" │╭╰─╮╯") for line in said.splitlines()]
-    return next((line for line in reversed(lines) if line not in ("", "An exception occurred.")), said)
+    lines = [line.strip(" │╭╰─╮╯") for line in output.splitlines()]
+    return next((line for line in reversed(lines) if line not in ("", "An exception occurred.")), output)
 
 
 async def _set_schema(deployment: DeploymentResponse, in_file: Mapping[str, Any]) -> None:
@@ -211,8 +221,8 @@ async def _set_schema(deployment: DeploymentResponse, in_file: Mapping[str, Any]
         except PrefectHTTPStatusError as error:
             if error.response.status_code != httpx.codes.CONFLICT:
                 raise
-            said = str(error.response.json()["detail"]).partition("Failure reason: ")[2]
-            raise ConfigError(f"{FILE}: the parameters of {deployment.name}: {said}") from None
+            reason = str(error.response.json()["detail"]).partition("Failure reason: ")[2]
+            raise ConfigError(f"{FILE}: the parameters of {deployment.name}: {reason}") from None
 
 
 def _or_absent(field: dict[str, Any]) -> dict[str, Any]:
@@ -220,18 +230,18 @@ def _or_absent(field: dict[str, Any]) -> dict[str, Any]:
     choices = [choice for choice in field.get("anyOf", ()) if choice != {"type": "null"}]
     if len(choices) != 1 or field.get("default", ...) is not None:
         return field
-    rest = {name: value for name, value in field.items() if name not in ("anyOf", "default")}
-    return rest | dict(choices[0])
+    attributes = {name: value for name, value in field.items() if name not in ("anyOf", "default")}
+    return attributes | dict(choices[0])
 
 
 async def _make() -> None:
-    named, pool = in_this_folder()
+    entrypoints, pool = in_this_folder()
     with server_errors.in_words():
         await make_pool(pool)
-        said = await deploy(named, os.environ)
-    for line in said:
+        changes = await deploy(entrypoints, os.environ)
+    for line in changes:
         typer.echo(line)
-    typer.echo(f"Deployments of the pool {pool}: {', '.join(name for name, _ in named)}")
+    typer.echo(f"Deployments of the pool {pool}: {', '.join(name for name, _ in entrypoints)}")
 
 
 if __name__ == "__main__":

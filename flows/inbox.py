@@ -43,8 +43,8 @@ async def watch_inbox(config: ConfigFile, inbox: Text = "inbox", overrides: Over
         inbox: A folder, or `s3://bucket/prefix`.
         overrides: Settings to change, each as `budget.limit=5.00`.
     """
-    found = await _start_runs(config, inbox, overrides)
-    return Completed(message=f"{counted(found, 'file')} in {inbox}")
+    count = await _start_runs(config, inbox, overrides)
+    return Completed(message=f"{counted(count, 'file')} in {inbox}")
 
 
 async def _start_runs(config: str, inbox: str, overrides: Sequence[str]) -> int:
@@ -62,38 +62,38 @@ async def _start_runs(config: str, inbox: str, overrides: Sequence[str]) -> int:
     return len(files)
 
 
-def watchers(named: Named) -> Named:
+def watchers(entrypoints: Named) -> Named:
     """The deployments of `watch_inbox` among these.
 
     Raises:
         ConfigError: there is none.
     """
-    if found := [each for each in named if each[1] == WATCH_INBOX]:
-        return found
+    if watching := [(name, path) for name, path in entrypoints if path == WATCH_INBOX]:
+        return watching
     raise ConfigError(
         f"{FILE}: there is no deployment of {WATCH_INBOX}, which says where the inbox is",
         hint="A new project has one: callsheet init --project FOLDER",
     )
 
 
-async def look(named: Named, show: Callable[[str], None], every: float = 60.0) -> None:
+async def look(entrypoints: Named, show: Callable[[str], None], every: float = 60.0) -> None:
     """Looks into the inboxes of these deployments again and again, until it is cancelled.
 
     Each look takes the parameters that the deployments have then on the server. Looks are no runs: 1,440 a
     day would hide all others in the list.
 
     Args:
-        named: deployments of `watch_inbox`.
+        entrypoints: deployments of `watch_inbox`.
         show: is called with what is wrong with an inbox, once until something else is.
         every: seconds from the end of a look to the next one.
     """
-    said: dict[str, str] = {}
+    problems: dict[str, str] = {}
     while True:
-        for name, _ in named:
-            wrong = await _look_once(name)
-            if wrong and wrong != said.get(name):
-                show(f"The deployment {name}: {wrong}")
-            said[name] = wrong
+        for name, _ in entrypoints:
+            problem = await _look_once(name)
+            if problem and problem != problems.get(name):
+                show(f"The deployment {name}: {problem}")
+            problems[name] = problem
         await asyncio.sleep(every)
 
 

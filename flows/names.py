@@ -54,11 +54,11 @@ def batch_flow(
             try:
                 state = await work(*args, **kwargs)
             except Exception as error:
-                if (known := known_error(error)) is None:
+                if (callsheet_error := known_error(error)) is None:
                     raise
-                state = _failed(known)
-                is_asked = isinstance(known, ApprovalNeeded)
-                refused = isinstance(known, ApprovalRefused)
+                state = _failed(callsheet_error)
+                is_asked = isinstance(callsheet_error, ApprovalNeeded)
+                refused = isinstance(callsheet_error, ApprovalRefused)
                 word = "refused" if refused else "not approved" if is_asked else "failed"
                 if isinstance(watcher := WATCHER.get(), Events):
                     await artifacts.name_run(watcher.batch, word)
@@ -167,12 +167,12 @@ async def _unless_pressed(state: State[Any]) -> State[Any]:
     Raises:
         Pause: (Prefect's) the run stays Suspended, or another process goes on with it.
     """
-    what = await pressed()
-    if what is Pressed.CANCEL:
+    button = await pressed()
+    if button is Pressed.CANCEL:
         return Cancelled(message=state.message, data=state.data)
-    if what is Pressed.SUSPEND:
+    if button is Pressed.SUSPEND:
         await suspend.stay(state.message or "")
-    if what is Pressed.RESUME:
+    if button is Pressed.RESUME:
         raise Pause
     return state
 
@@ -185,7 +185,7 @@ def main(work: Any) -> None:
     parser = argparse.ArgumentParser(description=work.description)
     parser.add_argument("config", help="the config file")
     parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="a.b=value")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     try:
         tls_context()  # Prefect fails on authorities that are not there, and does not name them
         asyncio.run(_look_for_the_server())
@@ -193,7 +193,7 @@ def main(work: Any) -> None:
         show_error(error)
         sys.exit(error.exit_code)
     with tags("callsheet"):  # as the deployments' runs have it: automations match it
-        state = asyncio.run(work(given.config, overrides=given.overrides, return_state=True))
+        state = asyncio.run(work(arguments.config, overrides=arguments.overrides, return_state=True))
     print(state.name, state.message or "", sep=": ", file=sys.stderr)  # noqa: T201 - a program
     outcome = asyncio.run(state.aresult(raise_on_failure=False))
     sys.exit(outcome.exit_code if isinstance(outcome, Summary | CallsheetError) else 1)

@@ -29,7 +29,7 @@ from callsheet.signals import ENDING
 
 RUNS_ENDING = 45.0  # seconds; a run waits 25 at most for what is on the wire, then it writes its report
 WORKER_ENDING = 15.0
-_told: SimpleQueue[None] = SimpleQueue()  # to end; signal handlers may use such a queue
+_end_requests: SimpleQueue[None] = SimpleQueue()  # to end; signal handlers may use such a queue
 _propose_cancelled = StateProposer.propose_cancelled
 
 
@@ -46,7 +46,7 @@ def main() -> None:
 def _tell_at_end_of_stdin() -> None:
     while os.read(0, 1024):  # not sys.stdin, whose lock blocks the end of the interpreter
         pass
-    _told.put(None)
+    _end_requests.put(None)
 
 
 def _listen(*_: Any) -> None:
@@ -58,7 +58,7 @@ def _listen(*_: Any) -> None:
         if over.is_set() and callable(stop):
             stop(number, frame)
         else:
-            _told.put(None)
+            _end_requests.put(None)
 
     for number in ENDING:
         signal.signal(number, heard)
@@ -67,7 +67,7 @@ def _listen(*_: Any) -> None:
 
 def _end(over: threading.Event) -> None:
     """Waits to be told; ends the runs, then the worker, and all of them at once when it is told again."""
-    _told.get()
+    _end_requests.get()
     asked: set[psutil.Process] = set()
     until = time.monotonic() + RUNS_ENDING
     while (runs := psutil.Process().children()) and time.monotonic() < until:
@@ -76,11 +76,11 @@ def _end(over: threading.Event) -> None:
                 tell_to_end(run)
         asked.update(runs)
         with suppress(Empty):
-            _told.get(timeout=0.2)
+            _end_requests.get(timeout=0.2)
             break
-    for each in psutil.Process().children(recursive=True):
+    for process in psutil.Process().children(recursive=True):
         with suppress(psutil.NoSuchProcess):
-            each.kill()
+            process.kill()
     over.set()
     _interrupt_main_thread()
     time.sleep(WORKER_ENDING)

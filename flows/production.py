@@ -40,8 +40,8 @@ def _last(parameters: Mapping[str, Any]) -> BatchSettings:
         plan = work_folder(settings, make=False) / PLAN
         return plan.stat().st_mtime if plan.exists() else 0.0
 
-    given = {"overrides": parameters.get("overrides")}
-    return max((settings_of(given | {"config": config}) for config in parameters["configs"]), key=planned)
+    shared = {"overrides": parameters.get("overrides")}
+    return max((settings_of(shared | {"config": config}) for config in parameters["configs"]), key=planned)
 
 
 @batch_flow("run-production", killed=_last)
@@ -64,12 +64,12 @@ async def run_production(
     batches = [load_form(config, overrides) for config in configs]
     ui = suspend.UI.of_this_run(batches[0])
     asked = await _asked_about(batches, ui.flow_run) if ui else None
-    before: Settings | None = None
+    previous: Settings | None = None
     for settings in batches:
         await begin(settings)
-        if before and not approved:
-            await _look(before, settings)
-        before = settings
+        if previous and not approved:
+            await _look(previous, settings)
+        previous = settings
         if asked and settings.batch != asked:
             continue  # a run that has asked about a later batch buys nothing of this one before the answer
         asked = None
@@ -91,7 +91,7 @@ async def _asked_about(batches: Sequence[Settings], flow_run: str) -> str | None
     return None
 
 
-async def _look(made: Settings, settings: Settings) -> None:
+async def _look(previous: Settings, settings: Settings) -> None:
     """Waits until a person has looked at a batch, and has seen what the one made of it would cost.
 
     A run that begins again with a yes to just that goes on; so does one with nothing to buy that has to
@@ -103,7 +103,7 @@ async def _look(made: Settings, settings: Settings) -> None:
         Pause: (Prefect's) the run waits for a person; it begins again with the answer.
     """
     ui = suspend.UI.of_this_run(settings)
-    async with await Ledger.open(made.ledger.url, made.batch, looks=True) as ledger:
+    async with await Ledger.open(previous.ledger.url, previous.batch, looks=True) as ledger:
         counts = await ledger.read(marks.counts)
     asker = ui.flow_run if ui else None
     async with await Ledger.open(settings.ledger.url, settings.batch, flow_run=asker) as ledger:
@@ -117,19 +117,19 @@ async def _look(made: Settings, settings: Settings) -> None:
         is_under_way = quote is not None and any(quote.totals.states.get(state) for state in _UNDER_WAY)
         if quote and not quote.to_buy and (is_under_way or not counts.to_review):
             return
-        said = (
-            f"{made.batch} is bought: {counted(counts.kept, 'file')} kept, {counts.rejected:,} rejected, "
+        message = (
+            f"{previous.batch} is bought: {counted(counts.kept, 'file')} kept, {counts.rejected:,} rejected, "
             f"{counts.to_review:,} to review; it goes on with what is kept"
         )
         if quote is None:
-            said += f". Nothing is kept yet, so {settings.batch} has no price: keep what is good first"
-        word = await ask_about(ledger, settings, quote, {Reason.NEXT: said})
+            message += f". Nothing is kept yet, so {settings.batch} has no price: keep what is good first"
+        word = await ask_about(ledger, settings, quote, {Reason.NEXT: message})
     if gate.lets_begin(word):
         return
     if ui:
-        asked = Asked(word, quote, await made_last(made), served_sheet(made))
+        asked = Asked(word, quote, await made_last(previous), served_sheet(previous))
         await ui.ask(asked, settings.budget.approve_within)
     raise ApprovalNeeded(
-        f"{said}; the next batch is {settings.batch}",
+        f"{message}; the next batch is {settings.batch}",
         hint="Keep what is good with callsheet review, then run the next config.",
     )

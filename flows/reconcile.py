@@ -44,7 +44,7 @@ async def reconcile_costs(
         result = await compare(settings, client, start, end)
     await artifacts.show_books(result, config)
     unexplained = result.total("unexplained")
-    rest = f", {dollars(unexplained)} unexplained" if unexplained else ""
-    difference = f"a difference of {dollars(result.total('difference'))} USD{rest}"
+    addition = f", {dollars(unexplained)} unexplained" if unexplained else ""
+    difference = f"a difference of {dollars(result.total('difference'))} USD{addition}"
     await artifacts.name_run(settings.batch, difference)
     return Failed(message=result.line()) if result.is_over else Completed(message=result.line())

@@ -64,53 +64,53 @@ async def resolve_doubts(
 
 async def _resolved(settings: Settings, ledger: Ledger, config: str) -> str:
     """Asks, or settles by the answer; what has become of the doubts, in words."""
-    doubts = [one for one in await ledger.read(queries.doubts) if not one.is_accepted]
+    doubts = [doubt for doubt in await ledger.read(queries.doubts) if not doubt.is_accepted]
     if not doubts:
         return "nothing is in doubt"
-    run, attempts = flow_run(), "\n".join(f"{one.job_key} {one.attempt}" for one in doubts)
+    run, attempts = flow_run(), "\n".join(f"{doubt.job_key} {doubt.attempt}" for doubt in doubts)
     if run is None or run.deployment_id is None:
         raise ConfigError(
             f"{counted(len(doubts), 'job')} in doubt, and nobody can be asked here",
             hint=f"Start a run of the deployment, or type callsheet resolve {config}.",
         )
     jobs: dict[str, list[Doubt]] = {}  # all attempts of a job that are in doubt are settled together
-    for one in doubts:
-        jobs.setdefault(one.job_key, []).append(one)
+    for doubt in doubts:
+        jobs.setdefault(doubt.job_key, []).append(doubt)
     await artifacts.name_run(settings.batch, f"{len(jobs):,} in doubt, to settle")
     key = hashlib.sha256(attempts.encode()).hexdigest()[:32]
     answer = await suspend.answer_of(run, key)
     if answer is None:
         evidence = await gather(ledger, doubts, lambda: connect(settings))
         facts = sorted(evidence.facts(), key=lambda fact: fact[0] != "So")  # the dialog shows the beginning
-        filled = "The fields below are filled in by what is gone; change what you know better."
-        shown = artifacts.page(
+        hint = "The fields below are filled in by what is gone; change what you know better."
+        question = artifacts.page(
             f"**{counted(len(jobs), 'job')} of {artifacts.text(settings.batch)} may have been paid for.** "
             "No answer says whether the service has accepted what was sent.",
             artifacts.list_of(facts),
-            filled if evidence.charged is not None else "",
+            hint if evidence.charged is not None else "",
             "Charged: it was paid for, and is lost. Not charged: the next run buys it again.",
             UNCERTAIN,
         )
-        about = f"{counted(len(jobs), 'job')} in doubt"
-        form = suspend.form_about(_form(jobs, evidence), about, key, shown)
+        topic = f"{counted(len(jobs), 'job')} in doubt"
+        form = suspend.form_about(_form(jobs, evidence), topic, key, question)
         await asuspend_flow_run(wait_for_input=form, key=key, timeout=_DAY)
         raise AssertionError("a suspended run has ended")
-    said: Any = _form(jobs).load_from_flow_run_input(answer)
+    filled: Any = _form(jobs).load_from_flow_run_input(answer)
     decided: dict[str, list[Doubt]] = {}
-    for number, own in enumerate(jobs.values()):
-        decided.setdefault(getattr(said, _field(number)), []).extend(own)
+    for number, job_doubts in enumerate(jobs.values()):
+        decided.setdefault(getattr(filled, _field(number)), []).extend(job_doubts)
 
     def settled(connection: sa.Connection, batch: str) -> None:
-        for decision, these in decided.items():
+        for decision, group in decided.items():
             if decision != _LEAVE:
                 charged = decision == "charged"
-                settle(connection, batch, these, charged=charged, by=said.name, why=said.why or None)
+                settle(connection, batch, group, charged=charged, by=filled.name, why=filled.why or None)
 
     await ledger.write(settled)
-    counts = {decision: len({one.job_key for one in these}) for decision, these in decided.items()}
+    counts = {decision: len({doubt.job_key for doubt in group}) for decision, group in decided.items()}
     left = counts.pop(_LEAVE, 0)
     became = [f"{count:,} settled as {decision}" for decision, count in sorted(counts.items())]
-    return ", ".join([*became, *([f"{left:,} left in doubt"] if left else [])]) + f", by {said.name}"
+    return ", ".join([*became, *([f"{left:,} left in doubt"] if left else [])]) + f", by {filled.name}"
 
 
 def _field(number: int) -> str:
@@ -124,15 +124,17 @@ def _form(jobs: Mapping[str, Sequence[Doubt]], evidence: Evidence | None = None)
     A field that no answer has leaves its job in doubt.
     """
     proposed = evidence.charged if evidence else None
-    charged = {one.job_key for one in proposed or ()}
+    charged = {doubt.job_key for doubt in proposed or ()}
     fields: dict[str, Any] = {}
-    for number, (job, own) in enumerate(jobs.items()):
+    for number, (job, job_doubts) in enumerate(jobs.items()):
         as_proposed = _LEAVE if proposed is None else "charged" if job in charged else "not charged"
-        prices = [one.price for one in own]
+        prices = [doubt.price for doubt in job_doubts]
         price = "unpriced" if None in prices else dollars(sum(filter(None, prices), Decimal(0)))
-        about = f"{own[0].model}, {price} USD, sent {own[0].submitted_at:%Y-%m-%d %H:%M:%S} UTC"
-        title = f"Row {row_name(own[0].row_id, own[0].sample)}"
+        first = job_doubts[0]
+        description = f"{first.model}, {price} USD, sent {first.submitted_at:%Y-%m-%d %H:%M:%S} UTC"
+        title = f"Row {row_name(first.row_id, first.sample)}"
         if number >= _SHOWN:  # one answer for all of these: nothing is proposed
-            as_proposed, about, title = _LEAVE, "callsheet resolve settles them one by one.", "All others"
-        fields[_field(number)] = (Decision, Field(as_proposed, title=title, description=about))
+            as_proposed, title = _LEAVE, "All others"
+            description = "callsheet resolve settles them one by one."
+        fields[_field(number)] = (Decision, Field(as_proposed, title=title, description=description))
     return create_model("ResolveForm", __base__=ResolveForm, **fields)

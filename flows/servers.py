@@ -79,8 +79,8 @@ async def server(api: str, environment: Mapping[str, str], folder: Path) -> Asyn
     # In the installation, which may be another user's, its UI cannot be unpacked.
     ui = {"PREFECT_UI_STATIC_DIRECTORY": str(Path(PREFECT_HOME.value()) / "callsheet/ui")}
     addresses = {"PREFECT_API_URL": api, "PREFECT_SERVER_UI_API_URL": api}
-    own = _SERVER | ui | dict(environment) | addresses
-    async with _child(["flows.servers", str(_free_port(api))], own, folder / SERVER_LOG) as process:
+    variables = _SERVER | ui | dict(environment) | addresses
+    async with _child(["flows.servers", str(_free_port(api))], variables, folder / SERVER_LOG) as process:
         while not await _answers():
             _check(process, folder / SERVER_LOG)
             await asyncio.sleep(0.2)  # it has no other way of saying that it is there
@@ -122,9 +122,9 @@ def _free_port(api: str) -> int:
 async def worker(pool: str, environment: Mapping[str, str], folder: Path) -> AsyncIterator[Process]:
     """A worker of a process pool, which is made where there is none. Its runs end before it does."""
     await make_pool(pool)
-    words = ["flows.own_worker", "--type", "process", "--pool", pool]
-    own = _WORKER | dict(environment)
-    async with _child(words, own, folder / WORKER_LOG, patience=_WORKER_ENDING) as process:
+    arguments = ["flows.own_worker", "--type", "process", "--pool", pool]
+    variables = _WORKER | dict(environment)
+    async with _child(arguments, variables, folder / WORKER_LOG, patience=_WORKER_ENDING) as process:
         yield process
 
 
@@ -160,12 +160,12 @@ def _check(process: Process, log: Path) -> None:
 
 @asynccontextmanager
 async def _child(
-    words: Sequence[str], environment: Mapping[str, str], log: Path, patience: float = _ENDING
+    arguments: Sequence[str], environment: Mapping[str, str], log: Path, patience: float = _ENDING
 ) -> AsyncIterator[Process]:
-    """`python -m <words>`, which is ended in order if that takes no longer than `patience` seconds."""
+    """`python -m <arguments>`, which is ended in order if that takes no longer than `patience` seconds."""
     with log.open("wb") as output:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", *words),
+            *(sys.executable, "-m", *arguments),
             stdin=PIPE,
             stdout=output,
             stderr=STDOUT,

@@ -33,14 +33,14 @@ def main() -> None:
     parser.add_argument("--port", type=int, help="of the Prefect server on this machine")
     parser.add_argument("--backlot", action="store_true", help="also start a service to buy from")
     parser.add_argument("--inbox", action="store_true", help="also look for batch files each minute")
-    given = parser.parse_args()
+    options = parser.parse_args()
     environment = dict(os.environ)
     # Before Prefect is imported. On this terminal it says nothing: worker and server log to files.
     logging.disable(logging.ERROR)
     os.environ.setdefault("PREFECT_INTERNAL_LOGGING_LEVEL", "CRITICAL")
     os.environ.setdefault("DO_NOT_TRACK", "1")  # of this process: otherwise Prefect prints a notice about it
     try:
-        asyncio.run(_up(given.port, environment, with_backlot=given.backlot, with_inbox=given.inbox))
+        asyncio.run(_up(options.port, environment, with_backlot=options.backlot, with_inbox=options.inbox))
     except Interrupted:
         err.print("Ended.")
     except CallsheetError as error:
@@ -56,8 +56,8 @@ async def _up(port: int | None, environment: dict[str, str], *, with_backlot: bo
     from tasks import events
 
     tls_context()  # Prefect fails on authorities that are not there, and does not name them
-    named, pool = deployments.in_this_folder()
-    inboxes = inbox.watchers(named) if with_inbox else []
+    entrypoints, pool = deployments.in_this_folder()
+    inboxes = inbox.watchers(entrypoints) if with_inbox else []
     api = servers.api_address(port)
     folder = _logs(Path(PREFECT_HOME.value()) / "callsheet")
     with signals.cancelled_by_signals(), servers.connected(api):
@@ -73,9 +73,9 @@ async def _up(port: int | None, environment: dict[str, str], *, with_backlot: bo
             _say("UI", ui if server else f"{ui}  (the server ran already)")
             err.print("Waiting for the worker and the deployments ...")
             worker = await stack.enter_async_context(servers.worker(pool, environment, folder))
-            for line in await deployments.deploy(named, environment):
+            for line in await deployments.deploy(entrypoints, environment):
                 err.print(safe(line))
-            _say("Run", f"{ui}/deployments  ({', '.join(name for name, _ in named)})")
+            _say("Run", f"{ui}/deployments  ({', '.join(name for name, _ in entrypoints)})")
             if inboxes:
                 looking = asyncio.create_task(inbox.look(inboxes, _error))
                 stack.callback(looking.cancel)
@@ -113,19 +113,19 @@ def _backlot(log: Path) -> Iterator[dict[str, str]]:
             settings = read_settings(None, {}, os.environ)
             base_url, state = f"http://{settings.host}:{settings.port}", str(settings.state or STATE)
             if _is_backlot(base_url, settings.api_key):
-                how, dashboard = "it ran already", None
+                note, dashboard = "it ran already", None
             else:
                 errors = stack.enter_context(log.open("w"))
                 flags = ("--port", str(settings.port), "--state", state)
                 base_url, process = stack.enter_context(spawn(*flags, stderr=errors))
-                how, dashboard = f"its state is kept in {state}", dashboard_of(process)
+                note, dashboard = f"its state is kept in {state}", dashboard_of(process)
         except SettingsError as error:
-            said = log.read_text().strip() if log.exists() else ""
+            log_text = log.read_text().strip() if log.exists() else ""
             raise ConfigError(
-                f"the backlot did not start: {said or error}",
+                f"the backlot did not start: {log_text or error}",
                 hint="Its settings are variables, such as BACKLOT_PORT; `callsheet docs backlot` has them.",
             ) from None
-        _say("Backlot", f"{base_url} with the key {settings.api_key}  ({how})")
+        _say("Backlot", f"{base_url} with the key {settings.api_key}  ({note})")
         if dashboard:
             _say("Dashboard", f"{dashboard}  (a link that works once)")
         yield {"CALLSHEET_BASE_URL": base_url, "CALLSHEET_API_KEY": settings.api_key}

@@ -63,13 +63,13 @@ _IN_A_DIALOG, _ON_A_PAGE = 88, 168  # pixels
 _ASKED_ROWS = 50  # of the quote above the fields in which to approve
 
 
-async def name_run(batch: str, about: str = "", *, tagged: bool = True) -> None:
+async def name_run(batch: str, topic: str = "", *, tagged: bool = True) -> None:
     """Tags the run with its batch, and names it after that and what it is about.
 
     Where no config could be read, `batch` is only the name of its file: then the run is not `tagged`.
     """
     if run := flow_run():
-        name = f"{batch}: {about}" if about else None
+        name = f"{batch}: {topic}" if topic else None
         tags = {*run.tags, f"batch:{batch}"} if tagged else None
         async with get_client() as client:
             await _answered(client.update_flow_run(run.id, name=name, tags=tags))
@@ -96,19 +96,19 @@ def question_in_markdown(asked: Asked) -> str:
         )
     lines = [line for line in in_few_columns(quote, "to buy", "each", "USD") if line["to buy"] != "0"]
     rows = lines[:_ASKED_ROWS]
-    more = len(lines) - len(rows)
-    other = "the other " if quote.is_rest else ""
+    left_out = len(lines) - len(rows)
+    prefix = "the other " if quote.is_rest else ""
     rejects = rejects_in_words(quote.plan.rejects)  # the first comes first; the others are among the facts
     price = asked.word.shown.price()
     return page(
-        f"**Buy {other}{counted(quote.to_buy, 'job')} of {text(quote.plan.batch)} for {price}?** "
+        f"**Buy {prefix}{counted(quote.to_buy, 'job')} of {text(quote.plan.batch)} for {price}?** "
         f"You are asked because {text(asked.word.why)}.",
         *(f"{counted(quote.plan.rejected_rows, 'row')} rejected: {text(reason)}." for reason in rejects[:1]),
         _marked(asked.pilot),
         _pictures(asked.pilot, _IN_A_DIALOG),
         _sheet(asked.contact_sheet),
         table(rows),
-        f"and {counted(more, 'line')} more, in the artifact" if more > 0 else "",
+        f"and {counted(left_out, 'line')} more, in the artifact" if left_out > 0 else "",
         _facts(quote, rejects[1:]),
     )
 
@@ -130,21 +130,23 @@ def _pictures(pilot: Sequence[PilotJob], edge: int) -> str:
     `edge`: pixels of a picture's longer side.
     """
     rows: list[list[str]] = []
-    others: list[str] = []
+    without_picture: list[str] = []
     for job in pilot:
         if not job.thumbnail:
-            others.append(f"- {_about(job)}: {_place(job.place) if job.place else text(job.reason)}")
+            without_picture.append(
+                f"- {_in_words(job)}: {_place(job.place) if job.place else text(job.reason)}"
+            )
             continue
         content = BytesIO()
         with Image.open(BytesIO(job.thumbnail)) as image:
             image.thumbnail((edge, edge))
             image.save(content, "JPEG")
         data = base64.b64encode(content.getvalue()).decode()
-        rows.append([f"![{text(job.row)}](data:image/jpeg;base64,{data})", _about(job)])
-    return "\n\n".join(filter(None, [_cells([["", ""], *rows]) if rows else "", "\n".join(others)]))
+        rows.append([f"![{text(job.row)}](data:image/jpeg;base64,{data})", _in_words(job)])
+    return "\n\n".join(filter(None, [_cells([["", ""], *rows]) if rows else "", "\n".join(without_picture)]))
 
 
-def _about(job: PilotJob) -> str:
+def _in_words(job: PilotJob) -> str:
     state = job.state.replace("_", " ") + (f", **{job.decision}**" if job.decision else "")
     return f"{text(job.row)}, {text(job.model)}, {state}"
 
@@ -241,15 +243,15 @@ def _deployments(name: str | None, flow_name: str | None) -> dict[str, str]:
     """
     if not name:
         return {}
-    others = {"resolve": "resolve", "collect": "collector"}
-    return others if flow_name == "collect-media" else others | {"run": name}
+    deployments = {"resolve": "resolve", "collect": "collector"}
+    return deployments if flow_name == "collect-media" else deployments | {"run": name}
 
 
 def _config(settings: Settings) -> str:
     """The batch's config, as a person may type it: the run's parameter, or of a production the file."""
-    given, file = runtime.flow_run.get_parameters().get("config"), settings.file
-    if given or file is None:
-        return str(given or "CONFIG")
+    parameter, file = runtime.flow_run.get_parameters().get("config"), settings.file
+    if parameter or file is None:
+        return str(parameter or "CONFIG")
     return str(file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file)
 
 
@@ -265,14 +267,14 @@ async def show_books(result: Reconciliation, config: str) -> None:
     await _answered(acreate_table_artifact(table, key=key, description=description))
 
 
-async def _show_page(what: str, batch: str, content: str, first: str) -> None:
-    about = f"{first}: {what} of {batch}"  # a card begins with the sum or the count
-    await _answered(acreate_markdown_artifact(content, key=_key(what, batch), description=about))
+async def _show_page(kind: str, batch: str, content: str, first: str) -> None:
+    description = f"{first}: {kind} of {batch}"  # a card begins with the sum or the count
+    await _answered(acreate_markdown_artifact(content, key=_key(kind, batch), description=description))
 
 
-def _key(what: str, batch: str) -> str:
+def _key(kind: str, batch: str) -> str:
     """An artifact's key: one for each batch, so that the page of artifacts keeps the history of each."""
-    return re.sub("[^a-z0-9]+", "-", f"{what}-{batch.lower()}").strip("-")
+    return re.sub("[^a-z0-9]+", "-", f"{kind}-{batch.lower()}").strip("-")
 
 
 async def _answered(request: Awaitable[T], *, notes: bool = True) -> T | None:
@@ -315,7 +317,7 @@ def _costs(
         list_of(summary.facts()),
         table(summary.by_model()),
         *_problems(summary, [state for state in _OLD if not leaves(state)], " by earlier runs"),
-        _list("Approvals", [text(one.line()) for one in summary.approvals[-_APPROVALS:]]),
+        _list("Approvals", [text(approval.line()) for approval in summary.approvals[-_APPROVALS:]]),
         "## The dearest jobs\n\n" + table(dearest) if differ else "",
         _list("Files", [f"{name}: {_place(place)}" for name, place in places if place]),
     )
@@ -352,8 +354,8 @@ def table(lines: Sequence[Mapping[str, str]]) -> str:
 
 
 def _cells(rows: Sequence[Iterable[str]]) -> str:
-    head, *others = map(list, rows)
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in [head, ["---"] * len(head), *others])
+    head, *body = map(list, rows)
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in [head, ["---"] * len(head), *body])
 
 
 def text(text: str) -> str:

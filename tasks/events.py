@@ -91,11 +91,11 @@ class Events(LogWatcher):
         """Whether this run leaves jobs in this state, in doubt or lost: not whether there are older ones."""
         return state in self._left.values()
 
-    def _of_job(self, event: str, of: Attempt | RejectedFile, **payload: Any) -> None:
+    def _of_job(self, event: str, subject: Attempt | RejectedFile, **payload: Any) -> None:
         emit_event(
             event,
-            resource=_resource(f"job.{of.job_key}", of.row_id),
-            payload={"batch": self.batch, "row_id": of.row_id, "sample": of.sample, **payload},
+            resource=_resource(f"job.{subject.job_key}", subject.row_id),
+            payload={"batch": self.batch, "row_id": subject.row_id, "sample": subject.sample, **payload},
             related=[_batch(self.batch) | {"prefect.resource.role": "batch"}],
         )
 
@@ -152,16 +152,16 @@ def approved(batch: str, word: Word) -> None:
     )
 
 
-def _of_batch(what: str, batch: str, **payload: Any) -> None:
-    emit_event(f"callsheet.batch.{what}", resource=_batch(batch), payload=payload)
+def _of_batch(event: str, batch: str, **payload: Any) -> None:
+    emit_event(f"callsheet.batch.{event}", resource=_batch(batch), payload=payload)
 
 
 def _batch(name: str) -> dict[str, str]:
     return _resource(f"batch.{name}", name)
 
 
-def _resource(what: str, name: str) -> dict[str, str]:
-    return {"prefect.resource.id": f"callsheet.{what}", "prefect.resource.name": name}
+def _resource(resource_id: str, name: str) -> dict[str, str]:
+    return {"prefect.resource.id": f"callsheet.{resource_id}", "prefect.resource.name": name}
 
 
 def _short(text: str) -> str:

@@ -71,9 +71,9 @@ async def pressed() -> Pressed | None:
 
 async def until_pressed(run: Run | None = None) -> Pressed:
     """Looks again and again; returns what was pressed. While `run` asks in the UI, it suspends itself."""
-    while not (what := await pressed()) or (run and run.asking):  # noqa: ASYNC110 - nobody is told
+    while not (button := await pressed()) or (run and run.asking):  # noqa: ASYNC110 - nobody is told
         await asyncio.sleep(LOOK)
-    return what
+    return button
 
 
 async def heed(run: Run) -> None:
@@ -82,8 +82,8 @@ async def heed(run: Run) -> None:
     A server that does not answer holds nothing up.
     """
     with anyio.move_on_after(LOOK):
-        if what := await pressed():
-            _interrupt(run, what)
+        if button := await pressed():
+            _interrupt(run, button)
 
 
 @asynccontextmanager
@@ -103,6 +103,6 @@ async def heeding(run: Run) -> AsyncIterator[None]:
             await looking
 
 
-def _interrupt(run: Run, what: Pressed) -> None:
-    why, hint = what.value
-    run.interrupt(why, hint)
+def _interrupt(run: Run, button: Pressed) -> None:
+    reason, hint = button.value
+    run.interrupt(reason, hint)

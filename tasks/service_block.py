@@ -66,8 +66,8 @@ async def _block(name: str) -> CallsheetService:
     except RuntimeError as error:
         if not isinstance(error.__cause__, ValidationError):
             raise
-        wrong = error.__cause__.errors(include_url=False, include_input=False)[0]
-        field, reason = ".".join(map(str, wrong["loc"])), wrong["msg"].removeprefix("Value error, ")
+        problem = error.__cause__.errors(include_url=False, include_input=False)[0]
+        field, reason = ".".join(map(str, problem["loc"])), problem["msg"].removeprefix("Value error, ")
         raise ConfigError(
             f"service.block: {field} of the CallsheetService block {name!r} {reason}",
             hint="Correct it in the Prefect UI under Blocks.",

@@ -62,10 +62,10 @@ def step(
                 outcome.set_exception(error)
                 raise
 
-        shown = name or work.__name__
+        task_name = name or work.__name__
         as_task = task(
-            name=shown,
-            task_run_name=shown,
+            name=task_name,
+            task_run_name=task_name,
             cache_policy=NO_CACHE,
             persist_result=False,
             retries=0,  # said here, a profile cannot say otherwise: a retry would buy
@@ -84,7 +84,7 @@ def step(
 @step
 async def record(run: Run) -> Summary:
     """Does what `callsheet/steps/record.py` does, with a progress bar and the costs as artifacts."""
-    summary = await record_step.record(run, _shown(run))
+    summary = await record_step.record(run, _progress_shown(run))
     await artifacts.show_costs(summary, run.settings, await to_buy_again(run.ledger, run.settings))
     if not run.is_pilot:
         refused = "refused, " if isinstance(run.stop, ApprovalRefused) else ""
@@ -95,7 +95,7 @@ async def record(run: Run) -> Summary:
 
 
 @asynccontextmanager
-async def _shown(run: Run) -> AsyncIterator[None]:
+async def _progress_shown(run: Run) -> AsyncIterator[None]:
     async with artifacts.progress_of(run):
         yield
     if run.interrupted:

@@ -62,7 +62,7 @@ class ApprovalForm(RunInput):
     question: str = ""  # `form_about` says which one
 
 
-def form_about(form: type[Form], about: str, key: str, description: str) -> type[Form]:
+def form_about(form: type[Form], topic: str, key: str, description: str) -> type[Form]:
     """The form of the suspension with this key, and of no other: its field `question` has one value, which is
     filled in.
 
@@ -71,17 +71,17 @@ def form_about(form: type[Form], about: str, key: str, description: str) -> type
 
     Args:
         form: the fields that a person fills, and `question`.
-        about: the question in a few words, such as its jobs and their price.
+        topic: the question in a few words, such as its jobs and their price.
         key: of the suspension.
         description: a text in markdown above the fields.
     """
-    name = f"{about}, {_number(key)}"
+    name = f"{topic}, {_number(key)}"
     field = Field(title="The question", json_schema_extra={"const": name, "default": name})
-    made = create_model(form.__name__, __base__=form, question=(str, field))
-    return made.with_initial_data(description=description)
+    question_form = create_model(form.__name__, __base__=form, question=(str, field))
+    return question_form.with_initial_data(description=description)
 
 
-def _about(question: Word) -> str:
+def _topic(question: Word) -> str:
     if not question.shown.plan:
         return "not priced yet"
     return f"{counted(question.shown.jobs, 'job')}, {dollars(question.shown.quoted)} USD"
@@ -111,16 +111,16 @@ class UI:
 
     async def answer_to(self, question: Word) -> Word | None:
         """The question with the answer that a person has given; None where nobody has."""
-        found = await answer_of(self.run, question.id)
-        if found is None:
+        response = await answer_of(self.run, question.id)
+        if response is None:
             return None
         async with get_client() as client:
             await _remove_automations(client, self.run)
-        answer = ApprovalForm.load_from_flow_run_input(found)
+        answer = ApprovalForm.load_from_flow_run_input(response)
         answered = replace(
             question,
             decision=Decision.APPROVED if answer.decision == "approve" else Decision.REFUSED,
-            decided_at=found.created or datetime.now(UTC),
+            decided_at=response.created or datetime.now(UTC),
             decided_by=answer.name,
             place=Place.UI,
             budget_limit=Decimal(answer.limit) if answer.limit else None,
@@ -146,7 +146,7 @@ class UI:
             await _cancel_after(
                 within, self.run, f"Nobody has approved it within {in_words(within)}; {so_far}."
             )
-            form = form_about(ApprovalForm, _about(word), word.id, question_in_markdown(asked))
+            form = form_about(ApprovalForm, _topic(word), word.id, question_in_markdown(asked))
             await asuspend_flow_run(wait_for_input=form, key=word.id, timeout=round(within) + _GRACE)
 
     def approved(self, word: Word) -> None:
@@ -177,7 +177,7 @@ async def stay(message: str, asked: Asked | None = None) -> NoReturn:
     if asked:
         word = asked.word
         keys = keyset_from_base_key(f"suspended-{word.id}")  # as Prefect calls those of a suspension
-        form = form_about(ApprovalForm, _about(word), word.id, question_in_markdown(asked))
+        form = form_about(ApprovalForm, _topic(word), word.id, question_in_markdown(asked))
         await form.asave(keys, run.id)
         details = {"pause_key": word.id, "run_input_keyset": keys}
     async with get_client() as client:
@@ -228,12 +228,12 @@ async def _remove_automations(client: PrefectClient, run: FlowRun) -> None:
     """Removes a run's automation, and those of runs whose time is over."""
     now = datetime.now(UTC)
     with suppress(*SERVER_FAILS):
-        for one in await client.read_automations_by_name(AUTOMATION):
-            trigger: Any = one.trigger
+        for automation in await client.read_automations_by_name(AUTOMATION):
+            trigger: Any = automation.trigger
             is_ours = trigger.match.root.get("prefect.resource.id") == _resource(run)
-            created: Any = getattr(one, "created", None)
+            created: Any = getattr(automation, "created", None)
             if is_ours or (created and created + trigger.within + timedelta(seconds=_GRACE) < now):
-                await client.delete_automation(one.id)
+                await client.delete_automation(automation.id)
 
 
 def _resource(run: FlowRun) -> str:

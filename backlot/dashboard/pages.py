@@ -75,16 +75,16 @@ def page(template: str, status: int = 200, **values: Any) -> Response:
 
 
 def chart(
-    bars: Sequence[tuple[str, str, Mapping[str, Decimal]]], *, least: Decimal, every: int
+    bars: Sequence[tuple[str, str, Mapping[str, Decimal]]], *, minimum: Decimal, label_step: int
 ) -> dict[str, Any]:
     """A chart of stacked bars, as chart.html draws it.
 
     Args:
         bars: the name of each, what it says when it is pointed at, and its values by series, from below.
-        least: the smallest value that the top may stand for.
-        every: which names are written below: the first, and each so many bars after it.
+        minimum: the smallest value that the top may stand for.
+        label_step: which names are written below: the first, and each so many bars after it.
     """
-    top = round_up(max([least, *(sum(values.values(), Decimal(0)) for _, _, values in bars)]))
+    top = round_up(max([minimum, *(sum(values.values(), Decimal(0)) for _, _, values in bars)]))
     room, step = BASE - TOP, (WIDTH - LEFT) / len(bars)
     drawn = []
     for n, (name, title, values) in enumerate(bars):
@@ -93,7 +93,7 @@ def chart(
             height = float(value / top) * room
             y -= height
             parts.append({"series": series, "y": round(y, 2), "height": round(height, 2)})
-        x, label = round(LEFT + step * n, 2), "" if n % every else name
+        x, label = round(LEFT + step * n, 2), "" if n % label_step else name
         drawn.append({"x": x, "width": round(step * 0.8, 2), "parts": parts, "title": title, "label": label})
     ticks = [(BASE - room * n / 2, top * n / 2) for n in range(3)]
     return {"bars": drawn, "ticks": ticks, "width": WIDTH, "height": HEIGHT, "left": LEFT, "base": BASE}
@@ -174,13 +174,15 @@ def live_values(request: Request, service: Service) -> dict[str, Any]:
     now, counts, bars = int(service.clock()), dict(traffic.seconds), []
     for second in range(now - SECONDS + 1, now + 1):
         count = counts.get(second, Counter())
-        values = {name: Decimal(sum(count[each] for each in outcomes)) for name, outcomes in SERIES.items()}
+        values = {
+            name: Decimal(sum(count[outcome] for outcome in outcomes)) for name, outcomes in SERIES.items()
+        }
         name = f"{datetime.fromtimestamp(second, UTC):%H:%M:%S}"
-        words = ", ".join(f"{value} {outcome}" for outcome, value in values.items() if value)
-        bars.append((name, f"{name}: {words or 'none'}", values))
+        summary = ", ".join(f"{value} {outcome}" for outcome, value in values.items() if value)
+        bars.append((name, f"{name}: {summary or 'none'}", values))
     return {
-        "chart": chart(bars, least=Decimal(10), every=20),
-        "refusals": sorted(refusals, key=lambda each: each.at, reverse=True)[:LATEST],
+        "chart": chart(bars, minimum=Decimal(10), label_step=20),
+        "refusals": sorted(refusals, key=lambda refusal: refusal.at, reverse=True)[:LATEST],
         "keyless": service.keyless,
     }
 
@@ -193,7 +195,7 @@ async def live(request: Request, service: Service) -> Response:
 def latest_values(request: Request, service: Service) -> dict[str, Any]:
     """The newest generations, and a mark that changes when they do."""
     rows = service.store.newest(workspace_of(request, service).name, LATEST)
-    pending = sum(each.state == "pending" for each in rows)
+    pending = sum(row.state == "pending" for row in rows)
     return {"latest": rows, "seen": f"{rows[0].recorded if rows else 0}-{pending}"}
 
 
@@ -217,18 +219,18 @@ async def generations(request: Request, service: Service) -> Response:
 
 async def newer(request: Request, service: Service) -> Response:
     """How many generations there are that an open list does not have; 204 where it says so already."""
-    after = number(request, "after") or 0
-    count = service.store.recorded_after(workspace_of(request, service).name, after)
+    since = number(request, "after") or 0
+    count = service.store.recorded_after(workspace_of(request, service).name, since)
     if count == number(request, "said"):
         return Response(status_code=204)
-    return show("newer.html", request, service, count=count, after=after)
+    return show("newer.html", request, service, count=count, after=since)
 
 
 async def generation(request: Request, service: Service) -> Response:
     """One row of the list. Raises `HTTPException`: 404 when there is no such generation."""
-    if (found := service.store.get(request.path_params["id"])) is None:
+    if (stored := service.store.get(request.path_params["id"])) is None:
         raise unknown()
-    return show("row.html", request, service, each=found, takes_focus=False)
+    return show("row.html", request, service, generation=stored, takes_focus=False)
 
 
 async def costs(request: Request, service: Service) -> Response:
@@ -243,7 +245,7 @@ async def costs(request: Request, service: Service) -> Response:
         (day["date"][5:], f"{day['date']}: {day['cost']:.4f} USD", {"cost": day["cost"]})
         for day in answer["data"]
     ]
-    drawn = chart(bars, least=Decimal("0.01"), every=max(len(bars) // 8, 1))
+    drawn = chart(bars, minimum=Decimal("0.01"), label_step=max(len(bars) // 8, 1))
     values = {"projects": projects, "project": project, "answer": answer, "choices": DAYS, "chart": drawn}
     return show("costs.html", request, service, **values)
 
@@ -272,9 +274,9 @@ async def limits(request: Request, service: Service) -> Response:
 
 async def faults(request: Request, service: Service) -> Response:
     """The rules at work, and a form for each kind of fault."""
-    active = [(each, rule_text(each.rule)) for each in service.faults.active]
-    about = {do: (rule.__doc__ or "").splitlines()[0].replace("`", "") for do, rule in KINDS.items()}
-    kinds = [{"do": do, "about": about[do], "fields": fields_of(rule)} for do, rule in KINDS.items()]
+    active = [(fault, rule_text(fault.rule)) for fault in service.faults.active]
+    descriptions = {do: (rule.__doc__ or "").splitlines()[0].replace("`", "") for do, rule in KINDS.items()}
+    kinds = [{"do": do, "about": descriptions[do], "fields": fields_of(rule)} for do, rule in KINDS.items()]
     return show("faults.html", request, service, active=active, kinds=kinds)
 
 
@@ -289,23 +291,23 @@ class FormField(NamedTuple):
 
 def fields_of(rule: type[Rule]) -> list[FormField]:
     """The fields of a fault's form, but for `do` and `probability`, which every one has."""
-    found = []
+    form_fields = []
     for name, info in rule.model_fields.items():
         if name in Rule.model_fields or name in {"do", "fields"}:  # a form has no place for `fields`
             continue
         literal = get_args(info.annotation) if get_origin(info.annotation) is Literal else ()
         choices = tuple(map(str, (False, True) if info.annotation is bool else literal))
         value = "" if info.is_required() else str(info.default)
-        found.append(FormField(name, choices, value, info.is_required()))
+        form_fields.append(FormField(name, choices, value, info.is_required()))
     if len(rule.acts_on) > 1:
-        found.append(FormField("endpoint", ("", *sorted(rule.acts_on))))
-    return [*found, FormField("prompt")]
+        form_fields.append(FormField("endpoint", ("", *sorted(rule.acts_on))))
+    return [*form_fields, FormField("prompt")]
 
 
 def rule_text(rule: Rule) -> str:
     """A rule as the faults file has it."""
-    said = rule.model_dump(mode="json", exclude_unset=True)
-    ordered = {name: said[name] for name in (*Rule.model_fields, "do", *said) if name in said}
+    values = rule.model_dump(mode="json", exclude_unset=True)
+    ordered = {name: values[name] for name in (*Rule.model_fields, "do", *values) if name in values}
     return ", ".join(f"{name}: {value}" for name, value in ordered.items())
 
 
@@ -340,10 +342,10 @@ class Limits(Shape):
     window: int = Field(ge=1, le=86_400)
 
 
-def done(request: Request, service: Service, path: str, what: str) -> Response:
+def done(request: Request, service: Service, path: str, change: str) -> Response:
     """Back to the page, by a GET, so that loading it again sends nothing again."""
     workspace = workspace_of(request, service)
-    return RedirectResponse(address(path, workspace, service, done=what), 303)
+    return RedirectResponse(address(path, workspace, service, done=change), 303)
 
 
 async def top_up(request: Request, service: Service, fields: Fields) -> Response:
@@ -381,10 +383,10 @@ async def change_limits(request: Request, service: Service, fields: Fields) -> R
 
 async def switch_on(request: Request, service: Service, fields: Fields) -> Response:
     """Switches a fault on. An empty field says nothing."""
-    given: dict[str, Any] = {name: text.strip() for name, text in fields.items() if text.strip()}
-    if given.get("status", "").isdecimal():
-        given["status"] = int(given["status"])  # no text is one of its choices
-    service.faults.add(RULE.validate_python(given))
+    values: dict[str, Any] = {name: text.strip() for name, text in fields.items() if text.strip()}
+    if values.get("status", "").isdecimal():
+        values["status"] = int(values["status"])  # no text is one of its choices
+    service.faults.add(RULE.validate_python(values))
     return done(request, service, "/faults", "fault-on")
 
 

@@ -20,8 +20,8 @@ from backlot.store import Generation
 
 async def media(request: Request, service: Service) -> Response:
     """A file, without faults and without a signed URL: this is not a download of the interface."""
-    found = generation_of(request, service)
-    answer = File(await service.file(found), found.recipe.mime_type, request)
+    generation = generation_of(request, service)
+    answer = File(await service.file(generation), generation.recipe.mime_type, request)
     answer.headers["X-Content-Type-Options"] = "nosniff"
     return answer
 
@@ -35,10 +35,10 @@ async def thumbnail(request: Request, service: Service) -> Response:
 
 def generation_of(request: Request, service: Service) -> Generation:
     """The generation of a file. Raises `HTTPException`: 404 for one that is not there yet, or no longer."""
-    found = service.store.get(request.path_params["id"])
-    if found is None or not found.has_media(service.clock()):
+    generation = service.store.get(request.path_params["id"])
+    if generation is None or not generation.has_media(service.clock()):
         raise sign_in.unknown()
-    return found
+    return generation
 
 
 Page = Callable[[Request, Service], Awaitable[Response]]
@@ -68,12 +68,12 @@ FORMS: dict[str, tuple[Form, Page]] = {  # each with the page that is shown agai
 }
 
 
-def add_dashboard(app: FastAPI, service: Service, known: SignIn) -> None:
-    """Adds the pages to the application, for those whom `known` knows; and the interface's page to try it."""
+def add_dashboard(app: FastAPI, service: Service, access: SignIn) -> None:
+    """Adds the pages, for those whom `access` lets in; and the interface's page to try it."""
 
     def add(path: str, method: str, page: Page) -> None:
         async def signed_in(request: Request) -> Response:
-            known.check(request)
+            access.check(request)
             service.finish_due(service.clock())  # as every request of the interface does first
             return await page(request, service)
 
@@ -93,15 +93,15 @@ def add_dashboard(app: FastAPI, service: Service, known: SignIn) -> None:
         add(path, "POST", post)
 
     async def another_link(request: Request, service: Service) -> Response:
-        return await pages.overview(request, service, link=known.link(str(request.base_url)))
+        return await pages.overview(request, service, link=access.link(str(request.base_url)))
 
     async def end(request: Request, service: Service) -> Response:
-        known.sessions.discard(sign_in.session_of(request))
+        access.sessions.discard(sign_in.session_of(request))
         answer = RedirectResponse("/", 303)
         answer.delete_cookie(sign_in.cookie_name(request), httponly=True, samesite="strict")
         return answer
 
-    _add_sign_in(app, known)
+    _add_sign_in(app, access)
     app.add_route("/docs", _docs)
     for path, page in PAGES.items():
         add(path, "GET", page)
@@ -112,14 +112,14 @@ def add_dashboard(app: FastAPI, service: Service, known: SignIn) -> None:
     app.mount("/assets", StaticFiles(directory=pages.FOLDER / "static"))
 
 
-def _add_sign_in(app: FastAPI, known: SignIn) -> None:
+def _add_sign_in(app: FastAPI, access: SignIn) -> None:
     """Adds the page that a link to sign in opens, and the one that says why somebody is not let in."""
 
     async def begin(request: Request) -> Response:
-        known.check_name(request)
+        access.check_name(request)
         if request.method == "HEAD":  # it would use the link up
             raise sign_in.unknown()
-        session = known.exchange(request.query_params.get("token", ""))
+        session = access.exchange(request.query_params.get("token", ""))
         # Not a redirect: after a link on a page of another site, that would be sent without a strict cookie.
         answer = pages.page("signed_in.html", title="Signed in")
         answer.set_cookie(

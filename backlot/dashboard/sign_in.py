@@ -107,10 +107,10 @@ class SignIn:
             return
         origin = request.headers.get("origin")
         if origin is None:
-            own = request.headers.get("sec-fetch-site") == "same-origin"
+            is_own = request.headers.get("sec-fetch-site") == "same-origin"
         else:
-            own = urlsplit(origin).netloc == request.headers.get("host")
-        if not own:
+            is_own = urlsplit(origin).netloc == request.headers.get("host")
+        if not is_own:
             text = "Open the dashboard and try again."
             raise Problem(403, "This form was not sent from the dashboard", text)
 

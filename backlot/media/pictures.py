@@ -55,8 +55,8 @@ def encode(image: Image.Image, format_: str) -> bytes:
 
 def frame(recipe: Recipe, role: str, size: tuple[int, int]) -> Image.Image | None:
     """The reference image of a role, fitted to a size; None where there is none."""
-    given = next((reference for reference in recipe.references if reference.role == role), None)
-    return ImageOps.fit(open_reference(given), size) if given else None
+    reference = next((reference for reference in recipe.references if reference.role == role), None)
+    return ImageOps.fit(open_reference(reference), size) if reference else None
 
 
 def draw(recipe: Recipe, width: int, height: int) -> Image.Image:
@@ -161,8 +161,8 @@ def wrap(text: str, width: float, height: float) -> tuple[list[str], float, Font
     while True:
         face = font(round(size), ascii_only=text.isascii())
         characters = 0.95 * width * len(text) / max(face.getlength(text), 1)
-        most = max(int(height / size / 1.2), 1)
-        lines = textwrap.wrap(text, max(int(characters), 5), max_lines=most, placeholder=" ...")
+        max_lines = max(int(height / size / 1.2), 1)
+        lines = textwrap.wrap(text, max(int(characters), 5), max_lines=max_lines, placeholder=" ...")
         is_whole = "".join(lines).replace(" ", "") == text.replace(" ", "")
         if size == SMALLEST or (is_whole and all(face.getlength(line) <= width for line in lines)):
             return lines, size, face

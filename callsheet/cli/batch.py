@@ -168,17 +168,19 @@ def quote(
 
     settings = load_settings(config, [*(set_ or []), *(_BUY_AGAIN if again else [])])
     choice = _choice(first, only)
-    made = ask_service(open_client(settings), lambda client: quote_batch(settings, client, choice))
-    found = asyncio.run(compare_models(made.plan, settings)) if compare else []
+    batch_quote = ask_service(open_client(settings), lambda client: quote_batch(settings, client, choice))
+    comparisons = asyncio.run(compare_models(batch_quote.plan, settings)) if compare else []
     if json:
-        more: dict[str, Any] = {"compare": [each.as_json() for each in found]} if found else {}
+        fields = facts.figures(batch_quote).as_json()
+        if comparisons:
+            fields["compare"] = [comparison.as_json() for comparison in comparisons]
         if show is not None:
-            more["requests"] = [request for _, request in facts.requests(made.table, show)]
-        print_json(facts.figures(made).as_json() | more)
+            fields["requests"] = [request for _, request in facts.requests(batch_quote.table, show)]
+        print_json(fields)
     else:
-        show_quote(made, show=show)
-        if found:
-            show_comparison(found)
+        show_quote(batch_quote, show=show)
+        if comparisons:
+            show_comparison(comparisons)
 
 
 def status(
@@ -211,8 +213,8 @@ def status(
 
     async def read_all(url: str) -> tuple[dict[str, Totals], list[str]]:
         async with open_ledger(url, "") as ledger:
-            wrong = await ledger.read(lambda connection, _: writing.differences(connection))
-            return await ledger.read(lambda connection, _: writing.of_ledger(connection)), wrong
+            differences = await ledger.read(lambda connection, _: writing.differences(connection))
+            return await ledger.read(lambda connection, _: writing.of_ledger(connection)), differences
 
     if config is not None:
         status, doubts = asyncio.run(read_one(load_batch(config, set_)))
@@ -223,11 +225,11 @@ def status(
         return
     url = load_ledger(set_ or [])
     _check_ledger(url, is_named=bool(set_))
-    batches, wrong = asyncio.run(read_all(url))
-    check_totals(wrong)
+    batches, differences = asyncio.run(read_all(url))
+    check_totals(differences)
     if json:
-        found = [{"batch": name} | totals.as_json() for name, totals in batches.items()]
-        print_json({"ledger_version": SCHEMA_VERSION, "batches": found})
+        entries = [{"batch": name} | totals.as_json() for name, totals in batches.items()]
+        print_json({"ledger_version": SCHEMA_VERSION, "batches": entries})
     else:
         show.show_batches(batches)
 
@@ -249,11 +251,11 @@ def _check_ledger(url: str, *, is_named: bool) -> None:
     check_exists(url)
 
 
-def _choice(first: int | None, only: list[str] | None, pilot: int | None = None) -> Choice:
+def _choice(first: int | None, rows: list[str] | None, pilot: int | None = None) -> Choice:
     """The jobs that `--first` and `--only` name; they exclude a pilot."""
     from callsheet.pricing.plan import Choice
 
-    choice = Choice(first, tuple(only or ()))
+    choice = Choice(first, tuple(rows or ()))
     if choice and pilot:
         raise ConfigError(
             "--pilot cannot be combined with --first or --only", hint="A run of chosen jobs has no pilot."

@@ -154,11 +154,11 @@ def init(
 
     callsheet init shots.csv --prompt prompt_en --media videos
     """
-    said = {"prompt": prompt, "media": media, "model": model, "images": images}
-    said |= {"sheet": sheet, "rows": rows, "encoding": encoding}
-    given = {name: value for name, value in said.items() if value is not None}
+    options = {"prompt": prompt, "media": media, "model": model, "images": images}
+    options |= {"sheet": sheet, "rows": rows, "encoding": encoding}
+    answers = {name: value for name, value in options.items() if value is not None}
     if project is not None:
-        if given or path != Path():
+        if answers or path != Path():
             raise ConfigError(
                 "--project is for a Prefect project alone", hint="Call init for a batch file then."
             )
@@ -168,15 +168,15 @@ def init(
     with disk_errors(path, "the name", "read"):
         is_file, is_folder = path.is_file(), path.is_dir()
     if _names_images(path) or (no_config and is_file):
-        _init_file(path, config or _config_for(path), given, json)
+        _init_file(path, config or _config_for(path), answers, json)
         return
     from callsheet.batches.formats import is_batch_file
 
     if config is not None or (no_config and not is_folder and is_batch_file(path.name)):
         hint = f"It was looked for in {path.absolute().parent}."
         raise InputError(f"{path}: there is no such batch file", hint=hint)
-    if given:
-        option = f"--{next(iter(given))}"
+    if answers:
+        option = f"--{next(iter(answers))}"
         raise ConfigError(f"{option} is about a batch file, and none is named", hint="Name it first.")
     _init_example(path, json)
 
@@ -196,7 +196,7 @@ def _names_images(path: Path) -> bool:
 
     if path.is_dir():
         is_new = path != Path() and not (path / "batch.yaml").exists()
-        return is_new and any(is_image(each.name) for each in path.rglob("*"))
+        return is_new and any(is_image(file.name) for file in path.rglob("*"))
     return is_image(path.name) and (path.is_file() or is_glob(str(path)))
 
 
@@ -222,21 +222,21 @@ def _init_example(path: Path, json: bool) -> None:
     catalogue = _catalogue()
     from callsheet.pricing.compare import starter  # polars, which the first checks do not need
 
-    made = starter(catalogue)
+    example = starter(catalogue)
     batch = _batch_name(config.stem if is_config else path.resolve().name)
-    text = _config_text(config, batch, prompts, _SUGGESTED, made.quoted)
-    _write({config: text, prompts: made.as_csv()})
-    models = list(dict.fromkeys(row["model"] for row in made.rows if row["model"]))
+    text = _config_text(config, batch, prompts, _SUGGESTED, example.quoted)
+    _write({config: text, prompts: example.as_csv()})
+    models = list(dict.fromkeys(row["model"] for row in example.rows if row["model"]))
     if json:
         print_json(
-            {"config": str(config), "prompts": str(prompts), "batch": batch, "rows": len(made.rows)}
-            | {"models": models, "quoted": dollars(made.quoted), "currency": "USD"}
+            {"config": str(config), "prompts": str(prompts), "batch": batch, "rows": len(example.rows)}
+            | {"models": models, "quoted": dollars(example.quoted), "currency": "USD"}
         )
     else:
-        _show(config, prompts, made, models)
+        _show(config, prompts, example, models)
 
 
-def _init_file(path: Path, config: Path, given: dict[str, str], json: bool) -> None:
+def _init_file(path: Path, config: Path, answers: dict[str, str], json: bool) -> None:
     """Writes the config for a batch file, with what a person answers where one is there."""
     if config.suffix not in (".yaml", ".yml"):
         raise ConfigError(
@@ -246,19 +246,19 @@ def _init_file(path: Path, config: Path, given: dict[str, str], json: bool) -> N
     catalogue = _catalogue()
     from callsheet.pricing.guess import guess
 
-    guessed = guess(str(path), catalogue, given)
+    guessed = guess(str(path), catalogue, answers)
     if not json and sys.stdin.isatty() and sys.stdout.isatty():
         print_table(out, guessed.first, *(guessed.first[0] if guessed.first else ()))
         while guessed.proposals:
-            given[guessed.proposals[0].setting] = _asked(guessed.proposals[0])
-            guessed = guess(str(path), catalogue, given)
+            answers[guessed.proposals[0].setting] = _asked(guessed.proposals[0])
+            guessed = guess(str(path), catalogue, answers)
     batch = _batch_name(config.stem)
     _write({config: _config_text(config, batch, path, _lines(guessed), guessed.price)})
     if json:
-        told = {"config": str(config), "batch": batch, "rows": guessed.rows}
-        told |= {"columns": guessed.input.get("columns", {})}
-        told |= {"model": guessed.taken and guessed.taken.model, "guessed": guessed.guesses()}
-        print_json(told | {"not_used": dict(guessed.not_used)})
+        fields = {"config": str(config), "batch": batch, "rows": guessed.rows}
+        fields |= {"columns": guessed.input.get("columns", {})}
+        fields |= {"model": guessed.taken and guessed.taken.model, "guessed": guessed.guesses()}
+        print_json(fields | {"not_used": dict(guessed.not_used)})
     else:
         _show_guess(config, guessed)
 
@@ -267,8 +267,8 @@ def _asked(proposal: Proposal) -> str:
     """What a person answers to a question: Enter takes the first candidate."""
     out.print(f"[bold]{safe(proposal.question)}[/]")
     lines = [
-        {"": str(number), "may be": value, "for example": shown}
-        for number, (value, shown) in enumerate(proposal.candidates.items(), 1)
+        {"": str(number), "may be": value, "for example": example}
+        for number, (value, example) in enumerate(proposal.candidates.items(), 1)
     ]
     print_table(out, lines, "may be", "for example")
     number = 0
@@ -312,19 +312,19 @@ def _lines(guess: Guess) -> Iterator[str]:
     if guess.input.get("columns", {}).get("id", "") is None:
         yield '# The ids repeat, so they are not used. To make ids of columns: id: "{category}-{id}"'
     if guess.taken:
-        yield f"# {guess.taken.model}: {_taken(guess)}; {dollars(guess.price)} USD"
+        yield f"# {guess.taken.model}: {_rows_taken(guess)}; {dollars(guess.price)} USD"
     for name, reason in guess.not_used.items():
         yield printable(f"# Not used: the column {name} {reason}")
     if guess.proposals:
         yield "guessed:    # a quote says these first, and a run asks once; remove what is right"
-    for setting, known in guess.guesses().items():
-        yield f"  {setting}: {_flow(known)}"
+    for setting, guessed in guess.guesses().items():
+        yield f"  {setting}: {_flow(guessed)}"
 
 
 def _flow(value: Any) -> str:
     """A value of the config on one line."""
     if isinstance(value, Mapping):
-        return f"{{{', '.join(f'{_flow(name)}: {_flow(each)}' for name, each in value.items())}}}"
+        return f"{{{', '.join(f'{_flow(name)}: {_flow(entry)}' for name, entry in value.items())}}}"
     if isinstance(value, list):
         return f"[{', '.join(map(_flow, value))}]"
     if isinstance(value, str):
@@ -332,9 +332,9 @@ def _flow(value: Any) -> str:
     return jsonlib.dumps(value)
 
 
-def _taken(guess: Guess) -> str:
-    taken = guess.taken
-    rows = f"{taken.rows:,} of {counted(taken.of, 'row')}" if taken else ""
+def _rows_taken(guess: Guess) -> str:
+    comparison = guess.taken
+    rows = f"{comparison.rows:,} of {counted(comparison.of, 'row')}" if comparison else ""
     if guess.refused:
         rows += f", and no model takes any: {'; '.join(guess.refused)}"
     return f"{rows} that were tried on each model" if guess.is_sample else rows
@@ -357,13 +357,15 @@ def _write(texts: Mapping[Path, str]) -> None:
         raise ConfigError(message, hint=_ANOTHER) from None
 
 
-def _show(config: Path, prompts: Path, made: Starter, models: list[str]) -> None:
-    rows = f"{counted(len(made.rows), 'row')} for {counted(len(models), 'model')}: {', '.join(models)}"
-    facts = [("Rows", rows), ("Price", f"{dollars(made.quoted)} USD, by the catalogue of now")]
-    if not made.quoted and len(made.without) > 1:
+def _show(config: Path, prompts: Path, example: Starter, models: list[str]) -> None:
+    rows = f"{counted(len(example.rows), 'row')} for {counted(len(models), 'model')}: {', '.join(models)}"
+    facts = [("Rows", rows), ("Price", f"{dollars(example.quoted)} USD, by the catalogue of now")]
+    if not example.quoted and len(example.without) > 1:
         facts = [("Rows", "1, which a quote rejects: no model of the catalogue has a price now")]
-    elif made.without:
-        facts += [("Without", f"{made.without[0]}s: no model of the catalogue makes them at a known price")]
+    elif example.without:
+        facts += [
+            ("Without", f"{example.without[0]}s: no model of the catalogue makes them at a known price")
+        ]
     _show_written(config, [*facts, ("Prompts", f"{prompts}: put your own into it")])
 
 
@@ -378,9 +380,12 @@ def _show_guess(config: Path, guess: Guess) -> None:
         if setting not in ("columns", "defaults"):
             facts.append(("List" if setting == "rows" else setting.capitalize(), str(value)))
     if guess.taken:
-        facts.append(("Model", f"{guess.taken.model}: {_taken(guess)}; {dollars(guess.price)} USD"))
+        facts.append(("Model", f"{guess.taken.model}: {_rows_taken(guess)}; {dollars(guess.price)} USD"))
     facts += [("Not used", f"{name} {reason}") for name, reason in guess.not_used.items()]
-    facts += [("Guessed", guess_in_words(each.setting, each.taken, each.others)) for each in guess.proposals]
+    facts += [
+        ("Guessed", guess_in_words(proposal.setting, proposal.taken, proposal.others))
+        for proposal in guess.proposals
+    ]
     _show_written(config, facts)
 
 
@@ -468,12 +473,12 @@ def up(
             "flows/up.py",
             hint="Go to the folder of your project, or make one: callsheet init --project FOLDER",
         )
-    words = [f"--{name}" for name, given in (("backlot", backlot), ("inbox", inbox)) if given]
-    words += ["--port", str(port)] if port else []
+    arguments = [f"--{name}" for name, is_set in (("backlot", backlot), ("inbox", inbox)) if is_set]
+    arguments += ["--port", str(port)] if port else []
     sys.stdout.flush()
     sys.stderr.flush()
     # `python -m` finds the modules of the folder here.
-    os.execv(sys.executable, [sys.executable, "-m", "flows.up", *words])  # noqa: S606 - our own program
+    os.execv(sys.executable, [sys.executable, "-m", "flows.up", *arguments])  # noqa: S606 - our own program
 
 
 _Config = Annotated[

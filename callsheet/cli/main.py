@@ -103,9 +103,9 @@ def docs(
         output.out.print(file.read_text("utf-8"), markup=False, end="")
 
 
-for each in (*app.registered_commands, *reconcile.ledger.registered_commands):
+for command_info in (*app.registered_commands, *reconcile.ledger.registered_commands):
     # typer would break a paragraph of the help where the docstring's lines end.
-    each.help = re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.getdoc(each.callback) or "")
+    command_info.help = re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.getdoc(command_info.callback) or "")
 
 
 def main() -> None:
@@ -125,10 +125,10 @@ def main() -> None:
         command = context.command_path if context else app.info.name
         _fail(ConfigError(message, hint=f"{command} --help says what there is."))
     except (CallsheetError, BaseExceptionGroup) as error:
-        known = known_error(error)
-        if known is None:
+        callsheet_error = known_error(error)
+        if callsheet_error is None:
             raise
-        _fail(known)
+        _fail(callsheet_error)
     else:
         sys.exit(code)
 

@@ -108,11 +108,11 @@ def print_table(
     console: Console,
     lines: Sequence[Mapping[str, str]],
     *text: str,
-    most: int = 30,
+    limit: int = 30,
     more: str = "",
     is_narrow: bool = False,
 ) -> None:
-    """Prints lines as a table with their keys as its head, the first `most`; nothing where there are none.
+    """Prints lines as a table with their keys as its head, the first `limit`; nothing where there are none.
 
     The columns named in `text` are broken where they are long; the others are numbers, or the keys of jobs. A
     narrow one has the words of a number's head below each other. `more` is what those are that are left out.
@@ -126,16 +126,16 @@ def print_table(
         else:
             head = name.replace(" ", "\n", 1) if is_narrow else name
             table.add_column(head, justify="left" if name == "key" else "right", no_wrap=True)
-    for line in lines[:most]:
+    for line in lines[:limit]:
         table.add_row(*map(safe, line.values()))
     console.print(table)
-    print_more(len(lines) - most, more, console)
+    print_more(len(lines) - limit, more, console)
 
 
-def print_more(left_out: int, what: str, console: Console = out) -> None:
+def print_more(left_out: int, ending: str, console: Console = out) -> None:
     """Prints how many of something are left out, where any are."""
     if left_out > 0:
-        console.print(f"  and {left_out:,} {what}")
+        console.print(f"  and {left_out:,} {ending}")
 
 
 def print_steps(steps: Iterable[str]) -> None:
@@ -218,32 +218,32 @@ def settings_like(incomplete: str) -> list[tuple[str, str]]:
     """The settings that begin like this, `budget.limit=` and so on, with the first sentence about each."""
     from callsheet.config.settings import Settings
 
-    found = _settings(Settings, incomplete)
-    return [(f"{name}=", text) for name, text in found if name.startswith(incomplete)]
+    settings = _settings(Settings, incomplete)
+    return [(f"{name}=", text) for name, text in settings if name.startswith(incomplete)]
 
 
 def changeable_like(incomplete: str) -> list[tuple[str, str]]:
     """The same of those that a run at work can be given."""
     from callsheet.config.load import CHANGEABLE
 
-    return [found for found in settings_like(incomplete) if found[0].removesuffix("=") in CHANGEABLE]
+    return [setting for setting in settings_like(incomplete) if setting[0].removesuffix("=") in CHANGEABLE]
 
 
-def _settings(section: type[Section], incomplete: str, before: str = "") -> Iterator[tuple[str, str]]:
+def _settings(section: type[Section], incomplete: str, prefix: str = "") -> Iterator[tuple[str, str]]:
     """The settings of a section, and those of its sections; of a mapping by column each column, where the
     mapping is named.
     """
     from callsheet.config.settings import Section
 
     for name, field in section.model_fields.items():
-        whole, kind = before + name, field.annotation
+        path, kind = prefix + name, field.annotation
         if isinstance(kind, type) and issubclass(kind, Section):
-            yield from _settings(kind, incomplete, f"{whole}.")
+            yield from _settings(kind, incomplete, f"{path}.")
             continue
         meaning = _first_sentence(field.description or "")
-        yield whole, meaning
-        if incomplete.startswith(f"{whole}."):
-            yield from ((f"{whole}.{column}", meaning) for column in _columns(kind))
+        yield path, meaning
+        if incomplete.startswith(f"{path}."):
+            yield from ((f"{path}.{column}", meaning) for column in _columns(kind))
 
 
 def _columns(kind: Any) -> tuple[str, ...]:

@@ -110,13 +110,13 @@ async def _list(settings: Settings, config: Path, json: bool) -> int:
     from callsheet.report.evidence import gather
 
     async with open_ledger(settings.ledger.url, settings.batch) as ledger:
-        found = await ledger.read(queries.doubts)
-        doubts, accepted = _apart(found)
+        all_doubts = await ledger.read(queries.doubts)
+        doubts, accepted = _apart(all_doubts)
         evidence = None
         if doubts:
             evidence = await gather(ledger, doubts, lambda: open_client(settings))
     if json:
-        prices = (doubt.price or Decimal(0) for doubt in found if doubt.state is State.IN_DOUBT)
+        prices = (doubt.price or Decimal(0) for doubt in all_doubts if doubt.state is State.IN_DOUBT)
         print_json(
             {
                 "batch": settings.batch,
@@ -127,8 +127,8 @@ async def _list(settings: Settings, config: Path, json: bool) -> int:
                 "currency": "USD",
             }
         )
-        return len(found)
-    lines = lines_of_last_plan(settings, [doubt.job_key for doubt in found])
+        return len(all_doubts)
+    lines = lines_of_last_plan(settings, [doubt.job_key for doubt in all_doubts])
     name = shlex.quote(str(config))
     if evidence:
         _show_doubts(settings.batch, doubts, evidence, lines, f"callsheet resolve {name}")
@@ -138,8 +138,8 @@ async def _list(settings: Settings, config: Path, json: bool) -> int:
         )
         print_jobs(accepted, lines)
         out.print()
-        words = "The service has accepted them. A run with the key that bought them asks for them again."
-        print_line(out, f"  {words}", 2)
+        note = "The service has accepted them. A run with the key that bought them asks for them again."
+        print_line(out, f"  {note}", 2)
         facts = [
             ("Ask now", f"callsheet collect {name}"),
             ("Give up", f"callsheet resolve {name} KEY... --give-up --charged | --not-charged --why ..."),
@@ -147,14 +147,15 @@ async def _list(settings: Settings, config: Path, json: bool) -> int:
             ("", "--not-charged: the next run buys it again, and it may be paid for twice"),
         ]
         print_facts(out, facts)
-    if not found:
+    if not all_doubts:
         out.print(f"[green]{safe(settings.batch)}: nothing is in doubt.[/]")
-    return len(found)
+    return len(all_doubts)
 
 
-def _apart(found: Sequence[Doubt]) -> tuple[list[Doubt], list[Doubt]]:
+def _apart(doubts: Sequence[Doubt]) -> tuple[list[Doubt], list[Doubt]]:
     """What may have been paid for, and apart from it what the service has accepted."""
-    return [one for one in found if not one.is_accepted], [one for one in found if one.is_accepted]
+    in_doubt = [doubt for doubt in doubts if not doubt.is_accepted]
+    return in_doubt, [doubt for doubt in doubts if doubt.is_accepted]
 
 
 async def _settle(
@@ -165,22 +166,22 @@ async def _settle(
     from callsheet.pricing.plan import last_plan
 
     async with open_ledger(settings.ledger.url, settings.batch) as ledger:
-        found = await ledger.read(partial(queries.doubts, pending=True))
+        all_doubts = await ledger.read(partial(queries.doubts, pending=True))
         if keys:
             rows = await ledger.read(partial(queries.row_ids, words=keys))
             plan = last_plan(settings)  # which has rows that were never sent, too
             rows |= {*keys}.intersection(plan.table["row_id"]) if plan else set()
-            chosen = _named(found, keys, rows=rows, give_up=give_up)
+            chosen = _chosen(all_doubts, keys, rows=rows, give_up=give_up)
         else:
-            chosen = _apart(found)[0]
+            chosen = _apart(all_doubts)[0]
         by = user_name()
         await ledger.write(spending.settle, chosen, charged=charged, by=by, why=why)
         left = await ledger.read(queries.doubts)
     left_out = _apart(left)[1]
     if json:
         settled = {"settled": [doubt.as_json() for doubt in chosen], "charged": charged, "settled_by": by}
-        rest = {"left": len(left), "left_out": [doubt.as_json() for doubt in left_out]}
-        print_json({"batch": settings.batch, **settled, "why": why, **rest, "currency": "USD"})
+        unsettled = {"left": len(left), "left_out": [doubt.as_json() for doubt in left_out]}
+        print_json({"batch": settings.batch, **settled, "why": why, **unsettled, "currency": "USD"})
     else:
         _show_settled(settings.batch, chosen, charged=charged, left=len(left), left_out=left_out)
     return len(left)
@@ -200,8 +201,8 @@ def _show_doubts(
     out.print()
     if proposed := _proposed(doubts, evidence):
         print_line(out, "To settle by this evidence:")
-        for words in proposed:
-            print_line(out, f"  {safe(command)} {words} --why 'by the balance'")
+        for options in proposed:
+            print_line(out, f"  {safe(command)} {options} --why 'by the balance'")
     print_line(out, f"To settle: {safe(command)} KEY... (or --all) --charged | --not-charged --why ...")
 
 
@@ -209,14 +210,17 @@ def _proposed(doubts: Sequence[Doubt], evidence: Evidence) -> list[str]:
     """What to add to `resolve` to settle all doubts, where it is plain which were charged."""
     if evidence.charged is None:
         return []
-    is_charged = {one.job_key for one in evidence.charged}
+    is_charged = {doubt.job_key for doubt in evidence.charged}
     keys: dict[str, list[str]] = {"--charged": [], "--not-charged": []}
-    for key in dict.fromkeys(one.job_key for one in doubts):
+    for key in dict.fromkeys(doubt.job_key for doubt in doubts):
         keys["--charged" if key in is_charged else "--not-charged"].append(key[:12])
-    (first, named), (other, rest) = sorted(keys.items(), key=lambda each: len(each[1]))
-    if len(named) > MOST_LISTED:
+    (named_option, named_keys), (all_option, all_keys) = sorted(keys.items(), key=lambda group: len(group[1]))
+    if len(named_keys) > MOST_LISTED:
         return []
-    return [*([f"{' '.join(named)} {first}"] if named else []), *([f"--all {other}"] if rest else [])]
+    return [
+        *([f"{' '.join(named_keys)} {named_option}"] if named_keys else []),
+        *([f"--all {all_option}"] if all_keys else []),
+    ]
 
 
 def print_jobs(doubts: Sequence[Doubt], lines: Mapping[str, int]) -> None:
@@ -231,14 +235,14 @@ def print_jobs(doubts: Sequence[Doubt], lines: Mapping[str, int]) -> None:
         row = row_name(doubt.row_id, doubt.sample, lines.get(doubt.job_key))
         rows_by_event.setdefault(doubt.what, []).append(row)
         if len(shown_lines) < MOST_LISTED:
-            shown = {"key": doubt.job_key[:12], "row": row, "model": doubt.model}
-            shown["submitted (UTC)"] = f"{doubt.submitted_at:%Y-%m-%d %H:%M:%S}"
-            shown["USD"] = "unpriced" if doubt.price is None else dollars(doubt.price)
-            shown_lines.append(shown | ({"id": doubt.generation_id or ""} if has_ids else {}))
-    print_table(out, shown_lines, "row", "model", "submitted (UTC)", "id", most=MOST_LISTED)
+            line = {"key": doubt.job_key[:12], "row": row, "model": doubt.model}
+            line["submitted (UTC)"] = f"{doubt.submitted_at:%Y-%m-%d %H:%M:%S}"
+            line["USD"] = "unpriced" if doubt.price is None else dollars(doubt.price)
+            shown_lines.append(line | ({"id": doubt.generation_id or ""} if has_ids else {}))
+    print_table(out, shown_lines, "row", "model", "submitted (UTC)", "id", limit=MOST_LISTED)
     print_more(len(doubts) - MOST_LISTED, "more: --json and costs.parquet have all\n")
-    for what, rows in islice(rows_by_event.items(), _EVENTS):
-        print_line(out, f"  [bold]{safe(_some(rows))}[/]: {safe(what)}")
+    for event, rows in islice(rows_by_event.items(), _EVENTS):
+        print_line(out, f"  [bold]{safe(_first_ten(rows))}[/]: {safe(event)}")
     print_more(len(rows_by_event) - _EVENTS, "more of what happened: see --json")
 
 
@@ -250,20 +254,22 @@ def _show_settled(
         price = sum((doubt.price or Decimal(0) for doubt in doubts), Decimal(0))
         decision = "paid for, and lost" if charged else "free: the next run buys them again"
         out.print(f"[bold]{safe(batch)}[/]: {len(doubts)} settled ({dollars(price)} USD), {decision}")
-        print_facts(out, [("Rows", _some([doubt.row_id for doubt in doubts])), ("In doubt", f"{left} left")])
+        print_facts(
+            out, [("Rows", _first_ten([doubt.row_id for doubt in doubts])), ("In doubt", f"{left} left")]
+        )
     else:
         out.print(f"[bold]{safe(batch)}[/]: nothing is in doubt about money, so nothing was settled.")
     if given_up := [doubt.generation_id for doubt in doubts if doubt.generation_id]:
         twice = "" if charged else ". The service may charge for them: then they are paid for twice"
-        given = f"{counted(len(given_up), 'accepted generation')}, {safe(_some(given_up))}"
-        print_line(out, f"  [yellow]Given up: {given}{twice}.[/]")
+        generations = f"{counted(len(given_up), 'accepted generation')}, {safe(_first_ten(given_up))}"
+        print_line(out, f"  [yellow]Given up: {generations}{twice}.[/]")
     if ids := [doubt.generation_id for doubt in left_out if doubt.generation_id]:
         asked = "a run with the key that bought them asks for them again"
-        print_line(out, f"  Left out: {counted(len(ids), _ACCEPTED)}, {safe(_some(ids))}: {asked}.")
+        print_line(out, f"  Left out: {counted(len(ids), _ACCEPTED)}, {safe(_first_ten(ids))}: {asked}.")
 
 
-def _some(rows: Sequence[str]) -> str:
-    return and_more(rows[:10], len(rows))
+def _first_ten(names: Sequence[str]) -> str:
+    return and_more(names[:10], len(names))
 
 
 _Start = Annotated[
@@ -311,7 +317,7 @@ def _show(result: Reconciliation, config: Path) -> None:
     out.print(f"[bold {colour}]{safe(result.batch)}: {ending}[/], {result.range()}")
     lines = result.table()
     days = [{name: line[name] for name in line if name != "reason"} for line in lines]
-    print_table(out, days, "UTC day", most=len(days))
+    print_table(out, days, "UTC day", limit=len(days))
     for day in lines:
         if day["reason"]:
             print_line(out, f"  {day['UTC day']}: {safe(day['reason'])}")
@@ -326,8 +332,8 @@ def _show(result: Reconciliation, config: Path) -> None:
     print_facts(out, [("File", result.file)])
     for command in result.resolving(str(config)):
         out.print(f"  [bold]{'Next':<10}[/] {safe(command)}")  # in one piece, to be copied
-    words = "Costs are of all keys of the project, and lag; the balance is of the whole workspace."
-    print_line(out, f"  [dim]{words}[/]", 2)
+    note = "Costs are of all keys of the project, and lag; the balance is of the whole workspace."
+    print_line(out, f"  [dim]{note}[/]", 2)
 
 
 # ---- the ledger itself
@@ -450,7 +456,7 @@ async def rebind(settings: Settings) -> tuple[str, list[str]]:
         return service, await opened.write(spending.rebind, service) if is_bound else []
 
 
-def _named(
+def _chosen(
     doubts: Sequence[Doubt], words: Sequence[str], *, rows: Collection[str], give_up: bool
 ) -> list[Doubt]:
     """The doubts that a person names, each once and in the list's order.
@@ -468,12 +474,12 @@ def _named(
     open_ = [doubt for doubt in doubts if give_up or not doubt.is_accepted]
     chosen: set[str] = set()
     for word in words:
-        meant = _matching(open_, word, rows)
-        if not meant:
+        matches = _matching(open_, word, rows)
+        if not matches:
             raise _refusal(doubts, word, rows)
-        keys = {doubt.job_key for doubt in meant}
-        if len(keys) > 1 and any(doubt.row_id != word for doubt in meant):
-            listed = ", ".join(f"{doubt.job_key[:12]} (row {doubt.row_id})" for doubt in meant[:5])
+        keys = {doubt.job_key for doubt in matches}
+        if len(keys) > 1 and any(doubt.row_id != word for doubt in matches):
+            listed = ", ".join(f"{doubt.job_key[:12]} (row {doubt.row_id})" for doubt in matches[:5])
             raise CallsheetError(
                 f"{word!r} may mean {len(keys)} jobs: {listed}", hint="Give more of the key."
             )
@@ -486,22 +492,22 @@ def _matching(doubts: Sequence[Doubt], word: str, rows: Collection[str]) -> list
     of_row = [doubt for doubt in doubts if doubt.row_id == word]
     if of_row or word in rows or not word:
         return of_row
-    return [one for one in doubts if one.job_key.startswith(word) or one.row_id.startswith(word)]
+    return [doubt for doubt in doubts if doubt.job_key.startswith(word) or doubt.row_id.startswith(word)]
 
 
 def _refusal(doubts: Sequence[Doubt], word: str, rows: Collection[str]) -> CallsheetError:
     """Why a word names nothing that is settled without more."""
     accepted = _matching(doubts, word, rows)
     if not accepted:
-        what = f"row {word} has nothing in doubt" if word in rows else f"{word!r} is not a job in doubt"
+        message = f"row {word} has nothing in doubt" if word in rows else f"{word!r} is not a job in doubt"
         return CallsheetError(
-            f"{what}; nothing was settled", hint="`callsheet resolve CONFIG` lists what is in doubt."
+            f"{message}; nothing was settled", hint="`callsheet resolve CONFIG` lists what is in doubt."
         )
-    one = accepted[0]
-    state = "is pending" if one.state is State.PENDING else "is no doubt about money"
+    doubt = accepted[0]
+    state = "is pending" if doubt.state is State.PENDING else "is no doubt about money"
     return CallsheetError(
-        f"row {one.row_id} {state}: the service accepted it as {one.generation_id}, and the next run with "
-        "the right key asks for it again; nothing was settled",
+        f"row {doubt.row_id} {state}: the service accepted it as {doubt.generation_id}, and the next run "
+        "with the right key asks for it again; nothing was settled",
         hint="`callsheet collect CONFIG` asks now, and buys nothing. To give the video up all the same, add "
         "--give-up: with --charged its price is spent and the file is lost; with --not-charged the next run "
         "buys it again, and it may be paid for twice.",

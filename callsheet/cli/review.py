@@ -72,8 +72,8 @@ def review(
     callsheet export CONFIG --kept hands on what is kept.
     """
     settings = load_batch(config, set_)
-    said = _said(keep, reject, clear, note, from_)
-    is_served = not (said or from_ or json)
+    marks = _given_marks(keep, reject, clear, note, from_)
+    is_served = not (marks or from_ or json)
     if port and not is_served:
         raise ConfigError("--port is for the page, which is served without marks and without --json")
     if is_served:
@@ -81,7 +81,7 @@ def review(
     else:
         from callsheet.reviewing.marks import enter
 
-        changed, counts = asyncio.run(enter(settings, said))
+        changed, counts = asyncio.run(enter(settings, marks))
         if json:
             print_json(counts.as_json())
             return
@@ -96,7 +96,7 @@ def review(
     print_steps([*counts.review_steps(name), *([again] if counts.rejected else [])])
 
 
-def _said(
+def _given_marks(
     keep: list[str] | None,
     reject: list[str] | None,
     clear: list[str] | None,
@@ -117,22 +117,26 @@ def _said(
         ("--reject", reject, MediaDecision.REJECTED),
         ("--clear", clear, None),
     )
-    said = [of_row(row, decision, note, name) for name, rows, decision in options for row in rows or ()]
-    if twice := next((one for one, other in combinations(said, 2) if _share_files(one, other)), None):
+    marks = [of_row(row, decision, note, name) for name, rows, decision in options for row in rows or ()]
+    if twice := next(
+        (first for first, second in combinations(marks, 2) if _share_files(first, second)), None
+    ):
         raise ConfigError(
             f"row {twice.row_id} is named twice",
             hint="Options have no order, so each file is marked once: name the samples one by one.",
         )
-    if from_ and said:
+    if from_ and marks:
         raise ConfigError("--from cannot be combined with --keep, --reject and --clear")
-    if note and not said:
+    if note and not marks:
         raise ConfigError("--note says why a row is marked", hint="Add --keep, --reject or --clear.")
-    return read_marks(from_) if from_ else said
+    return read_marks(from_) if from_ else marks
 
 
-def _share_files(one: Said, other: Said) -> bool:
+def _share_files(first: Said, second: Said) -> bool:
     """Whether both mark a file: the same sample of a row, or one of them all its samples."""
-    return one.row_id == other.row_id and (one.sample == other.sample or None in (one.sample, other.sample))
+    return first.row_id == second.row_id and (
+        first.sample == second.sample or None in (first.sample, second.sample)
+    )
 
 
 def _served(settings: BatchSettings, config: Path, port: int) -> ReviewResult:
@@ -144,7 +148,7 @@ def _served(settings: BatchSettings, config: Path, port: int) -> ReviewResult:
         out.print(safe(link))
         out.file.flush()
         opened = open_in_browser(link)
-        how = "" if opened else "No browser could be opened here: open this link in yours. "
-        err.print(f"{how}It works until Ctrl-C, which ends the review; each mark is kept at once.")
+        hint = "" if opened else "No browser could be opened here: open this link in yours. "
+        err.print(f"{hint}It works until Ctrl-C, which ends the review; each mark is kept at once.")
 
     return asyncio.run(serve(settings, str(config), port, announce))

@@ -66,11 +66,11 @@ def show(
     def read(connection: Connection, batch: str) -> tuple[list[Story], str]:
         return list(queries.stories(connection, batch, row_id)), leases.refusal(connection, batch)
 
-    found, refusal = _read(settings, read)
-    planned = _planned(settings, row_id, {story.job_key for story in found})
-    if not planned and not any(story.newest and story.state == State.PLANNED for story in found):
+    stories, refusal = _read(settings, read)
+    planned = _planned(settings, row_id, {story.job_key for story in stories})
+    if not planned and not any(story.newest and story.state == State.PLANNED for story in stories):
         refusal = ""
-    if not found and not planned:
+    if not stories and not planned:
         hint = "callsheet status CONFIG counts its jobs. A wrong row has no job; see rejects.csv."
         if "/" in row:
             hint += f" A row's samples are shown together: callsheet show CONFIG {row.rpartition('/')[0]}."
@@ -79,13 +79,13 @@ def show(
             hint=hint,
         )
     if json:
-        attempts = [story.as_json() | {"request": story.request} for story in found]
+        attempts = [story.as_json() | {"request": story.request} for story in stories]
         print_json(
             {"batch": settings.batch, "row": row, "attempts": attempts}
             | {"not_bought_yet": list(planned), "refused": refusal}
         )
     else:
-        show_stories(settings.batch, row, found, planned, refusal)
+        show_stories(settings.batch, row, stories, planned, refusal)
 
 
 def _id_of(row: str, settings: BatchSettings) -> str:
@@ -148,8 +148,8 @@ def failed(
     elif json:
 
         def print_all(connection: Connection, batch: str) -> None:
-            found = (story.as_json() for story in queries.failures(connection, batch))
-            print_json_list({"batch": batch}, "failed", found)
+            failures = (story.as_json() for story in queries.failures(connection, batch))
+            print_json_list({"batch": batch}, "failed", failures)
 
         _read(settings, print_all)
     else:
@@ -157,12 +157,12 @@ def failed(
 
         def first(connection: Connection, batch: str) -> tuple[list[Story], int, Decimal]:
             jobs = writing.of_batch(connection, batch).states.get(State.FAILED, 0)
-            found = list(queries.failures(connection, batch, MOST_LISTED))
-            return found, jobs, queries.charged_for_failures(connection, batch)
+            stories = list(queries.failures(connection, batch, MOST_LISTED))
+            return stories, jobs, queries.charged_for_failures(connection, batch)
 
-        found, jobs, charged = _read(settings, first)
-        lines = lines_of_last_plan(settings, [story.job_key for story in found])
-        show_failed(settings.batch, found, lines, shlex.quote(str(config)), jobs=jobs, charged=charged)
+        stories, jobs, charged = _read(settings, first)
+        lines = lines_of_last_plan(settings, [story.job_key for story in stories])
+        show_failed(settings.batch, stories, lines, shlex.quote(str(config)), jobs=jobs, charged=charged)
 
 
 def _print_rows(settings: Settings, row_ids: set[str]) -> None:
@@ -170,10 +170,10 @@ def _print_rows(settings: Settings, row_ids: set[str]) -> None:
     from callsheet.batches.read import original_rows
     from callsheet.batches.texts import written
 
-    rows, given = original_rows(settings, row_ids), settings.input
+    rows, input_settings = original_rows(settings, row_ids), settings.input
     is_shown = sys.stdout.isatty()
-    encoding = None if is_shown else given.encoding
-    content = written(rows, delimiter=given.delimiter, quote=given.quote, encoding=encoding)
+    encoding = None if is_shown else input_settings.encoding
+    content = written(rows, delimiter=input_settings.delimiter, quote=input_settings.quote, encoding=encoding)
     if is_shown:
         sys.stdout.writelines(f"{printable(line)}\n" for line in content.decode().splitlines())
     else:
@@ -198,11 +198,11 @@ def report(config: Config, set_: Sets = None, json: Json = False) -> None:
     from callsheet.steps.record import report_anew
 
     settings = load_batch(config, set_)
-    made = asyncio.run(report_anew(settings, lambda text: err.print(safe(text))))
+    summary = asyncio.run(report_anew(settings, lambda text: err.print(safe(text))))
     if json:
-        print_json(made.as_json())
+        print_json(summary.as_json())
     else:
-        show.show_summary(made, config, media=settings.storage.url)
+        show.show_summary(summary, config, media=settings.storage.url)
 
 
 def open_(config: Config, set_: Sets = None, json: Json = False) -> None:
@@ -211,14 +211,14 @@ def open_(config: Config, set_: Sets = None, json: Json = False) -> None:
     Where the report is on S3, the page can be opened if its links are signed (report.links_valid_for).
     """
     settings = load_batch(config, set_)
-    address, how = asyncio.run(_address(settings))
-    opened = not how and open_in_browser(address)
+    address, hint = asyncio.run(_address(settings))
+    opened = not hint and open_in_browser(address)
     if json:
         print_json({"batch": settings.batch, "contact_sheet": address, "opened": opened})
     else:
         out.print(safe(address))
     if not opened:
-        err.print(safe(how or "No browser could be opened here: open this address in yours."))
+        err.print(safe(hint or "No browser could be opened here: open this address in yours."))
 
 
 async def _address(settings: BatchSettings) -> tuple[str, str]:
@@ -297,20 +297,20 @@ def export(
             return await export(settings, to, Kind(as_), progress, kept=kept, bom=bom)
 
     with err.status("Reading the ledger ...") as status:
-        made = asyncio.run(write())
+        exported = asyncio.run(write())
     if json:
-        counts = {name: getattr(made, name) for name in made.__slots__}
+        counts = {name: getattr(exported, name) for name in exported.__slots__}
         print_json({"batch": settings.batch, "to": to, "as": as_} | counts)
         return
     out.print(f"[bold]{safe(settings.batch)}[/]: exported as {as_} to {safe(to)}")
-    copied = counted(made.copied, "table" if as_ == Kind.CSV.value else "stored file")
+    copied = counted(exported.copied, "table" if as_ == Kind.CSV.value else "stored file")
     facts = [
-        ("There now", counted(made.files, "file")),
-        ("Copied", f"{copied} by this export, {made.bytes:,} bytes"),
+        ("There now", counted(exported.files, "file")),
+        ("Copied", f"{copied} by this export, {exported.bytes:,} bytes"),
     ]
-    if made.removed:
-        are = "is" if made.removed == 1 else "are"
-        facts.append(("Removed", f"{counted(made.removed, 'file')} that {are} not part of it any more"))
-    if made.left_out:
-        facts.append(("Left out", f"{counted(made.left_out, 'video')}: --as webdataset takes them"))
+    if exported.removed:
+        are = "is" if exported.removed == 1 else "are"
+        facts.append(("Removed", f"{counted(exported.removed, 'file')} that {are} not part of it any more"))
+    if exported.left_out:
+        facts.append(("Left out", f"{counted(exported.left_out, 'video')}: --as webdataset takes them"))
     print_facts(out, facts)

@@ -41,20 +41,20 @@ _SOURCES: dict[str | None, str] = {
 
 def show_error(error: CallsheetError) -> None:
     """Prints an error and its hint to stderr."""
-    first, *others = error.message.split("\n")
+    first, *other_lines = error.message.split("\n")
     print_line(err, f"[bold red]error:[/] {safe(first)}", 2)
-    for line in filter(None, (*others, *error.hint.split("\n"))):
+    for line in filter(None, (*other_lines, *error.hint.split("\n"))):
         print_line(err, f"  {safe(line)}", 2)
 
 
 def show_quote(quote: Quote, console: Console = out, show: str | None = None) -> None:
     """Prints the quote: prices, sums, the first rows or the requests that `show` names and rejects."""
     console.print(f"[bold]{safe(quote.plan.batch)}[/]")
-    found = facts.as_facts(quote)
-    print_facts(console, (fact for fact in found if fact[0] in _FIRST))
+    quote_facts = facts.as_facts(quote)
+    print_facts(console, (fact for fact in quote_facts if fact[0] in _FIRST))
     prices = facts.in_few_columns(quote, "bought", "to buy", "each", "USD")
     print_table(console, prices, "model", "what", more="more prices")
-    print_facts(console, (fact for fact in found if fact[0] not in _FIRST))
+    print_facts(console, (fact for fact in quote_facts if fact[0] not in _FIRST))
     print_table(console, facts.costliest(quote), "costliest row")
     if show is None:
         print_table(console, facts.first_rows(quote.table), "row", "prompt", "images", "settings")
@@ -80,20 +80,22 @@ def _show_rejects(quote: Quote, console: Console) -> None:
         print_line(console, f"  All are in {safe(quote.rejects)}.")
 
 
-def show_comparison(found: Sequence[Comparison]) -> None:
+def show_comparison(comparisons: Sequence[Comparison]) -> None:
     """Prints what the rows of a batch would cost on each model."""
     lines = [
         {
-            "model": each.model,
-            "makes": each.type,
-            "rows": f"{each.rows:,} of {each.of:,}",
-            "jobs": f"{each.jobs:,}",
-            "USD": dollars(each.price),
-            "why not all": "" if each.rows == each.of else next(iter(each.reasons.values()), ""),
+            "model": comparison.model,
+            "makes": comparison.type,
+            "rows": f"{comparison.rows:,} of {comparison.of:,}",
+            "jobs": f"{comparison.jobs:,}",
+            "USD": dollars(comparison.price),
+            "why not all": ""
+            if comparison.rows == comparison.of
+            else next(iter(comparison.reasons.values()), ""),
         }
-        for each in found
+        for comparison in comparisons
     ]
-    print_table(out, lines, "model", "makes", "why not all", most=len(lines))
+    print_table(out, lines, "model", "makes", "why not all", limit=len(lines))
 
 
 def show_summary(summary: Summary, config: Path | None, *, media: str) -> None:
@@ -154,7 +156,7 @@ def show_status(status: Status, config: str, doubts: Sequence[Doubt]) -> None:
             ("Paused", status.paused.line() if status.paused else ""),
             *(("At work", run.line()) for run in status.other_runs),
             *(("Changed", change.line()) for change in status.changes),
-            *(("Asked", one.line()) for one in status.approvals[-_APPROVALS:]),
+            *(("Asked", approval.line()) for approval in status.approvals[-_APPROVALS:]),
         ],
     )
     show_parts(status)
@@ -167,20 +169,20 @@ def show_parts(result: Status | ReviewResult) -> None:
     """Prints how far a batch is reviewed and what it has cost, by model and by each setting with several
     values.
     """
-    for name, found in {MODEL: result.by_model, **result.by_setting}.items():
-        if any(share.files for share in found):
+    for name, shares in {MODEL: result.by_model, **result.by_setting}.items():
+        if any(share.files for share in shares):
             head = name.replace("_", " ")
-            lines = [{head: as_text(share.value) or ""} | _of_share(share) for share in found]
+            lines = [{head: as_text(share.value) or ""} | _of_share(share) for share in shares]
             print_table(out, lines, head, more="more", is_narrow=True)
 
 
 def _of_share(share: Share) -> dict[str, str]:
     counts = {"files": share.files, **share.review._asdict()}
-    each = share.cost_per_kept
+    cost_per_kept = share.cost_per_kept
     return {
         **{name.replace("_", " "): f"{count:,}" for name, count in counts.items()},
         "USD spent": dollars(share.spent),
-        "USD a kept": "" if each is None else dollars(each),
+        "USD a kept": "" if cost_per_kept is None else dollars(cost_per_kept),
     }
 
 
@@ -206,7 +208,7 @@ def show_batches(batches: Mapping[str, Totals]) -> None:
         | {"USD spent": dollars(totals.spent), "USD in doubt": dollars(totals.in_doubt_exposure)}
         for batch, totals in batches.items()
     ]
-    print_table(out, lines, "batch", most=len(lines))
+    print_table(out, lines, "batch", limit=len(lines))
     spent = sum((totals.spent for totals in batches.values()), Decimal(0))
     sent = sum((totals.sent for totals in batches.values()), Decimal(0))
     used = f"{dollars(spent)} USD spent, {dollars(sent - spent)} in flight or in doubt"
@@ -224,7 +226,7 @@ def show_models(models: Iterable[Model]) -> None:
             ("ratios", ", ".join(model.supported_aspect_ratios)),
             ("sizes", ", ".join(model.supported_resolutions)),
             ("seconds", ", ".join(map(str, model.supported_durations))),
-            ("images", ", ".join(f"{role} {most}" for role, most in model.supported_references.items())),
+            ("images", ", ".join(f"{role} {count}" for role, count in model.supported_references.items())),
             ("price", "" if model.pricing.rates else "unpriced: the catalogue has no rate"),
         ]
         for rate in model.pricing.rates:
@@ -242,18 +244,18 @@ def show_stories(
     """
     out.print(f"[bold]{safe(row)}[/] of {safe(batch)}")
     for key, attempts in groupby(stories, key=lambda story: story.job_key):
-        told = list(attempts)
-        newest, state = told[-1], told[-1].state.replace("_", " ")
+        job_stories = list(attempts)
+        newest, state = job_stories[-1], job_stories[-1].state.replace("_", " ")
         sample = f", sample {newest.sample}" if newest.sample > 1 else ""
         out.print(f"\n[bold]{key[:12]}[/]{sample}: {state}")
-        origin, others = made_from(newest.carried)
-        carried = (f"{name} {value}" for name, value in others.items() if value is not None)
+        origin, columns = made_from(newest.carried)
+        carried = (f"{name} {value}" for name, value in columns.items() if value is not None)
         facts = [("model", f"{newest.model} ({newest.type})"), ("prompt", newest.prompt)]
         facts += [("request", _spaced(newest.request)), ("carried", ", ".join(carried))]
         if origin:
             facts.append(("made from", f"{origin['batch']}: {origin['row']}, sample {origin['sample']}"))
         print_facts(out, facts)
-        for story in told:
+        for story in job_stories:
             out.print(f"  [bold]attempt {story.attempt}[/]: {story.state.replace('_', ' ')}")
             print_facts(out, _facts(story), indent="    ")
     for key, request in planned.items():
@@ -275,9 +277,9 @@ def _facts(story: Story) -> list[tuple[str, str]]:
     cost = "cost not known" if story.cost is None else f"{dollars(story.cost)} USD charged"
     settled = ""
     if decision:
-        what = "charged" if decision.charged else "not charged"
-        why = f": {decision.why}" if decision.why else ""
-        settled = f"as {what} by {decision.settled_by}, {_moment(decision.settled_at)}{why}"
+        outcome = "charged" if decision.charged else "not charged"
+        reason = f": {decision.why}" if decision.why else ""
+        settled = f"as {outcome} by {decision.settled_by}, {_moment(decision.settled_at)}{reason}"
     return [
         ("sent", _moment(sent) if sent else ""),
         ("ended", f"{_moment(ended)}{took}" if ended else ""),
@@ -292,13 +294,13 @@ def _facts(story: Story) -> list[tuple[str, str]]:
 def _file(file: StoredCopy) -> str:
     size = f", {file.width}x{file.height}" if file.width and file.height else ""
     length = f", {file.duration:g} s" if file.duration else ""
-    what = f"{file.url}: {file.mime_type}{size}{length}"
+    description = f"{file.url}: {file.mime_type}{size}{length}"
     if file.lost_at:
-        return f"{what}; lost {_moment(file.lost_at)}"
+        return f"{description}; lost {_moment(file.lost_at)}"
     if file.stored_at is None:
         until = f", its URL expires {_moment(file.deletes_at)}" if file.deletes_at else ""
-        return f"{what}; not stored yet{until}"
-    return f"{what}, {file.bytes:,} bytes, stored {_moment(file.stored_at)}, sha256 {file.sha256}"
+        return f"{description}; not stored yet{until}"
+    return f"{description}, {file.bytes:,} bytes, stored {_moment(file.stored_at)}, sha256 {file.sha256}"
 
 
 def show_failed(
@@ -324,9 +326,9 @@ def show_failed(
         reason = re.sub(PARTICULARS, "#", story.error_message or "")
         alike.setdefault((story.error_code, reason), []).append(story)
     for (code, _), group in sorted(alike.items(), key=lambda item: -len(item[1])):
-        rows = (row_name(each.row_id, each.sample, lines.get(each.job_key)) for each in group)
-        said = re.sub(_AROUND, "", group[0].error_message or "")
-        print_line(out, f"  [yellow]{counted(len(group), 'job')}: {safe(f'{code}: {said}')}[/]")
+        rows = (row_name(story.row_id, story.sample, lines.get(story.job_key)) for story in group)
+        message = re.sub(_AROUND, "", group[0].error_message or "")
+        print_line(out, f"  [yellow]{counted(len(group), 'job')}: {safe(f'{code}: {message}')}[/]")
         print_line(out, f"    {safe(', '.join(rows))}\n")
     print_more(jobs - len(stories), "more: --json and costs.parquet have all\n")
     print_steps(

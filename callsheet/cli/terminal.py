@@ -97,13 +97,13 @@ class Terminal(Watcher):
         if not (sys.stdin.isatty() and err.is_terminal):
             return None
         shown = asked.word.shown
-        other = ""
+        prefix = ""
         if shown.is_rest:
             self.close()
             show_pilot(asked, err)
-            other = "the other "
+            prefix = "the other "
         keyboard.forget()  # what was typed before the question is not an answer
-        question = rf"Buy {other}{counted(shown.jobs, 'job')} for [bold]{shown.price()}[/]? \[y/N] "
+        question = rf"Buy {prefix}{counted(shown.jobs, 'job')} for [bold]{shown.price()}[/]? \[y/N] "
         err.print(question, end="")
         answer = await keyboard.line()  # a signal ends the waiting
         if not answer:  # Ctrl-D
@@ -126,8 +126,8 @@ class Terminal(Watcher):
                 self._live.start()
             self._live.update(screen(progress), refresh=True)
             return
-        every = UNCHANGED_EVERY if progress.counts() == self._counts else PLAIN_EVERY
-        if self._clock() - self._last >= every:
+        interval = UNCHANGED_EVERY if progress.counts() == self._counts else PLAIN_EVERY
+        if self._clock() - self._last >= interval:
             self._last, self._counts = self._clock(), progress.counts()
             err.print(safe(progress.line()))
 
