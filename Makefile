@@ -26,7 +26,7 @@ test soak: export PYTHONDONTWRITEBYTECODE =
 # Threads of several processes that wait for each other by spinning take the cores from the tests.
 test: export POLARS_MAX_THREADS = 1
 
-test: setup  ## all tests
+test: setup  ## all tests (ten minutes on two cores)
 	@$(BIN)/python -m pytest -m "not soak" --timeout 900 --numprocesses 4 --dist loadgroup --no-loadscope-reorder
 
 soak: setup  ## the long forms of the tests
