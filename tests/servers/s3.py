@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,6 +27,8 @@ from tests.waiting import LONGEST
 if TYPE_CHECKING:
     from types_boto3_s3 import S3Client
 
+_GRPC = 10_000  # above its port is the one that each part takes for gRPC
+_TRIES = 3
 _READER = ["Read", "List"]
 _ACCOUNTS = {
     "writer": ("writer-key", "writer-secret", ["Admin"]),
@@ -77,13 +79,38 @@ class Server:
 
 @contextmanager
 def s3(folder: Path, bucket: str = "media") -> Iterator[Server]:
-    """Starts the server with its data in `folder`, and one empty bucket; about 3 s."""
+    """Starts the server with its data in `folder`, and one empty bucket; about 3 s.
+
+    A port that was free may be another's when the server takes it, so it is started with others then.
+    """
     identities = [
         {"name": name, "credentials": [{"accessKey": key, "secretKey": secret}], "actions": actions}
         for name, (key, secret, actions) in _ACCOUNTS.items()
     ]
     (folder / "s3.json").write_text(json.dumps({"identities": identities}))
-    ports = dict(zip(["s3", "master", "volume", "filer"], _free_ports(4), strict=True))
+    for tries_left in reversed(range(_TRIES)):
+        ports = dict(zip(["s3", "master", "volume", "filer"], _free_ports(4), strict=True))
+        process = _start(folder, ports)
+        server = Server(f"http://127.0.0.1:{ports['s3']}", bucket)
+        try:
+            try:
+                _wait_for_bucket(server, process, folder / "weed.log")
+            except RuntimeError:
+                if not tries_left:
+                    raise
+                continue
+            yield server
+            return
+        finally:
+            process.kill()  # a polite end takes long, and the data is not needed
+            process.wait()
+            for part, port in ports.items():
+                Path(f"/tmp/seaweedfs-{part}-grpc-{port + _GRPC}.sock").unlink(
+                    missing_ok=True
+                )  # it ignores the options
+
+
+def _start(folder: Path, ports: Mapping[str, int]) -> subprocess.Popen[bytes]:
     options = {
         "ip": "127.0.0.1",
         "ip.bind": "127.0.0.1",
@@ -103,18 +130,7 @@ def s3(folder: Path, bucket: str = "media") -> Iterator[Server]:
     weed = shutil.which("weed", path=str(Path(sys.executable).parent)) or "weed"
     command = [weed, "-logdir=.", "server", *(f"-{name}={value}" for name, value in options.items())]
     with (folder / "weed.log").open("wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder)
-    server = Server(f"http://127.0.0.1:{ports['s3']}", bucket)
-    try:
-        _wait_for_bucket(server, process, folder / "weed.log")
-        yield server
-    finally:
-        process.kill()  # a polite end takes long, and the data is not needed
-        process.wait()
-        for part, port in ports.items():
-            Path(f"/tmp/seaweedfs-{part}-grpc-{port + 10_000}.sock").unlink(
-                missing_ok=True
-            )  # it ignores the options
+        return subprocess.Popen(command, stdout=log, stderr=log, cwd=folder)
 
 
 def _wait_for_bucket(server: Server, process: subprocess.Popen[bytes], log: Path) -> None:
@@ -134,14 +150,15 @@ def _wait_for_bucket(server: Server, process: subprocess.Popen[bytes], log: Path
 
 
 def _free_ports(count: int) -> list[int]:
-    """Free ports whose neighbours 10,000 above, which SeaweedFS takes for gRPC, are ports too."""
+    """Free ports whose neighbours 10,000 above, which SeaweedFS takes for gRPC, are free, too."""
     holders = []
     ports: list[int] = []
     while len(ports) < count:
         holder = socket.create_server(("127.0.0.1", 0))
         holders.append(holder)
         port = holder.getsockname()[1]
-        if port < 55_000:
+        with suppress(OSError, OverflowError):  # it is another's, or no port
+            holders.append(socket.create_server(("127.0.0.1", port + _GRPC)))
             ports.append(port)
     for holder in holders:
         holder.close()
