@@ -2,7 +2,7 @@
 
 A job may leave where a person, or the config where nobody has to be asked, has let its run begin
 (`let_begin`), and where it fits: the newest word about `budget.limit`, what the batch may come to by all
-words (`words.may_come_to`, here `allowed`), what all batches may spend in a day and ever, and the balance.
+words (`words.allowed`), what all batches may spend in a day and ever, and the balance.
 That is looked at when it is reserved, and again in the transaction that says that it is about to be sent,
 for all runs of the batch together. Money is in dollars.
 """
@@ -125,7 +125,7 @@ def said(connection: sa.Connection, batch: str, buyer: Buyer, limit: Decimal | N
     """What counts for a run of the batch whose config says this `limit`."""
     all_words = words.all_of_batch(connection, batch)
     limit = _limit(connection, buyer, limit, all_words)
-    charged, allowed = charges.of_batch(connection, batch), words.may_come_to(connection, batch)
+    charged, allowed = charges.of_batch(connection, batch), words.allowed(connection, batch)
     now = leases.time_by_database(connection)
     return Said(
         words=all_words,
@@ -323,7 +323,7 @@ class Gate:
         if last is None or not lets_begin(last):
             self._closed = Obstacle.QUESTION
         elif charges.of_batch(connection, buyer.batch).to_accept(
-            words.may_come_to(connection, buyer.batch) if limit is None else limit
+            words.allowed(connection, buyer.batch) if limit is None else limit
         ):
             self._closed = Obstacle.PRICE
 
@@ -351,7 +351,7 @@ def _room(
     room: dict[Obstacle, Decimal] = {}
     if limit is not None:
         room[Obstacle.LIMIT] = limit - exposure
-    allowed = words.may_come_to(connection, batch)
+    allowed = words.allowed(connection, batch)
     if allowed is not None and counting is not Counting.QUOTE:  # then its own word is still to come
         reserved = leases.reserved_by(connection, batch, buyer.run_id) if counting is Counting.RESERVE else 0
         room[Obstacle.ALLOWED] = allowed - reserved - writing.exposure(connection, batch, priced=True)

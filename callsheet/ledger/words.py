@@ -232,15 +232,15 @@ def last_of(connection: sa.Connection, asker: str, batch: str | None = None) -> 
     return _word(row) if row else None
 
 
-def may_come_to(connection: sa.Connection, batch: str) -> Decimal | None:
-    """`allowed`: the most that the batch may come to, by all words; None without any.
+def allowed(connection: sa.Connection, batch: str) -> Decimal | None:
+    """The most that the batch may come to, by all words; None without any.
 
     A job without a price is none of it: what it costs is known when it is charged.
     """
     lets_buy = words.c.decision.in_((Decision.APPROVED, Decision.NOT_ASKED))
     query = sa.select(sa.func.max(words.c.up_to, type_=words.c.up_to.type))
-    allowed: Decimal | None = connection.scalar(query.where(words.c.batch == batch, lets_buy))
-    return allowed
+    most: Decimal | None = connection.scalar(query.where(words.c.batch == batch, lets_buy))
+    return most
 
 
 def enter(connection: sa.Connection, batch: str, word: Word) -> None:

@@ -21,7 +21,7 @@ from callsheet.cells import rejects_csv
 from callsheet.config.settings import Budget, Guessed, Settings, guess_in_words
 from callsheet.errors import InputError
 from callsheet.ledger import gate, queries, spending, writing
-from callsheet.ledger.charges import Charge, dearest
+from callsheet.ledger.charges import dearest
 from callsheet.ledger.gate import Obstacle, Said
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.queries import policy_of
@@ -204,10 +204,7 @@ class Quote:
         may be bought, with the samples that may be bought again because they are rejected. Jobs without a
         price are not in it.
         """
-        return self._may_come_to([*self.said.charged.accepted, *self.said.to_accept])
-
-    def _may_come_to(self, charges: Iterable[Charge]) -> Decimal:
-        charged = dearest(charges)
+        charged = dearest([*self.said.charged.accepted, *self.said.to_accept])
         tables = [self.lines.select("model", "each", jobs="to_buy")]
         if self.samples and not self.is_pilot:
             # Up to so many samples of each request that is to be bought may be bought again.

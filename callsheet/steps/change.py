@@ -58,7 +58,7 @@ async def change(
     check_exists(settings.ledger.url)
     async with await Ledger.open(settings.ledger.url, settings.batch) as ledger:
         number, runs = await ledger.write(changes.change, values, by or user_name())
-        allowed = await ledger.read(words.may_come_to)
+        allowed = await ledger.read(words.allowed)
         with anyio.move_on_after(patience):
             while left := await ledger.read(changes.not_taken, number):  # noqa: ASYNC110 - a process
                 await anyio.sleep(LOOK)

@@ -252,7 +252,7 @@ async def test_a_question_is_answered_once_and_belongs_to_its_batch(url: str) ->
     later = replace(ASKED, id="0" * 32, asked_at=NOON + timedelta(days=1))
     await ledger.write(words.enter, later)
     assert await ledger.read(words.of_batch) == (ANSWERED, later)
-    assert await ledger.read(words.may_come_to) == Decimal("0.014501")
+    assert await ledger.read(words.allowed) == Decimal("0.014501")
     assert await other.read(words.of_batch) == ()
     await ledger.close()
     await other.close()

@@ -301,7 +301,7 @@ def test_runs_side_by_side_share_what_is_quoted(shared: Callable[[str], Project]
     summaries = several(made, 3)
     assert {run.stop_reason for run in summaries} == {None}
     assert made.charged == 60 * PRICE
-    assert made.read(words.may_come_to) == 60 * PRICE
+    assert made.read(words.allowed) == 60 * PRICE
 
 
 def test_two_runs_of_one_batch_at_work_at_once_with_other_files_each_spend_their_own_quote(
@@ -339,7 +339,7 @@ def test_a_crew_buys_by_the_approval_of_its_first_run(shared: Callable[[str], Pr
 
     asyncio.run(crew())
     assert [decision for decision, _ in given(made)] == [Decision.APPROVED, *[Decision.NOT_ASKED] * 2]
-    assert (made.charged, made.read(words.may_come_to)) == (60 * PRICE, 60 * PRICE)
+    assert (made.charged, made.read(words.allowed)) == (60 * PRICE, 60 * PRICE)
 
 
 def test_a_limit_that_is_taken_away_leaves_what_was_quoted(project: Make) -> None:
@@ -380,7 +380,7 @@ def test_the_rounds_of_a_command_are_a_part_of_what_it_may_cost(project: Make) -
     assert "the quote may come to 1.5000 USD" in person.asked[0].word.why
     done, person = checked(made, rejects=lambda *_: True)
     assert (done.stored, made.charged) == (3, 3 * PRICE)
-    assert made.read(words.may_come_to) == 3 * PRICE, "with its rounds"
+    assert made.read(words.allowed) == 3 * PRICE, "with its rounds"
 
 
 def test_a_later_run_finishes_what_was_approved_without_asking_again(project: Make) -> None:
