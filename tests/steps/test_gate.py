@@ -12,11 +12,13 @@ import pytest
 
 import callsheet
 from backlot.faults import Faults
-from callsheet.errors import InputError
+from callsheet.config.load import load
+from callsheet.errors import ApprovalNeeded, InputError
 from callsheet.ledger.words import Reason
 from callsheet.pricing.plan import Choice
 from callsheet.records import State
 from callsheet.report.summary import Summary
+from callsheet.steps import batch
 from callsheet.watch import Asked, Change, LogWatcher
 from tests.conftest import Make, Project, images
 from tests.steps.test_again import Person
@@ -233,3 +235,15 @@ def test_what_is_asked_is_not_bought_before_a_yes_to_just_that(project: Make, re
     assert (done.outcome, len(made.sold) - sold) == ("complete", done.submissions)
     again = Person(says=None)
     assert (made.run(watcher=again).submissions, again.asked) == (0, []), "nothing is left to ask about"
+
+
+@pytest.mark.parametrize("says", [None, False])
+def test_a_run_of_a_crew_buys_nothing_of_a_plan_that_has_only_a_question(
+    project: Make, says: bool | None
+) -> None:
+    made = project(images(2))
+    made.set(budget={"approve_above": "0"})
+    assert made.run(watcher=Person(says=says)).stop_reason == "approval"
+    with pytest.raises(ApprovalNeeded, match="nobody has approved this plan"):
+        asyncio.run(batch.generate(load(made.config), approved=False, plan=made.quote().plan.sha256()))
+    assert not made.sold
