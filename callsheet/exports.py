@@ -36,15 +36,15 @@ from callsheet.cells import harmless
 from callsheet.config.settings import BatchSettings
 from callsheet.errors import InputError, StorageError
 from callsheet.files import disk_errors, temporary_file_errors, with_home
-from callsheet.ledger import queries
 from callsheet.ledger.databases import check_exists
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.marks import MediaDecision
 from callsheet.media_types import extension
-from callsheet.pricing.plan import is_current, last_plan
+from callsheet.pricing.plan import last_plan
 from callsheet.records import MADE_FROM
 from callsheet.report.contact_sheet.cards import local_path
-from callsheet.report.report import COSTS, costs, jobs_of, manifest, stored_files
+from callsheet.report.report import COSTS, OF_MANIFEST, costs, manifest
+from callsheet.standing import Standing, standing
 from callsheet.storage.store import Store
 
 AT_ONCE = 16
@@ -322,14 +322,15 @@ async def export(
     check_exists(settings.ledger.url)
     endpoint_url = settings.storage.endpoint_url
     plan = await asyncio.to_thread(last_plan, settings)
-    jobs = jobs_of(plan) if plan else None
+    jobs = plan.table if plan else None
     async with await Ledger.open(settings.ledger.url, settings.batch, looks=True) as ledger:
         try:
             store = Store(to, endpoint_url=endpoint_url, put=settings.storage.put)
             present = await _mark(store, to, batch=settings.batch, kind=kind, ledger_id=ledger.id)
-            files = _exported(await ledger.read(stored_files), jobs, kind, kept=kept)
+            now = await ledger.read(standing, jobs, of_attempts=COSTS, of_files=OF_MANIFEST)
+            files = _exported(now, kind, kept=kept)
             if kind is Kind.CSV:
-                return await _write_tables(files, ledger, store, bom=bom)
+                return await _write_tables(files, costs(now), store, bom=bom)
             if files.is_empty() and kept:
                 hint = "callsheet review CONFIG marks files."
                 raise InputError("no stored file is marked as kept", hint=hint)
@@ -378,23 +379,21 @@ async def _mark(store: Store, url: str, *, batch: str, kind: Kind, ledger_id: st
     return pl.DataFrame(files, schema=_PRESENT, orient="row")
 
 
-def _exported(files: pl.DataFrame, jobs: pl.DataFrame | None, kind: Kind, *, kept: bool) -> pl.DataFrame:
+def _exported(now: Standing, kind: Kind, *, kept: bool) -> pl.DataFrame:
     """The manifest of what is exported. Shards are in order of storage, so that those that are full stay.
 
     What is kept is exported also where the batch file no longer has its row: a person wants it.
     """
+    files = manifest(now, in_order=kind is not Kind.WEBDATASET)
     if kept:
-        files = files.filter(pl.col("decision") == MediaDecision.KEPT)
-    elif kind is not Kind.CSV:
-        files = files.filter(is_current(None if jobs is None else jobs["job_key"]))
-    return manifest(files, None if kind is Kind.WEBDATASET else jobs)
+        return files.filter(pl.col("decision") == MediaDecision.KEPT)
+    return files if kind is Kind.CSV else files.filter("current")
 
 
-async def _write_tables(files: pl.DataFrame, ledger: Ledger, store: Store, *, bom: bool) -> Exported:
+async def _write_tables(files: pl.DataFrame, costs: pl.DataFrame, store: Store, *, bom: bool) -> Exported:
     """Writes `manifest.csv` and `costs.csv`, with the columns of the report's Parquet files."""
-    attempts = await ledger.read(queries.every_attempt, COSTS)
     size = 0
-    for name, table in (("manifest.csv", files), ("costs.csv", costs(attempts))):
+    for name, table in (("manifest.csv", files), ("costs.csv", costs)):
         content = (codecs.BOM_UTF8 if bom else b"") + await asyncio.to_thread(_as_csv, table)
         await store.write(name, content, "text/csv")
         size += len(content)

@@ -39,9 +39,9 @@ from callsheet.pricing.plan import QUOTE
 from callsheet.pricing.quote import Quote, quote_batch
 from callsheet.pricing.references import work_folder
 from callsheet.report.contact_sheet.cards import local_path
-from callsheet.report.report import stored_files
 from callsheet.report.summary import ReviewResult, Status, Summary, read_status
 from callsheet.reviewing.marks import enter, from_table
+from callsheet.standing import standing
 from callsheet.steps import batch
 from callsheet.steps.connect import connect
 from callsheet.storage.store import Store
@@ -228,7 +228,7 @@ def reviews(config: Config, settings: Values | None, *, as_arrow: bool) -> pd.Da
     async def work() -> pl.DataFrame:
         check_exists(checked.ledger.url)
         async with await Ledger.open(checked.ledger.url, checked.batch, looks=True) as ledger:
-            return await ledger.read(stored_files)
+            return (await ledger.read(standing, of_files=["prompt", "cost", "url"])).files
 
     return _converted(carry_out(work()).select(_REVIEWS).to_arrow(), as_arrow)
 

@@ -18,7 +18,8 @@ from callsheet.plain_text import counted, printable
 from callsheet.pricing.facts import in_words, rejects_in_words
 from callsheet.pricing.quote import Quote
 from callsheet.records import Attempt, ModelType, RejectedFile, State, dollars
-from callsheet.report.summary import ENDED, Summary
+from callsheet.report.summary import Summary
+from callsheet.standing import ENDED
 
 if TYPE_CHECKING:
     from callsheet.report.pilot import PilotJob

@@ -21,11 +21,11 @@ from callsheet.config.settings import Settings
 from callsheet.errors import ApprovalRefused, CallsheetError
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.words import Reason
-from callsheet.pricing.plan import Choice, last_plan, price_batch, to_buy_again
+from callsheet.pricing.plan import Choice, last_plan, price_batch
 from callsheet.pricing.quote import quote_plan
 from callsheet.pricing.sources import read_rows
 from callsheet.records import dollars
-from callsheet.report.summary import Summary
+from callsheet.report.summary import Summary, read_review
 from callsheet.session import Run
 from callsheet.steps import download, poll, submit
 from callsheet.steps import record as record_step
@@ -85,7 +85,8 @@ def step(
 async def record(run: Run) -> Summary:
     """Does what `callsheet/steps/record.py` does, with a progress bar and the costs as artifacts."""
     summary = await record_step.record(run, _progress_shown(run))
-    await artifacts.show_costs(summary, run.settings, await to_buy_again(run.ledger, run.settings))
+    _, again = await read_review(run.ledger, run.settings)
+    await artifacts.show_costs(summary, run.settings, again)
     if not run.is_pilot:
         refused = "refused, " if isinstance(run.stop, ApprovalRefused) else ""
         in_doubt = f", {summary.in_doubt:,} in doubt" if summary.in_doubt else ""

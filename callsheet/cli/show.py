@@ -24,9 +24,9 @@ from callsheet.pricing.compare import Comparison
 from callsheet.pricing.quote import Quote
 from callsheet.records import CostSource, Doubt, State, Totals, dollars, made_from
 from callsheet.report.contact_sheet.cards import browser_address
-from callsheet.report.shares import MODEL, Share
 from callsheet.report.summary import PARTICULARS, ReviewResult, Status, Summary, retries
 from callsheet.service.models import Model
+from callsheet.standing import MODEL, Share
 from callsheet.watch import Asked
 
 _APPROVALS = 5  # the last ones

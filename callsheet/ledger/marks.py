@@ -217,14 +217,6 @@ def stored(connection: sa.Connection, batch: str, keys: Collection[str]) -> dict
     }
 
 
-def rejected_rows(connection: sa.Connection, batch: str) -> pl.Series:
-    """The id of each row that has stored files of which every one is rejected, whatever it was bought for."""
-    marked = decisions(connection, batch).select(*FILE, "decision")
-    decided = files(connection, batch).join(marked, on=FILE, how="left")
-    rows = decided.group_by("row_id").agg(pl.col("decision").eq_missing(MediaDecision.REJECTED).all())
-    return rows.filter("decision")["row_id"]
-
-
 def counts(connection: sa.Connection, batch: str) -> Counts:
     """How many stored files of the batch are kept, rejected and not decided."""
     of_batch = sa.and_(attempts.c.batch == batch, media.c.stored_at.is_not(None))

@@ -49,8 +49,8 @@ def match(
     Args:
         jobs: all jobs that the catalogue offers (`JobTable.jobs`).
         not_offered: the others (`JobTable.not_offered`).
-        ledger_jobs: what the ledger has of the batch (`queries.requests`).
-        rejected: the rows of which every stored file is rejected (`marks.rejected_rows`).
+        ledger_jobs: the newest attempts of the batch (`Standing.newest`), with `ASKED_FOR`.
+        rejected: the rows of which every stored file is rejected (`Standing.rejected_rows`).
         samples: up to which number (`review.samples`) these are bought again; 0: they are not.
 
     Returns:

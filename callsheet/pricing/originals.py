@@ -10,23 +10,29 @@ from __future__ import annotations
 import polars as pl
 import sqlalchemy as sa
 
-from callsheet.ledger import marks, queries
+from callsheet.ledger import queries
 from callsheet.ledger.tables import attempts, media
-from callsheet.records import State
+from callsheet.standing import SUBMITTED, Standing
 
-_COLUMNS = ["row_id", "sample", "model", "prompt", "url", "storage", "name", "sha256", "mime_type", "width"]
-_COLUMNS += ["height", "duration", "request", "carried", "current"]
+OF_FILES = (
+    *("prompt", "url", "storage", "name", "sha256", "mime_type", "width", "height", "duration"),
+    *("request", "carried"),
+)
+"""The columns of files that another batch is made from, besides those that each standing has."""
+
 _KEY = 8  # digits of a job's key
 
 
-def files(connection: sa.Connection, batch: str) -> pl.DataFrame:
-    """Every stored file of the batch: `FILE`, `_COLUMNS`, its `id`, and its `decision` (null: none)."""
-    stored = queries.stored_files(connection, batch, [*marks.FILE, *_COLUMNS])
-    decided = marks.decisions(connection, batch).select(*marks.FILE, "decision")
-    rows = stored.join(decided, on=marks.FILE, how="left", maintain_order="left")
+def files(connection: sa.Connection, batch: str, now: Standing) -> pl.DataFrame:
+    """Every stored file of the batch, which stands so: its columns, its `id`, and whether it is `current`."""
     of_generation = ["job_key", "attempt"]
-    rows = rows.join(_file_counts(connection, batch), on=of_generation, how="left", maintain_order="left")
-    rows = rows.join(_first_jobs(connection, batch), on="job_key", how="left", maintain_order="left")
+    rows = now.files.join(
+        _file_counts(connection, batch), on=of_generation, how="left", maintain_order="left"
+    )
+    rows = rows.join(_first_jobs(now), on="job_key", how="left", maintain_order="left")
+    rows = rows.join(
+        now.jobs.select("current", job_key="key"), on="job_key", how="left", maintain_order="left"
+    )
     parts = [
         pl.format("{}/{}", "row_id", "sample"),
         pl.when("several").then(pl.format("/{}", "index")).otherwise(pl.lit("")),
@@ -35,12 +41,6 @@ def files(connection: sa.Connection, batch: str) -> pl.DataFrame:
         .otherwise(pl.format("/{}", pl.col("job_key").str.head(_KEY))),
     ]
     return rows.with_columns(id=pl.concat_str(parts)).drop("several", "is_first")
-
-
-def jobs(connection: sa.Connection, batch: str) -> pl.DataFrame:
-    """`job_key`, `row_id` and `current` of each job of the batch, in order of submission."""
-    newest = queries.jobs(connection, batch, ["job_key", "row_id", "current", "submitted_at"])
-    return newest.sort("submitted_at", "row_id", "job_key", nulls_last=True).drop("submitted_at")
 
 
 def _file_counts(connection: sa.Connection, batch: str) -> pl.DataFrame:
@@ -55,11 +55,9 @@ def _file_counts(connection: sa.Connection, batch: str) -> pl.DataFrame:
     return counts.select("job_key", "attempt", several=pl.col("files") > 1)
 
 
-def _first_jobs(connection: sa.Connection, batch: str) -> pl.DataFrame:
+def _first_jobs(now: Standing) -> pl.DataFrame:
     """`job_key` of each job that was ever sent, and whether it is the first one of its row and sample."""
-    names = ["job_key", "row_id", "sample", "state", "submitted_at"]
-    sent = queries.every_attempt(connection, batch, names)
-    sent = sent.filter(pl.col("submitted_at").is_not_null(), pl.col("state") != State.PLANNED)
+    sent = now.attempts.filter(SUBMITTED)
     jobs = sent.group_by("job_key", "row_id", "sample").agg(pl.col("submitted_at").min())
     is_first = pl.struct("row_id", "sample").is_first_distinct()
     return jobs.sort("submitted_at", "job_key").select("job_key", is_first=is_first)

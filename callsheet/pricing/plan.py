@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
-import sqlalchemy as sa
 
 from callsheet.batches.columns import Columns
 from callsheet.batches.read import Batch
@@ -30,7 +29,7 @@ from callsheet.cells import rejects
 from callsheet.config.settings import BatchSettings, Settings
 from callsheet.errors import GatewayAnswer, InputError, MaybeSent, NotSent, ServerError, StorageError
 from callsheet.files import PartialFile, open_regular
-from callsheet.ledger import marks, queries, writing
+from callsheet.ledger import writing
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.queries import policy_of
 from callsheet.plain_text import counted, has_own_id, line_of, printable
@@ -43,6 +42,7 @@ from callsheet.pricing.references import work_folder
 from callsheet.records import MAY_COST, Job, ModelType, Price, Record, canonical, dollars
 from callsheet.service.client import Client
 from callsheet.service.models import Catalogue, Model
+from callsheet.standing import ASKED_FOR, Standing, standing
 
 _KIND = ["model", "type", "resolution", "duration", "sound", "price"]  # what sets the price
 
@@ -273,7 +273,7 @@ def make_plan(
     Args:
         path: where the plan is written, in one step; an older one is replaced.
         now: when the catalogue was read.
-        ledger_jobs: what the ledger has of the batch (`queries.requests`); None where it has nothing.
+        ledger_jobs: the newest attempts of the batch (`Standing.newest`), with `ASKED_FOR`; None: none.
         rejected: the rows of which every stored file is rejected.
 
     Raises:
@@ -407,10 +407,8 @@ async def price_batch(batch: Batch, settings: Settings, client: Client, ledger: 
             raise
         catalogue, now = last.catalogue, last.made_at
 
-    def read(connection: sa.Connection, name: str) -> tuple[pl.DataFrame, pl.Series]:
-        return queries.requests(connection, name, policy_of(settings)), marks.rejected_rows(connection, name)
-
-    ledger_jobs, rejected = await ledger.read(read)
+    now_standing = await ledger.read(standing, None, policy_of(settings), of_attempts=ASKED_FOR)
+    ledger_jobs, rejected = now_standing.newest, now_standing.rejected_rows
     plan = await asyncio.to_thread(
         make_plan, batch, catalogue, settings, path, now=now, ledger_jobs=ledger_jobs, rejected=rejected
     )
@@ -426,16 +424,17 @@ async def price_batch(batch: Batch, settings: Settings, client: Client, ledger: 
     return replace(plan, notes=(*plan.notes, note))
 
 
-async def adopt(plan: Plan, settings: Settings, ledger: Ledger) -> Plan:
+async def adopt(plan: Plan, now: Standing, settings: Settings, ledger: Ledger) -> Plan:
     """Makes the plan of a quote the batch's own, which reports and exports go by: a run is about to buy it.
 
-    From now on the ledger says which of its jobs this plan has, and what they carry by it.
+    From now on the ledger says which of its jobs this plan has, and what they carry by it. `now` is how the
+    batch stands, with what the attempts have `carried`.
 
     Raises:
         LedgerError: the ledger cannot be read or written.
         StorageError: the plan cannot be written.
     """
-    ledger_jobs = await ledger.read(queries.jobs, ["job_key", "carried", "current"])
+    ledger_jobs = now.newest
     carried = await asyncio.to_thread(changed_carried, plan.table, ledger_jobs)
     is_planned = ledger_jobs["job_key"].is_in(plan.table["key"].implode())
     is_new = ledger_jobs["current"].ne_missing(is_planned)
@@ -469,16 +468,6 @@ def last_plan(settings: BatchSettings, name: str = PLAN) -> Plan | None:
     return plan if plan and plan.batch == settings.batch else None
 
 
-def is_current(planned: pl.Series | None) -> pl.Expr:
-    """Whether the batch file still asks for jobs, by their `job_key` and the ledger's `current`.
-
-    `planned` are the keys of this machine's last plan, or None. They count where no run has adopted a plan
-    since the ledger was upgraded; where they are not there either, all jobs are current.
-    """
-    by_plan = pl.lit(True) if planned is None else pl.col("job_key").is_in(planned.implode())
-    return pl.coalesce("current", by_plan).alias("current")
-
-
 def lines_of_last_plan(settings: BatchSettings, keys: Collection[str]) -> dict[str, int]:
     """The line of each of these jobs in the batch file, by key, where the last plan has it."""
     plan = last_plan(settings) if keys else None
@@ -502,17 +491,13 @@ class ToBuyAgain(Record):
         return f"{counted(self.jobs, 'job')}, {dollars(self.quoted)} USD" if self.jobs else ""
 
 
-async def to_buy_again(ledger: Ledger, settings: BatchSettings) -> ToBuyAgain:
-    """What is to be bought again, by the batch's last plan and the ledger: its prices are those of that plan.
+def to_buy_again(now: Standing, plan: Plan | None, settings: BatchSettings) -> ToBuyAgain:
+    """What is to be bought again, by the batch's last plan: its prices are those of that plan.
 
-    Raises:
-        LedgerError: the ledger cannot be read.
+    The attempts of `now` have the columns `ASKED_FOR`.
     """
-    rejected = await ledger.read(marks.rejected_rows)
+    rejected = now.rejected_rows
     if rejected.is_empty():
         return ToBuyAgain()
-    plan = await asyncio.to_thread(last_plan, settings)
-    policy, samples = policy_of(settings), settings.review.samples
-    ledger_jobs = await ledger.read(lambda connection, batch: queries.requests(connection, batch, policy))
-    jobs = bought_again(plan.table if plan else None, ledger_jobs, rejected, samples)
+    jobs = bought_again(plan.table if plan else None, now.newest, rejected, settings.review.samples)
     return ToBuyAgain(jobs.height, Decimal(jobs["price"].sum() or 0))

@@ -20,7 +20,7 @@ import sqlalchemy as sa
 from callsheet.cells import rejects_csv
 from callsheet.config.settings import Budget, Guessed, Settings, guess_in_words
 from callsheet.errors import InputError
-from callsheet.ledger import gate, queries, spending, writing
+from callsheet.ledger import gate, spending, writing
 from callsheet.ledger.charges import dearest
 from callsheet.ledger.gate import Obstacle, Said
 from callsheet.ledger.ledger import Ledger
@@ -32,33 +32,11 @@ from callsheet.pricing.claim import taken_names, warning_of_ledger
 from callsheet.pricing.plan import ALL, Choice, Plan, chosen, pilot, price_batch
 from callsheet.pricing.rates import changed_rates
 from callsheet.pricing.sources import read_rows
-from callsheet.records import BOUGHT, DELIVERED, Job, ModelType, State, Totals, dollars
+from callsheet.records import Job, ModelType, State, Totals, dollars
 from callsheet.service.client import Client
 from callsheet.service.models import Model
+from callsheet.standing import Standing, standing
 from callsheet.storage.store import Store
-
-_ENDED = (*DELIVERED, State.FAILED)
-
-
-def with_standing(jobs: pl.DataFrame, ledger_jobs: pl.DataFrame) -> pl.DataFrame:
-    """The jobs of a plan with what the ledger has of the batch; all others are to buy.
-
-    `ledger_jobs` has the `job_key`, `state` and `to_buy` of these.
-
-    Returns:
-        The same rows with three Booleans: `to_buy` (a run buys it), `bought` (it is accepted, stored or lost,
-        and costs nothing more) and `open` (what a run has to look at when it buys: what is to buy,
-        and what another run or a person may still free).
-    """
-    joined = jobs.select("key").join(
-        ledger_jobs, left_on="key", right_on="job_key", how="left", maintain_order="left"
-    )
-    is_offered = jobs["request"].is_not_null()
-    return jobs.with_columns(
-        to_buy=joined["to_buy"].fill_null(joined["state"].is_null()) & is_offered,
-        bought=joined["state"].is_in(BOUGHT).fill_null(value=False),
-        open=(joined["to_buy"] | ~joined["state"].is_in(_ENDED)).fill_null(value=True) & is_offered,
-    )
 
 
 @dataclass(frozen=True)
@@ -66,8 +44,8 @@ class Quote:
     """What buying the rest of a plan would cost, known before anything is spent. Money is in US dollars.
 
     Attributes:
-        table: the plan's jobs next to the ledger (`with_standing`); nothing is to buy that is not
-            chosen.
+        standing: how the batch stood when it was quoted.
+        table: the plan's jobs of it ; nothing is to buy that is not chosen.
         balance: what the workspace has; None where nothing is to buy and nobody has asked.
         totals: the batch so far, by the ledger.
         said: what counts for it, by the ledger; its `limit` is `budget.limit` here.
@@ -87,6 +65,7 @@ class Quote:
     """
 
     plan: Plan
+    standing: Standing = field(repr=False)
     table: pl.DataFrame
     budget: Budget
     balance: Decimal | None
@@ -322,9 +301,16 @@ async def quote_batch(settings: Settings, client: Client, choice: Choice = ALL) 
 
 async def has_to_buy(plan: Plan, ledger: Ledger, settings: Settings, choice: Choice) -> bool:
     """Whether a plan has a job to buy, by the ledger, among those that are chosen."""
-    ledger_jobs = await ledger.read(queries.jobs, ["job_key", "state"], policy=policy_of(settings))
-    jobs = with_standing(plan.table, ledger_jobs)
+    return _buys(await _standing(plan, ledger, settings), choice)
+
+
+async def _standing(plan: Plan, ledger: Ledger, settings: Settings) -> Standing:
+    return await ledger.read(standing, plan.table, policy_of(settings), of_attempts=["carried"])
+
+
+def _buys(now: Standing, choice: Choice) -> bool:
     with suppress(InputError):  # a chosen row is not in the plan, as its quote says
+        jobs = now.planned
         return bool((jobs["to_buy"] & chosen(choice, jobs)).any())
     return False
 
@@ -358,22 +344,33 @@ async def quote_plan(
             f"{rows} {'is' if plan.rejected_rows == 1 else 'are'} rejected; the first, on {first}",
             hint=f"All are in {rejects}. Nothing was bought, because input.strict is true.",
         )
-    if balance is None and await has_to_buy(plan, ledger, settings, choice):
+    now = await _standing(plan, ledger, settings)
+    if balance is None and _buys(now, choice):
         balance = await client.balance()
-    return await make(plan, ledger, client.base_url, balance, settings, rejects=rejects, choice=choice)
+    return await make(
+        plan,
+        now,
+        ledger,
+        service=client.base_url,
+        settings=settings,
+        balance=balance,
+        rejects=rejects,
+        choice=choice,
+    )
 
 
 async def make(
     plan: Plan,
+    now: Standing,
     ledger: Ledger,
-    service: str,
-    balance: Decimal | None,
-    settings: Settings,
     *,
+    service: str,
+    settings: Settings,
+    balance: Decimal | None,
     rejects: str,
     choice: Choice,
 ) -> Quote:
-    """Compares a plan with the ledger, the budget and the balance.
+    """Compares a plan as it stands with the budget and the balance.
 
     Raises:
         InputError: a chosen row is not in the plan.
@@ -383,18 +380,18 @@ async def make(
     await ledger.read(spending.check, service)
     policy = policy_of(settings)
 
-    def read(connection: sa.Connection, batch: str) -> dict[str, Any]:
-        jobs = queries.jobs(connection, batch, ["job_key", "state"], policy=policy)
+    def read(connection: sa.Connection, batch: str) -> tuple[Totals, Said]:
         totals = writing.of_batch(connection, batch)
         buyer = ledger.buyer(settings.budget, affordable(totals, balance))
-        said = gate.said(connection, batch, buyer, settings.budget.limit)
-        sent = jobs.filter(pl.col("state") != State.PLANNED)["job_key"]
-        return {"table": with_standing(plan.table, jobs), "totals": totals, "said": said, "sent": sent}
+        return totals, gate.said(connection, batch, buyer, settings.budget.limit)
 
-    read_together = await ledger.read(read)
-    sent, said = read_together.pop("sent"), read_together["said"]
+    totals, said = await ledger.read(read)
     quote = Quote(
         plan=plan,
+        standing=now,
+        table=now.planned,
+        totals=totals,
+        said=said,
         budget=settings.budget.model_copy(update={"limit": said.limit}),
         balance=balance,
         rpm=await _rpm(settings, ledger, service),
@@ -403,9 +400,9 @@ async def make(
         samples=settings.review.samples if settings.review.buy_again and choice.first is None else 0,
         choice=choice,
         guessed=settings.input.guessed,
-        **read_together,
     )
     if choice:
+        sent = now.newest.filter(pl.col("state") != State.PLANNED)["job_key"]
         mask = chosen(_left_of(choice, said, ledger.asker, sent), quote.table)
         quote = replace(quote.among(mask), chosen=mask)
     elif settings.budget.pilot and quote.to_buy:

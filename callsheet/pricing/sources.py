@@ -17,6 +17,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import polars as pl
+import sqlalchemy as sa
 
 from callsheet.batches import columns
 from callsheet.batches.formats import FILE, objects
@@ -30,9 +31,10 @@ from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.marks import MediaDecision
 from callsheet.plain_text import counted
 from callsheet.pricing import originals
-from callsheet.pricing.plan import is_current, last_plan
+from callsheet.pricing.plan import last_plan
 from callsheet.pricing.references import LAST_FRAME
 from callsheet.records import MADE_FROM
+from callsheet.standing import Standing, standing
 from callsheet.storage.store import Store
 
 _OWN = ("row", "sample", "model", "prompt", FILE, "width", "height", "duration")
@@ -58,12 +60,18 @@ async def read_rows(settings: Settings) -> Batch:
     if not await asyncio.to_thread(exists, origin.ledger.url):
         raise nothing
     async with await Ledger.open(origin.ledger.url, origin.batch, looks=True) as ledger:
-        files, jobs = await ledger.read(
-            lambda connection, batch: (originals.files(connection, batch), originals.jobs(connection, batch))
-        )
-    if jobs.is_empty():  # the ledger is there for other batches
+        plan = await asyncio.to_thread(last_plan, origin)  # it has the file's order, and what was never sent
+
+        def read(connection: sa.Connection, batch: str) -> tuple[Standing, pl.DataFrame]:
+            jobs = plan.table if plan else None
+            now = standing(connection, batch, jobs, of_files=originals.OF_FILES)
+            return now, originals.files(connection, batch, now)
+
+        now, files = await ledger.read(read)
+    if now.attempts.is_empty():  # the ledger is there for other batches
         raise nothing
-    return await asyncio.to_thread(_batch, settings, origin, files, jobs)
+    planned = now.jobs.filter("current")["row_id"]
+    return await asyncio.to_thread(_batch, settings, origin, files, planned)
 
 
 def _checked(settings: Settings) -> BatchSettings:
@@ -110,16 +118,11 @@ def _circle(names: Sequence[str], settings: Settings, first: str) -> ConfigError
     )
 
 
-def _batch(settings: Settings, origin: BatchSettings, files: pl.DataFrame, jobs: pl.DataFrame) -> Batch:
-    config, plan = settings.input, last_plan(origin)  # which has the file's order, and what was never sent
-    current = is_current(plan.table["key"] if plan else None)
-    planned = jobs.filter(current)["row_id"]
-    if plan:
-        dropped = jobs.filter(~current)["job_key"]
-        in_file = plan.table.filter(~pl.col("key").is_in(dropped.implode()))["row_id"]
-        planned = pl.concat([in_file, planned])
+def _batch(settings: Settings, origin: BatchSettings, files: pl.DataFrame, planned: pl.Series) -> Batch:
+    """The rows that are made from these files; `planned` are the ids of the rows of the other batch."""
+    config = settings.input
     if config.stored is not None:  # what the other batch no longer asks for is wanted only by a person
-        files = files.filter(current)
+        files = files.filter("current")
     progress = f"{origin.batch}: {_progress(files, planned, is_kept=config.kept is not None)}"
     chosen = files.filter(pl.col("decision").eq_missing(MediaDecision.KEPT))
     if config.stored is not None:

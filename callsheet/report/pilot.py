@@ -14,11 +14,11 @@ import polars as pl
 from callsheet.config.settings import Settings
 from callsheet.ledger import marks, queries
 from callsheet.ledger.ledger import Ledger
-from callsheet.ledger.marks import MediaDecision
 from callsheet.plain_text import row_name
 from callsheet.pricing.quote import Quote
 from callsheet.records import State
 from callsheet.report.contact_sheet.thumbnails import Decoder
+from callsheet.standing import standing
 
 _JOBS = 24  # that are shown
 
@@ -58,14 +58,10 @@ async def made_last(settings: Settings) -> tuple[PilotJob, ...]:
         LedgerError: the ledger cannot be read.
     """
     async with await Ledger.open(settings.ledger.url, settings.batch, looks=True) as ledger:
-        jobs = await ledger.read(queries.jobs, ["job_key", "state"])
-        decisions = await ledger.read(marks.decisions)
-    decision_of = dict(decisions.select("job_key", "decision").iter_rows())
-    order = [MediaDecision.KEPT, None, MediaDecision.REJECTED]
-    stored = jobs.filter(state=State.STORED)["job_key"].to_list()
-    return await _pilot_jobs(
-        settings, dict.fromkeys(sorted(stored, key=lambda key: order.index(decision_of.get(key)))[:_JOBS])
-    )
+        now = await ledger.read(standing)
+    is_rejected = (pl.col("kept") == 0) & (pl.col("rejected") > 0)
+    stored = now.jobs.filter(state=State.STORED).sort(pl.col("kept") == 0, is_rejected, maintain_order=True)
+    return await _pilot_jobs(settings, dict.fromkeys(stored["key"].head(_JOBS)))
 
 
 async def _pilot_jobs(settings: Settings, lines: Mapping[str, int | None]) -> tuple[PilotJob, ...]:

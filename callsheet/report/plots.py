@@ -25,9 +25,10 @@ from typing import Any
 import polars as pl
 
 from callsheet.config.settings import BatchSettings
-from callsheet.ledger.marks import MediaDecision
+from callsheet.ledger.marks import Counts
 from callsheet.plain_text import and_more, counted, printable
 from callsheet.records import State, dollars
+from callsheet.standing import Share
 from callsheet.storage.store import Store
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
@@ -65,28 +66,27 @@ class Figures:
 
     spent: Sequence[tuple[datetime, Decimal]]
     by_model: dict[str, Decimal]
-    kept: dict[str, tuple[int, int, int]]
+    kept: dict[str, Counts]
     seconds: dict[str, tuple[int, Sequence[float]]]
 
 
-def figures_of(attempts: pl.DataFrame, files: pl.DataFrame) -> Figures | None:
+def figures_of(submitted: pl.DataFrame, by_model: Sequence[Share]) -> Figures | None:
     """The numbers to plot; None where nothing was submitted.
 
     Args:
-        attempts: what was submitted: rows of the ledger's `attempts`.
-        files: what is stored, with `model` and `decision`.
+        submitted: attempts that were, with `finished_at` (`Standing.submitted`).
+        by_model: what the batch has of each model.
     """
-    if attempts.is_empty():
+    if submitted.is_empty():
         return None
-    paid = attempts.filter(pl.col("cost") > 0).sort("submitted_at")
-    sums = paid.group_by("model").agg(pl.col("cost").sum()).sort("cost", "model", descending=[True, False])
-    decided = (pl.col("decision").eq_missing(name).sum() for name in (*MediaDecision, None))
-    counts = files.group_by("model").agg(pl.len().alias("files"), *_numbered(decided))
-    kept = {
-        model: (kept, rejected, open_)
-        for model, _, kept, rejected, open_ in counts.sort("files", "model", descending=[True, False]).rows()
-    }
-    return Figures(_spent(paid), dict(sums.iter_rows()), kept, _seconds(attempts))
+    dearest = sorted(by_model, key=lambda share: (-share.spent, share.value))
+    most_files = sorted(by_model, key=lambda share: (-share.files, share.value))
+    return Figures(
+        _spent(submitted.filter(pl.col("cost") > 0).sort("submitted_at")),
+        {str(share.value): share.spent for share in dearest if share.spent},
+        {str(share.value): share.review for share in most_files if share.files},
+        _seconds(submitted),
+    )
 
 
 def _numbered(columns: Iterable[pl.Expr]) -> list[pl.Expr]:

@@ -12,9 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 from io import BytesIO
@@ -26,18 +25,18 @@ import sqlalchemy as sa
 from callsheet.cells import rejects_csv
 from callsheet.config.settings import BatchSettings
 from callsheet.errors import InputError, Interrupted, Stop, StorageConflict
-from callsheet.ledger import leases, marks, queries, words, writing
+from callsheet.ledger import leases, words, writing
 from callsheet.ledger.ledger import Ledger
-from callsheet.ledger.marks import Counts, MediaDecision
+from callsheet.ledger.queries import ONLY_NEW, Policy
 from callsheet.ledger.tables import attempts
 from callsheet.plain_text import and_more, counted, row_in_words, row_name
 from callsheet.pricing.claim import warning_of_ledger
 from callsheet.pricing.facts import rejects_in_words
-from callsheet.pricing.plan import Plan, is_current, last_plan
+from callsheet.pricing.plan import Plan, last_plan
 from callsheet.records import (
     MADE_FROM,
     MADE_FROM_FIELDS,
-    MAY_COST,
+    CostSource,
     File,
     State,
     StoredFile,
@@ -45,16 +44,8 @@ from callsheet.records import (
     made_from,
 )
 from callsheet.report.plots import figures_of
-from callsheet.report.summary import (
-    ENDED,
-    OPEN,
-    PARTICULARS,
-    Details,
-    ModelLine,
-    Problem,
-    Summary,
-    is_complete,
-)
+from callsheet.report.summary import PARTICULARS, Details, Problem, Summary, is_complete
+from callsheet.standing import ENDED, MODEL, OPEN, SUBMITTED, Standing, standing
 from callsheet.storage.store import Store
 
 _OF_MEDIA = (
@@ -66,8 +57,8 @@ _REVIEW = ("decision", "decided_by", "decided_at", "note", "flags")
 _MADE_FROM_TYPE = pl.Struct({name: pl.Int64 if name == "sample" else pl.String for name in MADE_FROM_FIELDS})
 _POSITION = "\0position"  # no column of a batch file has such a name
 
-MANIFEST = (*_OF_MEDIA, _CURRENT, *_REVIEW, "carried")
-"""What `manifest` needs of stored files, with the types of `stored_files`."""
+OF_MANIFEST = (*_OF_MEDIA, "carried")
+"""The columns of files that `manifest` needs besides those that each standing has."""
 
 COSTS = (
     *("job_key", "row_id", "sample", "generation_id", "model", "type", "state", "error_code"),
@@ -78,54 +69,28 @@ COSTS = (
 
 PARQUET_TYPE = "application/vnd.apache.parquet"
 
-SUBMITTED = pl.col("submitted_at").is_not_null() & (pl.col("state") != State.PLANNED)
-"""Attempts that were submitted."""
+
+def costs(now: Standing) -> pl.DataFrame:
+    """`costs.parquet`: a row for each attempt that was submitted; the attempts have the columns `COSTS`."""
+    return now.attempts.filter(SUBMITTED).select(COSTS)
 
 
-def jobs_of(plan: Plan) -> pl.DataFrame:
-    """`job_key`, `line` and `position` of each job of the plan, in the batch file's order."""
-    return plan.table.select(pl.col("key").alias("job_key"), "line").with_row_index("position")
-
-
-def costs(attempts: pl.DataFrame) -> pl.DataFrame:
-    """`costs.parquet`: a row for each attempt that was submitted, of some with the columns `COSTS`."""
-    return attempts.filter(SUBMITTED).select(COSTS)
-
-
-def stored_files(
-    connection: sa.Connection,
-    batch: str,
-    columns: Sequence[str] = (*_OF_MEDIA, _CURRENT, "attempt", "carried"),
-) -> pl.DataFrame:
-    """Every stored file of the batch, in order of storage, with what was said of it and found in it."""
-    files = queries.stored_files(connection, batch, columns)
-    decisions = marks.decisions(connection, batch).drop("number")
-    flags = pl.col("flags").str.json_decode(pl.List(pl.String))
-    findings = marks.findings(connection, batch).select(*marks.FILE, flags, "score")
-    for opinions in (decisions, findings):
-        files = files.join(opinions, on=marks.FILE, how="left", maintain_order="left")
-    return files
-
-
-def manifest(files: pl.DataFrame, jobs: pl.DataFrame | None) -> pl.DataFrame:
+def manifest(now: Standing, files: pl.DataFrame | None = None, *, in_order: bool = True) -> pl.DataFrame:
     """`manifest.parquet`: a row for each stored file, with the batch file's carried columns after its own.
 
     It is in the batch file's order. `current` is false for rows that the batch file no longer has or has
-    changed; they come last, in the order of `files`.
-
-    Args:
-        files: the stored files, with the columns `MANIFEST`.
-        jobs: from `jobs_of`; None where this machine has no plan of the batch: the rows stay as they come.
+    changed; they come last, in the order of storage. Without a plan, and where it is not `in_order`, all stay
+    in that order. `files`: some of the stored ones; they have the columns `OF_MANIFEST`.
     """
+    files = now.files if files is None else files
     carried = _carried(files["carried"])
-    current = is_current(None if jobs is None else jobs["job_key"])
-    table = files.with_columns(current).select(*_OF_MEDIA, _CURRENT, *_REVIEW).with_columns(carried)
+    places = now.jobs.select(_CURRENT, job_key="key", **{_POSITION: "position"})
+    table = files.join(places, on="job_key", how="left", maintain_order="left")
+    table = table.select(*_OF_MEDIA, _CURRENT, *_REVIEW, _POSITION).with_columns(carried)
     names = [column.name for column in carried if column.name != MADE_FROM]
     columns = (*_OF_MEDIA, _CURRENT, MADE_FROM, *_REVIEW, *names)
-    if jobs is None:
+    if not (in_order and now.has_plan):
         return table.select(columns)
-    places = table.select("job_key").join(jobs, on="job_key", how="left", maintain_order="left")["position"]
-    table = table.with_columns(places.alias(_POSITION))
     order = (_POSITION, "index", "stored_at")
     asked_for = table.filter(_CURRENT).sort(order, nulls_last=True, maintain_order=True)
     return pl.concat([asked_for, table.filter(~pl.col(_CURRENT))]).select(columns)
@@ -218,10 +183,9 @@ async def update_sidecars(settings: BatchSettings, ledger: Ledger) -> None:
     if not settings.storage.sidecar:
         return
     store = Store.of(settings.storage.url, settings.storage)
-    columns = [*marks.FILE, "name", "url", "sha256"]
-    files = await ledger.read(lambda connection, batch: stored_files(connection, batch, columns))
+    now = await ledger.read(standing, of_files=["name", "url", "sha256"])
     is_reviewed = pl.any_horizontal(pl.col("decided_by", "flags").is_not_null())
-    reviewed_files = files.filter(is_reviewed).drop(*marks.FILE, "score")
+    reviewed_files = now.files.filter(is_reviewed).select("name", "url", "sha256", *_REVIEW)
 
     async def update(row: dict[str, Any]) -> None:
         name, url, sha256 = (row.pop(column) for column in ("name", "url", "sha256"))
@@ -254,6 +218,9 @@ def _is_of(content: bytes | None, sha256: str) -> bool:
 _ROWS_NAMED = 5  # for each reason; the others are counted
 _REASONS_NAMED = 10  # the jobs with others are counted
 _DEAREST = 10
+_IS_ESTIMATED = pl.col("cost_source").is_in(
+    (CostSource.COMPUTED, CostSource.QUOTED)
+)  # not the service's word
 _PROBLEMS = (State.FAILED, State.IN_DOUBT, State.LOST)
 _COSTS, _MANIFEST, _REJECTS = "costs.parquet", "manifest.parquet", "rejects.csv"
 _TIMES = 4  # that the manifest is written at the most, where it changes meanwhile
@@ -267,8 +234,9 @@ class OfRun:
         stop: why it stopped early, if it did.
         without_image: why jobs were not sent of which an image is gone or has changed, one for each.
         submissions: its POSTs, of which `rate_limited` were answered 429.
-        left_to_buy: jobs that it was to buy, and has not tried.
+        to_buy: whether it was to buy a job, for every job of the plan; None where that is for all.
         chosen: whether the run was for a job, for every job of the plan; None where it was for all.
+        policy: what it does with jobs that were tried before.
     """
 
     stop: Stop | None = None
@@ -276,8 +244,9 @@ class OfRun:
     seconds: float = 0.0
     submissions: int = 0
     rate_limited: int = 0
-    left_to_buy: int = 0
+    to_buy: pl.Series | None = None
     chosen: pl.Series | None = None
+    policy: Policy = ONLY_NEW
 
 
 async def write_report(ledger: Ledger, store: Store, plan: Plan | None, of_run: OfRun) -> Summary:
@@ -292,25 +261,20 @@ async def write_report(ledger: Ledger, store: Store, plan: Plan | None, of_run: 
         StorageError: `report.url` cannot be written.
         LedgerError: the ledger cannot be read.
     """
-    jobs = await asyncio.to_thread(jobs_of, plan) if plan else None
-    attempts, files = await ledger.read(
-        lambda connection, batch: (
-            queries.every_attempt(connection, batch, [*COSTS, "superseded", _CURRENT]),
-            manifest(stored_files(connection, batch), jobs),
-        )
+    now = await ledger.read(
+        standing,
+        plan.table if plan else None,
+        of_run.policy,
+        of_attempts=(*COSTS, "request"),
+        of_files=OF_MANIFEST,
     )
-    await store.write(_COSTS, await asyncio.to_thread(parquet, costs(attempts)), PARQUET_TYPE)
+    files = await asyncio.to_thread(manifest, now)
+    await store.write(_COSTS, await asyncio.to_thread(parquet, costs(now)), PARQUET_TYPE)
     await store.write(_MANIFEST, await asyncio.to_thread(parquet, files), PARQUET_TYPE)
     if plan:
         await store.write(_REJECTS, await asyncio.to_thread(rejects_csv, plan.rejects), "text/csv")
-    counting = _counting(attempts, jobs)
-    newest = counting.filter(~pl.col("superseded"))
-    details = replace(
-        await asyncio.to_thread(_details, counting, files, plan, of_run),
-        rejects=store.url_of(_REJECTS),
-        figures=await asyncio.to_thread(figures_of, attempts.filter(SUBMITTED), files),
-    )
-    return await _summary(ledger, store, plan, of_run, details=details, newest=newest)
+    details = await asyncio.to_thread(_details, now, plan, of_run, store.url_of(_REJECTS))
+    return await _summary(ledger, store, now, plan, of_run=of_run, details=details)
 
 
 async def update_manifest(settings: BatchSettings, ledger: Ledger) -> None:
@@ -326,10 +290,10 @@ async def update_manifest(settings: BatchSettings, ledger: Ledger) -> None:
     if await store.read(_MANIFEST) is None or await warning_of_ledger(ledger, settings):
         return
     plan = await asyncio.to_thread(last_plan, settings)
-    jobs = await asyncio.to_thread(jobs_of, plan) if plan else None
+    jobs = plan.table if plan else None
     written: pl.DataFrame | None = None
     for _ in range(_TIMES):
-        files = await ledger.read(lambda connection, batch: manifest(stored_files(connection, batch), jobs))
+        files = manifest(await ledger.read(standing, jobs, of_files=OF_MANIFEST))
         if written is not None and files.equals(written):
             break
         await store.write(_MANIFEST, await asyncio.to_thread(parquet, files), PARQUET_TYPE)
@@ -346,25 +310,22 @@ async def write_summary(store: Store, summary: Summary) -> None:
 
 
 async def _summary(
-    ledger: Ledger, store: Store, plan: Plan | None, of_run: OfRun, *, details: Details, newest: pl.DataFrame
+    ledger: Ledger, store: Store, now: Standing, plan: Plan | None, *, of_run: OfRun, details: Details
 ) -> Summary:
-    """How the batch stands, by the newest attempts at the jobs that count."""
-    extra_jobs = newest.filter(pl.col("position").is_null()) if plan else newest.clear()
-    states = Counter[State](dict(newest["state"].value_counts().iter_rows()))
-    totals, runs, asked, estimated, review = await ledger.read(
+    """How the batch stands after a run."""
+    totals, runs, asked = await ledger.read(
         lambda connection, batch: (
             writing.of_batch(connection, batch),
             leases.others(connection, batch, ledger.run_id),
             words.of_batch(connection, batch),
-            queries.estimated_costs(connection, batch),
-            marks.counts(connection, batch),
         )
     )
-    jobs = plan.jobs + extra_jobs.height if plan else states.total()
-    stop = of_run.stop
+    states, jobs, stop = now.states, now.counting.height, of_run.stop
     ended = sum(states[state] for state in ENDED) >= jobs
-    stopped = stop and (of_run.left_to_buy or (isinstance(stop, Interrupted) and not ended))
+    left_to_buy = now.left_to_buy(ledger.run_id, of_run.to_buy) if plan else 0
+    stopped = stop and (left_to_buy or (isinstance(stop, Interrupted) and not ended))
     complete = is_complete(states, jobs, plan)
+    review = now.review
     return Summary(
         batch=ledger.batch,
         ledger_id=ledger.id,
@@ -379,7 +340,7 @@ async def _summary(
         lost=states[State.LOST],
         pending=sum(states[state] for state in OPEN),
         rejected_rows=plan.rejected_rows if plan else 0,
-        quoted=plan.quoted + Decimal(extra_jobs["quoted"].sum() or 0) if plan else totals.quoted,
+        quoted=now.quoted,
         spent=totals.spent,
         in_doubt_exposure=totals.in_doubt_exposure,
         currency="USD",
@@ -389,7 +350,7 @@ async def _summary(
         manifest=store.url_of(_MANIFEST),
         costs=store.url_of(_COSTS),
         report=store.url_of("report.json"),
-        estimated_costs=estimated,
+        estimated_costs=now.attempts.filter(_IS_ESTIMATED)["job_key"].n_unique(),
         **review._asdict(),
         cost_per_kept=review.cost_per_kept(totals.spent),
         other_runs=tuple(run for run in runs if run.jobs),
@@ -398,41 +359,27 @@ async def _summary(
     )
 
 
-def _counting(attempts: pl.DataFrame, jobs: pl.DataFrame | None) -> pl.DataFrame:
-    """The attempts at the jobs that count, with `line` and `position` where the plan has them: those of the
-    plan and of the batch file, and others that have cost money or may have.
-    """
-    may_cost = attempts.filter(~pl.col("superseded"), pl.col("state").is_in(MAY_COST))["job_key"]
-    attempts = attempts.with_columns(is_current(None if jobs is None else jobs["job_key"]))
-    if jobs is None:
-        placed = attempts.with_columns(line=None, position=None)
-    else:
-        placed = attempts.join(jobs, on="job_key", how="left", maintain_order="left")
-    counts = pl.col("position").is_not_null() | pl.col(_CURRENT)
-    return placed.filter(counts | pl.col("job_key").is_in(may_cost.implode()))
-
-
-def _details(counting: pl.DataFrame, files: pl.DataFrame, plan: Plan | None, of_run: OfRun) -> Details:
-    """What is told of the run, of the attempts at the jobs that count, and of the stored files."""
-    submitted, newest = counting.filter(SUBMITTED), counting.filter(~pl.col("superseded"))
-    problems, other_problems = _problems_of(submitted)
+def _details(now: Standing, plan: Plan | None, of_run: OfRun, rejects: str) -> Details:
+    """What is told of the run, and of how the batch stands; `rejects` is where `rejects.csv` is."""
+    problems, other_problems = _problems_of(now.submitted)
     reason = of_run.stop or _missing(of_run.without_image)
     all_chosen_stored = None
     if of_run.chosen is not None:
-        stored = counting.filter(pl.col("state") == State.STORED, ~pl.col("superseded"))["position"]
-        all_chosen_stored = of_run.chosen.gather(stored.drop_nulls()).sum() == of_run.chosen.sum()
+        all_chosen_stored = (now.planned.filter(of_run.chosen)["state"] == State.STORED).all()
     return Details(
         stop_message=str(reason) if reason else None,
         stop_hint=reason.hint if reason else "",
         rows=plan.rows if plan else None,
+        rejects=rejects,
         rejected=tuple(rejects_in_words(plan.rejects)) if plan else (),
         problems=problems,
         other_problems=other_problems,
-        surcharge=_surcharge_of(submitted),
+        surcharge=_surcharge_of(now.submitted),
         kept=plan.kept() if plan else 0,
-        others=newest.filter(~pl.col(_CURRENT)).height,
-        models=_model_lines(submitted, newest.filter(pl.col("position").is_null()), files, plan),
-        dearest=_most_expensive(submitted),
+        others=now.counting.filter(~pl.col("current")).height,
+        models=now.shares[MODEL],
+        dearest=_most_expensive(now.submitted),
+        figures=figures_of(now.submitted, now.shares[MODEL]),
         all_chosen_stored=all_chosen_stored,
     )
 
@@ -444,36 +391,6 @@ def _missing(errors: Sequence[InputError]) -> InputError | None:
     message = and_more([str(error) for error in errors[:_ROWS_NAMED]], len(errors))
     hint = "The same command buys them once their images are there, as the batch file names them."
     return InputError(message, hint=hint)
-
-
-def _model_lines(
-    attempts: pl.DataFrame, extra_jobs: pl.DataFrame, files: pl.DataFrame, plan: Plan | None
-) -> tuple[ModelLine, ...]:
-    """A line for each model, by its id. Without a plan, the jobs are those that were ever sent.
-
-    `attempts` were submitted; `extra_jobs` are the newest attempts at the jobs that the plan does not have;
-    `files` are stored, with `model` and `decision`.
-    """
-    newest = attempts.filter(~pl.col("superseded"))
-    jobs = [(extra_jobs if plan else newest).select("model", price="quoted", jobs=pl.lit(1))]
-    jobs += [plan.table.select("model", "price", jobs=pl.lit(1))] if plan else []
-    decided = files.select("model", decision=pl.col("decision").fill_null("left"))
-    parts = [*jobs, newest.select("model", "state"), attempts.select("model", "cost"), decided]
-    sums = pl.col("jobs", "price", "cost").sum()
-    lists = pl.col("state", "decision").drop_nulls()
-    of_model = pl.concat(parts, how="diagonal_relaxed").group_by("model").agg(sums, lists).sort("model")
-    return tuple(
-        ModelLine(
-            model=model,
-            jobs=count,
-            states=Counter(map(State, states)),
-            quoted=price or Decimal(0),
-            spent=cost or Decimal(0),
-            review=Counts(*map(decisions.count, (*MediaDecision, "left"))),
-        )
-        for model, count, price, cost, states, decisions in of_model.iter_rows()
-        if count
-    )
 
 
 def _most_expensive(attempts: pl.DataFrame) -> tuple[tuple[str, str, Decimal], ...]:

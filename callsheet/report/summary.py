@@ -6,7 +6,7 @@ batch file may have some rows of a batch only. The parts that are for people are
 
 from __future__ import annotations
 
-from collections import Counter
+import asyncio
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -14,65 +14,18 @@ from decimal import Decimal
 from types import MappingProxyType
 from typing import Any
 
-import polars as pl
-import sqlalchemy as sa
-
 from callsheet.config.settings import BatchSettings
 from callsheet.errors import SERVICE_CODES, Interrupted, LedgerError
-from callsheet.ledger import changes, leases, marks, queries, words, writing
+from callsheet.ledger import changes, leases, words, writing
 from callsheet.ledger.changes import PAUSED, Setting
 from callsheet.ledger.ledger import Ledger
-from callsheet.ledger.marks import Counts
-from callsheet.ledger.queries import Policy
+from callsheet.ledger.queries import policy_of
 from callsheet.ledger.words import Word
 from callsheet.plain_text import and_more, counted
-from callsheet.pricing.plan import Plan, ToBuyAgain, is_current, to_buy_again
-from callsheet.records import MAY_COST, OtherRun, Record, State, dollars
-from callsheet.report import shares
+from callsheet.pricing.plan import Plan, ToBuyAgain, last_plan, to_buy_again
+from callsheet.records import OtherRun, Record, State, dollars
 from callsheet.report.plots import Figures
-from callsheet.report.shares import MODEL, Share, Shares
-
-_OF_JOB = ("job_key", "state", "quoted", "current")
-ENDED = (State.STORED, State.FAILED, State.LOST, State.IN_DOUBT)
-"""The states in which a job needs nothing more from a run."""
-
-OPEN = (State.SUBMITTING, State.PENDING, State.GENERATED)
-"""The states in which a job is sent, and a run has something to do with it."""
-
-
-async def other_jobs(ledger: Ledger, plan: Plan | None) -> pl.DataFrame:
-    """`job_key`, `state` and `quoted` of each job that the ledger knows and the plan does not have; without a
-    plan, of each of which the batch file no longer has the row.
-    """
-    jobs = await ledger.read(queries.jobs, _OF_JOB)
-    if plan is None:
-        return jobs.filter(~is_current(None))
-    return jobs.join(plan.table, left_on="job_key", right_on="key", how="anti")
-
-
-async def left_to_buy(ledger: Ledger, plan: Plan, policy: Policy, chosen: pl.Series | None) -> int:
-    """How many jobs the run of an open ledger would still have to send.
-
-    `policy` is what the run does with jobs that were tried before. `chosen` says for every job of the plan
-    whether the run was to buy it; None: all of them.
-    """
-    run_id = ledger.run_id
-
-    def read(connection: sa.Connection, batch: str) -> pl.DataFrame:
-        return queries.jobs(connection, batch, ["job_key", "state", "run_id"], policy=policy)
-
-    ledger_jobs = await ledger.read(read)
-    # What this run has sent, it does not send again, whatever its policy says.
-    is_left = (pl.col("state") == State.PLANNED) | (pl.col("to_buy") & pl.col("run_id").ne_missing(run_id))
-    jobs = plan.table if chosen is None else plan.table.filter(chosen)
-    return jobs.join(ledger_jobs.filter(~is_left), left_on="key", right_on="job_key", how="anti").height
-
-
-def counted_states(states: Mapping[State, int], extra_jobs: pl.DataFrame) -> Counter[State]:
-    """The jobs that count by state: all jobs of the batch, but those of `other_jobs` that cost nothing."""
-    counted = Counter(states)
-    counted.subtract(map(State, extra_jobs.filter(~pl.col("state").is_in(MAY_COST))["state"]))
-    return +counted
+from callsheet.standing import ASKED_FOR, ENDED, MODEL, Share, Shares, Standing, standing
 
 
 def is_complete(states: Mapping[State, int], jobs: int, plan: Plan | None) -> bool:
@@ -82,45 +35,6 @@ def is_complete(states: Mapping[State, int], jobs: int, plan: Plan | None) -> bo
 
 PARTICULARS = r"req-[\w-]+|\d[\d:.TZ+-]*"
 """Ids, times and numbers in a reason: they differ from job to job, and do not make another reason."""
-
-
-@dataclass(frozen=True, slots=True)
-class ModelLine:
-    """The jobs of one model; `states` has those that were submitted.
-
-    `quoted` is the price of all of them, in dollars; jobs without a price count as free. `spent` is what they
-    have cost so far.
-    """
-
-    model: str
-    jobs: int
-    states: Counter[State]
-    quoted: Decimal
-    spent: Decimal
-    review: Counts
-
-    @property
-    def cost_per_kept(self) -> Decimal | None:
-        """What a kept file of the model costs, in dollars; None without one."""
-        return self.review.cost_per_kept(self.spent)
-
-    def as_json(self) -> dict[str, Any]:
-        """The JSON object in the `models` of `run --json`; money is a string."""
-        cost_per_kept = self.cost_per_kept
-        return {
-            "model": self.model,
-            "jobs": self.jobs,
-            "stored": self.states[State.STORED],
-            "quoted": dollars(self.quoted),
-            "spent": dollars(self.spent),
-            **self.review._asdict(),
-            "cost_per_kept": None if cost_per_kept is None else dollars(cost_per_kept),
-        }
-
-    @property
-    def open(self) -> int:
-        """Jobs that are not bought, or not stored yet."""
-        return self.jobs - sum(self.states[state] for state in ENDED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +90,7 @@ class Details:
     surcharge: str = ""
     kept: int = 0
     others: int = 0
-    models: tuple[ModelLine, ...] = ()
+    models: tuple[Share, ...] = ()
     dearest: tuple[tuple[str, str, Decimal], ...] = ()
     contact_sheet: str | None = None
     figures: Figures | None = field(default=None, repr=False)
@@ -282,7 +196,7 @@ class Summary(Reviewed):
         return _EXIT_CODES[self.outcome]
 
     @property
-    def models(self) -> tuple[ModelLine, ...]:
+    def models(self) -> tuple[Share, ...]:
         """The jobs and the stored files by model."""
         return self.details.models
 
@@ -346,7 +260,7 @@ class Summary(Reviewed):
                 kept = {"kept": f"{line.review.kept:,}", "rejected": f"{line.review.rejected:,}"}
                 cost_per_kept = "" if line.cost_per_kept is None else dollars(line.cost_per_kept)
                 money = {"spent USD": money["spent USD"]} | kept | {"USD a kept": cost_per_kept}
-            rows.append({"model": line.model} | {name: f"{n:,}" for name, n in counts.items()} | money)
+            rows.append({"model": str(line.value)} | {name: f"{n:,}" for name, n in counts.items()} | money)
         return rows
 
     def line(self) -> str:
@@ -528,20 +442,17 @@ class ReviewResult(Reviewed):
     by_setting: Shares = field(default_factory=dict)
 
 
-async def read_review(ledger: Ledger, *, in_parts: bool = True) -> ReviewResult:
-    """How far the ledger's batch is reviewed. Raises LedgerError where the ledger cannot be read.
+async def read_review(ledger: Ledger, settings: BatchSettings) -> tuple[ReviewResult, ToBuyAgain]:
+    """How far the batch of an open ledger is reviewed, and what is to be bought again.
 
-    `in_parts`: also by model and by setting, which takes longer.
+    Raises:
+        LedgerError: the ledger cannot be read.
     """
-    counts, totals, shares_by_name = await ledger.read(
-        lambda connection, batch: (
-            marks.counts(connection, batch),
-            writing.of_batch(connection, batch),
-            shares.shares(connection, batch) if in_parts else {},
-        )
-    )
-    cost_per_kept = counts.cost_per_kept(totals.spent)
-    return ReviewResult(ledger.batch, *counts, cost_per_kept, shares_by_name.pop(MODEL, ()), shares_by_name)
+    now, plan = await _now(ledger, settings)
+    by_setting = now.compared
+    by_model, cost_per_kept = by_setting.pop(MODEL, ()), now.review.cost_per_kept(now.spent)
+    result = ReviewResult(ledger.batch, *now.review, cost_per_kept, by_model, by_setting)
+    return result, to_buy_again(now, plan, settings)
 
 
 async def read_status(ledger: Ledger, settings: BatchSettings) -> Status:
@@ -550,20 +461,20 @@ async def read_status(ledger: Ledger, settings: BatchSettings) -> Status:
     Raises:
         LedgerError: the ledger cannot be read, or its running totals are wrong.
     """
-    wrong_batches, totals, other_runs, asked, review, shares_by_name, last_run, changed = await ledger.read(
+    now, plan = await _now(ledger, settings)
+    wrong_batches, totals, other_runs, asked, last_run, changed = await ledger.read(
         lambda connection, batch: (
             writing.differences(connection, batch),
             writing.of_batch(connection, batch),
             leases.others(connection, batch, ledger.run_id),
             words.of_batch(connection, batch),
-            marks.counts(connection, batch),
-            shares.shares(connection, batch),
             leases.last_run(connection, batch),
             changes.since(connection, batch, 0),
         )
     )
     check_totals(wrong_batches)
-    counts: dict[str, Any] = {state.value: totals.states.get(state, 0) for state in State}
+    by_setting = now.compared
+    counts: dict[str, Any] = {state.value: now.states[state] for state in State}
     return Status(
         batch=ledger.batch,
         **counts,
@@ -573,10 +484,10 @@ async def read_status(ledger: Ledger, settings: BatchSettings) -> Status:
         currency="USD",
         other_runs=tuple(other_runs),
         approvals=asked,
-        **review._asdict(),
-        cost_per_kept=review.cost_per_kept(totals.spent),
-        by_model=shares_by_name.pop(MODEL, ()),
-        by_setting=shares_by_name,
+        **now.review._asdict(),
+        cost_per_kept=now.review.cost_per_kept(totals.spent),
+        by_model=by_setting.pop(MODEL, ()),
+        by_setting=by_setting,
         paused=_paused(changed, other_runs),
         last_run=last_run,
         changes=tuple(
@@ -584,8 +495,15 @@ async def read_status(ledger: Ledger, settings: BatchSettings) -> Status:
             for setting in changed
             if last_run and setting.changed_at >= last_run and not setting.run_id
         ),
-        to_buy_again=await to_buy_again(ledger, settings) if review.rejected else ToBuyAgain(),
+        to_buy_again=to_buy_again(now, plan, settings),
     )
+
+
+async def _now(ledger: Ledger, settings: BatchSettings) -> tuple[Standing, Plan | None]:
+    """How the batch stands, by the last plan on this machine."""
+    plan = await asyncio.to_thread(last_plan, settings)
+    jobs = plan.table if plan else None
+    return await ledger.read(standing, jobs, policy_of(settings), of_attempts=ASKED_FOR), plan
 
 
 def _paused(changed: Iterable[Setting], at_work: Iterable[OtherRun]) -> Pause | None:

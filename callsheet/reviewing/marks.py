@@ -130,7 +130,7 @@ async def enter(settings: BatchSettings, row_marks: Sequence[Said]) -> tuple[int
     async with await Ledger.open(settings.ledger.url, settings.batch) as ledger:
         changed = await _take(ledger, row_marks, user_name())
         await update_tables(settings, ledger)
-        return changed, await read_review(ledger)
+        return changed, (await read_review(ledger, settings))[0]
 
 
 async def update_tables(settings: BatchSettings, ledger: Ledger) -> None:

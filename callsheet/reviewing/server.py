@@ -23,7 +23,6 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Annotated, Any, NamedTuple
 
-import polars as pl
 import sqlalchemy as sa
 import uvicorn
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -42,16 +41,17 @@ from callsheet.ledger import leases, marks, writing
 from callsheet.ledger.databases import check_exists
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.marks import FileKey, Mark, MediaDecision
-from callsheet.pricing.plan import PLAN, Plan, ToBuyAgain, last_plan, to_buy_again
+from callsheet.pricing.plan import PLAN, Plan, ToBuyAgain, last_plan
 from callsheet.pricing.references import work_folder
 from callsheet.processes import user_name
-from callsheet.records import MAY_COST, Totals
+from callsheet.records import Totals
 from callsheet.report.contact_sheet import sheet
 from callsheet.report.contact_sheet.cards import FOLDER, ServedLinks, local_path
 from callsheet.report.contact_sheet.sheet import ContactSheet
 from callsheet.report.contact_sheet.thumbnails import Thumbnails, thumbnail_name
-from callsheet.report.summary import ReviewResult, counted_states, is_complete, other_jobs, read_review
+from callsheet.report.summary import ReviewResult, is_complete, read_review
 from callsheet.reviewing.marks import LONGEST_NOTE, update_tables
+from callsheet.standing import standing
 from callsheet.storage.store import Store
 
 _HEADERS = {
@@ -226,18 +226,16 @@ class _Pages:
         self._sources, self._took = sources, time.monotonic() - self._began
 
     async def _header(self, now: _Now, plan: Plan | None) -> sheet.Header:
-        extra_jobs = await other_jobs(self._ledger, plan)
-        states = counted_states(now.totals.states, extra_jobs)
-        may_cost = extra_jobs.filter(pl.col("state").is_in(MAY_COST)).height
-        jobs = plan.jobs + may_cost if plan else states.total()
-        outcome = "complete" if is_complete(states, jobs, plan) else "partial"
+        batch = await self._ledger.read(standing, plan.table if plan else None)
+        jobs = batch.counting.height
+        outcome = "complete" if is_complete(batch.states, jobs, plan) else "partial"
         return sheet.Header(
             outcome=None if now.at_work else outcome,
             stop=sheet.refused_in_words(now.refusal) if now.at_work else None,
             jobs=jobs,
-            states=states,
+            states=batch.states,
             spent=now.totals.spent,
-            quoted=plan.quoted if plan else None,
+            quoted=batch.quoted if plan else None,
             rejected_rows=plan.rejected_rows if plan else 0,
             in_doubt=now.totals.in_doubt_exposure,
         )
@@ -318,7 +316,7 @@ async def serve(
                 with signals.listening(end):
                     announce(link)
                     await server.serve(sockets=[listener])
-            return await read_review(ledger)
+            return (await read_review(ledger, settings))[0]
 
 
 @asynccontextmanager
@@ -470,9 +468,9 @@ class _App:
         was_reviewed, self.is_reviewed = self.is_reviewed, not await self.left.any()
         if not self.is_reviewed:
             return ""
-        again = await to_buy_again(self.ledger, self.settings)
+        result, again = await read_review(self.ledger, self.settings)
         if not was_reviewed:
-            self.reviewed(await read_review(self.ledger, in_parts=False), again)
+            self.reviewed(result, again)
         return f"{again.line()}: {self.command}" if again.jobs else ""
 
     async def newer(self, request: Request) -> Response:

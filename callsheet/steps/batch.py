@@ -190,7 +190,7 @@ class _Buying:
                     plan = await steps.price(self.rows, run.settings, client, ledger)
                     continue
                 else:
-                    quote = replace(quote, plan=await adopt(quote.plan, run.settings, ledger))
+                    quote = replace(quote, plan=await adopt(quote.plan, quote.standing, run.settings, ledger))
                 break
         return quote
 

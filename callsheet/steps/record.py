@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import replace
@@ -16,24 +17,24 @@ from decimal import Decimal
 from functools import partial
 
 import anyio
-import polars as pl
 
 from callsheet.config.settings import BatchSettings
 from callsheet.errors import LedgerError, Stop, StorageError
 from callsheet.ledger import writing
 from callsheet.ledger.ledger import Ledger
-from callsheet.ledger.queries import Policy, policy_of
+from callsheet.ledger.queries import ONLY_NEW, Policy, policy_of
 from callsheet.plain_text import counted
 from callsheet.pricing.claim import check_ledger
 from callsheet.pricing.facts import in_words
 from callsheet.pricing.plan import last_plan
-from callsheet.records import MAY_COST, ModelType, State
+from callsheet.records import ModelType, State
 from callsheet.report.contact_sheet.sheet import INDEX, ContactSheet, Header, open_sheet, refused_in_words
 from callsheet.report.plots import write_plots
 from callsheet.report.report import OfRun, update_sidecars, write_report, write_summary
-from callsheet.report.summary import Summary, counted_states, left_to_buy, other_jobs
+from callsheet.report.summary import Summary
 from callsheet.reviewing.checks import check_files, may_reject
 from callsheet.session import Run
+from callsheet.standing import standing
 from callsheet.storage.store import Store
 from callsheet.watch import WATCHER, Pacing, Progress
 
@@ -71,7 +72,8 @@ async def record(run: Run, display: AbstractAsyncContextManager[None] | None = N
                 seconds=time.monotonic() - run.began,
                 submissions=run.limits.submissions,
                 rate_limited=run.limits.rate_limited,
-                left_to_buy=await _left_to_buy(run),
+                to_buy=run.quote.table["to_buy"] if run.quote else None,
+                policy=_policy(run),
                 chosen=run.quote.chosen if run.quote else None,
             )
             summary = await write_report(run.ledger, store, run.plan, of_run)
@@ -197,13 +199,17 @@ def _header(run: Run) -> Header:
     return Header(now.jobs, now.states, now.spent, now.quoted, rejected, stop=refused_in_words(run.refused))
 
 
+def _policy(run: Run) -> Policy:
+    """What it does with jobs that were tried before; one that only collects buys nothing again."""
+    return policy_of(run.settings) if run.quote else ONLY_NEW
+
+
 async def _left_to_buy(run: Run) -> int:
     """Jobs that a run which has stopped leaves untried; what it could not collect is none of them."""
     if run.stop is None or run.plan is None:
         return 0
-    if run.quote is None:  # `collect` buys nothing, and leaves what was never sent
-        return await left_to_buy(run.ledger, run.plan, Policy(), None)
-    return await left_to_buy(run.ledger, run.plan, policy_of(run.settings), run.quote.table["to_buy"])
+    now = await run.ledger.read(standing, run.plan.table, _policy(run))
+    return now.left_to_buy(run.ledger.run_id, run.quote.table["to_buy"] if run.quote else None)
 
 
 @asynccontextmanager
@@ -227,27 +233,26 @@ async def _nothing_lost(run: Run) -> AsyncIterator[None]:
 
 async def _show_progress(run: Run) -> None:
     """Shows it until everything of this run is collected."""
-    jobs_of_others = await other_jobs(run.ledger, run.plan)
-    counting = jobs_of_others.filter(pl.col("state").is_in(MAY_COST))
+    begun = await run.ledger.read(standing, run.plan.table if run.plan else None)
+    left_out = run.quote.left_out if run.quote else 0  # jobs that this run is not for
     over = False
     while not over:
         with anyio.move_on_after(TICK):
             await run.collected.wait()
         over = run.collected.is_set()
         totals = await run.ledger.read(writing.of_batch)
-        states = counted_states(totals.states, jobs_of_others)
-        run.progress = _progress(run, states, counting, totals.spent)
+        # While jobs are bought, what the batch's jobs are does not change.
+        states = Counter(totals.states) - begun.uncounted()
+        jobs = begun.counting.height - left_out if run.plan else states.total()
+        run.progress = _progress(run, jobs, states, begun.quoted, totals.spent)
         WATCHER.get().progress(run.progress)
 
 
-def _progress(
-    run: Run, states: Mapping[State, int], jobs_of_others: pl.DataFrame, spent: Decimal
-) -> Progress:
-    limits, plan = run.limits, run.plan
+def _progress(run: Run, jobs: int, states: Mapping[State, int], quoted: Decimal, spent: Decimal) -> Progress:
+    limits = run.limits
     now = limits.now()
-    left_out = run.quote.left_out if run.quote else 0  # jobs that this run is not for
     return Progress(
-        jobs=plan.jobs - left_out + jobs_of_others.height if plan else sum(states.values()),
+        jobs=jobs,
         states=states,
         spent=spent,
         limit=run.settings.budget.limit,
@@ -259,7 +264,7 @@ def _progress(
             if (count := pace.in_window(now))
         },
         seconds_left=_left(run),
-        quoted=plan.quoted + Decimal(jobs_of_others["quoted"].sum() or 0) if plan else None,
+        quoted=quoted if run.plan else None,
         paused=not run.may_buy.is_set(),
         refused=run.refused,
     )

@@ -51,8 +51,8 @@ def refused(*words: str) -> str:
 
 def share(spent: str, each: str | None = None, **more: Any) -> dict[str, Any]:
     """What `--json` has of a model, or of a value of a setting."""
-    counts = {"kept": 0, "rejected": 0, "to_review": 0}
-    return counts | more | {"spent": spent, "cost_per_kept": each}
+    counts = {"jobs": more["files"], "stored": more["files"], "kept": 0, "rejected": 0, "to_review": 0}
+    return counts | {"quoted": spent, "spent": spent, "cost_per_kept": each} | more
 
 
 def parts(made: Project, command: str) -> tuple[list[dict[str, Any]], dict[str, list[dict[str, Any]]]]:
@@ -256,7 +256,7 @@ def test_a_batch_is_compared_by_model_and_by_each_setting_of_its_matrix(
     printed("review", str(made.config), "--from", str(path))
     by_model = [
         share("0.0060", "0.0060", model="sketch-1", files=4, kept=1, rejected=1, to_review=2),
-        share("0.1600", model="still-1", files=3, to_review=3),
+        share("0.1600", model="still-1", jobs=4, files=3, to_review=3),
     ]
     found = parts(made, "review")
     assert found[0] == by_model

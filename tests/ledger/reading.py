@@ -11,19 +11,20 @@ import sqlalchemy as sa
 from callsheet.ledger import leases, queries, spending, tables, writing
 from callsheet.ledger.queries import Policy
 from callsheet.records import State, Totals
-from callsheet.report import shares
+from callsheet.standing import standing
 
 Row = dict[str, Any]
 
 
 def states(connection: sa.Connection, batch: str) -> dict[str, State]:
     """By key, the state of every job of the batch that the ledger knows."""
-    rows = queries.jobs(connection, batch, ["job_key", "state"]).iter_rows()
-    return {key: State(state) for key, state in rows}
+    newest = standing(connection, batch).newest
+    return {key: State(state) for key, state in newest.select("job_key", "state").iter_rows()}
 
 
 def attempts(connection: sa.Connection, batch: str) -> list[Row]:
-    return queries.every_attempt(connection, batch, tables.attempts.c.keys()).to_dicts()
+    now = standing(connection, batch, of_attempts=tables.attempts.c.keys())
+    return now.attempts.select(tables.attempts.c.keys()).to_dicts()
 
 
 def manifest(connection: sa.Connection, batch: str) -> list[Row]:
@@ -33,9 +34,10 @@ def manifest(connection: sa.Connection, batch: str) -> list[Row]:
 
 def known(policy: Policy) -> Callable[[sa.Connection, str], dict[str, Row]]:
     """By key, every job that the ledger knows, as a policy sees it."""
+    names = ["job_key", "state", "to_buy"]
     return lambda connection, batch: {
         row["job_key"]: row
-        for row in queries.jobs(connection, batch, ["job_key", "state"], policy=policy).to_dicts()
+        for row in standing(connection, batch, None, policy).newest.select(names).to_dicts()
     }
 
 
@@ -61,7 +63,7 @@ def everything(connection: sa.Connection, batch: str) -> list[Any]:
         leases.used_ever(connection),
         spending.days(connection, batch, service, first, last),
         spending.doubts(connection, service, first, last),
-        shares.shares(connection, batch),
+        standing(connection, batch, of_attempts=["request"]).shares,
     ]
 
 

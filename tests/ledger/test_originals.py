@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import polars as pl
 import pytest
 
 from callsheet.ledger import states
@@ -12,6 +13,7 @@ from callsheet.ledger.marks import FileKey, Mark, MediaDecision, mark
 from callsheet.ledger.states import End, FileEnd
 from callsheet.pricing import originals
 from callsheet.records import Job
+from callsheet.standing import standing
 from tests.ledger.buying import STORED, generation, job, submitting
 
 pytestmark = pytest.mark.anyio
@@ -26,8 +28,14 @@ async def store(ledger: Ledger, one: Job, *, files: int = 1, stored: int | None 
         await ledger.transition(states.stored, FileEnd(file, STORED))
 
 
+async def files(ledger: Ledger) -> pl.DataFrame:
+    return await ledger.read(
+        lambda connection, batch: originals.files(connection, batch, standing(connection, batch))
+    )
+
+
 async def ids(ledger: Ledger) -> list[str]:
-    return sorted((await ledger.read(originals.files))["id"])
+    return sorted((await files(ledger))["id"])
 
 
 async def test_an_id_says_row_and_sample_and_the_index_where_a_generation_has_several_files(
@@ -57,8 +65,8 @@ async def test_a_first_job_that_failed_stays_the_first(ledger: Ledger) -> None:
 
 async def test_each_file_has_the_decision_that_was_taken_last(ledger: Ledger) -> None:
     await store(ledger, one := job("cup"))
-    assert (await ledger.read(originals.files))["decision"].to_list() == [None]
+    assert (await files(ledger))["decision"].to_list() == [None]
     for decision in (MediaDecision.REJECTED, MediaDecision.KEPT):
         await ledger.write(mark, [Mark(FileKey(one.key, 1, 0), decision)], "a person")
-    assert (await ledger.read(originals.files))["decision"].to_list() == ["kept"]
+    assert (await files(ledger))["decision"].to_list() == ["kept"]
     assert (await ledger.read(originals.jobs))["row_id"].to_list() == ["cup"]

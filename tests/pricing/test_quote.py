@@ -6,16 +6,15 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import asdict
 from decimal import Decimal
-from functools import partial
 
 import pytest
 
 from callsheet.batches.read import read_batch
 from callsheet.config.settings import Settings
 from callsheet.errors import BalanceTooLow, BudgetReached
-from callsheet.ledger import queries, spending, states, words
+from callsheet.ledger import spending, states, words
 from callsheet.ledger.ledger import Ledger
-from callsheet.ledger.queries import Policy
+from callsheet.ledger.queries import policy_of
 from callsheet.ledger.states import End, FileEnd
 from callsheet.ledger.tables import words as words_table
 from callsheet.pricing.facts import as_facts, as_table, figures, in_words, requests, submission_time
@@ -23,6 +22,7 @@ from callsheet.pricing.plan import ALL, Choice, Plan, make_plan
 from callsheet.pricing.quote import Quote, make
 from callsheet.records import Generation, Media, ModelType, StoredFile, Usage
 from callsheet.service.models import Catalogue
+from callsheet.standing import ASKED_FOR, standing
 from callsheet.steps.approve import objection
 from tests.ledger.buying import intend, reserve, word
 from tests.pricing.plans import CATALOGUE, NOW, Maker
@@ -61,7 +61,7 @@ def quote(tmp_path, monkeypatch) -> Quoter:
 
         async def quoted() -> Quote:
             async with await Ledger.open(f"sqlite:///{tmp_path}/ledger.db", settings.batch) as ledger:
-                known = await ledger.read(partial(queries.requests, policy=Policy()))
+                known = (await ledger.read(standing, of_attempts=ASKED_FOR)).newest
                 plan = make_plan(read_batch(settings), catalogue, settings, path, now=NOW, ledger_jobs=known)
                 await enter(ledger, plan, states or {})
                 service = str(settings.service.base_url)
@@ -69,7 +69,15 @@ def quote(tmp_path, monkeypatch) -> Quoter:
                     windows = {kind: {"limit": limit} for kind, limit in learned.items()}
                     await ledger.write(spending.learn, service, {"windows": windows})
                 has = Decimal(balance)
-                return await make(plan, ledger, service, has, settings, rejects="r.csv", choice=choice)
+                now = await ledger.read(standing, plan.table, policy_of(settings))
+                return await make(
+                    *(plan, now, ledger),
+                    service=service,
+                    settings=settings,
+                    balance=has,
+                    rejects="r.csv",
+                    choice=choice,
+                )
 
         return asyncio.run(quoted())
 

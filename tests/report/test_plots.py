@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -15,10 +16,12 @@ import polars as pl
 import pytest
 from PIL import Image
 
+from callsheet.ledger.marks import Counts
 from callsheet.ledger.queries import MONEY, TIME
-from callsheet.records import dollars
+from callsheet.records import State, dollars
 from callsheet.report.plots import PLOTS, Figures, figures_of, write_plots
 from callsheet.session import Bounds
+from callsheet.standing import MODEL, Share
 from tests.cli.test_rows import printed
 from tests.conftest import Project
 from tests.report.contact_sheets import settings_for
@@ -46,16 +49,19 @@ def attempts(count: int, *, every: float = 1.0, models: int = 3, cost: str = "0.
     return pl.DataFrame(rows, schema=SCHEMA, orient="row")
 
 
-def files(table: pl.DataFrame) -> pl.DataFrame:
-    """The stored files of these attempts; every second one of a model is kept."""
-    nth = pl.int_range(pl.len()).over("model")
-    return table.select(
-        "model", decision=pl.when(nth % 2 == 0).then(pl.lit("kept")).otherwise(pl.lit("rejected"))
-    )
+def shares(table: pl.DataFrame) -> list[Share]:
+    """What there is of each model, of which every second file is kept."""
+    made = []
+    for (model,), rows in table.sort("model").group_by("model", maintain_order=True):
+        counts, spent = Counts(-(-rows.height // 2), rows.height // 2, 0), rows["cost"].sum()
+        made.append(
+            Share(MODEL, model, rows.height, Counter({State.STORED: rows.height}), spent, spent, counts)
+        )
+    return made
 
 
 def figures(table: pl.DataFrame) -> Figures:
-    made = figures_of(table, files(table))
+    made = figures_of(table, shares(table))
     assert made is not None
     return made
 

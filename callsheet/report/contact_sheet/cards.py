@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -29,10 +29,9 @@ from callsheet.errors import CallsheetError, StorageError
 from callsheet.files import path_of
 from callsheet.ledger import marks, queries
 from callsheet.ledger.tables import attempts, media
-from callsheet.pricing.plan import Plan
-from callsheet.records import MADE_FROM, MAY_COST, State, dollars, made_from
-from callsheet.report.shares import SETTINGS
+from callsheet.records import MADE_FROM, State, dollars, made_from
 from callsheet.report.summary import mending
+from callsheet.standing import SETTINGS, Standing
 
 FOLDER = "contact-sheet"
 """The page's folder inside `report.url`."""
@@ -181,8 +180,9 @@ _ATTEMPT = (
 )
 _WITHOUT_FILES = [state for state in State if state not in (State.PLANNED, State.STORED)]
 _FILE = ("index", "url", "mime_type", "width", "height", "duration", "fps", "has_sound", "sha256", "bytes")
-_DECIDED = ("decision", "note", "decided_by")
-_FOUND = ("flags", "score")
+
+OPINIONS = ("decision", "note", "decided_by", "flags", "score")
+"""What is said of a file by persons and checks."""
 
 
 @dataclass(frozen=True)
@@ -250,42 +250,34 @@ class Card:
     made_from: Mapping[str, Any] | None = None
 
 
-def shown_jobs(connection: sa.Connection, batch: str, plan: Plan | None, limit: int) -> pl.DataFrame:
-    """The first jobs that a contact sheet shows, with the columns that `cards` needs.
+def shown_jobs(now: Standing, limit: int) -> pl.DataFrame:
+    """The first of the batch's jobs, with the columns `_JOB` and `carried`, as text.
 
-    They are those of the plan, in the batch file's order, and all others of the batch that have cost money or
-    may have: after the jobs of their row, where the plan has it, and otherwise at the end. Where there is no
-    plan, the ledger says which the batch file still asks for. What only the ledger knows is by row, in order
-    of its first submission, and then by sample.
+    Those of the plan are in its order. The others are after the jobs of their row, where the plan has it, and
+    otherwise at the end: by row, in order of its first submission, and then by sample. The attempts of `now`
+    have their `request` and `carried`.
     """
-    if plan is None:
-        counts = sa.or_(attempts.c.current.is_not(False), attempts.c.state.in_(MAY_COST))
-        return _in_ledger(connection, [sa.and_(attempts.c.batch == batch, counts)], limit)
-    planned = plan.table.head(limit).rename({"key": "job_key", "price": "quoted"}).with_row_index("place")
-    carried = pl.col("carried")
-    if isinstance(planned["carried"].dtype, pl.Struct):
-        carried = carried.struct.json_encode()
-    planned = planned.select(*_JOB, carried, "place")
-    may_cost = queries.jobs(connection, batch, ["job_key", "state"]).filter(pl.col("state").is_in(MAY_COST))
-    keys = may_cost.join(plan.table, left_on="job_key", right_on="key", how="anti")["job_key"].to_list()
-    if not keys:
-        return planned
-    extra_jobs = _in_ledger(connection, queries.of_jobs(keys))
-    row = planned.group_by("row_id").agg(pl.col("place").max())
-    extra_jobs = extra_jobs.join(row, on="row_id", how="left", maintain_order="left")
-    jobs = pl.concat([planned, extra_jobs.select(planned.columns)], how="vertical_relaxed")
-    return jobs.sort("place", nulls_last=True, maintain_order=True).head(limit)
-
-
-def _in_ledger(
-    connection: sa.Connection, conditions: Iterable[sa.ColumnElement[bool]], limit: int | None = None
-) -> pl.DataFrame:
-    """Jobs that the ledger knows, in order of submission; the samples of a row are beside each other."""
-    order = ("submitted_at", "job_key")
-    query = sa.select(*(attempts.c[name] for name in (*_JOB, "carried", "submitted_at")))
-    query = query.where(~attempts.c.superseded).order_by(*(attempts.c[name] for name in order)).limit(limit)
-    jobs = pl.concat(queries.read(connection, query.where(condition)) for condition in conditions)
-    return jobs.sort(pl.col("submitted_at").min().over("row_id"), "row_id", "sample", *order)
+    jobs = now.counting.with_columns(first_sent=pl.col("submitted_at").min().over("row_id"))
+    place = pl.col("position").max().over("row_id")
+    order = ("first_sent", "row_id", "sample", "submitted_at", "key")
+    is_planned = pl.col("position").is_not_null()
+    others = jobs.with_columns(place=place).filter(~is_planned).sort(order, nulls_last=True)
+    jobs = pl.concat([jobs.filter(is_planned).with_columns(place="position"), others])
+    shown = jobs.sort("place", nulls_last=True, maintain_order=True).head(limit)
+    shown = shown.with_columns(job_key="key", quoted="price").drop("key", "place")
+    if now.has_plan:
+        carried = pl.col("carried")
+        if isinstance(shown["carried"].dtype, pl.Struct):
+            carried = carried.struct.json_encode()
+        shown = shown.with_columns(carried.cast(pl.String), is_planned=is_planned)
+    sent = now.newest.select("job_key", "request", "carried")
+    shown = shown.join(sent, on="job_key", how="left", suffix="_sent", maintain_order="left")
+    if now.has_plan:
+        as_sent = (pl.col("position").is_null(), ("request", "carried"))
+        shown = shown.with_columns(
+            pl.when(as_sent[0]).then(f"{name}_sent").otherwise(name).alias(name) for name in as_sent[1]
+        )
+    return shown.select(*_JOB, "carried")
 
 
 def _described(jobs: pl.DataFrame) -> pl.DataFrame:
@@ -302,13 +294,6 @@ def _described(jobs: pl.DataFrame) -> pl.DataFrame:
         asked=pl.concat_str(facts, separator=" · ", ignore_nulls=True),
         settings=pl.struct(asked(name).alias(name) for name in SETTINGS),
     )
-
-
-def opinions(connection: sa.Connection, batch: str) -> pl.DataFrame:
-    """What is said of the files of the batch: the newest decision, and what checks found."""
-    decided = marks.decisions(connection, batch).select(*marks.FILE, *_DECIDED)
-    findings = marks.findings(connection, batch).select(*marks.FILE, *_FOUND)
-    return decided.join(findings, on=marks.FILE, how="full", coalesce=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,7 +317,10 @@ class Facts:
 
 
 def facts(connection: sa.Connection, jobs: pl.DataFrame, opinions: pl.DataFrame) -> Facts:
-    """What the ledger has of some jobs, from `shown_jobs`; `opinions` is of the function."""
+    """What the ledger has of some jobs, from `shown_jobs`: of a large batch, a part is read when it is made.
+
+    `opinions` are the batch's files with `OPINIONS`.
+    """
     sent = sa.case((attempts.c.state.in_(_WITHOUT_FILES), attempts.c.request)).label("sent")
     newest = sa.select(*(attempts.c[name] for name in _ATTEMPT), queries.ERROR_CODE, sent).where(
         ~attempts.c.superseded
@@ -358,7 +346,7 @@ def cards(facts: Facts) -> list[Card]:
     attempt_of = {row["job_key"]: row for row in facts.attempts.iter_rows(named=True)}
     files_of: defaultdict[str, list[MediaFile]] = defaultdict(list)
     for row in facts.files.iter_rows(named=True):
-        key, flags = row.pop("job_key"), json.loads(row.pop("flags") or "[]")
+        key, flags = row.pop("job_key"), row.pop("flags") or []
         files_of[key].append(MediaFile(**row, flags=flags))
     rows = _described(facts.jobs).iter_rows(named=True)
     return [_card(job, attempt_of.get(job["job_key"]), files_of[job["job_key"]]) for job in rows]

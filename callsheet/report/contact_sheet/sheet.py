@@ -32,20 +32,19 @@ from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.marks import Counts
 from callsheet.pricing.plan import Plan
 from callsheet.records import State, dollars
-from callsheet.report import shares
 from callsheet.report.contact_sheet.cards import (
     FOLDER,
+    OPINIONS,
     Card,
     Links,
     MediaFile,
     cards,
     facts,
-    opinions,
     shown_jobs,
 )
 from callsheet.report.contact_sheet.thumbnails import Thumbnails, thumbnail_name
-from callsheet.report.shares import Share, Shares
 from callsheet.report.summary import Summary
+from callsheet.standing import Share, Shares, standing
 from callsheet.storage.store import Store
 
 ASSETS = (
@@ -342,12 +341,16 @@ class ContactSheet:
             StorageError: the page cannot be written.
             LedgerError: the ledger cannot be read.
         """
+        now = await self.ledger.read(
+            standing,
+            self.plan.table if self.plan else None,
+            of_attempts=("request", "carried"),
+            of_files=["sha256"],
+        )
+        self.said = now.files.select(*marks.FILE, *OPINIONS)
         if self._jobs is None:  # the page's own files, and the jobs that are shown
             await self.thumbnails.look()
-            plan, limit = self.plan, self.settings.report.contact_sheet
-            jobs = await self.ledger.read(
-                lambda connection, batch: shown_jobs(connection, batch, plan, limit)
-            )
+            jobs = shown_jobs(now, self.settings.report.contact_sheet)
             for name in ASSETS:
                 mime_type = "text/css" if name.endswith(".css") else "text/javascript"
                 await self.put(f"{FOLDER}/{name}", asset(name), mime_type)
@@ -355,13 +358,6 @@ class ContactSheet:
             for by_part in (self.versions, self.digests):
                 by_part[:] = (by_part + [""] * parts)[:parts]
             self._jobs = jobs
-        self.said, counts, shares_by_name = await self.ledger.read(
-            lambda connection, batch: (
-                opinions(connection, batch),
-                marks.counts(connection, batch),
-                shares.shares(connection, batch),
-            )
-        )
         for number in range(len(self.versions)):
             if number not in left_out:
                 await self.write_part(number)
@@ -369,8 +365,8 @@ class ContactSheet:
             header,
             self.settings,
             ledger_id=self.ledger.id,
-            counts=counts,
-            shares_by_name=shares_by_name,
+            counts=now.review,
+            shares_by_name=now.compared,
             jobs_shown=self._jobs.height,
             interval=self.interval,
             parts=self.versions,

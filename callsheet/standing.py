@@ -1,0 +1,345 @@
+"""How a batch stands: its plan and its ledger as one table, a row for each job, as the next run finds it.
+
+Whatever is counted or listed of a batch is a projection of it: what a quote has to buy, the status, the
+summary, the files of the report, the tables by model, the page with the cards, what is to be bought again.
+What must be quick beside a large batch has one query of its own, and says so there: the progress of a run
+(`writing.of_batch`), a mark (`marks.py`), a row's story (`queries.stories`), a part of the page (`cards.py`).
+
+Nothing here writes, and nothing here knows prices, pages or words.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter, defaultdict
+from collections.abc import Collection
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import cached_property
+from typing import Any
+
+import polars as pl
+import sqlalchemy as sa
+
+from callsheet.ledger import marks, queries
+from callsheet.ledger.marks import Counts, MediaDecision
+from callsheet.ledger.queries import ONLY_NEW, Policy
+from callsheet.records import BOUGHT, DELIVERED, MAY_COST, State, dollars
+
+_OF_ATTEMPT = (
+    *("job_key", "attempt", "superseded", "row_id", "sample", "type", "model", "state", "run_id"),
+    *("quoted", "cost", "current", "submitted_at"),
+)
+_OF_JOB = ("attempt", "state", "run_id", "quoted", "current", "submitted_at", "to_buy")
+_OF_FILE = (*marks.FILE, "row_id", "sample", "model", "stored_at")
+_ENDED = (*DELIVERED, State.FAILED)
+_SENT = (State.SUBMITTING, State.PENDING, State.IN_DOUBT)  # what they cost is not known yet
+
+ASKED_FOR = ("request_key", "request", "carried")
+"""More columns of the attempts: those by which a plan finds what was bought."""
+
+ENDED = (State.STORED, State.FAILED, State.LOST, State.IN_DOUBT)
+"""The states in which a job needs nothing more from a run."""
+
+OPEN = (State.SUBMITTING, State.PENDING, State.GENERATED)
+"""The states in which a job is sent, and a run has something to do with it."""
+
+SUBMITTED = pl.col("submitted_at").is_not_null() & (pl.col("state") != State.PLANNED)
+"""Attempts that were submitted."""
+
+MODEL = "model"
+SETTINGS = ("aspect_ratio", "resolution", "duration", "sound", "output_format")
+"""What a request may set besides the model, the prompt and the images."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A batch at one moment. Money is decimal, in dollars.
+
+    Attributes:
+        jobs: a row for each job: those of the plan, with all of its columns, in its order; then those that
+            only the ledger has, in order of submission. Besides:
+            `position` in the plan, null where only the ledger has it;
+            `state`, `attempt`, `run_id`, `quoted`, `submitted_at` of the newest attempt; `planned` without;
+            `price`: the plan's, or what was quoted;
+            `cost` and `exposure` (spent, in flight and in doubt) of all its attempts;
+            `files`, `kept`, `rejected`: how many of its files are stored, and what was decided;
+            `current`: the batch file asks for it;
+            `counts`: it is one of the batch's jobs: the batch file asks for it, or it has cost money or may;
+            `to_buy`: a run buys it; `bought`: it is accepted, stored or lost, and costs nothing more;
+            `open`: a run has to look at it when it buys: to buy, or another run or a person may free it.
+        attempts: a row for each attempt that the ledger has, in order of submission.
+        files: a row for each stored file, in order of storage, with the newest `decision` about it.
+        has_plan: whether there is a plan; otherwise the ledger alone says what the batch is.
+    """
+
+    jobs: pl.DataFrame
+    attempts: pl.DataFrame
+    files: pl.DataFrame
+    has_plan: bool
+
+    @property
+    def planned(self) -> pl.DataFrame:
+        """The jobs of the plan, in its order."""
+        return self.jobs.filter(pl.col("position").is_not_null())
+
+    @property
+    def counting(self) -> pl.DataFrame:
+        """The batch's jobs."""
+        return self.jobs.filter("counts")
+
+    @property
+    def newest(self) -> pl.DataFrame:
+        """The newest attempt at each job that the ledger has."""
+        return self.attempts.filter(~pl.col("superseded"))
+
+    @cached_property
+    def submitted(self) -> pl.DataFrame:
+        """The attempts at the batch's jobs that were submitted, each with its row's `line`, if known."""
+        lines = self.counting.select("line", job_key="key")
+        return self.attempts.filter(SUBMITTED).join(lines, on="job_key", maintain_order="left")
+
+    @cached_property
+    def states(self) -> Counter[State]:
+        """How many of the batch's jobs are in each state."""
+        return Counter({State(state): count for state, count in self.counting["state"].value_counts().rows()})
+
+    @property
+    def quoted(self) -> Decimal:
+        """The price of all of the batch's jobs."""
+        return Decimal(self.counting["price"].sum() or 0)
+
+    @property
+    def spent(self) -> Decimal:
+        """What the batch has cost so far."""
+        return Decimal(self.attempts["cost"].sum() or 0)
+
+    @property
+    def review(self) -> Counts:
+        """The stored files by what was decided about them."""
+        decisions = self.files["decision"].value_counts()
+        counts = Counter(dict(decisions.iter_rows()))
+        return Counts(*(counts[decision] for decision in (*MediaDecision, None)))
+
+    @property
+    def rejected_rows(self) -> pl.Series:
+        """The id of each row that has stored files, all of them rejected, whatever it was bought for."""
+        is_rejected = pl.col("decision").eq_missing(MediaDecision.REJECTED).all()
+        return self.files.group_by("row_id").agg(is_rejected).filter("decision")["row_id"]
+
+    def left_to_buy(self, run_id: str, chosen: pl.Series | None) -> int:
+        """How many jobs of the plan a run would still have to send; what it has sent, it does not send again.
+
+        `chosen` says for every job of the plan whether the run was to buy it; None: all of them.
+        """
+        jobs = self.planned if chosen is None else self.planned.filter(chosen)
+        is_left = (pl.col("state") == State.PLANNED) | (
+            pl.col("to_buy") & pl.col("run_id").ne_missing(run_id)
+        )
+        return jobs.filter(is_left).height
+
+    def uncounted(self) -> Counter[State]:
+        """How many jobs that the ledger has are none of the batch's, by state."""
+        states = self.jobs.filter(~pl.col("counts"))["state"]
+        return Counter({State(state): count for state, count in states.value_counts().rows()})
+
+    @cached_property
+    def shares(self) -> Shares:
+        """What the batch has of each model, and of each value of each setting that is compared.
+
+        A setting is compared where a row has asked for several of its values, as `input.matrix` does, and
+        where it is not one value for each model: its table would be that of the models. It is what was sent
+        that counts: the config and the batch file may have changed since. The attempts have their `request`.
+        """
+        sent = _with_settings(self.submitted)
+        compared = [name for name in SETTINGS if _is_compared(name, sent.drop_nulls(name))]
+        return {name: self._shares(name, sent) for name in (MODEL, *compared)}
+
+    @property
+    def compared(self) -> Shares:
+        """The shares of which there are several: models, and values of a setting."""
+        return {name: shares for name, shares in self.shares.items() if len(shares) > 1}
+
+    def _shares(self, name: str, sent: pl.DataFrame) -> tuple[Share, ...]:
+        """A share for each value of a setting; of a model also with the jobs that were not sent."""
+        of_attempt = ["job_key", "attempt"]
+        newest = sent.filter(~pl.col("superseded")).select(name, "state", key="job_key")
+        jobs, files = self.counting, self.files
+        if name != MODEL:
+            jobs = jobs.drop(name, strict=False).join(newest.select(name, "key"), on="key")
+            files = files.join(sent.select(*of_attempt, name), on=of_attempt)
+        of_jobs = jobs.group_by(name).agg(pl.len(), pl.col("price").sum())
+        costs = dict(sent.group_by(name).agg(pl.col("cost").sum()).iter_rows())
+        states, decisions = _counted(newest, name, "state"), _counted(files, name, "decision")
+        shares = [
+            Share(
+                setting=name,
+                value=_typed(name, value),
+                jobs=jobs_of_value,
+                states=Counter({State(state): count for state, count in states[value].items()}),
+                quoted=price,
+                spent=costs.get(value, Decimal(0)),
+                review=Counts(*(decisions[value][decision] for decision in (*MediaDecision, None))),
+            )
+            for value, jobs_of_value, price in of_jobs.drop_nulls(name).iter_rows()
+        ]
+        return tuple(sorted(shares, key=lambda share: _in_order(share.value)))
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What a batch has of a model, or of a value of a setting.
+
+    `jobs` are the batch's; `states` has those that were submitted. `quoted` is the price of all of them, in
+    dollars; jobs without a price count as free. `spent` is what they have cost so far.
+    """
+
+    setting: str
+    value: str | int | bool
+    jobs: int
+    states: Counter[State]
+    quoted: Decimal
+    spent: Decimal
+    review: Counts
+
+    @property
+    def files(self) -> int:
+        """How many are stored."""
+        return sum(self.review)
+
+    @property
+    def open(self) -> int:
+        """Jobs that are not bought, or not stored yet."""
+        return self.jobs - sum(self.states[state] for state in ENDED)
+
+    @property
+    def cost_per_kept(self) -> Decimal | None:
+        """What a kept file costs, in dollars; None without one."""
+        return self.review.cost_per_kept(self.spent)
+
+    def as_json(self) -> dict[str, Any]:
+        """The JSON object in `models`, `by_model` and `by_setting`; money is a string."""
+        cost_per_kept = self.cost_per_kept
+        return {
+            MODEL if self.setting == MODEL else "value": self.value,
+            "jobs": self.jobs,
+            "stored": self.states[State.STORED],
+            "files": self.files,
+            **self.review._asdict(),
+            "quoted": dollars(self.quoted),
+            "spent": dollars(self.spent),
+            "cost_per_kept": None if cost_per_kept is None else dollars(cost_per_kept),
+        }
+
+
+Shares = dict[str, tuple[Share, ...]]
+"""Of `model`, and of each setting that is compared, its values in order."""
+
+
+def standing(
+    connection: sa.Connection,
+    batch: str,
+    plan: pl.DataFrame | None = None,
+    policy: Policy = ONLY_NEW,
+    *,
+    of_attempts: Collection[str] = (),
+    of_files: Collection[str] = (),
+) -> Standing:
+    """Reads how a batch stands; for `Ledger.read`, which finds the ledger as the next run will.
+
+    Args:
+        plan: the jobs of its plan (`Plan.table`); None where there is none, or none yet.
+        policy: what the run does with jobs that were tried before.
+        of_attempts: more columns of the ledger's `attempts`.
+        of_files: more columns of files, or of their attempts; with them come `note`, `decided_by`,
+            `decided_at`, `flags` (a list of texts) and `score`, which checks and persons have said.
+    """
+    of_attempt = dict.fromkeys((*_OF_ATTEMPT, *of_attempts))
+    of_file = dict.fromkeys((*_OF_FILE, *of_files))
+    attempts, files = queries.attempts_and_files(connection, batch, of_attempt, of_file, policy)
+    decisions = marks.decisions(connection, batch).drop("number")
+    if not of_files:
+        decisions = decisions.select(*marks.FILE, "decision")
+    files = files.join(decisions, on=marks.FILE, how="left", maintain_order="left")
+    if of_files:
+        flags = pl.col("flags").str.json_decode(pl.List(pl.String))
+        findings = marks.findings(connection, batch).select(*marks.FILE, flags, "score")
+        files = files.join(findings, on=marks.FILE, how="left", maintain_order="left")
+    jobs = _jobs(plan, attempts.filter(~pl.col("superseded")))
+    jobs = _with_sums(jobs, attempts, files)
+    return Standing(_flagged(jobs, has_plan=plan is not None), attempts, files, plan is not None)
+
+
+def _jobs(plan: pl.DataFrame | None, newest: pl.DataFrame) -> pl.DataFrame:
+    """The jobs of a plan, then those that only the ledger has, each with its newest attempt."""
+    identity = ("row_id", "sample", "type", "model")
+    in_ledger = newest.select(pl.col("job_key").alias("key"), *identity, *_OF_JOB)
+    in_ledger = in_ledger.with_columns(price="quoted")
+    if plan is None:
+        return in_ledger.with_columns(line=pl.lit(None, pl.Int64), position=pl.lit(None, pl.UInt32))
+    of_plan = plan.with_row_index("position").join(
+        in_ledger.select("key", *_OF_JOB), on="key", how="left", maintain_order="left"
+    )
+    others = in_ledger.join(plan.select("key"), on="key", how="anti", maintain_order="left")
+    return pl.concat([of_plan, others], how="diagonal_relaxed") if others.height else of_plan
+
+
+def _with_sums(jobs: pl.DataFrame, attempts: pl.DataFrame, files: pl.DataFrame) -> pl.DataFrame:
+    """The jobs with what all of their attempts have cost or may have, and the number of their files."""
+    in_flight = pl.when(pl.col("state").is_in(_SENT)).then("quoted")
+    money = attempts.group_by(key="job_key").agg(
+        pl.col("cost").sum(), exposure=(pl.col("cost").fill_null(0) + in_flight.fill_null(0)).sum()
+    )
+    decided = [pl.col("decision").eq_missing(decision).sum().alias(decision) for decision in MediaDecision]
+    counts = files.group_by(key="job_key").agg(pl.len().alias("files"), *decided)
+    for sums in (money, counts):
+        jobs = jobs.join(sums, on="key", how="left", maintain_order="left")
+    return jobs.with_columns(pl.col("cost", "exposure", "files", *MediaDecision).fill_null(0))
+
+
+def _flagged(jobs: pl.DataFrame, *, has_plan: bool) -> pl.DataFrame:
+    """The jobs with what follows for the next run."""
+    is_planned, state = pl.col("position").is_not_null(), pl.col("state")
+    is_offered = pl.col("request").is_not_null() if has_plan else pl.lit(True)
+    jobs = jobs.with_columns(
+        to_buy=pl.col("to_buy").fill_null(state.is_null()) & is_offered,
+        bought=state.is_in(BOUGHT).fill_null(value=False),
+        open=(pl.col("to_buy") | ~state.is_in(_ENDED)).fill_null(value=True) & is_offered,
+        current=pl.coalesce("current", is_planned if has_plan else pl.lit(True)),
+        state=state.fill_null(State.PLANNED),
+    )
+    may_cost = pl.col("state").is_in(MAY_COST) | (pl.col("cost") > 0)
+    return jobs.with_columns(counts=is_planned | pl.col("current") | may_cost)
+
+
+def _counted(rows: pl.DataFrame, by: str, name: str) -> defaultdict[Any, Counter[Any]]:
+    """How many rows have each value of a column, by each value of another one."""
+    counts: defaultdict[Any, Counter[Any]] = defaultdict(Counter)
+    for value, counted_value, count in rows.group_by(by, name).len().iter_rows():
+        counts[value][counted_value] += count
+    return counts
+
+
+def _with_settings(attempts: pl.DataFrame) -> pl.DataFrame:
+    """Attempts with what their requests say, by setting; null where they say nothing of it."""
+    # Requests are canonical JSON: within a text every quote has a backslash before it.
+    values = (pl.col("request").str.extract(rf'"{name}":"?([^",}}]+)').alias(name) for name in SETTINGS)
+    return attempts.with_columns(values)
+
+
+def _is_compared(name: str, sent: pl.DataFrame) -> bool:
+    """Whether some row has asked for several values of a setting, and some model has several."""
+    several = [(sent.group_by(of).agg(pl.col(name).n_unique())[name] > 1).any() for of in ("row_id", MODEL)]
+    return all(several)
+
+
+def _typed(name: str, value: str) -> str | int | bool:
+    """A value of a setting, as its request has it."""
+    value_of_json: str | int | bool = json.loads(value) if name in ("duration", "sound") else value
+    return value_of_json
+
+
+def _in_order(value: Any) -> list[Any]:
+    """`720p` is before `1080p`: texts and numbers take turns."""
+    return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", str(value))]
