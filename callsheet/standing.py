@@ -28,15 +28,14 @@ from callsheet.ledger.queries import ONLY_NEW, Policy
 from callsheet.records import BOUGHT, DELIVERED, MAY_COST, State, dollars
 
 _OF_ATTEMPT = (
-    *("job_key", "attempt", "superseded", "row_id", "sample", "type", "model", "state", "run_id"),
+    *("job_key", "attempt", "superseded", "row_id", "sample", "model", "state"),
     *("quoted", "cost", "current", "submitted_at"),
 )
-_OF_JOB = ("attempt", "state", "run_id", "quoted", "current", "submitted_at", "to_buy")
-_OF_FILE = (*marks.FILE, "row_id", "sample", "model", "stored_at")
+_OF_FILE = (*marks.FILE, "row_id", "sample", "model")
 _ENDED = (*DELIVERED, State.FAILED)
 _SENT = (State.SUBMITTING, State.PENDING, State.IN_DOUBT)  # what they cost is not known yet
 
-ASKED_FOR = ("request_key", "request", "carried")
+ASKED_FOR = ("type", "request_key", "request", "carried")
 """More columns of the attempts: those by which a plan finds what was bought."""
 
 ENDED = (State.STORED, State.FAILED, State.LOST, State.IN_DOUBT)
@@ -61,7 +60,7 @@ class Standing:
         jobs: a row for each job: those of the plan, with all of its columns, in its order; then those that
             only the ledger has, in order of submission. Besides:
             `position` in the plan, null where only the ledger has it;
-            `state`, `attempt`, `run_id`, `quoted`, `submitted_at` of the newest attempt; `planned` without;
+            `state`, `quoted`, `submitted_at` of the newest attempt; `planned` without one;
             `price`: the plan's, or what was quoted;
             `cost` and `exposure` (spent, in flight and in doubt) of all its attempts;
             `files`, `kept`, `rejected`: how many of its files are stored, and what was decided;
@@ -70,7 +69,7 @@ class Standing:
             `to_buy`: a run buys it; `bought`: it is accepted, stored or lost, and costs nothing more;
             `open`: a run has to look at it when it buys: to buy, or another run or a person may free it.
         attempts: a row for each attempt that the ledger has, in order of submission.
-        files: a row for each stored file, in order of storage, with the newest `decision` about it.
+        files: a row for each stored file, with the newest `decision` about it.
         has_plan: whether there is a plan; otherwise the ledger alone says what the batch is.
     """
 
@@ -131,13 +130,13 @@ class Standing:
     def left_to_buy(self, run_id: str, chosen: pl.Series | None) -> int:
         """How many jobs of the plan a run would still have to send; what it has sent, it does not send again.
 
-        `chosen` says for every job of the plan whether the run was to buy it; None: all of them.
+        The attempts have their `run_id`. `chosen` says for every job of the plan whether the run was to buy
+        it; None: all of them.
         """
         jobs = self.planned if chosen is None else self.planned.filter(chosen)
-        is_left = (pl.col("state") == State.PLANNED) | (
-            pl.col("to_buy") & pl.col("run_id").ne_missing(run_id)
-        )
-        return jobs.filter(is_left).height
+        own = self.newest.filter(pl.col("run_id") == run_id)["job_key"].implode()
+        is_planned = pl.col("state") == State.PLANNED
+        return jobs.filter(is_planned | (pl.col("to_buy") & ~pl.col("key").is_in(own))).height
 
     def uncounted(self) -> Counter[State]:
         """How many jobs that the ledger has are none of the batch's, by state."""
@@ -152,8 +151,10 @@ class Standing:
         where it is not one value for each model: its table would be that of the models. It is what was sent
         that counts: the config and the batch file may have changed since. The attempts have their `request`.
         """
-        sent = _with_settings(self.submitted)
-        compared = [name for name in SETTINGS if _is_compared(name, sent.drop_nulls(name))]
+        sent, compared = self.submitted, []
+        if sent["row_id"].is_duplicated().any():
+            sent = _with_settings(sent)
+            compared = [name for name in SETTINGS if _is_compared(name, sent.drop_nulls(name))]
         return {name: self._shares(name, sent) for name in (MODEL, *compared)}
 
     @property
@@ -252,11 +253,12 @@ def standing(
         plan: the jobs of its plan (`Plan.table`); None where there is none, or none yet.
         policy: what the run does with jobs that were tried before.
         of_attempts: more columns of the ledger's `attempts`.
-        of_files: more columns of files, or of their attempts; with them come `note`, `decided_by`,
-            `decided_at`, `flags` (a list of texts) and `score`, which checks and persons have said.
+        of_files: more columns of files, or of their attempts; with them come `stored_at`, by which they are
+            in order, and what persons and checks have said: `note`, `decided_by`, `decided_at`, `flags` (a
+            list of texts) and `score`.
     """
     of_attempt = dict.fromkeys((*_OF_ATTEMPT, *of_attempts))
-    of_file = dict.fromkeys((*_OF_FILE, *of_files))
+    of_file = dict.fromkeys((*_OF_FILE, *of_files, *(["stored_at"] if of_files else [])))
     attempts, files = queries.attempts_and_files(connection, batch, of_attempt, of_file, policy)
     decisions = marks.decisions(connection, batch).drop("number")
     if not of_files:
@@ -273,13 +275,12 @@ def standing(
 
 def _jobs(plan: pl.DataFrame | None, newest: pl.DataFrame) -> pl.DataFrame:
     """The jobs of a plan, then those that only the ledger has, each with its newest attempt."""
-    identity = ("row_id", "sample", "type", "model")
-    in_ledger = newest.select(pl.col("job_key").alias("key"), *identity, *_OF_JOB)
-    in_ledger = in_ledger.with_columns(price="quoted")
+    facts = ("state", "quoted", "current", "submitted_at", "to_buy")
+    in_ledger = newest.select("row_id", "sample", "model", *facts, key="job_key", price="quoted")
     if plan is None:
         return in_ledger.with_columns(line=pl.lit(None, pl.Int64), position=pl.lit(None, pl.UInt32))
     of_plan = plan.with_row_index("position").join(
-        in_ledger.select("key", *_OF_JOB), on="key", how="left", maintain_order="left"
+        in_ledger.select("key", *facts), on="key", how="left", maintain_order="left"
     )
     others = in_ledger.join(plan.select("key"), on="key", how="anti", maintain_order="left")
     return pl.concat([of_plan, others], how="diagonal_relaxed") if others.height else of_plan

@@ -199,13 +199,12 @@ def attempts_and_files(
 
     Args:
         of_attempt: `job_key`, `attempt`, `submitted_at`, and others.
-        of_file: `job_key`, `attempt`, `index`, `stored_at`, and others of the file, or of its attempt where
-            the file does not have them.
+        of_file: `job_key`, `attempt`, `index`, and others of the file, or of its attempt.
         policy: of what the run does with jobs that were tried before.
 
     Returns:
         The attempts, in order of submission, each with `to_buy`: whether a run with this policy buys the job;
-        and the files, in order of storage.
+        and the files, in order of storage where they have `stored_at`.
     """
     names = dict.fromkeys((*of_attempt, *of_file))
     columns = [ERROR_CODE if name == "error_code" else _column(name) for name in names]
@@ -214,9 +213,13 @@ def attempts_and_files(
         sa.outerjoin(attempts, media, is_stored)
     )
     rows = read(connection, query.where(attempts.c.batch == batch))
-    every_attempt = rows.select(*of_attempt, "to_buy").unique(["job_key", "attempt"], keep="first")
+    every_attempt = rows.select(*of_attempt, "to_buy")
+    if (rows["index"] > 0).any():
+        every_attempt = every_attempt.unique(["job_key", "attempt"], keep="first")
     stored = rows.filter(pl.col("index").is_not_null()).select(*of_file)
-    return every_attempt.sort("submitted_at", "job_key", "attempt"), stored.sort(STORAGE_ORDER)
+    if "stored_at" in of_file:
+        stored = stored.sort(STORAGE_ORDER)
+    return every_attempt.sort("submitted_at", "job_key", "attempt"), stored
 
 
 STORAGE_ORDER = ("stored_at", "job_key", "index")
@@ -445,8 +448,9 @@ def read(connection: sa.Connection, query: sa.Select[Any]) -> pl.DataFrame:
     raw = query.with_only_columns(*map(_as_stored, columns), maintain_column_froms=True)
     types = {column.name: _TYPES.get(type(column.type), pl.String) for column in columns}
     parts = [pl.DataFrame(schema=types)]
-    with closing(connection.execute(raw, execution_options={"yield_per": _PART})) as result:
-        for rows in result.partitions():
+    with closing(connection.execute(raw)) as result:
+        # As the driver gives them: they need no conversion, and a large ledger is read in less time.
+        while result.cursor and (rows := result.cursor.fetchmany(_PART)):
             columns_with_cells = zip(types.items(), zip(*rows, strict=True), strict=True)
             parts.append(pl.DataFrame([_typed(column, cells) for column, cells in columns_with_cells]))
     return pl.concat(parts)

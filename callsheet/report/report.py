@@ -265,7 +265,7 @@ async def write_report(ledger: Ledger, store: Store, plan: Plan | None, of_run: 
         standing,
         plan.table if plan else None,
         of_run.policy,
-        of_attempts=(*COSTS, "request"),
+        of_attempts=(*COSTS, "request", "run_id"),
         of_files=OF_MANIFEST,
     )
     files = await asyncio.to_thread(manifest, now)

@@ -448,11 +448,10 @@ async def read_review(ledger: Ledger, settings: BatchSettings) -> tuple[ReviewRe
     Raises:
         LedgerError: the ledger cannot be read.
     """
-    now, plan = await _now(ledger, settings)
+    now, again = await _now(ledger, settings)
     by_setting = now.compared
     by_model, cost_per_kept = by_setting.pop(MODEL, ()), now.review.cost_per_kept(now.spent)
-    result = ReviewResult(ledger.batch, *now.review, cost_per_kept, by_model, by_setting)
-    return result, to_buy_again(now, plan, settings)
+    return ReviewResult(ledger.batch, *now.review, cost_per_kept, by_model, by_setting), again
 
 
 async def read_status(ledger: Ledger, settings: BatchSettings) -> Status:
@@ -461,7 +460,7 @@ async def read_status(ledger: Ledger, settings: BatchSettings) -> Status:
     Raises:
         LedgerError: the ledger cannot be read, or its running totals are wrong.
     """
-    now, plan = await _now(ledger, settings)
+    now, again = await _now(ledger, settings)
     wrong_batches, totals, other_runs, asked, last_run, changed = await ledger.read(
         lambda connection, batch: (
             writing.differences(connection, batch),
@@ -495,15 +494,19 @@ async def read_status(ledger: Ledger, settings: BatchSettings) -> Status:
             for setting in changed
             if last_run and setting.changed_at >= last_run and not setting.run_id
         ),
-        to_buy_again=to_buy_again(now, plan, settings),
+        to_buy_again=again,
     )
 
 
-async def _now(ledger: Ledger, settings: BatchSettings) -> tuple[Standing, Plan | None]:
-    """How the batch stands, by the last plan on this machine."""
+async def _now(ledger: Ledger, settings: BatchSettings) -> tuple[Standing, ToBuyAgain]:
+    """How the batch stands, by the last plan on this machine, and what is to be bought again."""
     plan = await asyncio.to_thread(last_plan, settings)
-    jobs = plan.table if plan else None
-    return await ledger.read(standing, jobs, policy_of(settings), of_attempts=ASKED_FOR), plan
+    jobs, policy = plan.table if plan else None, policy_of(settings)
+    now = await ledger.read(standing, jobs, policy, of_attempts=["request"])
+    if now.rejected_rows.is_empty():
+        return now, ToBuyAgain()
+    now = await ledger.read(standing, jobs, policy, of_attempts=ASKED_FOR)
+    return now, to_buy_again(now, plan, settings)
 
 
 def _paused(changed: Iterable[Setting], at_work: Iterable[OtherRun]) -> Pause | None:

@@ -208,7 +208,7 @@ async def _left_to_buy(run: Run) -> int:
     """Jobs that a run which has stopped leaves untried; what it could not collect is none of them."""
     if run.stop is None or run.plan is None:
         return 0
-    now = await run.ledger.read(standing, run.plan.table, _policy(run))
+    now = await run.ledger.read(standing, run.plan.table, _policy(run), of_attempts=["run_id"])
     return now.left_to_buy(run.ledger.run_id, run.quote.table["to_buy"] if run.quote else None)
 
 

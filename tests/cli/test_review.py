@@ -78,7 +78,7 @@ def test_marks_of_the_command_line_count_everywhere_and_the_ledger_keeps_each(bo
         "to_review": 0,
         "cost_per_kept": "0.0215",
         "by_model": [
-            share("0.0030", "0.0030", model="sketch-1", files=2, kept=1, rejected=1),
+            share("0.0030", "0.0030", model="sketch-1", jobs=3, quoted="0.0045", files=2, kept=1, rejected=1),
             share("0.0400", "0.0400", model="still-1", files=1, kept=1),
         ],
         "by_setting": {},  # no row has asked for several values

@@ -69,4 +69,3 @@ async def test_each_file_has_the_decision_that_was_taken_last(ledger: Ledger) ->
     for decision in (MediaDecision.REJECTED, MediaDecision.KEPT):
         await ledger.write(mark, [Mark(FileKey(one.key, 1, 0), decision)], "a person")
     assert (await files(ledger))["decision"].to_list() == ["kept"]
-    assert (await ledger.read(originals.jobs))["row_id"].to_list() == ["cup"]

@@ -173,6 +173,9 @@ def _way(folder: Path, path: Path) -> str:
 
 
 _LONGEST = 1_000  # characters of a carried value and of a reason that the page shows
+SENT = ("type", "request", "carried")
+"""Columns of attempts that `shown_jobs` needs."""
+
 _JOB = ("job_key", "row_id", "sample", "type", "model", "quoted", "request")
 _ATTEMPT = (
     *("job_key", "state", "generation_id", "error_message", "cost"),
@@ -255,7 +258,7 @@ def shown_jobs(now: Standing, limit: int) -> pl.DataFrame:
 
     Those of the plan are in its order. The others are after the jobs of their row, where the plan has it, and
     otherwise at the end: by row, in order of its first submission, and then by sample. The attempts of `now`
-    have their `request` and `carried`.
+    have the columns `SENT`.
     """
     jobs = now.counting.with_columns(first_sent=pl.col("submitted_at").min().over("row_id"))
     place = pl.col("position").max().over("row_id")
@@ -269,13 +272,13 @@ def shown_jobs(now: Standing, limit: int) -> pl.DataFrame:
         carried = pl.col("carried")
         if isinstance(shown["carried"].dtype, pl.Struct):
             carried = carried.struct.json_encode()
-        shown = shown.with_columns(carried.cast(pl.String), is_planned=is_planned)
-    sent = now.newest.select("job_key", "request", "carried")
+        shown = shown.with_columns(carried.cast(pl.String))
+    sent = now.newest.select("job_key", *SENT)
     shown = shown.join(sent, on="job_key", how="left", suffix="_sent", maintain_order="left")
     if now.has_plan:
-        as_sent = (pl.col("position").is_null(), ("request", "carried"))
+        is_others = pl.col("position").is_null()
         shown = shown.with_columns(
-            pl.when(as_sent[0]).then(f"{name}_sent").otherwise(name).alias(name) for name in as_sent[1]
+            pl.when(is_others).then(f"{name}_sent").otherwise(name).alias(name) for name in SENT
         )
     return shown.select(*_JOB, "carried")
 

@@ -35,6 +35,7 @@ from callsheet.records import State, dollars
 from callsheet.report.contact_sheet.cards import (
     FOLDER,
     OPINIONS,
+    SENT,
     Card,
     Links,
     MediaFile,
@@ -344,7 +345,7 @@ class ContactSheet:
         now = await self.ledger.read(
             standing,
             self.plan.table if self.plan else None,
-            of_attempts=("request", "carried"),
+            of_attempts=SENT,
             of_files=["sha256"],
         )
         self.said = now.files.select(*marks.FILE, *OPINIONS)
