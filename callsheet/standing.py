@@ -93,6 +93,11 @@ class Standing:
         """The newest attempt at each job that the ledger has."""
         return self.attempts.filter(~pl.col("superseded"))
 
+    @property
+    def failed(self) -> pl.DataFrame:
+        """Those of the batch's jobs that have failed, in order of submission."""
+        return self.counting.filter(state=State.FAILED).sort("submitted_at", "key")
+
     @cached_property
     def submitted(self) -> pl.DataFrame:
         """The attempts at the batch's jobs that were submitted, each with its row's `line`, if known."""

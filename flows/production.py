@@ -11,7 +11,7 @@ from prefect.client.schemas.objects import StateType
 from callsheet.config.form import ConfigFiles, Overrides, load_form
 from callsheet.config.settings import BatchSettings, Settings
 from callsheet.errors import ApprovalNeeded, NothingKept
-from callsheet.ledger import gate, marks, words
+from callsheet.ledger import gate, words
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.words import Reason
 from callsheet.plain_text import counted
@@ -21,6 +21,7 @@ from callsheet.pricing.references import work_folder
 from callsheet.pricing.sources import read_rows
 from callsheet.records import State
 from callsheet.report.pilot import made_last
+from callsheet.standing import standing
 from callsheet.steps import batch
 from callsheet.steps.approve import ask_about, take_answer
 from callsheet.watch import Asked
@@ -104,7 +105,7 @@ async def _look(previous: Settings, settings: Settings) -> None:
     """
     ui = suspend.UI.of_this_run(settings)
     async with await Ledger.open(previous.ledger.url, previous.batch, looks=True) as ledger:
-        counts = await ledger.read(marks.counts)
+        counts = (await ledger.read(standing)).review
     asker = ui.flow_run if ui else None
     async with await Ledger.open(settings.ledger.url, settings.batch, flow_run=asker) as ledger:
         if refused := await take_answer(ledger, ledger.buyer(settings.budget), ui):

@@ -296,7 +296,7 @@ class Project:
         return asyncio.run(quote())
 
     def read(self, query: Callable[..., Any], **values: Any) -> Any:
-        """What a query of the batch's ledger says, `marks.counts` for instance."""
+        """What a query of the batch's ledger says, `marks.files` for instance."""
         settings = load(self.config)
 
         async def read() -> Any:

@@ -7,6 +7,7 @@ import os
 import shlex
 import sys
 import webbrowser
+from decimal import Decimal
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -33,8 +34,8 @@ from callsheet.plain_text import counted, line_of, printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
-    from decimal import Decimal
 
+    import polars as pl
     from sqlalchemy import Connection
 
     from callsheet.config.settings import BatchSettings, Settings
@@ -134,35 +135,33 @@ def failed(
     callsheet failed CONFIG --csv > again.csv; callsheet run CONFIG --set input.path=again.csv
     """
     from callsheet.cli.show import show_failed
-    from callsheet.ledger import queries, writing
-    from callsheet.records import State
+    from callsheet.ledger import queries
+    from callsheet.pricing.plan import last_plan
+    from callsheet.standing import standing
 
     settings = load_batch(config, set_)
     if csv and json:
         raise CallsheetError("--csv and --json exclude each other", hint="Choose one of them.")
-    if csv:
-        row_ids = _read(settings, queries.rows_that_failed)
-        if not row_ids:
-            raise CallsheetError(f"{settings.batch}: no job has failed", hint="So there is no row to print.")
-        _print_rows(load_settings(config, set_), row_ids)
-    elif json:
+    plan = last_plan(settings)
 
-        def print_all(connection: Connection, batch: str) -> None:
-            failures = (story.as_json() for story in queries.failures(connection, batch))
+    def read(connection: Connection, batch: str) -> tuple[pl.DataFrame, list[Story]]:
+        jobs = standing(connection, batch, plan.table if plan else None).failed
+        if json:
+            failures = (story.as_json() for story in queries.stories_of(connection, jobs["key"].to_list()))
             print_json_list({"batch": batch}, "failed", failures)
+        listed = [] if csv or json else jobs["key"].head(MOST_LISTED).to_list()
+        return jobs, list(queries.stories_of(connection, listed))
 
-        _read(settings, print_all)
-    else:
-        from callsheet.pricing.plan import lines_of_last_plan
-
-        def first(connection: Connection, batch: str) -> tuple[list[Story], int, Decimal]:
-            jobs = writing.of_batch(connection, batch).states.get(State.FAILED, 0)
-            stories = list(queries.failures(connection, batch, MOST_LISTED))
-            return stories, jobs, queries.charged_for_failures(connection, batch)
-
-        stories, jobs, charged = _read(settings, first)
-        lines = lines_of_last_plan(settings, [story.job_key for story in stories])
-        show_failed(settings.batch, stories, lines, shlex.quote(str(config)), jobs=jobs, charged=charged)
+    jobs, stories = _read(settings, read)
+    if csv:
+        if jobs.is_empty():
+            raise CallsheetError(f"{settings.batch}: no job has failed", hint="So there is no row to print.")
+        _print_rows(load_settings(config, set_), set(jobs["row_id"]))
+    elif not json:
+        lines = plan.lines([story.job_key for story in stories]) if plan else {}
+        charged = Decimal(jobs["cost"].sum())
+        name = shlex.quote(str(config))
+        show_failed(settings.batch, stories, lines, name, jobs=jobs.height, charged=charged)
 
 
 def _print_rows(settings: Settings, row_ids: set[str]) -> None:

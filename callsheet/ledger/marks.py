@@ -217,18 +217,6 @@ def stored(connection: sa.Connection, batch: str, keys: Collection[str]) -> dict
     }
 
 
-def counts(connection: sa.Connection, batch: str) -> Counts:
-    """How many stored files of the batch are kept, rejected and not decided."""
-    of_batch = sa.and_(attempts.c.batch == batch, media.c.stored_at.is_not(None))
-    stored = sa.select(sa.func.count()).select_from(sa.join(attempts, media, queries.FILES_OF))
-    all_files = connection.scalar(stored.where(of_batch)) or 0
-    query = sa.select(marks.c.decision, sa.func.count()).where(marks.c.batch == batch, IS_NEWEST)
-    query = query.group_by(marks.c.decision)
-    count_of = {row[0]: row[1] for row in connection.execute(query)}
-    kept, rejected = count_of.get(MediaDecision.KEPT, 0), count_of.get(MediaDecision.REJECTED, 0)
-    return Counts(kept, rejected, all_files - kept - rejected)
-
-
 def left(connection: sa.Connection, batch: str) -> list[FileKey]:
     """The stored files of the batch about which nothing is decided, in order of storage."""
     of_same_file = (marks.c[name] == (media if name == "index" else attempts).c[name] for name in FILE)

@@ -371,32 +371,13 @@ def stories(connection: sa.Connection, batch: str, row: str) -> list[Story]:
     return _stories_where(connection, sa.and_(attempts.c.batch == batch, of_row), *order)
 
 
-def stories_of(connection: sa.Connection, keys: Sequence[str]) -> list[Story]:
-    """The newest attempt at each of these few jobs, in the order of the rows' ids."""
-    newest = sa.and_(attempts.c.job_key.in_(keys), ~attempts.c.superseded)
-    return _stories_where(connection, newest, attempts.c.row_id, attempts.c.sample)
-
-
-def failures(connection: sa.Connection, batch: str, limit: int | None = None) -> Iterator[Story]:
-    """The newest attempt of every job that has failed, or of the first so many, in order of submission."""
-    order = (attempts.c.submitted_at, attempts.c.job_key)
-    failed = sa.select(attempts.c.job_key).where(_has_failed(batch)).order_by(*order).limit(limit)
-    for condition in of_jobs(connection.scalars(failed).all()):
-        yield from _stories_where(connection, sa.and_(condition, ~attempts.c.superseded), *order)
-
-
-def charged_for_failures(connection: sa.Connection, batch: str) -> Decimal:
-    """What the service has charged, in dollars, for the jobs that have failed: mostly nothing."""
-    return connection.scalar(sa.select(sa.func.sum(attempts.c.cost)).where(_has_failed(batch))) or Decimal(0)
-
-
-def rows_that_failed(connection: sa.Connection, batch: str) -> set[str]:
-    """The ids of the rows with a job that has failed."""
-    return set(connection.scalars(sa.select(attempts.c.row_id).where(_has_failed(batch)).distinct()))
-
-
-def _has_failed(batch: str) -> sa.ColumnElement[bool]:
-    return sa.and_(attempts.c.batch == batch, attempts.c.state == State.FAILED, ~attempts.c.superseded)
+def stories_of(connection: sa.Connection, keys: Sequence[str]) -> Iterator[Story]:
+    """The newest attempt at each of these jobs, in their order."""
+    for start in range(0, len(keys), _KEYS):
+        some = keys[start : start + _KEYS]
+        newest = sa.and_(attempts.c.job_key.in_(some), ~attempts.c.superseded)
+        by_key = {story.job_key: story for story in _stories_where(connection, newest)}
+        yield from (by_key[key] for key in some)
 
 
 def _stories_where(

@@ -69,14 +69,14 @@ async def _pilot_jobs(settings: Settings, lines: Mapping[str, int | None]) -> tu
     async with await Ledger.open(settings.ledger.url, settings.batch, looks=True) as ledger:
         stories, decided_files = await ledger.read(
             lambda connection, batch: (
-                queries.stories_of(connection, [*lines]),
+                list(queries.stories_of(connection, [*lines])),
                 marks.decisions(connection, batch).select(*marks.FILE, "decision"),
             )
         )
     decisions = {tuple(file): decision for *file, decision in decided_files.iter_rows()}
     jobs = []
     async with aclosing(Decoder(settings.storage.endpoint_url)) as decoder:
-        for story in sorted(stories, key=lambda story: [*lines].index(story.job_key)):
+        for story in stories:
             file = next((file for file in story.files if file.stored_at), None)
             jobs.append(
                 PilotJob(

@@ -55,7 +55,7 @@ def everything(connection: sa.Connection, batch: str) -> list[Any]:
         manifest(connection, batch),
         queries.doubts(connection, batch, pending=True),
         [queries.stories(connection, batch, row_id) for row_id in sorted({row["row_id"] for row in rows})],
-        list(queries.failures(connection, batch)),
+        list(queries.stories_of(connection, standing(connection, batch).failed["key"].to_list())),
         queries.free_jobs(connection, batch),
         sorted(map(tuple, (row for row in totals if any(row[len(tables.totals.primary_key) :])))),
         writing.of_ledger(connection),
