@@ -1,0 +1,54 @@
+"""How a batch stands: status, report, quote and the tables by model say the same of the same jobs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from decimal import Decimal
+
+from callsheet.records import State
+from callsheet.standing import standing
+from tests.cli.test_rows import printed
+from tests.conftest import Project
+
+Make = Callable[..., Project]
+COUNTS = ("stored", "failed", "in_doubt", "lost")
+
+
+def rows(*prompts: str) -> list[dict[str, str]]:
+    return [{"id": prompt.replace(" ", "-"), "prompt": prompt, "model": "sketch-1"} for prompt in prompts]
+
+
+def test_a_failed_job_whose_row_is_gone_is_none_of_the_batch_in_any_count(project: Make) -> None:
+    refused = {"prompt": "a lamp", "endpoint": "images", "do": "error", "status": 500}
+    made = project(rows("a mug", "a lamp", "a chair"), faults={"rules": [refused]})
+    report = made.run()
+    assert (report.stored, report.failed) == (2, 1)
+    assert "1 job" in printed("failed", str(made.config))
+    made.rows(*rows("a mug", "a chair"))
+    report = made.run()
+    status = json.loads(printed("status", str(made.config), "--json"))
+    assert {name: status[name] for name in COUNTS} == {"stored": 2, "failed": 0, "in_doubt": 0, "lost": 0}
+    assert {name: getattr(report, name) for name in COUNTS} == {name: status[name] for name in COUNTS}
+    assert json.loads(printed("failed", str(made.config), "--json"))["failed"] == []
+
+
+def test_what_a_budget_has_left_is_planned_in_the_status_and_to_buy_in_the_quote(project: Make) -> None:
+    made = project(rows("a mug", "a lamp", "a chair"))
+    made.set(budget={"limit": "0.0030"})
+    report = made.run()
+    status = json.loads(printed("status", str(made.config), "--json"))
+    assert (status["stored"], status["planned"], report.not_bought, made.quote().to_buy) == (2, 1, 1, 1)
+
+
+def test_the_shares_of_the_models_come_to_the_whole_batch(project: Make) -> None:
+    made = project([*rows("a mug", "a lamp"), {"id": "still", "prompt": "a chair", "model": "still-1"}])
+    made.run()
+    now = made.read(standing, of_attempts=["request"])
+    shares = now.shares["model"]
+    assert sum(share.jobs for share in shares) == now.counting.height == 3
+    assert sum((share.spent for share in shares), Decimal(0)) == now.spent == made.charged
+    assert sum((share.quoted for share in shares), Decimal(0)) == now.quoted
+    assert sum(share.files for share in shares) == now.files.height
+    assert now.jobs["exposure"].sum() == now.spent
+    assert now.states == {State.STORED: 3}
