@@ -37,13 +37,13 @@ from callsheet.plain_text import printable
 from callsheet.pricing.facts import QuotedBatch, figures
 from callsheet.pricing.plan import QUOTE
 from callsheet.pricing.quote import Quote, quote_batch
-from callsheet.pricing.references import work_folder
 from callsheet.report.contact_sheet.cards import local_path
 from callsheet.report.report import stored_files
 from callsheet.report.summary import ReviewResult, Status, Summary, read_status
 from callsheet.reviewing.marks import enter, from_table
 from callsheet.steps import batch
 from callsheet.steps.connect import connect
+from callsheet.storage.spool import work_folder
 from callsheet.storage.store import Store
 from callsheet.watch import WATCHER, LogWatcher, Progress, Watcher
 

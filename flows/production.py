@@ -17,12 +17,12 @@ from callsheet.ledger.words import Reason
 from callsheet.plain_text import counted
 from callsheet.pricing.plan import ALL, PLAN, price_batch
 from callsheet.pricing.quote import quote_plan
-from callsheet.pricing.references import work_folder
 from callsheet.pricing.sources import read_rows
 from callsheet.records import State
 from callsheet.report.pilot import made_last
 from callsheet.steps import batch
 from callsheet.steps.approve import ask_about, take_answer
+from callsheet.storage.spool import work_folder
 from callsheet.watch import Asked
 from flows.names import batch_flow, begin, final_state, settings_of
 from tasks import suspend

@@ -6,6 +6,5 @@ distinct combination of parameters once; `plan.py` makes the plan in which it is
 ledger, the budget and the balance; `facts.py` has a quote in words and as JSON. Whether it may be bought is
 decided by the ledger's gate. `references.py` reads the images that a request contains, and makes those that
 must be made first. `sources.py` has the rows of every kind of input, also of what another batch has kept.
-`claim.py` makes sure that the ledger is the batch's. `guess.py` proposes a config for a batch file that has
-none, by the prices of `compare.py`, which also has a first batch for somebody who has none.
+`compare.py` has the prices of the rows on each model.
 """

@@ -30,17 +30,11 @@ from callsheet.config.settings import FileColumn, Settings
 from callsheet.errors import ConfigError
 from callsheet.pricing import references
 from callsheet.pricing.rates import REFERENCE, Combination, Reject, image_role, offer, rejects_of
-from callsheet.pricing.references import (
-    Reading,
-    Reference,
-    RequestImage,
-    examine,
-    parse_references,
-    work_folder,
-)
+from callsheet.pricing.references import Reading, Reference, RequestImage, examine, parse_references
 from callsheet.records import MADE_FROM, ModelType, canonical
 from callsheet.service.models import Catalogue
 from callsheet.storage.names import PLACEHOLDERS, carried_columns
+from callsheet.storage.spool import work_folder
 
 _REASONS = 3  # that are shown, of one for each model in use
 

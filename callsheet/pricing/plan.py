@@ -33,16 +33,16 @@ from callsheet.files import PartialFile, open_regular
 from callsheet.ledger import marks, queries, writing
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.queries import policy_of
+from callsheet.places import check_report
 from callsheet.plain_text import counted, has_own_id, line_of, printable
 from callsheet.pricing import references
 from callsheet.pricing.bought import bought_again, changed_carried, match
-from callsheet.pricing.claim import check_report
 from callsheet.pricing.jobs import COLUMNS, as_sent, check_config_values, make_jobs, once, request_key
 from callsheet.pricing.rates import changed_rates
-from callsheet.pricing.references import work_folder
 from callsheet.records import MAY_COST, Job, ModelType, Price, Record, canonical, dollars
 from callsheet.service.client import Client
 from callsheet.service.models import Catalogue, Model
+from callsheet.storage.spool import work_folder
 
 _KIND = ["model", "type", "resolution", "duration", "sound", "price"]  # what sets the price
 

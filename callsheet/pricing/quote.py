@@ -26,9 +26,9 @@ from callsheet.ledger.gate import Obstacle, Said
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.queries import policy_of
 from callsheet.ledger.words import PILOT, Shown
+from callsheet.places import taken_names, warning_of_ledger
 from callsheet.plain_text import counted
 from callsheet.pricing.bought import are_too_many, likely_repeats
-from callsheet.pricing.claim import taken_names, warning_of_ledger
 from callsheet.pricing.plan import ALL, Choice, Plan, chosen, pilot, price_batch
 from callsheet.pricing.rates import changed_rates
 from callsheet.pricing.sources import read_rows

@@ -30,8 +30,8 @@ from callsheet.ledger import leases, marks, queries, words, writing
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.marks import Counts, MediaDecision
 from callsheet.ledger.tables import attempts
+from callsheet.places import warning_of_ledger
 from callsheet.plain_text import and_more, counted, row_in_words, row_name
-from callsheet.pricing.claim import warning_of_ledger
 from callsheet.pricing.facts import rejects_in_words
 from callsheet.pricing.plan import Plan, is_current, last_plan
 from callsheet.records import (

@@ -43,7 +43,6 @@ from callsheet.ledger.databases import check_exists
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.marks import FileKey, Mark, MediaDecision
 from callsheet.pricing.plan import PLAN, Plan, ToBuyAgain, last_plan, to_buy_again
-from callsheet.pricing.references import work_folder
 from callsheet.processes import user_name
 from callsheet.records import MAY_COST, Totals
 from callsheet.report.contact_sheet import sheet
@@ -52,6 +51,7 @@ from callsheet.report.contact_sheet.sheet import ContactSheet
 from callsheet.report.contact_sheet.thumbnails import Thumbnails, thumbnail_name
 from callsheet.report.summary import ReviewResult, counted_states, is_complete, other_jobs, read_review
 from callsheet.reviewing.marks import LONGEST_NOTE, update_tables
+from callsheet.storage.spool import work_folder
 from callsheet.storage.store import Store
 
 _HEADERS = {

@@ -15,8 +15,8 @@ from callsheet.ledger import changes, gate, words
 from callsheet.ledger.gate import Buyer, Obstacle
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.words import Decision, Place, Reason, Word
+from callsheet.places import check_names
 from callsheet.plain_text import printable
-from callsheet.pricing.claim import check_names
 from callsheet.pricing.quote import Quote
 from callsheet.processes import user_name
 from callsheet.records import dollars

@@ -19,7 +19,7 @@ from callsheet.config.settings import Settings
 from callsheet.errors import CallsheetError, InputError, OtherVersion, Stop
 from callsheet.ledger import databases
 from callsheet.ledger.ledger import Ledger
-from callsheet.pricing.claim import check_ledger, claim
+from callsheet.places import check_ledger, claim
 from callsheet.pricing.plan import ALL, Choice, Plan, adopt, is_outdated, price_batch
 from callsheet.pricing.quote import Quote, quote_plan
 from callsheet.pricing.sources import read_rows

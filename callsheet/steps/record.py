@@ -23,8 +23,8 @@ from callsheet.errors import LedgerError, Stop, StorageError
 from callsheet.ledger import writing
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.queries import Policy, policy_of
+from callsheet.places import check_ledger
 from callsheet.plain_text import counted
-from callsheet.pricing.claim import check_ledger
 from callsheet.pricing.facts import in_words
 from callsheet.pricing.plan import last_plan
 from callsheet.records import MAY_COST, ModelType, State

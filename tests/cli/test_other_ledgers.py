@@ -18,10 +18,10 @@ from typing import Any
 
 import pytest
 
+from callsheet import places
 from callsheet.config.load import load
 from callsheet.errors import OtherLedger
 from callsheet.ledger.ledger import Ledger
-from callsheet.pricing import claim
 from callsheet.storage.store import Store
 from tests.cli import test_commands
 from tests.conftest import Project
@@ -160,7 +160,7 @@ def test_a_batch_has_its_place_from_its_first_purchase_on(project: Make) -> None
     async def claimed() -> None:
         """As of two runs that have both found the place free."""
         async with await Ledger.open(settings.ledger.url, settings.batch) as ledger:
-            await claim.claim(ledger, settings)
+            await places.claim(ledger, settings)
 
     with pytest.raises(OtherLedger, match="of the batch test, and this is the batch films"):
         asyncio.run(claimed())
@@ -212,7 +212,7 @@ def test_what_a_run_beside_stores_while_the_names_are_looked_up_is_nobody_else_s
     async def taken() -> str:
         async with await Ledger.open(settings.ledger.url, settings.batch) as ledger:
             monkeypatch.setattr(Store, "exists", after_a_run)
-            return await claim.taken_names(quote.table, settings, ledger)
+            return await places.taken_names(quote.table, settings, ledger)
 
     assert (asyncio.run(taken()), len(made.sold)) == ("", 2)
 

@@ -295,7 +295,7 @@ def _choose_prompt(file: _File, table: pl.DataFrame, column_of: dict[str, Any]) 
     if column.strip().lower() != "prompt":
         column_of["prompt"] = column if has_header else int(column)
     if not exact and len(likely) > 1 and (not rank(column) or rank(likely[1])):
-        candidates = {name: columns.first_cell(table[name]) for name in likely[: 1 + _OTHERS]}
+        candidates = {name: _first_cell(table[name]) for name in likely[: 1 + _OTHERS]}
         file.propose("prompt", "Which column has the prompts?", candidates)
 
 
@@ -343,7 +343,7 @@ def _choose_images(file: _File, table: pl.DataFrame, column_of: dict[str, Any]) 
     chosen = file.given.get("images")
     if not chosen:
         chosen = held[0] if len(held) == 1 and _is_there(file, table[held[0]]) else _NO_IMAGES
-        candidates = {name: columns.first_cell(table[name]) for name in held if name not in IMAGE_COLUMNS}
+        candidates = {name: _first_cell(table[name]) for name in held if name not in IMAGE_COLUMNS}
         candidates[_NO_IMAGES] = "no images are sent"
         if len(candidates) > 1:
             candidates = dict(sorted(candidates.items(), key=lambda candidate: candidate[0] != chosen))
@@ -355,9 +355,14 @@ def _choose_images(file: _File, table: pl.DataFrame, column_of: dict[str, Any]) 
         column_of[setting if setting in IMAGE_COLUMNS else "reference_image"] = chosen
 
 
+def _first_cell(column: pl.Series) -> str:
+    """The first cell of a column of text that is not blank; empty where there is none."""
+    return str(next(iter(columns.filled(column)), ""))
+
+
 def _is_there(file: _File, column: pl.Series) -> bool:
     """Whether the first image of a column is found: beside the batch file, or from the folder here."""
-    cell = columns.first_cell(column)
+    cell = _first_cell(column)
     return "://" in cell or any((folder / cell).is_file() for folder in (Path(file.path).parent, Path()))
 
 
