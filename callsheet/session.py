@@ -29,7 +29,8 @@ from callsheet.ledger.leases import NO_ANSWER
 from callsheet.ledger.ledger import Ledger
 from callsheet.limits.breaker import Breaker
 from callsheet.limits.limits import AccountLimits, Learned
-from callsheet.pricing.plan import ALL, Choice, Plan, last_plan
+from callsheet.pricing.choice import ALL, Choice
+from callsheet.pricing.plan import Plan, last_plan
 from callsheet.pricing.quote import Quote, has_to_buy
 from callsheet.records import Attempt, File, ModelType, State
 from callsheet.reviewing.checks import PATIENCE

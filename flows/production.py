@@ -15,7 +15,8 @@ from callsheet.ledger import gate, marks, words
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.words import Reason
 from callsheet.plain_text import counted
-from callsheet.pricing.plan import ALL, PLAN, price_batch
+from callsheet.pricing.choice import ALL
+from callsheet.pricing.plan import PLAN, price_batch
 from callsheet.pricing.quote import quote_plan
 from callsheet.pricing.sources import read_rows
 from callsheet.records import State

@@ -17,7 +17,7 @@ from callsheet.config.form import (
     load_form,
 )
 from callsheet.ledger.ledger import Ledger
-from callsheet.pricing.plan import Choice
+from callsheet.pricing.choice import Choice
 from callsheet.pricing.quote import quote_plan
 from callsheet.watch import WATCHER
 from flows.names import batch_flow, begin

@@ -96,7 +96,8 @@ def _id_of(row: str, settings: BatchSettings) -> str:
     """
     if line_of(row) is None:
         return row
-    from callsheet.pricing.plan import PLAN, QUOTE, last_plan, row_id_of
+    from callsheet.pricing.choice import row_id_of
+    from callsheet.pricing.plan import PLAN, QUOTE, last_plan
 
     plan = last_plan(settings, QUOTE) or last_plan(settings, PLAN)
     if plan is None:

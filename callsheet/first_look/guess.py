@@ -32,7 +32,8 @@ from callsheet.config.settings import COLUMNS, Settings
 from callsheet.errors import ConfigError, InputError
 from callsheet.plain_text import and_more
 from callsheet.pricing.compare import Comparison, compare
-from callsheet.pricing.jobs import make_jobs
+from callsheet.pricing.rates import price_requests
+from callsheet.pricing.requests import make_requests
 from callsheet.records import ModelType, dollars
 from callsheet.service.models import Catalogue
 
@@ -383,6 +384,8 @@ def _choose_model(file: _File) -> Guess:
         if not proposed.rows:
             tried = (comparison for comparison in comparisons if comparison.type is proposed.type)
             refused = dict.fromkeys(reason for comparison in tried for reason in comparison.reasons.values())
+    settings = file.settings()
+    priced = price_requests(make_requests(rows, file.catalogue, settings), file.catalogue, settings)
     first = file.table.cells.head(_FIRST).select(pl.exclude(pl.Struct, pl.Binary, pl.List))
     return Guess(
         input=file.input,
@@ -390,7 +393,7 @@ def _choose_model(file: _File) -> Guess:
         rows=batch.total,
         is_sample=sample.height < batch.rows.height,
         taken=proposed,
-        price=Decimal(make_jobs(rows, file.catalogue, file.settings()).jobs["price"].sum() or 0),
+        price=Decimal(priced.jobs["price"].sum() or 0),
         refused=tuple(refused)[:_OTHERS],
         not_used=_not_used(batch) | not_used,
         first=tuple(

@@ -12,7 +12,8 @@ from operator import itemgetter
 
 import polars as pl
 
-from callsheet.pricing.rates import Combination, Offer, offer
+from callsheet.pricing.parameters import Combination
+from callsheet.pricing.rates import Offer, offer
 from callsheet.records import ModelType
 from callsheet.service.models import Catalogue, Model
 

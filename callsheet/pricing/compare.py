@@ -15,8 +15,10 @@ import polars as pl
 
 from callsheet.batches.read import Batch
 from callsheet.config.settings import Settings
-from callsheet.pricing.jobs import make_jobs
+from callsheet.pricing.bought import leave_out_repeated
 from callsheet.pricing.plan import Plan
+from callsheet.pricing.rates import price_requests
+from callsheet.pricing.requests import make_requests
 from callsheet.pricing.sources import read_rows
 from callsheet.records import ModelType, dollars
 from callsheet.service.models import Catalogue
@@ -73,9 +75,11 @@ def compare(batch: Batch, catalogue: Catalogue, settings: Settings) -> list[Comp
     for model in catalogue.values():
         if model.type not in (ModelType.IMAGE, ModelType.VIDEO):
             continue
-        table = make_jobs(batch.rows.with_columns(model=pl.lit(model.id)), catalogue, settings)
-        jobs = table.jobs.filter(pl.col("price").is_not_null())
-        reasons = table.wrong.unique("column", keep="first", maintain_order=True)
+        rows = batch.rows.with_columns(model=pl.lit(model.id))
+        priced = price_requests(make_requests(rows, catalogue, settings), catalogue, settings)
+        jobs, _ = leave_out_repeated(priced.jobs, settings)
+        jobs = jobs.filter(pl.col("price").is_not_null())
+        reasons = priced.wrong.unique("column", keep="first", maintain_order=True)
         comparisons.append(
             Comparison(
                 model=model.id,

@@ -29,7 +29,8 @@ from callsheet.ledger.words import PILOT, Shown
 from callsheet.places import taken_names, warning_of_ledger
 from callsheet.plain_text import counted
 from callsheet.pricing.bought import are_too_many, likely_repeats
-from callsheet.pricing.plan import ALL, Choice, Plan, chosen, pilot, price_batch
+from callsheet.pricing.choice import ALL, Choice, chosen, pilot
+from callsheet.pricing.plan import Plan, price_batch
 from callsheet.pricing.rates import changed_rates
 from callsheet.pricing.sources import read_rows
 from callsheet.records import BOUGHT, DELIVERED, Job, ModelType, State, Totals, dollars

@@ -28,11 +28,13 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
 
 from callsheet.batches import formats
+from callsheet.config.settings import Settings
 from callsheet.errors import InputError, TooLarge
 from callsheet.files import PartialFile, open_regular, with_home
 from callsheet.media_types import in_words, recognise_image
-from callsheet.pricing.rates import ROLES, Reject
+from callsheet.pricing.parameters import ROLES, Reject
 from callsheet.records import Job
+from callsheet.storage.spool import work_folder
 
 LARGEST_IMAGE = 10 * 1024 * 1024
 """Bytes of one image once decoded (INTERFACE 2.2)."""
@@ -98,6 +100,18 @@ class Reading:
     endpoint_url: str | None = None
     fit: bool = False
     folder: Path | None = None
+
+
+def reading_of(settings: Settings) -> Reading:
+    """How the images of a batch are read."""
+    folder = work_folder(settings, make=False) / "images"
+    return Reading(settings.storage.endpoint_url, settings.input.fit, folder)
+
+
+def batch_file(settings: Settings) -> str:
+    """The batch file, beside which images are looked for; empty where there is none."""
+    path = settings.input.path
+    return path if path and formats.is_batch_file(path) else ""
 
 
 def parse_references(cells: Mapping[str, str | None]) -> list[Reference] | Reject:

@@ -20,7 +20,8 @@ from callsheet.errors import CallsheetError, InputError, OtherVersion, Stop
 from callsheet.ledger import databases
 from callsheet.ledger.ledger import Ledger
 from callsheet.places import check_ledger, claim
-from callsheet.pricing.plan import ALL, Choice, Plan, adopt, is_outdated, price_batch
+from callsheet.pricing.choice import ALL, Choice
+from callsheet.pricing.plan import Plan, adopt, is_outdated, price_batch
 from callsheet.pricing.quote import Quote, quote_plan
 from callsheet.pricing.sources import read_rows
 from callsheet.report.summary import Summary

@@ -16,7 +16,8 @@ from pyarrow import parquet
 
 from callsheet.config.settings import Settings
 from callsheet.errors import StorageError
-from callsheet.pricing.plan import PLAN, last_plan, open_plan, pilot
+from callsheet.pricing.choice import pilot
+from callsheet.pricing.plan import PLAN, last_plan, open_plan
 from callsheet.storage.spool import work_folder
 from tests.pricing.plans import CATALOGUE, MIXED, jobs
 

@@ -19,8 +19,9 @@ from callsheet.cli.main import app
 from callsheet.config.load import load
 from callsheet.errors import ServiceError, StorageError
 from callsheet.ledger import spending
+from callsheet.pricing.choice import Choice
 from callsheet.pricing.facts import as_facts
-from callsheet.pricing.plan import Choice, last_plan
+from callsheet.pricing.plan import last_plan
 from callsheet.pricing.quote import Quote
 from callsheet.records import State
 from callsheet.storage.spool import work_folder
