@@ -30,7 +30,6 @@ from callsheet.files import PartialFile, open_regular
 from callsheet.ledger import marks, queries, writing
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.queries import policy_of
-from callsheet.places import check_report
 from callsheet.plain_text import counted, printable
 from callsheet.pricing import references
 from callsheet.pricing.bought import (
@@ -53,7 +52,7 @@ PLAN = "plan.parquet"
 """In the work folder, the batch's plan: that of the last run that was free to buy."""
 
 QUOTE = "quote.parquet"
-"""In the work folder, the plan that was priced last: what only looks changes no other file."""
+"""In the work folder, the plan that was last quoted or asked about: what only looks changes no other file."""
 
 _COUNTS = ("rows", "rejected_rows", "unpriced", "left_out")
 _SLICE = 16_384  # jobs whose hashes are made at once
@@ -167,17 +166,16 @@ def make_plan(
     ledger_jobs: pl.DataFrame | None = None,
     rejected: pl.Series | None = None,
 ) -> Plan:
-    """Prices a batch and freezes it. Reads local and S3 reference images; call it in a thread.
+    """Prices a batch. Reads local and S3 reference images; call it in a thread.
 
     Args:
-        path: where the plan is written, in one step; an older one is replaced.
+        path: where the plan is to be written.
         now: when the catalogue was read.
         ledger_jobs: what the ledger has of the batch (`queries.requests`); None where it has nothing.
         rejected: the rows of which every stored file is rejected.
 
     Raises:
         ConfigError: a value of `input.matrix` or `input.defaults.model` is wrong for the catalogue.
-        StorageError: the plan cannot be written.
     """
     check_config_values(settings, catalogue, batch)
     requests = make_requests(batch.rows, catalogue, settings)
@@ -202,7 +200,7 @@ def make_plan(
         faulty = faulty.with_columns(pl.col("prompt").fill_null(""))
         wrong.append(price_requests(make_requests(faulty, catalogue, settings), catalogue, settings).wrong)
     priced_rejects = rejects(pl.concat(wrong), batch.names).unique(maintain_order=True)
-    plan = Plan(
+    return Plan(
         path=path,
         batch=settings.batch,
         rows=batch.total,
@@ -216,8 +214,6 @@ def make_plan(
         table=jobs,
         rejects=pl.concat([batch.rejects, priced_rejects]).sort("line", maintain_order=True),
     )
-    _write(plan)
-    return plan
 
 
 def _made_from_what_is_sent(
@@ -279,8 +275,8 @@ def open_plan(path: Path) -> Plan | None:
     return None
 
 
-def _write(plan: Plan) -> None:
-    """Writes both files, each in one step, the rejects first.
+def write_plan(plan: Plan) -> None:
+    """Writes both files, each in one step, the rejects first; older ones are replaced.
 
     Raises:
         StorageError: they cannot be written.
@@ -304,18 +300,16 @@ def _write(plan: Plan) -> None:
 
 
 async def price_batch(batch: Batch, settings: Settings, client: Client, ledger: Ledger) -> Plan:
-    """Reads the live catalogue, prices every row, and writes the plan of a quote to the work folder.
+    """Reads the live catalogue, and prices every row; the plan is not written yet.
 
     Where the service is down, the catalogue of this machine's last plan serves, if nothing is to buy by it
     and no other rows are rejected than then.
 
     Raises:
-        OtherLedger: the report there is another batch's.
+        ConfigError: as `make_plan`.
         ServiceError: the catalogue cannot be read.
         LedgerError: the ledger cannot be read.
-        StorageError: the plan cannot be written.
     """
-    await check_report(settings)
     path, now = work_folder(settings) / QUOTE, datetime.now(UTC)
     down, last = None, None
     try:
@@ -364,7 +358,7 @@ async def adopt(plan: Plan, settings: Settings, ledger: Ledger) -> Plan:
     if carried or is_new.any():
         await ledger.write(writing.adopt, carried, current)
     plan = replace(plan, path=work_folder(settings) / PLAN)
-    await asyncio.to_thread(_write, plan)
+    await asyncio.to_thread(write_plan, plan)
     return plan
 
 
@@ -381,11 +375,17 @@ async def is_outdated(plan: Plan, settings: Settings, client: Client) -> bool:
 
 
 def last_plan(settings: BatchSettings, name: str = PLAN) -> Plan | None:
-    """The batch's plan in the work folder, or with `QUOTE` what was priced last; None if there is none that
-    can be read.
+    """The batch's plan in the work folder, or with `QUOTE` the other one; None if there is none that can be
+    read.
     """
     plan = open_plan(work_folder(settings, make=False) / name)
     return plan if plan and plan.batch == settings.batch else None
+
+
+def last_priced(settings: BatchSettings) -> Plan | None:
+    """The newer one of these two plans, or None: a run that is free to buy writes `PLAN` alone."""
+    plans = (last_plan(settings, name) for name in (QUOTE, PLAN))
+    return max(filter(None, plans), key=lambda plan: plan.made_at, default=None)
 
 
 def is_current(planned: pl.Series | None) -> pl.Expr:
