@@ -24,11 +24,10 @@ from callsheet.batches.identities import nfc, sha256, without_signature, written
 from callsheet.cells import same_prompt, separate
 from callsheet.config.settings import Settings
 from callsheet.plain_text import and_more, counted
-from callsheet.pricing import rates
-from callsheet.pricing.rates import PricedJobs
+from callsheet.pricing.rates import PRICED_COLUMNS, PricedJobs
 from callsheet.records import MADE_FROM, MAY_COST, State, canonical, made_from
 
-COLUMNS = ["key", *rates.COLUMNS, "repeats", "again"]
+PLAN_COLUMNS = ["key", *PRICED_COLUMNS, "repeats", "again"]
 """The columns of `plan.parquet`. `repeats`: the job looks like one that was bought; `again`: it is a sample
 more than the row asks for.
 """
@@ -116,7 +115,7 @@ def match_bought_jobs(
     no = pl.lit(False)
     jobs, not_offered = priced.jobs.with_columns(repeats=no, again=no), priced.not_offered
     if ledger_jobs is None or ledger_jobs.is_empty():
-        return keyed(jobs, batch).select(COLUMNS), []
+        return keyed(jobs, batch).select(PLAN_COLUMNS), []
     rejected = pl.Series(dtype=pl.String) if rejected is None else rejected
     # The ledger's keys are of the very text that was sent.
     if (may_differ := ledger_jobs["request"].str.contains(_MAY_DIFFER)).any():
@@ -141,7 +140,7 @@ def match_bought_jobs(
         added, sample_notes = _next_samples(jobs, ledger_jobs, rejected, samples)
         jobs = _placed(jobs, keyed(added, batch))
         notes += sample_notes
-    plan = pl.concat([jobs, kept], how="diagonal_relaxed").select(COLUMNS)
+    plan = pl.concat([jobs, kept], how="diagonal_relaxed").select(PLAN_COLUMNS)
     return plan.with_columns(pl.col("repeats", "again").fill_null(value=False)), notes
 
 

@@ -33,7 +33,7 @@ from callsheet.ledger.queries import policy_of
 from callsheet.plain_text import counted, printable
 from callsheet.pricing import references
 from callsheet.pricing.bought import (
-    COLUMNS,
+    PLAN_COLUMNS,
     bought_again,
     changed_carried,
     leave_out_repeated,
@@ -269,7 +269,7 @@ def open_plan(path: Path) -> Plan | None:
             catalogue={model.id: model for model in models},
             notes=tuple(facts["notes"]),
             columns=Columns(**facts["columns"]),
-            table=table.select(COLUMNS),
+            table=table.select(PLAN_COLUMNS),
             rejects=pl.read_parquet(path.with_suffix(_REJECTS), glob=False),
         )
     return None

@@ -16,13 +16,12 @@ import polars as pl
 
 from callsheet.cells import separate
 from callsheet.config.settings import Settings
-from callsheet.pricing import requests
 from callsheet.pricing.parameters import NO_DEFAULTS, Combination, Reject, resolve
-from callsheet.pricing.requests import PLACE, Requests, for_each_combination
+from callsheet.pricing.requests import PLACE, REQUEST_COLUMNS, Requests, for_each_combination
 from callsheet.records import ModelType, Price
 from callsheet.service.models import Catalogue, Model
 
-COLUMNS = [*requests.COLUMNS, "billable_unit", "unit_price", "quantity", "price", "currency"]
+PRICED_COLUMNS = [*REQUEST_COLUMNS, "billable_unit", "unit_price", "quantity", "price", "currency"]
 """The columns of priced jobs."""
 
 _MONEY = pl.Decimal(18, 6)
@@ -63,8 +62,8 @@ class PricedJobs:
     """The requests of a batch with their prices.
 
     Attributes:
-        jobs: a row for each sample of each request that can be bought, in the file's order: `COLUMNS`, and
-            `asked`.
+        jobs: a row for each sample of each request that can be bought, in the file's order: `PRICED_COLUMNS`,
+            and `asked`.
         not_offered: `row_id`, `sample`, `line` and `asked` of each that cannot be bought now.
         wrong: why: `line`, `file`, `column`, `value`, `reason`.
         rejected: how many prompt rows have at least one entry in `wrong`.
@@ -78,14 +77,14 @@ class PricedJobs:
     unpriced: int
 
 
-def price_requests(made: Requests, catalogue: Catalogue, settings: Settings) -> PricedJobs:
+def price_requests(requests: Requests, catalogue: Catalogue, settings: Settings) -> PricedJobs:
     """Prices the requests of a batch, each distinct combination of what sets the price once.
 
     A request without a price is a reject, unless `budget.allow_unpriced`.
     """
-    rows = for_each_combination(made.rows, _PRICED_BY, partial(_prices, catalogue=catalogue), _PRICE)
+    rows = for_each_combination(requests.rows, _PRICED_BY, partial(_prices, catalogue=catalogue), _PRICE)
     priced, unpriced = separate(rows, pl.col("price").is_null())
-    wrong, not_offered = made.wrong, made.not_offered
+    wrong, not_offered = requests.wrong, requests.not_offered
     if settings.budget.allow_unpriced:
         priced = rows
     else:
@@ -93,7 +92,7 @@ def price_requests(made: Requests, catalogue: Catalogue, settings: Settings) -> 
         wrong = pl.concat([wrong, unpriced.select(*PLACE, **reject)])
         not_offered = pl.concat([not_offered, unpriced.select(not_offered.columns)])
     return PricedJobs(
-        jobs=_per_sample(priced).select("asked", *COLUMNS),
+        jobs=_per_sample(priced).select("asked", *PRICED_COLUMNS),
         not_offered=_per_sample(not_offered).select("row_id", "sample", "line", "asked"),
         wrong=wrong.drop("row"),
         rejected=wrong["row"].n_unique(),

@@ -27,8 +27,8 @@ from callsheet.pricing.references import Reading, Reference, RequestImage, batch
 from callsheet.records import canonical
 from callsheet.service.models import Catalogue
 
-COLUMNS = ["row_id", "sample", "line", "type", "model", "resolution", "duration", "sound", "request"]
-COLUMNS += ["inlined", "inlined_bytes", "carried"]
+REQUEST_COLUMNS = ["row_id", "sample", "line", "type", "model", "resolution", "duration", "sound", "request"]
+REQUEST_COLUMNS += ["inlined", "inlined_bytes", "carried"]
 """The columns of jobs that are not priced yet."""
 
 PLACE = ("row", "line", "file")
@@ -59,8 +59,8 @@ class Requests:
     """What the rows of a batch ask for.
 
     Attributes:
-        rows: a row for each request, in the file's order: `COLUMNS`, with `samples` in place of `sample`;
-            `PLACE`; and `asked`, what the row asks for as JSON, by which it is the same job again.
+        rows: a row for each request, in the file's order: `PLACE`; `asked`, what the row asks for as JSON, by
+            which it is the same job again; and `REQUEST_COLUMNS`, with `samples` in place of `sample`.
         not_offered: `row_id`, `samples`, `line` and `asked` of each that the catalogue does not offer now.
         wrong: what cannot be asked for: `PLACE`, `column`, `value`, `reason`.
         fitted: how many images are sent as JPEGs that were made of them (`input.fit`).
@@ -107,7 +107,7 @@ def _as_sent(rows: pl.DataFrame) -> pl.DataFrame:
     if "carried" not in rows.columns:
         rows = rows.with_columns(carried=pl.lit(None, pl.String))
     sent = (pl.col(f"sent_{name}").alias(name) for name in _SENT)
-    columns = [column for column in COLUMNS if column not in ("sample", "line")]
+    columns = [column for column in REQUEST_COLUMNS if column not in ("sample", "line")]
     return rows.with_columns(*sent).select(*PLACE, "asked", "samples", *columns)
 
 
