@@ -18,7 +18,7 @@ from benchmarks import sink
 from benchmarks.bench_reading import MODELS, check
 from callsheet.batches.read import read_batch
 from callsheet.config.settings import Settings
-from callsheet.pricing.plan import make_plan
+from callsheet.pricing.plan import make_plan, write_plan
 from callsheet.service.models import Model
 
 
@@ -71,6 +71,7 @@ def plan(path: Path) -> None:
     catalogue = {each["id"]: Model.model_validate(each) for each in sink.MODELS}
     target = path.with_suffix(".plan.parquet")
     made = make_plan(read_batch(settings), catalogue, settings, target, now=datetime.now(UTC))
+    write_plan(made)
     check(int(path.stem), made.quoted)
 
 

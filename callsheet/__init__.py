@@ -231,10 +231,10 @@ def costs(
 def plan(
     config: Config, *, settings: Values | None = None, as_arrow: bool = False
 ) -> pd.DataFrame | pa.Table:
-    """`quote.parquet`, the plan that was priced last: a row for each job, in order; otherwise as `manifest`.
+    """The plan that was priced last: a row for each job, in order; otherwise as `manifest`.
 
-    `quote` and `run` write it on this machine. `price` and `unit_price` are exact decimals, in US dollars;
-    `request` is the JSON that is sent.
+    It is on this machine: `quote.parquet` of a quote, or `plan.parquet` of a run. `price` and `unit_price`
+    are exact decimals, in US dollars; `request` is the JSON that is sent.
     """
     from callsheet import python
 

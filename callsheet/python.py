@@ -35,15 +35,15 @@ from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.words import Place
 from callsheet.plain_text import printable
 from callsheet.pricing.facts import QuotedBatch, figures
-from callsheet.pricing.plan import QUOTE
+from callsheet.pricing.plan import QUOTE, last_priced
 from callsheet.pricing.quote import Quote, quote_batch
-from callsheet.pricing.references import work_folder
 from callsheet.report.contact_sheet.cards import local_path
 from callsheet.report.summary import ReviewResult, Status, Summary, read_status
 from callsheet.reviewing.marks import enter, from_table
 from callsheet.standing import standing
 from callsheet.steps import batch
 from callsheet.steps.connect import connect
+from callsheet.storage.spool import work_folder
 from callsheet.storage.store import Store
 from callsheet.watch import WATCHER, LogWatcher, Progress, Watcher
 
@@ -203,7 +203,8 @@ def read(name: str, config: Config, settings: Values | None, *, as_arrow: bool) 
     endpoint_url, writers = checked.storage.endpoint_url, "callsheet.run or `callsheet report`"
     url = Store(checked.report.url, endpoint_url=endpoint_url).url_of(name)
     if name == QUOTE:  # which is always on this machine
-        url, writers = str(work_folder(checked, make=False) / QUOTE), "callsheet.quote or callsheet.run"
+        plan, writers = last_priced(checked), "callsheet.quote or callsheet.run"
+        url = str(plan.path if plan else work_folder(checked, make=False) / QUOTE)
     try:
         with local_copy(str(local_path(url) or url), endpoint_url) as path, parquet.ParquetFile(path) as file:
             return _converted(file.read(), as_arrow)

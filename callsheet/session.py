@@ -17,25 +17,26 @@ from typing import Any
 
 import anyio
 
-from callsheet import signals
+from callsheet import places, signals
 from callsheet.channels import Channel, Downloads, OpenJobs
 from callsheet.config.load import with_value
 from callsheet.config.settings import Settings
 from callsheet.errors import CallsheetError, InputError, Interrupted, LedgerError, NoLane, Stop, as_stop
 from callsheet.ledger import changes, leases, queries, spending
 from callsheet.ledger.changes import PAUSED
+from callsheet.ledger.databases import exists
 from callsheet.ledger.gate import Buyer
 from callsheet.ledger.leases import NO_ANSWER
 from callsheet.ledger.ledger import Ledger
 from callsheet.limits.breaker import Breaker
 from callsheet.limits.limits import AccountLimits, Learned
-from callsheet.pricing.plan import ALL, Choice, Plan, last_plan
+from callsheet.pricing.choice import ALL, Choice
+from callsheet.pricing.plan import Plan, last_plan
 from callsheet.pricing.quote import Quote, has_to_buy
-from callsheet.pricing.references import work_folder
 from callsheet.records import Attempt, File, ModelType, State
 from callsheet.reviewing.checks import PATIENCE
 from callsheet.service.client import Client
-from callsheet.storage.spool import Spool
+from callsheet.storage.spool import Spool, work_folder
 from callsheet.storage.store import Store
 from callsheet.watch import WATCHER, Change, Progress
 
@@ -270,20 +271,33 @@ class Run:
         WATCHER.get().changed(Change(attempt, state, detail, cost))
 
 
-async def open_ledger(settings: Settings, client: Client, flow_run: str | None = None) -> Ledger:
+@asynccontextmanager
+async def open_ledger(
+    settings: Settings, client: Client, flow_run: str | None = None
+) -> AsyncIterator[Ledger]:
     """The batch's ledger, for a run; `flow_run`: its id in Prefect, where it is one.
 
     Raises:
+        OtherLedger: it is not the batch's ledger, or an older copy of it (`places.check`).
         LedgerError: it cannot be opened.
     """
-    return await Ledger.open(
-        settings.ledger.url,
+    url, note = settings.ledger.url, WATCHER.get().note
+    is_there = await asyncio.to_thread(exists, url)
+    if not is_there:  # none is made where it may not begin
+        warning = await places.check(None, settings)
+    async with await Ledger.open(
+        url,
         settings.batch,
         service=client.base_url,
         flow_run=flow_run,
         journal=work_folder(settings) / "spool",
-        note=WATCHER.get().note,
-    )
+        note=note,
+    ) as ledger:
+        if is_there:
+            warning = await places.check(ledger, settings)
+        if warning:
+            note(warning)
+        yield ledger
 
 
 @asynccontextmanager

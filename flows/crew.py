@@ -23,7 +23,7 @@ from callsheet.config.load import with_value
 from callsheet.config.settings import Settings
 from callsheet.errors import ConfigError
 from callsheet.plain_text import counted
-from callsheet.pricing.plan import Choice
+from callsheet.pricing.choice import Choice
 from callsheet.pricing.quote import Quote
 from callsheet.report.summary import Summary
 from callsheet.session import Run

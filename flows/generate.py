@@ -16,7 +16,7 @@ from callsheet.config.form import (
     ServiceForm,
     load_form,
 )
-from callsheet.pricing.plan import Choice
+from callsheet.pricing.choice import Choice
 from callsheet.steps import batch
 from flows import crew as crews
 from flows.names import batch_flow, begin, final_state, main, settings_of

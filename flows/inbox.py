@@ -22,7 +22,7 @@ from callsheet.config.load import load, load_without_service
 from callsheet.config.settings import BatchSettings
 from callsheet.errors import CallsheetError, ConfigError
 from callsheet.plain_text import counted, printable
-from callsheet.pricing.plan import ALL
+from callsheet.pricing.choice import ALL
 from callsheet.steps import batch
 from callsheet.watch import WATCHER
 from flows import server_errors

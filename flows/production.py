@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -14,16 +15,18 @@ from callsheet.errors import ApprovalNeeded, NothingKept
 from callsheet.ledger import gate, words
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.words import Reason
+from callsheet.places import warning_of
 from callsheet.plain_text import counted
-from callsheet.pricing.plan import ALL, PLAN, price_batch
+from callsheet.pricing.choice import ALL
+from callsheet.pricing.plan import PLAN, price_batch, write_plan
 from callsheet.pricing.quote import quote_plan
-from callsheet.pricing.references import work_folder
 from callsheet.pricing.sources import read_rows
 from callsheet.records import State
 from callsheet.report.pilot import made_last
 from callsheet.standing import standing
 from callsheet.steps import batch
 from callsheet.steps.approve import ask_about, take_answer
+from callsheet.storage.spool import work_folder
 from callsheet.watch import Asked
 from flows.names import batch_flow, begin, final_state, settings_of
 from tasks import suspend
@@ -113,8 +116,10 @@ async def _look(previous: Settings, settings: Settings) -> None:
         quote = None
         async with await connect(settings) as client:
             with suppress(NothingKept):  # of which it could be made
+                warning = await warning_of(ledger, settings)
                 plan = await price_batch(await read_rows(settings), settings, client, ledger)
-                quote = await quote_plan(plan, settings, client, ledger, ALL)
+                await asyncio.to_thread(write_plan, plan)
+                quote = await quote_plan(plan, settings, client, ledger, ALL, warning=warning)
         is_under_way = quote is not None and any(quote.totals.states.get(state) for state in _UNDER_WAY)
         if quote and not quote.to_buy and (is_under_way or not counts.to_review):
             return

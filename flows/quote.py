@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from prefect.states import Completed
@@ -17,7 +18,9 @@ from callsheet.config.form import (
     load_form,
 )
 from callsheet.ledger.ledger import Ledger
-from callsheet.pricing.plan import Choice
+from callsheet.places import warning_of
+from callsheet.pricing.choice import Choice
+from callsheet.pricing.plan import write_plan
 from callsheet.pricing.quote import quote_plan
 from callsheet.watch import WATCHER
 from flows.names import batch_flow, begin
@@ -50,8 +53,11 @@ async def quote_batch(
     async with await connect(settings) as client:
         rows = await read(settings)
         async with await Ledger.open(settings.ledger.url, settings.batch, looks=True) as ledger:
+            warning = await warning_of(ledger, settings)
             plan = await price(rows, settings, client, ledger)
-            quote = await quote_plan(plan, settings, client, ledger, Choice(first, tuple(only)))
+            await asyncio.to_thread(write_plan, plan)
+            choice = Choice(first, tuple(only))
+            quote = await quote_plan(plan, settings, client, ledger, choice, warning=warning)
     WATCHER.get().quoted(quote)
     await artifacts.show_quote(quote)
     return Completed(message=quote.line(), data=quote)

@@ -21,7 +21,8 @@ from callsheet.config.settings import Settings
 from callsheet.errors import ApprovalRefused, CallsheetError
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.words import Reason
-from callsheet.pricing.plan import Choice, last_plan, price_batch
+from callsheet.pricing.choice import Choice
+from callsheet.pricing.plan import last_plan, price_batch
 from callsheet.pricing.quote import quote_plan
 from callsheet.pricing.sources import read_rows
 from callsheet.records import dollars

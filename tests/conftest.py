@@ -28,7 +28,7 @@ from backlot.settings import Settings as BacklotSettings
 from backlot.store import Generation
 from callsheet.config.load import load
 from callsheet.ledger.ledger import Ledger
-from callsheet.pricing.plan import ALL, Choice
+from callsheet.pricing.choice import ALL, Choice
 from callsheet.pricing.quote import Quote, quote_batch
 from callsheet.report.summary import Summary
 from callsheet.service.client import Client

@@ -340,11 +340,6 @@ def share(texts: pl.Series, pattern: str) -> float:
     return float(texts.str.contains(pattern).sum()) / max(texts.len(), 1)
 
 
-def first_cell(column: pl.Series) -> str:
-    """The first cell of a column of text that is not blank; empty where there is none."""
-    return str(next(iter(filled(column)), ""))
-
-
 def _length(texts: pl.Series) -> float:
     return float(texts.str.len_chars().sum()) / max(texts.len(), 1)
 

@@ -30,7 +30,7 @@ from callsheet.errors import ConfigError, LedgerError
 
 if TYPE_CHECKING:
     from callsheet.config.settings import BatchSettings, Settings
-    from callsheet.pricing.plan import Choice
+    from callsheet.pricing.choice import Choice
     from callsheet.records import Doubt, Totals
     from callsheet.report.summary import Status, Summary
 
@@ -253,7 +253,7 @@ def _check_ledger(url: str, *, is_named: bool) -> None:
 
 def _choice(first: int | None, rows: list[str] | None, pilot: int | None = None) -> Choice:
     """The jobs that `--first` and `--only` name; they exclude a pilot."""
-    from callsheet.pricing.plan import Choice
+    from callsheet.pricing.choice import Choice
 
     choice = Choice(first, tuple(rows or ()))
     if choice and pilot:

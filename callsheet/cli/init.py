@@ -44,8 +44,8 @@ from callsheet.plain_text import counted, printable
 from callsheet.records import dollars
 
 if TYPE_CHECKING:
-    from callsheet.pricing.compare import Starter
-    from callsheet.pricing.guess import Guess, Proposal
+    from callsheet.first_look.guess import Guess, Proposal
+    from callsheet.first_look.starter import Starter
     from callsheet.service.client import Client
     from callsheet.service.models import Catalogue
 
@@ -220,7 +220,7 @@ def _init_example(path: Path, json: bool) -> None:
     )
     check_free(config, prompts, hint=f"{_ANOTHER}. {_NO_YAML}" if is_config else _ANOTHER)
     catalogue = _catalogue()
-    from callsheet.pricing.compare import starter  # polars, which the first checks do not need
+    from callsheet.first_look.starter import starter  # polars, which the first checks do not need
 
     example = starter(catalogue)
     batch = _batch_name(config.stem if is_config else path.resolve().name)
@@ -244,7 +244,7 @@ def _init_file(path: Path, config: Path, answers: dict[str, str], json: bool) ->
         )
     check_free(config, hint=f"Name another config: callsheet init {shlex.quote(str(path))} NAME.yaml")
     catalogue = _catalogue()
-    from callsheet.pricing.guess import guess
+    from callsheet.first_look.guess import guess
 
     guessed = guess(str(path), catalogue, answers)
     if not json and sys.stdin.isatty() and sys.stdout.isatty():

@@ -97,9 +97,10 @@ def _id_of(row: str, settings: BatchSettings) -> str:
     """
     if line_of(row) is None:
         return row
-    from callsheet.pricing.plan import PLAN, QUOTE, last_plan, row_id_of
+    from callsheet.pricing.choice import row_id_of
+    from callsheet.pricing.plan import last_priced
 
-    plan = last_plan(settings, QUOTE) or last_plan(settings, PLAN)
+    plan = last_priced(settings)
     if plan is None:
         hint = "callsheet quote CONFIG reads the batch file."
         raise InputError(f"{row}: no quote of {settings.batch} is here that knows the lines", hint=hint)
@@ -110,9 +111,9 @@ def _planned(settings: BatchSettings, row_id: str, tried: Collection[str]) -> di
     """By key, the request of each job of the row that was priced last and never tried, as JSON text."""
     import polars as pl
 
-    from callsheet.pricing.plan import QUOTE, last_plan
+    from callsheet.pricing.plan import last_priced
 
-    plan = last_plan(settings, QUOTE)
+    plan = last_priced(settings)
     if plan is None:
         return {}
     new = (pl.col("row_id") == row_id) & ~pl.col("key").is_in(list(tried)) & pl.col("request").is_not_null()

@@ -1,11 +1,16 @@
-"""Prompt rows and a catalogue -> a priced, frozen plan, and the quote.
+"""Prompt rows and a catalogue -> a priced, frozen plan, and the quote. Nothing here buys anything.
 
-Nothing here buys anything. Begin with `rates.py`, the price of one request. `jobs.py` prices a batch, each
-distinct combination of parameters once; `plan.py` makes the plan in which it is frozen, and finds it again.
-`bought.py` finds what the ledger has of it already, and what is bought again. `quote.py` compares it with the
-ledger, the budget and the balance; `facts.py` has a quote in words and as JSON. Whether it may be bought is
-decided by the ledger's gate. `references.py` reads the images that a request contains, and makes those that
-must be made first. `sources.py` has the rows of every kind of input, also of what another batch has kept.
-`claim.py` makes sure that the ledger is the batch's. `guess.py` proposes a config for a batch file that has
-none, by the prices of `compare.py`, which also has a first batch for somebody who has none.
+The way of a row, of which `plan.make_plan` has the steps; each module imports only those before it:
+
+1. `requests.py`: what is sent for the row. `parameters.py` fills in what the model takes, `references.py`
+   reads the images, and makes those that must be made first; `config_values.py` checks the config itself.
+2. `rates.py`: what that costs.
+3. `bought.py`: what the ledger has of it already, and what is bought again.
+4. `plan.py`: all of it, frozen in a file, and found again.
+5. `quote.py`: the plan next to the ledger, the budget and the balance, for the jobs of a `choice.py`. Whether
+   they may be bought is decided by the ledger's gate.
+
+Besides: `sources.py` has the rows of every kind of input, also those of another batch, whose plan it reads
+(`originals.py`). `facts.py` has a quote in words and as JSON. `compare.py` has the prices of the rows on each
+model.
 """

@@ -1,8 +1,8 @@
 """Which jobs of a plan the batch has in its ledger already, so that nothing is bought again as another job.
 
-A job is the same as long as its row asks for the same (`jobs.keyed`). Besides, it is the same where its row
+A job is the same as long as its row asks for the same (`keyed`). Besides, it is the same where its row
 and sample have bought the very request that would be sent now, apart from what makes no other job
-(`jobs.same_request`): a row may write out what was the default, or be of an older ledger, which told such
+(`same_request`): a row may write out what was the default, or be of an older ledger, which told such
 requests apart. Rows without ids that are equal are told apart by their carried columns, then by their order.
 A row has all of its samples that were bought, also where it asks for fewer. What is asked for again has the
 next number of its request, and so a key of its own. And a row that was bought stays in the plan where the
@@ -20,13 +20,20 @@ from typing import Any
 
 import polars as pl
 
-from callsheet.batches.identities import written_alike
+from callsheet.batches.identities import nfc, sha256, without_signature, written_alike
+from callsheet.cells import same_prompt, separate
+from callsheet.config.settings import Settings
 from callsheet.plain_text import and_more, counted
-from callsheet.pricing.jobs import COLUMNS, MAY_DIFFER, keyed, request_key, same_request
-from callsheet.records import MADE_FROM, MAY_COST, State, made_from
+from callsheet.pricing.rates import PRICED_COLUMNS, PricedJobs
+from callsheet.records import MADE_FROM, MAY_COST, State, canonical, made_from
+
+PLAN_COLUMNS = ["key", *PRICED_COLUMNS, "repeats", "again"]
+"""The columns of `plan.parquet`. `repeats`: the job looks like one that was bought; `again`: it is a sample
+more than the row asks for.
+"""
+
 
 _MADE_ID = r"^[0-9a-f]{16}-\d+$"
-_SAME_KEY = request_key(same_request())
 _NTH = pl.int_range(pl.len()).over("request_key")
 _NAME = ["request_key", "made", "name"]
 _BY_HAND = 10  # prompts that a person corrects, and means to buy
@@ -35,10 +42,60 @@ _INLINED = "sha256:[0-9a-f]{64}"
 _OPEN = (State.SUBMITTING, State.PENDING, State.GENERATED, State.IN_DOUBT)
 
 
-def match(
-    jobs: pl.DataFrame,
-    not_offered: pl.DataFrame,
-    ledger_jobs: pl.DataFrame,
+# ---- what a job is
+
+
+def request_key(request: pl.Expr | None = None) -> pl.Expr:
+    """The column `request_key` of jobs: the sha256 of [request, sample] as canonical JSON in NFC, in hex."""
+    request = pl.col("request") if request is None else request
+    pair = pl.concat_str(pl.lit("["), nfc(request), pl.lit(","), "sample", pl.lit("]"))
+    return sha256(pair).alias("request_key")
+
+
+_MAY_DIFFER = r'"prompt":"(?:\s|\\)|(?:\s|\\.|\\u....)"[,}]|\\r|"url":"https://[^"]*\?'
+"""Requests that `same_request` may change: a blank or an escape at an end of a text, a CR, a query."""
+
+
+def same_request() -> pl.Expr:
+    """The column `request` without what makes no other job: the prompt's kind of line ends, blanks at its
+    ends, and signatures of addresses.
+    """
+    return pl.col("request").map_batches(_same, return_dtype=pl.String)
+
+
+def _same(requests: pl.Series) -> pl.Series:
+    at = requests.str.contains(_MAY_DIFFER).fill_null(value=False).arg_true()
+    if at.is_empty():
+        return requests
+    bodies = [json.loads(request) for request in requests.gather(at)]
+    prompts = pl.DataFrame({"prompt": [body["prompt"] for body in bodies]}, {"prompt": pl.String})
+    same_prompts = prompts.select(same_prompt(pl.col("prompt"))).to_series()
+    for body, prompt in zip(bodies, same_prompts, strict=True):
+        body["prompt"] = prompt
+        if "images" in body:
+            body["images"] = [image | {"url": without_signature(image["url"])} for image in body["images"]]
+    return requests.scatter(at, [canonical(body) for body in bodies])
+
+
+def keyed(jobs: pl.DataFrame, batch: str) -> pl.DataFrame:
+    """Jobs with `key`, each job's identity.
+
+    The key is the sha256 of {"asked", "batch", "row_id", "sample"} as canonical JSON, in hex.
+    """
+    row = pl.struct("row_id", "sample").struct.json_encode().str.slice(1)
+    identity = pl.concat_str(pl.lit('{"asked":'), "asked", pl.lit(f',"batch":{canonical(batch)},'), row)
+    return jobs.with_columns(sha256(identity).alias("key"))
+
+
+_SAME_KEY = request_key(same_request())
+
+
+# ---- the jobs of a plan, matched
+
+
+def match_bought_jobs(
+    priced: PricedJobs,
+    ledger_jobs: pl.DataFrame | None,
     batch: str,
     *,
     rejected: pl.Series | None = None,
@@ -47,9 +104,7 @@ def match(
     """The jobs of a plan under the keys by which the ledger has them.
 
     Args:
-        jobs: all jobs that the catalogue offers (`JobTable.jobs`).
-        not_offered: the others (`JobTable.not_offered`).
-        ledger_jobs: the newest attempts of the batch (`Standing.newest`), with `ASKED_FOR`.
+        ledger_jobs: the newest attempts of the batch (`Standing.newest`), with `ASKED_FOR`; None: none.
         rejected: the rows of which every stored file is rejected (`Standing.rejected_rows`).
         samples: up to which number (`review.samples`) these are bought again; 0: they are not.
 
@@ -57,11 +112,13 @@ def match(
         The rows of `plan.parquet`, those that are bought and not offered any more after the others, without a
         request; and what a person should know, in sentences.
     """
-    if ledger_jobs.is_empty():
-        return keyed(jobs, batch).select(COLUMNS), []
+    no = pl.lit(False)
+    jobs, not_offered = priced.jobs.with_columns(repeats=no, again=no), priced.not_offered
+    if ledger_jobs is None or ledger_jobs.is_empty():
+        return keyed(jobs, batch).select(PLAN_COLUMNS), []
     rejected = pl.Series(dtype=pl.String) if rejected is None else rejected
     # The ledger's keys are of the very text that was sent.
-    if (may_differ := ledger_jobs["request"].str.contains(MAY_DIFFER)).any():
+    if (may_differ := ledger_jobs["request"].str.contains(_MAY_DIFFER)).any():
         key = pl.when(may_differ).then(_SAME_KEY).otherwise(pl.col("request_key"))
         ledger_jobs = ledger_jobs.with_columns(key.alias("request_key"))
     rows = [jobs.select("row_id", "carried"), not_offered.select("row_id")]
@@ -83,7 +140,7 @@ def match(
         added, sample_notes = _next_samples(jobs, ledger_jobs, rejected, samples)
         jobs = _placed(jobs, keyed(added, batch))
         notes += sample_notes
-    plan = pl.concat([jobs, kept], how="diagonal_relaxed").select(COLUMNS)
+    plan = pl.concat([jobs, kept], how="diagonal_relaxed").select(PLAN_COLUMNS)
     return plan.with_columns(pl.col("repeats", "again").fill_null(value=False)), notes
 
 
@@ -288,6 +345,29 @@ def are_too_many(repeats: int, to_buy: int) -> bool:
     return repeats * 10 > to_buy
 
 
+# ---- the same request of several rows
+
+
+def leave_out_repeated(
+    jobs: pl.DataFrame, settings: Settings, bought: pl.Series | None = None
+) -> tuple[pl.DataFrame, int]:
+    """With `input.repeated: once`, of jobs with the same request and sample the first alone, or those that
+    are bought, by their keys.
+
+    Returns:
+        The jobs; and of how many rows one is left out.
+    """
+    if settings.input.repeated != "once":
+        return jobs, 0
+    request_and_sample = ["request", "sample"]
+    is_bought = pl.col("request").is_null()
+    if bought is not None:
+        is_bought |= pl.col("key").is_in(bought.implode())
+    is_first = pl.struct(request_and_sample).is_first_distinct() & ~is_bought.any().over(request_and_sample)
+    kept, left_out = separate(jobs, ~(is_bought | is_first))
+    return kept, left_out["row_id"].n_unique()
+
+
 # ---- more samples than the row asks for
 
 
@@ -363,14 +443,14 @@ def bought_again(
 
     Args:
         plan: the batch's last one. Without it every row counts that the ledger has, at its last price.
-        ledger_jobs: what the ledger has of the batch, as for `match`.
+        ledger_jobs: what the ledger has of the batch, as for `match_bought_jobs`.
         rejected, highest: as for `_next_samples`.
     """
     sent = ledger_jobs.filter(pl.col("state") != State.PLANNED)
     if plan is None:
         jobs = sent.rename({"job_key": "key", "quoted": "price"})
     else:
-        # One more that was never sent is counted anew, as in `match`.
+        # One more that was never sent is counted anew, as in `match_bought_jobs`.
         is_there = ~pl.col("again") | pl.col("key").is_in(sent["job_key"].implode())
         jobs = plan.filter(pl.col("request").is_not_null(), is_there)
     jobs = jobs.filter(pl.col("row_id").is_in(rejected.implode()))

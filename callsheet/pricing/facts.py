@@ -22,7 +22,8 @@ from callsheet.errors import InputError
 from callsheet.ledger.charges import in_words as in_words_of_charges
 from callsheet.ledger.gate import Obstacle
 from callsheet.plain_text import and_more, counted, printable, row_name
-from callsheet.pricing.plan import Plan, row_id_of
+from callsheet.pricing.choice import row_id_of
+from callsheet.pricing.plan import Plan
 from callsheet.pricing.quote import Quote
 from callsheet.records import ModelType, Record, dollars
 

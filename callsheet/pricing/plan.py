@@ -2,10 +2,7 @@
 
 `plan.parquet` has a row per job, in the batch file's order. Its metadata contain the catalogue from which
 the prices come. `plan.rejects.parquet`, next to it, has what will not be bought. The same batch, catalogue,
-settings and time make the same bytes. `jobs.py` makes the rows; here they are written and read.
-
-Also which jobs of a plan a run is for: some that a person names, or a pilot that is bought before the rest.
-The same plan gives the same pilot, whatever is bought of it.
+settings and time make the same bytes. `make_plan` has the way of a row until then.
 """
 
 from __future__ import annotations
@@ -13,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
@@ -27,134 +24,35 @@ from callsheet.batches.columns import Columns
 from callsheet.batches.read import Batch
 from callsheet.cells import rejects
 from callsheet.config.settings import BatchSettings, Settings
-from callsheet.errors import GatewayAnswer, InputError, MaybeSent, NotSent, ServerError, StorageError
+from callsheet.errors import GatewayAnswer, MaybeSent, NotSent, ServerError, StorageError
 from callsheet.files import PartialFile, open_regular
 from callsheet.ledger import writing
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.queries import policy_of
-from callsheet.plain_text import counted, has_own_id, line_of, printable
+from callsheet.plain_text import counted, printable
 from callsheet.pricing import references
-from callsheet.pricing.bought import bought_again, changed_carried, match
-from callsheet.pricing.claim import check_report
-from callsheet.pricing.jobs import COLUMNS, as_sent, check_config_values, make_jobs, once, request_key
-from callsheet.pricing.rates import changed_rates
-from callsheet.pricing.references import work_folder
-from callsheet.records import MAY_COST, Job, ModelType, Price, Record, canonical, dollars
+from callsheet.pricing.bought import (
+    PLAN_COLUMNS,
+    bought_again,
+    changed_carried,
+    leave_out_repeated,
+    match_bought_jobs,
+    request_key,
+)
+from callsheet.pricing.config_values import check_config_values
+from callsheet.pricing.rates import changed_rates, price_requests
+from callsheet.pricing.requests import make_requests
+from callsheet.records import MADE_FROM, MAY_COST, Job, ModelType, Price, Record, canonical, dollars
 from callsheet.service.client import Client
 from callsheet.service.models import Catalogue, Model
 from callsheet.standing import ASKED_FOR, Standing, standing
-
-_KIND = ["model", "type", "resolution", "duration", "sound", "price"]  # what sets the price
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """The jobs that a person names: only those of the rows with these names (`row_id_of`), and of those only
-    so many that are not bought, the `first` in the file's order. Without any, all jobs.
-    """
-
-    first: int | None = None
-    only: tuple[str, ...] = ()
-
-    def __bool__(self) -> bool:
-        return self.first is not None or bool(self.only)
-
-    def line(self) -> str:
-        """The choice in words."""
-        jobs = "the jobs"
-        if self.first is not None:
-            are = "is" if self.first == 1 else "are"
-            jobs = f"the first {counted(self.first, 'job')} that {are} not bought"
-        return f"{jobs} of {counted(len(self.only), 'row')}" if self.only else jobs
-
-
-ALL = Choice()
-
-
-def row_id_of(name: str, jobs: pl.DataFrame) -> str:
-    """The id of a row of these jobs by its name: its id, or `line 4` where it has none of its own.
-
-    Raises:
-        InputError: the name is a line, and no such row is there, or one in each of several files.
-    """
-    line = line_of(name)
-    if line is None or (jobs["row_id"] == name).any():
-        return name
-    on_line: list[str] = jobs.filter(line=line)["row_id"].unique(maintain_order=True).to_list()
-    without_id = [row_id for row_id in on_line if not has_own_id(row_id)]
-    if len(without_id) == 1:
-        return without_id[0]
-    if without_id:
-        hint = f"Name one of them by its id, which is made of its content: {', '.join(without_id)}."
-        raise InputError(f"{len(without_id)} rows, each of another file, are on line {line}", hint=hint)
-    if on_line:
-        hint = "A row is named by its line only where it has no id."
-        raise InputError(f"the row on line {line} has an id: {printable(on_line[0])}", hint=hint)
-    hint = "rejects.csv, next to the report, has the rows that were rejected, with their lines."
-    raise InputError(f"the batch has no row on line {line} that can be bought", hint=hint)
-
-
-def chosen(choice: Choice, jobs: pl.DataFrame) -> pl.Series:
-    """The jobs that a person names: a Boolean for every job with its standing.
-
-    Raises:
-        InputError: a row is not in the plan, or a line is that of several rows.
-    """
-    mask = pl.repeat(True, jobs.height, dtype=pl.Boolean, eager=True)
-    if choice.only:
-        row_ids = set(jobs["row_id"])
-        chosen_ids = [row_id_of(name, jobs) for name in choice.only]
-        if unknown := [row_id for row_id in chosen_ids if row_id not in row_ids]:
-            raise InputError(
-                f"the batch has no job of row {printable(unknown[0])!r}",
-                hint="Nothing was bought. rejects.csv, next to the report, has the rows that were rejected.",
-            )
-        mask = jobs["row_id"].is_in(chosen_ids)
-    if choice.first is not None:
-        mask = mask & jobs["to_buy"]
-        mask = mask & (mask.cum_sum() <= min(choice.first, jobs.height))
-    return mask
-
-
-def pilot(jobs: pl.DataFrame, number: int) -> pl.Series:
-    """So many jobs of a plan, spread over the models, and in each model over what sets the price.
-
-    The models take turns, in the order in which the file first has them; so do the kinds of each model. Of
-    each kind the first jobs of the file are taken. Where rows ask for several things, as with a matrix, their
-    rows are taken whole, until there are so many jobs or more: so what a row has asked for can be compared.
-
-    Returns:
-        A Boolean for every job, in the plan's order.
-    """
-    kinds = (
-        jobs.select(*_KIND)
-        .with_row_index("position")
-        .with_columns(rank=pl.int_range(pl.len()).over(_KIND), kind=pl.col("position").min().over(_KIND))
-        .filter(pl.col("rank") < number)
-        .sort("rank", "kind")
-        .with_columns(turn=pl.int_range(pl.len()).over("model"), place=pl.col("position").min().over("model"))
-        .sort("turn", "place")
-    )
-    positions = kinds.head(min(number, kinds.height))["position"]
-    if jobs.select("row_id", "sample").is_duplicated().any():
-        return _whole_rows(jobs["row_id"], positions)
-    mask = pl.repeat(False, jobs.height, dtype=pl.Boolean, eager=True)
-    return mask.scatter(positions, True)
-
-
-def _whole_rows(rows: pl.Series, positions: pl.Series) -> pl.Series:
-    """All jobs of the rows of these jobs, in their order, until they are as many: a Boolean for every job."""
-    first = pl.DataFrame({"row_id": rows.gather(positions).unique(maintain_order=True)})
-    counted = first.join(rows.value_counts(), on="row_id", how="left", maintain_order="left")
-    chosen_rows = counted.filter(pl.col("count").cum_sum() - pl.col("count") < positions.len())
-    return rows.is_in(chosen_rows["row_id"].implode())
-
+from callsheet.storage.spool import work_folder
 
 PLAN = "plan.parquet"
 """In the work folder, the batch's plan: that of the last run that was free to buy."""
 
 QUOTE = "quote.parquet"
-"""In the work folder, the plan that was priced last: what only looks changes no other file."""
+"""In the work folder, the plan that was last quoted or asked about: what only looks changes no other file."""
 
 _COUNTS = ("rows", "rejected_rows", "unpriced", "left_out")
 _SLICE = 16_384  # jobs whose hashes are made at once
@@ -268,42 +166,46 @@ def make_plan(
     ledger_jobs: pl.DataFrame | None = None,
     rejected: pl.Series | None = None,
 ) -> Plan:
-    """Prices a batch and freezes it. Reads local and S3 reference images; call it in a thread.
+    """Prices a batch. Reads local and S3 reference images; call it in a thread.
 
     Args:
-        path: where the plan is written, in one step; an older one is replaced.
+        path: where the plan is to be written.
         now: when the catalogue was read.
         ledger_jobs: the newest attempts of the batch (`Standing.newest`), with `ASKED_FOR`; None: none.
         rejected: the rows of which every stored file is rejected.
 
     Raises:
         ConfigError: a value of `input.matrix` or `input.defaults.model` is wrong for the catalogue.
-        StorageError: the plan cannot be written.
     """
     check_config_values(settings, catalogue, batch)
-    table = make_jobs(batch.rows, catalogue, settings, with_repeated=True)
-    ledger_jobs = table.jobs.clear() if ledger_jobs is None else ledger_jobs
-    jobs, notes = match(
-        *(table.jobs, table.not_offered, ledger_jobs, settings.batch),
+    requests = make_requests(batch.rows, catalogue, settings)
+    priced = price_requests(requests, catalogue, settings)
+    jobs, notes = match_bought_jobs(
+        *(priced, ledger_jobs, settings.batch),
         rejected=rejected,
         samples=settings.review.samples if settings.review.buy_again else 0,
     )
-    if settings.input.repeated == "once":
-        jobs, once_notes = _once(jobs, ledger_jobs)
-        notes += once_notes
-    jobs, changed = as_sent(jobs, batch.stored_files)
+    is_bought = pl.col("state").is_in(MAY_COST)
+    bought = None if ledger_jobs is None else ledger_jobs.filter(is_bought)["job_key"]
+    jobs, repeated = leave_out_repeated(jobs, settings, bought)
+    if repeated:
+        ask = f"{counted(repeated, 'row')} {'asks' if repeated == 1 else 'ask'}"
+        notes.append(f"{ask} for what another row asks for: left out by input.repeated")
+    jobs, changed = _made_from_what_is_sent(jobs, batch.stored_files)
     notes += _changed_files(changed, ledger_jobs)
-    if table.fitted:
-        notes.append(references.said(table.fitted))
-    faulty = batch.others.filter(pl.col("model").is_not_null()).with_columns(pl.col("prompt").fill_null(""))
-    besides = make_jobs(faulty, catalogue, settings).wrong if faulty.height else table.wrong.clear()
-    priced_rejects = rejects(pl.concat([table.wrong, besides]), batch.names).unique(maintain_order=True)
-    plan = Plan(
+    if requests.fitted:
+        notes.append(references.said(requests.fitted))
+    wrong, faulty = [priced.wrong], batch.others.filter(pl.col("model").is_not_null())
+    if faulty.height:  # what else is wrong with these rows is said at the same time
+        faulty = faulty.with_columns(pl.col("prompt").fill_null(""))
+        wrong.append(price_requests(make_requests(faulty, catalogue, settings), catalogue, settings).wrong)
+    priced_rejects = rejects(pl.concat(wrong), batch.names).unique(maintain_order=True)
+    return Plan(
         path=path,
         batch=settings.batch,
         rows=batch.total,
-        rejected_rows=batch.total - batch.rows.height + table.rejected,
-        unpriced=table.unpriced,
+        rejected_rows=batch.total - batch.rows.height + priced.rejected,
+        unpriced=priced.unpriced,
         made_at=now.astimezone(UTC),
         catalogue=catalogue,
         notes=(*batch.notes, *notes),
@@ -312,21 +214,34 @@ def make_plan(
         table=jobs,
         rejects=pl.concat([batch.rejects, priced_rejects]).sort("line", maintain_order=True),
     )
-    _write(plan)
-    return plan
 
 
-def _once(jobs: pl.DataFrame, ledger_jobs: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
-    """The jobs without those that `input.repeated` leaves out, and how many rows that are, in a sentence."""
-    bought = ledger_jobs.filter(pl.col("state").is_in(MAY_COST))["job_key"] if ledger_jobs.height else None
-    jobs, rows = once(jobs, bought)
-    ask = f"{counted(rows, 'row')} {'asks' if rows == 1 else 'ask'}"
-    return jobs, [f"{ask} for what another row asks for: left out by input.repeated"] if rows else []
+def _made_from_what_is_sent(
+    jobs: pl.DataFrame, stored_files: Mapping[str, str]
+) -> tuple[pl.DataFrame, pl.Series]:
+    """The jobs of a plan, in which `MADE_FROM` has the sha256 of the file that is sent.
+
+    `stored_files` are those of another batch, as in `Batch`.
+
+    Returns:
+        The jobs, and the keys of those that are made from a file which has other bytes than were stored.
+    """
+    images = jobs.select("key", "inlined").explode("inlined").unnest("inlined")
+    place = pl.col("source").str.strip_suffix(references.LAST_FRAME)
+    stored = place.replace_strict(stored_files, default=None, return_dtype=pl.String)
+    changed = images.filter(stored != pl.col("sha256")).unique("key", keep="first", maintain_order=True)
+    if changed.is_empty():
+        return jobs, changed["key"]
+    sent = jobs.join(changed, on="key", how="left", maintain_order="left")["sha256"]
+    origin = pl.col("carried").struct.field(MADE_FROM)
+    origin = origin.struct.with_fields(pl.coalesce(sent, origin.struct.field("sha256")).alias("sha256"))
+    return jobs.with_columns(pl.col("carried").struct.with_fields(origin.alias(MADE_FROM))), changed["key"]
 
 
-def _changed_files(changed: pl.Series, ledger_jobs: pl.DataFrame) -> list[str]:
-    """How many new jobs are made from a file that has changed (`as_sent`), in a sentence."""
-    new = changed.filter(~changed.is_in(ledger_jobs["job_key"].implode())) if ledger_jobs.height else changed
+def _changed_files(changed: pl.Series, ledger_jobs: pl.DataFrame | None) -> list[str]:
+    """How many new jobs are made from a file that has changed, in a sentence."""
+    ledger_keys = pl.Series(dtype=pl.String) if ledger_jobs is None else ledger_jobs["job_key"]
+    new = changed.filter(~changed.is_in(ledger_keys.implode()))
     if new.is_empty():
         return []
     files = (
@@ -354,14 +269,14 @@ def open_plan(path: Path) -> Plan | None:
             catalogue={model.id: model for model in models},
             notes=tuple(facts["notes"]),
             columns=Columns(**facts["columns"]),
-            table=table.select(COLUMNS),
+            table=table.select(PLAN_COLUMNS),
             rejects=pl.read_parquet(path.with_suffix(_REJECTS), glob=False),
         )
     return None
 
 
-def _write(plan: Plan) -> None:
-    """Writes both files, each in one step, the rejects first.
+def write_plan(plan: Plan) -> None:
+    """Writes both files, each in one step, the rejects first; older ones are replaced.
 
     Raises:
         StorageError: they cannot be written.
@@ -385,18 +300,16 @@ def _write(plan: Plan) -> None:
 
 
 async def price_batch(batch: Batch, settings: Settings, client: Client, ledger: Ledger) -> Plan:
-    """Reads the live catalogue, prices every row, and writes the plan of a quote to the work folder.
+    """Reads the live catalogue, and prices every row; the plan is not written yet.
 
     Where the service is down, the catalogue of this machine's last plan serves, if nothing is to buy by it
     and no other rows are rejected than then.
 
     Raises:
-        OtherLedger: the report there is another batch's.
+        ConfigError: as `make_plan`.
         ServiceError: the catalogue cannot be read.
         LedgerError: the ledger cannot be read.
-        StorageError: the plan cannot be written.
     """
-    await check_report(settings)
     path, now = work_folder(settings) / QUOTE, datetime.now(UTC)
     down, last = None, None
     try:
@@ -444,7 +357,7 @@ async def adopt(plan: Plan, now: Standing, settings: Settings, ledger: Ledger) -
     if carried or is_new.any():
         await ledger.write(writing.adopt, carried, current)
     plan = replace(plan, path=work_folder(settings) / PLAN)
-    await asyncio.to_thread(_write, plan)
+    await asyncio.to_thread(write_plan, plan)
     return plan
 
 
@@ -461,11 +374,17 @@ async def is_outdated(plan: Plan, settings: Settings, client: Client) -> bool:
 
 
 def last_plan(settings: BatchSettings, name: str = PLAN) -> Plan | None:
-    """The batch's plan in the work folder, or with `QUOTE` what was priced last; None if there is none that
-    can be read.
+    """The batch's plan in the work folder, or with `QUOTE` the other one; None if there is none that can be
+    read.
     """
     plan = open_plan(work_folder(settings, make=False) / name)
     return plan if plan and plan.batch == settings.batch else None
+
+
+def last_priced(settings: BatchSettings) -> Plan | None:
+    """The newer one of these two plans, or None: a run that is free to buy writes `PLAN` alone."""
+    plans = (last_plan(settings, name) for name in (QUOTE, PLAN))
+    return max(filter(None, plans), key=lambda plan: plan.made_at, default=None)
 
 
 def lines_of_last_plan(settings: BatchSettings, keys: Collection[str]) -> dict[str, int]:

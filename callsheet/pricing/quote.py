@@ -26,10 +26,11 @@ from callsheet.ledger.gate import Obstacle, Said
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.queries import policy_of
 from callsheet.ledger.words import PILOT, Shown
+from callsheet.places import warning_of
 from callsheet.plain_text import counted
 from callsheet.pricing.bought import are_too_many, likely_repeats
-from callsheet.pricing.claim import taken_names, warning_of_ledger
-from callsheet.pricing.plan import ALL, Choice, Plan, chosen, pilot, price_batch
+from callsheet.pricing.choice import ALL, Choice, chosen, pilot
+from callsheet.pricing.plan import Plan, price_batch, write_plan
 from callsheet.pricing.rates import changed_rates
 from callsheet.pricing.sources import read_rows
 from callsheet.records import Job, ModelType, State, Totals, dollars
@@ -61,7 +62,6 @@ class Quote:
         is_rest: the pilot is bought, and this is the rest.
         guessed: what `callsheet init` has guessed, by setting.
         warnings: what a person should look at before anything is bought, in words.
-        taken: the warning among them that names of the next files are taken by others; empty where none is.
     """
 
     plan: Plan
@@ -83,7 +83,6 @@ class Quote:
     is_rest: bool = False
     guessed: Mapping[str, Guessed] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
-    taken: str = ""
 
     @cached_property
     def lines(self) -> pl.DataFrame:
@@ -295,8 +294,11 @@ async def quote_batch(settings: Settings, client: Client, choice: Choice = ALL) 
     """
     batch = await read_rows(settings)
     async with await Ledger.open(settings.ledger.url, settings.batch, looks=True) as ledger:
+        warning = await warning_of(ledger, settings)
         plan = await price_batch(batch, settings, client, ledger)
-        return await quote_plan(plan, settings, client, ledger, choice, balance=await client.balance())
+        await asyncio.to_thread(write_plan, plan)
+        balance = await client.balance()
+        return await quote_plan(plan, settings, client, ledger, choice, balance=balance, warning=warning)
 
 
 async def has_to_buy(plan: Plan, ledger: Ledger, settings: Settings, choice: Choice) -> bool:
@@ -323,11 +325,14 @@ async def quote_plan(
     choice: Choice,
     *,
     balance: Decimal | None = None,
+    warning: str = "",
 ) -> Quote:
     """Compares a plan with the ledger, the budget and the balance, and writes rejects.csv.
 
-    `balance`: what the workspace has, where it was asked for just now. Otherwise it is asked for if anything
-    is to buy.
+    Args:
+        balance: what the workspace has, where it was asked for just now. Otherwise it is asked for if
+            anything is to buy.
+        warning: what a person should know of the ledger (`places.warning_of`).
 
     Raises:
         InputError: rows are rejected and `input.strict` is true, or a chosen row is not in the batch.
@@ -348,14 +353,13 @@ async def quote_plan(
     if balance is None and _buys(now, choice):
         balance = await client.balance()
     return await make(
-        plan,
-        now,
-        ledger,
+        *(plan, now, ledger),
         service=client.base_url,
         settings=settings,
         balance=balance,
         rejects=rejects,
         choice=choice,
+        warning=warning,
     )
 
 
@@ -369,6 +373,7 @@ async def make(
     balance: Decimal | None,
     rejects: str,
     choice: Choice,
+    warning: str = "",
 ) -> Quote:
     """Compares a plan as it stands with the budget and the balance.
 
@@ -410,9 +415,7 @@ async def make(
         if (quote.table["to_buy"] & ~jobs).any():
             quote = replace(quote, pilot_jobs=jobs)
     repeats = likely_repeats(quote.repeats, quote.to_buy)
-    name_warning = await taken_names(quote.table, settings, ledger)
-    warnings = repeats, await warning_of_ledger(ledger, settings), name_warning
-    return replace(quote, warnings=tuple(filter(None, warnings)), taken=name_warning)
+    return replace(quote, warnings=tuple(filter(None, (repeats, warning))))
 
 
 def _left_of(choice: Choice, said: Said, asker: str, sent: pl.Series) -> Choice:

@@ -1,70 +1,38 @@
-"""The exact price of a request, or why it cannot be bought. Pure: no files, no network, no clock.
+"""The exact price of a request, by the catalogue. Pure: no files, no network, no clock.
 
-It rejects what the service would answer with 400 because of the model (INTERFACE 2.2 to 2.4, 2.10, 4.4).
-Money is `Decimal`, from the catalogue's text on; nothing is guessed, and nothing is rounded.
+The rules are those of INTERFACE 2.10. Money is `Decimal`, from the catalogue's text on; nothing is guessed,
+and nothing is rounded.
 """
 
 from __future__ import annotations
 
-import difflib
-import re
-from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
-from callsheet.cells import BY_MODEL, as_text
-from callsheet.plain_text import and_more
+import polars as pl
+
+from callsheet.cells import separate
+from callsheet.config.settings import Settings
+from callsheet.pricing.parameters import NO_DEFAULTS, Combination, Reject, resolve
+from callsheet.pricing.requests import PLACE, REQUEST_COLUMNS, Requests, for_each_combination
 from callsheet.records import ModelType, Price
 from callsheet.service.models import Catalogue, Model
 
-OUTPUT_FORMATS = ("jpeg", "png", "webp")
-"""INTERFACE 2.3; the first is the default."""
+PRICED_COLUMNS = [*REQUEST_COLUMNS, "billable_unit", "unit_price", "quantity", "price", "currency"]
+"""The columns of priced jobs."""
 
-REFERENCE = "reference_image"
-FIRST_FRAME = "first_frame"
-ROLES = (FIRST_FRAME, "last_frame", REFERENCE)
-MOST_IMAGES = 20
-"""INTERFACE 8: images in a request."""
-
-_PIXELS = re.compile(r"\s*(\d{2,5})\s*[x*\u00d7]\s*(\d{2,5})\s*", re.IGNORECASE)
-_RATIO = re.compile(r"\s*(\d+(?:\.\d+)?)\s*[:x/*\u00d7-]\s*(\d+(?:\.\d+)?)\s*", re.IGNORECASE)
-CLOSE = 1.03
-"""How many times a ratio may be another one and still be taken for it: the pixels of a ratio are rounded."""
-
-_WORDS = {
-    **dict.fromkeys(("landscape", "horizontal", "wide", "widescreen"), "16:9"),
-    **dict.fromkeys(("portrait", "vertical", "tall"), "9:16"),
-    "square": "1:1",
+_MONEY = pl.Decimal(18, 6)
+_PRICE = {
+    **dict.fromkeys(["billable_unit", "currency", "unpriced"], pl.String),
+    **dict.fromkeys(["unit_price", "price"], _MONEY),
+    "quantity": pl.Int64,
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Combination:
-    """What a row asks for, apart from its prompt. None: the row does not say.
-
-    Attributes:
-        duration: seconds.
-        images: role and column of each image, in the order of the request; the role is None if not given.
-    """
-
-    model: str
-    aspect_ratio: str | None = None
-    resolution: str | None = None
-    output_format: str | None = None
-    duration: int | None = None
-    sound: bool | None = None
-    images: tuple[tuple[str | None, str], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Reject:
-    """Why a row cannot be bought: the wrong column, its value, and the reason."""
-
-    column: str
-    value: str
-    reason: str
+_PRICED_BY = ("model", "resolution", "duration", "sound")
+_SOUND_RATES = {None: "not_applicable", False: "sound_off", True: "sound_on"}
+_TOO_EXPENSIVE = 10**9
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,178 +45,92 @@ class Offer:
     unpriced: str = ""
 
 
-_SETTINGS = ("aspect_ratio", "resolution", "output_format", "duration", "sound")
-_TOO_EXPENSIVE = 10**9
-_NO_DEFAULTS: Mapping[str, Any] = {}
-
-
-class _Rejected(Exception):
-    def __init__(self, column: str, value: object, reason: str) -> None:
-        self.reject = Reject(column, as_text(value) or "", reason)
-
-
 def offer(
-    combination: Combination, catalogue: Catalogue, defaults: Mapping[str, Any] = _NO_DEFAULTS
+    combination: Combination, catalogue: Catalogue, defaults: Mapping[str, Any] = NO_DEFAULTS
 ) -> Offer | Reject:
-    """Resolves and prices one combination.
+    """Resolves (`resolve`) and prices one combination."""
+    resolved = resolve(combination, catalogue, defaults)
+    if isinstance(resolved, Reject):
+        return resolved
+    of_request: dict[str, Any] = {name: resolved.parameters.get(name) for name in _PRICED_BY[1:]}
+    price, unpriced = _price(catalogue[combination.model], **of_request)
+    return Offer(resolved.type, resolved.parameters, price, unpriced)
 
-    `defaults` are the config's for `output_format`, `duration` and `sound`, which only one type of model
-    takes; the other type ignores them.
+
+@dataclass(frozen=True)
+class PricedJobs:
+    """The requests of a batch with their prices.
+
+    Attributes:
+        jobs: a row for each sample of each request that can be bought, in the file's order: `PRICED_COLUMNS`,
+            and `asked`.
+        not_offered: `row_id`, `sample`, `line` and `asked` of each that cannot be bought now.
+        wrong: why: `line`, `file`, `column`, `value`, `reason`.
+        rejected: how many prompt rows have at least one entry in `wrong`.
+        unpriced: how many prompt rows have a request without a price in the catalogue.
     """
-    try:
-        return _offered(combination, _model(combination.model, catalogue), defaults)
-    except _Rejected as rejected:
-        return rejected.reject
+
+    jobs: pl.DataFrame
+    not_offered: pl.DataFrame
+    wrong: pl.DataFrame
+    rejected: int
+    unpriced: int
 
 
-def rejects_of(combination: Combination, catalogue: Catalogue, defaults: Mapping[str, Any]) -> list[Reject]:
-    """All that is wrong with one combination: as `offer`, which stops at the first."""
-    rejects: list[Reject] = []
-    while isinstance(offered := offer(combination, catalogue, defaults), Reject):
-        rejects.append(offered)
-        of_images = offered.column not in _SETTINGS
-        if offered.column == "model" or not (
-            combination.images if of_images else getattr(combination, offered.column)
-        ):
-            break
-        unset: dict[str, Any] = {"images": ()} if of_images else {offered.column: None}
-        combination = replace(combination, **unset)
-    return rejects
+def price_requests(requests: Requests, catalogue: Catalogue, settings: Settings) -> PricedJobs:
+    """Prices the requests of a batch, each distinct combination of what sets the price once.
+
+    A request without a price is a reject, unless `budget.allow_unpriced`.
+    """
+    rows = for_each_combination(requests.rows, _PRICED_BY, partial(_prices, catalogue=catalogue), _PRICE)
+    priced, unpriced = separate(rows, pl.col("price").is_null())
+    wrong, not_offered = requests.wrong, requests.not_offered
+    if settings.budget.allow_unpriced:
+        priced = rows
+    else:
+        reject = {"column": pl.lit("model"), "value": pl.col("model"), "reason": pl.col("unpriced")}
+        wrong = pl.concat([wrong, unpriced.select(*PLACE, **reject)])
+        not_offered = pl.concat([not_offered, unpriced.select(not_offered.columns)])
+    return PricedJobs(
+        jobs=_per_sample(priced).select("asked", *PRICED_COLUMNS),
+        not_offered=_per_sample(not_offered).select("row_id", "sample", "line", "asked"),
+        wrong=wrong.drop("row"),
+        rejected=wrong["row"].n_unique(),
+        unpriced=unpriced["row"].n_unique(),
+    )
 
 
-def _model(name: str, catalogue: Catalogue) -> Model:
-    model = catalogue.get(name)
-    if model is None:
-        similar = difflib.get_close_matches(name, catalogue, n=3)
-        guess = (
-            f"did you mean {' or '.join(similar)}?" if similar else f"it has {_listed(catalogue) or 'none'}"
+def _prices(combinations: list[dict[str, Any]], catalogue: Catalogue) -> list[dict[str, Any]]:
+    """The price of each combination as cells of `_PRICE`, or why there is none."""
+    cells = []
+    for combination in combinations:
+        model, *of_request = (combination[name] for name in _PRICED_BY)
+        price, unpriced = _price(catalogue[model], *of_request)
+        cells.append(
+            {
+                "billable_unit": price and price.billable_unit,
+                "currency": price and price.currency,
+                "quantity": price and price.quantity,
+                "unit_price": price and f"{price.unit_price:f}",
+                "price": price and f"{price.total:f}",
+                "unpriced": unpriced,
+            }
         )
-        raise _Rejected("model", name, f"the service has no model {name}; {guess}")
-    if model.unreadable:
-        raise _Rejected("model", name, f"the service's entry for {name} cannot be read: {model.unreadable}")
-    if model.type not in {ModelType.IMAGE, ModelType.VIDEO}:
-        raise _Rejected("model", name, f"{name} makes {model.type}, which cannot be bought in a batch")
-    return model
+    return cells
 
 
-def _offered(combination: Combination, model: Model, defaults: Mapping[str, Any]) -> Offer:
-    is_image = model.type == ModelType.IMAGE
-    own_media, other_media = ("images", "videos") if is_image else ("videos", "images")
-    for column in ("duration", "sound") if is_image else ("output_format",):
-        if (value := getattr(combination, column)) is not None:
-            raise _Rejected(column, value, f"{column} is for {other_media}, and {model.id} makes {own_media}")
-    _check_images(combination, model)
-    choices: dict[str, tuple[Any, ...]] = {
-        "aspect_ratio": model.supported_aspect_ratios,
-        "resolution": model.supported_resolutions,
-        **({"output_format": OUTPUT_FORMATS} if is_image else {"duration": model.supported_durations}),
-    }
-    parameters: dict[str, Any] = {"model": model.id}
-    for column, offered in choices.items():
-        value = getattr(combination, column)
-        value = _chosen(column, defaults.get(column) if value is None else value, offered, model)
-        if value is not None:
-            parameters[column] = value
-    sound = "not_applicable"
-    if not is_image:
-        parameters["sound"] = bool(defaults.get("sound") if combination.sound is None else combination.sound)
-        if parameters["sound"] and not model.supports_sound:
-            raise _Rejected("sound", True, f"{model.id} makes videos without sound")
-        sound = "sound_on" if parameters["sound"] else "sound_off"
-    return Offer(ModelType(model.type), parameters, *_price(model, parameters, sound))
+def _per_sample(rows: pl.DataFrame) -> pl.DataFrame:
+    """A row per sample."""
+    if (rows["samples"] == 1).all():
+        return rows.with_columns(sample=pl.lit(1, pl.Int64))
+    return rows.with_columns(sample=pl.int_ranges(1, pl.col("samples") + 1)).explode("sample")
 
 
-def _chosen(column: str, value: Any, offered: tuple[Any, ...], model: Model) -> Any:
-    """The value, or the model's first entry if there is no value; None if the model lists no entries."""
-    if value is None:
-        return offered[0] if offered else None
-    if value not in offered:
-        if column == "aspect_ratio" and (ratio := _ratio_of_pixels(value, offered)):
-            return ratio
-        offers = f"it offers {_listed(offered)}" if offered else f"it takes no {column}"
-        nearest = _nearest(column, value, offered)
-        guess = f"; did you mean {nearest}?" if nearest is not None and len(offered) > 1 else ""
-        raise _Rejected(column, value, f"{column} {value} is not offered by {model.id}; {offers}{guess}")
-    return value
-
-
-def _ratio_of_pixels(text: str, offered: Sequence[str]) -> str | None:
-    """The offered aspect ratio of a size in pixels (`1820x1024`), within 3 %; None where there is none."""
-    match = _PIXELS.fullmatch(text)
-    if not match or min(int(match[1]), int(match[2])) < 64:
-        return None
-    return next(iter(_by_distance(int(match[1]) / int(match[2]), offered, CLOSE)), None)
-
-
-def _nearest(column: str, value: Any, offered: Sequence[Any]) -> Any:
-    """The offered value that a wrong one may mean; None where none is near."""
-    if column == "duration":
-        return min(offered, key=lambda entry: (abs(entry - value), entry), default=None)
-    text = str(value).strip().lower()
-    if column == "aspect_ratio":
-        match = _RATIO.fullmatch(_WORDS.get(text, text))
-        if match and float(match[1]) and float(match[2]):
-            return next(iter(_by_distance(float(match[1]) / float(match[2]), offered, 2)), None)
-    names = {str(entry).lower(): entry for entry in offered}
-    begins = [name for name in names if name.startswith(text) or text.startswith(name)]
-    close = begins or difflib.get_close_matches(text, names, n=1)
-    return names[close[0]] if close else None
-
-
-def _by_distance(ratio: float, offered: Sequence[str], factor: float) -> list[str]:
-    """The offered ratios that differ by less than so many times, the nearest first."""
-    distances = {}
-    for listed in offered:
-        if (match := _RATIO.fullmatch(listed)) and float(match[1]) and float(match[2]):
-            listed_ratio = float(match[1]) / float(match[2])
-            distances[listed] = max(ratio / listed_ratio, listed_ratio / ratio)
-    return sorted((listed for listed in distances if distances[listed] <= factor), key=distances.__getitem__)
-
-
-def _check_images(combination: Combination, model: Model) -> None:
-    """Checks the rules of INTERFACE 2.2 and 2.4, and the model's roles and counts."""
-    if len(combination.images) > MOST_IMAGES:
-        reason = f"{len(combination.images)} images are given; a request takes at most {MOST_IMAGES}"
-        raise _Rejected(combination.images[-1][1], len(combination.images), reason)
-    roles = [_checked_role(role, column, model) for role, column in combination.images]
-    column_of = {role: column for role, (_, column) in zip(roles, combination.images, strict=True)}
-    for role, count in Counter(roles).items():
-        limit = model.supported_references[role]
-        if count > limit:
-            reason = f"{model.id} takes at most {limit} {role}; {count} are given"
-            raise _Rejected(column_of[role], count, reason)
-    if "last_frame" in column_of and "first_frame" not in column_of:
-        raise _Rejected(column_of["last_frame"], "last_frame", "a last_frame needs a first_frame")
-    if REFERENCE in column_of and len(column_of) > 1:
-        reason = "a reference_image cannot be combined with a first_frame or last_frame"
-        raise _Rejected(column_of[REFERENCE], REFERENCE, reason)
-
-
-def image_role(model: str, catalogue: Catalogue) -> str:
-    """The role of an image that goes where the model takes one."""
-    return _image_role(catalogue[model]) if model in catalogue else REFERENCE
-
-
-def _image_role(model: Model) -> str:
-    is_video = model.type == ModelType.VIDEO
-    return FIRST_FRAME if is_video and FIRST_FRAME in model.supported_references else REFERENCE
-
-
-def _checked_role(named_role: str | None, column: str, model: Model) -> str:
-    """The role of an image. For an image model it may be left out: there is only one."""
-    named_role = _image_role(model) if named_role == BY_MODEL else named_role
-    role = named_role or (REFERENCE if model.type == ModelType.IMAGE else None)
-    if role is None:
-        raise _Rejected(column, "", f"an image for a video needs a role; expected {_listed(ROLES)}")
-    if role not in model.supported_references:
-        supported = _listed(model.supported_references) or "no images"
-        raise _Rejected(column, role, f"{model.id} takes no {role}; it takes {supported}")
-    return role
-
-
-def _price(model: Model, parameters: Mapping[str, Any], sound: str) -> tuple[Price | None, str]:
+def _price(
+    model: Model, resolution: str | None, duration: int | None, sound: bool | None
+) -> tuple[Price | None, str]:
     """The price by the matching rate (INTERFACE 2.10, rules 1 to 4), or why there is no price."""
-    pricing, resolution = model.pricing, parameters.get("resolution")
+    pricing, sound_rate = model.pricing, _SOUND_RATES[sound]
     if model.ambiguous:
         return None, f"{model.id} stands in the catalogue twice, with different prices"
     if not pricing.rates:
@@ -256,24 +138,23 @@ def _price(model: Model, parameters: Mapping[str, Any], sound: str) -> tuple[Pri
     if pricing.currency != "USD":
         return None, f"{model.id} is priced in {pricing.currency or 'no currency'}, and a budget is in USD"
     at_resolution = [rate for rate in pricing.rates if rate.resolution == resolution]
-    for rate_sound in dict.fromkeys((sound, "not_applicable")):
+    for rate_sound in dict.fromkeys((sound_rate, _SOUND_RATES[None])):
         rates = [rate for rate in at_resolution if rate.sound == rate_sound]
         matching = {(rate.billable_unit, rate.unit_price) for rate in rates}
         if len(matching) > 1:
             return None, f"{model.id} has several rates for resolution {resolution} and sound {rate_sound}"
         if matching:
-            return _quantified(model, parameters, *matching.pop())
+            return _quantified(model, duration, *matching.pop())
     request = f"resolution {resolution}" if resolution else "a request without a resolution"
-    return None, f"{model.id} has no rate for {request} and sound {sound}"
+    return None, f"{model.id} has no rate for {request} and sound {sound_rate}"
 
 
 def _quantified(
-    model: Model, parameters: Mapping[str, Any], unit: str, unit_price: Decimal
+    model: Model, duration: int | None, unit: str, unit_price: Decimal
 ) -> tuple[Price | None, str]:
-    expected_unit, quantity = "image", 1
-    if model.type == ModelType.VIDEO:
-        expected_unit, quantity = "video_second", parameters.get("duration", -1)
-    if unit != expected_unit or quantity < 0:
+    is_video = model.type == ModelType.VIDEO
+    expected_unit, quantity = ("video_second", duration) if is_video else ("image", 1)
+    if unit != expected_unit or quantity is None or quantity < 0:
         billed = f"{model.id} is billed by {unit or 'no unit'}"
         return None, f"{billed}, and the number of them in {model.type}s is not known"
     is_amount = unit_price.is_finite() and 0 <= unit_price < _TOO_EXPENSIVE
@@ -300,7 +181,3 @@ def _rates(model: Model) -> dict[tuple[str, str, str], list[Decimal]]:
     for rate in model.pricing.rates:
         prices.setdefault((rate.resolution, rate.sound, rate.billable_unit), []).append(rate.unit_price)
     return prices
-
-
-def _listed(values: Collection[object]) -> str:
-    return and_more([str(value) for value in values][:20], len(values))

@@ -28,12 +28,13 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
 
 from callsheet.batches import formats
-from callsheet.config.settings import BatchSettings
-from callsheet.errors import InputError, StorageError, TooLarge
+from callsheet.config.settings import Settings
+from callsheet.errors import InputError, TooLarge
 from callsheet.files import PartialFile, open_regular, with_home
 from callsheet.media_types import in_words, recognise_image
-from callsheet.pricing.rates import ROLES, Reject
+from callsheet.pricing.parameters import ROLES, Reject
 from callsheet.records import Job
+from callsheet.storage.spool import work_folder
 
 LARGEST_IMAGE = 10 * 1024 * 1024
 """Bytes of one image once decoded (INTERFACE 2.2)."""
@@ -99,6 +100,18 @@ class Reading:
     endpoint_url: str | None = None
     fit: bool = False
     folder: Path | None = None
+
+
+def reading_of(settings: Settings) -> Reading:
+    """How the images of a batch are read."""
+    folder = work_folder(settings, make=False) / "images"
+    return Reading(settings.storage.endpoint_url, settings.input.fit, folder)
+
+
+def batch_file(settings: Settings) -> str:
+    """The batch file, beside which images are looked for; empty where there is none."""
+    path = settings.input.path
+    return path if path and formats.is_batch_file(path) else ""
 
 
 def parse_references(cells: Mapping[str, str | None]) -> list[Reference] | Reject:
@@ -275,29 +288,6 @@ def _data_url(source: str, sha256: str, reading: Reading) -> str:
 
 
 # ---- images that are made
-
-
-def work_folder(settings: BatchSettings, *, make: bool = True) -> Path:
-    """The folder of the plan, the spool and the images that were made to be sent, on this machine: the
-    report's own if it is local, otherwise `.callsheet/<batch>`.
-
-    `make`: it is made where it is missing. Who only looks makes none.
-
-    Raises:
-        StorageError: it cannot be made.
-    """
-    is_local = "://" not in settings.report.url
-    folder = Path(settings.report.url) if is_local else Path(".callsheet", settings.batch)
-    try:
-        if make:
-            folder.mkdir(parents=True, exist_ok=True)
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        hint = "Set report.url to a folder that exists or can be made."
-        if not is_local:
-            hint = "The plan is kept on this machine: start in a folder that can be written."
-        raise StorageError(f"{folder}: the folder cannot be made: {reason}", hint=hint) from None
-    return folder
 
 
 def said(count: int) -> str:

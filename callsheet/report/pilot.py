@@ -38,7 +38,7 @@ class PilotJob:
     decision: str
 
 
-async def bought_pilot(quote: Quote, settings: Settings) -> tuple[PilotJob, ...]:
+async def bought_pilot(quote: Quote, settings: Settings, ledger: Ledger) -> tuple[PilotJob, ...]:
     """The first jobs of the pilot, in the batch file's order: one of each row before second samples.
 
     Raises:
@@ -48,7 +48,7 @@ async def bought_pilot(quote: Quote, settings: Settings) -> tuple[PilotJob, ...]
         return ()
     nth = pl.int_range(pl.len()).over("row_id")
     jobs = quote.table.filter(quote.pilot_jobs).sort(nth, maintain_order=True).head(_JOBS)
-    return await _pilot_jobs(settings, dict(jobs.select("key", "line").iter_rows()))
+    return await _pilot_jobs(ledger, settings, dict(jobs.select("key", "line").iter_rows()))
 
 
 async def made_last(settings: Settings) -> tuple[PilotJob, ...]:
@@ -57,22 +57,25 @@ async def made_last(settings: Settings) -> tuple[PilotJob, ...]:
     Raises:
         LedgerError: the ledger cannot be read.
     """
+
     async with await Ledger.open(settings.ledger.url, settings.batch, looks=True) as ledger:
         now = await ledger.read(standing)
-    is_rejected = (pl.col("kept") == 0) & (pl.col("rejected") > 0)
-    stored = now.jobs.filter(state=State.STORED).sort(pl.col("kept") == 0, is_rejected, maintain_order=True)
-    return await _pilot_jobs(settings, dict.fromkeys(stored["key"].head(_JOBS)))
+        stored = now.jobs.filter(state=State.STORED)
+        is_rejected = (pl.col("kept") == 0) & (pl.col("rejected") > 0)
+        first = stored.sort(pl.col("kept") == 0, is_rejected, maintain_order=True)["key"].head(_JOBS)
+        return await _pilot_jobs(ledger, settings, dict.fromkeys(first))
 
 
-async def _pilot_jobs(settings: Settings, lines: Mapping[str, int | None]) -> tuple[PilotJob, ...]:
+async def _pilot_jobs(
+    ledger: Ledger, settings: Settings, lines: Mapping[str, int | None]
+) -> tuple[PilotJob, ...]:
     """These jobs, by their keys, each with its line in the batch file where that is known."""
-    async with await Ledger.open(settings.ledger.url, settings.batch, looks=True) as ledger:
-        stories, decided_files = await ledger.read(
-            lambda connection, batch: (
-                list(queries.stories_of(connection, [*lines])),
-                marks.decisions(connection, batch).select(*marks.FILE, "decision"),
-            )
+    stories, decided_files = await ledger.read(
+        lambda connection, batch: (
+            list(queries.stories_of(connection, [*lines])),
+            marks.decisions(connection, batch).select(*marks.FILE, "decision"),
         )
+    )
     decisions = {tuple(file): decision for *file, decision in decided_files.iter_rows()}
     jobs = []
     async with aclosing(Decoder(settings.storage.endpoint_url)) as decoder:

@@ -25,8 +25,8 @@ from callsheet.ledger import spending
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.queries import MONEY, TIME
 from callsheet.ledger.spending import KnownBalance, Spending
+from callsheet.places import check_report
 from callsheet.plain_text import counted, printable, row_name
-from callsheet.pricing.claim import check_report
 from callsheet.records import Doubt, dollars
 from callsheet.report.report import PARQUET_TYPE, parquet
 from callsheet.service.client import Client

@@ -24,13 +24,13 @@ import sqlalchemy as sa
 
 from callsheet.cells import rejects_csv
 from callsheet.config.settings import BatchSettings
-from callsheet.errors import InputError, Interrupted, Stop, StorageConflict
+from callsheet.errors import InputError, Interrupted, OtherLedger, Stop, StorageConflict
 from callsheet.ledger import leases, words, writing
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.queries import ONLY_NEW, Policy
 from callsheet.ledger.tables import attempts
+from callsheet.places import warning_of
 from callsheet.plain_text import and_more, counted, row_in_words, row_name
-from callsheet.pricing.claim import warning_of_ledger
 from callsheet.pricing.facts import rejects_in_words
 from callsheet.pricing.plan import Plan, last_plan
 from callsheet.records import (
@@ -287,7 +287,11 @@ async def update_manifest(settings: BatchSettings, ledger: Ledger) -> None:
         LedgerError: the ledger cannot be read.
     """
     store = Store.of(settings.report.url, settings.storage)
-    if await store.read(_MANIFEST) is None or await warning_of_ledger(ledger, settings):
+    try:
+        is_own = await store.read(_MANIFEST) is not None and not await warning_of(ledger, settings)
+    except OtherLedger:
+        is_own = False
+    if not is_own:
         return
     plan = await asyncio.to_thread(last_plan, settings)
     jobs = plan.table if plan else None

@@ -30,7 +30,7 @@ from callsheet.ledger import leases, marks, queries
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.marks import FileKey, Finding
 from callsheet.plain_text import counted, printable
-from callsheet.pricing.rates import CLOSE
+from callsheet.pricing.parameters import CLOSE
 from callsheet.records import RejectedFile
 from callsheet.report.contact_sheet.thumbnails import Seen, Thumbnails, local_file
 

@@ -42,7 +42,6 @@ from callsheet.ledger.databases import check_exists
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.marks import FileKey, Mark, MediaDecision
 from callsheet.pricing.plan import PLAN, Plan, ToBuyAgain, last_plan
-from callsheet.pricing.references import work_folder
 from callsheet.processes import user_name
 from callsheet.records import Totals
 from callsheet.report.contact_sheet import sheet
@@ -52,6 +51,7 @@ from callsheet.report.contact_sheet.thumbnails import Thumbnails, thumbnail_name
 from callsheet.report.summary import ReviewResult, is_complete, read_review
 from callsheet.reviewing.marks import LONGEST_NOTE, update_tables
 from callsheet.standing import standing
+from callsheet.storage.spool import work_folder
 from callsheet.storage.store import Store
 
 _HEADERS = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import Mapping
 from dataclasses import replace
@@ -16,7 +17,7 @@ from callsheet.ledger.gate import Buyer, Obstacle
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.words import Decision, Place, Reason, Word
 from callsheet.plain_text import printable
-from callsheet.pricing.claim import check_names
+from callsheet.pricing.plan import write_plan
 from callsheet.pricing.quote import Quote
 from callsheet.processes import user_name
 from callsheet.records import dollars
@@ -72,6 +73,7 @@ async def approve(
         The quote of what may be bought now (the pilot, or all), and the reason to buy nothing, or None.
     """
     if stop := objection(quote):
+        await asyncio.to_thread(write_plan, quote.plan)
         return quote, stop
     part = quote
     if quote.pilot is not None:
@@ -80,8 +82,6 @@ async def approve(
     if not part.to_buy:
         return part, None
     buyer, shown = run.buyer(quote), part.shown()
-    if not gate.reasons(shown, buyer, quote.said, {}):
-        check_names(quote.taken, run.settings)
     word = await run.ledger.write(gate.let_begin, buyer, shown, new_word(run.ledger), of_plan=of_plan)
     if word.decision is None:
         word = await _asked(run, part, word, approved, ui)
@@ -160,10 +160,11 @@ async def _asked(run: Run, quote: Quote, question: Word, approved: bool, ui: InT
     A run that waits for the UI does not return from here.
     """
     watcher, settings = WATCHER.get(), run.settings
+    await asyncio.to_thread(write_plan, quote.plan)  # whoever is asked can look at all of it
     asked = Asked(question, quote)
     if quote.is_rest:
         sheet = Store(settings.report.url).url_of(INDEX) if settings.report.contact_sheet else None
-        asked = replace(asked, pilot=await bought_pilot(quote, settings), contact_sheet=sheet)
+        asked = replace(asked, pilot=await bought_pilot(quote, settings, run.ledger), contact_sheet=sheet)
     if ui and not approved:
         run.asking = True
         await ui.ask(asked, settings.budget.approve_within)

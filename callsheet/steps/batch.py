@@ -16,11 +16,11 @@ from typing import Any
 from callsheet import signals
 from callsheet.batches.read import Batch
 from callsheet.config.settings import Settings
-from callsheet.errors import CallsheetError, InputError, OtherVersion, Stop
-from callsheet.ledger import databases
+from callsheet.errors import CallsheetError, InputError, Stop
 from callsheet.ledger.ledger import Ledger
-from callsheet.pricing.claim import check_ledger, claim
-from callsheet.pricing.plan import ALL, Choice, Plan, adopt, is_outdated, price_batch
+from callsheet.places import claim
+from callsheet.pricing.choice import ALL, Choice
+from callsheet.pricing.plan import Plan, adopt, is_outdated, price_batch
 from callsheet.pricing.quote import Quote, quote_plan
 from callsheet.pricing.sources import read_rows
 from callsheet.report.summary import Summary
@@ -87,10 +87,9 @@ async def generate(
     """
     began, ui = began or time.monotonic(), steps.ui(settings)
     with signals.cancelled_by_signals():
-        await _check_ledger(settings)
         async with await steps.connect(settings) as client:
             rows = await steps.read(settings)
-            async with await open_ledger(settings, client, ui.flow_run if ui else None) as ledger:
+            async with open_ledger(settings, client, ui.flow_run if ui else None) as ledger:
                 priced_plan = await steps.price(rows, settings, client, ledger)
                 if plan is not None and await asyncio.to_thread(priced_plan.sha256) != plan:
                     raise InputError(
@@ -214,11 +213,10 @@ async def collect(settings: Settings, *, steps: Steps = Steps(), began: float | 
     """Polls and downloads what is paid for and not stored yet. Never buys; otherwise as `generate`."""
     began, ui = began or time.monotonic(), steps.ui(settings)
     with signals.cancelled_by_signals():
-        await _check_ledger(settings)
         flow_run = ui.flow_run if ui else None
         async with (
             await steps.connect(settings) as client,
-            await open_ledger(settings, client, flow_run) as ledger,
+            open_ledger(settings, client, flow_run) as ledger,
             open_run(settings, client, ledger, bounds=steps.bounds) as run,
             steps.beside(run),
         ):
@@ -227,15 +225,6 @@ async def collect(settings: Settings, *, steps: Steps = Steps(), began: float | 
             signals.done()
     WATCHER.get().finished(summary)
     return summary
-
-
-async def _check_ledger(settings: Settings) -> None:
-    """As `check_ledger`; a ledger of an older Callsheet is upgraded before."""
-    try:
-        await check_ledger(settings)
-    except OtherVersion:
-        await asyncio.to_thread(databases.upgrade, settings.ledger.url, WATCHER.get().note)
-        await check_ledger(settings)
 
 
 async def _carry_out(run: Run, steps: Steps, quote: Quote | None) -> Summary:

@@ -18,13 +18,13 @@ from functools import partial
 
 import anyio
 
+from callsheet import places
 from callsheet.config.settings import BatchSettings
 from callsheet.errors import LedgerError, Stop, StorageError
 from callsheet.ledger import writing
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.queries import ONLY_NEW, Policy, policy_of
 from callsheet.plain_text import counted
-from callsheet.pricing.claim import check_ledger
 from callsheet.pricing.facts import in_words
 from callsheet.pricing.plan import last_plan
 from callsheet.records import ModelType, State
@@ -103,8 +103,9 @@ async def report_anew(settings: BatchSettings, note: Callable[[str], None]) -> S
         LedgerError: the ledger cannot be read.
         StorageError: `report.url` cannot be written.
     """
-    await check_ledger(settings)
     async with await Ledger.open(settings.ledger.url, settings.batch, looks=True) as ledger:
+        if warning := await places.check(ledger, settings):
+            note(warning)
         store = Store.of(settings.report.url, settings.storage)
         plan = await asyncio.to_thread(last_plan, settings)
         has_page = settings.report.contact_sheet > 0

@@ -38,9 +38,9 @@ from callsheet.ledger.states import End
 from callsheet.limits.limits import Turn
 from callsheet.plain_text import counted, printable
 from callsheet.pricing import references
-from callsheet.pricing.jobs import reading_of
 from callsheet.pricing.quote import Quote
 from callsheet.pricing.rates import changed_rates
+from callsheet.pricing.references import reading_of
 from callsheet.records import Attempt, Job, ModelType, State, dollars
 from callsheet.service import verdicts
 from callsheet.service.verdicts import Verdict

@@ -1,4 +1,4 @@
-"""The spool: a folder in which downloads are checked before they go to storage.
+"""The spool: a folder in which downloads are checked before they go to storage; and where it is.
 
 A file that has not come to its end is in memory, or its name ends in `.part`. Once it has, and is an image
 or a video, its name ends in its SHA-256. If storage does not take it, it stays in the spool for the next
@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Self
 
 from callsheet import failpoints
-from callsheet.errors import MediaError
+from callsheet.config.settings import BatchSettings
+from callsheet.errors import MediaError, StorageError
 from callsheet.files import PartialFile, disk_errors, open_regular
 from callsheet.media_types import extension, is_whole, recognise
 from callsheet.service.models import Download
@@ -34,6 +35,29 @@ _SETTING = "report.url"  # the spool is beside the report
 _FIRST = 16  # bytes that tell a file's type
 _PARTIAL = "part"
 _SHA256 = re.compile("[0-9a-f]{64}")
+
+
+def work_folder(settings: BatchSettings, *, make: bool = True) -> Path:
+    """The folder of the plan, the spool and the images that were made to be sent, on this machine: the
+    report's own if it is local, otherwise `.callsheet/<batch>`.
+
+    `make`: it is made where it is missing. Who only looks makes none.
+
+    Raises:
+        StorageError: it cannot be made.
+    """
+    is_local = "://" not in settings.report.url
+    folder = Path(settings.report.url) if is_local else Path(".callsheet", settings.batch)
+    try:
+        if make:
+            folder.mkdir(parents=True, exist_ok=True)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        hint = "Set report.url to a folder that exists or can be made."
+        if not is_local:
+            hint = "The plan is kept on this machine: start in a folder that can be written."
+        raise StorageError(f"{folder}: the folder cannot be made: {reason}", hint=hint) from None
+    return folder
 
 
 class Spool:

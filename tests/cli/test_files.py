@@ -14,7 +14,7 @@ import yaml
 from PIL import Image
 
 from callsheet.config.load import load
-from callsheet.pricing.plan import Choice
+from callsheet.pricing.choice import Choice
 from tests.cli.test_rows import printed, refusal
 from tests.conftest import Project
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import sqlite3
 import subprocess
 from collections.abc import Callable
@@ -18,11 +19,10 @@ from typing import Any
 
 import pytest
 
+from callsheet import places
 from callsheet.config.load import load
 from callsheet.errors import OtherLedger
 from callsheet.ledger.ledger import Ledger
-from callsheet.pricing import claim
-from callsheet.storage.store import Store
 from tests.cli import test_commands
 from tests.conftest import Project
 from tests.servers import s3 as s3_server
@@ -160,7 +160,7 @@ def test_a_batch_has_its_place_from_its_first_purchase_on(project: Make) -> None
     async def claimed() -> None:
         """As of two runs that have both found the place free."""
         async with await Ledger.open(settings.ledger.url, settings.batch) as ledger:
-            await claim.claim(ledger, settings)
+            await places.claim(ledger, settings)
 
     with pytest.raises(OtherLedger, match="of the batch test, and this is the batch films"):
         asyncio.run(claimed())
@@ -174,47 +174,20 @@ def files_of(folder: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in files if not path.name.startswith("ledger.db-")}
 
 
-def test_names_that_files_unknown_to_the_ledger_have_stop_what_nobody_is_asked_about(project: Make) -> None:
-    """Where ledger and report are lost, the media are what is left to tell that the batch is bought."""
-    made = project([row("vase"), row("bowl"), row("cup", model="dailies-1", duration=1)])
-    place = made.folder / "out/media/test"
-    place.mkdir(parents=True)
-    assert "taken" not in callsheet(made, "quote").stdout
-    (place / "bowl-1-0.jpeg").write_bytes(b"somebody else's")
-    (place / "cup-1-0.mp4").write_bytes(b"somebody else's")
-    said = "2 of the first 3 names in out/media are taken: test/bowl-1-0.jpeg, for instance"
-    quote = callsheet(made, "quote")
-    assert quote.returncode == 0
-    assert said in quote.stdout
-    test_commands.refused(callsheet(made, "run", "--yes"), said, "does not know these files", "--new-ledger")
-    assert spent_at(made) == 0
-    above = ["--set", "budget.approve_above=0.0001"]
-    assert callsheet(made, "run", *above).returncode == 4, "a person is asked, and sees it in the quote"
-    assert callsheet(made, "run", *above, "--yes").returncode == 0
-    assert (place / "bowl-1-0.jpeg").read_bytes() == b"somebody else's"
-    made.rows(*(row(name, prompt="another") for name in ("vase", "tray")))
-    assert callsheet(made, "run").returncode == 0, "the names are this ledger's own"
-
-
-def test_what_a_run_beside_stores_while_the_names_are_looked_up_is_nobody_else_s(
-    project: Make, monkeypatch: pytest.MonkeyPatch
+def test_where_ledger_and_report_are_lost_the_claim_beside_the_media_tells_that_the_batch_is_bought(
+    project: Make,
 ) -> None:
-    made = project([row("vase"), row("bowl")])
-    settings, quote, exists, beside = load(made.config), made.quote(), Store.exists, asyncio.Lock()
-
-    async def after_a_run(store: Store, name: str) -> bool:
-        async with beside:
-            if not made.sold:
-                monkeypatch.setattr(Store, "exists", exists)
-                await asyncio.to_thread(made.run)
-        return await exists(store, name)
-
-    async def taken() -> str:
-        async with await Ledger.open(settings.ledger.url, settings.batch) as ledger:
-            monkeypatch.setattr(Store, "exists", after_a_run)
-            return await claim.taken_names(quote.table, settings, ledger)
-
-    assert (asyncio.run(taken()), len(made.sold)) == ("", 2)
+    made = project([row("vase")])
+    assert callsheet(made, "run").returncode == 0
+    spent = spent_at(made)
+    shutil.rmtree(made.folder / "out/report")
+    for path in (made.folder / "out").glob("ledger.db*"):
+        path.unlink()
+    said = "out/media/.callsheet-ledger-test is of another ledger"
+    assert said in callsheet(made, "quote").stdout
+    test_commands.refused(callsheet(made, "run", "--yes"), said, "--new-ledger")
+    assert not list((made.folder / "out").glob("ledger.db*")), "a ledger that may not buy is not made"
+    assert spent_at(made) == spent
 
 
 def test_the_same_config_from_another_folder_begins_no_new_ledger(
@@ -228,9 +201,9 @@ def test_the_same_config_from_another_folder_begins_no_new_ledger(
     def there(command: str, *words: str) -> subprocess.CompletedProcess[str]:
         return test_commands.callsheet(command, str(made.config), *words, cwd=elsewhere)
 
-    places = (str(elsewhere / "out/ledger.db"), f"the ledger {made.folder}/out/ledger.db is there")
+    folders = (str(elsewhere / "out/ledger.db"), f"the config lies in another folder, {made.folder}")
     for command in ("run", "collect", "report"):
-        test_commands.refused(there(command), *places, "--new-ledger")
+        test_commands.refused(there(command), *folders, "--new-ledger")
     assert "the config lies in another folder" in there("quote").stdout
     assert not list(elsewhere.rglob("*.db"))
     own = ["--set", f"ledger.url=sqlite:///{made.folder}/out/ledger.db"]
@@ -249,21 +222,11 @@ def test_the_same_config_from_another_folder_begins_no_new_ledger(
         "a folder of configs is here, too"
     )
     words[1] = str(made.folder / words[1])
-    test_commands.refused(test_commands.callsheet(*words, cwd=elsewhere), *places)
+    test_commands.refused(test_commands.callsheet(*words, cwd=elsewhere), *folders)
     inside = test_commands.callsheet("run", "batch.yaml", cwd=made.folder / "configs")
-    test_commands.refused(inside, f"the ledger {made.folder}/out/ledger.db has jobs of the batch other")
-    with closing(sqlite3.connect(made.folder / "out/ledger.db")) as ledger:
-        ledger.execute("UPDATE about SET schema_version = schema_version - 1")
-        ledger.commit()
-    inside = test_commands.callsheet("run", "batch.yaml", cwd=made.folder / "configs")
-    test_commands.refused(inside, f"{made.folder}/out/ledger.db is of an older Callsheet", "ledger upgrade")
-    with closing(sqlite3.connect(made.folder / "out/ledger.db")) as ledger:
-        ledger.execute("UPDATE about SET schema_version = schema_version + 1")
-        ledger.commit()
-    move = ("ledger", "move", "configs/batch.yaml", "--to", "sqlite:///out/moved.db")
-    assert test_commands.callsheet(*move, cwd=made.folder).returncode == 0
-    inside = test_commands.callsheet("run", "batch.yaml", cwd=made.folder / "configs")
-    test_commands.refused(inside, f"was moved to sqlite:///{made.folder}/out/moved.db")
+    claim = f"{made.folder}/out/other/.callsheet-ledger"
+    test_commands.refused(inside, f"{claim} is of another one: it buys the batch other")
+    assert not list((made.folder / "configs").rglob("*.db"))
 
 
 @pytest.mark.parametrize(("where", "shared"), [("disk", "report and media"), ("s3", "media")])

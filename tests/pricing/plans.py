@@ -8,7 +8,7 @@ from typing import Any
 
 from callsheet.batches.read import read_batch
 from callsheet.config.settings import Settings
-from callsheet.pricing.plan import Plan, make_plan
+from callsheet.pricing.plan import Plan, make_plan, write_plan
 from callsheet.records import Job
 from callsheet.service.models import Catalogue, Model
 
@@ -77,7 +77,9 @@ class Maker:
         return Settings.model_validate({"batch": name, **sections})
 
     def of(self, settings: Settings, catalogue: Catalogue = CATALOGUE, *, to: str = "plan.parquet") -> Plan:
-        return make_plan(read_batch(settings), catalogue, settings, self.folder / to, now=NOW)
+        plan = make_plan(read_batch(settings), catalogue, settings, self.folder / to, now=NOW)
+        write_plan(plan)
+        return plan
 
     def __call__(
         self, text: str, *, to: str = "plan.parquet", catalogue: Catalogue = CATALOGUE, **given: Any

@@ -16,8 +16,9 @@ from pyarrow import parquet
 
 from callsheet.config.settings import Settings
 from callsheet.errors import StorageError
-from callsheet.pricing.plan import PLAN, last_plan, open_plan, pilot
-from callsheet.pricing.references import work_folder
+from callsheet.pricing.choice import pilot
+from callsheet.pricing.plan import PLAN, last_plan, open_plan
+from callsheet.storage.spool import work_folder
 from tests.pricing.plans import CATALOGUE, MIXED, jobs
 
 

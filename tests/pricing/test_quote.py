@@ -17,8 +17,9 @@ from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.queries import policy_of
 from callsheet.ledger.states import End, FileEnd
 from callsheet.ledger.tables import words as words_table
+from callsheet.pricing.choice import ALL, Choice
 from callsheet.pricing.facts import as_facts, as_table, figures, in_words, requests, submission_time
-from callsheet.pricing.plan import ALL, Choice, Plan, make_plan
+from callsheet.pricing.plan import Plan, make_plan
 from callsheet.pricing.quote import Quote, make
 from callsheet.records import Generation, Media, ModelType, StoredFile, Usage
 from callsheet.service.models import Catalogue

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callsheet.pricing.rates import Combination, Offer, Reject, offer
+from callsheet.pricing.parameters import Combination, Reject
+from callsheet.pricing.rates import Offer, offer
 from callsheet.service.models import Catalogue, Model
 from tests.pricing.plans import CATALOGUE, model, rate
 

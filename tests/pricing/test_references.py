@@ -12,7 +12,7 @@ import anyio
 import pytest
 
 from callsheet.errors import InputError
-from callsheet.pricing.rates import Reject
+from callsheet.pricing.parameters import Reject
 from callsheet.pricing.references import Reference, RequestImage, examine, fill, parse_references
 from callsheet.records import Job, ModelType
 from tests.pricing.plans import PNG

@@ -15,7 +15,8 @@ import callsheet
 from callsheet.config.load import load
 from callsheet.ledger import marks
 from callsheet.ledger.marks import FileKey, Finding
-from callsheet.pricing.plan import ALL, PLAN, Choice
+from callsheet.pricing.choice import ALL, Choice
+from callsheet.pricing.plan import PLAN
 from callsheet.pricing.quote import Quote
 from callsheet.python import review, reviews
 from callsheet.report.summary import Summary

@@ -18,7 +18,8 @@ from callsheet.errors import InputError, Interrupted
 from callsheet.ledger import changes, charges, words
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.words import Decision
-from callsheet.pricing.plan import Choice, open_plan
+from callsheet.pricing.choice import Choice
+from callsheet.pricing.plan import open_plan
 from callsheet.records import State, dollars
 from callsheet.report.summary import Summary
 from callsheet.steps import batch

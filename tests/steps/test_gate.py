@@ -15,7 +15,7 @@ from backlot.faults import Faults
 from callsheet.config.load import load
 from callsheet.errors import ApprovalNeeded, InputError
 from callsheet.ledger.words import Reason
-from callsheet.pricing.plan import Choice
+from callsheet.pricing.choice import Choice
 from callsheet.records import State
 from callsheet.report.summary import Summary
 from callsheet.steps import batch

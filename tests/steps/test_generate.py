@@ -19,11 +19,12 @@ from callsheet.cli.main import app
 from callsheet.config.load import load
 from callsheet.errors import ServiceError, StorageError
 from callsheet.ledger import spending
+from callsheet.pricing.choice import Choice
 from callsheet.pricing.facts import as_facts
-from callsheet.pricing.plan import Choice, last_plan
+from callsheet.pricing.plan import last_plan
 from callsheet.pricing.quote import Quote
-from callsheet.pricing.references import work_folder
 from callsheet.records import State
+from callsheet.storage.spool import work_folder
 from callsheet.watch import Asked, Change, LogWatcher
 from tests.cli.test_reconcile import spend
 from tests.conftest import Make, Project, images

@@ -271,9 +271,14 @@ def test_a_quote_of_another_file_changes_no_report_and_no_export(project: Make) 
 def test_a_run_that_somebody_refuses_changes_no_plan(project: Make) -> None:
     made = project(rows("a", "b"))
     assert made.run().stored == 2
+    report = made.folder / "out/report"
+    assert not (report / "quote.parquet").exists(), "it has bought its plan, which is written once"
+    assert callsheet.plan(made.config)["row_id"].to_list() == ["a", "b"]
     made.rows(*rows("a", "c"))
     made.set(budget={"approve_above": "0"})
     assert made.run().stop_reason == "approval"
+    assert callsheet.plan(made.config)["row_id"].to_list() == ["a", "c"], "what was asked about can be seen"
+    assert pl.read_parquet(report / "plan.parquet")["row_id"].to_list() == ["a", "b"]
     assert made.collect().stored == 2
 
 

@@ -32,7 +32,8 @@ from callsheet.config.settings import COLUMNS, Settings
 from callsheet.errors import ConfigError, InputError
 from callsheet.plain_text import and_more
 from callsheet.pricing.compare import Comparison, compare
-from callsheet.pricing.jobs import make_jobs
+from callsheet.pricing.rates import price_requests
+from callsheet.pricing.requests import make_requests
 from callsheet.records import ModelType, dollars
 from callsheet.service.models import Catalogue
 
@@ -295,7 +296,7 @@ def _choose_prompt(file: _File, table: pl.DataFrame, column_of: dict[str, Any]) 
     if column.strip().lower() != "prompt":
         column_of["prompt"] = column if has_header else int(column)
     if not exact and len(likely) > 1 and (not rank(column) or rank(likely[1])):
-        candidates = {name: columns.first_cell(table[name]) for name in likely[: 1 + _OTHERS]}
+        candidates = {name: _first_cell(table[name]) for name in likely[: 1 + _OTHERS]}
         file.propose("prompt", "Which column has the prompts?", candidates)
 
 
@@ -343,7 +344,7 @@ def _choose_images(file: _File, table: pl.DataFrame, column_of: dict[str, Any]) 
     chosen = file.given.get("images")
     if not chosen:
         chosen = held[0] if len(held) == 1 and _is_there(file, table[held[0]]) else _NO_IMAGES
-        candidates = {name: columns.first_cell(table[name]) for name in held if name not in IMAGE_COLUMNS}
+        candidates = {name: _first_cell(table[name]) for name in held if name not in IMAGE_COLUMNS}
         candidates[_NO_IMAGES] = "no images are sent"
         if len(candidates) > 1:
             candidates = dict(sorted(candidates.items(), key=lambda candidate: candidate[0] != chosen))
@@ -355,9 +356,14 @@ def _choose_images(file: _File, table: pl.DataFrame, column_of: dict[str, Any]) 
         column_of[setting if setting in IMAGE_COLUMNS else "reference_image"] = chosen
 
 
+def _first_cell(column: pl.Series) -> str:
+    """The first cell of a column of text that is not blank; empty where there is none."""
+    return str(next(iter(columns.filled(column)), ""))
+
+
 def _is_there(file: _File, column: pl.Series) -> bool:
     """Whether the first image of a column is found: beside the batch file, or from the folder here."""
-    cell = columns.first_cell(column)
+    cell = _first_cell(column)
     return "://" in cell or any((folder / cell).is_file() for folder in (Path(file.path).parent, Path()))
 
 
@@ -378,6 +384,8 @@ def _choose_model(file: _File) -> Guess:
         if not proposed.rows:
             tried = (comparison for comparison in comparisons if comparison.type is proposed.type)
             refused = dict.fromkeys(reason for comparison in tried for reason in comparison.reasons.values())
+    settings = file.settings()
+    priced = price_requests(make_requests(rows, file.catalogue, settings), file.catalogue, settings)
     first = file.table.cells.head(_FIRST).select(pl.exclude(pl.Struct, pl.Binary, pl.List))
     return Guess(
         input=file.input,
@@ -385,7 +393,7 @@ def _choose_model(file: _File) -> Guess:
         rows=batch.total,
         is_sample=sample.height < batch.rows.height,
         taken=proposed,
-        price=Decimal(make_jobs(rows, file.catalogue, file.settings()).jobs["price"].sum() or 0),
+        price=Decimal(priced.jobs["price"].sum() or 0),
         refused=tuple(refused)[:_OTHERS],
         not_used=_not_used(batch) | not_used,
         first=tuple(

@@ -1,4 +1,4 @@
-"""Jobs: every row resolved, priced and keyed; and rows that cannot be bought."""
+"""Requests: every row resolved, priced and keyed; and rows that cannot be bought."""
 
 from __future__ import annotations
 
