@@ -333,7 +333,7 @@ def test_a_crew_buys_by_the_approval_of_its_first_run(shared: Callable[[str], Pr
             waiting.append(asyncio.ensure_future(asyncio.gather(*group)))
 
         waiting: list[asyncio.Future[list[Summary]]] = []
-        first = await batch.generate(load(made.config), approved=True, steps=batch.Steps(before=others))
+        first = await batch.generate(load(made.config), approved=True, steps=batch.Steps(before_portion=others))
         members.extend(await waiting[0])
         return first
 
