@@ -105,7 +105,7 @@ class Run:
         polling: is cancelled when the run is interrupted.
         adopted: how many videos of earlier runs and portions it follows.
         videos_ended: how many of the videos that it follows have ended.
-        tried: how many jobs of each type were accepted, failed or are in doubt.
+        tried: how many jobs of each type were accepted, failed or are in doubt, and are not sent again.
         without_image: why jobs were not sent of which an image is gone or has changed, by key.
         collected: set when every file is dealt with.
     """

@@ -113,34 +113,34 @@ async def _with_listed_prices(run: Run, stop: PriceChanged) -> PriceChanged:
 
 
 class _Queue:
-    """The jobs that are still to buy, in the file's order: one that comes back has its old place.
+    """The jobs that are still to buy, in the file's order: one that comes back has its old place in it.
 
-    Those of a model of which nothing more is bought are left out.
+    Attributes:
+        came_back: with their places, those that were taken and are to be taken again; a heap.
     """
 
     def __init__(self, jobs: Iterator[Job], breaker: Breaker) -> None:
         self._jobs = enumerate(jobs)
-        self._came_back: list[tuple[int, Job]] = []  # a heap
+        self.came_back: list[tuple[int, Job]] = []
         self._breaker = breaker
 
     def take(self) -> dict[str, tuple[int, Job]]:
-        """The next few jobs, each with its place, by key; none where all are taken."""
-        return {job.key: (place, job) for place, job in islice(self._next_jobs(), BLOCK)}
+        """The next few jobs by key, each with its place; none where all are taken.
+
+        Those of a model of which nothing more is bought are left out.
+        """
+        few: dict[str, tuple[int, Job]] = {}
+        while len(few) < BLOCK and (
+            placed_job := heappop(self.came_back) if self.came_back else next(self._jobs, None)
+        ):
+            _, job = placed_job
+            if not self._breaker.of(job.model).stop:
+                few[job.key] = placed_job
+        return few
 
     def put_back(self, place: int, job: Job) -> None:
         """A job that was taken is to be taken again."""
-        heappush(self._came_back, (place, job))
-
-    @property
-    def some_came_back(self) -> bool:
-        """Whether jobs wait here that were taken before."""
-        return bool(self._came_back)
-
-    def _next_jobs(self) -> Iterator[tuple[int, Job]]:
-        while next_job := heappop(self._came_back) if self._came_back else next(self._jobs, None):
-            _, job = next_job
-            if not self._breaker.of(job.model).stop:
-                yield next_job
+        heappush(self.came_back, (place, job))
 
 
 class _Outcome(Enum):
@@ -212,7 +212,7 @@ class _Buyer:
                     does_not_fit += [few[job.key] for job in reservation.left]
             for place, job in does_not_fit:
                 queue.put_back(place, job)
-            if not queue.some_came_back:
+            if not queue.came_back:
                 return
             if does_not_fit and not await self._has_made_room(ended):
                 await self._stop_at_wall([job for _, job in does_not_fit], short)
@@ -266,7 +266,7 @@ class _Buyer:
             case _Outcome.NO_ROOM:
                 put_back()
             case _Outcome.IN_DOUBT if run.settings.on_doubt == "retry":
-                put_back()  # what it is reserved for again, if at all, the ledger decides
+                put_back()  # whether it is bought once more, the ledger says when it is reserved
             case _Outcome.BOUGHT | _Outcome.FAILED | _Outcome.IN_DOUBT:
                 run.tried[job.type] += 1
             case _Outcome.NOT_BOUGHT:  # this run does not try it again
