@@ -129,14 +129,14 @@ class _Queue:
 
         Those of a model of which nothing more is bought are left out.
         """
-        few: dict[str, tuple[int, Job]] = {}
-        while len(few) < BLOCK and (
+        block: dict[str, tuple[int, Job]] = {}
+        while len(block) < BLOCK and (
             placed_job := heappop(self.came_back) if self.came_back else next(self._jobs, None)
         ):
             _, job = placed_job
             if not self._breaker.of(job.model).stop:
-                few[job.key] = placed_job
-        return few
+                block[job.key] = placed_job
+        return block
 
     def put_back(self, place: int, job: Job) -> None:
         """A job that was taken is to be taken again."""
@@ -202,14 +202,14 @@ class _Buyer:
             ended = run.open_jobs.ended  # before anything is reserved: what ends from here on makes room
             does_not_fit, short = list[tuple[int, Job]](), Reservation()
             async with anyio.create_task_group() as sending:
-                while (self._skips or not does_not_fit) and (few := queue.take()):
-                    reservation = await self._reserve([job for _, job in few.values()])
+                while (self._skips or not does_not_fit) and (block := queue.take()):
+                    reservation = await self._reserve([job for _, job in block.values()])
                     for job, attempt in reservation.reserved:
                         await self._room_ahead[job.type].acquire()
-                        put_back = partial(queue.put_back, *few[job.key])
+                        put_back = partial(queue.put_back, *block[job.key])
                         sending.start_soon(self._buy_one, job, attempt, put_back)
                     short = short if short.obstacle else reservation
-                    does_not_fit += [few[job.key] for job in reservation.left]
+                    does_not_fit += [block[job.key] for job in reservation.left]
             for place, job in does_not_fit:
                 queue.put_back(place, job)
             if not queue.came_back:
