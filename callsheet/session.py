@@ -94,6 +94,7 @@ class Run:
         seen: the number of the last change that it goes by.
         portions: how many it has begun with.
         has_claimed: the batch is claimed for its ledger, and its store takes a write.
+        left_in_doubt: what dead runs were sending, of which a person is told with the first portion.
 
     Attributes of the portion that is bought now:
         quote: what to buy; None where nothing is bought.
@@ -105,7 +106,7 @@ class Run:
         polling: is cancelled when the run is interrupted.
         adopted: how many videos of earlier runs and portions it follows.
         videos_ended: how many of the videos that it follows have ended.
-        tried: how many jobs of each type were accepted, failed or are in doubt.
+        tried: how many jobs of each type were accepted, failed or are in doubt, and are not sent again.
         without_image: why jobs were not sent of which an image is gone or has changed, by key.
         collected: set when every file is dealt with.
     """
@@ -135,9 +136,9 @@ class Run:
     seen: int = 0
     portions: int = 0
     has_claimed: bool = False
+    left_in_doubt: Sequence[Attempt] = ()
     _begun: set[anyio.CancelScope] = field(default_factory=set)
     _deciding: anyio.CancelScope | None = None
-    _left: tuple[Sequence[Attempt], Sequence[File], Sequence[Attempt]] = ((), (), ())  # by dead runs
 
     def __post_init__(self) -> None:
         self._prepare(None)
@@ -147,12 +148,19 @@ class Run:
         """Whether it buys the pilot, and nothing stops it: the rest of the batch is asked about next."""
         return self.quote is not None and self.quote.is_pilot and self.stop is None
 
-    def begin(self, quote: Quote | None = None) -> None:
-        """Begins with a portion: what is quoted, or without a quote what is only to be collected."""
+    async def begin(self, quote: Quote | None) -> None:
+        """Begins with a portion: what is quoted, or without a quote what is only to be collected.
+
+        It goes on with what dead runs and the portions before have left: pending videos, and files.
+        """
         self.portions += 1
         self._prepare(quote)
-        left, self._left = self._left, ((), (), ())
-        self.take_up(*left)
+        videos, files = await self.ledger.read(queries.unfinished, self.ledger.run_id)
+        if self.portions == 1:
+            self.take_up(videos, files, self.left_in_doubt)
+        else:
+            self.limits.take_back(len(videos))
+            self._follow(videos, files)
 
     def _prepare(self, quote: Quote | None) -> None:
         self.quote = quote
@@ -172,12 +180,6 @@ class Run:
             self.buying.cancel()
         if self.interrupted:
             self.polling.cancel()
-
-    async def take_up_again(self) -> None:
-        """Goes on with what the portions before have left: pending videos, and files."""
-        videos, files = await self.ledger.read(queries.unfinished, self.ledger.run_id)
-        self.limits.take_back(len(videos))
-        self._follow(videos, files)
 
     def buyer(self, quote: Quote | None = None) -> Buyer:
         """Who buys a quote, as the gate knows it."""
@@ -241,10 +243,6 @@ class Run:
                 yield scope
             finally:
                 self._begun.discard(scope)
-
-    def take_over(self, videos: Sequence[Attempt], files: Sequence[File], doubts: Sequence[Attempt]) -> None:
-        """The first portion goes on with what dead runs have left: as for `take_up`."""
-        self._left = videos, files, doubts
 
     def take_up(self, videos: Sequence[Attempt], files: Sequence[File], doubts: Sequence[Attempt]) -> None:
         """Goes on with what dead runs have left: videos to poll, files to download, and what is in doubt."""
@@ -343,7 +341,7 @@ async def open_run(
             WATCHER.get().note(f"another run of this batch is at work: {other_run.line()}")
         run = await _run(settings, bounds, client, ledger, reports)
         run.balance = balance
-        run.take_over(*await ledger.read(queries.unfinished, ledger.run_id), doubts)
+        run.left_in_doubt = doubts
         async with _watched(run):
             yield run
         await ledger.write(spending.learn, client.base_url, asdict(run.limits.learned()))

@@ -91,7 +91,7 @@ async def generate(
                 ending.cancel()
 
     plain = with_value(settings, "review.buy_again", False)
-    steps = replace(STEPS, beside=beside, before=start, after=waited)
+    steps = replace(STEPS, beside=beside, before_portion=start, after_portions=waited)
     try:
         return await batch.generate(plain, approved=approved, steps=steps)
     finally:

@@ -42,7 +42,7 @@ class Steps:
     connect: Callable[[Settings], Awaitable[Client]] = connect
     read: Callable[[Settings], Awaitable[Batch]] = read_rows
     price: Callable[[Batch, Settings, Client, Ledger], Awaitable[Plan]] = price_batch
-    shown: Callable[[Quote], Awaitable[None]] | None = None  # besides, to the watcher's `quoted`
+    show_quote: Callable[[Quote], Awaitable[None]] | None = None  # besides, to the watcher's `quoted`
     ui: Callable[[Settings], approve.InTheUI | None] = lambda _: None  # where a run in the Prefect UI asks
     submit: Callable[[Run], Coroutine[Any, Any, None]] = submit
     poll: Callable[[Run], Coroutine[Any, Any, None]] = poll
@@ -50,9 +50,9 @@ class Steps:
     record: Callable[[Run], Coroutine[Any, Any, Summary]] = record
     # what is open beside the run
     beside: Callable[[Run], AbstractAsyncContextManager[None]] = lambda _: nullcontext()
-    # before a portion is bought; and after all is, whether to look once more at what is left
-    before: Callable[[Run], Awaitable[None]] | None = None
-    after: Callable[[Run], Awaitable[bool]] | None = None
+    before_portion: Callable[[Run], Awaitable[None]] | None = None
+    # after the last portion: whether to look once more at what is left
+    after_portions: Callable[[Run], Awaitable[bool]] | None = None
     bounds: Bounds = field(default_factory=Bounds)
 
 
@@ -115,98 +115,119 @@ async def generate(
 
 @dataclass
 class _Buying:
-    """What a run buys, a portion after the other."""
+    """What a run buys, a portion after the other: it is quoted, approved, and bought.
+
+    Attributes:
+        quote: what was quoted last, while it is not bought.
+        summary: that of the last portion's report.
+        has_pilot: the last portion was the pilot, and is bought.
+    """
 
     run: Run
     rows: Batch
     steps: Steps
     approved: bool
     choice: Choice
-    plan: str | None
+    plan_sha256: str | None
+    quote: Quote | None = None
+    summary: Summary | None = None
+    has_pilot: bool = False
 
     async def in_portions(self, plan: Plan) -> Summary:
         """Buys until nothing is left to buy, or something stops the run; returns the last summary."""
-        run, steps = self.run, self.steps
-        summary: Summary | None = None
-        next_plan: Plan | None = plan
-        pilot = False  # it is bought
-        while next_plan:
-            plan = next_plan
-            quote = await self._approved(plan, pilot=pilot)
-            if quote is None or (run.signalled and not summary):  # nothing was bought yet, or all is said
-                break
-            summary = await _carry_out(run, steps, quote)
-            if run.stop:
-                break
-            pilot = quote.is_pilot and not run.asks_anew
-            next_plan = plan if pilot or run.asks_anew else await self._next_plan(plan)
-        if summary is None:
-            assert run.stop is not None  # noqa: S101 - otherwise a portion was carried out
-            raise run.stop
-        if run.stop and not summary.stop_reason and next_plan and self._may_go_on(quote):
-            # It was stopped when the portion's report was written, or after that: what is left must be said.
-            summary = await _carry_out(run, steps, await self._left())
-        return summary
-
-    def _may_go_on(self, quote: Quote | None) -> bool:
-        """Whether something may be left to buy after the portion that was carried out last."""
-        return quote is None or self.run.asks_anew or self._goes_on(quote)
-
-    def _goes_on(self, quote: Quote) -> bool:
-        """Whether another portion can follow."""
-        # Another round has another plan, and would choose other jobs as the first.
-        has_rounds = self.run.settings.review.buy_again and self.plan is None and self.choice.first is None
-        return quote.is_pilot or has_rounds
-
-    async def _left(self) -> Quote | None:
-        """What is left to buy of a run that was stopped; what was rejected meanwhile is a part of it."""
         run = self.run
-        with suppress(CallsheetError):  # then the report has what was known before
-            plan = await self.steps.price(self.rows, run.settings, run.client, run.ledger)
-            return await quote_plan(plan, run.settings, run.client, run.ledger, self.choice)
-        return run.quote
+        left: Plan | None = plan
+        while left and not run.stop:
+            portion = await self._approved(left)
+            if portion and not run.stop:
+                self.summary = await self._bought(portion)
+                left = await self._left_after(portion)
+        if left and run.stop:
+            self.summary = await self._stopped(run.stop)
+        assert self.summary  # noqa: S101 - without a stop, a portion was bought
+        return self.summary
 
-    async def _approved(self, plan: Plan, *, pilot: bool) -> Quote | None:
-        """What may be bought next of a plan; None where the run was stopped before that was known."""
+    async def _approved(self, plan: Plan) -> Quote | None:
+        """What may be bought next of a plan; None where the run is stopped, or nobody has said yes."""
         run, steps = self.run, self.steps
-        quote = None
         with run.deciding():
             while True:
                 ledger, client, ui = run.ledger, run.client, steps.ui(run.settings)
                 stop: Stop | None = await approve.take_answer(ledger, run.buyer(), ui)
                 balance, run.balance = run.balance, None  # asked for once where it was just now
                 quote = await quote_plan(plan, run.settings, client, ledger, self.choice, balance=balance)
+                self.quote = quote
                 WATCHER.get().quoted(quote)
-                if steps.shown:
-                    await steps.shown(quote)
+                if steps.show_quote:
+                    await steps.show_quote(quote)
                 if not stop:
+                    of_plan = self.plan_sha256 is not None
                     quote, stop = await approve.approve(
-                        run, quote, self.approved, pilot=pilot, of_plan=self.plan is not None, ui=ui
+                        run, quote, self.approved, pilot=self.has_pilot, of_plan=of_plan, ui=ui
                     )
                 if stop:
                     run.halt(stop)
-                elif quote.to_buy and await is_outdated(plan, run.settings, client):
-                    plan = await steps.price(self.rows, run.settings, client, ledger)
-                    continue
-                else:
-                    quote = replace(quote, plan=await adopt(quote.plan, quote.standing, run.settings, ledger))
-                break
-        return quote
+                    return None
+                if not quote.to_buy or not await is_outdated(plan, run.settings, client):
+                    plan = await adopt(quote.plan, quote.standing, run.settings, ledger)
+                    return replace(quote, plan=plan)
+                plan = await steps.price(self.rows, run.settings, client, ledger)
+        return None
 
-    async def _next_plan(self, bought_plan: Plan) -> Plan | None:
-        """The plan of another portion, after all of a plan was bought; None where nothing is left to buy."""
+    async def _bought(self, quote: Quote) -> Summary:
+        """Buys a portion, stores it, and writes the report."""
         run, steps = self.run, self.steps
+        if quote.to_buy and not run.has_claimed:
+            await asyncio.to_thread(run.spool.probe)
+            if note := await run.store.probe():
+                WATCHER.get().note(note)
+            await claim(run.ledger, run.settings)
+            run.has_claimed = True
+        await run.begin(quote)
+        self.quote = None
+        if steps.before_portion:
+            await steps.before_portion(run)
+        return await _side_by_side(run, steps.record, steps.submit, steps.poll, steps.download)
+
+    async def _left_after(self, portion: Quote) -> Plan | None:
+        """The plan of what may be left to buy after a portion; None where no other can follow."""
+        run, steps = self.run, self.steps
+        self.has_pilot = portion.is_pilot and not run.asks_anew
+        # Another round has another plan, and would choose other jobs as the first.
+        has_rounds = run.settings.review.buy_again and self.plan_sha256 is None and self.choice.first is None
+        if portion.is_pilot or run.asks_anew or (has_rounds and run.stop):
+            return portion.plan
         with run.deciding():
-            goes_on = await steps.after(run) if steps.after else False
-            if not (goes_on or (run.quote and self._goes_on(run.quote))):
+            looks_again = await steps.after_portions(run) if steps.after_portions else False
+            if not (looks_again or has_rounds):
                 return None
             plan = await steps.price(self.rows, run.settings, run.client, run.ledger)
             for note in plan.notes:  # what is bought again, and of which rows all samples are used up
-                if note not in bought_plan.notes:
+                if note not in portion.plan.notes:
                     WATCHER.get().note(note)
-            new_jobs = plan.table.join(bought_plan.table, on="key", how="anti")
-            return None if new_jobs.is_empty() and not goes_on else plan
-        return bought_plan  # the run was stopped meanwhile
+            new_jobs = plan.table.join(portion.plan.table, on="key", how="anti")
+            return None if new_jobs.is_empty() and not looks_again else plan
+        return portion.plan  # the run was stopped meanwhile
+
+    async def _stopped(self, stop: Stop) -> Summary:
+        """The summary of a run that was stopped before all was bought: what is left is said in it.
+
+        Raises:
+            Stop: the run was interrupted before it began to buy, so there is nothing to report.
+        """
+        if self.summary is None and self.run.interrupted:
+            raise stop
+        if self.summary and self.summary.stop_reason:  # it was stopped before that report was written
+            return self.summary
+        return await _collected(self.run, self.steps, self.quote or await self._quoted_anew())
+
+    async def _quoted_anew(self) -> Quote | None:
+        """What is left to buy now; what was rejected meanwhile is a part of it."""
+        run = self.run
+        with suppress(CallsheetError):  # then the report has what was known before
+            plan = await self.steps.price(self.rows, run.settings, run.client, run.ledger)
+            return await quote_plan(plan, run.settings, run.client, run.ledger, self.choice)
+        return run.quote
 
 
 async def collect(settings: Settings, *, steps: Steps = Steps(), began: float | None = None) -> Summary:
@@ -221,30 +242,27 @@ async def collect(settings: Settings, *, steps: Steps = Steps(), began: float | 
             steps.beside(run),
         ):
             run.began = began
-            summary = await _carry_out(run, steps, None)
+            summary = await _collected(run, steps)
             signals.done()
     WATCHER.get().finished(summary)
     return summary
 
 
-async def _carry_out(run: Run, steps: Steps, quote: Quote | None) -> Summary:
-    """Carries out the steps that run side by side for a portion; without a quote nobody submits."""
-    if quote and quote.to_buy and not run.stop and not run.has_claimed:
-        await asyncio.to_thread(run.spool.probe)
-        if note := await run.store.probe():
-            WATCHER.get().note(note)
-        await claim(run.ledger, run.settings)
-        run.has_claimed = True
-    run.begin(quote)
-    if run.portions > 1:
-        await run.take_up_again()
-    if steps.before:
-        await steps.before(run)
-    if quote is None:
-        with run.videos.filling(), run.files.filling():
-            pass
+async def _collected(run: Run, steps: Steps, quote: Quote | None = None) -> Summary:
+    """Stores what is paid for, and writes the report. Nobody submits; `quote` is what is left to buy."""
+    await run.begin(quote)
+    with run.videos.filling(), run.files.filling():
+        pass
+    return await _side_by_side(run, steps.record, steps.poll, steps.download)
+
+
+async def _side_by_side(
+    run: Run,
+    record: Callable[[Run], Coroutine[Any, Any, Summary]],
+    *steps: Callable[[Run], Coroutine[Any, Any, None]],
+) -> Summary:
     async with asyncio.TaskGroup() as group:
-        for step in (*([steps.submit] if quote else []), steps.poll, steps.download):
+        for step in steps:
             group.create_task(step(run))
-        recorded = group.create_task(steps.record(run))
+        recorded = group.create_task(record(run))
     return recorded.result()

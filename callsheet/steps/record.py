@@ -1,7 +1,7 @@
-"""Record: while a run is under way its progress is shown; at its end the report is written.
+"""Record: shows the progress of a run while it is under way, and writes its report at the end.
 
-The steps themselves write the ledger, as things happen; here it is only read. Plots and contact sheet are for
-looking: where they cannot be written, a person is told so, and the run goes on as if there were none.
+The ledger is written by the other steps, as things happen; here it is only read. Plots and contact sheet are
+for looking: where they cannot be written, a person is told so, and the run goes on as if there were none.
 """
 
 from __future__ import annotations

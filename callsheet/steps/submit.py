@@ -1,5 +1,8 @@
 """Submit: each planned job becomes an accepted generation, once.
 
+`_Buyer._buy_in_order` is the loop: it reserves a few jobs, and sends each in its turn. A job that loses its
+room comes back into the queue that the loop reads.
+
 The intent is durable before the POST leaves, and the answer before anything relies on it. A POST is sent
 again only where the verdict is that nothing happened. What an answer means (`service.verdicts`), when to send
 (`limits`) and what still fits the budget (`ledger.reserve`) is decided there; here it is carried out.
@@ -8,14 +11,15 @@ again only where the verdict is that nothing happened. What an answer means (`se
 from __future__ import annotations
 
 import asyncio
-import itertools
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from enum import Enum, auto
 from functools import partial
+from heapq import heappop, heappush
+from itertools import islice
 from typing import Any
 
 import anyio
@@ -35,13 +39,14 @@ from callsheet.ledger import gate, leases, queries, states
 from callsheet.ledger.gate import Obstacle, Reservation
 from callsheet.ledger.queries import policy_of
 from callsheet.ledger.states import End
+from callsheet.limits.breaker import Breaker
 from callsheet.limits.limits import Turn
 from callsheet.plain_text import counted, printable
 from callsheet.pricing import references
 from callsheet.pricing.quote import Quote
 from callsheet.pricing.rates import changed_rates
 from callsheet.pricing.references import reading_of
-from callsheet.records import Attempt, Job, ModelType, State, dollars
+from callsheet.records import Attempt, Generation, Job, ModelType, State, dollars
 from callsheet.service import verdicts
 from callsheet.service.verdicts import Verdict
 from callsheet.session import Run
@@ -50,8 +55,6 @@ from callsheet.watch import WATCHER
 
 BLOCK = 50  # jobs that are reserved in one transaction
 AHEAD = 200  # reserved jobs of a type that wait for their turn at once; another run cannot buy them
-
-
 _TOLD = 5  # jobs without their image of which a person is told at once; the summary counts all
 
 
@@ -65,6 +68,8 @@ async def submit(run: Run) -> None:
 
 
 async def _buy(run: Run) -> None:
+    """Buys the plan's jobs, and those of them that runs leave which die meanwhile."""
+
     async def take_over_again_and_again() -> None:
         while True:
             await anyio.sleep(run.ledger.lease / 8)
@@ -107,14 +112,52 @@ async def _with_listed_prices(run: Run, stop: PriceChanged) -> PriceChanged:
     return PriceChanged(printable("; ".join([stop.message, *listed])), hint=stop.hint)
 
 
-class _End(Enum):
+class _Queue:
+    """The jobs that are still to buy, in the file's order: one that comes back has its old place in it.
+
+    Attributes:
+        came_back: with their places, those that were taken and are to be taken again; a heap.
+    """
+
+    def __init__(self, jobs: Iterator[Job], breaker: Breaker) -> None:
+        self._jobs = enumerate(jobs)
+        self.came_back: list[tuple[int, Job]] = []
+        self._breaker = breaker
+
+    def take(self) -> dict[str, tuple[int, Job]]:
+        """The next few jobs by key, each with its place; none where all are taken.
+
+        Those of a model of which nothing more is bought are left out.
+        """
+        block: dict[str, tuple[int, Job]] = {}
+        while len(block) < BLOCK and (
+            placed_job := heappop(self.came_back) if self.came_back else next(self._jobs, None)
+        ):
+            _, job = placed_job
+            if not self._breaker.of(job.model).stop:
+                block[job.key] = placed_job
+        return block
+
+    def put_back(self, place: int, job: Job) -> None:
+        """A job that was taken is to be taken again."""
+        heappush(self.came_back, (place, job))
+
+
+class _Outcome(Enum):
     """What has become of a job that was reserved."""
 
-    BOUGHT = auto()
-    FAILED = auto()
-    IN_DOUBT = auto()
-    NO_ROOM = auto()  # it does not fit the budget any more, and is no longer reserved
-    LEFT = auto()  # as it was: the buying has ended, a gateway always refuses the job, or an image is missing
+    BOUGHT = auto()  # accepted: paid for, or a video that is being made
+    FAILED = auto()  # refused, or failed, for good
+    IN_DOUBT = auto()  # sent, and no answer says whether it was accepted
+    NO_ROOM = auto()  # not sent: it does not fit the budget any more, and is not reserved any more
+    NOT_BOUGHT = auto()  # the buying ends, or that of its model; a gateway refuses it; or an image is missing
+
+
+@dataclass(frozen=True, slots=True)
+class _Again:
+    """Nothing has happened: the job is to be sent again, after so many seconds."""
+
+    seconds: float = 0.0
 
 
 class _Buyer:
@@ -123,7 +166,7 @@ class _Buyer:
     def __init__(self, run: Run) -> None:
         self._run = run
         self._rates = self._quote.rates()
-        self._room = {model_type: asyncio.Semaphore(AHEAD) for model_type in ModelType}
+        self._room_ahead = {model_type: asyncio.Semaphore(AHEAD) for model_type in ModelType}
         self._skips = run.settings.budget.on_exceed == "skip"
         self.left_by_gateway: CallsheetError | None = None  # the answer that a job got whenever it was sent
         self._told: set[str] = set()  # models that are stopped, of which a person knows
@@ -142,181 +185,236 @@ class _Buyer:
         """
         in_order = self._quote.jobs_in_order
         if self._quote.fits < self._quote.to_buy:
-            await self._buy_all(in_order)
+            await self._buy_in_order(in_order())
             return
-        first = next(in_order(), None)
-        types = sorted(ModelType, key=lambda model_type: first is not None and model_type is not first.type)
+        type_of_first = [job.type for job in islice(in_order(), 1)]  # the file's first job leaves first
         async with anyio.create_task_group() as group:
-            for model_type in types:
-                group.start_soon(self._buy_all, partial(in_order, model_type))
+            for model_type in dict.fromkeys([*type_of_first, *ModelType]):
+                group.start_soon(self._buy_in_order, in_order(model_type))
 
-    async def _buy_all(self, jobs: Callable[[], Iterator[Job]]) -> None:
-        """Buys jobs in their order. Those that lose their room are reserved again, after the others."""
-        waiting: Iterable[Job] = jobs()
-        while waiting:
-            without_room: list[Job] = []
-            async with anyio.create_task_group() as group:
-                async for job, attempt in self._reserved(waiting):
-                    await self._room[job.type].acquire()
-                    group.start_soon(self._buy, job, attempt, without_room)
-            waiting = without_room
+    async def _buy_in_order(self, jobs: Iterator[Job]) -> None:
+        """Buys jobs in their order, until all are tried, or none fits of those that are left.
 
-    async def _reserved(self, jobs: Iterable[Job]) -> AsyncIterator[tuple[Job, Attempt]]:
-        """The jobs, in their order, each reserved against the budget.
-
-        Jobs under way may fail or cost less. So the first one that does not fit waits until one of them has
-        ended, and nothing goes past it; with `on_exceed: skip` the others are reserved before it waits, and
-        all those that do not fit wait for all that are under way.
+        Nothing goes past the first job that does not fit; with `on_exceed: skip` all those do that fit.
         """
-        run = self._run
-        queue: Iterator[Job] = (job for job in jobs if not run.breaker.of(job.model).stop)
+        run, queue = self._run, _Queue(jobs, self._run.breaker)
         while True:
-            ended, left, short = run.open_jobs.ended, list[Job](), Reservation()
-            while not run.stop and (self._skips or not left) and (block := [*itertools.islice(queue, BLOCK)]):
-                result = await self._reserve(block)
-                for pair in result.reserved:
-                    yield pair
-                left, short = left + result.left, short if short.obstacle else result
-            if run.stop or not left:
+            ended = run.open_jobs.ended  # before anything is reserved: what ends from here on makes room
+            does_not_fit, short = list[tuple[int, Job]](), Reservation()
+            async with anyio.create_task_group() as sending:
+                while (self._skips or not does_not_fit) and (block := queue.take()):
+                    reservation = await self._reserve([job for _, job in block.values()])
+                    for job, attempt in reservation.reserved:
+                        await self._room_ahead[job.type].acquire()
+                        put_back = partial(queue.put_back, *block[job.key])
+                        sending.start_soon(self._buy_one, job, attempt, put_back)
+                    short = short if short.obstacle else reservation
+                    does_not_fit += [block[job.key] for job in reservation.left]
+            for place, job in does_not_fit:
+                queue.put_back(place, job)
+            if not queue.came_back:
                 return
-            if self._skips:
-                while await run.open_jobs.next_end():
-                    pass
-            elif run.open_jobs.ended == ended:
-                await run.open_jobs.next_end()
-            if run.open_jobs.ended == ended:
-                if short.obstacle is Obstacle.ALLOWED:
-                    run.asks_anew = True
-                else:
-                    run.halt(await self._does_not_fit(left, short))
+            if does_not_fit and not await self._has_made_room(ended):
+                await self._stop_at_wall([job for _, job in does_not_fit], short)
                 return
-            queue = itertools.chain(left, queue)
 
-    async def _does_not_fit(self, left: list[Job], short: Reservation) -> Stop:
-        first = f"row {left[0].row_id}, {dollars(left[0].quoted)} USD"
+    async def _reserve(self, jobs: list[Job]) -> Reservation:
+        run = self._run
+        reservation = await run.ledger.reserve(
+            jobs, policy_of(run.settings), run.buyer(self._quote), skip=self._skips
+        )
+        run.open_jobs.begin(len(reservation.reserved))
+        return reservation
+
+    async def _has_made_room(self, ended_before: int) -> bool:
+        """Waits for a job under way, which may fail or cost less than its quote; False where none is left.
+
+        Those that were skipped wait for all of them: there may be many, and each look at them takes its time.
+        """
+        open_jobs = self._run.open_jobs
+        while self._skips or open_jobs.ended == ended_before:
+            if not await open_jobs.next_end():
+                break
+        return open_jobs.ended > ended_before
+
+    async def _stop_at_wall(self, jobs: list[Job], short: Reservation) -> None:
+        """Ends the buying: none of these jobs fits, and the first of them for the reason of `short`."""
+        assert short.obstacle  # noqa: S101 - something does not fit
+        if short.obstacle is Obstacle.ALLOWED:
+            self._run.asks_anew = True
+            return
+        first = f"row {jobs[0].row_id}, {dollars(jobs[0].quoted)} USD"
         does_not_fit = f"{first}, does not fit"
         if self._skips:
-            does_not_fit = f"skipped {counted(len(left), 'job')} (the first: {first}), which cost more than"
-        assert short.obstacle  # noqa: S101 - something is left
-        return await self._stop_at(short.obstacle, does_not_fit, short.remaining)
+            does_not_fit = f"skipped {counted(len(jobs), 'job')} (the first: {first}), which cost more than"
+        self._run.halt(await self._stop_at(short.obstacle, does_not_fit, short.remaining))
 
     async def _stop_at(self, obstacle: Obstacle, does_not_fit: str = "", left: Decimal = Decimal(0)) -> Stop:
         run, budget = self._run, self._quote.budget
         basis = await run.ledger.read(gate.said, run.buyer(self._quote), budget.limit)
         return gate.stop_at(obstacle, does_not_fit, left, budget, basis)
 
-    async def _reserve(self, jobs: list[Job]) -> Reservation:
-        policy = policy_of(self._run.settings)
-        buyer = self._run.buyer(self._quote)
-        result = await self._run.ledger.reserve(jobs, policy, buyer, skip=self._skips)
-        self._run.open_jobs.begin(len(result.reserved))
-        return result
+    async def _buy_one(self, job: Job, attempt: Attempt, put_back: Callable[[], None]) -> None:
+        """Sends a reserved job until something has become of it, and does what follows from that."""
+        run, tries = self._run, Counter[Verdict]()  # without 429s
+        while isinstance(outcome := await self._send_in_turn(job, attempt, tries), _Again):  # noqa: ASYNC110 - it backs off
+            await anyio.sleep(outcome.seconds)
+        self._room_ahead[job.type].release()
+        if outcome is not _Outcome.BOUGHT or job.type is ModelType.IMAGE:  # a video's end is the poll's
+            run.open_jobs.end()
+        match outcome:
+            case _Outcome.NO_ROOM:
+                put_back()
+            case _Outcome.IN_DOUBT if run.settings.on_doubt == "retry":
+                put_back()  # whether it is bought once more, the ledger says when it is reserved
+            case _Outcome.BOUGHT | _Outcome.FAILED | _Outcome.IN_DOUBT:
+                run.tried[job.type] += 1
+            case _Outcome.NOT_BOUGHT:  # this run does not try it again
+                pass
 
-    async def _buy(self, job: Job, attempt: Attempt, without_room: list[Job]) -> None:
-        """Sends a job until it has ended; where `on_doubt` allows another attempt, also that."""
-        run = self._run
-        try:
-            while True:
-                tries: Counter[Verdict] = Counter()  # without 429s
-                while not isinstance(end := await self._try(job, attempt, tries), _End):  # noqa: ASYNC110 - it backs off
-                    await anyio.sleep(end)
-                if end is _End.NO_ROOM:
-                    without_room.append(job)
-                if end is not _End.BOUGHT or job.type is ModelType.IMAGE:  # a video's end is the poll's
-                    run.open_jobs.end()
-                again = (await self._reserve([job])).reserved if end is _End.IN_DOUBT else []
-                if not again:
-                    run.tried[job.type] += end in (_End.BOUGHT, _End.FAILED, _End.IN_DOUBT)
-                    return
-                attempt = again[0][1]
-        finally:
-            self._room[job.type].release()
-
-    async def _try(self, job: Job, attempt: Attempt, tries: Counter[Verdict]) -> _End | float:
-        """Waits for the job's turn and sends it once; returns its end, or seconds until the next try."""
-        run = self._run
+    async def _send_in_turn(self, job: Job, attempt: Attempt, tries: Counter[Verdict]) -> _Outcome | _Again:
+        """Waits for the job's turn, and sends it once."""
+        run, breaker = self._run, self._run.breaker.of(job.model)
         while run.downloads.late():  # noqa: ASYNC110 - it is the passing of time that ends it, not an event
             await anyio.sleep(1)
         await run.may_buy.wait()
-        outcome: _End | float = _End.LEFT
-        breaker = run.breaker.of(job.model)
-        if breaker.stop:  # of this model nothing more is bought
-            await run.ledger.transition(leases.free, attempt)
-            return outcome
         async with run.limits.turn(job.type) as turn, breaker.passing():
             if run.breaker.stop:
                 run.halt(run.breaker.stop)
             if run.stop:
-                return outcome
-            if breaker.stop:  # the other models go on, if there are others
-                if {*self._quote.models} <= run.breaker.stopped().keys():
-                    run.halt(breaker.stop)
-                elif job.model not in self._told:
-                    self._told.add(job.model)
-                    note = f"of {job.model} nothing more is bought, of the other models it is: {breaker.stop}"
-                    WATCHER.get().note(note)
-                return 0.0
+                return _Outcome.NOT_BOUGHT
+            if breaker.stop:
+                self._tell_stopped(job.model, breaker.stop)
+                await run.ledger.transition(leases.free, attempt)
+                return _Outcome.NOT_BOUGHT
             if run.downloads.late() or not run.may_buy.is_set():  # the turn may have been long in coming
-                return 0.0
+                return _Again()
             try:
                 body = await references.fill(job, reading=reading_of(run.settings))
-            except InputError as error:  # of an image
-                await self._has_no_image(attempt, error)
-                return outcome
+            except InputError as error:  # an image is gone, or has changed, since the job was priced
+                self._tell_without_image(job, error)
+                await run.ledger.transition(leases.free, attempt)
+                return _Outcome.NOT_BOUGHT
             with anyio.CancelScope(shield=True):  # an answer is recorded, whatever happens meanwhile
                 outcome = await self._send(job, attempt, body, turn, tries)
-        if outcome is _End.BOUGHT and run.refused:
-            run.refused = ""
-            await run.ledger.write(leases.is_refused, run.ledger.run_id, "")
         return outcome
 
-    async def _has_no_image(self, attempt: Attempt, error: InputError) -> None:
-        """An image of a job is gone, or has changed, since it was priced: the job is not sent."""
-        run = self._run
-        await run.ledger.transition(leases.free, attempt)
-        if attempt.job_key not in run.without_image:
-            run.without_image[attempt.job_key] = error
-            if len(run.without_image) <= _TOLD:
+    def _tell_stopped(self, model: str, stop: Stop) -> None:
+        """Of a model nothing more is bought; the other models go on, if there are others."""
+        if {*self._quote.models} <= self._run.breaker.stopped().keys():
+            self._run.halt(stop)
+        elif model not in self._told:
+            self._told.add(model)
+            WATCHER.get().note(f"of {model} nothing more is bought, of the other models it is: {stop}")
+
+    def _tell_without_image(self, job: Job, error: InputError) -> None:
+        without_image = self._run.without_image
+        if job.key not in without_image:
+            without_image[job.key] = error
+            if len(without_image) <= _TOLD:
                 WATCHER.get().note(f"not bought: {error}")
 
     async def _send(
         self, job: Job, attempt: Attempt, body: Mapping[str, Any], turn: Turn, tries: Counter[Verdict]
-    ) -> _End | float:
+    ) -> _Outcome | _Again:
         """Sends one POST, and makes its answer durable."""
         run = self._run
-        if kept_back := await self._kept_back(attempt):
-            return kept_back
+        # The gate's last word, and the intent to send, in one transaction: durable before the POST leaves.
+        obstacle = await run.ledger.intend(attempt, run.buyer(self._quote), self._rates)
+        if obstacle in (Obstacle.PRICE, Obstacle.QUESTION):
+            run.halt(await self._stop_at(obstacle))
+            return _Outcome.NOT_BOUGHT
+        if obstacle:
+            return _Outcome.NO_ROOM
+        if run.ended:  # while that was written; nothing has left yet
+            await run.ledger.transition(states.release, attempt)
+            return _Outcome.NOT_BOUGHT
         turn.leaves()
         failpoints.passed("before submit")
+        answer: Generation | str
         try:
             with run.unless_ended() as request:
                 if attempt.type is ModelType.VIDEO:
-                    video_id, rate = await run.client.create_video(body)
+                    answer, rate = await run.client.create_video(body)
                 else:
-                    image, rate = await run.client.create_image(body)
+                    answer, rate = await run.client.create_image(body)
         except ServiceError as error:
             return await self._not_accepted(attempt, error, turn, tries)
         if request.cancelled_caught:
             with suppress(LedgerError):  # it stays as it was, and the next run says that it is in doubt
                 await run.ledger.transition(states.in_doubt, End(attempt, leases.NO_ANSWER))
                 run.tell(attempt, State.IN_DOUBT, leases.NO_ANSWER)
-            return _End.LEFT
+            return _Outcome.NOT_BOUGHT
         failpoints.passed("after submit")
         run.breaker.of(attempt.model).accepted()
         turn.answered(rate)
-        if attempt.type is ModelType.IMAGE:
-            is_own = await keep(run, attempt, image, job.carried)
-            return _End.BOUGHT if is_own else _End.IN_DOUBT
-        if same_generation := await run.ledger.pending(attempt, video_id):
-            run.doubts(attempt, same_generation.what)
-            return _End.IN_DOUBT
-        turn.keep()
-        run.knows_videos = True
-        run.tell(attempt, State.PENDING, video_id)
-        run.videos.put(replace(attempt, generation_id=video_id))
-        return _End.BOUGHT
+        return await self._accepted(job, attempt, answer, turn)
 
-    async def _refused(self, reason: str) -> None:
+    async def _accepted(self, job: Job, attempt: Attempt, answer: Generation | str, turn: Turn) -> _Outcome:
+        """Makes the answer durable, an image or the id of a video, before the next step gets it."""
+        run = self._run
+        if isinstance(answer, Generation):
+            is_own = await keep(run, attempt, answer, job.carried)
+        elif same_generation := await run.ledger.pending(attempt, answer):
+            is_own = False
+            run.doubts(attempt, same_generation.what)
+        else:
+            is_own = True
+            turn.keep()
+            run.knows_videos = True
+            run.tell(attempt, State.PENDING, answer)
+            run.videos.put(replace(attempt, generation_id=answer))
+        if run.refused:
+            run.refused = ""
+            await run.ledger.write(leases.is_refused, run.ledger.run_id, "")
+        return _Outcome.BOUGHT if is_own else _Outcome.IN_DOUBT
+
+    async def _not_accepted(
+        self, attempt: Attempt, error: ServiceError, turn: Turn, tries: Counter[Verdict]
+    ) -> _Outcome | _Again:
+        """Carries out the verdict on a POST that was not accepted."""
+        run, reason, breaker = self._run, str(error), self._run.breaker.of(attempt.model)
+        if error.rate:  # otherwise it may be a gateway's word
+            turn.answered(error.rate)
+        verdict = verdicts.submit(error)
+        is_full = verdict in (Verdict.WINDOW_FULL, Verdict.LANES_FULL)
+        tries[verdict] += not is_full
+        is_last_try = tries[verdict] >= run.settings.attempts
+        retry_after = error.retry_after or 0.0
+        match verdict:
+            case Verdict.IN_DOUBT:
+                attempt = replace(attempt, generation_id=error.generation_id)
+                await run.ledger.transition(states.in_doubt, End(attempt, reason))
+                run.doubts(attempt, reason)
+                return _Outcome.IN_DOUBT
+            case Verdict.REFUSED | Verdict.SAYS_NO if verdict is Verdict.REFUSED or is_last_try:
+                breaker.accepted() if verdict is Verdict.REFUSED else breaker.wrong("failure", reason)
+                code = error.code if isinstance(error, Refusal) else "server_error"
+                await run.ledger.transition(states.failed, End(attempt, reason, code))
+                run.tell(attempt, State.FAILED, reason)
+                return _Outcome.FAILED
+            case Verdict.WINDOW_FULL:
+                turn.window_full(retry_after)
+            case Verdict.LANES_FULL:
+                turn.lanes_full()  # before the write: until then requests leave that will be refused too
+            case Verdict.NOT_SENT:
+                turn.unsent()
+                breaker.wrong("unsent", reason)
+            case Verdict.GATEWAY:
+                breaker.wrong("gateway", reason, hint=error.hint, retry_after=retry_after)
+        await run.ledger.transition(states.release, attempt)
+        if verdict in (Verdict.STOP_KEY, Verdict.STOP_BALANCE):
+            run.halt(error)
+            return _Outcome.NOT_BOUGHT
+        if verdict is Verdict.GATEWAY and is_last_try:  # others are accepted, or the breaker ends it first
+            self.left_by_gateway = self.left_by_gateway or error
+            return _Outcome.NOT_BOUGHT
+        if is_full:
+            await self._is_refused(reason)
+            return _Again()
+        return _Again(max(retry_after, run.client.backoff(tries.total())))
+
+    async def _is_refused(self, reason: str) -> None:
         """Submissions are answered 429: says so where that goes on, and ends the buying after `patience`."""
         run, seconds = self._run, self._run.limits.refused_for()
         if seconds >= run.settings.limits.patience:
@@ -328,61 +426,3 @@ class _Buyer:
                 WATCHER.get().note(f"the service refuses every submission, and the run waits: {reason}")
             run.refused = reason
             await run.ledger.write(leases.is_refused, run.ledger.run_id, reason)
-
-    async def _kept_back(self, attempt: Attempt) -> _End | None:
-        """Records the intent to send a job; or says why it must not leave."""
-        run = self._run
-        obstacle = await run.ledger.intend(attempt, run.buyer(self._quote), self._rates)
-        if obstacle in (Obstacle.PRICE, Obstacle.QUESTION):
-            run.halt(await self._stop_at(obstacle))
-            return _End.LEFT
-        if obstacle:
-            return _End.NO_ROOM
-        if run.ended:
-            await run.ledger.transition(states.release, attempt)
-            return _End.LEFT
-        return None
-
-    async def _not_accepted(
-        self, attempt: Attempt, error: ServiceError, turn: Turn, tries: Counter[Verdict]
-    ) -> _End | float:
-        """Carries out the verdict on a POST that was not accepted."""
-        run, reason, max_attempts = self._run, str(error), self._run.settings.attempts
-        breaker = run.breaker.of(attempt.model)
-        if error.rate:  # otherwise it may be a gateway's word
-            turn.answered(error.rate)
-        verdict = verdicts.submit(error)
-        retry_after = error.retry_after or 0.0
-        if verdict is Verdict.IN_DOUBT:
-            attempt = replace(attempt, generation_id=error.generation_id)
-            await run.ledger.transition(states.in_doubt, End(attempt, reason))
-            run.doubts(attempt, reason)
-            return _End.IN_DOUBT
-        if verdict is Verdict.WINDOW_FULL:
-            turn.window_full(retry_after)
-        elif verdict is Verdict.LANES_FULL:
-            turn.lanes_full()  # told before the ledger: until then requests leave that will be refused too
-        else:
-            tries[verdict] += 1
-        if verdict is Verdict.REFUSED or tries[Verdict.SAYS_NO] >= max_attempts:
-            breaker.wrong("failure", reason) if verdict is Verdict.SAYS_NO else breaker.accepted()
-            code = error.code if isinstance(error, Refusal) else "server_error"
-            await run.ledger.transition(states.failed, End(attempt, reason, code))
-            run.tell(attempt, State.FAILED, reason)
-            return _End.FAILED
-        await run.ledger.transition(states.release, attempt)
-        match verdict:
-            case Verdict.WINDOW_FULL | Verdict.LANES_FULL:
-                await self._refused(reason)
-                return 0.0
-            case Verdict.STOP_KEY | Verdict.STOP_BALANCE:
-                run.halt(error)
-            case Verdict.NOT_SENT:
-                turn.unsent()
-                breaker.wrong("unsent", reason)
-            case Verdict.GATEWAY:
-                breaker.wrong("gateway", reason, hint=error.hint, retry_after=retry_after)
-                if tries[verdict] >= max_attempts:  # others are accepted, or the breaker ends it first
-                    self.left_by_gateway = self.left_by_gateway or error
-                    return _End.LEFT
-        return max(retry_after, run.client.backoff(tries.total()))

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import threading
 from collections.abc import Callable
+from contextlib import closing
 from decimal import Decimal
 from typing import Any
 
 import pytest
 
 import callsheet
-from backlot.faults import Faults, Matched, Surcharge
+from backlot.faults import RULE, Faults, Matched, Surcharge
 from callsheet import python
 from callsheet.config.load import load
 from callsheet.errors import InputError, Interrupted
@@ -24,8 +26,9 @@ from callsheet.records import State, dollars
 from callsheet.report.summary import Summary
 from callsheet.steps import batch
 from callsheet.steps.change import Changed, change
-from callsheet.watch import Asked, Change, LogWatcher
+from callsheet.watch import Asked, Change, LogWatcher, Progress
 from tests.conftest import Make, Project, images
+from tests.servers.backlots import finish_videos
 from tests.steps.test_again import Person, checked
 
 PRICE = Decimal("0.0015")
@@ -177,6 +180,37 @@ def test_the_budget_is_passed_by_what_is_on_the_wire_at_most(dear: Make, no_brak
     made.set(budget={wall: "1.00"})
     assert made.run().stored == 12, "with a higher limit the others are bought"
     assert made.charged == 12 * 10 * PRICE
+
+
+class Finishing(LogWatcher):
+    """Has the service finish its videos once two jobs have lost their room."""
+
+    def __init__(self, made: Project) -> None:
+        self.made = made
+
+    def progress(self, progress: Progress) -> None:
+        with closing(sqlite3.connect(self.made.folder / "out/ledger.db")) as ledger:
+            query = "SELECT count(*) FROM attempts WHERE state = 'planned' AND run_id IS NULL"
+            if ledger.execute(query).fetchone() == (2,):
+                finish_videos(self.made.backlot.service)
+
+
+def test_jobs_that_lose_their_room_are_bought_before_those_that_come_after_them(
+    project: Make, no_brake: None
+) -> None:
+    """A video and three images are reserved. The first image is so dear that the others must wait; then the
+    video fails, and leaves room for one.
+    """
+    video = {"id": "video", "prompt": "a video", "model": "dailies-1", "duration": 1}
+    made = project([video, *images(4)], concurrency=LANES, video_seconds=600)
+    of_video = made.quote().quoted - 4 * PRICE
+    dear = {"endpoint": "images", "prompt": "image 0", "do": "surcharge", "amount": of_video + PRICE}
+    rules = {"endpoint": "videos", "do": "fail_video"}, dear
+    made.backlot.service.faults = Faults(map(RULE.validate_python, rules))
+    made.set(budget={"limit": str(of_video + 3 * PRICE)}, limits={"concurrency": LANES})
+    summary = made.run(watcher=Finishing(made))
+    assert (summary.stop_reason, summary.failed) == ("budget", 1)
+    assert made.manifest()["row_id"].to_list() == ["s0", "s1"]
 
 
 def test_two_dear_charges_of_three_stop_the_buying_until_somebody_approves_the_price(
@@ -334,7 +368,8 @@ def test_a_crew_buys_by_the_approval_of_its_first_run(shared: Callable[[str], Pr
             waiting.append(asyncio.ensure_future(asyncio.gather(*group)))
 
         waiting: list[asyncio.Future[list[Summary]]] = []
-        first = await batch.generate(load(made.config), approved=True, steps=batch.Steps(before=others))
+        steps = batch.Steps(before_portion=others)
+        first = await batch.generate(load(made.config), approved=True, steps=steps)
         members.extend(await waiting[0])
         return first
 
