@@ -31,7 +31,7 @@ from callsheet.ledger import changes, charges, leases, words, writing
 from callsheet.ledger.charges import Charge
 from callsheet.ledger.queries import Policy, to_buy
 from callsheet.ledger.tables import attempts
-from callsheet.ledger.words import Decision, Reason, Shown, Word
+from callsheet.ledger.words import Reason, Shown, Word
 from callsheet.ledger.writing import Values
 from callsheet.plain_text import and_more, counted, printable
 from callsheet.records import NOT_CHARGED, Attempt, Job, State, canonical, dollars
@@ -129,7 +129,7 @@ def said(connection: sa.Connection, batch: str, buyer: Buyer, limit: Decimal | N
     now = leases.time_by_database(connection)
     return Said(
         words=all_words,
-        exposure=writing.exposure(connection, batch, priced=True),
+        exposure=writing.exposure(connection, batch).priced,
         limit=limit,
         room=_room(connection, buyer, limit, now, Counting.QUOTE),
         charged=charged,
@@ -174,7 +174,7 @@ def let_begin(
     shown = replace(shown, charges=basis.to_accept)
     sentences = reasons(shown, buyer, basis, also or {})
     if of_plan:
-        if not any(lets_begin(word) and word.shown.plan == shown.plan for word in basis.words):
+        if not any(word.lets_begin and word.shown.plan == shown.plan for word in basis.words):
             raise ApprovalNeeded("nobody has approved this plan", hint="Run the batch again.")
         sentences = {}
     word = replace(asked, shown=shown, about=tuple(sentences), why="; ".join(sentences.values()))
@@ -277,16 +277,11 @@ def covers(word: Word, shown: Shown) -> bool:
     )
 
 
-def lets_begin(word: Word) -> bool:
-    """Whether a run may buy by it."""
-    return word.decision in (Decision.APPROVED, Decision.NOT_ASKED)
-
-
 def _limit(
     connection: sa.Connection, buyer: Buyer, of_config: Decimal | None, all_words: Sequence[Word]
 ) -> Decimal | None:
     """The limit of the batch once the run is let begin; one that has begun before has said its config's."""
-    if any(word.asker == buyer.asker and lets_begin(word) for word in all_words):
+    if any(word.asker == buyer.asker and word.lets_begin for word in all_words):
         return changes.limit(connection, buyer.batch)
     return changes.limit_with(connection, buyer.batch, of_config, buyer.run_id)
 
@@ -317,10 +312,10 @@ class Gate:
     """What may leave at a moment; until the transaction ends, this stays true."""
 
     def __init__(self, connection: sa.Connection, buyer: Buyer, at: datetime, counting: Counting) -> None:
-        limit, last = changes.limit(connection, buyer.batch), words.last_of(connection, buyer.asker)
+        limit = changes.limit(connection, buyer.batch)
         self._room = _room(connection, buyer, limit, at, counting)
         self._closed: Obstacle | None = None
-        if last is None or not lets_begin(last):
+        if not words.may_buy(connection, buyer.asker):
             self._closed = Obstacle.QUESTION
         elif charges.of_batch(connection, buyer.batch).to_accept(
             words.allowed(connection, buyer.batch) if limit is None else limit
@@ -347,15 +342,16 @@ def _room(
 ) -> dict[Obstacle, Decimal]:
     """What is left within each obstacle that there is."""
     batch, budget = buyer.batch, buyer.budget
-    exposure = writing.exposure(connection, batch, reserved=counting is Counting.RESERVE)
+    exposure = writing.exposure(connection, batch)
+    taken = exposure.sent + (exposure.reserved if counting is Counting.RESERVE else 0)
     room: dict[Obstacle, Decimal] = {}
     if limit is not None:
-        room[Obstacle.LIMIT] = limit - exposure
+        room[Obstacle.LIMIT] = limit - taken
     allowed = words.allowed(connection, batch)
     if allowed is not None and counting is not Counting.QUOTE:  # then its own word is still to come
         reserved = leases.reserved_by(connection, batch, buyer.run_id) if counting is Counting.RESERVE else 0
-        room[Obstacle.ALLOWED] = allowed - reserved - writing.exposure(connection, batch, priced=True)
-    room[Obstacle.BALANCE] = buyer.affordable - exposure
+        room[Obstacle.ALLOWED] = allowed - reserved - exposure.priced
+    room[Obstacle.BALANCE] = buyer.affordable - taken
     is_sent, but_of = counting is Counting.SEND, batch if counting is Counting.QUOTE else None
     if budget.ledger is not None:
         used = writing.sent(connection) if is_sent else leases.used_ever(connection, but_of=but_of)
@@ -470,22 +466,20 @@ def _write(
 
     A planned attempt was never sent, so it gets today's price.
     """
-    changed: list[tuple[Values, Values]] = []
     new: list[Values] = []
     reserved: list[tuple[Job, Attempt]] = []
     for job, last in jobs:
         values = _row(job) | {"batch": batch, "run_id": run_id, "state": State.PLANNED}
         number = 1 if last is None else last["attempt"]
         if last is not None and last["state"] == State.PLANNED:
-            changed.append((last, values))
+            writing.change(connection, last, values)
         else:
             if last is not None:
-                changed.append((last, {"superseded": True}))
+                writing.change(connection, last, {"superseded": True})
                 number += 1
             new.append(values | {"attempt": number})
         fields = (job.key, number, job.type, job.row_id, job.sample, job.model, values["quoted"])
         reserved.append((job, Attempt(*fields, request_key=job.request_key)))
-    writing.change(connection, changed)
     writing.enter(connection, new)
     return reserved
 

@@ -132,8 +132,8 @@ def take_over(connection: sa.Connection, run_id: str, batch: str) -> list[Attemp
     """Ends the dead runs of the batch (`end_dead`); what they had accepted belongs to `run_id`."""
     doubts = end_dead(connection, batch)
     of_no_living = _is_of_none([run.id for run in alive(connection, batch)])
-    accepted = writing.which(connection, attempts.c.batch == batch, of_no_living, _IN_HAND)
-    writing.change(connection, [(row, {"run_id": run_id}) for row in accepted])
+    for row in writing.which(connection, attempts.c.batch == batch, of_no_living, _IN_HAND):
+        writing.change(connection, row, {"run_id": run_id})
     return doubts
 
 
@@ -244,18 +244,24 @@ def _with_tables(statement: Any, subqueries: Mapping[sa.Table, sa.Subquery]) -> 
 def _write_left(connection: sa.Connection, over: sa.ColumnElement[bool]) -> list[Attempt]:
     """Writes what `_left` reads; returns what is in doubt from now on."""
     keys, left = connection.scalars(_jobs_of(over)).all(), _left(over)
-    rows_before = writing.found(connection, keys)
+    rows_before = writing.rows_of(connection, keys)
     names = ("superseded", "run_id", "state", "finished_at", "error_code", "error_message")
+    columns = [left.c[name] for name in names]
     values_after: dict[writing.Key, Values] = {}
     for condition in queries.of_jobs(keys, left):
-        query = sa.select(left.c.job_key, left.c.attempt, *(left.c[name] for name in names))
-        for job_key, number, *values in connection.execute(query.where(condition)):
+        query = sa.select(left.c.job_key, left.c.attempt, *columns).where(condition)
+        for job_key, number, *values in connection.execute(query):
             values_after[job_key, number] = dict(zip(names, values, strict=True))
-    writing.remove(connection, [row for key, row in rows_before.items() if key not in values_after])
-    changes = [(rows_before[key], values) for key, values in values_after.items()]
-    writing.change(connection, [(row, values) for row, values in changes if row | values != row])
-    doubts = [row for row, values in changes if values["state"] != row["state"]]
-    return [queries.attempt_of(row) for row in doubts]
+    doubts: list[Attempt] = []
+    for key, row in rows_before.items():
+        row_after = row | values_after.get(key, {})
+        if key not in values_after:
+            writing.remove(connection, row)
+        elif row_after != row:
+            writing.change(connection, row, values_after[key])
+        if row_after["state"] != row["state"]:
+            doubts.append(queries.attempt_of(row))
+    return doubts
 
 
 def forget(run_id: str) -> None:
@@ -335,10 +341,9 @@ def have_left_work(connection: sa.Connection, batch: str) -> bool:
     return bool(dead or connection.scalar(sa.select(left)))
 
 
-def free(connection: sa.Connection, run_id: str, unsent: Sequence[Attempt]) -> None:
-    """Frees some of the jobs that a run had reserved: they do not fit the budget any more."""
-    keys = [attempt.job_key for attempt in unsent]
-    _write_left(connection, sa.and_(attempts.c.run_id == run_id, attempts.c.job_key.in_(keys)))
+def free(connection: sa.Connection, run_id: str, attempt: Attempt) -> None:
+    """Frees a job that a run had reserved: it does not fit the budget any more, or cannot be sent."""
+    _write_left(connection, sa.and_(attempts.c.run_id == run_id, attempts.c.job_key == attempt.job_key))
 
 
 def used_today(connection: sa.Connection, now: datetime, *, but_of: str | None = None) -> Decimal:

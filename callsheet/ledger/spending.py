@@ -297,7 +297,7 @@ def settle(
         LedgerError: one of them is no longer as the person saw it, or a run at work asks the service for it.
     """
     leases.end_dead(connection, batch)  # the person has seen what that leaves
-    rows = writing.found(connection, [doubt.job_key for doubt in doubts])
+    rows = writing.rows_of(connection, [doubt.job_key for doubt in doubts])
     at_work = {run.run_id: run for run in leases.others(connection, batch, None)}
     now, verb = datetime.now(UTC), "charged" if charged else "not charged"
     record = {"charged": charged, "settled_by": by, "settled_at": now, "why": why}
@@ -321,7 +321,7 @@ def settle(
             decision["cost_source"] = CostSource.QUOTED
         decision["error_message"] = f"{doubt.what.rstrip('.')}; settled as {verb} by {by}"
         decision["finished_at"] = row["finished_at"] or now
-        writing.change(connection, [(row, decision)])
+        writing.change(connection, row, decision)
         # It may be settled a second time, where an answer came after the first and is in doubt in its turn.
         settled = {"job_key": doubt.job_key, "attempt": doubt.attempt}
         connection.execute(settlements.delete().filter_by(**settled))

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Any
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
@@ -37,9 +37,14 @@ _BEFORE: dict[State, tuple[State, ...]] = {
 }
 _LARGE = ("prompt", "request", "carried")  # no rule looks at them
 _COLUMNS = [column for column in attempts.c if column.name not in _LARGE]
+
+# Statements that every job needs several times are made once: SQLAlchemy takes ten times as long to make one
+# as SQLite to carry it out.
 _THE_ATTEMPT = sa.and_(
     attempts.c.job_key == sa.bindparam("the_job"), attempts.c.attempt == sa.bindparam("the_attempt")
 )
+_SELECT = sa.select(*_COLUMNS).where(_THE_ATTEMPT)
+_INSERT = attempts.insert()
 _UPDATE = attempts.update().where(_THE_ATTEMPT)
 _DELETE = attempts.delete().where(_THE_ATTEMPT)
 _ADD = (
@@ -58,37 +63,41 @@ def which(
     connection: sa.Connection, *conditions: sa.ColumnElement[bool], also: Sequence[sa.ColumnElement[Any]] = ()
 ) -> list[Values]:
     """The attempts that meet all conditions, without what their requests say; `also`: more, with labels."""
-    result = connection.execute(sa.select(*_COLUMNS, *also).where(*conditions))
-    names = tuple(result.keys())
-    return [dict(zip(names, row, strict=True)) for row in result]
+    rows = connection.execute(sa.select(*_COLUMNS, *also).where(*conditions)).mappings()
+    return [dict(row) for row in rows]
 
 
-def found(connection: sa.Connection, keys: Sequence[str]) -> dict[Key, Values]:
+def rows_of(connection: sa.Connection, keys: Sequence[str]) -> dict[Key, Values]:
     """Every attempt at these jobs, by job and number."""
     rows = (row for condition in queries.of_jobs(keys) for row in which(connection, condition))
     return {(row["job_key"], row["attempt"]): row for row in rows}
 
 
+def row_of(connection: sa.Connection, attempt: Attempt) -> Values | None:
+    """An attempt as the ledger has it."""
+    key = {"the_job": attempt.job_key, "the_attempt": attempt.number}
+    row = connection.execute(_SELECT, key).mappings().first()
+    return None if row is None else dict(row)
+
+
 def enter(connection: sa.Connection, rows: Sequence[Values]) -> None:
-    """Enters new attempts."""
-    rows = [{"superseded": False, "current": True, **row} for row in rows]
-    for alike in _by_columns(rows):
-        connection.execute(attempts.insert(), alike)
-    _count(connection, (({}, row) for row in rows))
-
-
-def change(connection: sa.Connection, changes: Sequence[tuple[Values, Values]]) -> None:
-    """Sets columns of attempts; of each is given how it was read in this transaction, and what to set."""
-    for alike in _by_columns([_key(row) | values for row, values in changes]):
-        connection.execute(_UPDATE, alike)
-    _count(connection, ((row, row | values) for row, values in changes))
-
-
-def remove(connection: sa.Connection, rows: Sequence[Values]) -> None:
-    """Removes attempts, each as it was read in this transaction."""
+    """Enters new attempts, all with the same columns."""
+    rows = [{"superseded": False, "current": True} | row for row in rows]
     if rows:
-        connection.execute(_DELETE, [_key(row) for row in rows])
-        _count(connection, ((row, {}) for row in rows))
+        connection.execute(_INSERT, rows)
+        _count(connection, (({}, row) for row in rows))
+
+
+def change(connection: sa.Connection, row: Values, values: Values) -> None:
+    """Sets columns of an attempt, which is given as it was read in this transaction."""
+    connection.execute(_UPDATE, _key(row) | values)
+    _count(connection, [(row, row | values)])
+
+
+def remove(connection: sa.Connection, row: Values) -> None:
+    """Removes an attempt, which is given as it was read in this transaction."""
+    connection.execute(_DELETE, _key(row))
+    _count(connection, [(row, {})])
 
 
 def adopt(
@@ -112,44 +121,34 @@ def adopt(
 
 
 def move(
-    connection: sa.Connection,
-    run_id: str,
-    to: State,
-    moves: Sequence[tuple[Attempt, Values]],
-    rows: dict[Key, Values] | None = None,
-) -> set[Key]:
-    """Moves attempts of a run to a state, and sets columns of each.
-
-    `rows` are the attempts as they are, where this transaction has read them already (`found`).
+    connection: sa.Connection, run_id: str, to: State, attempt: Attempt, values: Values
+) -> Values | None:
+    """Moves an attempt of a run to a state, and sets columns of it.
 
     Returns:
-        Those for which this was done before.
+        The attempt as it was; None where this was done before.
 
     Raises:
-        LedgerError: one of them may not move there.
+        LedgerError: it may not move there.
     """
-    rows = found(connection, [attempt.job_key for attempt, _ in moves]) if rows is None else {**rows}
-    done_before: set[Key] = set()
-    changes: list[tuple[Values, Values]] = []
-    for attempt, values in moves:
-        key = key_of(attempt)
-        row = rows.get(key)
-        if is_made(row, run_id, to, values):
-            done_before.add(key)
-        elif row is None or row["run_id"] != run_id or not _may_move(row, to):
-            raise refused(attempt, to)
-        else:
-            changes.append((row, {"state": to} | values))
-            rows[key] = row | changes[-1][1]
-    change(connection, changes)
-    return done_before
+    row = to_move(connection, run_id, to, attempt, values)
+    if row is not None:
+        change(connection, row, {"state": to} | values)
+    return row
 
 
-def is_made(row: Values | None, run_id: str, to: State, values: Values) -> bool:
-    """Whether an attempt has come into a state by this run already, and with these values."""
-    if row is None or (row["run_id"], row["state"]) != (run_id, to):
-        return False
-    return all(row[name] == value for name, value in values.items())
+def to_move(
+    connection: sa.Connection, run_id: str, to: State, attempt: Attempt, values: Values
+) -> Values | None:
+    """The attempt that `move` would move; it returns and raises the same, and changes nothing."""
+    row = row_of(connection, attempt)
+    if row is None or row["run_id"] != run_id:
+        raise refused(attempt, to)
+    if row["state"] == to and all(row[name] == value for name, value in values.items()):
+        return None
+    if not _may_move(row, to):
+        raise refused(attempt, to)
+    return row
 
 
 def _may_move(row: Values, to: State) -> bool:
@@ -170,21 +169,8 @@ def refused(attempt: Attempt, to: State) -> LedgerError:
     )
 
 
-def key_of(attempt: Attempt) -> Key:
-    """What finds an attempt in the ledger."""
-    return attempt.job_key, attempt.number
-
-
 def _key(row: Values) -> Values:
     return {"the_job": row["job_key"], "the_attempt": row["attempt"]}
-
-
-def _by_columns(rows: Sequence[Values]) -> Iterable[list[Values]]:
-    """The rows that set the same columns together: one statement is carried out for all of them."""
-    alike: defaultdict[frozenset[str], list[Values]] = defaultdict(list)
-    for row in rows:
-        alike[frozenset(row)].append(row)
-    return alike.values()
 
 
 def _count(connection: sa.Connection, changes: Iterable[tuple[Values, Values]]) -> None:
@@ -257,15 +243,23 @@ def of_ledger(connection: sa.Connection) -> dict[str, Totals]:
     return {batch: total for batch, total in by_batch.items() if total.states}
 
 
-def exposure(
-    connection: sa.Connection, batch: str, *, reserved: bool = False, priced: bool = False
-) -> Decimal:
-    """What counts against the budget of a batch, in dollars: spent, in flight and in doubt.
+class Exposure(NamedTuple):
+    """What counts against the budget of a batch, in dollars.
 
-    `reserved`: what is reserved counts too. `priced`: jobs without a price do not.
+    Attributes:
+        sent: spent, in flight and in doubt.
+        reserved: by all of its runs.
+        priced: the part of `sent` of the jobs with a price.
     """
-    counted = _SENT + totals.c.reserved if reserved else _SENT
-    return _sum(connection, counted - totals.c.unpriced if priced else counted, totals.c.batch == batch)
+
+    sent: Decimal
+    reserved: Decimal
+    priced: Decimal
+
+
+def exposure(connection: sa.Connection, batch: str) -> Exposure:
+    """What counts against the budget of a batch."""
+    return Exposure(*connection.execute(_EXPOSURE, {"the_batch": batch}).one())
 
 
 def sent_since(connection: sa.Connection, day: datetime) -> Decimal:
@@ -328,3 +322,8 @@ def total(amount: sa.ColumnElement[Any], *conditions: sa.ColumnElement[bool]) ->
     """The sum of an amount over the rows that meet all conditions, exact; zero of nothing."""
     counted = sa.case((sa.and_(*conditions), amount)) if conditions else amount
     return sa.func.coalesce(sa.func.sum(counted), 0, type_=Money)
+
+
+_EXPOSURE = sa.select(total(_SENT), total(totals.c.reserved), total(_SENT - totals.c.unpriced)).where(
+    totals.c.batch == sa.bindparam("the_batch")
+)

@@ -52,8 +52,8 @@ def submitted(url: str, when: datetime) -> None:
     """Moves all submissions so far to another time."""
     engine = open_engine(url)
     with engine.begin() as connection:
-        sent = writing.which(connection, attempts.c.submitted_at.is_not(None))
-        writing.change(connection, [(row, {"submitted_at": when}) for row in sent])
+        for row in writing.which(connection, attempts.c.submitted_at.is_not(None)):
+            writing.change(connection, row, {"submitted_at": when})
     engine.dispose()
 
 

@@ -78,6 +78,16 @@ async def test_a_write_whose_caller_is_cancelled_is_made_with_those_of_the_other
     assert [await state_of(ledger, one) for one in jobs] == [State.SUBMITTING] * 3
 
 
+async def test_jobs_that_leave_in_one_commit_are_looked_at_one_after_the_other_each_with_its_own_limits(
+    ledger: Ledger,
+) -> None:
+    """What a run may spend is changed at any moment: also between two jobs that wait for the same commit."""
+    reserved, _ = await reserve(ledger, *map(job, "abc"))
+    (_, a), (_, b), (_, c) = reserved
+    leaves = (intend(ledger, a), intend(ledger, b, limit="0.07"), intend(ledger, c, per_day="0.08"))
+    assert await asyncio.gather(*leaves) == [None, Obstacle.BALANCE, None]
+
+
 async def test_what_may_leave_fits_what_the_batch_may_come_to_by_all_words(url: str) -> None:
     """Also what the run itself has reserved counts; another's may go back, and is looked at in its turn."""
     jobs = [job(name, price="0.0100") for name in "abcd"]
@@ -154,7 +164,7 @@ async def test_names_that_differ_only_in_case_or_encoding_are_one_name(ledger: L
     alike = ["SAME.png", "e\u0301.png", "STRASSE.png", "Same.PNG"]
     files = await ledger.generated(second, generation("b", files=4), alike, "out")
     assert [file.name for file in files] == [other_name(name, second, n) for n, name in enumerate(alike)]
-    await ledger.transition(states.renamed, (files[0], "Another.png"))
+    await ledger.transition(states.renamed, files[0], "Another.png")
     files = await ledger.generated(last, generation("c", files=2), ["another.png", "Free.png"], "out")
     assert [file.name for file in files] == [other_name("another.png", last, 0), "Free.png"]
     assert other_name("a.png", last, 2) == f"a-{last.job_key[:12]}_2.png"
