@@ -20,7 +20,7 @@ import sqlalchemy as sa
 from callsheet.cells import rejects_csv
 from callsheet.config.settings import Budget, Guessed, Settings, guess_in_words
 from callsheet.errors import InputError
-from callsheet.ledger import gate, queries, spending, writing
+from callsheet.ledger import gate, queries, spending, sums
 from callsheet.ledger.charges import dearest
 from callsheet.ledger.gate import Obstacle, Said
 from callsheet.ledger.ledger import Ledger
@@ -385,7 +385,7 @@ async def make(
 
     def read(connection: sa.Connection, batch: str) -> dict[str, Any]:
         jobs = queries.jobs(connection, batch, ["job_key", "state"], policy=policy)
-        totals = writing.of_batch(connection, batch)
+        totals = sums.of_batch(connection, batch)
         buyer = ledger.buyer(settings.budget, affordable(totals, balance))
         said = gate.said(connection, batch, buyer, settings.budget.limit)
         sent = jobs.filter(pl.col("state") != State.PLANNED)["job_key"]

@@ -26,7 +26,7 @@ import sqlalchemy as sa
 from callsheet.cells import rejects_csv
 from callsheet.config.settings import BatchSettings
 from callsheet.errors import InputError, Interrupted, Stop, StorageConflict
-from callsheet.ledger import leases, marks, queries, words, writing
+from callsheet.ledger import leases, marks, queries, sums, words
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.marks import Counts, MediaDecision
 from callsheet.ledger.tables import attempts
@@ -353,7 +353,7 @@ async def _summary(
     states = Counter[State](dict(newest["state"].value_counts().iter_rows()))
     totals, runs, asked, estimated, review = await ledger.read(
         lambda connection, batch: (
-            writing.of_batch(connection, batch),
+            sums.of_batch(connection, batch),
             leases.others(connection, batch, ledger.run_id),
             words.of_batch(connection, batch),
             queries.estimated_costs(connection, batch),
