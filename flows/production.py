@@ -12,7 +12,7 @@ from prefect.client.schemas.objects import StateType
 from callsheet.config.form import ConfigFiles, Overrides, load_form
 from callsheet.config.settings import BatchSettings, Settings
 from callsheet.errors import ApprovalNeeded, NothingKept
-from callsheet.ledger import gate, words
+from callsheet.ledger import words
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.words import Reason
 from callsheet.places import warning_of
@@ -90,7 +90,7 @@ async def _asked_about(batches: Sequence[Settings], flow_run: str) -> str | None
     for settings in batches:
         async with await Ledger.open(settings.ledger.url, settings.batch, looks=True) as ledger:
             last = await ledger.read(lambda connection, name: words.last_of(connection, flow_run, name))
-        if last and not gate.lets_begin(last):
+        if last and not last.lets_begin:
             return settings.batch
     return None
 
@@ -130,7 +130,7 @@ async def _look(previous: Settings, settings: Settings) -> None:
         if quote is None:
             message += f". Nothing is kept yet, so {settings.batch} has no price: keep what is good first"
         word = await ask_about(ledger, settings, quote, {Reason.NEXT: message})
-    if gate.lets_begin(word):
+    if word.lets_begin:
         return
     if ui:
         asked = Asked(word, quote, await made_last(previous), served_sheet(previous))

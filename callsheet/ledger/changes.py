@@ -78,10 +78,17 @@ def _enter(connection: sa.Connection, batch: str, values: Mapping[str, Any], by:
     connection.execute(changes.insert(), rows)
 
 
+_SAID_LIMIT = (
+    sa.select(changes.c.value)
+    .where(changes.c.batch == sa.bindparam("the_batch"), changes.c.setting == LIMIT)
+    .order_by(changes.c.number.desc())
+    .limit(1)
+)
+
+
 def limit(connection: sa.Connection, batch: str) -> Decimal | None:
     """What the batch may spend by the newest word of a person, in dollars; None where that is no limit."""
-    query = sa.select(changes.c.value).where(changes.c.batch == batch, changes.c.setting == LIMIT)
-    value = connection.scalar(query.order_by(changes.c.number.desc()).limit(1))
+    value = connection.scalar(_SAID_LIMIT, {"the_batch": batch})
     return None if value is None else Decimal(value)
 
 

@@ -55,7 +55,7 @@ class Charged:
     """How a batch is charged.
 
     Attributes:
-        last: the last charges, the newest last.
+        last: the last charges, the newest last, as far as one of them was dearer.
         dearer: the dearest charge of each model and quote that nobody has accepted.
         accepted: what a person has accepted.
         above: by how much all charges that nobody has accepted are above their quotes.
@@ -87,28 +87,30 @@ def dearest(listed: Iterable[Charge]) -> dict[tuple[str, Decimal], Decimal]:
     return {charge.pair: charge.cost for charge in sorted(listed, key=lambda charge: charge.cost)}
 
 
+_OF_BATCH = sa.select(charges).where(charges.c.batch == sa.bindparam("the_batch"))
+
+
 def of_batch(connection: sa.Connection, batch: str) -> Charged:
     """How the batch is charged."""
-    row = connection.execute(sa.select(charges).where(charges.c.batch == batch)).first()
+    row = connection.execute(_OF_BATCH, {"the_batch": batch}).first()
     if row is None:
         return Charged()
     last, dearer, accepted = (tuple(map(charge_of, kind)) for kind in (row.last, row.dearer, row.accepted))
     return Charged(last, dearer, accepted, row.above)
 
 
-def count(connection: sa.Connection, batch: str, new: Iterable[Charge]) -> None:
-    """The service has charged jobs, in this order."""
-    charged = charged_before = of_batch(connection, batch)
-    for charge in new:
-        highest = max(dearest(charged.accepted).get(charge.pair, charge.quoted), charge.quoted)
-        is_dearer = charge.cost > highest * ROUNDING
-        counted = replace(charge, is_dearer=is_dearer)
-        charged = replace(charged, last=(*charged.last, counted)[-_LAST:])
-        if is_dearer:
-            above = charged.above + charge.cost - highest
-            charged = replace(charged, dearer=_with(charged.dearer, counted), above=above)
-    if charged != charged_before:
-        _write(connection, batch, charged)
+def count(connection: sa.Connection, batch: str, charge: Charge) -> None:
+    """The service has charged a job."""
+    charged = of_batch(connection, batch)
+    highest = max(dearest(charged.accepted).get(charge.pair, charge.quoted), charge.quoted)
+    counted = replace(charge, is_dearer=charge.cost > highest * ROUNDING)
+    if not any(last.is_dearer for last in (*charged.last, counted)):
+        return  # it would change nothing that anybody asks for, and each job of a batch comes here
+    charged = replace(charged, last=(*charged.last, counted)[-_LAST:])
+    if counted.is_dearer:
+        above = charged.above + charge.cost - highest
+        charged = replace(charged, dearer=_with(charged.dearer, counted), above=above)
+    _write(connection, batch, charged)
 
 
 def accept(connection: sa.Connection, batch: str, to_accept: Sequence[Charge]) -> None:

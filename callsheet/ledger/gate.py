@@ -27,12 +27,11 @@ from callsheet.errors import (
     PriceChanged,
     Stop,
 )
-from callsheet.ledger import changes, charges, leases, words, writing
+from callsheet.ledger import changes, charges, leases, sums, words, writing
 from callsheet.ledger.charges import Charge
 from callsheet.ledger.queries import Policy, to_buy
-from callsheet.ledger.tables import attempts
-from callsheet.ledger.words import Decision, Reason, Shown, Word
-from callsheet.ledger.writing import Values
+from callsheet.ledger.tables import Values, attempts
+from callsheet.ledger.words import Reason, Shown, Word
 from callsheet.plain_text import and_more, counted, printable
 from callsheet.records import NOT_CHARGED, Attempt, Job, State, canonical, dollars
 
@@ -129,15 +128,15 @@ def said(connection: sa.Connection, batch: str, buyer: Buyer, limit: Decimal | N
     now = leases.time_by_database(connection)
     return Said(
         words=all_words,
-        exposure=writing.exposure(connection, batch, priced=True),
+        exposure=sums.exposure(connection, batch).priced,
         limit=limit,
         room=_room(connection, buyer, limit, now, Counting.QUOTE),
         charged=charged,
         to_accept=charged.to_accept(allowed if limit is None else limit),
         known_rates=words.known_rates(connection, batch, all_words),
-        used_today=leases.used_today(connection, now, but_of=batch),
-        used_ever=leases.used_ever(connection, but_of=batch),
-        used_by=leases.used_by(connection, but_of=batch),
+        used_today=used_today(connection, now, but_of=batch),
+        used_ever=used_ever(connection, but_of=batch),
+        used_by=used_by(connection, but_of=batch),
     )
 
 
@@ -174,7 +173,7 @@ def let_begin(
     shown = replace(shown, charges=basis.to_accept)
     sentences = reasons(shown, buyer, basis, also or {})
     if of_plan:
-        if not any(lets_begin(word) and word.shown.plan == shown.plan for word in basis.words):
+        if not any(word.lets_begin and word.shown.plan == shown.plan for word in basis.words):
             raise ApprovalNeeded("nobody has approved this plan", hint="Run the batch again.")
         sentences = {}
     word = replace(asked, shown=shown, about=tuple(sentences), why="; ".join(sentences.values()))
@@ -277,16 +276,11 @@ def covers(word: Word, shown: Shown) -> bool:
     )
 
 
-def lets_begin(word: Word) -> bool:
-    """Whether a run may buy by it."""
-    return word.decision in (Decision.APPROVED, Decision.NOT_ASKED)
-
-
 def _limit(
     connection: sa.Connection, buyer: Buyer, of_config: Decimal | None, all_words: Sequence[Word]
 ) -> Decimal | None:
     """The limit of the batch once the run is let begin; one that has begun before has said its config's."""
-    if any(word.asker == buyer.asker and lets_begin(word) for word in all_words):
+    if any(word.asker == buyer.asker and word.lets_begin for word in all_words):
         return changes.limit(connection, buyer.batch)
     return changes.limit_with(connection, buyer.batch, of_config, buyer.run_id)
 
@@ -317,10 +311,10 @@ class Gate:
     """What may leave at a moment; until the transaction ends, this stays true."""
 
     def __init__(self, connection: sa.Connection, buyer: Buyer, at: datetime, counting: Counting) -> None:
-        limit, last = changes.limit(connection, buyer.batch), words.last_of(connection, buyer.asker)
+        limit = changes.limit(connection, buyer.batch)
         self._room = _room(connection, buyer, limit, at, counting)
         self._closed: Obstacle | None = None
-        if last is None or not lets_begin(last):
+        if not words.may_buy(connection, buyer.asker):
             self._closed = Obstacle.QUESTION
         elif charges.of_batch(connection, buyer.batch).to_accept(
             words.allowed(connection, buyer.batch) if limit is None else limit
@@ -347,24 +341,63 @@ def _room(
 ) -> dict[Obstacle, Decimal]:
     """What is left within each obstacle that there is."""
     batch, budget = buyer.batch, buyer.budget
-    exposure = writing.exposure(connection, batch, reserved=counting is Counting.RESERVE)
+    exposure = sums.exposure(connection, batch)
+    taken = exposure.sent + (exposure.reserved if counting is Counting.RESERVE else 0)
     room: dict[Obstacle, Decimal] = {}
     if limit is not None:
-        room[Obstacle.LIMIT] = limit - exposure
+        room[Obstacle.LIMIT] = limit - taken
     allowed = words.allowed(connection, batch)
     if allowed is not None and counting is not Counting.QUOTE:  # then its own word is still to come
-        reserved = leases.reserved_by(connection, batch, buyer.run_id) if counting is Counting.RESERVE else 0
-        room[Obstacle.ALLOWED] = allowed - reserved - writing.exposure(connection, batch, priced=True)
-    room[Obstacle.BALANCE] = buyer.affordable - exposure
+        reserved = _reserved_by(connection, batch, buyer.run_id) if counting is Counting.RESERVE else 0
+        room[Obstacle.ALLOWED] = allowed - reserved - exposure.priced
+    room[Obstacle.BALANCE] = buyer.affordable - taken
     is_sent, but_of = counting is Counting.SEND, batch if counting is Counting.QUOTE else None
     if budget.ledger is not None:
-        used = writing.sent(connection) if is_sent else leases.used_ever(connection, but_of=but_of)
+        used = sums.sent(connection) if is_sent else used_ever(connection, but_of=but_of)
         room[Obstacle.LEDGER] = budget.ledger - used
     if budget.per_day is not None:
-        sent = writing.sent_since(connection, at)
-        used = sent if is_sent else leases.used_today(connection, at, but_of=but_of)
+        sent = sums.sent_since(connection, at)
+        used = sent if is_sent else used_today(connection, at, but_of=but_of)
         room[Obstacle.DAY] = budget.per_day - used
     return room
+
+
+def used_today(connection: sa.Connection, now: datetime, *, but_of: str | None = None) -> Decimal:
+    """What counts against `budget.per_day`, in dollars: what was sent today, and what runs have reserved.
+
+    What dead runs had reserved is free: where one only seemed dead, it is looked at again before it is sent.
+    `but_of`: without what runs of this batch have reserved, because that is part of what it has to buy.
+    """
+    return sums.sent_since(connection, now) + sum(_reserved(connection, but_of).values())
+
+
+def used_ever(connection: sa.Connection, *, but_of: str | None = None) -> Decimal:
+    """What counts against `budget.ledger`, in dollars: what was ever sent, and what runs have reserved, as
+    `used_today` counts it.
+    """
+    return sums.sent(connection) + sum(_reserved(connection, but_of).values())
+
+
+def used_by(connection: sa.Connection, *, but_of: str | None = None) -> int:
+    """How many batches there are to which something of `used_ever` belongs."""
+    reserved = {batch for batch, amount in _reserved(connection, but_of).items() if amount}
+    return len(sums.batches_sent(connection) | reserved)
+
+
+def _reserved(connection: sa.Connection, but_of: str | None) -> dict[str, Decimal]:
+    """What living runs have reserved, in dollars by batch; without this batch."""
+    living = [run for run in leases.alive(connection) if run.batch != but_of]
+    theirs = sa.and_(
+        attempts.c.batch.in_({run.batch for run in living}), attempts.c.run_id.in_([run.id for run in living])
+    )
+    reserved = sa.select(attempts.c.batch, sums.total(attempts.c.quoted)).where(theirs, leases.RESERVED)
+    return dict(connection.execute(reserved.group_by(attempts.c.batch)).tuples().all())
+
+
+def _reserved_by(connection: sa.Connection, batch: str, run_id: str) -> Decimal:
+    """What a run of the batch has reserved, in dollars."""
+    its_own = sa.and_(attempts.c.batch == batch, attempts.c.run_id == run_id, leases.RESERVED)
+    return connection.scalar(sa.select(sums.total(attempts.c.quoted)).where(its_own)) or Decimal(0)
 
 
 def stop_at(obstacle: Obstacle, does_not_fit: str, left: Decimal, budget: Budget, basis: Said) -> Stop:
@@ -470,22 +503,20 @@ def _write(
 
     A planned attempt was never sent, so it gets today's price.
     """
-    changed: list[tuple[Values, Values]] = []
     new: list[Values] = []
     reserved: list[tuple[Job, Attempt]] = []
     for job, last in jobs:
         values = _row(job) | {"batch": batch, "run_id": run_id, "state": State.PLANNED}
         number = 1 if last is None else last["attempt"]
         if last is not None and last["state"] == State.PLANNED:
-            changed.append((last, values))
+            writing.change(connection, last, values)
         else:
             if last is not None:
-                changed.append((last, {"superseded": True}))
+                writing.change(connection, last, {"superseded": True})
                 number += 1
             new.append(values | {"attempt": number})
         fields = (job.key, number, job.type, job.row_id, job.sample, job.model, values["quoted"])
         reserved.append((job, Attempt(*fields, request_key=job.request_key)))
-    writing.change(connection, changed)
     writing.enter(connection, new)
     return reserved
 

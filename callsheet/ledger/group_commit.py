@@ -4,18 +4,18 @@ A commit that fails is tried again as a whole, while the run's lease lives; the 
 wait for it. Its connection may be lost when it has succeeded. So a write that is made a second time must
 change nothing, and come to the same; whoever writes sees to that (`states.py`).
 
-It knows no table. A change is a function that writes many items at once, all or none: those of one commit
-are given to it together. Where it refuses, each item is tried alone, so that one that is refused leaves the
-others alone.
+It knows no table. A write is a function of a connection. Where one is refused, all of its commit are made
+again, each in a savepoint of its own: so it leaves the others alone, and the savepoints cost nothing where
+all is well.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -26,32 +26,30 @@ from callsheet import failpoints
 from callsheet.errors import CallsheetError, LedgerError, LedgerUnavailable
 from callsheet.ledger.databases import explained
 
-A = TypeVar("A")
 T = TypeVar("T")
 P = ParamSpec("P")
-Change = Callable[[sa.Connection, str, Sequence[A]], Sequence[T] | None]
-"""Writes items for a run, given its id, all or none; returns a result for each, or None: they have none."""
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0  # seconds between two tries
 _PAUSE = 0.01  # seconds between two commits, in which more writes arrive: the CPU of a commit is shared
 
 
-@dataclass(slots=True)
-class _Group:
-    """Items of one change that wait for the next commit."""
+@dataclass(frozen=True, slots=True)
+class _Write:
+    """What waits for the next commit; failpoints call it `name`."""
 
     name: str
-    change: Change[Any, Any]
-    items: list[Any] = field(default_factory=list)
-    futures: list[asyncio.Future[Any]] = field(default_factory=list)
+    operation: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    future: asyncio.Future[Any]
 
 
 class GroupCommit:
-    """Writes to one database for one run, many items to a commit, one commit at a time.
+    """Writes to one database for one run, many writes to a commit, one commit at a time.
 
     A database that fails is tried again for as long as the run's lease lives, which others respect.
-    `on_failure` is called once when commits begin to fail and are tried again, with the error and the items
-    that wait.
+    `on_failure` is called once when commits begin to fail and are tried again, with the error and the
+    arguments of all writes that wait.
 
     Attributes:
         lease_until: when the lease expires; None where there is none, and nothing is tried again.
@@ -61,11 +59,9 @@ class GroupCommit:
     def __init__(
         self,
         engine: sa.Engine,
-        run_id: str,
         on_failure: Callable[[LedgerUnavailable, Sequence[Any]], Awaitable[None]],
     ) -> None:
         self._engine = engine
-        self._run_id = run_id
         # Nobody else makes a commit wait, and with it the lease: not even a read that takes minutes.
         self._commit_thread = ThreadPoolExecutor(1, "ledger-commits")
         self._read_threads = ThreadPoolExecutor(2, "ledger-reads")
@@ -73,7 +69,7 @@ class GroupCommit:
         self.lease_until: datetime | None = None
         self.failing = False
         self._hurried = asyncio.Event()
-        self._waiting: dict[tuple[str, Any], _Group] = {}
+        self._waiting: list[_Write] = []
         self._committer: asyncio.Task[None] | None = None
 
     def hurry(self) -> None:
@@ -113,33 +109,27 @@ class GroupCommit:
                 await asyncio.wait_for(self._hurried.wait(), pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
 
-    async def write(self, name: str, change: Change[A, T], item: A) -> T:
-        """Writes an item in the next commit; returns its result when the commit is durable.
-
-        It is written also where the caller is cancelled while it waits. Failpoints call the change `name`.
-
-        Raises:
-            LedgerError: the item's values cannot be stored.
-            LedgerUnavailable: the database failed until the end, and with it all of the commit.
-            CallsheetError: the change refused the item.
-        """
-        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        group = self._waiting.setdefault((name, change), _Group(name, change))
-        group.items.append(item)
-        group.futures.append(future)
-        if self._committer is None:
-            self._committer = asyncio.create_task(self._commit_all())
-        return await future
-
-    async def write_one(
+    async def write(
         self,
         name: str,
         operation: Callable[Concatenate[sa.Connection, P], T],
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> T:
-        """Runs an operation that has no items in the next commit; raises as `write` does."""
-        return await self.write(name, lambda connection, *_: [operation(connection, *args, **kwargs)], None)
+        """Runs an operation in the next commit, all or nothing; returns its result when that is durable.
+
+        It is written also where the caller is cancelled while it waits. Failpoints call the write `name`.
+
+        Raises:
+            LedgerError: its values cannot be stored.
+            LedgerUnavailable: the database failed until the end, and with it all of the commit.
+            CallsheetError: the operation refused it.
+        """
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._waiting.append(_Write(name, operation, args, kwargs, future))
+        if self._committer is None:
+            self._committer = asyncio.create_task(self._commit_all())
+        return await future
 
     async def close(self) -> None:
         """Waits until nothing is left to write; nothing is written after it."""
@@ -151,76 +141,68 @@ class GroupCommit:
     async def _commit_all(self) -> None:
         try:
             while self._waiting:
-                groups = list(self._waiting.values())
-                self._waiting = {}
+                writes, self._waiting = self._waiting, []
                 results: list[Any]
                 try:
-                    results = await self._until_written(groups)
+                    results = await self._until_written(writes)
                 except Exception as error:  # noqa: BLE001 - each caller gets it; otherwise they wait for ever
-                    results = [error] * sum(len(group.items) for group in groups)
+                    results = [error] * len(writes)
                 self.failing = False
-                futures = (future for group in groups for future in group.futures)
-                for future, result in zip(futures, results, strict=True):
-                    if future.done():  # its caller was cancelled
+                for write, result in zip(writes, results, strict=True):
+                    if write.future.done():  # its caller was cancelled
                         continue
                     if isinstance(result, Exception):
-                        future.set_exception(result)
+                        write.future.set_exception(result)
                     else:
-                        future.set_result(result)
+                        write.future.set_result(result)
                 if len(results) > 1:  # others write at the same time
                     await asyncio.sleep(_PAUSE)
         finally:
             self._committer = None
 
-    async def _until_written(self, groups: Sequence[_Group]) -> list[Any]:
-        """Makes a commit, as often as it takes; the result of each item, or the error that it ended with."""
+    async def _until_written(self, writes: Sequence[_Write]) -> list[Any]:
+        """Makes a commit, as often as it takes; the result of each write, or the error that it ended with."""
 
         async def failed(error: LedgerUnavailable) -> None:
             if not self.failing:
                 self.failing = True
-                waiting = (*groups, *self._waiting.values())
-                await self._on_failure(error, [item for group in waiting for item in group.items])
+                waiting = (*writes, *self._waiting)
+                await self._on_failure(error, [argument for write in waiting for argument in write.args])
 
-        return await self._tried(self._commit_thread, partial(self._commit, groups), failed)
+        return await self._tried(self._commit_thread, partial(self._commit, writes), failed)
 
-    def _commit(self, groups: Sequence[_Group]) -> list[Any]:
-        """Writes the groups in one transaction."""
+    def _commit(self, writes: Sequence[_Write]) -> list[Any]:
+        """Makes a commit; the result of each write, or the error with which it was refused."""
         with explained():
             try:
-                results = self._together(groups)
+                results = self._in_one_transaction(writes, _written)
             except CallsheetError:  # of one of them
-                results = self._one_by_one(groups)
-        _passed("after", groups)
+                results = self._in_one_transaction(writes, _written_or_refused)
+            for write in writes:
+                failpoints.passed(f"after ledger.{write.name}")
         return results
 
-    def _together(self, groups: Sequence[_Group]) -> list[Any]:
-        with self._engine.begin() as connection, explain_values():
-            results = [result for group in groups for result in self._written(connection, group, group.items)]
-            _passed("before", groups)
-        return results
-
-    def _one_by_one(self, groups: Sequence[_Group]) -> list[Any]:
-        results: list[Any] = []
+    def _in_one_transaction(
+        self, writes: Sequence[_Write], make: Callable[[sa.Connection, _Write], Any]
+    ) -> list[Any]:
         with self._engine.begin() as connection:
-            for group in groups:
-                for item in group.items:
-                    try:
-                        with connection.begin_nested(), explain_values():
-                            results += self._written(connection, group, [item])
-                    except CallsheetError as error:
-                        results.append(error)
-            _passed("before", groups)
+            results = [make(connection, write) for write in writes]
+            for write in writes:
+                failpoints.passed(f"before ledger.{write.name}")
         return results
 
-    def _written(self, connection: sa.Connection, group: _Group, items: Sequence[Any]) -> Sequence[Any]:
-        results = group.change(connection, self._run_id, items)
-        return [None] * len(items) if results is None else results
+
+def _written(connection: sa.Connection, write: _Write) -> Any:
+    with explain_values():
+        return write.operation(connection, *write.args, **write.kwargs)
 
 
-def _passed(when: str, groups: Sequence[_Group]) -> None:
-    for group in groups:
-        for _ in group.items:
-            failpoints.passed(f"{when} ledger.{group.name}")
+def _written_or_refused(connection: sa.Connection, write: _Write) -> Any:
+    try:
+        with connection.begin_nested():
+            return _written(connection, write)
+    except CallsheetError as error:
+        return error
 
 
 @contextmanager

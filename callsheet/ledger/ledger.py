@@ -21,25 +21,17 @@ import sqlalchemy as sa
 
 from callsheet.config.settings import Budget
 from callsheet.errors import LedgerError, LedgerUnavailable
-from callsheet.ledger import (
-    databases,
-    journal,
-    leases,
-    spending,
-    states,
-    takeover,
-)
+from callsheet.ledger import databases, journal, leases, services, states, takeover
 from callsheet.ledger.databases import BUSY, explained, open_engine
 from callsheet.ledger.gate import Buyer, Obstacle, Reservation, reserve
-from callsheet.ledger.group_commit import Change, GroupCommit, explain_values
+from callsheet.ledger.group_commit import GroupCommit, explain_values
 from callsheet.ledger.journal import Journal, PaidAnswer
 from callsheet.ledger.queries import Policy
-from callsheet.ledger.states import Intent, SameGeneration
+from callsheet.ledger.states import SameGeneration
 from callsheet.ledger.tables import about
 from callsheet.ledger.takeover import Owner
 from callsheet.records import Attempt, File, Generation, Job, State
 
-A = TypeVar("A")
 T = TypeVar("T")
 P = ParamSpec("P")
 
@@ -74,7 +66,7 @@ class Ledger:
         note: Callable[[str], None] = logger.warning,
     ) -> None:
         self._engine = engine
-        self._commits = GroupCommit(engine, owner.run_id, self._wait)
+        self._commits = GroupCommit(engine, self._wait)
         self._journal = Journal(journal, owner.run_id, note)
         self._note = note
         self._owner = owner
@@ -152,7 +144,7 @@ class Ledger:
         keys = {answer.attempt.job_key for left in journals for answer in left.answers}
         jobs = await asyncio.to_thread(find, keys) if keys else {}
         owner = replace(self._owner, jobs=jobs, buys=buys, replaces=replaces)
-        recovered = await self._commits.write_one("begin_run", takeover.begin_run, owner, balance, journals)
+        recovered = await self._commits.write("begin_run", takeover.begin_run, owner, balance, journals)
         self._commits.lease_until = lease_until
         return await self._recovered(recovered)
 
@@ -164,7 +156,7 @@ class Ledger:
         """
         journals = await asyncio.to_thread(journal.left_in, self._journal.folder)
         taken_over = takeover.Taken()
-        videos, files, recovered = await self._commits.write_one(
+        videos, files, recovered = await self._commits.write(
             "take_over", takeover.take_over, self._owner, journals, taken_over
         )
         await self._recovered(recovered)
@@ -184,7 +176,7 @@ class Ledger:
             LedgerError: it had expired, and another run has taken our jobs over: stop at once.
         """
         lease_until = datetime.now(UTC) + timedelta(seconds=self.lease)
-        await self._commits.write_one("renew", leases.renew, self.run_id, self.lease)
+        await self._commits.write("renew", leases.renew, self.run_id, self.lease)
         self._commits.lease_until = lease_until
 
     def hurry(self) -> None:
@@ -201,7 +193,7 @@ class Ledger:
         From now on nothing waits for a database that fails.
         """
         self._commits.hurry()
-        await self._commits.write_one("end_run", leases.leave, self.run_id, self.batch)
+        await self._commits.write("end_run", leases.leave, self.run_id, self.batch)
 
     async def __aenter__(self) -> Self:
         return self
@@ -242,10 +234,10 @@ class Ledger:
             leases.renew(connection, self.run_id, self.lease)
             result = reserve(connection, buyer, jobs, policy, skip=skip)
             if result.reserved and (service := self._owner.service):
-                spending.bind(connection, self.batch, service, self.run_id)
+                services.bind(connection, self.batch, service, self.run_id)
             return result
 
-        return await self._commits.write_one("reserve", reserving)
+        return await self._commits.write("reserve", reserving)
 
     async def intend(self, attempt: Attempt, buyer: Buyer, rates: Mapping[str, Any]) -> Obstacle | None:
         """The POST is about to leave, if it still may.
@@ -256,8 +248,10 @@ class Ledger:
         Returns:
             None where it may leave. Otherwise why not, and it is no longer reserved.
         """
-        intent = Intent(attempt, buyer, rates, datetime.now(UTC) + self._behind)
-        obstacle = await self._commits.write(State.SUBMITTING, states.intend, intent)
+        at = datetime.now(UTC) + self._behind
+        obstacle = await self._commits.write(
+            State.SUBMITTING, states.intend, self.run_id, attempt, buyer, rates=rates, at=at
+        )
         if obstacle:
             await self.transition(leases.free, attempt)
         return obstacle
@@ -290,7 +284,7 @@ class Ledger:
         if self._commits.failing:
             await self._journal.keep(answer)
         try:
-            result = await self._commits.write(state, states.answered, answer)
+            result = await self._commits.write(state, states.answered, self.run_id, answer)
         except LedgerError:
             await self._journal.keep(answer)
             raise
@@ -298,23 +292,25 @@ class Ledger:
             await asyncio.to_thread(self._journal.written, answer)
         return result
 
-    async def _wait(self, error: LedgerUnavailable, items: Sequence[Any]) -> None:
-        """The database fails, and these items wait for it: the answers among them are kept elsewhere too."""
+    async def _wait(self, error: LedgerUnavailable, waiting: Sequence[Any]) -> None:
+        """The database fails, and this waits for it: the answers among it are kept elsewhere too."""
         kept = "is kept in the journal" if self._journal.folder else "is not kept"
         self._note(f"{error}; the run waits and tries again until its lease expires; what is answered {kept}")
-        for item in items:
-            if isinstance(item, PaidAnswer):
-                await self._journal.keep(item)
+        for argument in waiting:
+            if isinstance(argument, PaidAnswer):
+                await self._journal.keep(argument)
 
-    async def transition(self, change: Change[A, T], item: A) -> T:
+    async def transition(
+        self, change: Callable[Concatenate[sa.Connection, str, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
         """Writes what has become of a job of this run, or of a file, with `states.failed` and the like.
 
-        Those of one commit are written together. Returns the result for `item`, when it is durable.
+        Returns what that returns, when it is durable.
 
         Raises:
             LedgerError: the job is in another state, or another run has taken it over.
         """
-        return await self._commits.write(change.__name__, change, item)
+        return await self._commits.write(change.__name__, change, self.run_id, *args, **kwargs)
 
     async def write(
         self, operation: Callable[Concatenate[sa.Connection, str, P], T], *args: P.args, **kwargs: P.kwargs
@@ -323,7 +319,7 @@ class Ledger:
 
         Returns what that returns, when it is durable, and raises its errors.
         """
-        return await self._commits.write_one(operation.__name__, operation, self.batch, *args, **kwargs)
+        return await self._commits.write(operation.__name__, operation, self.batch, *args, **kwargs)
 
     async def read(
         self, query: Callable[Concatenate[sa.Connection, str, P], T], *args: P.args, **kwargs: P.kwargs

@@ -7,22 +7,21 @@ made a second time, because the answer of its commit was lost, changes nothing a
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import PurePosixPath
-from typing import Any, NamedTuple
+from typing import Any
 
 import sqlalchemy as sa
 
-from callsheet.ledger import charges, queries, spending, words, writing
+from callsheet.ledger import charges, queries, services, words, writing
 from callsheet.ledger.charges import Charge
 from callsheet.ledger.gate import Buyer, Counting, Gate, Obstacle
 from callsheet.ledger.journal import PaidAnswer
-from callsheet.ledger.tables import attempts, media, runs
-from callsheet.ledger.writing import Key, Values, is_made, key_of, move, refused
+from callsheet.ledger.tables import Values, attempts, media
+from callsheet.ledger.writing import key_of, move, refused
 from callsheet.records import (
     UNKNOWN_STATUS,
     Attempt,
@@ -33,15 +32,6 @@ from callsheet.records import (
     Usage,
 )
 from callsheet.storage.names import folded
-
-
-class Intent(NamedTuple):
-    """An attempt that is about to be sent; `rates`: as for `Ledger.intend`."""
-
-    attempt: Attempt
-    buyer: Buyer
-    rates: Mapping[str, Any]
-    at: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,60 +56,58 @@ class SameGeneration:
     what: str
 
 
-def intend(connection: sa.Connection, run_id: str, intents: Sequence[Intent]) -> Sequence[Obstacle | None]:
-    """The POSTs are about to leave: looks at the gate once more, because answers may have changed it since.
+_OF_ID = sa.select(attempts.c.job_key, attempts.c.attempt, attempts.c.row_id, attempts.c.batch).where(
+    attempts.c.generation_id == sa.bindparam("the_id")
+)
+
+
+def intend(
+    connection: sa.Connection,
+    run_id: str,
+    attempt: Attempt,
+    buyer: Buyer,
+    *,
+    rates: Mapping[str, Any],
+    at: datetime,
+) -> Obstacle | None:
+    """The POST is about to leave: looks at the gate once more, because answers may have changed it since.
 
     Returns:
-        For each, None where it may leave; otherwise why not, and it stays as it was.
+        None where it may leave; otherwise why not, and it stays as it was. `rates`: as for `Ledger.intend`.
     """
-    buyer, rates, at = intents[0].buyer, intents[0].rates, intents[0].at  # a run has one of each
-    rows = writing.found(connection, [intent.attempt.job_key for intent in intents])
-    gate = Gate(connection, buyer, at, Counting.SEND)
-    obstacles: list[Obstacle | None] = []
-    moves: list[tuple[Attempt, Values]] = []
-    for intent in intents:
-        sent = {"submitted_at": intent.at}
-        is_sent = is_made(rows.get(key_of(intent.attempt)), run_id, State.SUBMITTING, sent)
-        obstacle = None if is_sent else gate.lets(intent.attempt.quoted or Decimal(0))
-        obstacles.append(obstacle)
-        if obstacle is None:
-            moves.append((intent.attempt, sent))
-    if moves:
-        move(connection, run_id, State.SUBMITTING, moves, rows)
-        words.buys_at(connection, buyer.batch, rates, at)
-    return obstacles
+    sent = {"submitted_at": at}
+    row = writing.to_move(connection, run_id, State.SUBMITTING, attempt, sent)
+    if row is None:
+        return None
+    if obstacle := Gate(connection, buyer, at, Counting.SEND).lets(attempt.quoted or Decimal(0)):
+        return obstacle
+    writing.change(connection, row, {"state": State.SUBMITTING} | sent)
+    words.buys_at(connection, buyer.batch, rates, at)
+    return None
 
 
-def release(connection: sa.Connection, run_id: str, unsent: Sequence[Attempt]) -> None:
-    """The service took nothing: the jobs are planned again, and still reserved by the run."""
-    move(connection, run_id, State.PLANNED, [(attempt, {}) for attempt in unsent])
+def release(connection: sa.Connection, run_id: str, attempt: Attempt) -> None:
+    """The service took nothing: the job is planned again, and still reserved by the run."""
+    move(connection, run_id, State.PLANNED, attempt, {})
 
 
-def answered(
-    connection: sa.Connection, run_id: str, answers: Sequence[PaidAnswer]
-) -> Sequence[list[File] | SameGeneration]:
-    """The jobs are accepted: records their ids, and when they are finished their costs and files.
+def answered(connection: sa.Connection, run_id: str, answer: PaidAnswer) -> list[File] | SameGeneration:
+    """The job is accepted: records its id, and when it is finished its cost and files.
 
     An id says which generation a job is. Where another job has it already, the answer is none for this job.
-    The answers are all of accepted videos, or all of finished generations.
 
     Returns:
-        The files of each finished generation, each with a free name in storage; or why it is in doubt.
+        The files of a finished generation, each with a free name in storage; or why it is in doubt.
     """
-    same_ids = _same_ids(connection, answers)
-    in_doubt(connection, run_id, [_of_same_id(answers[index], same_ids[index]) for index in same_ids])
-    own_answers = [answer for index, answer in enumerate(answers) if index not in same_ids]
-    to = State.GENERATED if answers[0].usage else State.PENDING
-    done_before = move(
-        connection, run_id, to, [(answer.attempt, _of_answer(answer)) for answer in own_answers]
-    )
-    new = [answer for answer in own_answers if key_of(answer.attempt) not in done_before]
-    charged = [(answer.attempt, _charge(answer)) for answer in new]
-    _count_charges(connection, answers[0].batch, charged)
-    files = known(connection, [answer for answer in own_answers if key_of(answer.attempt) in done_before])
-    files |= enter(connection, new)
-    keys = [key_of(answer.attempt) for answer in answers]
-    return [same_ids[index] if index in same_ids else files.get(key, []) for index, key in enumerate(keys)]
+    if same_generation := _same_generation(connection, answer):
+        in_doubt(connection, run_id, _of_same_id(answer, same_generation))
+        return same_generation
+    attempt = replace(answer.attempt, generation_id=answer.generation_id)
+    to, values = _of_answer(answer)
+    if move(connection, run_id, to, attempt, values) is None:
+        return [queries.file_of(row, attempt) for row in _files_of(connection, attempt).values()]
+    _count_charge(connection, answer.batch, attempt, values["cost"])
+    return _enter_files(connection, attempt, answer)
 
 
 def recover(connection: sa.Connection, run_id: str, answer: PaidAnswer, submitted_at: datetime) -> None:
@@ -127,73 +115,53 @@ def recover(connection: sa.Connection, run_id: str, answer: PaidAnswer, submitte
 
     The job is `run_id`'s from now on. Its request left at `submitted_at`, as far as that is known.
     """
-    row = writing.found(connection, [answer.attempt.job_key])[key_of(answer.attempt)]
+    attempt = replace(answer.attempt, generation_id=answer.generation_id)
+    row = writing.row_of(connection, attempt)
+    assert row is not None  # noqa: S101 - it was entered before
     taken_over: Values = {"run_id": run_id, "submitted_at": submitted_at}
-    if same_ids := _same_ids(connection, [answer]):
+    if same_generation := _same_generation(connection, answer):
         if row["settled"] is None:  # it says nothing against what a person settled
-            in_doubt = {"state": State.IN_DOUBT} | _of_end(_of_same_id(answer, same_ids[0]))
-            writing.change(connection, [(row, taken_over | in_doubt)])
+            end = _of_end(_of_same_id(answer, same_generation))
+            writing.change(connection, row, taken_over | {"state": State.IN_DOUBT} | end)
         return
-    state = State.GENERATED if answer.usage else State.PENDING
-    writing.change(connection, [(row, taken_over | {"state": state} | _of_answer(answer))])
-    _count_charges(connection, answer.batch, [(answer.attempt, _charge(answer))])
-    enter(connection, [answer])
+    state, values = _of_answer(answer)
+    writing.change(connection, row, taken_over | {"state": state} | values)
+    _count_charge(connection, answer.batch, attempt, values["cost"])
+    _enter_files(connection, attempt, answer)
 
 
-def _charge(answer: PaidAnswer) -> Decimal | None:
-    return answer.usage.cost(answer.attempt.quoted)[0] if answer.usage else None
+def _count_charge(connection: sa.Connection, batch: str, attempt: Attempt, cost: Decimal | None) -> None:
+    """Counts what a job with a price was charged, next to its quote."""
+    if attempt.quoted is not None and cost is not None:
+        charge = Charge(attempt.row_id, attempt.sample, attempt.model, attempt.quoted, cost)
+        charges.count(connection, batch, charge)
 
 
-def _count_charges(
-    connection: sa.Connection, batch: str, charged: Sequence[tuple[Attempt, Decimal | None]]
-) -> None:
-    """Counts what jobs with a price were charged, next to their quotes."""
-    new = [
-        Charge(attempt.row_id, attempt.sample, attempt.model, attempt.quoted, cost)
-        for attempt, cost in charged
-        if attempt.quoted is not None and cost is not None
-    ]
-    if new:
-        charges.count(connection, batch, new)
-
-
-def _same_ids(connection: sa.Connection, answers: Sequence[PaidAnswer]) -> dict[int, SameGeneration]:
-    """By their number, the answers with an id that another attempt has: in the ledger, or before them here.
-
-    Another service's ids say nothing.
-    """
-    ids = {answer.generation_id for answer in answers}
-    columns = (attempts.c[name] for name in ("generation_id", "job_key", "attempt", "row_id", "batch"))
-    query = sa.select(*columns).where(attempts.c.generation_id.in_(ids))
-    elsewhere: Collection[str] = ()
-    attempts_by_id: dict[str, list[tuple[str, int, str, str]]] = defaultdict(list)
-    for row in connection.execute(query):
-        attempts_by_id[row.generation_id].append(tuple(row[1:]))
-    if attempts_by_id and (service := spending.of_batch(connection, answers[0].batch)):
-        elsewhere = spending.elsewhere(connection, service)
-    same_ids: dict[int, SameGeneration] = {}
-    for index, answer in enumerate(answers):
-        of_id, attempt = attempts_by_id[answer.generation_id], answer.attempt
-        its_own = (attempt.job_key, attempt.number)
-        for job_key, number, row_id, batch in of_id:
-            if (job_key, number) != its_own and batch not in elsewhere:
-                of_batch = "" if batch == answer.batch else f" of the batch {batch}"
-                same_ids[index] = SameGeneration(
-                    f"row {attempt.row_id} was answered with the id {answer.generation_id}, "
-                    f"which row {row_id}{of_batch} has already"
-                )
-                break
-        else:
-            of_id.append((*its_own, attempt.row_id, answer.batch))
-    return same_ids
+def _same_generation(connection: sa.Connection, answer: PaidAnswer) -> SameGeneration | None:
+    """Whether another attempt has the answer's id; another service's ids say nothing."""
+    attempt = answer.attempt
+    rows = connection.execute(_OF_ID, {"the_id": answer.generation_id}).all()
+    others = [row for row in rows if (row.job_key, row.attempt) != (attempt.job_key, attempt.number)]
+    if not others:
+        return None
+    service = services.of_batch(connection, answer.batch)
+    elsewhere = services.elsewhere(connection, service) if service else ()
+    for row in others:
+        if row.batch not in elsewhere:
+            of_batch = "" if row.batch == answer.batch else f" of the batch {row.batch}"
+            return SameGeneration(
+                f"row {attempt.row_id} was answered with the id {answer.generation_id}, "
+                f"which row {row.row_id}{of_batch} has already"
+            )
+    return None
 
 
 def _of_same_id(answer: PaidAnswer, generation: SameGeneration) -> End:
     return End(answer.attempt, generation.what, at=answer.at)
 
 
-def _of_answer(answer: PaidAnswer) -> Values:
-    """The columns that an answer sets."""
+def _of_answer(answer: PaidAnswer) -> tuple[State, Values]:
+    """The state that an answer leads to, and the other columns that it sets."""
     values: Values = {
         "generation_id": answer.generation_id,
         # Of a doubt, or of a person's decision about it, that the answer supersedes.
@@ -205,8 +173,8 @@ def _of_answer(answer: PaidAnswer) -> Values:
         "cost_source": None,
     }
     if (usage := answer.usage) is None:
-        return values
-    return values | _cost(usage, *usage.cost(answer.attempt.quoted))
+        return State.PENDING, values
+    return State.GENERATED, values | _cost(usage, *usage.cost(answer.attempt.quoted))
 
 
 def _cost(usage: Usage, cost: Decimal | None, source: CostSource | None) -> Values:
@@ -219,23 +187,18 @@ def _cost(usage: Usage, cost: Decimal | None, source: CostSource | None) -> Valu
     }
 
 
-def failed(connection: sa.Connection, run_id: str, ends: Sequence[End]) -> None:
-    """The service refused the jobs or gave them up. They cost what it has charged, mostly nothing."""
-    moves: list[tuple[Attempt, Values]] = []
-    for end in ends:
-        cost, source = end.usage.charged()
-        costs = _cost(end.usage, cost, source) if cost else {"cost": cost}
-        moves.append((end.attempt, _of_end(end) | costs))
-    done_before = move(connection, run_id, State.FAILED, moves)
-    new = [(attempt, values["cost"]) for attempt, values in moves if key_of(attempt) not in done_before]
-    if charged := [(attempt, cost) for attempt, cost in new if cost]:
-        batch = connection.scalars(sa.select(runs.c.batch).where(runs.c.id == run_id)).one()
-        _count_charges(connection, batch, charged)
+def failed(connection: sa.Connection, run_id: str, end: End) -> None:
+    """The service refused the job or gave it up. It costs what it has charged, mostly nothing."""
+    cost, source = end.usage.charged()
+    costs = _cost(end.usage, cost, source) if cost else {"cost": cost}
+    row = move(connection, run_id, State.FAILED, end.attempt, _of_end(end) | costs)
+    if row is not None and cost:
+        _count_charge(connection, row["batch"], end.attempt, cost)
 
 
-def in_doubt(connection: sa.Connection, run_id: str, ends: Sequence[End]) -> None:
-    """What became of the jobs is not known."""
-    move(connection, run_id, State.IN_DOUBT, [(end.attempt, _of_end(end)) for end in ends])
+def in_doubt(connection: sa.Connection, run_id: str, end: End) -> None:
+    """What became of the job is not known."""
+    move(connection, run_id, State.IN_DOUBT, end.attempt, _of_end(end))
 
 
 def _of_end(end: End) -> Values:
@@ -245,21 +208,22 @@ def _of_end(end: End) -> Values:
     return values if generation_id is None else values | {"generation_id": generation_id}
 
 
-def says(connection: sa.Connection, run_id: str, texts: Sequence[tuple[Attempt, str]]) -> None:
-    """What the service says of pending videos, where that is no status that is known; empty: nothing odd."""
-    rows = writing.found(connection, [attempt.job_key for attempt, _ in texts])
-    changes = [
-        (row, {"error_code": UNKNOWN_STATUS if text else None, "error_message": text or None})
-        for attempt, text in texts
-        if (row := rows.get(key_of(attempt))) and (row["state"], row["run_id"]) == (State.PENDING, run_id)
-    ]
-    writing.change(connection, changes)
+def says(connection: sa.Connection, run_id: str, video: Attempt, text: str) -> None:
+    """What the service says of a pending video, where that is no status that is known; empty: nothing odd."""
+    row = writing.row_of(connection, video)
+    if row and (row["state"], row["run_id"]) == (State.PENDING, run_id):
+        said = {"error_code": UNKNOWN_STATUS if text else None, "error_message": text or None}
+        writing.change(connection, row, said)
 
 
-_FILE = media.update().where(
-    media.c.job_key == sa.bindparam("the_job"),
-    media.c.attempt == sa.bindparam("the_attempt"),
-    media.c.index == sa.bindparam("the_index"),
+_OF_ATTEMPT = sa.and_(
+    media.c.job_key == sa.bindparam("the_job"), media.c.attempt == sa.bindparam("the_attempt")
+)
+_FILES = sa.select(media).where(_OF_ATTEMPT).order_by(media.c.index)
+_ENTER_FILE = media.insert()
+_SET_FILE = media.update().where(_OF_ATTEMPT, media.c.index == sa.bindparam("the_index"))
+_HAS_NAME = sa.select(sa.true()).where(
+    media.c.storage == sa.bindparam("the_storage"), media.c.folded_name == sa.bindparam("the_name")
 )
 
 
@@ -281,11 +245,10 @@ def taken_names(connection: sa.Connection, storage: str, names: Collection[str])
     return set(connection.scalars(sa.select(media.c.folded_name).where(media.c.storage == storage, is_taken)))
 
 
-def _free_name(folded_names: set[str], name: str, attempt: Attempt, index: int) -> str:
-    """`name`, or the file's other name where that one is taken; from now on it is."""
-    free = other_name(name, attempt, index) if folded(name) in folded_names else name
-    folded_names.add(folded(free))
-    return free
+def _free_name(connection: sa.Connection, storage: str, name: str, attempt: Attempt, index: int) -> str:
+    """`name`, or the file's other name where another file of the ledger has that one."""
+    is_taken = connection.scalar(_HAS_NAME, {"the_storage": storage, "the_name": folded(name)})
+    return other_name(name, attempt, index) if is_taken else name
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,136 +261,87 @@ class FileEnd:
     at: datetime = field(default_factory=lambda: datetime.now(UTC))
 
 
-def enter(connection: sa.Connection, answers: Sequence[PaidAnswer]) -> dict[Key, list[File]]:
-    """Enters the files of answers, each under a free name: the wanted one, unless that is taken."""
-    names: defaultdict[str, list[str]] = defaultdict(list)
-    for answer in answers:
-        names[answer.storage] += answer.names
-    folded_names = {
-        storage: taken_names(connection, storage, wanted_names) for storage, wanted_names in names.items()
-    }
-    files: defaultdict[Key, list[File]] = defaultdict(list)
-    rows: list[Values] = []
-    for answer in answers:
-        attempt = replace(answer.attempt, generation_id=answer.generation_id)
-        for index, (item, wanted_name) in enumerate(zip(answer.media, answer.names, strict=True)):
-            name = _free_name(folded_names[answer.storage], wanted_name, attempt, index)
-            files[key_of(attempt)].append(File(attempt, index, name, item))
-            location = {"storage": answer.storage, "name": name, "folded_name": folded(name)}
-            key = {"job_key": attempt.job_key, "attempt": attempt.number, "index": index}
-            rows.append(item.model_dump(exclude={"url"}) | key | location | {"source_url": item.url})
-    if rows:
-        connection.execute(media.insert(), rows)
+def _enter_files(connection: sa.Connection, attempt: Attempt, answer: PaidAnswer) -> list[File]:
+    """Enters the files of an answer, each under a free name: the wanted one, unless that is taken."""
+    files: list[File] = []
+    for index, (item, wanted_name) in enumerate(zip(answer.media, answer.names, strict=True)):
+        name = _free_name(connection, answer.storage, wanted_name, attempt, index)
+        row = {"job_key": attempt.job_key, "attempt": attempt.number, "index": index}
+        row |= {"storage": answer.storage, "name": name, "folded_name": folded(name)}
+        row |= item.model_dump(exclude={"url"}) | {"source_url": item.url}
+        connection.execute(_ENTER_FILE, row)
+        files.append(File(attempt, index, name, item))
     return files
 
 
-def known(connection: sa.Connection, answers: Sequence[PaidAnswer]) -> dict[Key, list[File]]:
-    """The files of answers that were entered before."""
-    attempts = [replace(answer.attempt, generation_id=answer.generation_id) for answer in answers]
-    rows = _files_of(connection, attempts)
-    return {
-        key_of(attempt): [queries.file_of(row, attempt) for row in rows[key_of(attempt)].values()]
-        for attempt in attempts
-    }
-
-
 def refreshed(
-    connection: sa.Connection, run_id: str, files: Sequence[tuple[File, str, datetime | None]]
+    connection: sa.Connection, run_id: str, file: File, url: str, deletes_at: datetime | None
 ) -> None:
-    """The service gave new URLs for files, each with its `deletes_at`."""
-    for file, url, until in files:  # rarely more than one
-        _set(connection, run_id, file, {"source_url": url, "deletes_at": until})
+    """The service gave a new URL for a file, with its `deletes_at`."""
+    _set(connection, run_id, file, {"source_url": url, "deletes_at": deletes_at})
 
 
-def renamed(connection: sa.Connection, run_id: str, files: Sequence[tuple[File, str]]) -> Sequence[str]:
-    """The files get other names: their own are taken in storage by other bytes, or end as another type.
+def renamed(connection: sa.Connection, run_id: str, file: File, wanted_name: str) -> str:
+    """The file gets another name: its own is taken in storage by other bytes, or ends as another type.
 
     Returns:
-        Their names from now on: those that are wanted, unless another file of the ledger has them.
+        Its name from now on: the one that is wanted, unless another file of the ledger has it.
     """
-    names = []
-    for file, wanted_name in files:  # rarely more than one
-        row, name = _files_of(connection, [file.attempt])[key_of(file.attempt)][file.index], wanted_name
-        if folded(wanted_name) != row["folded_name"]:
-            folded_names = taken_names(connection, row["storage"], [wanted_name])
-            name = _free_name(folded_names, wanted_name, file.attempt, file.index)
-        _set(connection, run_id, file, {"name": name, "folded_name": folded(name)})
-        names.append(name)
-    return names
+    row, name = _files_of(connection, file.attempt)[file.index], wanted_name
+    if folded(wanted_name) != row["folded_name"]:
+        name = _free_name(connection, row["storage"], wanted_name, file.attempt, file.index)
+    _set(connection, run_id, file, {"name": name, "folded_name": folded(name)})
+    return name
 
 
 def _set(connection: sa.Connection, run_id: str, file: File, values: Values) -> None:
     """Sets columns of a file, where its job is the run's."""
-    row = writing.found(connection, [file.attempt.job_key]).get(key_of(file.attempt))
+    row = writing.row_of(connection, file.attempt)
     if row and row["run_id"] == run_id:
-        connection.execute(_FILE, _the_file(file) | values)
+        connection.execute(_SET_FILE, key_of(file.attempt) | {"the_index": file.index} | values)
 
 
-def stored(connection: sa.Connection, run_id: str, ends: Sequence[FileEnd]) -> Sequence[State | None]:
-    """Files are verified and in storage. A job ends with its last file: as lost where one of them is.
+def stored(connection: sa.Connection, run_id: str, end: FileEnd) -> State | None:
+    """A file is verified and in storage. A job ends with its last file: as lost where one of them is.
 
     Returns:
-        For each the end of its job, where it was the job's last file.
+        The end of its job, where it was the job's last file.
     """
-    return _end_files(connection, run_id, ends, State.STORED)
+    return _end_file(connection, run_id, end, State.STORED)
 
 
-def lost(connection: sa.Connection, run_id: str, ends: Sequence[FileEnd]) -> Sequence[State | None]:
-    """Files can no longer be had; otherwise as `stored`."""
-    return _end_files(connection, run_id, ends, State.LOST)
+def lost(connection: sa.Connection, run_id: str, end: FileEnd) -> State | None:
+    """A file can no longer be had; otherwise as `stored`."""
+    return _end_file(connection, run_id, end, State.LOST)
 
 
-def _end_files(
-    connection: sa.Connection, run_id: str, ends: Sequence[FileEnd], to: State
-) -> Sequence[State | None]:
-    attempts = [end.file.attempt for end in ends]
-    rows = writing.found(connection, [attempt.job_key for attempt in attempts])
-    files = _files_of(connection, attempts)
-    results: list[State | None] = []
-    changed: list[Values] = []
-    moves: dict[State, list[tuple[Attempt, Values]]] = {State.STORED: [], State.LOST: []}
-    for end in ends:
-        attempt = end.file.attempt
-        row, files_of_job = rows.get(key_of(attempt)), files[key_of(attempt)]
-        file = files_of_job.get(end.file.index)
-        if row is None or file is None or row["run_id"] != run_id:
-            raise refused(attempt, to)
-        values: Values = asdict(end.copy) if end.copy else {"lost_at": end.at}
-        if all(file[name] == value for name, value in values.items()):  # made before
-            results.append(row["state"] if row["finished_at"] == end.at else None)
-            continue
-        if row["state"] != State.GENERATED or _has_ended(file):
-            raise refused(attempt, to)
-        file |= values
-        changed.append(_the_file(end.file) | values)
-        if not all(map(_has_ended, files_of_job.values())):
-            results.append(None)
-            continue
-        state = (
-            State.LOST if any(file["lost_at"] is not None for file in files_of_job.values()) else State.STORED
-        )
-        error = {"error_code": "lost", "error_message": end.lost} if end.lost else {}
-        moves[state].append((attempt, {"finished_at": end.at} | error))
-        results.append(state)
-    if changed:
-        connection.execute(_FILE, changed)
-    for state, its_moves in moves.items():
-        move(connection, run_id, state, its_moves, rows)
-    return results
+def _end_file(connection: sa.Connection, run_id: str, end: FileEnd, to: State) -> State | None:
+    attempt = end.file.attempt
+    row, files = writing.row_of(connection, attempt), _files_of(connection, attempt)
+    file = files.get(end.file.index)
+    if row is None or file is None or row["run_id"] != run_id:
+        raise refused(attempt, to)
+    values: Values = asdict(end.copy) if end.copy else {"lost_at": end.at}
+    if all(file[name] == value for name, value in values.items()):  # made before
+        return State(row["state"]) if row["finished_at"] == end.at else None
+    if row["state"] != State.GENERATED or _has_ended(file):
+        raise refused(attempt, to)
+    connection.execute(_SET_FILE, key_of(attempt) | {"the_index": end.file.index} | values)
+    file |= values
+    if not all(map(_has_ended, files.values())):
+        return None
+    is_lost = any(file["lost_at"] is not None for file in files.values())
+    state = State.LOST if is_lost else State.STORED
+    error = {"error_code": "lost", "error_message": end.lost} if end.lost else {}
+    writing.change(connection, row, {"state": state, "finished_at": end.at} | error)
+    return state
 
 
-def _files_of(connection: sa.Connection, attempts: Sequence[Attempt]) -> dict[Key, dict[int, Values]]:
-    """By attempt and index, every file of these attempts' jobs."""
-    files: dict[Key, dict[int, Values]] = defaultdict(dict)
-    of_jobs = media.c.job_key.in_({attempt.job_key for attempt in attempts})
-    for row in connection.execute(sa.select(media).where(of_jobs).order_by(media.c.index)).mappings():
-        files[row["job_key"], row["attempt"]][row["index"]] = dict(row)
-    return files
+def _files_of(connection: sa.Connection, attempt: Attempt) -> dict[int, Values]:
+    """By index, the files of an attempt."""
+    rows = connection.execute(_FILES, key_of(attempt)).mappings()
+    return {row["index"]: dict(row) for row in rows}
 
 
 def _has_ended(file: Values) -> bool:
     return file["stored_at"] is not None or file["lost_at"] is not None
-
-
-def _the_file(file: File) -> Values:
-    return {"the_job": file.attempt.job_key, "the_attempt": file.attempt.number, "the_index": file.index}

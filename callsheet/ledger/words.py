@@ -65,6 +65,9 @@ class Decision(StrEnum):
     """Nobody had to be asked."""
 
 
+_LET_BEGIN = (Decision.APPROVED, Decision.NOT_ASKED)
+
+
 class Place(StrEnum):
     """Where it was said."""
 
@@ -160,6 +163,11 @@ class Word:
         return self.decision is Decision.APPROVED
 
     @property
+    def lets_begin(self) -> bool:
+        """Whether a run may buy by it."""
+        return self.decision in _LET_BEGIN
+
+    @property
     def question(self) -> str:
         """`pilot` where it is about the rest after the pilot, otherwise `quote`."""
         return "pilot" if Reason.PILOT in self.about else "quote"
@@ -232,14 +240,30 @@ def last_of(connection: sa.Connection, asker: str, batch: str | None = None) -> 
     return _word(row) if row else None
 
 
+_LAST_DECISION = (
+    sa.select(words.c.decision)
+    .where(words.c.asker == sa.bindparam("the_asker"))
+    .order_by(words.c.number.desc())
+    .limit(1)
+)
+_ALLOWED = sa.select(sa.func.max(words.c.up_to, type_=words.c.up_to.type)).where(
+    words.c.batch == sa.bindparam("the_batch"),
+    sa.or_(*(words.c.decision == decision for decision in _LET_BEGIN)),
+)
+_RATES = sa.select(batches.c.rates).where(batches.c.batch == sa.bindparam("the_batch"))
+
+
+def may_buy(connection: sa.Connection, asker: str) -> bool:
+    """Whether a run or a flow run may buy by its newest word."""
+    return connection.scalar(_LAST_DECISION, {"the_asker": asker}) in _LET_BEGIN
+
+
 def allowed(connection: sa.Connection, batch: str) -> Decimal | None:
     """The most that the batch may come to, by all words; None without any.
 
     A job without a price is none of it: what it costs is known when it is charged.
     """
-    lets_buy = words.c.decision.in_((Decision.APPROVED, Decision.NOT_ASKED))
-    query = sa.select(sa.func.max(words.c.up_to, type_=words.c.up_to.type))
-    most: Decimal | None = connection.scalar(query.where(words.c.batch == batch, lets_buy))
+    most: Decimal | None = connection.scalar(_ALLOWED, {"the_batch": batch})
     return most
 
 
@@ -282,11 +306,10 @@ def _word(row: Any) -> Word:
 
 def buys_at(connection: sa.Connection, batch: str, rates: Mapping[str, Any], at: datetime) -> None:
     """Remembers the rates at which the batch is bought: the catalogue's entries of models, by id."""
-    of_batch = batches.c.batch == batch
-    rates_before = connection.scalar(sa.select(batches.c.rates).where(of_batch)) or {}
+    rates_before = connection.scalar(_RATES, {"the_batch": batch}) or {}
     if any(rates_before.get(name) != entry for name, entry in rates.items()):
         now = {"rates": rates_before | dict(rates), "bought_at": at}
-        connection.execute(batches.update().where(of_batch).values(now))
+        connection.execute(batches.update().where(batches.c.batch == batch).values(now))
 
 
 def known_rates(connection: sa.Connection, batch: str, all_words: tuple[Word, ...]) -> dict[str, Any]:

@@ -25,7 +25,7 @@ import sqlalchemy as sa
 from callsheet.cells import rejects_csv
 from callsheet.config.settings import BatchSettings
 from callsheet.errors import InputError, Interrupted, OtherLedger, Stop, StorageConflict
-from callsheet.ledger import leases, words, writing
+from callsheet.ledger import leases, sums, words
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.queries import ONLY_NEW, Policy
 from callsheet.ledger.tables import attempts
@@ -319,7 +319,7 @@ async def _summary(
     """How the batch stands after a run."""
     totals, runs, asked = await ledger.read(
         lambda connection, batch: (
-            writing.of_batch(connection, batch),
+            sums.of_batch(connection, batch),
             leases.others(connection, batch, ledger.run_id),
             words.of_batch(connection, batch),
         )

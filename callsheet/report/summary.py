@@ -16,7 +16,7 @@ from typing import Any
 
 from callsheet.config.settings import BatchSettings
 from callsheet.errors import SERVICE_CODES, Interrupted, LedgerError
-from callsheet.ledger import changes, leases, words, writing
+from callsheet.ledger import changes, leases, sums, words
 from callsheet.ledger.changes import PAUSED, Setting
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.queries import policy_of
@@ -463,8 +463,8 @@ async def read_status(ledger: Ledger, settings: BatchSettings) -> Status:
     now, again = await _now(ledger, settings)
     wrong_batches, totals, other_runs, asked, last_run, changed = await ledger.read(
         lambda connection, batch: (
-            writing.differences(connection, batch),
-            writing.of_batch(connection, batch),
+            sums.differences(connection, batch),
+            sums.of_batch(connection, batch),
             leases.others(connection, batch, ledger.run_id),
             words.of_batch(connection, batch),
             leases.last_run(connection, batch),

@@ -197,7 +197,7 @@ async def _renew(run: Run, file: File) -> File | None:
     if not isinstance(answer, Generation) or file.index >= len(answer.media):
         return file
     fresh = answer.media[file.index]
-    await run.ledger.transition(states.refreshed, (file, fresh.url, fresh.deletes_at))
+    await run.ledger.transition(states.refreshed, file, fresh.url, fresh.deletes_at)
     return replace(file, media=fresh)
 
 
@@ -210,7 +210,7 @@ async def _store(run: Run, file: File, spooled: Spooled) -> bool:
     mime_type = spooled.mime_type or file.media.mime_type
     name = with_extension(file.name, mime_type) if ends_with_type(run.settings.storage.key) else file.name
     if name != file.name:
-        name = await run.ledger.transition(states.renamed, (file, name))
+        name = await run.ledger.transition(states.renamed, file, name)
     file = replace(file, name=name, media=file.media.model_copy(update={"mime_type": mime_type}))
     tries = 0
     while True:
@@ -225,7 +225,7 @@ async def _store(run: Run, file: File, spooled: Spooled) -> bool:
             if own_name == file.name:  # a server says so of every name
                 _refused(run, file, error)
                 return False
-            file = replace(file, name=await run.ledger.transition(states.renamed, (file, own_name)))
+            file = replace(file, name=await run.ledger.transition(states.renamed, file, own_name))
         except StorageError as error:
             tries += 1
             if tries >= STORE_TRIES or not spooled.sha256:  # without it, it is not even in the spool

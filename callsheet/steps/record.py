@@ -21,7 +21,7 @@ import anyio
 from callsheet import places
 from callsheet.config.settings import BatchSettings
 from callsheet.errors import LedgerError, Stop, StorageError
-from callsheet.ledger import writing
+from callsheet.ledger import sums
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.queries import ONLY_NEW, Policy, policy_of
 from callsheet.plain_text import counted
@@ -241,7 +241,7 @@ async def _show_progress(run: Run) -> None:
         with anyio.move_on_after(TICK):
             await run.collected.wait()
         over = run.collected.is_set()
-        totals = await run.ledger.read(writing.of_batch)
+        totals = await run.ledger.read(sums.of_batch)
         # While jobs are bought, what the batch's jobs are does not change.
         states = Counter(totals.states) - begun.uncounted()
         jobs = begun.counting.height - left_out if run.plan else states.total()

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 
 from callsheet.config.settings import Budget
 from callsheet.errors import LedgerError, LedgerUnavailable
-from callsheet.ledger import gate, queries, spending, states
+from callsheet.ledger import gate, queries, services, states
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.states import End, FileEnd
 from callsheet.ledger.tables import metadata, runs
@@ -58,8 +58,8 @@ async def life(ledger: Ledger, url: str) -> list[Any]:
     await intend(ledger, a)
     files = await ledger.generated(a, generation("a", files=2), ["a.png", "b.png"], "out")
     came.append([file.name for file in files])
-    await ledger.transition(states.refreshed, (files[0], "http://x/2", NOW + timedelta(hours=1)))
-    await ledger.transition(states.renamed, (files[0], "c.png"))
+    await ledger.transition(states.refreshed, files[0], "http://x/2", NOW + timedelta(hours=1))
+    await ledger.transition(states.renamed, files[0], "c.png")
     came += [
         await ledger.transition(states.stored, FileEnd(files[0], STORED)),
         await ledger.transition(states.stored, FileEnd(files[1], STORED)),
@@ -86,7 +86,7 @@ async def life(ledger: Ledger, url: str) -> list[Any]:
     video = await attempt_of(VIDEO)
     await intend(ledger, video)
     await ledger.pending(video, "req-video")
-    await ledger.transition(states.says, (video, "unheard of"))
+    await ledger.transition(states.says, video, "unheard of")
     await ledger.transition(states.failed, End(video, "no", "server_error"))
     asks = ledger.buyer(Budget(approve_above=Decimal(0)), Decimal(100))
     asked = await ledger.write(
@@ -100,7 +100,7 @@ async def life(ledger: Ledger, url: str) -> list[Any]:
     videos, _, doubts = await ledger.take_over()
     came += [one.row_id for one in (*videos, *doubts)]
     await ledger.renew()
-    await ledger.write(spending.learn, "http://service", {"lanes": 3})
+    await ledger.write(services.learn, "http://service", {"lanes": 3})
     return came
 
 

@@ -12,7 +12,7 @@ import pytest
 from callsheet.batches.read import read_batch
 from callsheet.config.settings import Settings
 from callsheet.errors import BalanceTooLow, BudgetReached
-from callsheet.ledger import spending, states, words
+from callsheet.ledger import services, states, words
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.queries import policy_of
 from callsheet.ledger.states import End, FileEnd
@@ -68,7 +68,7 @@ def quote(tmp_path, monkeypatch) -> Quoter:
                 service = str(settings.service.base_url)
                 if learned:
                     windows = {kind: {"limit": limit} for kind, limit in learned.items()}
-                    await ledger.write(spending.learn, service, {"windows": windows})
+                    await ledger.write(services.learn, service, {"windows": windows})
                 has = Decimal(balance)
                 now = await ledger.read(standing, plan.table, policy_of(settings))
                 return await make(
