@@ -17,6 +17,7 @@ from callsheet.config.form import (
     load_form,
 )
 from callsheet.ledger.ledger import Ledger
+from callsheet.present.priced import line
 from callsheet.pricing.plan import Choice
 from callsheet.pricing.quote import quote_plan
 from callsheet.watch import WATCHER
@@ -54,4 +55,4 @@ async def quote_batch(
             quote = await quote_plan(plan, settings, client, ledger, Choice(first, tuple(only)))
     WATCHER.get().quoted(quote)
     await artifacts.show_quote(quote)
-    return Completed(message=quote.line(), data=quote)
+    return Completed(message=line(quote), data=quote)

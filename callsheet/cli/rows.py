@@ -13,7 +13,6 @@ import typer
 
 from callsheet import signals
 from callsheet.cli.output import (
-    MOST_LISTED,
     Config,
     Json,
     Sets,
@@ -23,13 +22,13 @@ from callsheet.cli.output import (
     load_settings,
     open_ledger,
     out,
-    print_facts,
     print_json,
     print_json_list,
-    safe,
 )
 from callsheet.errors import CallsheetError, InputError
 from callsheet.plain_text import counted, line_of, printable
+from callsheet.present.console import print_page, safe
+from callsheet.present.page import MOST_LISTED, Facts, Line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -56,8 +55,8 @@ def show(
     json: Json = False,
 ) -> None:
     """Tell all that is known of a row: its request, attempts, times, costs, files and reasons."""
-    from callsheet.cli.show import show_stories
     from callsheet.ledger import leases, queries
+    from callsheet.present import stories
     from callsheet.records import State
 
     settings = load_batch(config, set_)
@@ -66,11 +65,11 @@ def show(
     def read(connection: Connection, batch: str) -> tuple[list[Story], str]:
         return list(queries.stories(connection, batch, row_id)), leases.refusal(connection, batch)
 
-    stories, refusal = _read(settings, read)
-    planned = _planned(settings, row_id, {story.job_key for story in stories})
-    if not planned and not any(story.newest and story.state == State.PLANNED for story in stories):
+    attempts, refusal = _read(settings, read)
+    planned = _planned(settings, row_id, {story.job_key for story in attempts})
+    if not planned and not any(story.newest and story.state == State.PLANNED for story in attempts):
         refusal = ""
-    if not stories and not planned:
+    if not attempts and not planned:
         hint = "callsheet status CONFIG counts its jobs. A wrong row has no job; see rejects.csv."
         if "/" in row:
             hint += f" A row's samples are shown together: callsheet show CONFIG {row.rpartition('/')[0]}."
@@ -79,13 +78,13 @@ def show(
             hint=hint,
         )
     if json:
-        attempts = [story.as_json() | {"request": story.request} for story in stories]
+        as_sent = [story.as_json() | {"request": story.request} for story in attempts]
         print_json(
-            {"batch": settings.batch, "row": row, "attempts": attempts}
+            {"batch": settings.batch, "row": row, "attempts": as_sent}
             | {"not_bought_yet": list(planned), "refused": refusal}
         )
     else:
-        show_stories(settings.batch, row, stories, planned, refusal)
+        print_page(out, stories.screen(settings.batch, row, attempts, planned, refusal))
 
 
 def _id_of(row: str, settings: BatchSettings) -> str:
@@ -133,8 +132,8 @@ def failed(
 
     callsheet failed CONFIG --csv > again.csv; callsheet run CONFIG --set input.path=again.csv
     """
-    from callsheet.cli.show import show_failed
     from callsheet.ledger import queries, writing
+    from callsheet.present import stories
     from callsheet.records import State
 
     settings = load_batch(config, set_)
@@ -148,8 +147,7 @@ def failed(
     elif json:
 
         def print_all(connection: Connection, batch: str) -> None:
-            failures = (story.as_json() for story in queries.failures(connection, batch))
-            print_json_list({"batch": batch}, "failed", failures)
+            print_json_list({"batch": batch}, "failed", queries.failures(connection, batch))
 
         _read(settings, print_all)
     else:
@@ -157,12 +155,14 @@ def failed(
 
         def first(connection: Connection, batch: str) -> tuple[list[Story], int, Decimal]:
             jobs = writing.of_batch(connection, batch).states.get(State.FAILED, 0)
-            stories = list(queries.failures(connection, batch, MOST_LISTED))
-            return stories, jobs, queries.charged_for_failures(connection, batch)
+            failures = list(queries.failures(connection, batch, MOST_LISTED))
+            return failures, jobs, queries.charged_for_failures(connection, batch)
 
-        stories, jobs, charged = _read(settings, first)
-        lines = lines_of_last_plan(settings, [story.job_key for story in stories])
-        show_failed(settings.batch, stories, lines, shlex.quote(str(config)), jobs=jobs, charged=charged)
+        failures, jobs, charged = _read(settings, first)
+        lines = lines_of_last_plan(settings, [story.job_key for story in failures])
+        name = shlex.quote(str(config))
+        page = stories.failed_screen(settings.batch, failures, lines, name, jobs=jobs, charged=charged)
+        print_page(out, page)
 
 
 def _print_rows(settings: Settings, row_ids: set[str]) -> None:
@@ -194,15 +194,15 @@ def report(config: Config, set_: Sets = None, json: Json = False) -> None:
     """Write the report, the plots and the contact sheet anew, and check files that are not checked yet. Asks
     the service nothing.
     """
-    from callsheet.cli import show
+    from callsheet.present import results
     from callsheet.steps.record import report_anew
 
     settings = load_batch(config, set_)
     summary = asyncio.run(report_anew(settings, lambda text: err.print(safe(text))))
     if json:
-        print_json(summary.as_json())
+        print_json(summary)
     else:
-        show.show_summary(summary, config, media=settings.storage.url)
+        print_page(out, results.screen(summary, shlex.quote(str(config)), media=settings.storage.url))
 
 
 def open_(config: Config, set_: Sets = None, json: Json = False) -> None:
@@ -302,7 +302,6 @@ def export(
         counts = {name: getattr(exported, name) for name in exported.__slots__}
         print_json({"batch": settings.batch, "to": to, "as": as_} | counts)
         return
-    out.print(f"[bold]{safe(settings.batch)}[/]: exported as {as_} to {safe(to)}")
     copied = counted(exported.copied, "table" if as_ == Kind.CSV.value else "stored file")
     facts = [
         ("There now", counted(exported.files, "file")),
@@ -313,4 +312,4 @@ def export(
         facts.append(("Removed", f"{counted(exported.removed, 'file')} that {are} not part of it any more"))
     if exported.left_out:
         facts.append(("Left out", f"{counted(exported.left_out, 'video')}: --as webdataset takes them"))
-    print_facts(out, facts)
+    print_page(out, [Line(f": exported as {as_} to {to}", strong=settings.batch), Facts(facts)])

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from decimal import Decimal
 from itertools import product
 from operator import itemgetter
-from typing import Any
 
 import polars as pl
 
@@ -22,7 +21,7 @@ from callsheet.pricing.jobs import make_jobs
 from callsheet.pricing.plan import Plan
 from callsheet.pricing.rates import Combination, Offer, offer
 from callsheet.pricing.sources import read_rows
-from callsheet.records import ModelType, dollars
+from callsheet.records import ModelType
 from callsheet.service.models import Catalogue, Model
 
 
@@ -45,16 +44,6 @@ class Comparison:
     jobs: int
     price: Decimal
     reasons: Mapping[str, str]
-
-    def as_json(self) -> dict[str, Any]:
-        """The JSON object; money is a string."""
-        return {
-            "model": self.model,
-            "type": self.type.value,
-            "rows": self.rows,
-            "jobs": self.jobs,
-            "quoted": dollars(self.price),
-        }
 
 
 async def compare_models(plan: Plan, settings: Settings) -> list[Comparison]:

@@ -40,7 +40,7 @@ from callsheet.pricing.claim import check_report
 from callsheet.pricing.jobs import COLUMNS, as_sent, check_config_values, make_jobs, once, request_key
 from callsheet.pricing.rates import changed_rates
 from callsheet.pricing.references import work_folder
-from callsheet.records import MAY_COST, Job, ModelType, Price, Record, canonical, dollars
+from callsheet.records import MAY_COST, Job, ModelType, Price, Record, canonical
 from callsheet.service.client import Client
 from callsheet.service.models import Catalogue, Model
 
@@ -496,10 +496,6 @@ class ToBuyAgain(Record):
 
     jobs: int = 0
     quoted: Decimal = Decimal(0)
-
-    def line(self) -> str:
-        """It in words; empty where there is nothing."""
-        return f"{counted(self.jobs, 'job')}, {dollars(self.quoted)} USD" if self.jobs else ""
 
 
 async def to_buy_again(ledger: Ledger, settings: BatchSettings) -> ToBuyAgain:

@@ -32,7 +32,7 @@ from callsheet.pricing.claim import taken_names, warning_of_ledger
 from callsheet.pricing.plan import ALL, Choice, Plan, chosen, pilot, price_batch
 from callsheet.pricing.rates import changed_rates
 from callsheet.pricing.sources import read_rows
-from callsheet.records import BOUGHT, DELIVERED, Job, ModelType, State, Totals, dollars
+from callsheet.records import BOUGHT, DELIVERED, Job, ModelType, State, Totals
 from callsheet.service.client import Client
 from callsheet.service.models import Model
 from callsheet.storage.store import Store
@@ -279,15 +279,6 @@ class Quote:
     def jobs_in_order(self, of_type: ModelType | None = None) -> Iterator[Job]:
         """The jobs that a run has to look at when it buys (`open`), in the file's order."""
         return self.plan.jobs_in_order(of_type, self.table["open"])
-
-    def line(self) -> str:
-        """The quote in one line."""
-        fitting = f" ({self.fits} fit into budget and balance)" if self.fits < self.to_buy else ""
-        balance = "" if self.balance is None else f"; balance {dollars(self.balance)} USD"
-        return (
-            f"{self.plan.jobs} jobs: {self.to_buy} to buy for {dollars(self.quoted)} USD{fitting}, "
-            f"{self.already_bought} already bought{balance}"
-        )
 
     def changes(self) -> list[str]:
         """The rates that are not those at which the batch last bought or was approved, a line each."""

@@ -23,7 +23,7 @@ from typing import Any
 import polars as pl
 import sqlalchemy as sa
 
-from callsheet.cells import rejects_csv
+from callsheet.cells import rejects_csv, rejects_in_words
 from callsheet.config.settings import BatchSettings
 from callsheet.errors import InputError, Interrupted, Stop, StorageConflict
 from callsheet.ledger import leases, marks, queries, words, writing
@@ -32,9 +32,9 @@ from callsheet.ledger.marks import Counts, MediaDecision
 from callsheet.ledger.tables import attempts
 from callsheet.plain_text import and_more, counted, row_in_words, row_name
 from callsheet.pricing.claim import warning_of_ledger
-from callsheet.pricing.facts import rejects_in_words
 from callsheet.pricing.plan import Plan, is_current, last_plan
 from callsheet.records import (
+    ENDED,
     MADE_FROM,
     MADE_FROM_FIELDS,
     MAY_COST,
@@ -46,7 +46,6 @@ from callsheet.records import (
 )
 from callsheet.report.plots import figures_of
 from callsheet.report.summary import (
-    ENDED,
     OPEN,
     PARTICULARS,
     Details,
@@ -369,7 +368,7 @@ async def _summary(
         batch=ledger.batch,
         ledger_id=ledger.id,
         paid_jobs=totals.paid_jobs,
-        written_at=datetime.now(UTC),
+        written_at=datetime.now(UTC).replace(microsecond=0),
         outcome="stopped" if stopped else "complete" if complete else "partial",
         stop_reason=stop.reason if stop and stopped else None,
         jobs=jobs,

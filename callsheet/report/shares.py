@@ -19,7 +19,7 @@ from sqlalchemy.dialects.postgresql import JSONB
 from callsheet.ledger import writing
 from callsheet.ledger.marks import FILE, IS_NEWEST, Counts, MediaDecision
 from callsheet.ledger.tables import attempts, marks, media
-from callsheet.records import State, dollars
+from callsheet.records import Record, State, dollars
 
 MODEL = "model"
 SETTINGS = ("aspect_ratio", "resolution", "duration", "sound", "output_format")
@@ -27,7 +27,7 @@ SETTINGS = ("aspect_ratio", "resolution", "duration", "sound", "output_format")
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class Share(Record):
     """What the batch has of a model, or of a value of a setting; `spent` is in dollars."""
 
     setting: str

@@ -42,6 +42,7 @@ from callsheet.ledger import leases, marks, writing
 from callsheet.ledger.databases import check_exists
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.marks import FileKey, Mark, MediaDecision
+from callsheet.present.priced import topic
 from callsheet.pricing.plan import PLAN, Plan, ToBuyAgain, last_plan, to_buy_again
 from callsheet.pricing.references import work_folder
 from callsheet.processes import user_name
@@ -473,7 +474,7 @@ class _App:
         again = await to_buy_again(self.ledger, self.settings)
         if not was_reviewed:
             self.reviewed(await read_review(self.ledger, in_parts=False), again)
-        return f"{again.line()}: {self.command}" if again.jobs else ""
+        return f"{topic(again.jobs, again.quoted)}: {self.command}" if again.jobs else ""
 
     async def newer(self, request: Request) -> Response:
         text = request.query_params.get("since", "0")

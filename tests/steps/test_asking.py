@@ -18,12 +18,13 @@ from callsheet.errors import InputError, Interrupted
 from callsheet.ledger import changes, charges, words
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.words import Decision
+from callsheet.present.results import next_steps
 from callsheet.pricing.plan import Choice, open_plan
-from callsheet.records import State, dollars
+from callsheet.records import Change, State, dollars
 from callsheet.report.summary import Summary
 from callsheet.steps import batch
 from callsheet.steps.change import Changed, change
-from callsheet.watch import Asked, Change, LogWatcher
+from callsheet.watch import Asked, LogWatcher
 from tests.conftest import Make, Project, images
 from tests.steps.test_again import Person, checked
 
@@ -168,7 +169,7 @@ def test_the_budget_is_passed_by_what_is_on_the_wire_at_most(dear: Make, no_brak
     summary = made.run()
     assert summary.stop_reason == "budget"
     assert "callsheet run CONFIG goes on from here, once what stopped it is dealt with." in [
-        *summary.next_steps()
+        *next_steps(summary)
     ]
     assert Decimal("0.0450") <= summary.spent <= Decimal("0.0450") + LANES * PRICE * 10
     assert summary.exit_code == 4

@@ -6,6 +6,7 @@ import asyncio
 import os
 from importlib.resources import files
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -14,6 +15,10 @@ from callsheet.cli.output import load_settings
 from callsheet.cli.reconcile import rebind
 from callsheet.errors import ConfigError
 from callsheet.files import PartialFile
+from callsheet.present.page import Line, Page, Tone
+
+if TYPE_CHECKING:
+    from callsheet.report.summary import Summary
 
 FOLDER = Path("out/demo")
 """Where the demo's files are, in the working directory; the paths in the config begin with it."""
@@ -50,9 +55,10 @@ def demo() -> None:
     """Run a real batch against a service on this machine: no account, no money, real images and videos."""
     from backlot.errors import SettingsError
     from backlot.server import dashboard_of, spawn
-    from callsheet.cli import show
-    from callsheet.cli.output import err
+    from callsheet.cli.output import err, out
     from callsheet.cli.terminal import Terminal, run_watched
+    from callsheet.present import results
+    from callsheet.present.console import print_page
     from callsheet.steps.batch import generate
 
     config = demo_config()
@@ -76,7 +82,28 @@ def demo() -> None:
         ) from None
     if not summary.pending:
         PORT.unlink(missing_ok=True)
-    show.show_summary(summary, None, media=f"{FOLDER}/media")  # its service has ended: nothing can be typed
-    show.show_demo(summary)
+    # Its service has ended: nothing can be typed.
+    print_page(out, [*results.screen(summary, None, media=f"{FOLDER}/media"), *_what_next(summary)])
     # The demo has a row that the service refuses, on purpose.
     raise typer.Exit(0 if summary.outcome in ("complete", "partial") else summary.exit_code)
+
+
+def _what_next(summary: Summary) -> Page:
+    """Where the demo's files are, and what to try next."""
+    report = Path(summary.manifest).parent
+    page: Page = [Line()]
+    if summary.outcome == "stopped" or summary.pending:
+        page.append(Line("The same command again goes on from here."))
+    elif summary.submissions == 0:
+        bought = " everything here is paid for and stored already."
+        page.append(Line(bought, strong="Nothing was bought:", tone=Tone.GOOD))
+        page.append(Line("To start afresh: rm -r out/demo"))
+    else:
+        page.append(Line("The same command again buys nothing."))
+    page.append(Line(f"The images and videos are in {report.parent / 'media'}."))
+    wrong = report / "rejects.csv"
+    page.append(Line(f"On purpose, one row is wrong ({wrong}) and the service refuses one."))
+    if summary.details.contact_sheet:
+        page.append(Line("Look at every job on one page, keep or reject each, with one key a decision:"))
+        page.append(Line(f"callsheet review {report.parent / 'demo.yaml'}", is_whole=True))
+    return page

@@ -31,8 +31,8 @@ from callsheet.ledger import marks, queries
 from callsheet.ledger.tables import attempts, media
 from callsheet.pricing.plan import Plan
 from callsheet.records import MADE_FROM, MAY_COST, State, dollars, made_from
+from callsheet.report.remedies import remedies
 from callsheet.report.shares import SETTINGS
-from callsheet.report.summary import mending
 
 FOLDER = "contact-sheet"
 """The page's folder inside `report.url`."""
@@ -383,7 +383,7 @@ def _card(job: dict[str, Any], attempt: dict[str, Any] | None, files: list[Media
         "submitted_at": _moment(attempt["submitted_at"]),
         "finished_at": _moment(attempt["finished_at"]),
         "sent": {name: value for name, value in sent.items() if name not in ("model", "prompt")} or None,
-        "steps": mending(state, [code or ""] if state is State.FAILED else []),
+        "steps": remedies(state, [code or ""] if state is State.FAILED else []),
     }
     return Card(**fields)
 
