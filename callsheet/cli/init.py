@@ -38,7 +38,7 @@ from callsheet.errors import ConfigError, InputError
 from callsheet.files import disk_errors
 from callsheet.plain_text import counted, printable
 from callsheet.present.console import print_page, safe
-from callsheet.present.page import Facts, Line, Steps, Table
+from callsheet.present.page import Facts, Line, Listed, Table
 from callsheet.records import dollars
 
 if TYPE_CHECKING:
@@ -390,7 +390,7 @@ def _show_written(config: Path, facts: list[tuple[str, str]]) -> None:
     """Prints what was written, and what to type next."""
     name = shlex.quote(str(config))
     out.print(f"Wrote [bold]{safe(str(config))}[/].")
-    print_page(out, [Facts(facts), Steps([f"callsheet quote {name}", f"callsheet run {name}"])])
+    print_page(out, [Facts(facts), Listed("Next", [f"callsheet quote {name}", f"callsheet run {name}"])])
 
 
 PARTS = ("flows", "tasks", "configs", "automations", "prefect.yaml")

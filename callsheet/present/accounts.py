@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Any
 
 from callsheet.plain_text import and_more, counted, moment_in_words, row_name
-from callsheet.present.page import MOST_LISTED, Fact, Facts, Line, Page, Table, Tone, Verbatim
+from callsheet.present.page import MOST_LISTED, Fact, Facts, Line, Listed, Page, Table, Tone
 from callsheet.records import Doubt, dollars
 from callsheet.report.evidence import Evidence
 from callsheet.report.reconcile import Judgement, OpenDoubt, Reconciliation
@@ -248,12 +248,9 @@ def screen(result: Reconciliation, config: str) -> Page:
     if result.is_over:
         limit = f"reconcile.threshold is {dollars(result.threshold)}"
         page.append(Facts([("Over", f"{_usd(result.total('unexplained'))} unexplained, and {limit}")]))
-    for name, listed in (("Doubts", _doubts(result)), ("Accepted", _accepted(result))):
-        page.append(Facts([(name, head) for head in listed[:1]]))
-        page += [Line(doubt, indent=4) for doubt in listed[1:]]
+    page += _listed_doubts(result)
     page.append(Facts([("File", result.file)]))
-    for command in resolving(result, config):
-        page.append(Line(f" {command}", strong=f"{'Next':<10}", indent=2, is_whole=True))
+    page.append(Listed("Next", resolving(result, config), are_whole=True))
     note = "Costs are of all keys of the project, and lag; the balance is of the whole workspace."
     return [*page, Line(note, tone=Tone.ASIDE, indent=2)]
 
@@ -261,8 +258,8 @@ def screen(result: Reconciliation, config: str) -> Page:
 def document(result: Reconciliation, config: str) -> Page:
     """The facts and the doubts beside the table of days; what comes first is what a card shows."""
     first = Line(f" between the accounts{_unexplained(result)}", strong=_usd(result.total("difference")))
-    doubts = [*_doubts(result), *_accepted(result), *resolving(result, config)]
-    return [first, Line(line(result)), Facts(facts(result)), Verbatim(doubts)]
+    next_steps = Listed("Next", resolving(result, config))
+    return [first, Line(line(result)), Facts(facts(result)), *_listed_doubts(result), next_steps]
 
 
 def days(result: Reconciliation) -> list[dict[str, str]]:
@@ -299,22 +296,16 @@ def facts(result: Reconciliation) -> Iterator[Fact]:
     yield "Gone", f"{amount}; in that time: {spent}"
 
 
-def _doubts(result: Reconciliation) -> list[str]:
-    """How many doubts there are of each verdict, then the first of them, a line each."""
-    counts = Counter(open_doubt.verdict for open_doubt in result.doubts)
+def _listed_doubts(result: Reconciliation) -> Iterator[Listed]:
+    """How many doubts there are of each verdict, and accepted videos; then the first of both, a line each."""
+    doubts, accepted = result.doubts, result.accepted
+    counts = Counter(open_doubt.verdict for open_doubt in doubts)
     verdicts = ", ".join(f"{counts[verdict]} {verdict}" for verdict in Judgement if counts[verdict])
-    lines = [_line(open_doubt, open_doubt.verdict, result.batch) for open_doubt in result.doubts]
-    return _listed(f"{counted(len(result.doubts), 'doubt')}: {verdicts}", lines)
-
-
-def _accepted(result: Reconciliation) -> list[str]:
-    """How many accepted videos there are, and what to do; then the first of them, a line each."""
-    count = counted(len(result.accepted), "video")
-    head = f"{count}, no doubt about money: a run with the right key asks the service again"
-    lines = [
-        _line(video, f"accepted as {video.doubt.generation_id}", result.batch) for video in result.accepted
-    ]
-    return _listed(head, lines)
+    lines = [_line(doubt, doubt.verdict, result.batch) for doubt in doubts]
+    yield Listed("Doubts", _first_of(f"{counted(len(doubts), 'doubt')}: {verdicts}", lines))
+    head = "no doubt about money: a run with the right key asks the service again"
+    lines = [_line(video, f"accepted as {video.doubt.generation_id}", result.batch) for video in accepted]
+    yield Listed("Accepted", _first_of(f"{counted(len(accepted), 'video')}, {head}", lines))
 
 
 def _line(open_doubt: OpenDoubt, status: str, own_batch: str) -> str:
@@ -324,7 +315,7 @@ def _line(open_doubt: OpenDoubt, status: str, own_batch: str) -> str:
     return f"{open_doubt.day}  {doubt.job_key[:12]}  {_usd(doubt.price)}  {row}"
 
 
-def _listed(head: str, lines: list[str]) -> list[str]:
+def _first_of(head: str, lines: list[str]) -> list[str]:
     """The first lines under their head; nothing where there are none."""
     tail = [f"and {len(lines) - _DOUBTS_LISTED:,} more: see --json"] if len(lines) > _DOUBTS_LISTED else []
     return [head, *lines[:_DOUBTS_LISTED], *tail] if lines else []

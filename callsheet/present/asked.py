@@ -9,17 +9,7 @@ from callsheet.cells import rejects_in_words
 from callsheet.ledger.words import Shown, Word
 from callsheet.plain_text import counted
 from callsheet.present import priced
-from callsheet.present.page import (
-    Document,
-    Heading,
-    Line,
-    Link,
-    Page,
-    Picture,
-    Pictures,
-    Place,
-    Table,
-)
+from callsheet.present.page import Document, Line, Link, Page, Picture, Pictures, Table
 from callsheet.pricing.quote import Quote
 from callsheet.records import dollars
 from callsheet.report.contact_sheet.cards import browser_address
@@ -65,7 +55,7 @@ def dialog(word: Word, quote: Quote | None, pilot: Sequence[PilotJob], sheet: st
 
 def pilot_document(batch: str, pilot: Sequence[PilotJob], sheet: str | None) -> Document:
     """All pictures of a pilot."""
-    heading = Heading(f"{batch}: the pilot")
+    heading = Line(strong=f"{batch}: the pilot", level=1)
     return [heading, *to_sheet(sheet), Line(marked(pilot)), _pictures(pilot, _ON_A_PAGE)]
 
 
@@ -77,7 +67,7 @@ def pilot_screen(pilot: Sequence[PilotJob], sheet: str | None) -> Page:
         for job in pilot
     ]
     page: Page = [Line("The pilot is bought:"), Table(lines, ("row", "model", "state", "file"))]
-    return page + ([Place("All of it on one page", browser_address(sheet))] if sheet else [])
+    return page + ([Link("All of it on one page", browser_address(sheet))] if sheet else [])
 
 
 def bought_so_far(quote: Quote) -> str:
@@ -101,11 +91,11 @@ def marked(pilot: Sequence[PilotJob]) -> str:
     return f"Of the pilot: {', '.join([*decided, f'{left} not looked at'])}"
 
 
-def to_sheet(place: str | None) -> list[Link | Place]:
+def to_sheet(place: str | None) -> list[Link]:
     """What leads to a contact sheet; a link where it is served."""
     if place and place.startswith("http://"):
         return [Link("Look at the images and videos, and mark them", place)]
-    return [Place("The contact sheet", place)] if place else []
+    return [Link("The contact sheet", place)] if place else []
 
 
 def _pictures(pilot: Sequence[PilotJob], edge: int) -> Pictures:

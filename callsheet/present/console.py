@@ -6,7 +6,8 @@ Text from users or from the service goes through `safe` first.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from itertools import chain, repeat
 
 from rich import box, table
 from rich.cells import cell_len
@@ -15,21 +16,7 @@ from rich.markup import escape
 from rich.text import Text
 
 from callsheet.plain_text import printable
-from callsheet.present.page import (
-    Fact,
-    Facts,
-    Heading,
-    Item,
-    Line,
-    Link,
-    Listed,
-    Part,
-    Place,
-    Steps,
-    Table,
-    Tone,
-    Verbatim,
-)
+from callsheet.present.page import Fact, Facts, Line, Link, Listed, Part, Table, Tone
 
 _STYLES = {Tone.GOOD: "green", Tone.WARNING: "yellow", Tone.BAD: "red", Tone.ASIDE: "dim"}
 
@@ -49,21 +36,16 @@ def print_page(console: Console, page: Iterable[Part]) -> None:
         match part:
             case Line():
                 _print_text(console, part)
-            case Heading(text, tone):
-                _print_text(console, Line(strong=text, tone=tone))
             case Facts(facts, indent):
                 _print_facts(console, facts, " " * indent)
             case Table():
                 _print_table(console, part)
-            case Steps(sentences):
-                _print_facts(console, _under("Next", sentences), "  ")
             case Listed(title, items):
-                _print_facts(console, _under(title, items), "  ")
-            case Verbatim(lines):
-                for line in lines:
-                    _print_text(console, Line(line, is_whole=True))
-            case Place() | Link():
-                _print_text(console, Line(_in_words(part), is_whole=True))
+                names = chain([title], repeat(""))
+                facts = zip(names, map(_in_words, items), strict=False)
+                _print_facts(console, facts, "  ", are_whole=part.are_whole)
+            case Link():
+                console.print(safe(_in_words(part)))
 
 
 def print_line(console: Console, markup: str, indent: int = 4) -> None:
@@ -88,22 +70,21 @@ def print_line(console: Console, markup: str, indent: int = 4) -> None:
 
 
 def _print_text(console: Console, line: Line) -> None:
-    style = _STYLES[line.tone] if line.tone else ""
+    style, text = _STYLES[line.tone] if line.tone else "", safe(line.text)
     if line.strong:
-        markup = f"[{f'bold {style}'.strip()}]{safe(line.strong)}[/]{safe(line.text)}"
-    else:
-        markup = f"[{style}]{safe(line.text)}[/]" if style else safe(line.text)
-    markup = " " * line.indent + markup
-    if line.is_whole:
-        console.print(markup)
-    else:
-        print_line(console, markup, line.indent + 2)
+        text = f"[{f'bold {style}'.strip()}]{safe(line.strong)}[/]{text}"
+    elif style:
+        text = f"[{style}]{text}[/]"
+    print_line(console, " " * line.indent + text, line.indent + 2)
 
 
-def _print_facts(console: Console, facts: Iterable[Fact], indent: str) -> None:
+def _print_facts(console: Console, facts: Iterable[Fact], indent: str, *, are_whole: bool = False) -> None:
     for name, text in facts:
-        if text:
-            print_line(console, f"{indent}[bold]{name:<10}[/] {safe(text)}", len(indent) + 11)
+        line = f"{indent}[bold]{name:<10}[/] {safe(text)}"
+        if text and are_whole:
+            console.print(line)
+        elif text:
+            print_line(console, line, len(indent) + 11)
 
 
 def _print_table(console: Console, part: Table) -> None:
@@ -123,14 +104,5 @@ def _print_table(console: Console, part: Table) -> None:
         console.print(f"  and {left_out:,} {part.more}")
 
 
-def _under(name: str, items: Iterable[Item]) -> Iterator[Fact]:
-    """Facts of which the first one has the name."""
-    return ((name if not number else "", _in_words(item)) for number, item in enumerate(items))
-
-
-def _in_words(item: Item) -> str:
-    match item:
-        case Place(name, url) | Link(name, url):
-            return f"{name}: {url}"
-        case text:
-            return text
+def _in_words(item: str | Link) -> str:
+    return item if isinstance(item, str) else f"{item.words}: {item.url}"

@@ -4,28 +4,13 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from io import BytesIO
 
 from PIL import Image
 
 from callsheet.plain_text import printable
-from callsheet.present.page import (
-    Document,
-    Facts,
-    Heading,
-    Item,
-    Line,
-    Link,
-    Listed,
-    Part,
-    Picture,
-    Pictures,
-    Place,
-    Steps,
-    Table,
-    Verbatim,
-)
+from callsheet.present.page import Document, Facts, Line, Link, Listed, Part, Picture, Pictures, Table
 
 
 def markdown(page: Document) -> str:
@@ -36,24 +21,19 @@ def markdown(page: Document) -> str:
 def _part(part: Part | Pictures) -> str:
     match part:
         case Line(said, strong):
-            content = (f"**{text(strong)}**" if strong else "") + text(said)
-        case Heading():
-            content = f"{'#' * part.level} {text(part.text)}"
+            line = f"**{text(strong)}**{text(said)}" if strong else text(said)
+            return f"{'#' * part.level} {text(strong + said)}" if part.level else line
         case Facts(facts):
-            content = "\n".join(_fact(name, said) for name, said in facts if said)
+            return "\n".join(_fact(name, said) for name, said in facts if said)
         case Table(lines):
-            content = _cells([[*lines[0]], *(map(text, line.values()) for line in lines)]) if lines else ""
-        case Steps(sentences):
-            content = _list("What to do next", sentences)
+            return _cells([[*lines[0]], *(map(text, line.values()) for line in lines)]) if lines else ""
         case Listed(title, items):
-            content = _list(title, items)
-        case Verbatim(lines):
-            content = "\n".join(["```", *map(printable, lines), "```"]) if lines else ""
+            points = [f"- {_item(item)}" for item in items]
+            return "\n".join([f"## {text(title)}\n", *points]) if points else ""
         case Pictures():
-            content = "\n\n".join(filter(None, _pictures(part)))
-        case Place() | Link():
-            content = _item(part)
-    return content
+            return _pictures(part)
+        case link:
+            return _item(link)
 
 
 def text(said: str) -> str:
@@ -65,24 +45,21 @@ def _fact(name: str, said: str) -> str:
     return f"- **{name}**: {text(said)}" if name else f"  {text(said)}"
 
 
-def _list(title: str, items: Iterable[Item]) -> str:
-    points = [f"- {_item(item)}" for item in items]
-    return "\n".join([f"## {text(title)}\n", *points]) if points else ""
-
-
-def _item(item: Item) -> str:
-    match item:
-        case Place(name, url):
-            return f"{text(name)}: {_place(url)}"
-        case Link(words, url):
-            return f"[{text(words)}]({url})"
-        case said:
-            return text(said)
+def _item(item: str | Link) -> str:
+    if isinstance(item, str):
+        return text(item)
+    if _opens(item.url):
+        return f"[{text(item.words)}]({item.url})"
+    return f"{text(item.words)}: {_place(item.url)}"
 
 
 def _place(url: str) -> str:
-    """Where a file is: a link where a browser can open it."""
-    return f"<{url}>" if url.startswith(("http://", "https://")) else f"`{printable(url).replace('`', '')}`"
+    return f"<{url}>" if _opens(url) else f"`{printable(url).replace('`', '')}`"
+
+
+def _opens(url: str) -> bool:
+    """Whether a browser can open it."""
+    return url.startswith(("http://", "https://"))
 
 
 def _cells(rows: Sequence[Iterable[str]]) -> str:
@@ -90,16 +67,15 @@ def _cells(rows: Sequence[Iterable[str]]) -> str:
     return "\n".join(f"| {' | '.join(cells)} |" for cells in [head, ["---"] * len(head), *body])
 
 
-def _pictures(part: Pictures) -> Iterator[str]:
+def _pictures(part: Pictures) -> str:
     """Each picture with its words beside it (a dialog wraps no cell), and below what has none."""
     rows = [[_picture(picture, part.edge), _words(picture)] for picture in part.pictures if picture.jpeg]
-    if rows:
-        yield _cells([["", ""], *rows])
-    yield "\n".join(
+    others = [picture for picture in part.pictures if not picture.jpeg]
+    below = "\n".join(
         f"- {_words(picture)}: {_place(picture.place) if picture.place else text(picture.text)}"
-        for picture in part.pictures
-        if not picture.jpeg
+        for picture in others
     )
+    return "\n\n".join(filter(None, [_cells([["", ""], *rows]) if rows else "", below]))
 
 
 def _words(picture: Picture) -> str:

@@ -29,24 +29,15 @@ class Tone(Enum):
 class Line:
     """A line of text, after a beginning that stands out.
 
-    `tone` is that of the beginning where there is one. `indent` is in columns. `is_whole`: nothing breaks it,
-    so that it can be copied.
+    `tone` is how the beginning is meant, or where there is none the text. `indent` is in columns. `level` 1
+    is the title of a page, 2 that of a part of it.
     """
 
     text: str = ""
     strong: str = ""
     tone: Tone | None = None
     indent: int = 0
-    is_whole: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Heading:
-    """The title of the page, or with `level` 2 of a part of it."""
-
-    text: str
-    tone: Tone | None = None
-    level: int = 1
+    level: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,49 +65,25 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where something is: a path or a URL."""
-
-    name: str
-    url: str
-
-
-@dataclass(frozen=True, slots=True)
 class Link:
-    """Words that lead to a page."""
+    """Words about a place, a path or a URL; where a browser can open it, they lead there."""
 
     words: str
     url: str
 
 
-Item = str | Place | Link
-
-
-@dataclass(frozen=True, slots=True)
-class Steps:
-    """What a person can do next, a sentence each."""
-
-    sentences: Iterable[Item]
-
-
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """Sentences and places under a title; nothing where there are none."""
+    """Sentences and places under a title; nothing where there are none. What is whole, nothing breaks."""
 
     title: str
-    items: Iterable[Item]
-
-
-@dataclass(frozen=True, slots=True)
-class Verbatim:
-    """Lines that nothing breaks; nothing where there are none."""
-
-    lines: Sequence[str]
+    items: Iterable[str | Link]
+    are_whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A picture with its words, of which the last may stand out; without a JPEG, its place or a text."""
+    """A picture with its words, and one that stands out; without a JPEG, its place or a text."""
 
     name: str
     words: str
@@ -134,7 +101,7 @@ class Pictures:
     edge: int
 
 
-Part = Line | Heading | Facts | Table | Steps | Listed | Place | Link | Verbatim
+Part = Line | Facts | Table | Listed | Link
 Page = list[Part]
 Document = Sequence[Part | Pictures]
 """A page with pictures, which only Markdown shows."""

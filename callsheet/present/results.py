@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterator, Mapping
 
 from callsheet.errors import Interrupted
 from callsheet.plain_text import and_more, counted
-from callsheet.present import by_model, priced, status
+from callsheet.present import priced, status
 from callsheet.present.asked import to_sheet
-from callsheet.present.page import Fact, Facts, Heading, Item, Line, Listed, Page, Place, Steps, Table, Tone
+from callsheet.present.page import Fact, Facts, Line, Link, Listed, Page, Table, Tone
 from callsheet.pricing.plan import ToBuyAgain
 from callsheet.records import State, dollars
 from callsheet.report.contact_sheet.cards import browser_address
@@ -28,18 +28,16 @@ def screen(summary: Summary, config: str | None, *, media: str) -> Page:
     `config` is the file, for the commands that can be typed next; None shows none. `media` is `storage.url`.
     """
     details = summary.details
-    places = [("Media", media), *_places(summary)]
-    places += [("Sheet", browser_address(details.contact_sheet) if details.contact_sheet else "")]
     page: Page = [
         Line(),
-        Heading(f"{summary.batch}: {summary.outcome}", _TONES[summary.outcome]),
-        by_model.bought(summary.models),
-        Facts([*stopped(summary), *facts(summary), *places]),
+        Line(strong=f"{summary.batch}: {summary.outcome}", tone=_TONES[summary.outcome], level=1),
+        status.bought_by_model(summary.models),
+        Facts([*stopped(summary), *facts(summary), ("Media", media), *_places(summary)]),
         *(Line(problem(entry), tone=Tone.WARNING, indent=2) for entry in details.problems),
     ]
     if details.other_problems:
         page.append(Line(_other_problems(summary), tone=Tone.WARNING, indent=2))
-    return [*page, Steps(next_steps(summary, config))] if config else page
+    return [*page, Listed("Next", next_steps(summary, config))] if config else page
 
 
 def document(
@@ -60,14 +58,14 @@ def document(
         of_this_run: the states, in doubt or lost, in which this run has left jobs, and not an earlier one.
     """
     details = summary.details
-    steps: list[Item] = [*to_sheet(sheet)]
+    steps: list[str | Link] = [*to_sheet(sheet)]
     if again.jobs:  # what was rejected is bought again, priced and approved as anything else
         to_buy = priced.topic(again.jobs, again.quoted)
         steps.append(
             f"To buy again {to_buy}: a run of the deployment buy-again, or {command('run', config)} --again."
         )
     page: Page = [
-        Heading(f"{summary.batch}: {summary.outcome}"),
+        Line(strong=f"{summary.batch}: {summary.outcome}", level=1),
         Facts(stopped(summary)),
         *_problems(summary, [state for state in _PROBLEMS if state not in _OLD or state in of_this_run]),
         Line(_other_problems(summary)),
@@ -77,14 +75,14 @@ def document(
         page.append(Line(f"All are in {details.rejects}." if details.rejects else ""))
     return [
         *page,
-        Steps([*steps, *next_steps(summary, config, deployments)]),
-        Heading("The batch", level=2),
+        Listed("Next", [*steps, *next_steps(summary, config, deployments)]),
+        Line(strong="The batch", level=2),
         Facts(facts(summary)),
-        by_model.bought(summary.models),
+        status.bought_by_model(summary.models),
         *_problems(summary, [state for state in _OLD if state not in of_this_run], " by earlier runs"),
         Listed("Approvals", [approval.line() for approval in summary.approvals[-_APPROVALS:]]),
         *_dearest(summary),
-        Listed("Files", [Place(name, place) for name, place in _files(summary) if place]),
+        Listed("Files", [Link(name, place) for name, place in _places(summary) if place]),
     ]
 
 
@@ -213,12 +211,10 @@ def _dearest(summary: Summary) -> Page:
     if len({cost for *_, cost in costs}) < 2:
         return []
     lines = [{"row": row, "model": model, "USD": dollars(cost)} for row, model, cost in costs]
-    return [Heading("The dearest jobs", level=2), Table(lines)]
+    return [Line(strong="The dearest jobs", level=2), Table(lines)]
 
 
 def _places(summary: Summary) -> list[Fact]:
-    return [("Manifest", summary.manifest), ("Costs", summary.costs), ("Report", summary.report)]
-
-
-def _files(summary: Summary) -> list[Fact]:
-    return [("Contact sheet", summary.details.contact_sheet or ""), *_places(summary)]
+    sheet = summary.details.contact_sheet
+    files = [("Manifest", summary.manifest), ("Costs", summary.costs), ("Report", summary.report)]
+    return [*files, ("Sheet", browser_address(sheet) if sheet else "")]

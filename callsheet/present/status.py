@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
+from callsheet.cells import as_text
+from callsheet.ledger.marks import Counts
 from callsheet.plain_text import counted, moment_in_words
-from callsheet.present import by_model, priced
+from callsheet.present import priced
 from callsheet.present.accounts import doubts_table
-from callsheet.present.page import Facts, Line, Page, Steps, Table
-from callsheet.records import Doubt, State, Totals, dollars
+from callsheet.present.page import Facts, Line, Listed, Page, Table
+from callsheet.records import ENDED, Doubt, State, Totals, dollars
 from callsheet.report.remedies import command, remedies
-from callsheet.report.summary import Pause, Reviewed, ReviewResult, Status
+from callsheet.report.shares import MODEL, Share, Shares
+from callsheet.report.summary import ModelLine, Pause, Reviewed, ReviewResult, Status
 
 _APPROVALS = 5  # the last ones
 
@@ -47,9 +50,9 @@ def screen(status: Status, config: str, doubts: Sequence[Doubt]) -> Page:
         *(("Changed", change.line()) for change in status.changes),
         *(("Asked", approval.line()) for approval in status.approvals[-_APPROVALS:]),
     ]
-    page += [Facts(facts), *by_model.reviewed(status.by_model, status.by_setting)]
+    page += [Facts(facts), *reviewed_in_parts(status.by_model, status.by_setting)]
     page += doubts_table(doubts, {}) if doubts else []
-    return [*page, Steps(next_steps(status, config))]
+    return [*page, Listed("Next", next_steps(status, config))]
 
 
 def _paused(pause: Pause) -> str:
@@ -93,8 +96,8 @@ def review_screen(review: ReviewResult, config: str) -> Page:
         steps.append(f"{command('quote', config)} {again}")
     return [
         Facts([("Reviewed", reviewed(review) or "nothing yet"), ("To review", f"{review.to_review:,}")]),
-        *by_model.reviewed(review.by_model, review.by_setting),
-        Steps(steps),
+        *reviewed_in_parts(review.by_model, review.by_setting),
+        Listed("Next", steps),
     ]
 
 
@@ -104,6 +107,48 @@ def review_steps(record: Reviewed, config: str) -> Iterator[str]:
         yield f"{command('review', config)} shows every job on one page, to keep or reject each."
     elif record.kept:
         yield f"{command('export', config)} --to FOLDER --as imagefolder --kept hands on what is kept."
+
+
+# ---- each model, or each value of a setting
+
+
+def bought_by_model(model_lines: Iterable[ModelLine]) -> Table:
+    """A line for each model, the dearest first; a state that no job is in has no column."""
+    models = sorted(model_lines, key=lambda line: -line.quoted)
+    states = [state for state in ENDED if any(line.states[state] for line in models)]
+    is_reviewed = any(line.review.kept or line.review.rejected for line in models)
+    has_open = any(line.open for line in models)
+    lines = []
+    for line in models:
+        counts = {"jobs": line.jobs} | {state.in_words: line.states[state] for state in states}
+        counts |= {"open": line.open} if has_open else {}
+        money = {"quoted USD": dollars(line.quoted), "spent USD": dollars(line.spent)}
+        if is_reviewed:
+            kept = {"kept": f"{line.review.kept:,}", "rejected": f"{line.review.rejected:,}"}
+            money = {"spent USD": money["spent USD"], **kept, **_cost_per_kept(line.cost_per_kept)}
+        lines.append({"model": line.model} | {name: f"{n:,}" for name, n in counts.items()} | money)
+    return Table(lines, ("model",), more="more models", is_narrow=True)
+
+
+def reviewed_in_parts(by_model: tuple[Share, ...], by_setting: Shares) -> list[Table]:
+    """How far the batch is reviewed and what it cost, by model and by each setting with several values."""
+    tables = []
+    for name, shares in {MODEL: by_model, **by_setting}.items():
+        if any(share.files for share in shares):
+            head = name.replace("_", " ")
+            lines = [{head: as_text(share.value) or ""} | _of_share(share) for share in shares]
+            tables.append(Table(lines, (head,), more="more", is_narrow=True))
+    return tables
+
+
+def _of_share(share: Share) -> dict[str, str]:
+    counts = {"files": share.files} | dict(zip(Counts._fields, share.review, strict=True))
+    numbers = {name.replace("_", " "): f"{count:,}" for name, count in counts.items()}
+    return numbers | {"USD spent": dollars(share.spent)} | _cost_per_kept(share.cost_per_kept)
+
+
+def _cost_per_kept(amount: Decimal | None) -> dict[str, str]:
+    return {"USD a kept": "" if amount is None else dollars(amount)}
 
 
 # ---- all batches of a ledger

@@ -10,7 +10,7 @@ from itertools import groupby
 
 from callsheet.ledger.queries import StoredCopy, Story
 from callsheet.plain_text import counted, moment_in_words, row_name
-from callsheet.present.page import Fact, Facts, Line, Page, Steps, Tone
+from callsheet.present.page import Fact, Facts, Line, Listed, Page, Tone
 from callsheet.records import CostSource, dollars, made_from
 from callsheet.report.remedies import command, retries
 from callsheet.report.summary import PARTICULARS
@@ -129,4 +129,4 @@ def failed_screen(
         f"{command('failed', config)} --csv prints their rows, to correct and run again.",
         *retries({code or "" for code, _ in alike}, config),
     ]
-    return [*page, Steps(steps)]
+    return [*page, Listed("Next", steps)]

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING
 import typer
 
 from callsheet.cli import STARTED
-from callsheet.cli.output import load_settings
+from callsheet.cli.output import err, load_settings, out
 from callsheet.cli.reconcile import rebind
 from callsheet.errors import ConfigError
 from callsheet.files import PartialFile
-from callsheet.present.page import Line, Page, Tone
 
 if TYPE_CHECKING:
     from callsheet.report.summary import Summary
@@ -55,7 +54,6 @@ def demo() -> None:
     """Run a real batch against a service on this machine: no account, no money, real images and videos."""
     from backlot.errors import SettingsError
     from backlot.server import dashboard_of, spawn
-    from callsheet.cli.output import err, out
     from callsheet.cli.terminal import Terminal, run_watched
     from callsheet.present import results
     from callsheet.present.console import print_page
@@ -83,27 +81,24 @@ def demo() -> None:
     if not summary.pending:
         PORT.unlink(missing_ok=True)
     # Its service has ended: nothing can be typed.
-    print_page(out, [*results.screen(summary, None, media=f"{FOLDER}/media"), *_what_next(summary)])
+    print_page(out, results.screen(summary, None, media=f"{FOLDER}/media"))
+    _say_what_next(summary)
     # The demo has a row that the service refuses, on purpose.
     raise typer.Exit(0 if summary.outcome in ("complete", "partial") else summary.exit_code)
 
 
-def _what_next(summary: Summary) -> Page:
-    """Where the demo's files are, and what to try next."""
+def _say_what_next(summary: Summary) -> None:
+    """Prints where the demo's files are, and what to try next."""
     report = Path(summary.manifest).parent
-    page: Page = [Line()]
     if summary.outcome == "stopped" or summary.pending:
-        page.append(Line("The same command again goes on from here."))
+        out.print("\nThe same command again goes on from here.")
     elif summary.submissions == 0:
-        bought = " everything here is paid for and stored already."
-        page.append(Line(bought, strong="Nothing was bought:", tone=Tone.GOOD))
-        page.append(Line("To start afresh: rm -r out/demo"))
+        out.print("\n[green]Nothing was bought:[/] everything here is paid for and stored already.")
+        out.print("To start afresh: rm -r out/demo")
     else:
-        page.append(Line("The same command again buys nothing."))
-    page.append(Line(f"The images and videos are in {report.parent / 'media'}."))
-    wrong = report / "rejects.csv"
-    page.append(Line(f"On purpose, one row is wrong ({wrong}) and the service refuses one."))
+        out.print("\nThe same command again buys nothing.")
+    out.print(f"The images and videos are in {report.parent / 'media'}.")
+    out.print(f"On purpose, one row is wrong ({report / 'rejects.csv'}) and the service refuses one.")
     if summary.details.contact_sheet:
-        page.append(Line("Look at every job on one page, keep or reject each, with one key a decision:"))
-        page.append(Line(f"callsheet review {report.parent / 'demo.yaml'}", is_whole=True))
-    return page
+        out.print("Look at every job on one page, keep or reject each, with one key a decision:")
+        out.print(f"callsheet review {report.parent / 'demo.yaml'}")
