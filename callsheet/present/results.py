@@ -104,14 +104,14 @@ def counts(summary: Summary) -> str:
 
 def spent(summary: Summary) -> str:
     """What the batch has cost so far."""
-    return f"{dollars(summary.spent)} {summary.currency} spent"
+    return f"{dollars(summary.spent)} USD spent"
 
 
 def topic(summary: Summary, before: str = "") -> str:
     """The result in a few words, after others: `refused, 7 of 9 stored, 1 in doubt, 0.4000 USD`."""
     in_doubt = f", {summary.in_doubt:,} in doubt" if summary.in_doubt else ""
     stored = f"{summary.stored:,} of {summary.jobs:,} stored"
-    return f"{before}{stored}{in_doubt}, {dollars(summary.spent)} {summary.currency}"
+    return f"{before}{stored}{in_doubt}, {dollars(summary.spent)} USD"
 
 
 def problem(entry: Problem) -> str:
@@ -133,22 +133,21 @@ def stopped(summary: Summary) -> list[Fact]:
 
 def facts(summary: Summary) -> list[Fact]:
     """What a person needs to know besides."""
-    details, currency, rejected = summary.details, summary.currency, summary.rejected_rows
+    details, rejected, exposure = summary.details, summary.rejected_rows, summary.in_doubt_exposure
     rejects = f"{rejected:,} rejected: see {details.rejects}" if rejected else "none rejected"
     outdated = f"{details.others:,} of them {'is' if details.others == 1 else 'are'} of rows that"
     sent = f"{counted(summary.submissions, 'submission')}, {summary.rate_limited:,} rate limited"
-    in_doubt = f"at most {dollars(summary.in_doubt_exposure)} {currency} more"
     return [
         ("Rows", "" if details.rows is None else f"{details.rows:,} read, {rejects}"),
         ("Jobs", f"{summary.jobs:,}: {counts(summary)}"),
         ("", f"{outdated} this batch file does not have, or has changed" if details.others else ""),
-        ("Quoted", f"{dollars(summary.quoted)} {currency}"),
-        ("Spent", f"{dollars(summary.spent)} {currency}"),
+        ("Quoted", f"{dollars(summary.quoted)} USD"),
+        ("Spent", f"{dollars(summary.spent)} USD"),
         ("Reviewed", status.reviewed(summary)),
         *(("Other run", run.line()) for run in summary.other_runs),
         ("Estimated", _estimated(summary) if summary.estimated_costs else ""),
         ("Surcharge", details.surcharge),
-        ("In doubt", in_doubt if summary.in_doubt_exposure else ""),
+        ("In doubt", status.in_doubt(exposure) if exposure else ""),
         ("This run", f"{sent}, {summary.seconds:.1f} s" if summary.submissions or summary.seconds else ""),
     ]
 

@@ -41,7 +41,7 @@ def screen(status: Status, config: str, doubts: Sequence[Doubt]) -> Page:
     facts = [
         ("Spent", f"{dollars(status.spent)} USD"),
         ("In flight", in_flight if status.in_flight_exposure else ""),
-        ("In doubt", f"{dollars(status.in_doubt_exposure)} USD at most"),
+        ("In doubt", in_doubt(status.in_doubt_exposure)),
         ("Reviewed", reviewed(status)),
         ("To buy again", priced.topic(again.jobs, again.quoted) if again.jobs else ""),
         ("Last run", f"began {moment_in_words(status.last_run)}" if status.last_run else ""),
@@ -53,6 +53,11 @@ def screen(status: Status, config: str, doubts: Sequence[Doubt]) -> Page:
     page += [Facts(facts), *reviewed_in_parts(status.by_model, status.by_setting)]
     page += doubts_table(doubts, {}) if doubts else []
     return [*page, Listed("Next", next_steps(status, config))]
+
+
+def in_doubt(exposure: Decimal) -> str:
+    """What the batch may have cost besides what is spent."""
+    return f"at most {dollars(exposure)} USD more"
 
 
 def _paused(pause: Pause) -> str:
@@ -120,13 +125,14 @@ def bought_by_model(model_lines: Iterable[ModelLine]) -> Table:
     has_open = any(line.open for line in models)
     lines = []
     for line in models:
-        counts = {"jobs": line.jobs} | {state.in_words: line.states[state] for state in states}
-        counts |= {"open": line.open} if has_open else {}
-        money = {"quoted USD": dollars(line.quoted), "spent USD": dollars(line.spent)}
+        numbers = {"jobs": line.jobs} | {state.in_words: line.states[state] for state in states}
+        numbers |= {"open": line.open} if has_open else {}
+        quoted, cost = {"USD quoted": dollars(line.quoted)}, {"USD spent": dollars(line.spent)}
         if is_reviewed:
-            kept = {"kept": f"{line.review.kept:,}", "rejected": f"{line.review.rejected:,}"}
-            money = {"spent USD": money["spent USD"], **kept, **_cost_per_kept(line.cost_per_kept)}
-        lines.append({"model": line.model} | {name: f"{n:,}" for name, n in counts.items()} | money)
+            numbers |= {"kept": line.review.kept, "rejected": line.review.rejected}
+            quoted, cost = {}, cost | _cost_per_kept(line.cost_per_kept)
+        counts = {name: f"{number:,}" for name, number in numbers.items()}
+        lines.append({"model": line.model, **counts, **quoted, **cost})
     return Table(lines, ("model",), more="more models", is_narrow=True)
 
 
