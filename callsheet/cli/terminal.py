@@ -103,7 +103,7 @@ class Terminal(Watcher):
             self.close()
             print_page(err, question.pilot_screen(asked.pilot, asked.contact_sheet))
         keyboard.forget()  # what was typed before the question is not an answer
-        err.print(rf"[bold]{safe(question.question(shown))}[/] \[y/N] ", end="")
+        err.print(rf"{safe(question.question(shown))} \[y/N] ", end="")
         answer = await keyboard.line()  # a signal ends the waiting
         if not answer:  # Ctrl-D
             err.print()
