@@ -34,8 +34,7 @@ from callsheet.ledger.databases import check_exists
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.words import Place
 from callsheet.plain_text import printable
-from callsheet.present import priced, results
-from callsheet.present import progress as progressing
+from callsheet.present import priced, results, under_way
 from callsheet.present.priced import QuotedBatch
 from callsheet.pricing.plan import QUOTE
 from callsheet.pricing.quote import Quote, quote_batch
@@ -270,7 +269,7 @@ class Notebook(Watcher):
     def progress(self, progress: Progress) -> None:
         """Shows a bar, and how many jobs are in each state."""
         bar = f'<progress max="{progress.jobs}" value="{progress.done}"></progress> '
-        self._show(progressing.line(progress), bar)
+        self._show(under_way.line(progress), bar)
 
     def note(self, text: str) -> None:
         """Shows an event that a person should know."""

@@ -27,8 +27,7 @@ from prefect.client.schemas.objects import FlowRun
 
 from callsheet.config.settings import BatchSettings, Settings
 from callsheet.plain_text import counted
-from callsheet.present import accounts, priced, results
-from callsheet.present import progress as progressing
+from callsheet.present import accounts, priced, results, under_way
 from callsheet.present.asked import pilot_document
 from callsheet.present.markdown import markdown
 from callsheet.present.page import Document, Page
@@ -81,7 +80,7 @@ async def show_pilot(asked: Asked, quote: Quote) -> None:
 async def progress_of(run: Run) -> AsyncIterator[None]:
     """Within it, a progress bar follows the run; at the end it stands where the run does."""
     key = _key("progress", run.settings.batch)
-    begun = acreate_progress_artifact(progress=0.0, key=key, description=progressing.line(run.progress))
+    begun = acreate_progress_artifact(progress=0.0, key=key, description=under_way.line(run.progress))
     artifact = await _answered(begun)
 
     async def follow() -> None:
@@ -102,7 +101,7 @@ async def progress_of(run: Run) -> AsyncIterator[None]:
 async def _update(artifact: UUID, progress: Progress, *, notes: bool = True) -> bool:
     """Moves the progress bar; False where the server does not answer."""
     percent = 100.0 * min(1.0, progress.done / progress.jobs) if progress.jobs else 100.0
-    update = aupdate_progress_artifact(artifact, progress=percent, description=progressing.line(progress))
+    update = aupdate_progress_artifact(artifact, progress=percent, description=under_way.line(progress))
     return await _answered(update, notes=notes) is not None
 
 

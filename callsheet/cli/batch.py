@@ -199,7 +199,7 @@ def status(
     from callsheet.config.load import load_ledger
     from callsheet.ledger import queries, writing
     from callsheet.ledger.tables import SCHEMA_VERSION
-    from callsheet.present import status as standing
+    from callsheet.present.status import batches_screen, figures, screen
     from callsheet.report.summary import check_totals, read_status
 
     async def read_one(settings: BatchSettings) -> tuple[Status, list[Doubt]]:
@@ -217,17 +217,17 @@ def status(
         if json:
             print_json(status.as_json() | {"ledger_version": SCHEMA_VERSION})  # no other one is opened
         else:
-            print_page(out, standing.screen(status, shlex.quote(str(config)), doubts))
+            print_page(out, screen(status, shlex.quote(str(config)), doubts))
         return
     url = load_ledger(set_ or [])
     _check_ledger(url, is_named=bool(set_))
     batches, differences = asyncio.run(read_all(url))
     check_totals(differences)
     if json:
-        entries = [standing.figures(name, totals) for name, totals in batches.items()]
+        entries = [figures(name, totals) for name, totals in batches.items()]
         print_json({"ledger_version": SCHEMA_VERSION, "batches": entries})
     else:
-        print_page(out, standing.batches_screen(batches))
+        print_page(out, batches_screen(batches))
 
 
 def _check_ledger(url: str, *, is_named: bool) -> None:

@@ -21,9 +21,8 @@ from callsheet.cli.output import err
 from callsheet.errors import CallsheetError, ConfigError
 from callsheet.ledger.words import Place
 from callsheet.plain_text import row_in_words
-from callsheet.present import asked as question
-from callsheet.present import priced
-from callsheet.present import progress as progressing
+from callsheet.present import priced, under_way
+from callsheet.present.asked import pilot_screen, question
 from callsheet.present.console import print_line, print_page, safe
 from callsheet.pricing.quote import Quote
 from callsheet.records import Change, Progress, State, as_json, dollars
@@ -101,9 +100,9 @@ class Terminal(Watcher):
         shown = asked.word.shown
         if shown.is_rest:
             self.close()
-            print_page(err, question.pilot_screen(asked.pilot, asked.contact_sheet))
+            print_page(err, pilot_screen(asked.pilot, asked.contact_sheet))
         keyboard.forget()  # what was typed before the question is not an answer
-        err.print(rf"{safe(question.question(shown))} \[y/N] ", end="")
+        err.print(rf"{safe(question(shown))} \[y/N] ", end="")
         answer = await keyboard.line()  # a signal ends the waiting
         if not answer:  # Ctrl-D
             err.print()
@@ -125,11 +124,11 @@ class Terminal(Watcher):
                 self._live.start()
             self._live.update(screen(progress), refresh=True)
             return
-        counts = progressing.counts(progress)
+        counts = under_way.counts(progress)
         interval = UNCHANGED_EVERY if counts == self._counts else PLAIN_EVERY
         if self._clock() - self._last >= interval:
             self._last, self._counts = self._clock(), counts
-            err.print(safe(progressing.line(progress)))
+            err.print(safe(under_way.line(progress)))
 
     def changed(self, change: Change) -> None:
         """Prints a line, where they are asked for."""
@@ -157,7 +156,7 @@ def screen(progress: Progress) -> Group:
     bars = Bars(*columns)
     for name, (done, total) in progress.steps().items():
         bars.add_task(name, completed=done, total=total)
-    return Group(bars.get_renderable(), *(Text(f"  {line}") for line in progressing.lines(progress)))
+    return Group(bars.get_renderable(), *(Text(f"  {line}") for line in under_way.lines(progress)))
 
 
 class JsonLines(Watcher):
@@ -181,12 +180,12 @@ class JsonLines(Watcher):
         """Prints the progress where it has changed."""
         if progress != self._last:
             self._last = progress
-            _print("progress", progressing.figures(progress))
+            _print("progress", under_way.figures(progress))
 
     def changed(self, change: Change) -> None:
         """Prints the job, where that is asked for."""
         if self._verbose:
-            _print("job", progressing.figures_of_job(change))
+            _print("job", under_way.figures_of_job(change))
 
     def note(self, text: str) -> None:
         """Prints an event that a person should know."""

@@ -250,7 +250,7 @@ def screen(result: Reconciliation, config: str) -> Page:
         page.append(Facts([("Over", f"{_usd(result.total('unexplained'))} unexplained, and {limit}")]))
     page += _listed_doubts(result)
     page.append(Facts([("File", result.file)]))
-    page.append(Listed("Next", resolving(result, config), are_whole=True))
+    page.append(Listed("Next", resolving(result, config), are_commands=True))
     note = "Costs are of all keys of the project, and lag; the balance is of the whole workspace."
     return [*page, Line(note, tone=Tone.ASIDE, indent=2)]
 
@@ -258,7 +258,7 @@ def screen(result: Reconciliation, config: str) -> Page:
 def document(result: Reconciliation, config: str) -> Page:
     """The facts and the doubts beside the table of days; what comes first is what a card shows."""
     first = Line(f" between the accounts{_unexplained(result)}", strong=_usd(result.total("difference")))
-    next_steps = Listed("Next", resolving(result, config))
+    next_steps = Listed("Next", resolving(result, config), are_commands=True)
     return [first, Line(line(result)), Facts(facts(result)), *_listed_doubts(result), next_steps]
 
 

@@ -43,7 +43,7 @@ def print_page(console: Console, page: Iterable[Part]) -> None:
             case Listed(title, items):
                 names = chain([title], repeat(""))
                 facts = zip(names, map(_in_words, items), strict=False)
-                _print_facts(console, facts, "  ", are_whole=part.are_whole)
+                _print_facts(console, facts, "  ", are_whole=part.are_commands)
             case Link():
                 console.print(safe(_in_words(part)))
 

@@ -28,7 +28,7 @@ def _part(part: Part | Pictures) -> str:
         case Table(lines):
             return _cells([[*lines[0]], *(map(text, line.values()) for line in lines)]) if lines else ""
         case Listed(title, items):
-            points = [f"- {_item(item)}" for item in items]
+            points = [f"- {_code(str(item)) if part.are_commands else _item(item)}" for item in items]
             return "\n".join([f"## {text(title)}\n", *points]) if points else ""
         case Pictures():
             return _pictures(part)
@@ -54,7 +54,11 @@ def _item(item: str | Link) -> str:
 
 
 def _place(url: str) -> str:
-    return f"<{url}>" if _opens(url) else f"`{printable(url).replace('`', '')}`"
+    return f"<{url}>" if _opens(url) else _code(url)
+
+
+def _code(said: str) -> str:
+    return f"`{printable(said).replace('`', '')}`"
 
 
 def _opens(url: str) -> bool:

@@ -74,11 +74,11 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """Sentences and places under a title; nothing where there are none. What is whole, nothing breaks."""
+    """Sentences and places under a title; nothing where there are none. Commands are kept whole."""
 
     title: str
     items: Iterable[str | Link]
-    are_whole: bool = False
+    are_commands: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from callsheet.cli.terminal import Terminal
-from callsheet.present.progress import line
+from callsheet.present.under_way import line
 from callsheet.records import ModelType, Pacing, Progress, State
 from tests.cli.test_commands import callsheet, refused
 from tests.conftest import Project

@@ -20,7 +20,7 @@ from rich.console import Console
 from callsheet.cli import output
 from callsheet.cli.terminal import Terminal, screen
 from callsheet.errors import ConfigError
-from callsheet.present import progress as progressing
+from callsheet.present import under_way
 from callsheet.present.console import print_page
 from callsheet.present.results import screen as results
 from callsheet.records import Attempt, Change, ModelType, Pacing, Progress, State
@@ -124,7 +124,7 @@ def test_the_progress_of_a_run() -> None:
         pacing={ModelType.IMAGE: Pacing(112, 120), ModelType.VIDEO: Pacing(9, None)},
         seconds_left=310.0,
     )
-    assert progressing.line(progress) == (
+    assert under_way.line(progress) == (
         "242 of 360 done: 8 submitting, 12 pending, 240 stored, 2 failed; 18.2450 of 30.0000 USD spent; "
         "112 of 120 images this minute; 9 videos this minute; about 5 min left"
     )

@@ -19,7 +19,7 @@ import callsheet
 from callsheet.config.load import changed_values, load
 from callsheet.ledger.changes import PAUSED, in_words
 from callsheet.ledger.tables import changes
-from callsheet.present.progress import line
+from callsheet.present.under_way import line
 from callsheet.records import ModelType, Progress, State
 from callsheet.report.summary import Status, Summary
 from callsheet.session import Bounds

@@ -83,7 +83,7 @@ def test_a_run_buys_a_batch_in_rounds_and_shows_it(
     artifacts = prefect.artifacts(run)
     assert artifacts["progress-test"] == 100.0
     assert "test: complete" in artifacts["costs-test"]
-    assert "| sketch-1 | 4 | 4 | 0.0060 | 0 | 2 |" in artifacts["costs-test"]
+    assert "| sketch-1 | 4 | 4 | 0 | 2 | 0.0060 |" in artifacts["costs-test"]
     assert "to buy again" not in artifacts["costs-test"].lower()
     assert "| video | dailies-1 | " in artifacts["costs-test"]
     assert "dailies-1" in artifacts["quote-test"]
