@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
-    from callsheet.pricing.facts import QuotedBatch
+    from callsheet.present.priced import QuotedBatch
     from callsheet.python import Rows
     from callsheet.report.summary import ReviewResult, Status, Summary
 

@@ -12,6 +12,8 @@ from typing import TypeVar
 import polars as pl
 from polars.datatypes import DataTypeClass
 
+from callsheet.plain_text import counted
+
 LONGEST_PROMPT = 4096
 """Characters (INTERFACE 8)."""
 
@@ -42,6 +44,7 @@ REJECTS = {"line": pl.Int64} | dict.fromkeys(["column", "value", "reason"], pl.S
 """Schema of rejects (see `rejects`)."""
 
 _LONGEST_VALUE = 80
+_PARTICULARS = r"\d+|did you mean .*"  # differ from line to line, and do not make another reason
 
 _FORMULA = r"^(?:\s|[\x00-\x1f\ufeff])*[=+\-@\u{ff1d}\u{ff0b}\u{ff0d}\u{ff20}]|^[\t\r]"  # also full-width
 _NUMBER = r"^\s*[+-]?[0-9]+([.,][0-9]+)?\s*$"
@@ -244,6 +247,20 @@ def rejects_csv(rejects: pl.DataFrame) -> bytes:
     A cell that a spreadsheet would run as a formula begins with an apostrophe; numbers are left as they are.
     """
     return rejects.with_columns(harmless(pl.col(pl.String))).write_csv().encode()
+
+
+def rejects_in_words(rejects: pl.DataFrame) -> list[str]:
+    """Rejects by column and reason, the first line of each, and how many more there are."""
+    alike = pl.col("reason").str.replace_all(_PARTICULARS, "#")
+    groups = rejects.group_by("column", alike.alias("alike"), maintain_order=True).agg(
+        pl.col("line").first(), pl.col("reason").first(), pl.len().alias("rows")
+    )
+    return [
+        ", ".join(filter(None, (f"line {line}", column)))
+        + f": {reason}"
+        + (f" (and {counted(rows - 1, 'line')} more)" if rows > 1 else "")
+        for column, _, line, reason, rows in groups.iter_rows()
+    ]
 
 
 def harmless(text: pl.Expr) -> pl.Expr:

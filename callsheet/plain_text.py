@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from datetime import datetime
 
 # Control characters can move the cursor, change colours or the window's title; bidirectional overrides can
 # make a text read as another one. Half a surrogate pair cannot be printed at all.
@@ -11,6 +12,9 @@ _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\
 
 _GENERATED_ID = re.compile(r"[0-9a-f]{16}-\d+")
 _LINE = re.compile(r"line ([1-9][0-9]{0,17})")
+
+IN_MINUTES = 90
+"""A time of fewer minutes is said in minutes alone."""
 
 
 def printable(text: str) -> str:
@@ -53,3 +57,24 @@ def line_of(name: str) -> int | None:
     """The line in the name of a row without an id, `line 12`; None of any other name."""
     match = _LINE.fullmatch(name)
     return int(match[1]) if match else None
+
+
+def moment_in_words(moment: datetime) -> str:
+    """A moment in UTC: `2026-05-01 12:00:00 UTC`."""
+    return f"{moment:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def time_in_words(seconds: float) -> str:
+    """A time that people read: `40 s`, `12 min`, `3 h 5 min`, `1 day 9 h`."""
+    return f"{seconds:.0f} s" if seconds < 90 else minutes_in_words(round(seconds / 60))
+
+
+def minutes_in_words(minutes: int) -> str:
+    """A time of whole minutes; in days and hours where it is more than a day."""
+    if minutes < IN_MINUTES:
+        return f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 24:
+        return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+    days, hours = divmod(hours, 24)
+    return counted(days, "day") + (f" {hours} h" if hours else "")

@@ -34,9 +34,11 @@ from callsheet.ledger.databases import check_exists
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.words import Place
 from callsheet.plain_text import printable
-from callsheet.pricing.facts import QuotedBatch, figures
+from callsheet.present import priced, results, under_way
+from callsheet.present.priced import QuotedBatch
 from callsheet.pricing.plan import QUOTE, last_priced
 from callsheet.pricing.quote import Quote, quote_batch
+from callsheet.records import Progress
 from callsheet.report.contact_sheet.cards import local_path
 from callsheet.report.summary import ReviewResult, Status, Summary, read_status
 from callsheet.reviewing.marks import enter, from_table
@@ -45,7 +47,7 @@ from callsheet.steps import batch
 from callsheet.steps.connect import connect
 from callsheet.storage.spool import work_folder
 from callsheet.storage.store import Store
-from callsheet.watch import WATCHER, LogWatcher, Progress, Watcher
+from callsheet.watch import WATCHER, LogWatcher, Watcher
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -134,7 +136,7 @@ async def _batch(
 async def quote(config: Config, rows: Rows | None, settings: Values | None) -> QuotedBatch:
     """See `callsheet.quote`."""
     async with _batch(config, rows, settings) as checked, await connect(checked) as client:
-        return figures(await quote_batch(checked, client))
+        return priced.figures(await quote_batch(checked, client))
 
 
 async def run(config: Config, rows: Rows | None, settings: Values | None, *, yes: bool) -> Summary:
@@ -164,7 +166,7 @@ async def _watched(work: Coroutine[Any, Any, Summary]) -> Summary:
         hint = "Look at callsheet.quote(...), then approve: callsheet.run(..., yes=True)."
         raise ApprovalNeeded(summary.stop_message or "", hint=hint)
     if summary.stop_reason == Interrupted.reason:
-        raise Interrupted(summary.line(), hint="The same call goes on from here.")
+        raise Interrupted(results.line(summary), hint="The same call goes on from here.")
     return summary
 
 
@@ -263,12 +265,12 @@ class Notebook(Watcher):
 
     def quoted(self, quote: Quote) -> None:
         """Shows the quote in one line."""
-        self._show(quote.line())
+        self._show(priced.line(quote))
 
     def progress(self, progress: Progress) -> None:
         """Shows a bar, and how many jobs are in each state."""
         bar = f'<progress max="{progress.jobs}" value="{progress.done}"></progress> '
-        self._show(progress.line(), bar)
+        self._show(under_way.line(progress), bar)
 
     def note(self, text: str) -> None:
         """Shows an event that a person should know."""
@@ -276,7 +278,7 @@ class Notebook(Watcher):
 
     def finished(self, summary: Summary) -> None:
         """Shows the result in one line, in place of the progress."""
-        self._show(summary.line())
+        self._show(results.line(summary))
 
     def _show(self, text: str, bar: str = "") -> None:
         text = printable(text)

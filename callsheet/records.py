@@ -1,16 +1,16 @@
 """The data types that all packages share, in the order in which a batch passes through them.
 
 A job has a price; an attempt at a job becomes a generation; a generation has media, which become stored
-files. Then come the records about doubts, the balance and totals. They are immutable values: no I/O and no
-clock. Money is `Decimal` US dollars everywhere.
+files. Then come the records about doubts, the balance, totals and a run at work. They are immutable values:
+no I/O and no clock. Money is `Decimal` US dollars everywhere.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
 from decimal import ROUND_HALF_EVEN, Decimal
 from enum import StrEnum
 from typing import Annotated, Any
@@ -26,7 +26,7 @@ from pydantic import (
     WrapValidator,
 )
 
-from callsheet.plain_text import counted
+from callsheet.plain_text import counted, moment_in_words
 
 canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode
 """A value as canonical JSON: sorted keys, no spaces, text as it is."""
@@ -44,8 +44,8 @@ class Record:
     __slots__ = ()
 
     def as_json(self) -> dict[str, Any]:
-        """The JSON object; money is a string, a moment is ISO 8601, and a record is its own JSON object."""
-        return {name: _as_json(getattr(self, name)) for name in self.keys()}
+        """The JSON object (`as_json`)."""
+        return {name: as_json(getattr(self, name)) for name in self.keys()}
 
     def keys(self) -> Iterable[str]:
         """The names of the fields."""
@@ -57,18 +57,20 @@ class Record:
         return getattr(self, name)
 
 
-def _as_json(value: Any) -> Any:
-    if isinstance(value, Decimal):
-        return dollars(value)
-    if isinstance(value, datetime):
-        return value.isoformat(timespec="seconds")
-    if isinstance(value, Record):
-        return value.as_json()
-    if isinstance(value, dict):
-        return {name: _as_json(entry) for name, entry in value.items()}
-    if isinstance(value, Record):
-        return value.as_json()
-    return [record.as_json() for record in value] if isinstance(value, tuple) else value
+def as_json(value: Any) -> Any:
+    """A value as JSON has it: money is a string, a time is ISO 8601, and a record is a JSON object."""
+    match value:
+        case Decimal():
+            return dollars(value)
+        case date():
+            return value.isoformat()
+        case Record():
+            return value.as_json()
+        case Mapping():
+            return {name: as_json(entry) for name, entry in value.items()}
+        case list() | tuple():
+            return [as_json(entry) for entry in value]
+    return value
 
 
 class ModelType(StrEnum):
@@ -90,6 +92,11 @@ class State(StrEnum):
     IN_DOUBT = "in_doubt"
     LOST = "lost"
 
+    @property
+    def in_words(self) -> str:
+        """For people: `in doubt`."""
+        return self.value.replace("_", " ")
+
 
 CHARGED = "charged"
 """What a person has decided of an attempt that was in doubt: it was paid for, and is lost."""
@@ -108,6 +115,12 @@ MAY_COST = (*BOUGHT, State.IN_DOUBT)
 
 DELIVERED = (State.GENERATED, State.STORED, State.LOST)
 """The states of jobs that are paid for and answered."""
+
+ANSWERED = tuple(state for state in State if state not in (State.PLANNED, State.SUBMITTING))
+"""The states of jobs of which the service has answered what was sent."""
+
+ENDED = (State.STORED, State.FAILED, State.LOST, State.IN_DOUBT)
+"""The states in which a job needs nothing more from a run."""
 
 
 class ServiceObject(BaseModel):
@@ -344,7 +357,7 @@ class RejectedFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Doubt:
+class Doubt(Record):
     """An attempt that a person can settle: it was sent, and how it ends is not known.
 
     Attributes:
@@ -372,11 +385,9 @@ class Doubt:
         """Whether it is a video that the service has accepted: it has an id, and every run asks for it."""
         return self.generation_id is not None and self.type is ModelType.VIDEO
 
-    def as_json(self) -> dict[str, Any]:
-        """The JSON object of `resolve --json`; money is a string."""
-        fields = {name: value for name, value in asdict(self).items() if name != "state"}
-        price = None if self.price is None else dollars(self.price)
-        return fields | {"price": price, "submitted_at": self.submitted_at.isoformat()}
+    def keys(self) -> Iterable[str]:
+        """The names of the fields that `--json` prints."""
+        return [name for name in Record.keys(self) if name != "state"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -404,7 +415,7 @@ class ExpectedBalance:
 
 
 @dataclass(frozen=True, slots=True)
-class OtherRun:
+class OtherRun(Record):
     """Another run of the batch that is at work.
 
     `run_id` is its id in the ledger; `jobs`: how many it has in hand (reserved, sent, or not stored yet).
@@ -420,13 +431,9 @@ class OtherRun:
 
     def line(self) -> str:
         """Where it runs, since when, and with how many jobs, in one line."""
-        since = f"{self.started_at:%Y-%m-%d %H:%M:%S} UTC"
+        since = moment_in_words(self.started_at)
         refused = f"; the service refuses every submission: {self.refused}" if self.refused else ""
         return f"{self.host}, pid {self.pid}, since {since}: {counted(self.jobs, 'job')} in hand{refused}"
-
-    def as_json(self) -> dict[str, Any]:
-        """The JSON object in the `other_runs` of `run --json` and `status --json`."""
-        return asdict(self) | {"started_at": self.started_at.isoformat()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -459,12 +466,77 @@ class Totals:
         """The part of it that is in flight: sent, and not answered."""
         return self.sent - self.spent - self.in_doubt_exposure
 
-    def as_json(self) -> dict[str, Any]:
-        """The JSON object of `status --json`, without the batch's name; money is a string."""
+
+@dataclass(frozen=True, slots=True)
+class Pacing:
+    """Submissions of one model type: those that count now, of the last minute or since the last reset; their
+    limit, None while it is not known; and the seconds until the next may leave, where some are left.
+    """
+
+    in_window: int
+    limit: int | None
+    next_in: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """A batch while a run is under way.
+
+    Attributes:
+        jobs: the jobs that count (`report/summary.py`), without those that the run is not for.
+        states: how many of them are in each state.
+        spent: what the whole batch has cost so far, in dollars.
+        limit: `budget.limit`.
+        videos: those that this run follows, or will follow once they are submitted.
+        videos_ended: those of them whose end is known.
+        pacing: by model type; a type of which nothing was submitted is absent.
+        seconds_left: until every job is submitted, at the account's limits; None while they are not known.
+        quoted: the price of the jobs that count, in dollars; None where there is no plan.
+        paused: a person holds the buying.
+        refused: the service's words, while it refuses every submission.
+    """
+
+    jobs: int
+    states: Mapping[State, int]
+    spent: Decimal
+    limit: Decimal | None = None
+    videos: int = 0
+    videos_ended: int = 0
+    pacing: Mapping[ModelType, Pacing] = field(default_factory=dict)
+    seconds_left: float | None = None
+    quoted: Decimal | None = None
+    paused: bool = False
+    refused: str = ""
+
+    @property
+    def done(self) -> int:
+        """Jobs that need nothing more."""
+        return self._count(*ENDED)
+
+    def _count(self, *states: State) -> int:
+        return sum(self.states.get(state, 0) for state in states)
+
+    def steps(self) -> dict[str, tuple[int, int]]:
+        """How many jobs each step has done, and of how many; in the order in which a job passes them."""
+        to_store = self.jobs - self._count(State.FAILED, State.IN_DOUBT)
+        poll = {"poll": (self.videos_ended, self.videos)} if self.videos else {}
         return {
-            **{state.value: self.states.get(state, 0) for state in State},
-            "spent": dollars(self.spent),
-            "in_flight_exposure": dollars(self.in_flight_exposure),
-            "in_doubt_exposure": dollars(self.in_doubt_exposure),
-            "currency": "USD",
+            "submit": (self._count(*ANSWERED), self.jobs),
+            **poll,
+            "download": (self._count(State.STORED, State.LOST), to_store),
         }
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A job has come into another state: `pending` (a video was accepted), `generated`, `stored`, `failed`,
+    `in_doubt` or `lost`.
+
+    `detail` is the id at the service, the place in storage, or the reason; `cost` is that of a job that is
+    generated, in dollars, and None otherwise.
+    """
+
+    attempt: Attempt
+    state: State
+    detail: str
+    cost: Decimal | None = None

@@ -33,12 +33,12 @@ from callsheet.limits.limits import AccountLimits, Learned
 from callsheet.pricing.choice import ALL, Choice
 from callsheet.pricing.plan import Plan, last_plan
 from callsheet.pricing.quote import Quote, has_to_buy
-from callsheet.records import Attempt, File, ModelType, State
+from callsheet.records import Attempt, Change, File, ModelType, Progress, State
 from callsheet.reviewing.checks import PATIENCE
 from callsheet.service.client import Client
 from callsheet.storage.spool import Spool, work_folder
 from callsheet.storage.store import Store
-from callsheet.watch import WATCHER, Change, Progress
+from callsheet.watch import WATCHER
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ import sqlalchemy as sa
 from callsheet.ledger import marks, queries
 from callsheet.ledger.marks import Counts, MediaDecision
 from callsheet.ledger.queries import ONLY_NEW, Policy
-from callsheet.records import BOUGHT, DELIVERED, MAY_COST, State, dollars
+from callsheet.records import BOUGHT, DELIVERED, ENDED, MAY_COST, Record, State, as_json
 
 _OF_ATTEMPT = (
     *("job_key", "attempt", "superseded", "row_id", "sample", "model", "state"),
@@ -37,9 +37,6 @@ _SENT = (State.SUBMITTING, State.PENDING, State.IN_DOUBT)  # what they cost is n
 
 ASKED_FOR = ("type", "request_key", "request", "carried")
 """More columns of the attempts: those by which a plan finds what was bought."""
-
-ENDED = (State.STORED, State.FAILED, State.LOST, State.IN_DOUBT)
-"""The states in which a job needs nothing more from a run."""
 
 OPEN = (State.SUBMITTING, State.PENDING, State.GENERATED)
 """The states in which a job is sent, and a run has something to do with it."""
@@ -194,8 +191,8 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
-    """What a batch has of a model, or of a value of a setting.
+class Share(Record):
+    """What a batch has of a model, or of a value of a setting, as `models` and `by_setting` have it in JSON.
 
     `jobs` are the batch's; `states` has those that were submitted. `quoted` is the price of all of them, in
     dollars; jobs without a price count as free. `spent` is what they have cost so far.
@@ -225,18 +222,18 @@ class Share:
         return self.review.cost_per_kept(self.spent)
 
     def as_json(self) -> dict[str, Any]:
-        """The JSON object in `models`, `by_model` and `by_setting`; money is a string."""
-        cost_per_kept = self.cost_per_kept
-        return {
+        """The JSON object."""
+        fields = {
             MODEL if self.setting == MODEL else "value": self.value,
             "jobs": self.jobs,
             "stored": self.states[State.STORED],
             "files": self.files,
             **self.review._asdict(),
-            "quoted": dollars(self.quoted),
-            "spent": dollars(self.spent),
-            "cost_per_kept": None if cost_per_kept is None else dollars(cost_per_kept),
+            "quoted": self.quoted,
+            "spent": self.spent,
+            "cost_per_kept": self.cost_per_kept,
         }
+        return {name: as_json(value) for name, value in fields.items()}
 
 
 Shares = dict[str, tuple[Share, ...]]

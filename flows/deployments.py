@@ -27,7 +27,7 @@ from prefect.client.schemas.responses import DeploymentResponse
 from prefect.exceptions import ObjectAlreadyExists, PrefectHTTPStatusError
 from prefect.workers.process import ProcessWorker
 
-from callsheet.cli.show import show_error
+from callsheet.cli.output import show_error
 from callsheet.errors import CallsheetError, ConfigError
 from flows import server_errors
 from tasks.service_block import CallsheetService

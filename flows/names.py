@@ -20,10 +20,11 @@ from prefect.runtime import flow_run
 from prefect.settings import PREFECT_API_URL
 from prefect.states import Cancelled, Completed, Crashed, Failed
 
-from callsheet.cli.show import show_error
+from callsheet.cli.output import show_error
 from callsheet.config.load import load_without_service
 from callsheet.config.settings import BatchSettings
 from callsheet.errors import ApprovalNeeded, ApprovalRefused, CallsheetError, Stop, known_error
+from callsheet.present import results
 from callsheet.records import State as JobState
 from callsheet.report.summary import Summary
 from callsheet.service.transport import tls_context
@@ -96,7 +97,7 @@ async def _say_what_is_left(settings: BatchSettings, flow_run: FlowRun) -> None:
     hint = "Run the batch again: it goes on from here, and buys nothing twice."
     details = replace(summary.details, stop_message="the process of the run was killed", stop_hint=hint)
     summary = replace(summary, outcome="stopped", stop_reason="interrupted", details=details)
-    crashed: State[Any] = Crashed(message=f"{summary.line()}. {hint}")
+    crashed: State[Any] = Crashed(message=f"{results.line(summary)}. {hint}")
     logging.getLogger("callsheet").error("%s: %s", settings.batch, crashed.message)  # for `callsheet up`
     async with get_client() as client:
         await artifacts.show_killed(client, flow_run, summary, settings)
@@ -138,7 +139,7 @@ def final_state(summary: Summary) -> State[Any]:
     retries, so nothing is bought again by that. A state of type Completed has the summary as its result,
     another one an error with its exit code.
     """
-    name, message = _name(summary), summary.line()
+    name, message = _name(summary), results.line(summary)
     if name == "StoppedAtBudget":  # it is green: what is missing comes first
         message = f"{summary.not_bought:,} of {message.replace(':', ' not bought:', 1)}"
     if name in ("Complete", "Partial", "StoppedAtBudget"):

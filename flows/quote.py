@@ -19,6 +19,7 @@ from callsheet.config.form import (
 )
 from callsheet.ledger.ledger import Ledger
 from callsheet.places import warning_of
+from callsheet.present.priced import line
 from callsheet.pricing.choice import Choice
 from callsheet.pricing.plan import write_plan
 from callsheet.pricing.quote import quote_plan
@@ -60,4 +61,4 @@ async def quote_batch(
             quote = await quote_plan(plan, settings, client, ledger, choice, warning=warning)
     WATCHER.get().quoted(quote)
     await artifacts.show_quote(quote)
-    return Completed(message=quote.line(), data=quote)
+    return Completed(message=line(quote), data=quote)

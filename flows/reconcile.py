@@ -11,7 +11,7 @@ from typing import Any
 from prefect.states import Completed, Failed
 
 from callsheet.config.form import ConfigFile, Overrides, ReconcileForm, ServiceForm, load_form
-from callsheet.records import dollars
+from callsheet.present import accounts
 from callsheet.report.reconcile import reconcile as compare
 from flows.names import batch_flow, begin
 from tasks import artifacts
@@ -43,8 +43,6 @@ async def reconcile_costs(
     async with await connect(settings) as client:
         result = await compare(settings, client, start, end)
     await artifacts.show_books(result, config)
-    unexplained = result.total("unexplained")
-    addition = f", {dollars(unexplained)} unexplained" if unexplained else ""
-    difference = f"a difference of {dollars(result.total('difference'))} USD{addition}"
-    await artifacts.name_run(settings.batch, difference)
-    return Failed(message=result.line()) if result.is_over else Completed(message=result.line())
+    await artifacts.name_run(settings.batch, accounts.topic(result))
+    message = accounts.line(result)
+    return Failed(message=message) if result.is_over else Completed(message=message)

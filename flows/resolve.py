@@ -23,8 +23,10 @@ from callsheet.ledger import queries
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.settling import settle
 from callsheet.plain_text import counted, row_name
+from callsheet.present.accounts import doubts_dialog
+from callsheet.present.markdown import markdown
 from callsheet.records import Doubt, dollars
-from callsheet.report.evidence import UNCERTAIN, Evidence, gather
+from callsheet.report.evidence import Evidence, gather
 from flows.names import batch_flow, begin
 from tasks import artifacts, suspend
 from tasks.pressed import flow_run
@@ -81,16 +83,7 @@ async def _resolved(settings: Settings, ledger: Ledger, config: str) -> str:
     answer = await suspend.answer_of(run, key)
     if answer is None:
         evidence = await gather(ledger, doubts, lambda: connect(settings))
-        facts = sorted(evidence.facts(), key=lambda fact: fact[0] != "So")  # the dialog shows the beginning
-        hint = "The fields below are filled in by what is gone; change what you know better."
-        question = artifacts.page(
-            f"**{counted(len(jobs), 'job')} of {artifacts.text(settings.batch)} may have been paid for.** "
-            "No answer says whether the service has accepted what was sent.",
-            artifacts.list_of(facts),
-            hint if evidence.charged is not None else "",
-            "Charged: it was paid for, and is lost. Not charged: the next run buys it again.",
-            UNCERTAIN,
-        )
+        question = markdown(doubts_dialog(settings.batch, len(jobs), evidence))
         topic = f"{counted(len(jobs), 'job')} in doubt"
         form = suspend.form_about(_form(jobs, evidence), topic, key, question)
         await asuspend_flow_run(wait_for_input=form, key=key, timeout=_DAY)

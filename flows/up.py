@@ -19,9 +19,10 @@ from backlot.errors import SettingsError
 from backlot.server import dashboard_of, spawn
 from backlot.settings import read_settings
 from callsheet import signals
-from callsheet.cli.output import err, out, print_facts, print_line, safe
-from callsheet.cli.show import show_error
+from callsheet.cli.output import err, out, show_error
 from callsheet.errors import CallsheetError, ConfigError, Interrupted
+from callsheet.present.console import print_page, safe
+from callsheet.present.page import Facts, Line, Tone
 from callsheet.service.transport import tls_context
 
 STATE = "out/backlot"  # of the backlot: pending videos and its account outlive it
@@ -140,11 +141,11 @@ def _is_backlot(base_url: str, key: str) -> bool:
 
 
 def _say(name: str, value: str) -> None:
-    print_facts(out, [(name, value)], indent="")
+    print_page(out, [Facts([(name, value)], indent=0)])
 
 
 def _error(line: str) -> None:
-    print_line(err, f"[red]{safe(line)}[/]")
+    print_page(err, [Line(line, tone=Tone.BAD)])
 
 
 if __name__ == "__main__":

@@ -13,11 +13,12 @@ from prefect.events import emit_event
 
 from callsheet.ledger.words import Word
 from callsheet.plain_text import printable
+from callsheet.present import results
 from callsheet.pricing.plan import ToBuyAgain
 from callsheet.pricing.quote import Quote
-from callsheet.records import Attempt, RejectedFile, State, dollars
+from callsheet.records import Attempt, Change, RejectedFile, State, dollars
 from callsheet.report.summary import ReviewResult, Summary
-from callsheet.watch import WATCHER, Change, LogWatcher
+from callsheet.watch import WATCHER, LogWatcher
 
 _OF_JOBS = {State.IN_DOUBT: "callsheet.job.in_doubt", State.LOST: "callsheet.media.lost"}
 _COUNTS = ("jobs", "stored", "failed", "in_doubt", "lost", "pending")
@@ -79,7 +80,7 @@ class Events(LogWatcher):
             summary.batch,
             outcome=summary.outcome,
             stop_reason=summary.stop_reason,
-            message=_short(summary.line()),
+            message=_short(results.line(summary)),
             **{name: getattr(summary, name) for name in _COUNTS},
             quoted=dollars(summary.quoted),
             spent=dollars(summary.spent),

@@ -21,11 +21,11 @@ from callsheet.config.settings import Settings
 from callsheet.errors import ApprovalRefused, CallsheetError
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.words import Reason
+from callsheet.present import results
 from callsheet.pricing.choice import Choice
 from callsheet.pricing.plan import last_plan, price_batch
 from callsheet.pricing.quote import quote_plan
 from callsheet.pricing.sources import read_rows
-from callsheet.records import dollars
 from callsheet.report.summary import Summary, read_review
 from callsheet.session import Run
 from callsheet.steps import download, poll, submit
@@ -90,9 +90,7 @@ async def record(run: Run) -> Summary:
     await artifacts.show_costs(summary, run.settings, again)
     if not run.is_pilot:
         refused = "refused, " if isinstance(run.stop, ApprovalRefused) else ""
-        in_doubt = f", {summary.in_doubt:,} in doubt" if summary.in_doubt else ""
-        stored = f"{summary.stored:,} of {summary.jobs:,} stored"
-        await artifacts.name_run(summary.batch, f"{refused}{stored}{in_doubt}, {dollars(summary.spent)} USD")
+        await artifacts.name_run(summary.batch, results.topic(summary, refused))
     return summary
 
 
@@ -125,7 +123,7 @@ async def ask_to_go_on(settings: Settings, choice: Choice, summary: Summary) -> 
         if not left.to_buy:
             return
         word = await ask_about(ledger, settings, left, {Reason.SUSPENDED: "the run was suspended"})
-    await suspend.stay(summary.line(), Asked(word, left))
+    await suspend.stay(results.line(summary), Asked(word, left))
 
 
 read = step(read_rows, "read")

@@ -29,13 +29,12 @@ from pydantic import Field, StringConstraints, WithJsonSchema, create_model
 from callsheet.config.checks import text_like
 from callsheet.config.settings import Settings
 from callsheet.ledger.words import Decision, Place, Word
-from callsheet.plain_text import counted
-from callsheet.pricing.facts import in_words
-from callsheet.pricing.quote import Quote
-from callsheet.records import dollars
+from callsheet.plain_text import time_in_words
+from callsheet.present.asked import bought_so_far, dialog, topic
+from callsheet.present.markdown import markdown
 from callsheet.watch import WATCHER, Asked
 from tasks import events
-from tasks.artifacts import question_in_markdown, served_sheet, show_pilot
+from tasks.artifacts import served_sheet, show_pilot
 from tasks.pressed import SERVER_FAILS, flow_run
 
 Form = TypeVar("Form", bound=RunInput)
@@ -81,10 +80,10 @@ def form_about(form: type[Form], topic: str, key: str, description: str) -> type
     return question_form.with_initial_data(description=description)
 
 
-def _topic(question: Word) -> str:
-    if not question.shown.plan:
-        return "not priced yet"
-    return f"{counted(question.shown.jobs, 'job')}, {dollars(question.shown.quoted)} USD"
+def _form_of(asked: Asked) -> type[ApprovalForm]:
+    """The form of a question about a batch, below what it is about."""
+    page = markdown(dialog(asked.word, asked.quote, asked.pilot, asked.contact_sheet))
+    return form_about(ApprovalForm, topic(asked.word), asked.word.id, page)
 
 
 def _number(key: str) -> str:
@@ -142,12 +141,13 @@ class UI:
                 asked = replace(asked, contact_sheet=served_sheet(self.settings) or asked.contact_sheet)
                 await show_pilot(asked, quote)
             events.asked(self.settings.batch, word, within)
-            so_far = _so_far(quote) if quote else "nothing more was bought"
+            so_far = bought_so_far(quote) if quote else "nothing more was bought"
             await _cancel_after(
-                within, self.run, f"Nobody has approved it within {in_words(within)}; {so_far}."
+                within, self.run, f"Nobody has approved it within {time_in_words(within)}; {so_far}."
             )
-            form = form_about(ApprovalForm, _topic(word), word.id, question_in_markdown(asked))
-            await asuspend_flow_run(wait_for_input=form, key=word.id, timeout=round(within) + _GRACE)
+            await asuspend_flow_run(
+                wait_for_input=_form_of(asked), key=word.id, timeout=round(within) + _GRACE
+            )
 
     def approved(self, word: Word) -> None:
         """Sends the event of it."""
@@ -177,8 +177,7 @@ async def stay(message: str, asked: Asked | None = None) -> NoReturn:
     if asked:
         word = asked.word
         keys = keyset_from_base_key(f"suspended-{word.id}")  # as Prefect calls those of a suspension
-        form = form_about(ApprovalForm, _topic(word), word.id, question_in_markdown(asked))
-        await form.asave(keys, run.id)
+        await _form_of(asked).asave(keys, run.id)
         details = {"pause_key": word.id, "run_input_keyset": keys}
     async with get_client() as client:
         now = (await client.read_flow_run(run.id)).state
@@ -189,17 +188,6 @@ async def stay(message: str, asked: Asked | None = None) -> NoReturn:
         state.state_details = state.state_details.model_copy(update=details)
         await client.set_flow_run_state(run.id, state, force=True)  # from Suspended to Suspended
     raise Pause(state=state)
-
-
-def _so_far(quote: Quote) -> str:
-    """What is bought of a batch of which no more is bought now."""
-    totals, batch = quote.totals, quote.plan.batch
-    if not totals.sent:
-        return f"nothing of {batch} was bought"
-    doubt = totals.in_doubt_exposure
-    in_doubt = f", {dollars(doubt)} USD in doubt" if doubt else ""
-    bought = f"{counted(totals.paid_jobs, 'job')} bought, {dollars(totals.spent)} USD spent"
-    return f"nothing more was bought. Of {batch} so far: {bought}{in_doubt}"
 
 
 async def _cancel_after(seconds: float, run: FlowRun, message: str) -> None:

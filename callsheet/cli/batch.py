@@ -22,11 +22,10 @@ from callsheet.cli.output import (
     open_client,
     open_ledger,
     out,
-    print_facts,
     print_json,
-    safe,
 )
 from callsheet.errors import ConfigError, LedgerError
+from callsheet.present.console import print_page
 
 if TYPE_CHECKING:
     from callsheet.config.settings import BatchSettings, Settings
@@ -161,8 +160,7 @@ def quote(
 
     callsheet quote batch.yaml --compare --set input.path=more.csv
     """
-    from callsheet.cli.show import show_comparison, show_quote
-    from callsheet.pricing import facts
+    from callsheet.present import as_read, catalogue, priced
     from callsheet.pricing.compare import compare_models
     from callsheet.pricing.quote import quote_batch
 
@@ -171,16 +169,14 @@ def quote(
     batch_quote = ask_service(open_client(settings), lambda client: quote_batch(settings, client, choice))
     comparisons = asyncio.run(compare_models(batch_quote.plan, settings)) if compare else []
     if json:
-        fields = facts.figures(batch_quote).as_json()
+        fields = priced.figures(batch_quote).as_json()
         if comparisons:
-            fields["compare"] = [comparison.as_json() for comparison in comparisons]
+            fields["compare"] = list(map(catalogue.comparison_figures, comparisons))
         if show is not None:
-            fields["requests"] = [request for _, request in facts.requests(batch_quote.table, show)]
+            fields["requests"] = [request for _, request in as_read.requests(batch_quote.table, show)]
         print_json(fields)
     else:
-        show_quote(batch_quote, show=show)
-        if comparisons:
-            show_comparison(comparisons)
+        print_page(out, [*priced.screen(batch_quote, show), *catalogue.comparison_screen(comparisons)])
 
 
 def status(
@@ -200,10 +196,10 @@ def status(
     json: Json = False,
 ) -> None:
     """Say how a batch stands, or all batches of a ledger, from the ledger alone."""
-    from callsheet.cli import show
     from callsheet.config.load import load_ledger
     from callsheet.ledger import queries, sums
     from callsheet.ledger.tables import SCHEMA_VERSION
+    from callsheet.present.status import batches_screen, figures, screen
     from callsheet.report.summary import check_totals, read_status
 
     async def read_one(settings: BatchSettings) -> tuple[Status, list[Doubt]]:
@@ -221,17 +217,17 @@ def status(
         if json:
             print_json(status.as_json() | {"ledger_version": SCHEMA_VERSION})  # no other one is opened
         else:
-            show.show_status(status, shlex.quote(str(config)), doubts)
+            print_page(out, screen(status, shlex.quote(str(config)), doubts))
         return
     url = load_ledger(set_ or [])
     _check_ledger(url, is_named=bool(set_))
     batches, differences = asyncio.run(read_all(url))
     check_totals(differences)
     if json:
-        entries = [{"batch": name} | totals.as_json() for name, totals in batches.items()]
+        entries = [figures(name, totals) for name, totals in batches.items()]
         print_json({"ledger_version": SCHEMA_VERSION, "batches": entries})
     else:
-        show.show_batches(batches)
+        print_page(out, batches_screen(batches))
 
 
 def _check_ledger(url: str, *, is_named: bool) -> None:
@@ -265,12 +261,12 @@ def _choice(first: int | None, rows: list[str] | None, pilot: int | None = None)
 
 def _print(summary: Summary, settings: Settings, config: Path, json: bool) -> None:
     """Prints a run's summary, and ends with its exit code."""
-    from callsheet.cli import show
+    from callsheet.present import results
 
     if json:
-        print_json(summary.as_json())
+        print_json(summary)
     else:
-        show.show_summary(summary, config, media=settings.storage.url)
+        print_page(out, results.screen(summary, shlex.quote(str(config)), media=settings.storage.url))
     raise typer.Exit(summary.exit_code)
 
 
@@ -312,14 +308,13 @@ def resume(config: Config, set_: Sets = None, json: Json = False) -> None:
 
 def _change(settings: BatchSettings, values: Mapping[str, Any], json: bool) -> None:
     from callsheet.ledger.changes import in_words
+    from callsheet.present.page import Facts, Line
     from callsheet.steps.change import change
 
     done = asyncio.run(change(settings, values))
     if json:
-        runs = [run.as_json() for run in done.runs]
-        print_json({"batch": settings.batch, "changed": dict(values), "runs": runs})
+        print_json({"batch": settings.batch, "changed": values, "runs": done.runs})
         return
-    out.print(f"[bold]{safe(settings.batch)}[/]")
     facts = [("Changed", in_words(name, value)) for name, value in values.items()]
     facts += [("Bound", done.allowed_in_words()), *(("At work", run.line()) for run in done.runs)]
-    print_facts(out, facts)
+    print_page(out, [Line(strong=settings.batch), Facts(facts)])

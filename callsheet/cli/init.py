@@ -32,15 +32,13 @@ from callsheet.cli.output import (
     open_client,
     out,
     path_at_home,
-    print_facts,
     print_json,
-    print_line,
-    print_table,
-    safe,
 )
 from callsheet.errors import ConfigError, InputError
 from callsheet.files import disk_errors
 from callsheet.plain_text import counted, printable
+from callsheet.present.console import print_page, safe
+from callsheet.present.page import Facts, Line, Listed, Table
 from callsheet.records import dollars
 
 if TYPE_CHECKING:
@@ -186,8 +184,8 @@ def _init_project(folder: Path, json: bool) -> None:
     if json:
         print_json({"project": str(folder)})
         return
-    out.print(f"A Prefect project is in {safe(str(folder))}. Next:")
-    print_line(out, f"  cd {safe(shlex.quote(str(folder)))} && callsheet up --backlot")
+    start = Line(f"cd {shlex.quote(str(folder))} && callsheet up --backlot", indent=2)
+    print_page(out, [Line(f"A Prefect project is in {folder}. Next:"), start])
 
 
 def _names_images(path: Path) -> bool:
@@ -248,7 +246,7 @@ def _init_file(path: Path, config: Path, answers: dict[str, str], json: bool) ->
 
     guessed = guess(str(path), catalogue, answers)
     if not json and sys.stdin.isatty() and sys.stdout.isatty():
-        print_table(out, guessed.first, *(guessed.first[0] if guessed.first else ()))
+        print_page(out, [Table(guessed.first, tuple(guessed.first[0]) if guessed.first else ())])
         while guessed.proposals:
             answers[guessed.proposals[0].setting] = _asked(guessed.proposals[0])
             guessed = guess(str(path), catalogue, answers)
@@ -265,12 +263,11 @@ def _init_file(path: Path, config: Path, answers: dict[str, str], json: bool) ->
 
 def _asked(proposal: Proposal) -> str:
     """What a person answers to a question: Enter takes the first candidate."""
-    out.print(f"[bold]{safe(proposal.question)}[/]")
     lines = [
         {"": str(number), "may be": value, "for example": example}
         for number, (value, example) in enumerate(proposal.candidates.items(), 1)
     ]
-    print_table(out, lines, "may be", "for example")
+    print_page(out, [Line(strong=proposal.question), Table(lines, ("may be", "for example"))])
     number = 0
     while not 1 <= number <= len(lines):
         number = typer.prompt(f"Number from 1 to {len(lines)}", default=1, type=int)
@@ -393,7 +390,7 @@ def _show_written(config: Path, facts: list[tuple[str, str]]) -> None:
     """Prints what was written, and what to type next."""
     name = shlex.quote(str(config))
     out.print(f"Wrote [bold]{safe(str(config))}[/].")
-    print_facts(out, [*facts, ("Next", f"callsheet quote {name}"), ("", f"callsheet run {name}")])
+    print_page(out, [Facts(facts), Listed("Next", [f"callsheet quote {name}", f"callsheet run {name}"])])
 
 
 PARTS = ("flows", "tasks", "configs", "automations", "prefect.yaml")
@@ -493,13 +490,13 @@ _Config = Annotated[
 
 def models(config: _Config = None, set_: Sets = None, json: Json = False) -> None:
     """List the service's models, what they take, and their prices."""
-    from callsheet.cli import show
-
     catalogue = _ask(config, set_, lambda client: client.models())
     if json:
         print_json({"models": [model.model_dump(mode="json") for model in catalogue.values()]})
     else:
-        show.show_models(catalogue.values())
+        from callsheet.present.catalogue import screen
+
+        print_page(out, screen(catalogue.values()))
 
 
 def balance(config: _Config = None, set_: Sets = None, json: Json = False) -> None:

@@ -15,6 +15,8 @@ import typer
 from callsheet.cli import batch, init, output, reconcile, review, rows
 from callsheet.cli.demo import demo
 from callsheet.errors import CallsheetError, ConfigError, OutputError, as_stop, known_error
+from callsheet.present.console import print_page
+from callsheet.present.page import Line, Page
 from callsheet.service.proxies import prepare_no_proxy
 
 LISTED_PAGE = re.compile(r"\| \[docs/(?P<name>\w+)\.md\]\(.+?\) \| (?P<about>.+) \|")
@@ -88,13 +90,14 @@ def docs(
         folder = folder.parents[1] / "docs"
     if page is None:
         readme = folder.with_name("README.md").read_text("utf-8")
+        listed: Page = []
         for line in readme.partition("\n## Pages\n")[2].splitlines():
             if line.startswith("### "):
-                output.print_line(output.out, f"[bold]{line[4:]}[/]")
+                listed.append(Line(strong=line[4:]))
             elif row := LISTED_PAGE.fullmatch(line):
-                output.print_line(output.out, f"  [bold]{row['name']:<17}[/] {output.safe(row['about'])}")
-        last = f"callsheet docs PAGE prints one; the files are in {output.safe(str(folder))}"
-        output.print_line(output.out, last)
+                listed.append(Line(f" {row['about']}", strong=f"{row['name']:<17}", indent=2))
+        last = Line(f"callsheet docs PAGE prints one; the files are in {folder}")
+        print_page(output.out, [*listed, last])
         return
     pages = {file.stem: file for file in folder.glob("*.md")}
     if not (file := pages.get(Path(page).stem)):
@@ -140,9 +143,7 @@ def _fail(error: CallsheetError) -> None:
 
         print_error(error)
     else:
-        from callsheet.cli.show import show_error
-
-        show_error(error)
+        output.show_error(error)
     if "--json" in sys.argv:
         answer = {"error": error.message, "hint": error.hint}
         if error.exit_code == as_stop(error).exit_code:

@@ -1,7 +1,4 @@
-"""Printing: results on stdout, everything else on stderr; streams that cannot be written; and shared options.
-
-Text from users or from the service goes through `safe` first, where it is for people.
-"""
+"""Printing: results on stdout, all else on stderr; streams that cannot be written; and shared options."""
 
 from __future__ import annotations
 
@@ -19,8 +16,6 @@ from collections.abc import (
     Coroutine,
     Iterable,
     Iterator,
-    Mapping,
-    Sequence,
 )
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -28,17 +23,14 @@ from textwrap import shorten
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_origin
 
 import typer
-from rich.box import SIMPLE_HEAD
-from rich.cells import cell_len
 from rich.console import Console, ConsoleDimensions
-from rich.markup import escape
-from rich.table import Table
-from rich.text import Text
 from typing_extensions import Buffer
 
-from callsheet.errors import ConfigError, OutputError
+from callsheet.errors import CallsheetError, ConfigError, OutputError
 from callsheet.files import with_home
-from callsheet.plain_text import printable
+from callsheet.present.console import print_page
+from callsheet.present.page import Line, Tone
+from callsheet.records import as_json
 
 _WIDEST = 10_000  # columns
 
@@ -61,92 +53,19 @@ _WINDOWS = sys.platform == "win32"
 _STDERR = 2
 _CLOSED_PIPE = 141  # the shell's exit code for a program that SIGPIPE ends
 
-MOST_LISTED = 1_000
-"""Rows of a table that lists jobs. Nobody reads more, and printing half a million takes minutes."""
 
-
-def safe(text: str) -> str:
-    """Text from users or the service, for `Console.print`: no control characters, no markup, one line."""
-    return escape(printable(text))
-
-
-# What stays in one piece: a command that can be copied, a word, or a Chinese or Japanese character.
-_WIDE = "\u2e80-\u9fff\uf900-\ufaff\uff00-\uffef"
-_PIECE = re.compile(rf"\s*(callsheet [a-z]+ \S+(?: --set \S+| --\S+)*|[{_WIDE}]|[^\s{_WIDE}]+)\s*")
-
-
-def print_line(console: Console, markup: str, indent: int = 4) -> None:
-    """Prints a line of text with markup.
-
-    On a terminal it is broken between words, and what follows is indented by so many columns. A word that is
-    longer than that, such as a path, stays in one piece. Elsewhere a line stays a line.
-    """
-    text = Text.from_markup(markup)
-    if console.is_terminal:
-        breaks, used = [], 0
-        for piece in _PIECE.finditer(text.plain):
-            if used > indent and used + cell_len(piece[0].rstrip()) > console.width:
-                breaks.append(piece.start())
-                used = indent
-            used += cell_len(piece[0])
-        *broken, last = text.divide(breaks)
-        for line in broken:
-            line.rstrip()
-        text = Text("\n" + " " * indent).join([*broken, last])
-    console.print(text)
-
-
-def print_facts(console: Console, facts: Iterable[tuple[str, str]], indent: str = "  ") -> None:
-    """Prints facts, a line each: the name, and what is to say; none where that is empty."""
-    for name, value in facts:
-        if not value:
-            continue
-        print_line(console, f"{indent}[bold]{name:<10}[/] {safe(value)}", len(indent) + 11)
-
-
-def print_table(
-    console: Console,
-    lines: Sequence[Mapping[str, str]],
-    *text: str,
-    limit: int = 30,
-    more: str = "",
-    is_narrow: bool = False,
-) -> None:
-    """Prints lines as a table with their keys as its head, the first `limit`; nothing where there are none.
-
-    The columns named in `text` are broken where they are long; the others are numbers, or the keys of jobs. A
-    narrow one has the words of a number's head below each other. `more` is what those are that are left out.
-    """
-    if not lines:
-        return
-    table = Table(box=SIMPLE_HEAD, collapse_padding=is_narrow)
-    for name in lines[0]:
-        if name in text:
-            table.add_column(name, overflow="fold", min_width=8 if is_narrow else None)
-        else:
-            head = name.replace(" ", "\n", 1) if is_narrow else name
-            table.add_column(head, justify="left" if name == "key" else "right", no_wrap=True)
-    for line in lines[:limit]:
-        table.add_row(*map(safe, line.values()))
-    console.print(table)
-    print_more(len(lines) - limit, more, console)
-
-
-def print_more(left_out: int, ending: str, console: Console = out) -> None:
-    """Prints how many of something are left out, where any are."""
-    if left_out > 0:
-        console.print(f"  and {left_out:,} {ending}")
-
-
-def print_steps(steps: Iterable[str]) -> None:
-    """Prints what a person can do next, a line each."""
-    print_facts(out, (("" if number else "Next", step) for number, step in enumerate(steps)))
+def show_error(error: CallsheetError) -> None:
+    """Prints an error and its hint to stderr."""
+    first, *other_lines = error.message.split("\n")
+    hints = filter(None, (*other_lines, *error.hint.split("\n")))
+    beginning = Line(f" {first}", strong="error:", tone=Tone.BAD)
+    print_page(err, [beginning, *(Line(hint, indent=2) for hint in hints)])
 
 
 def print_json(value: Any) -> None:
-    """Prints one JSON object on stdout."""
+    """Prints one JSON object on stdout; money, times and records as `records.as_json` has them."""
     if sys.stdout is not None:  # it is None where the shell has closed it
-        sys.stdout.write(json.dumps(value) + "\n")
+        sys.stdout.write(json.dumps(as_json(value)) + "\n")
 
 
 def print_json_list(values: dict[str, Any], name: str, items: Iterable[Any]) -> None:
@@ -155,7 +74,7 @@ def print_json_list(values: dict[str, Any], name: str, items: Iterable[Any]) -> 
         return
     sys.stdout.write(json.dumps(values)[:-1] + f", {json.dumps(name)}: [")
     for number, item in enumerate(items):
-        sys.stdout.write((", " if number else "") + json.dumps(item))
+        sys.stdout.write((", " if number else "") + json.dumps(as_json(item)))
     sys.stdout.write("]}\n")
 
 

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from datetime import date
 from decimal import Decimal
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from callsheet.cli.output import (
-    MOST_LISTED,
     Config,
     Json,
     Sets,
@@ -27,26 +25,18 @@ from callsheet.cli.output import (
     open_ledger,
     out,
     path_at_home,
-    print_facts,
     print_json,
-    print_line,
-    print_more,
-    print_table,
-    safe,
 )
 from callsheet.errors import CallsheetError
-from callsheet.plain_text import and_more, counted, printable, row_name
+from callsheet.plain_text import printable
+from callsheet.present.console import print_page
+from callsheet.present.page import Line, Tone
 from callsheet.processes import user_name
-from callsheet.records import State, dollars
+from callsheet.records import State
 
 if TYPE_CHECKING:
     from callsheet.config.settings import Settings
     from callsheet.records import Doubt
-    from callsheet.report.evidence import Evidence
-    from callsheet.report.reconcile import Reconciliation
-
-_EVENTS = 10  # that left jobs in doubt
-_ACCEPTED = "accepted video"
 
 
 def resolve(
@@ -106,6 +96,7 @@ def resolve(
 async def _list(settings: Settings, config: Path, json: bool) -> int:
     """Prints what is in doubt, and the evidence; returns how many."""
     from callsheet.ledger import queries
+    from callsheet.present import accounts
     from callsheet.pricing.plan import lines_of_last_plan
     from callsheet.report.evidence import gather
 
@@ -120,10 +111,10 @@ async def _list(settings: Settings, config: Path, json: bool) -> int:
         print_json(
             {
                 "batch": settings.batch,
-                "in_doubt": [doubt.as_json() for doubt in doubts],
-                "accepted": [doubt.as_json() for doubt in accepted],
-                "in_doubt_exposure": dollars(sum(prices, Decimal(0))),
-                "evidence": evidence and evidence.as_json(),
+                "in_doubt": doubts,
+                "accepted": accepted,
+                "in_doubt_exposure": sum(prices, Decimal(0)),
+                "evidence": evidence and accounts.evidence_figures(evidence),
                 "currency": "USD",
             }
         )
@@ -131,24 +122,11 @@ async def _list(settings: Settings, config: Path, json: bool) -> int:
     lines = lines_of_last_plan(settings, [doubt.job_key for doubt in all_doubts])
     name = shlex.quote(str(config))
     if evidence:
-        _show_doubts(settings.batch, doubts, evidence, lines, f"callsheet resolve {name}")
+        print_page(out, accounts.doubts_screen(settings.batch, doubts, evidence, lines, name))
     if accepted:
-        out.print(
-            f"[bold]{safe(settings.batch)}[/]: {counted(len(accepted), _ACCEPTED)}, no doubt about money"
-        )
-        print_jobs(accepted, lines)
-        out.print()
-        note = "The service has accepted them. A run with the key that bought them asks for them again."
-        print_line(out, f"  {note}", 2)
-        facts = [
-            ("Ask now", f"callsheet collect {name}"),
-            ("Give up", f"callsheet resolve {name} KEY... --give-up --charged | --not-charged --why ..."),
-            ("", "--charged: its price is spent, and the video is lost"),
-            ("", "--not-charged: the next run buys it again, and it may be paid for twice"),
-        ]
-        print_facts(out, facts)
+        print_page(out, accounts.accepted_screen(settings.batch, accepted, lines, name))
     if not all_doubts:
-        out.print(f"[green]{safe(settings.batch)}: nothing is in doubt.[/]")
+        print_page(out, [Line(f"{settings.batch}: nothing is in doubt.", tone=Tone.GOOD)])
     return len(all_doubts)
 
 
@@ -163,6 +141,7 @@ async def _settle(
 ) -> int:
     """Settles the doubts named, or all; returns how many are left."""
     from callsheet.ledger import queries, settling
+    from callsheet.present.accounts import settled_screen
     from callsheet.pricing.plan import last_plan
 
     async with open_ledger(settings.ledger.url, settings.batch) as ledger:
@@ -179,97 +158,13 @@ async def _settle(
         left = await ledger.read(queries.doubts)
     left_out = _apart(left)[1]
     if json:
-        settled = {"settled": [doubt.as_json() for doubt in chosen], "charged": charged, "settled_by": by}
-        unsettled = {"left": len(left), "left_out": [doubt.as_json() for doubt in left_out]}
+        settled = {"settled": chosen, "charged": charged, "settled_by": by}
+        unsettled = {"left": len(left), "left_out": left_out}
         print_json({"batch": settings.batch, **settled, "why": why, **unsettled, "currency": "USD"})
     else:
-        _show_settled(settings.batch, chosen, charged=charged, left=len(left), left_out=left_out)
+        page = settled_screen(settings.batch, chosen, charged=charged, left=len(left), left_out=left_out)
+        print_page(out, page)
     return len(left)
-
-
-def _show_doubts(
-    batch: str, doubts: Sequence[Doubt], evidence: Evidence, lines: Mapping[str, int], command: str
-) -> None:
-    """Prints the jobs in doubt, and the evidence whether they were charged; `lines` as `print_jobs`."""
-    from callsheet.report.evidence import UNCERTAIN
-
-    out.print(f"[bold]{safe(batch)}[/]: {len(doubts):,} in doubt")
-    print_jobs(doubts, lines)
-    out.print()
-    print_facts(out, evidence.facts())
-    print_line(out, f"  [dim]{UNCERTAIN}[/]")
-    out.print()
-    if proposed := _proposed(doubts, evidence):
-        print_line(out, "To settle by this evidence:")
-        for options in proposed:
-            print_line(out, f"  {safe(command)} {options} --why 'by the balance'")
-    print_line(out, f"To settle: {safe(command)} KEY... (or --all) --charged | --not-charged --why ...")
-
-
-def _proposed(doubts: Sequence[Doubt], evidence: Evidence) -> list[str]:
-    """What to add to `resolve` to settle all doubts, where it is plain which were charged."""
-    if evidence.charged is None:
-        return []
-    is_charged = {doubt.job_key for doubt in evidence.charged}
-    keys: dict[str, list[str]] = {"--charged": [], "--not-charged": []}
-    for key in dict.fromkeys(doubt.job_key for doubt in doubts):
-        keys["--charged" if key in is_charged else "--not-charged"].append(key[:12])
-    (named_option, named_keys), (all_option, all_keys) = sorted(keys.items(), key=lambda group: len(group[1]))
-    if len(named_keys) > MOST_LISTED:
-        return []
-    return [
-        *([f"{' '.join(named_keys)} {named_option}"] if named_keys else []),
-        *([f"--all {all_option}"] if all_keys else []),
-    ]
-
-
-def print_jobs(doubts: Sequence[Doubt], lines: Mapping[str, int]) -> None:
-    """Prints the first of these jobs, with their ids where they have any, and what has happened to them.
-
-    `lines` are those of the batch file, by key, where the last plan has them.
-    """
-    has_ids = any(doubt.generation_id for doubt in doubts)
-    shown_lines: list[dict[str, str]] = []
-    rows_by_event: dict[str, list[str]] = {}
-    for doubt in doubts:
-        row = row_name(doubt.row_id, doubt.sample, lines.get(doubt.job_key))
-        rows_by_event.setdefault(doubt.what, []).append(row)
-        if len(shown_lines) < MOST_LISTED:
-            line = {"key": doubt.job_key[:12], "row": row, "model": doubt.model}
-            line["submitted (UTC)"] = f"{doubt.submitted_at:%Y-%m-%d %H:%M:%S}"
-            line["USD"] = "unpriced" if doubt.price is None else dollars(doubt.price)
-            shown_lines.append(line | ({"id": doubt.generation_id or ""} if has_ids else {}))
-    print_table(out, shown_lines, "row", "model", "submitted (UTC)", "id", limit=MOST_LISTED)
-    print_more(len(doubts) - MOST_LISTED, "more: --json and costs.parquet have all\n")
-    for event, rows in islice(rows_by_event.items(), _EVENTS):
-        print_line(out, f"  [bold]{safe(_first_ten(rows))}[/]: {safe(event)}")
-    print_more(len(rows_by_event) - _EVENTS, "more of what happened: see --json")
-
-
-def _show_settled(
-    batch: str, doubts: Sequence[Doubt], *, charged: bool, left: int, left_out: Sequence[Doubt]
-) -> None:
-    """Prints the doubts that were settled, and how many are left, some of them accepted videos."""
-    if doubts:
-        price = sum((doubt.price or Decimal(0) for doubt in doubts), Decimal(0))
-        decision = "paid for, and lost" if charged else "free: the next run buys them again"
-        out.print(f"[bold]{safe(batch)}[/]: {len(doubts)} settled ({dollars(price)} USD), {decision}")
-        print_facts(
-            out, [("Rows", _first_ten([doubt.row_id for doubt in doubts])), ("In doubt", f"{left} left")]
-        )
-    else:
-        out.print(f"[bold]{safe(batch)}[/]: nothing is in doubt about money, so nothing was settled.")
-    if given_up := [doubt.generation_id for doubt in doubts if doubt.generation_id]:
-        twice = "" if charged else ". The service may charge for them: then they are paid for twice"
-        generations = f"{counted(len(given_up), 'accepted generation')}, {safe(_first_ten(given_up))}"
-        print_line(out, f"  [yellow]Given up: {generations}{twice}.[/]")
-    if ids := [doubt.generation_id for doubt in left_out if doubt.generation_id]:
-        asked = "a run with the key that bought them asks for them again"
-        print_line(out, f"  Left out: {counted(len(ids), _ACCEPTED)}, {safe(_first_ten(ids))}: {asked}.")
-
-
-def _first_ten(names: Sequence[str]) -> str:
-    return and_more(names[:10], len(names))
 
 
 _Start = Annotated[
@@ -294,13 +189,14 @@ def reconcile(
     """
     settings = load_settings(config, set_)
     days = _day("--start", start), _day("--end", end)
+    from callsheet.present import accounts
     from callsheet.report.reconcile import reconcile
 
     result = ask_service(open_client(settings), lambda client: reconcile(settings, client, *days))
     if json:
-        print_json(result.as_json(str(config)))
+        print_json(accounts.figures(result, str(config)))
     else:
-        _show(result, config)
+        print_page(out, accounts.screen(result, str(config)))
     raise typer.Exit(3 if result.is_over else 0)
 
 
@@ -310,30 +206,6 @@ def _day(option: str, text: str | None) -> date | None:
     except ValueError:
         hint = "Write a UTC day as 2026-01-31."
         raise CallsheetError(f"{option} {text!r} is not a date", hint=hint) from None
-
-
-def _show(result: Reconciliation, config: Path) -> None:
-    colour, ending = ("red", "not reconciled") if result.is_over else ("green", "reconciled")
-    out.print(f"[bold {colour}]{safe(result.batch)}: {ending}[/], {result.range()}")
-    lines = result.table()
-    days = [{name: line[name] for name in line if name != "reason"} for line in lines]
-    print_table(out, days, "UTC day", limit=len(days))
-    for day in lines:
-        if day["reason"]:
-            print_line(out, f"  {day['UTC day']}: {safe(day['reason'])}")
-    print_facts(out, result.facts())
-    if result.is_over:
-        over = f"{dollars(result.total('unexplained'))} USD unexplained"
-        print_facts(out, [("Over", f"{over}, and reconcile.threshold is {dollars(result.threshold)}")])
-    for name, listed in (("Doubts", result.doubt_lines()), ("Accepted", result.accepted_lines())):
-        print_facts(out, [(name, line) for line in listed[:1]])
-        for line in listed[1:]:
-            print_line(out, f"    {safe(line)}", 6)
-    print_facts(out, [("File", result.file)])
-    for command in result.resolving(str(config)):
-        out.print(f"  [bold]{'Next':<10}[/] {safe(command)}")  # in one piece, to be copied
-    note = "Costs are of all keys of the project, and lag; the balance is of the whole workspace."
-    print_line(out, f"  [dim]{note}[/]", 2)
 
 
 # ---- the ledger itself

@@ -18,13 +18,12 @@ from callsheet.cli.output import (
     load_batch,
     out,
     path_at_home,
-    print_facts,
     print_json,
-    print_steps,
-    safe,
 )
 from callsheet.errors import ConfigError
 from callsheet.plain_text import counted
+from callsheet.present.console import print_page, safe
+from callsheet.present.page import Line
 
 if TYPE_CHECKING:
     from callsheet.config.settings import BatchSettings
@@ -77,23 +76,18 @@ def review(
     if port and not is_served:
         raise ConfigError("--port is for the page, which is served without marks and without --json")
     if is_served:
-        counts = _served(settings, config, port)
+        review_result = _served(settings, config, port)
     else:
         from callsheet.reviewing.marks import enter
 
-        changed, counts = asyncio.run(enter(settings, marks))
+        changed, review_result = asyncio.run(enter(settings, marks))
         if json:
-            print_json(counts.as_json())
+            print_json(review_result)
             return
-        out.print(f"[bold]{safe(settings.batch)}[/]: {counted(changed, 'file')} marked")
-    reviewed = counts.reviewed() or "nothing yet"
-    print_facts(out, [("Reviewed", reviewed), ("To review", f"{counts.to_review:,}")])
-    from callsheet.cli.show import show_parts
+        print_page(out, [Line(f": {counted(changed, 'file')} marked", strong=settings.batch)])
+    from callsheet.present.status import review_screen
 
-    show_parts(counts)
-    name = shlex.quote(str(config))
-    again = f"callsheet quote {name} --again prices one more sample of each row whose files are all rejected."
-    print_steps([*counts.review_steps(name), *([again] if counts.rejected else [])])
+    print_page(out, review_screen(review_result, shlex.quote(str(config))))
 
 
 def _given_marks(

@@ -14,7 +14,6 @@ import typer
 
 from callsheet import signals
 from callsheet.cli.output import (
-    MOST_LISTED,
     Config,
     Json,
     Sets,
@@ -24,13 +23,13 @@ from callsheet.cli.output import (
     load_settings,
     open_ledger,
     out,
-    print_facts,
     print_json,
     print_json_list,
-    safe,
 )
 from callsheet.errors import CallsheetError, InputError
 from callsheet.plain_text import counted, line_of, printable
+from callsheet.present.console import print_page, safe
+from callsheet.present.page import MOST_LISTED, Facts, Line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -57,8 +56,8 @@ def show(
     json: Json = False,
 ) -> None:
     """Tell all that is known of a row: its request, attempts, times, costs, files and reasons."""
-    from callsheet.cli.show import show_stories
     from callsheet.ledger import leases, queries
+    from callsheet.present import stories
     from callsheet.records import State
 
     settings = load_batch(config, set_)
@@ -67,11 +66,11 @@ def show(
     def read(connection: Connection, batch: str) -> tuple[list[Story], str]:
         return list(queries.stories(connection, batch, row_id)), leases.refusal(connection, batch)
 
-    stories, refusal = _read(settings, read)
-    planned = _planned(settings, row_id, {story.job_key for story in stories})
-    if not planned and not any(story.newest and story.state == State.PLANNED for story in stories):
+    attempts, refusal = _read(settings, read)
+    planned = _planned(settings, row_id, {story.job_key for story in attempts})
+    if not planned and not any(story.newest and story.state == State.PLANNED for story in attempts):
         refusal = ""
-    if not stories and not planned:
+    if not attempts and not planned:
         hint = "callsheet status CONFIG counts its jobs. A wrong row has no job; see rejects.csv."
         if "/" in row:
             hint += f" A row's samples are shown together: callsheet show CONFIG {row.rpartition('/')[0]}."
@@ -80,13 +79,13 @@ def show(
             hint=hint,
         )
     if json:
-        attempts = [story.as_json() | {"request": story.request} for story in stories]
+        as_sent = [story.as_json() | {"request": story.request} for story in attempts]
         print_json(
-            {"batch": settings.batch, "row": row, "attempts": attempts}
+            {"batch": settings.batch, "row": row, "attempts": as_sent}
             | {"not_bought_yet": list(planned), "refused": refusal}
         )
     else:
-        show_stories(settings.batch, row, stories, planned, refusal)
+        print_page(out, stories.screen(settings.batch, row, attempts, planned, refusal))
 
 
 def _id_of(row: str, settings: BatchSettings) -> str:
@@ -135,8 +134,8 @@ def failed(
 
     callsheet failed CONFIG --csv > again.csv; callsheet run CONFIG --set input.path=again.csv
     """
-    from callsheet.cli.show import show_failed
     from callsheet.ledger import queries
+    from callsheet.present.stories import failed_screen
     from callsheet.pricing.plan import last_plan
     from callsheet.standing import standing
 
@@ -148,7 +147,7 @@ def failed(
     def read(connection: Connection, batch: str) -> tuple[pl.DataFrame, list[Story]]:
         jobs = standing(connection, batch, plan.table if plan else None).failed
         if json:
-            failures = (story.as_json() for story in queries.stories_of(connection, jobs["key"].to_list()))
+            failures = queries.stories_of(connection, jobs["key"].to_list())
             print_json_list({"batch": batch}, "failed", failures)
         listed = [] if csv or json else jobs["key"].head(MOST_LISTED).to_list()
         return jobs, list(queries.stories_of(connection, listed))
@@ -160,9 +159,9 @@ def failed(
         _print_rows(load_settings(config, set_), set(jobs["row_id"]))
     elif not json:
         lines = plan.lines([story.job_key for story in stories]) if plan else {}
-        charged = Decimal(jobs["cost"].sum())
-        name = shlex.quote(str(config))
-        show_failed(settings.batch, stories, lines, name, jobs=jobs.height, charged=charged)
+        charged, name = Decimal(jobs["cost"].sum()), shlex.quote(str(config))
+        page = failed_screen(settings.batch, stories, lines, name, jobs=jobs.height, charged=charged)
+        print_page(out, page)
 
 
 def _print_rows(settings: Settings, row_ids: set[str]) -> None:
@@ -194,15 +193,15 @@ def report(config: Config, set_: Sets = None, json: Json = False) -> None:
     """Write the report, the plots and the contact sheet anew, and check files that are not checked yet. Asks
     the service nothing.
     """
-    from callsheet.cli import show
+    from callsheet.present import results
     from callsheet.steps.record import report_anew
 
     settings = load_batch(config, set_)
     summary = asyncio.run(report_anew(settings, lambda text: err.print(safe(text))))
     if json:
-        print_json(summary.as_json())
+        print_json(summary)
     else:
-        show.show_summary(summary, config, media=settings.storage.url)
+        print_page(out, results.screen(summary, shlex.quote(str(config)), media=settings.storage.url))
 
 
 def open_(config: Config, set_: Sets = None, json: Json = False) -> None:
@@ -302,7 +301,6 @@ def export(
         counts = {name: getattr(exported, name) for name in exported.__slots__}
         print_json({"batch": settings.batch, "to": to, "as": as_} | counts)
         return
-    out.print(f"[bold]{safe(settings.batch)}[/]: exported as {as_} to {safe(to)}")
     copied = counted(exported.copied, "table" if as_ == Kind.CSV.value else "stored file")
     facts = [
         ("There now", counted(exported.files, "file")),
@@ -313,4 +311,4 @@ def export(
         facts.append(("Removed", f"{counted(exported.removed, 'file')} that {are} not part of it any more"))
     if exported.left_out:
         facts.append(("Left out", f"{counted(exported.left_out, 'video')}: --as webdataset takes them"))
-    print_facts(out, facts)
+    print_page(out, [Line(f": exported as {as_} to {to}", strong=settings.batch), Facts(facts)])

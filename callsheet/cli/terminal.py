@@ -17,17 +17,18 @@ from rich.progress import Progress as Bars
 from rich.text import Text
 
 from callsheet.cli import keyboard
-from callsheet.cli.output import err, print_line, safe
-from callsheet.cli.show import show_pilot, show_quote
+from callsheet.cli.output import err
 from callsheet.errors import CallsheetError, ConfigError
 from callsheet.ledger.words import Place
-from callsheet.plain_text import counted, row_in_words
-from callsheet.pricing.facts import figures
+from callsheet.plain_text import row_in_words
+from callsheet.present import priced, under_way
+from callsheet.present.asked import pilot_screen, question
+from callsheet.present.console import print_line, print_page, safe
 from callsheet.pricing.quote import Quote
-from callsheet.records import State, dollars
+from callsheet.records import Change, Progress, State, as_json, dollars
 from callsheet.report.contact_sheet.cards import browser_address
 from callsheet.report.summary import Summary
-from callsheet.watch import WATCHER, Asked, Change, Progress, Watcher
+from callsheet.watch import WATCHER, Asked, Watcher
 
 PLAIN_EVERY = 5.0  # seconds between two lines of progress where stderr is not a terminal
 UNCHANGED_EVERY = 60.0  # the same while no job changes
@@ -86,7 +87,7 @@ class Terminal(Watcher):
         """Shows the quote; a quiet run only what a person should look at before anything is bought."""
         self.close()  # the bars of a pilot stay as they are
         if not self._quiet:
-            show_quote(quote, err)
+            print_page(err, priced.screen(quote))
         for warning in quote.warnings if self._quiet else ():
             self.note(warning)
         if self._verbose:
@@ -97,14 +98,11 @@ class Terminal(Watcher):
         if not (sys.stdin.isatty() and err.is_terminal):
             return None
         shown = asked.word.shown
-        prefix = ""
         if shown.is_rest:
             self.close()
-            show_pilot(asked, err)
-            prefix = "the other "
+            print_page(err, pilot_screen(asked.pilot, asked.contact_sheet))
         keyboard.forget()  # what was typed before the question is not an answer
-        question = rf"Buy {prefix}{counted(shown.jobs, 'job')} for [bold]{shown.price()}[/]? \[y/N] "
-        err.print(question, end="")
+        err.print(rf"{safe(question(shown))} \[y/N] ", end="")
         answer = await keyboard.line()  # a signal ends the waiting
         if not answer:  # Ctrl-D
             err.print()
@@ -126,16 +124,17 @@ class Terminal(Watcher):
                 self._live.start()
             self._live.update(screen(progress), refresh=True)
             return
-        interval = UNCHANGED_EVERY if progress.counts() == self._counts else PLAIN_EVERY
+        counts = under_way.counts(progress)
+        interval = UNCHANGED_EVERY if counts == self._counts else PLAIN_EVERY
         if self._clock() - self._last >= interval:
-            self._last, self._counts = self._clock(), progress.counts()
-            err.print(safe(progress.line()))
+            self._last, self._counts = self._clock(), counts
+            err.print(safe(under_way.line(progress)))
 
     def changed(self, change: Change) -> None:
         """Prints a line, where they are asked for."""
         if self._verbose:
             attempt = change.attempt
-            state = f"[{_COLOURS.get(change.state, 'default')}]{change.state.replace('_', ' '):<9}[/]"
+            state = f"[{_COLOURS.get(change.state, 'default')}]{change.state.in_words:<9}[/]"
             cost = "" if change.cost is None else f"  {dollars(change.cost)} USD"
             row = row_in_words(attempt.row_id, attempt.sample, self._lines.get(attempt.job_key))
             print_line(err, f"{state} {safe(row)}{cost}  {safe(change.detail)}", 10)
@@ -157,8 +156,7 @@ def screen(progress: Progress) -> Group:
     bars = Bars(*columns)
     for name, (done, total) in progress.steps().items():
         bars.add_task(name, completed=done, total=total)
-    lines = (progress.counts(), progress.money(), *progress.submissions(), progress.time_left())
-    return Group(bars.get_renderable(), *(Text(f"  {line}") for line in lines if line))
+    return Group(bars.get_renderable(), *(Text(f"  {line}") for line in under_way.lines(progress)))
 
 
 class JsonLines(Watcher):
@@ -176,18 +174,18 @@ class JsonLines(Watcher):
 
     def quoted(self, quote: Quote) -> None:
         """Prints what `quote --json` prints."""
-        _print("quoted", figures(quote).as_json())
+        _print("quoted", priced.figures(quote).as_json())
 
     def progress(self, progress: Progress) -> None:
         """Prints the progress where it has changed."""
         if progress != self._last:
             self._last = progress
-            _print("progress", progress.as_json())
+            _print("progress", under_way.figures(progress))
 
     def changed(self, change: Change) -> None:
         """Prints the job, where that is asked for."""
         if self._verbose:
-            _print("job", change.as_json())
+            _print("job", under_way.figures_of_job(change))
 
     def note(self, text: str) -> None:
         """Prints an event that a person should know."""
@@ -208,5 +206,5 @@ def print_error(error: CallsheetError) -> None:
 
 def _print(event: str, values: dict[str, Any]) -> None:
     if sys.stderr is not None:  # it is None where the shell has closed it
-        sys.stderr.write(json.dumps({"event": event} | values) + "\n")
+        sys.stderr.write(json.dumps(as_json({"event": event} | values)) + "\n")
         sys.stderr.flush()

@@ -7,23 +7,25 @@ once its buying is let begin, is a change, too (`gate.py`). Money is in dollars.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Any, NamedTuple
+from typing import Any
 
 import sqlalchemy as sa
 
 from callsheet.ledger import leases
 from callsheet.ledger.tables import changes, runs
-from callsheet.records import OtherRun
+from callsheet.records import OtherRun, Record
 
 LIMIT = "budget.limit"
 PAUSED = "paused"
 """In place of a setting: whether the runs hold their buying."""
 
 
-class Setting(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Setting(Record):
     """A setting that somebody has changed; `value` as JSON has it, money as text.
 
     `run_id`: the run whose config or question has said it; None where it was changed for all at work.
@@ -41,10 +43,9 @@ class Setting(NamedTuple):
         sentence, scope = in_words(self.setting, self.value), " for another run" if self.run_id else ""
         return f"{sentence}: by {self.changed_by}{scope}, {self.changed_at:%Y-%m-%d %H:%M:%S} UTC"
 
-    def as_json(self) -> dict[str, Any]:
-        """The JSON object in the `changes` of `status --json`."""
-        fields = self._asdict() | {"changed_at": self.changed_at.isoformat()}
-        return {name: value for name, value in fields.items() if name != "run_id"}
+    def keys(self) -> Iterable[str]:
+        """The names of the fields that `--json` prints."""
+        return [name for name in Record.keys(self) if name != "run_id"]
 
 
 def in_words(setting: str, value: Any) -> str:
@@ -143,7 +144,7 @@ def not_taken(connection: sa.Connection, batch: str, number: int) -> list[OtherR
 
 def since(connection: sa.Connection, batch: str, number: int) -> list[Setting]:
     """The changes of the batch with a higher number, in order."""
-    columns = [changes.c[name] for name in Setting._fields]
+    columns = [changes.c[name] for name in Setting.__slots__]
     query = sa.select(*columns).where(changes.c.batch == batch, changes.c.number > number)
     return [Setting(*row) for row in connection.execute(query.order_by(changes.c.number))]
 

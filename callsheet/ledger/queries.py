@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
@@ -31,8 +31,8 @@ from callsheet.records import (
     File,
     Media,
     ModelType,
+    Record,
     State,
-    dollars,
 )
 
 
@@ -279,7 +279,7 @@ _KEY = re.compile("[0-9a-f]{8,64}")
 
 
 @dataclass(frozen=True, slots=True)
-class StoredCopy:
+class StoredCopy(Record):
     """A file of an attempt. Without `stored_at` it is not stored yet, or lost."""
 
     index: int
@@ -296,7 +296,7 @@ class StoredCopy:
 
 
 @dataclass(frozen=True, slots=True)
-class Settlement:
+class Settlement(Record):
     """A person's decision about a doubt."""
 
     charged: bool
@@ -306,7 +306,7 @@ class Settlement:
 
 
 @dataclass(frozen=True, slots=True)
-class Story:
+class Story(Record):
     """One attempt at a job.
 
     Attributes:
@@ -339,24 +339,9 @@ class Story:
     decision: Settlement | None
     files: tuple[StoredCopy, ...]
 
-    def as_json(self) -> dict[str, Any]:
-        """What `failed --json` prints; money is a string, a time is ISO 8601."""
-        fields: dict[str, Any] = _as_json(asdict(self))
-        del fields["request"]
-        return fields
-
-
-def _as_json(value: Any) -> Any:
-    match value:
-        case Decimal():
-            return dollars(value)
-        case datetime():
-            return value.isoformat()
-        case dict():
-            return {name: _as_json(item) for name, item in value.items()}
-        case tuple():
-            return [_as_json(item) for item in value]
-    return value
+    def keys(self) -> Iterable[str]:
+        """The names of the fields that `--json` prints."""
+        return [name for name in Record.keys(self) if name != "request"]
 
 
 def stories(connection: sa.Connection, batch: str, row: str) -> list[Story]:

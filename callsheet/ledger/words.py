@@ -19,7 +19,7 @@ import sqlalchemy as sa
 from callsheet.ledger.charges import Charge, charge_of
 from callsheet.ledger.tables import batches, words
 from callsheet.plain_text import counted
-from callsheet.records import dollars
+from callsheet.records import Record, as_json, dollars
 
 
 class Reason(StrEnum):
@@ -128,7 +128,7 @@ class Shown:
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
+class Word(Record):
     """What a run has shown to a person, and the answer.
 
     Attributes:
@@ -194,22 +194,18 @@ class Word:
         return f"{self.asked()}: {self.decision}{limit} by {self.decided_by} ({self.place}), {decided}{note}"
 
     def as_json(self) -> dict[str, Any]:
-        """The JSON object in the `approvals` of `run --json` and `status --json`; money is a string."""
-        return {
+        """The JSON object in the `approvals` of `run --json` and `status --json`."""
+        of_question = {
             "question": self.question,
             "plan": self.shown.plan,
             "jobs": self.shown.jobs,
-            "quoted": dollars(self.shown.quoted),
-            "at_most": dollars(self.shown.at_most),
-            "asked_at": self.asked_at.isoformat(),
-            "flow_run": self.flow_run,
-            "decision": self.decision,
-            "decided_at": self.decided_at.isoformat() if self.decided_at else None,
-            "decided_by": self.decided_by,
-            "place": self.place,
-            "budget_limit": None if self.budget_limit is None else dollars(self.budget_limit),
-            "note": self.note,
+            "quoted": self.shown.quoted,
+            "at_most": self.shown.at_most,
         }
+        of_answer = ("decision", "decided_at", "decided_by", "place", "budget_limit", "note")
+        others = {name: getattr(self, name) for name in ("asked_at", "flow_run", *of_answer)}
+        fields: dict[str, Any] = as_json(of_question | others)
+        return fields
 
 
 _COLUMNS = (

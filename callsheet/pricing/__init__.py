@@ -8,9 +8,8 @@ The way of a row, of which `plan.make_plan` has the steps; each module imports o
 3. `bought.py`: what the ledger has of it already, and what is bought again.
 4. `plan.py`: all of it, frozen in a file, and found again.
 5. `quote.py`: the plan next to the ledger, the budget and the balance, for the jobs of a `choice.py`. Whether
-   they may be bought is decided by the ledger's gate.
+   they may be bought is decided by the ledger's gate; what is said of it is in `present`.
 
 Besides: `sources.py` has the rows of every kind of input, also those of another batch, whose plan it reads
-(`originals.py`). `facts.py` has a quote in words and as JSON. `compare.py` has the prices of the rows on each
-model.
+(`originals.py`). `compare.py` has the prices of the rows on each model.
 """

@@ -9,7 +9,6 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
 
 import polars as pl
 
@@ -20,7 +19,7 @@ from callsheet.pricing.plan import Plan
 from callsheet.pricing.rates import price_requests
 from callsheet.pricing.requests import make_requests
 from callsheet.pricing.sources import read_rows
-from callsheet.records import ModelType, dollars
+from callsheet.records import ModelType
 from callsheet.service.models import Catalogue
 
 
@@ -43,16 +42,6 @@ class Comparison:
     jobs: int
     price: Decimal
     reasons: Mapping[str, str]
-
-    def as_json(self) -> dict[str, Any]:
-        """The JSON object; money is a string."""
-        return {
-            "model": self.model,
-            "type": self.type.value,
-            "rows": self.rows,
-            "jobs": self.jobs,
-            "quoted": dollars(self.price),
-        }
 
 
 async def compare_models(plan: Plan, settings: Settings) -> list[Comparison]:

@@ -42,7 +42,7 @@ from callsheet.pricing.bought import (
 from callsheet.pricing.config_values import check_config_values
 from callsheet.pricing.rates import changed_rates, price_requests
 from callsheet.pricing.requests import make_requests
-from callsheet.records import MADE_FROM, MAY_COST, Job, ModelType, Price, Record, canonical, dollars
+from callsheet.records import MADE_FROM, MAY_COST, Job, ModelType, Price, Record, canonical
 from callsheet.service.client import Client
 from callsheet.service.models import Catalogue, Model
 from callsheet.standing import ASKED_FOR, Standing, standing
@@ -404,10 +404,6 @@ class ToBuyAgain(Record):
 
     jobs: int = 0
     quoted: Decimal = Decimal(0)
-
-    def line(self) -> str:
-        """It in words; empty where there is nothing."""
-        return f"{counted(self.jobs, 'job')}, {dollars(self.quoted)} USD" if self.jobs else ""
 
 
 def to_buy_again(now: Standing, plan: Plan | None, settings: BatchSettings) -> ToBuyAgain:

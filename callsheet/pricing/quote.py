@@ -33,7 +33,7 @@ from callsheet.pricing.choice import ALL, Choice, chosen, pilot
 from callsheet.pricing.plan import Plan, price_batch, write_plan
 from callsheet.pricing.rates import changed_rates
 from callsheet.pricing.sources import read_rows
-from callsheet.records import Job, ModelType, State, Totals, dollars
+from callsheet.records import Job, ModelType, State, Totals
 from callsheet.service.client import Client
 from callsheet.service.models import Model
 from callsheet.standing import Standing, standing
@@ -257,15 +257,6 @@ class Quote:
     def jobs_in_order(self, of_type: ModelType | None = None) -> Iterator[Job]:
         """The jobs that a run has to look at when it buys (`open`), in the file's order."""
         return self.plan.jobs_in_order(of_type, self.table["open"])
-
-    def line(self) -> str:
-        """The quote in one line."""
-        fitting = f" ({self.fits} fit into budget and balance)" if self.fits < self.to_buy else ""
-        balance = "" if self.balance is None else f"; balance {dollars(self.balance)} USD"
-        return (
-            f"{self.plan.jobs} jobs: {self.to_buy} to buy for {dollars(self.quoted)} USD{fitting}, "
-            f"{self.already_bought} already bought{balance}"
-        )
 
     def changes(self) -> list[str]:
         """The rates that are not those at which the batch last bought or was approved, a line each."""

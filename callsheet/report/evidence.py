@@ -7,12 +7,11 @@ proof.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from functools import cached_property
-from typing import Any
 
 import sqlalchemy as sa
 
@@ -20,11 +19,8 @@ from callsheet.errors import CallsheetError
 from callsheet.ledger import services, spending
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.spending import Spending
-from callsheet.plain_text import row_name
-from callsheet.records import Doubt, ExpectedBalance, dollars
+from callsheet.records import Doubt, ExpectedBalance
 from callsheet.service.client import Client
-
-UNCERTAIN = "Other buyers in this workspace, and late costs, make these figures less certain."
 
 
 @dataclass(frozen=True)
@@ -79,68 +75,6 @@ class Evidence:
         if self.expected is None or self.balance is None:
             return None
         return self.expected.balance_now - self.balance
-
-    def facts(self) -> Iterator[tuple[str, str]]:
-        """The evidence in words: what it is about, and what it says."""
-        expected = self.expected
-        if expected:
-            spent = f"{dollars(expected.spent_since)} USD spent since then, by the ledger"
-            balance_then = f"{dollars(expected.balance_then)} USD on {expected.since:%Y-%m-%d %H:%M:%S} UTC"
-            yield "Expected", f"{dollars(expected.balance_now)} USD: {balance_then}, less {spent}"
-        else:
-            yield "Expected", "unknown: no run before these doubts read the balance"
-        if self.missing:
-            yield "Balance", f"this evidence is missing: {self.missing}"
-        elif self.balance is not None:
-            yield "Balance", f"{dollars(self.balance)} USD now"
-        if expected and self.gone is not None:
-            in_doubt = f"; in doubt since then: {dollars(expected.in_doubt)} USD"
-            in_flight = f"; in flight now: {dollars(expected.in_flight)} USD" if expected.in_flight else ""
-            surplus = f"nothing: there are {dollars(-self.gone)} USD more, so money was paid in{in_doubt}"
-            shortfall = f"{dollars(self.gone)} USD more than the ledger has{in_doubt}{in_flight}"
-            yield "Gone", surplus if self.gone < 0 else shortfall
-        for day, service, ledger in self.days:
-            yield f"{day}", f"{dollars(service)} USD by the service, {dollars(ledger)} by the ledger"
-        if conclusion := self._in_words():
-            yield "So", conclusion
-
-    def _in_words(self) -> str:
-        """What follows from the figures; empty where nothing can yet."""
-        if self.expected is None or self.gone is None or self.gone < 0 or self.expected.in_flight:
-            return ""
-        if not self.gone:
-            return "nothing is gone: none of it seems to have been charged"
-        if self.gone == self.expected.in_doubt:
-            return "exactly what is in doubt is gone: all of it seems to have been charged"
-        amount = f"{dollars(self.gone)} USD"
-        if self.charged:
-            row = row_name(self.charged[0].row_id, self.charged[0].sample)
-            return f"row {row}: {amount}. It seems to have been charged, and the others not"
-        return f"it is not plain which jobs are {amount}: nothing is proposed"
-
-    def as_json(self) -> dict[str, Any]:
-        """What `resolve --json` prints as `evidence`; money is a string."""
-        expected = self.expected
-        amounts: dict[str, Any] = {
-            "balance_then": expected and expected.balance_then,
-            "spent_since": expected and expected.spent_since,
-            "balance_expected": expected and expected.balance_now,
-            "balance": self.balance,
-            "gone": self.gone,
-            "in_doubt_since": expected and expected.in_doubt,
-            "in_flight": expected and expected.in_flight,
-        }
-        charged = None if self.charged is None else dict.fromkeys(doubt.job_key for doubt in self.charged)
-        return {
-            "since": expected and expected.since.isoformat(),
-            **{name: None if amount is None else dollars(amount) for name, amount in amounts.items()},
-            "days": [
-                {"date": day.isoformat(), "service": dollars(service), "ledger": dollars(ledger)}
-                for day, service, ledger in self.days
-            ],
-            "missing": self.missing,
-            "fits": None if charged is None else [list(charged)],
-        }
 
 
 async def gather(

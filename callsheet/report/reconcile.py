@@ -8,9 +8,8 @@ settled: a person does that (`callsheet resolve`).
 
 from __future__ import annotations
 
-import shlex
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
@@ -26,7 +25,6 @@ from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.queries import MONEY, TIME
 from callsheet.ledger.spending import KnownBalance, Spending
 from callsheet.places import check_report
-from callsheet.plain_text import counted, printable, row_name
 from callsheet.records import Doubt, dollars
 from callsheet.report.report import PARQUET_TYPE, parquet
 from callsheet.service.client import Client
@@ -207,8 +205,6 @@ class _Accounts:
 
 _LONGEST = 3660 * _DAY  # what begins earlier is a wrong year, and would ask the service for a long time
 _FILE = "reconcile.parquet"
-_DOUBTS_LISTED = 30
-_TABLE = ("quoted", "usage", "in_doubt", "billed", "difference")
 _COLUMNS: dict[str, Any] = {
     "date": pl.Date,
     "quoted": MONEY,
@@ -283,133 +279,6 @@ class Reconciliation:
         """Whether more is unexplained than is accepted."""
         return self.total("unexplained") > self.threshold
 
-    def line(self) -> str:
-        """The result in one line."""
-        usage, billed = (f"{dollars(self.total(book))} USD" for book in ("usage", "billed"))
-        unexplained = f"{dollars(self.total('unexplained'))} USD unexplained"
-        limit = f", above reconcile.threshold {dollars(self.threshold)}" if self.is_over else ""
-        return f"{self.range()}: {usage} by the answers, {billed} billed; {unexplained}{limit}"
-
-    def table(self) -> list[dict[str, str]]:
-        """The days on which anything was quoted, answered or billed, as text; the last line is the total."""
-        lines = [
-            {"UTC day": f"{day.date}{' so far' if day.partial else ''}"}
-            | {book.replace("_", " "): dollars(getattr(day, book)) for book in _TABLE}
-            | {"reason": day.reason}
-            for day in self.days
-            if day.quoted or day.usage or day.billed
-        ]
-        unexplained = self.total("unexplained")
-        reason = f"unexplained {dollars(unexplained)}" if unexplained else ""
-        sums = {book.replace("_", " "): dollars(self.total(book)) for book in _TABLE}
-        return [*lines, {"UTC day": "total"} | sums | {"reason": reason}]
-
-    def facts(self) -> Iterator[tuple[str, str]]:
-        """The balances and the other batches, each with its name."""
-        if other_batches := self.total("other_batches"):
-            yield "Others", f"other batches of this ledger: {dollars(other_batches)} USD of the usage"
-        if self.balances is None:
-            yield "Balance", "unknown before: no run has read it yet"
-            return
-        balances = self.balances
-        texts = [
-            f"{dollars(balance.balance)} USD on {balance.at:%Y-%m-%d %H:%M:%S} UTC"
-            for balance in (balances.before, balances.after)
-        ]
-        yield "Balance", "; ".join(texts)
-        spent = f"{dollars(balances.usage)} by the answers, {dollars(balances.billed)} billed"
-        paid_in = f"nothing: there are {dollars(-balances.gone)} USD more, so money was paid in"
-        amount = paid_in if balances.gone < 0 else f"{dollars(balances.gone)} USD"
-        yield "Gone", f"{amount}; in that time: {spent}"
-
-    def doubt_lines(self) -> list[str]:
-        """How many doubts there are of each verdict, then the first of them, a line each."""
-        counts = Counter(open_doubt.verdict for open_doubt in self.doubts)
-        verdicts = ", ".join(f"{counts[verdict]} {verdict}" for verdict in Judgement if counts[verdict])
-        lines = [self._line(open_doubt, open_doubt.verdict) for open_doubt in self.doubts]
-        return _listed(f"{counted(len(self.doubts), 'doubt')}: {verdicts}", lines)
-
-    def accepted_lines(self) -> list[str]:
-        """How many accepted videos there are, and what to do; then the first of them, a line each."""
-        count = counted(len(self.accepted), "video")
-        head = f"{count}, no doubt about money: a run with the right key asks the service again"
-        lines = [self._line(video, f"accepted as {video.doubt.generation_id}") for video in self.accepted]
-        return _listed(head, lines)
-
-    def _line(self, open_doubt: OpenDoubt, status: str) -> str:
-        doubt = open_doubt.doubt
-        batch = "" if open_doubt.batch == self.batch else f" of the batch {open_doubt.batch}"
-        price = "unpriced" if doubt.price is None else f"{dollars(doubt.price)} USD"
-        text = printable(f"{status}: row {row_name(doubt.row_id, doubt.sample)}{batch}")
-        return f"{open_doubt.day}  {doubt.job_key[:12]}  {price}  {text}"
-
-    def resolving(self, config: str) -> list[str]:
-        """The commands with which a person can settle this batch's doubts; `config` is the config's path.
-
-        Where the accounts do not decide, the command that lists the doubts with more evidence.
-        """
-        keys: defaultdict[Judgement, list[str]] = defaultdict(list)
-        for open_doubt in self.doubts:
-            if open_doubt.batch == self.batch:
-                keys[open_doubt.verdict].append(open_doubt.doubt.job_key[:12])
-        command = f"callsheet resolve {shlex.quote(config)}"
-        reason = f"--why 'reconciled with billing/costs on {self.at:%Y-%m-%d}'"
-        decided = [
-            f"{command} {' '.join(dict.fromkeys(keys[verdict]))} --{verdict.replace(' ', '-')} {reason}"
-            for verdict in (Judgement.CHARGED, Judgement.NOT_CHARGED)
-            if keys[verdict]
-        ]
-        return [*decided, command] if keys[Judgement.UNCLEAR] else decided
-
-    def as_json(self, config: str) -> dict[str, Any]:
-        """The JSON object of `reconcile --json`, for the config with this path; money is a string."""
-        books, balances = (*_TABLE, "unexplained"), self.balances
-
-        def listed(open_doubt: OpenDoubt) -> dict[str, Any]:
-            doubt = open_doubt.doubt
-            return {
-                "date": open_doubt.day.isoformat(),
-                "batch": open_doubt.batch,
-                "job_key": doubt.job_key,
-                "row_id": doubt.row_id,
-                "sample": doubt.sample,
-                "quoted": None if doubt.price is None else dollars(doubt.price),
-            }
-
-        return {
-            "batch": self.batch,
-            "start": self.days[0].date.isoformat(),
-            "end": self.days[-1].date.isoformat(),
-            "currency": "USD",
-            "days": [
-                {"date": day.date.isoformat()}
-                | {book: dollars(getattr(day, book)) for book in (*books, "other_batches")}
-                | {"reason": day.reason, "partial": day.partial}
-                for day in self.days
-            ],
-            **{book: dollars(self.total(book)) for book in books},
-            "threshold": dollars(self.threshold),
-            "is_over": self.is_over,
-            "balance": balances
-            and {
-                "before": dollars(balances.before.balance),
-                "before_at": balances.before.at.isoformat(),
-                "after": dollars(balances.after.balance),
-                "after_at": balances.after.at.isoformat(),
-                "gone": dollars(balances.gone),
-                "usage": dollars(balances.usage),
-                "billed": dollars(balances.billed),
-            },
-            "doubts": [
-                listed(open_doubt) | {"verdict": open_doubt.verdict.value} for open_doubt in self.doubts
-            ],
-            "accepted": [
-                listed(video) | {"generation_id": video.doubt.generation_id} for video in self.accepted
-            ],
-            "resolve": self.resolving(config),
-            "file": self.file,
-        }
-
     def as_parquet(self, older_file: bytes | None) -> bytes:
         """`reconcile.parquet`: these days, and the other days of `older_file`; None where there is none.
 
@@ -431,12 +300,6 @@ class Reconciliation:
             raise StorageError(f"{self.file}: cannot be extended: it has other columns", hint=hint)
         is_other_day = ~pl.col("date").is_between(self.days[0].date, self.days[-1].date)
         return parquet(pl.concat([older_days.filter(is_other_day), table]).sort("date"))
-
-
-def _listed(head: str, lines: list[str]) -> list[str]:
-    """The first lines under their head; nothing where there are none."""
-    tail = [f"and {len(lines) - _DOUBTS_LISTED:,} more: see --json"] if len(lines) > _DOUBTS_LISTED else []
-    return [head, *lines[:_DOUBTS_LISTED], *tail] if lines else []
 
 
 async def reconcile(

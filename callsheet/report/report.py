@@ -22,7 +22,7 @@ from typing import Any
 import polars as pl
 import sqlalchemy as sa
 
-from callsheet.cells import rejects_csv
+from callsheet.cells import rejects_csv, rejects_in_words
 from callsheet.config.settings import BatchSettings
 from callsheet.errors import InputError, Interrupted, OtherLedger, Stop, StorageConflict
 from callsheet.ledger import leases, sums, words
@@ -31,9 +31,9 @@ from callsheet.ledger.queries import ONLY_NEW, Policy
 from callsheet.ledger.tables import attempts
 from callsheet.places import warning_of
 from callsheet.plain_text import and_more, counted, row_in_words, row_name
-from callsheet.pricing.facts import rejects_in_words
 from callsheet.pricing.plan import Plan, last_plan
 from callsheet.records import (
+    ENDED,
     MADE_FROM,
     MADE_FROM_FIELDS,
     CostSource,
@@ -45,7 +45,7 @@ from callsheet.records import (
 )
 from callsheet.report.plots import figures_of
 from callsheet.report.summary import PARTICULARS, Details, Problem, Summary, is_complete
-from callsheet.standing import ENDED, MODEL, OPEN, SUBMITTED, Standing, standing
+from callsheet.standing import MODEL, OPEN, SUBMITTED, Standing, standing
 from callsheet.storage.store import Store
 
 _OF_MEDIA = (
@@ -334,7 +334,7 @@ async def _summary(
         batch=ledger.batch,
         ledger_id=ledger.id,
         paid_jobs=totals.paid_jobs,
-        written_at=datetime.now(UTC),
+        written_at=datetime.now(UTC).replace(microsecond=0),
         outcome="stopped" if stopped else "complete" if complete else "partial",
         stop_reason=stop.reason if stop and stopped else None,
         jobs=jobs,

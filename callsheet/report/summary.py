@@ -7,25 +7,23 @@ batch file may have some rows of a batch only. The parts that are for people are
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
-from types import MappingProxyType
 from typing import Any
 
 from callsheet.config.settings import BatchSettings
-from callsheet.errors import SERVICE_CODES, Interrupted, LedgerError
+from callsheet.errors import LedgerError
 from callsheet.ledger import changes, leases, sums, words
 from callsheet.ledger.changes import PAUSED, Setting
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.queries import policy_of
 from callsheet.ledger.words import Word
-from callsheet.plain_text import and_more, counted
 from callsheet.pricing.plan import Plan, ToBuyAgain, last_plan, to_buy_again
-from callsheet.records import OtherRun, Record, State, dollars
+from callsheet.records import OtherRun, Record, State
 from callsheet.report.plots import Figures
-from callsheet.standing import ASKED_FOR, ENDED, MODEL, Share, Shares, Standing, standing
+from callsheet.standing import ASKED_FOR, MODEL, Share, Shares, Standing, standing
 
 
 def is_complete(states: Mapping[State, int], jobs: int, plan: Plan | None) -> bool:
@@ -50,13 +48,6 @@ class Problem:
     code: str
     jobs: int
     rows: tuple[str, ...]
-
-    def line(self) -> str:
-        """The problem in one line: `3 jobs failed (row a, row b, row c): ...`."""
-        state = self.state.replace("_", " ")
-        if self.jobs == 1:
-            return f"{self.rows[0]} {state}: {self.reason}"
-        return f"{self.jobs} jobs {state} ({and_more(self.rows, self.jobs)}): {self.reason}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +88,6 @@ class Details:
     all_chosen_stored: bool | None = None
 
 
-def _counts(record: Record, *names: str) -> str:
-    """The number of jobs in each of these states that has any: `7 stored, 1 failed`."""
-    counts = ((record[name], name.replace("_", " ")) for name in names)
-    return ", ".join(f"{count:,} {name}" for count, name in counts if count)
-
-
 class Reviewed(Record):
     """A record with the counts of the review."""
 
@@ -112,32 +97,7 @@ class Reviewed(Record):
     to_review: int
     cost_per_kept: Decimal | None
 
-    def reviewed(self) -> str:
-        """How far the batch is reviewed, in words; empty where nothing is decided."""
-        decided = self.kept + self.rejected
-        if not decided:
-            return ""
-        cost = f", {dollars(self.cost_per_kept)} USD a kept file" if self.cost_per_kept is not None else ""
-        files = counted(decided + self.to_review, "file")
-        return f"{decided:,} of {files}: {self.kept:,} kept, {self.rejected:,} rejected{cost}"
 
-    def review_steps(self, config: str) -> Iterator[str]:
-        """What a person can do next about the stored files, a sentence each."""
-        if self.to_review:
-            yield f"callsheet review {config} shows every job on one page, to keep or reject each."
-        elif self.kept:
-            yield f"callsheet export {config} --to FOLDER --as imagefolder --kept hands on what is kept."
-
-
-_COLLECT = ("collect", "fetches the pending media, and buys nothing.")
-_MENDS = {  # the command, and what it does
-    State.IN_DOUBT: ("resolve", "shows the jobs in doubt with the evidence, and settles them."),
-    State.LOST: ("show", "ROW tells what was tried; with another id its row is bought again."),
-    State.PENDING: _COLLECT,
-    State.GENERATED: _COLLECT,
-    State.FAILED: ("failed", "--csv prints the failed rows, to correct and run again."),
-}
-_NO_DEPLOYMENTS: Mapping[str, str] = MappingProxyType({})
 _EXIT_CODES = {"complete": 0, "partial": 3, "stopped": 4}
 
 
@@ -205,155 +165,14 @@ class Summary(Reviewed):
         """What stopped the buying, or the collecting of what is bought, in words."""
         return self.details.stop_message
 
-    def counts(self) -> str:
-        """The number of jobs in each state: `7 stored, 1 failed`."""
-        return _counts(self, "stored", "failed", "in_doubt", "lost", "pending") or "nothing bought"
-
-    def estimated(self) -> str:
-        """For how many jobs the cost is not the service's word; empty where it is for all."""
-        jobs = counted(self.estimated_costs, "job")
-        text = f"the cost of {jobs} is not the service's word: computed, or as quoted"
-        return text if self.estimated_costs else ""
-
-    def stopped(self) -> list[tuple[str, str]]:
-        """How many jobs were not bought and why, or what went wrong otherwise, and what to do about it."""
-        left = self.not_bought
-        count = f"{left:,} of {counted(self.jobs, 'job')}" if left else ""
-        name = "Not bought" if left else "Stopped" if self.stop_reason else "Problem"
-        reason = ": ".join(filter(None, (count, self.stop_message)))
-        return [fact for fact in ((name, reason), ("", self.details.stop_hint)) if fact[1]]
-
-    def facts(self) -> list[tuple[str, str]]:
-        """What a person needs to know besides: names and texts."""
-        details, currency, rejected = self.details, self.currency, self.rejected_rows
-        rejects = f"{rejected:,} rejected: see {details.rejects}" if rejected else "none rejected"
-        outdated = f"{details.others:,} of them {'is' if details.others == 1 else 'are'} of rows that"
-        sent = f"{counted(self.submissions, 'submission')}, {self.rate_limited:,} rate limited"
-        in_doubt = f"at most {dollars(self.in_doubt_exposure)} {currency} more"
-        facts = [
-            ("Rows", "" if details.rows is None else f"{details.rows:,} read, {rejects}"),
-            ("Jobs", f"{self.jobs:,}: {self.counts()}"),
-            ("", f"{outdated} this batch file does not have, or has changed" if details.others else ""),
-            ("Quoted", f"{dollars(self.quoted)} {currency}"),
-            ("Spent", f"{dollars(self.spent)} {currency}"),
-            ("Reviewed", self.reviewed()),
-            *(("Other run", run.line()) for run in self.other_runs),
-            ("Estimated", self.estimated()),
-            ("Surcharge", details.surcharge),
-            ("In doubt", in_doubt if self.in_doubt_exposure else ""),
-            ("This run", f"{sent}, {self.seconds:.1f} s" if self.submissions or self.seconds else ""),
-        ]
-        return [(name, fact) for name, fact in facts if fact]
-
-    def by_model(self) -> list[dict[str, str]]:
-        """A line for each model, the dearest first, as text; a state that no job is in has no column."""
-        lines = sorted(self.models, key=lambda line: -line.quoted)
-        states = [state for state in ENDED if any(line.states[state] for line in lines)]
-        is_reviewed = any(line.review.kept or line.review.rejected for line in lines)
-        rows = []
-        for line in lines:
-            counts = {"jobs": line.jobs} | {state.replace("_", " "): line.states[state] for state in states}
-            if any(model_line.open for model_line in lines):
-                counts["open"] = line.open
-            money = {"quoted USD": dollars(line.quoted), "spent USD": dollars(line.spent)}
-            if is_reviewed:
-                kept = {"kept": f"{line.review.kept:,}", "rejected": f"{line.review.rejected:,}"}
-                cost_per_kept = "" if line.cost_per_kept is None else dollars(line.cost_per_kept)
-                money = {"spent USD": money["spent USD"]} | kept | {"USD a kept": cost_per_kept}
-            rows.append({"model": str(line.value)} | {name: f"{n:,}" for name, n in counts.items()} | money)
-        return rows
-
-    def line(self) -> str:
-        """The summary in one line."""
-        rejected = f"; {counted(self.rejected_rows, 'row')} rejected" if self.rejected_rows else ""
-        stopped = "stopped: " if self.stop_reason else ""
-        stop = f"; {stopped}{self.stop_message}" if self.stop_message else ""
-        spent = f"{dollars(self.spent)} {self.currency} spent"
-        spent += f"; {self.estimated()}" if self.estimated_costs else ""
-        runs = "".join(f"; another run is at work: {run.line()}" for run in self.other_runs)
-        return f"{counted(self.jobs, 'job')}: {self.counts()}; {spent}{rejected}{stop}{runs}"
-
     @property
     def not_bought(self) -> int:
         """Jobs that were never sent, or not accepted."""
         return self.jobs - self.stored - self.failed - self.in_doubt - self.lost - self.pending
 
-    def next_steps(
-        self, config: str = "CONFIG", deployments: Mapping[str, str] = _NO_DEPLOYMENTS
-    ) -> Iterator[str]:
-        """What a person can do next, a sentence each; `config` as it is typed in a command.
-
-        `deployments` are the names of those whose runs do what a command does, by the command: `resolve`.
-        """
-        run = _command("run", config, deployments)
-        if self.rejected_rows:
-            bought = self.details.others or self.details.kept
-            changed = "a row that was bought already is bought again if what it asks for changes."
-            twice = changed if bought else "nothing is bought twice."
-            yield f"Correct the rejected rows and run the batch again; {twice}"
-        for state in (State.IN_DOUBT, State.LOST):
-            if self[state.value]:
-                yield from mending(state, config=config, deployments=deployments)
-        for other_run in self.other_runs:
-            place = f"{other_run.host}, pid {other_run.pid}"
-            yield f"Another run is at work ({place}): it finishes its jobs; wait for it, or run again later."
-        if self.outcome == "stopped":
-            by_itself = self.stop_reason in (None, Interrupted.reason)  # otherwise it would stop there again
-            condition = "" if by_itself else ", once what stopped it is dealt with"
-            yield f"{run} goes on from here{condition}."
-        elif self.details.all_chosen_stored is not None and self.not_bought:
-            yield f"{run} buys the other jobs."
-        elif self.pending and not self.other_runs:
-            yield from mending(State.PENDING, config=config, deployments=deployments)
-        if any(problem.state is State.PENDING for problem in self.details.problems):
-            yield f"callsheet resolve {config} lists videos that stay pending; --give-up settles one."
-        if self.failed:
-            codes = {problem.code for problem in self.details.problems if problem.state is State.FAILED}
-            yield from mending(State.FAILED, codes, config, deployments)
-        yield from self.review_steps(config)
-
     def keys(self) -> Iterable[str]:
         """The names of the fields that `--json` prints."""
         return [*(name for name in Record.keys(self) if name != "details"), "models"]
-
-
-def _command(name: str, config: str, deployments: Mapping[str, str]) -> str:
-    """A command, or the deployment whose runs do the same, as the beginning of a sentence."""
-    return (
-        f"A run of the deployment {deployments[name]}"
-        if name in deployments
-        else f"callsheet {name} {config}"
-    )
-
-
-def mending(
-    state: State,
-    codes: Iterable[str] = (),
-    config: str = "CONFIG",
-    deployments: Mapping[str, str] = _NO_DEPLOYMENTS,
-) -> list[str]:
-    """What to do about jobs in a state, a sentence each that begins with the command; empty where nothing is.
-
-    `codes` are those of the jobs, where they have failed; the others are as in `Summary.next_steps`.
-    """
-    first = []
-    if state in _MENDS:
-        name, does = _MENDS[state]
-        first = [f"{_command(name, config, deployments)} {does}"]
-    return [*first, *retries(codes, config, deployments)]
-
-
-def retries(codes: Iterable[str], config: str, deployments: Mapping[str, str] = _NO_DEPLOYMENTS) -> list[str]:
-    """How to buy failed jobs again, by their codes, a sentence each; nothing for refused prompts."""
-    kinds = set()
-    for code in codes:
-        if code == "server_error" or code.startswith("http_5"):
-            kinds.add("server_error")
-        elif code not in SERVICE_CODES:
-            kinds.add("gateway")
-    option = "with the override" if "run" in deployments else "--set"
-    command = f"{_command('run', config, deployments)} {option} retry_failed="
-    return [f"{command}{kind} buys again what was no fault of the prompt." for kind in sorted(kinds)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,10 +181,6 @@ class Pause(Record):
 
     who: str
     when: datetime
-
-    def line(self) -> str:
-        """Who has paused it, and since when, in one line."""
-        return f"by {self.who}, since {self.when:%Y-%m-%d %H:%M:%S} UTC"
 
 
 @dataclass(frozen=True, slots=True)
@@ -404,25 +219,6 @@ class Status(Reviewed):
     last_run: datetime | None = None
     changes: tuple[Setting, ...] = ()
     to_buy_again: ToBuyAgain = field(default_factory=ToBuyAgain)
-
-    def counts(self) -> str:
-        """The number of jobs in each state: `7 stored, 1 failed`; empty where there is none."""
-        return _counts(self, *State)
-
-    def next_steps(self, config: str) -> Iterator[str]:
-        """What a person can do next, a sentence each; `config` as it is typed in a command."""
-        if self.paused:
-            yield f"callsheet resume {config} lets the runs at work buy on."
-        if (unsent := self.planned + self.submitting) and not self.other_runs:
-            yield f"callsheet run {config} goes on: {counted(unsent, 'job')} not bought yet."
-        for state in (State.IN_DOUBT, State.LOST):
-            if self[state.value]:
-                yield from mending(state, config=config)
-        if (self.pending or self.generated) and not self.other_runs:
-            yield from mending(State.PENDING, config=config)
-        if self.failed:
-            yield f"callsheet failed {config} lists the failed jobs by reason."
-        yield from self.review_steps(config)
 
 
 @dataclass(frozen=True, slots=True)
@@ -488,7 +284,7 @@ async def read_status(ledger: Ledger, settings: BatchSettings) -> Status:
         by_model=by_setting.pop(MODEL, ()),
         by_setting=by_setting,
         paused=_paused(changed, other_runs),
-        last_run=last_run,
+        last_run=last_run and last_run.replace(microsecond=0),
         changes=tuple(
             setting
             for setting in changed
@@ -514,7 +310,7 @@ def _paused(changed: Iterable[Setting], at_work: Iterable[OtherRun]) -> Pause | 
     pauses = [setting for setting in changed if setting.setting == PAUSED]
     if not pauses or not pauses[-1].value or all(run.started_at > pauses[-1].changed_at for run in at_work):
         return None
-    return Pause(pauses[-1].changed_by, pauses[-1].changed_at)
+    return Pause(pauses[-1].changed_by, pauses[-1].changed_at.replace(microsecond=0))
 
 
 def check_totals(wrong_batches: list[str]) -> None:

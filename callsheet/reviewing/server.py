@@ -41,6 +41,7 @@ from callsheet.ledger import leases, marks, sums
 from callsheet.ledger.databases import check_exists
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.marks import FileKey, Mark, MediaDecision
+from callsheet.present.priced import topic
 from callsheet.pricing.plan import PLAN, Plan, ToBuyAgain, last_plan
 from callsheet.processes import user_name
 from callsheet.records import Totals
@@ -471,7 +472,7 @@ class _App:
         result, again = await read_review(self.ledger, self.settings)
         if not was_reviewed:
             self.reviewed(result, again)
-        return f"{again.line()}: {self.command}" if again.jobs else ""
+        return f"{topic(again.jobs, again.quoted)}: {self.command}" if again.jobs else ""
 
     async def newer(self, request: Request) -> Response:
         text = request.query_params.get("since", "0")

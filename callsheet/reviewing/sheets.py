@@ -38,6 +38,7 @@ from callsheet.errors import CallsheetError, ConfigError
 from callsheet.files import make_private, open_private
 from callsheet.ledger.ledger import Ledger
 from callsheet.locks import lock
+from callsheet.present.status import counts_of, reviewed
 from callsheet.records import dollars
 from callsheet.report.contact_sheet.sheet import asset
 from callsheet.report.summary import read_status
@@ -244,8 +245,8 @@ async def _row(path: Path) -> str:
     cells = [
         f'<a href="{escape(_path(path, settings.batch))}">{escape(settings.batch)}</a>',
         escape(str(path)),
-        status.counts() or "nothing bought yet",
-        status.reviewed() or "nothing yet",
+        counts_of(status) or "nothing bought yet",
+        reviewed(status) or "nothing yet",
     ]
     return f'<tr><td>{"<td>".join(cells)}<td class="sum">{dollars(status.spent)}'
 

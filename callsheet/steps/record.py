@@ -24,10 +24,9 @@ from callsheet.errors import LedgerError, Stop, StorageError
 from callsheet.ledger import sums
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.queries import ONLY_NEW, Policy, policy_of
-from callsheet.plain_text import counted
-from callsheet.pricing.facts import in_words
+from callsheet.plain_text import counted, time_in_words
 from callsheet.pricing.plan import last_plan
-from callsheet.records import ModelType, State
+from callsheet.records import ModelType, Pacing, Progress, State
 from callsheet.report.contact_sheet.sheet import INDEX, ContactSheet, Header, open_sheet, refused_in_words
 from callsheet.report.plots import write_plots
 from callsheet.report.report import OfRun, update_sidecars, write_report, write_summary
@@ -36,7 +35,7 @@ from callsheet.reviewing.checks import check_files, may_reject
 from callsheet.session import Run
 from callsheet.standing import standing
 from callsheet.storage.store import Store
-from callsheet.watch import WATCHER, Pacing, Progress
+from callsheet.watch import WATCHER
 
 TICK = 0.5  # seconds between two looks at the ledger
 _LOOK = 0.5  # seconds between two looks at how far the checks or thumbnails of a report are
@@ -147,7 +146,7 @@ async def _progress_told(
             total, seconds = max(total, now), time.monotonic() - began
             if now < total and time.monotonic() - told_at >= _SAID_EVERY:
                 told_at = time.monotonic()
-                time_left = in_words(seconds * now / (total - now))
+                time_left = time_in_words(seconds * now / (total - now))
                 note(f"{subject}: {total - now:,} of {counted(total, 'file')}, about {time_left} left")
             await asyncio.sleep(_LOOK)
 

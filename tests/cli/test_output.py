@@ -11,8 +11,8 @@ from typing import IO
 
 from rich.console import Console
 
-from callsheet.cli.output import print_line
 from callsheet.plain_text import printable
+from callsheet.present.console import print_line
 from tests.cli.test_commands import callsheet, refused
 from tests.conftest import Project
 from tests.servers.forks import forks

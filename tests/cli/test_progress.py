@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from callsheet.cli.terminal import Terminal
-from callsheet.records import ModelType, State
-from callsheet.watch import Pacing, Progress
+from callsheet.present.under_way import line
+from callsheet.records import ModelType, Pacing, Progress, State
 from tests.cli.test_commands import callsheet, refused
 from tests.conftest import Project
 from tests.report.test_report import watched
@@ -76,9 +76,9 @@ def test_an_error_is_a_line_of_json_too_before_and_after_the_quote(project: Make
 def test_verbose_prints_a_line_for_each_job_and_names_rows_without_an_id_by_their_line(project: Make) -> None:
     made = project([{"prompt": "a lamp", "model": "sketch-1"}, {"prompt": "a clock", "model": "sketch-1"}])
     lines = callsheet("run", str(made.config), "-v").stderr.splitlines()
-    for line in (2, 3):
-        assert sum(text.startswith(f"generated line {line}  0.0015 USD  req-") for text in lines) == 1
-        assert sum(text.startswith(f"stored    line {line}  out/media/test/") for text in lines) == 1
+    for number in (2, 3):
+        assert sum(text.startswith(f"generated line {number}  0.0015 USD  req-") for text in lines) == 1
+        assert sum(text.startswith(f"stored    line {number}  out/media/test/") for text in lines) == 1
 
 
 def test_options_that_contradict_each_other_are_refused_before_anything_is_bought(project: Make) -> None:
@@ -117,7 +117,7 @@ def test_a_limit_is_shown_once_it_is_known_and_the_wait_for_the_next_window() ->
         Decimal("0.5"),
         pacing={ModelType.IMAGE: Pacing(1, None), ModelType.VIDEO: Pacing(10, 10, 34.2)},
     )
-    assert progress.line() == (
+    assert line(progress) == (
         "1 of 2 done: 1 stored; 0.5000 USD spent; 1 image this minute; "
         "10 of 10 videos this minute, the next in 34 s"
     )

@@ -258,8 +258,8 @@ def test_version_and_short_help() -> None:
 def test_of_a_great_many_jobs_the_first_are_listed_and_the_others_counted(project: Make, monkeypatch) -> None:
     made = project([row | {"id": f"{row['id']}-{n}"} for row in ROWS for n in range(3)], faults=THREE_CUT_OFF)
     made.run()
-    for module in ("rows", "reconcile"):
-        monkeypatch.setattr(f"callsheet.cli.{module}.MOST_LISTED", 2)
+    for module in ("cli.rows", "present.accounts"):
+        monkeypatch.setattr(f"callsheet.{module}.MOST_LISTED", 2)
     failed = printed("failed", str(made.config))
     assert "3 jobs failed" in failed
     assert failed.count("bad-") == 2

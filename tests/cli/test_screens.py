@@ -17,11 +17,13 @@ import pytest
 from rich import _export_format
 from rich.console import Console
 
-from callsheet.cli import output, show
+from callsheet.cli import output
 from callsheet.cli.terminal import Terminal, screen
 from callsheet.errors import ConfigError
-from callsheet.records import Attempt, ModelType, State
-from callsheet.watch import Change, Pacing, Progress
+from callsheet.present import under_way
+from callsheet.present.console import print_page
+from callsheet.present.results import screen as results
+from callsheet.records import Attempt, Change, ModelType, Pacing, Progress, State
 from tests.cli.test_rows import printed
 from tests.conftest import Project
 
@@ -90,7 +92,7 @@ def test_a_quote_above_the_budget(shop: Project) -> None:
 def test_a_batch_that_was_bought_and_what_became_of_its_rows(shop: Project) -> None:
     summary = replace(shop.run(), seconds=8.4, submissions=4)
     with drawn("summary", "callsheet run batch.yaml"):
-        show.show_summary(summary, Path("batch.yaml"), media="out/media")
+        print_page(output.out, results(summary, "batch.yaml", media="out/media"))
     with drawn("status", "callsheet status batch.yaml"):
         printed("status", "batch.yaml")
     with drawn("status-of-all", "callsheet status"):
@@ -108,7 +110,7 @@ def test_a_run_that_stopped_at_its_budget(project: Make) -> None:
     made.set(batch="autumn-catalogue", budget={"limit": "0.01"})
     summary = replace(made.run(), seconds=2.1)
     with drawn("summary-stopped", "callsheet run batch.yaml"):
-        show.show_summary(summary, Path("batch.yaml"), media="out/media")
+        print_page(output.out, results(summary, "batch.yaml", media="out/media"))
 
 
 def test_the_progress_of_a_run() -> None:
@@ -122,7 +124,7 @@ def test_the_progress_of_a_run() -> None:
         pacing={ModelType.IMAGE: Pacing(112, 120), ModelType.VIDEO: Pacing(9, None)},
         seconds_left=310.0,
     )
-    assert progress.line() == (
+    assert under_way.line(progress) == (
         "242 of 360 done: 8 submitting, 12 pending, 240 stored, 2 failed; 18.2450 of 30.0000 USD spent; "
         "112 of 120 images this minute; 9 videos this minute; about 5 min left"
     )
@@ -143,6 +145,6 @@ def test_a_line_for_each_job() -> None:
 
 def test_an_error() -> None:
     with drawn("error", "callsheet run batch.yaml", output.err):
-        show.show_error(
+        output.show_error(
             ConfigError("batch.yaml, line 9: budget.limit: is not an amount", hint='limit: "30.00"')
         )

@@ -19,12 +19,13 @@ import callsheet
 from callsheet.config.load import changed_values, load
 from callsheet.ledger.changes import PAUSED, in_words
 from callsheet.ledger.tables import changes
-from callsheet.records import ModelType, State
+from callsheet.present.under_way import line
+from callsheet.records import ModelType, Progress, State
 from callsheet.report.summary import Status, Summary
 from callsheet.session import Bounds
 from callsheet.steps import batch
 from callsheet.steps.change import change
-from callsheet.watch import WATCHER, LogWatcher, Progress
+from callsheet.watch import WATCHER, LogWatcher
 from tests.cli.test_review import refused
 from tests.cli.test_rows import printed
 from tests.conftest import Project
@@ -102,7 +103,7 @@ def test_a_pause_holds_the_buying_and_resume_lets_it_go_on(project: Make) -> Non
         await stands()
         await change(settings, {PAUSED: True}, by="anna")
         await person.until(lambda: any("paused: by anna" in note for note in person.notes))
-        await person.until(lambda: person.shown.line().endswith("the buying is paused"))
+        await person.until(lambda: line(person.shown).endswith("the buying is paused"))
         await person.until(lambda: not person.count(State.SUBMITTING, State.GENERATED))
         held.append(len(made.sold))
         before = person.shown

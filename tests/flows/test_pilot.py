@@ -7,8 +7,9 @@ import os
 import pty
 from contextlib import suppress
 
+from callsheet.present.asked import dialog
+from callsheet.present.markdown import markdown
 from callsheet.report.summary import Summary
-from tasks.artifacts import question_in_markdown
 from tests.cli.test_commands import callsheet
 from tests.cli.test_rows import printed
 from tests.conftest import Make, Project
@@ -56,7 +57,7 @@ def test_without_a_yes_the_pilot_is_kept_and_a_later_yes_goes_on_from_it(project
     assert (again.stop_reason, again.submissions) == ("approval", 0)
     [asked] = person.asked  # at once: the pilot is there
     assert {job.row: job.decision for job in asked.pilot} == {"s0": "kept", "v0": "rejected", "s1": ""}
-    shown = question_in_markdown(asked)
+    shown = markdown(dialog(asked.word, asked.quote, asked.pilot, asked.contact_sheet))
     assert "Of the pilot: 1 kept, 1 rejected, 1 not looked at" in shown
     assert ") | v0, dailies-1, stored, **rejected** |" in shown, (
         "beside its picture: no cell of a dialog wraps"

@@ -21,6 +21,8 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 from callsheet.config.load import load
 from callsheet.ledger import changes
 from callsheet.ledger.ledger import Ledger
+from callsheet.present import results
+from callsheet.present.markdown import markdown
 from callsheet.pricing.plan import ToBuyAgain
 from callsheet.report.summary import Details, Summary
 from callsheet.service.client import Client
@@ -81,7 +83,7 @@ def test_a_run_buys_a_batch_in_rounds_and_shows_it(
     artifacts = prefect.artifacts(run)
     assert artifacts["progress-test"] == 100.0
     assert "test: complete" in artifacts["costs-test"]
-    assert "| sketch-1 | 4 | 4 | 0.0060 | 0 | 2 |" in artifacts["costs-test"]
+    assert "| sketch-1 | 4 | 4 | 0 | 2 | 0.0060 |" in artifacts["costs-test"]
     assert "to buy again" not in artifacts["costs-test"].lower()
     assert "| video | dailies-1 | " in artifacts["costs-test"]
     assert "dailies-1" in artifacts["quote-test"]
@@ -178,7 +180,7 @@ def test_the_final_state_says_how_the_batch_stands(
     assert (state.name, state.type) == (name, state_type)
     missing = "0 of 9 jobs not bought: 9 stored" if name == "StoppedAtBudget" else "9 jobs: 9 stored"
     assert (state.message or "").startswith(missing)
-    assert (state.message or "").endswith(summary(**values).line().partition(": ")[2])
+    assert (state.message or "").endswith(results.line(summary(**values)).partition(": ")[2])
 
 
 def test_a_doubt_makes_the_run_red_that_leaves_it_and_no_later_one_also_when_it_is_settled(
@@ -210,8 +212,12 @@ def test_a_doubt_makes_the_run_red_that_leaves_it_and_no_later_one_also_when_it_
 
 def test_the_costs_link_to_the_contact_sheet_where_it_is_served() -> None:
     address = "http://127.0.0.1:5000/"
-    assert f"mark them]({address})" in artifacts._costs(summary(), "batch.yaml", address, ToBuyAgain(), {})
-    assert "mark them" not in artifacts._costs(summary(), "batch.yaml", None, ToBuyAgain(), {})
+
+    def page(sheet: str | None) -> str:
+        return markdown(results.document(summary(), "batch.yaml", sheet, ToBuyAgain(), {}, of_this_run=()))
+
+    assert f"mark them]({address})" in page(address)
+    assert "mark them" not in page(None)
 
 
 # ---- reconcile-costs

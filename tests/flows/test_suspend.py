@@ -14,8 +14,8 @@ from prefect.context import FlowRunContext
 from prefect.settings import PREFECT_API_URL
 
 from callsheet.pricing.quote import Quote
-from callsheet.records import State
-from callsheet.watch import Change, LogWatcher
+from callsheet.records import Change, State
+from callsheet.watch import LogWatcher
 from flows.generate import generate_batch
 from tests.conftest import Make, Project, images
 from tests.flows.test_approval import answer, asked

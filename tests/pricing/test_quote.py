@@ -17,8 +17,11 @@ from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.queries import policy_of
 from callsheet.ledger.states import End, FileEnd
 from callsheet.ledger.tables import words as words_table
+from callsheet.plain_text import time_in_words
+from callsheet.present import priced
+from callsheet.present.as_read import requests
+from callsheet.present.priced import figures, line, submission_time, table
 from callsheet.pricing.choice import ALL, Choice
-from callsheet.pricing.facts import as_facts, as_table, figures, in_words, requests, submission_time
 from callsheet.pricing.plan import Plan, make_plan
 from callsheet.pricing.quote import Quote, make
 from callsheet.records import Generation, Media, ModelType, StoredFile, Usage
@@ -112,7 +115,7 @@ async def enter(ledger: Ledger, plan: Plan, wanted: dict[str, str]) -> None:
 
 
 def facts(quote: Quote) -> dict[str, str]:
-    return dict(as_facts(quote))
+    return dict(priced.facts(quote))
 
 
 def test_of_rows_that_ask_for_the_same_those_that_are_bought_stay_and_no_other_is_bought(quote, tmp_path):
@@ -133,7 +136,7 @@ def test_lines_show_what_sets_the_price_what_is_bought_and_what_is_to_buy(quote)
         ("still-1", "2K", None, None, 2, 0, 2, Decimal("0.0833"), Decimal("0.1666")),
     ]
     assert (made.to_buy, made.already_bought, made.held, made.quoted) == (4, 1, 0, Decimal("0.9783"))
-    assert as_table(made)[1] == {
+    assert table(made)[1] == {
         "model": "still-1", "resolution": "1K", "duration": "", "sound": "", "jobs": "2", "bought": "1",
         "to buy": "1", "each": "0.0407", "USD": "0.0407",
     }  # fmt: skip
@@ -209,7 +212,7 @@ def test_a_job_without_a_price_adds_nothing_to_the_quote(quote):
     unpriced = made.lines.filter(model="proof-1").select("jobs", "to_buy", "each", "total").rows()
     assert unpriced == [(1, 1, None, None)]
     assert made.quoted == Decimal("0.9783") + Decimal("0.0407")
-    assert [line["each"] for line in as_table(made) if line["model"] == "proof-1"] == ["unpriced"]
+    assert [line["each"] for line in table(made) if line["model"] == "proof-1"] == ["unpriced"]
     assert facts(made)["Rows"] == "5 read, 0 rejected, 1 without a price"
 
 
@@ -246,7 +249,7 @@ def test_the_jobs_that_fit_are_counted_in_the_file_s_order(quote, on_exceed, lim
     budgeted = quote(budget={"limit": limit, "on_exceed": on_exceed})
     assert budgeted.fits == fits
     assert facts(budgeted).get("Fits") == text
-    assert f"{fits} fit into budget and balance" in budgeted.line() or text is None
+    assert f"{fits} fit into budget and balance" in line(budgeted) or text is None
 
 
 def another_batch(quote: Quoter) -> None:
@@ -270,7 +273,7 @@ def test_what_fits_counts_what_all_batches_have_used_of_a_limit_for_all(quote, s
     assert (limited.budget_left, limited.fits) == (Decimal("1.0190"), 2)
     assert lefts == {"per_day": None, "ledger": None} | {setting: Decimal("0.2480")}
     assert facts(limited)["Fits"] == f"2 of 5 jobs{because}; {then}"
-    assert "(2 fit into budget and balance)" in limited.line()
+    assert "(2 fit into budget and balance)" in line(limited)
     for on_exceed, fits, text in (
         ("skip", 4, "the others are left out"),
         ("refuse", 0, "nothing is bought, because budget.on_exceed is 'refuse'"),
@@ -360,7 +363,14 @@ def test_a_long_time_is_said_in_hours_and_days(jobs, said):
 
 def test_the_time_that_is_left_is_said_in_the_same_words():
     times = [40, 720, 11_100, 7_200, 120_000, 172_800]
-    assert [in_words(time) for time in times] == ["40 s", "12 min", "3 h 5 min", "2 h", "1 day 9 h", "2 days"]
+    assert [time_in_words(time) for time in times] == [
+        "40 s",
+        "12 min",
+        "3 h 5 min",
+        "2 h",
+        "1 day 9 h",
+        "2 days",
+    ]
 
 
 def test_the_limits_are_the_config_s_and_otherwise_what_a_run_has_learned(quote):

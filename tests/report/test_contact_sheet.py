@@ -22,7 +22,7 @@ from PIL import Image
 from callsheet.records import State, dollars
 from callsheet.report.contact_sheet import sheet
 from callsheet.report.contact_sheet.thumbnails import Decoder, Seen
-from callsheet.report.summary import mending
+from callsheet.report.remedies import remedies
 from callsheet.session import Bounds
 from tests.conftest import Project
 from tests.report.contact_sheets import with_sheet
@@ -122,8 +122,8 @@ def test_every_job_is_a_card_whatever_its_state(project: Make) -> None:
     assert "no answer" in shown["doubt"]["reason"]
     sent = {"aspect_ratio": "1:1", "output_format": "png", "resolution": "0.5K"}
     assert (stored["sent"], refused["sent"], shown["doubt"]["sent"]) == (None, sent, sent)
-    assert (stored["steps"], shown["doubt"]["steps"]) == ([], mending(State.IN_DOUBT))
-    assert refused["steps"] == mending(State.FAILED, ["content_policy_violation"])
+    assert (stored["steps"], shown["doubt"]["steps"]) == ([], remedies(State.IN_DOUBT))
+    assert refused["steps"] == remedies(State.FAILED, ["content_policy_violation"])
     assert shown["video"]["files"][0]["duration"] == 1
     for card in (stored, shown["video"]):
         picture = thumbnail(card)

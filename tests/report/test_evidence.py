@@ -8,6 +8,7 @@ from decimal import Decimal
 
 import pytest
 
+from callsheet.present.accounts import evidence_facts
 from callsheet.records import Doubt, ExpectedBalance, ModelType
 from callsheet.report.evidence import Evidence
 
@@ -40,7 +41,7 @@ def charged(these: Sequence[Doubt], gone: str, **others: str) -> str | None:
 
 def said(these: Sequence[Doubt], gone: str, **others: str) -> str:
     """What `resolve` concludes."""
-    return dict(of(these, gone, **others).facts()).get("So", "")
+    return dict(evidence_facts(of(these, gone, **others))).get("So", "")
 
 
 def test_none_all_or_the_one_job_of_this_price_is_proposed() -> None:

@@ -10,9 +10,12 @@ from typing import Any
 import httpx
 
 from callsheet.config.load import load
+from callsheet.present.results import line, next_steps
+from callsheet.present.results import problem as problem_line
+from callsheet.records import Progress
 from callsheet.report.summary import Summary
 from callsheet.reviewing.server import opened
-from callsheet.watch import WATCHER, LogWatcher, Progress
+from callsheet.watch import WATCHER, LogWatcher
 from tests.conftest import Project
 from tests.servers.backlots import finish_videos
 
@@ -93,7 +96,7 @@ def test_of_rows_that_the_batch_file_does_not_have_only_what_may_have_cost_money
     summary, recorder = watched(made)
     assert (summary.jobs, summary.stored, summary.failed, summary.in_doubt) == (4, 3, 0, 1)
     assert (summary.exit_code, summary.details.others, summary.in_doubt_exposure) == (3, 3, PRICE)
-    assert any("resolve" in step for step in summary.next_steps())
+    assert any("resolve" in step for step in next_steps(summary))
     assert all(progress.done <= progress.jobs == 4 for progress in recorder.progresses)
 
 
@@ -133,7 +136,7 @@ def test_a_batch_file_with_only_rejected_rows_is_not_complete_whatever_was_bough
     summary = made.run()
     assert (summary.jobs, summary.rejected_rows, summary.outcome, summary.exit_code) == (0, 1, "partial", 3)
     assert summary.details.rejects.endswith("rejects.csv")
-    assert "1 row rejected" in summary.line()
+    assert "1 row rejected" in line(summary)
 
     async def served() -> str:
         async with (
@@ -159,5 +162,5 @@ def test_problems_with_one_reason_are_one_line_and_rows_without_an_id_have_their
     [problem] = summary.details.problems
     assert (problem.state, problem.jobs, len(problem.rows)) == ("failed", 7, 5)
     assert {name.split()[0] for name in problem.rows} == {"line"}
-    assert "content_policy_violation" in problem.line()
-    assert "and 2 more" in problem.line()
+    assert "content_policy_violation" in problem_line(problem)
+    assert "and 2 more" in problem_line(problem)

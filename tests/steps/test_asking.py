@@ -20,13 +20,14 @@ from callsheet.errors import InputError, Interrupted
 from callsheet.ledger import changes, charges, words
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.words import Decision
+from callsheet.present.results import next_steps
 from callsheet.pricing.choice import Choice
 from callsheet.pricing.plan import open_plan
-from callsheet.records import State, dollars
+from callsheet.records import Change, Progress, State, dollars
 from callsheet.report.summary import Summary
 from callsheet.steps import batch
 from callsheet.steps.change import Changed, change
-from callsheet.watch import Asked, Change, LogWatcher, Progress
+from callsheet.watch import Asked, LogWatcher
 from tests.conftest import Make, Project, images
 from tests.servers.backlots import finish_videos
 from tests.steps.test_again import Person, checked
@@ -172,7 +173,7 @@ def test_the_budget_is_passed_by_what_is_on_the_wire_at_most(dear: Make, no_brak
     summary = made.run()
     assert summary.stop_reason == "budget"
     assert "callsheet run CONFIG goes on from here, once what stopped it is dealt with." in [
-        *summary.next_steps()
+        *next_steps(summary)
     ]
     assert Decimal("0.0450") <= summary.spent <= Decimal("0.0450") + LANES * PRICE * 10
     assert summary.exit_code == 4

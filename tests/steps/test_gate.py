@@ -16,10 +16,10 @@ from callsheet.config.load import load
 from callsheet.errors import ApprovalNeeded, InputError
 from callsheet.ledger.words import Reason
 from callsheet.pricing.choice import Choice
-from callsheet.records import State
+from callsheet.records import Change, State
 from callsheet.report.summary import Summary
 from callsheet.steps import batch
-from callsheet.watch import Asked, Change, LogWatcher
+from callsheet.watch import Asked, LogWatcher
 from tests.conftest import Make, Project, images
 from tests.steps.test_again import Person
 from tests.steps.test_asking import Charging, dearer

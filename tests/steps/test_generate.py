@@ -19,13 +19,14 @@ from callsheet.cli.main import app
 from callsheet.config.load import load
 from callsheet.errors import ServiceError, StorageError
 from callsheet.ledger import spending
+from callsheet.present.priced import facts
+from callsheet.present.results import line
 from callsheet.pricing.choice import Choice
-from callsheet.pricing.facts import as_facts
 from callsheet.pricing.plan import last_plan
 from callsheet.pricing.quote import Quote
-from callsheet.records import State
+from callsheet.records import Change, State
 from callsheet.storage.spool import work_folder
-from callsheet.watch import Asked, Change, LogWatcher
+from callsheet.watch import Asked, LogWatcher
 from tests.cli.test_reconcile import spend
 from tests.conftest import Make, Project, images
 from tests.report.contact_sheets import with_sheet
@@ -47,7 +48,7 @@ def test_images_and_videos_are_bought_stored_and_accounted(project: Make) -> Non
     assert (summary.outcome, summary.exit_code, summary.jobs, summary.stored) == ("complete", 0, 6, 6)
     assert summary.spent == summary.quoted == made.charged
     assert not summary.estimated_costs
-    assert "not the service's word" not in summary.line()
+    assert "not the service's word" not in line(summary)
     manifest = made.manifest()
     assert manifest.height == 6
     for row in manifest.iter_rows(named=True):
@@ -190,7 +191,7 @@ def test_a_rate_that_changes_while_somebody_makes_up_his_mind_is_quoted_again(
     assert (summary.stored, summary.spent) == (2, Decimal("0.0060"))
     if len(priced) > 1:
         rate = "sketch-1 0.25K not_applicable image: 0.0030, was 0.0015"
-        assert any(told.startswith(rate) for _, told in as_facts(watcher.quotes[-1]))
+        assert any(told.startswith(rate) for _, told in facts(watcher.quotes[-1]))
 
 
 def test_row_ids_may_be_anything_and_a_carried_column_never_takes_a_name_of_the_manifests(

@@ -18,6 +18,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from callsheet.cli.main import app
+from callsheet.present.results import line, next_steps, problem
 from tests.conftest import Make, Project
 from tests.servers import http
 from tests.servers.proxies import Failure, ReverseProxy, http_answer
@@ -115,7 +116,7 @@ def test_what_has_an_id_and_a_file_is_stored_whatever_else_is_missing(
     assert all(url.endswith(ending) for url in made.manifest()["url"])
     estimated = [source for _, source in CHANGES.values() if source != "usage"]
     assert summary.estimated_costs == made.report()["estimated_costs"] == len(estimated)
-    assert "not the service's word" in summary.line()
+    assert "not the service's word" in line(summary)
 
 
 def test_an_image_without_a_file_is_in_doubt_with_its_id_and_is_settled_by_a_person(behind: Behind) -> None:
@@ -218,7 +219,7 @@ def test_a_completed_video_without_a_file_is_shown_and_settled_by_a_person(behin
     assert (summary.in_doubt, summary.pending) == (1, 0)
     for words in (["show", "a"], ["status", "-v"], ["resolve"]):
         assert "completed without a file" in " ".join(command(made, *words).split()), words
-    assert "completed without a file" in summary.details.problems[0].line()
+    assert "completed without a file" in problem(summary.details.problems[0])
     before = gateway.count("GET", VIDEOS)
     assert made.collect().in_doubt == 1
     assert gateway.count("GET", VIDEOS) == before + 1, "it is asked for once"
@@ -254,8 +255,8 @@ def test_a_status_that_is_not_known_is_left_for_later_and_shown_and_can_be_given
     [row] = made.costs().filter(made.costs()["state"] == "pending")["row_id"].to_list()
     for words in (["show", row], ["status", "-v"], ["resolve"]):
         assert "Cancelled by the operator." in " ".join(command(made, *words).split()), words
-    assert "Cancelled by the operator." in summary.details.problems[0].line()
-    assert any("--give-up settles one" in step for step in summary.next_steps())
+    assert "Cancelled by the operator." in problem(summary.details.problems[0])
+    assert any("--give-up settles one" in step for step in next_steps(summary))
 
     made.set(poll={"timeout": 600})
     before = gateway.count("GET", VIDEOS)

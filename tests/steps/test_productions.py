@@ -23,6 +23,7 @@ from playwright.sync_api import expect
 from backlot.server import Backlot
 from callsheet.config.load import load
 from callsheet.errors import CallsheetError, ConfigError, InputError
+from callsheet.present.results import stopped
 from callsheet.pricing.quote import Quote
 from callsheet.pricing.references import Reading, fill
 from callsheet.watch import LogWatcher
@@ -569,7 +570,7 @@ def test_a_job_whose_image_goes_or_changes_before_it_is_sent_is_not_bought_and_t
         f"not bought: {of_b}",
         f"not bought: {of_d}",
     ]
-    [(what, said), (_, hint)] = first.stopped()
+    [(what, said), (_, hint)] = stopped(first)
     assert what == "Not bought"
     assert said.startswith("2 of 6 jobs: row ")
     assert of_b in said

@@ -16,7 +16,8 @@ from PIL import Image
 
 import callsheet
 from callsheet.exports import Kind
-from callsheet.pricing.facts import as_facts, figures
+from callsheet.present.priced import facts, figures
+from callsheet.present.results import next_steps
 from tests.conftest import Make, Project
 from tests.export.test_export import exported
 
@@ -28,7 +29,7 @@ def rows(*ids: object, **cells: object) -> list[dict[str, Any]]:
 
 
 def notes(made: Project) -> str:
-    return " ".join(text for name, text in as_facts(made.quote()) if name == "Note")
+    return " ".join(text for name, text in facts(made.quote()) if name == "Note")
 
 
 # ---- the catalogue
@@ -50,8 +51,8 @@ def test_a_catalogue_in_another_order_or_without_a_model_buys_nothing_again(proj
     done = made.run()
     assert (done.jobs, done.stored, done.submissions) == (3, 3, 0)
     assert made.manifest()["current"].all()
-    assert not any("nothing is bought twice" in step for step in done.next_steps())
-    assert any("bought again if what it asks for changes" in step for step in done.next_steps())
+    assert not any("nothing is bought twice" in step for step in next_steps(done))
+    assert any("bought again if what it asks for changes" in step for step in next_steps(done))
 
 
 def test_no_changed_default_goes_unsaid(project: Make) -> None:

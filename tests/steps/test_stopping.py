@@ -29,10 +29,10 @@ from callsheet.channels import Downloads
 from callsheet.cli.main import app
 from callsheet.limits.limits import AccountLimits
 from callsheet.pricing.quote import Quote
-from callsheet.records import Attempt, File, ModelType
+from callsheet.records import Attempt, File, ModelType, Progress
 from callsheet.report.contact_sheet.sheet import SUMMARY
 from callsheet.session import Bounds
-from callsheet.watch import LogWatcher, Progress
+from callsheet.watch import LogWatcher
 from tests.cli.test_commands import CALLSHEET, callsheet
 from tests.conftest import Make, Project
 from tests.ledger.buying import generation

@@ -15,6 +15,7 @@ import pytest
 from botocore.retries.standard import ExponentialBackoff
 
 from callsheet.errors import StorageDown, known_error
+from callsheet.present.results import line, next_steps
 from callsheet.watch import WATCHER, LogWatcher
 from tests.cli.test_commands import callsheet
 from tests.conftest import Project
@@ -205,10 +206,10 @@ def test_what_cannot_be_stored_when_all_is_bought_does_not_stop_the_run(shop: Sh
     assert (shop.bought, summary.stored, summary.pending) == (ROWS, ROWS - 1, 1)
     assert (summary.exit_code, summary.outcome, summary.stop_reason) == (3, "partial", None)
     assert "AccessDenied" in (summary.stop_message or "")
-    assert "AccessDenied" in summary.line()
-    assert "stopped" not in summary.line()
+    assert "AccessDenied" in line(summary)
+    assert "stopped" not in line(summary)
     assert "AWS credentials" in summary.details.stop_hint
-    assert any("collect CONFIG" in step for step in summary.next_steps())
+    assert any("collect CONFIG" in step for step in next_steps(summary))
     again = shop.project.collect()
     assert (again.exit_code, again.outcome, again.stop_reason) == (3, "partial", None)
     shop.proxy.trouble = None

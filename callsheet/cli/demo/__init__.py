@@ -6,14 +6,18 @@ import asyncio
 import os
 from importlib.resources import files
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
 from callsheet.cli import STARTED
-from callsheet.cli.output import load_settings
+from callsheet.cli.output import err, load_settings, out
 from callsheet.cli.reconcile import rebind
 from callsheet.errors import ConfigError
 from callsheet.files import PartialFile
+
+if TYPE_CHECKING:
+    from callsheet.report.summary import Summary
 
 FOLDER = Path("out/demo")
 """Where the demo's files are, in the working directory; the paths in the config begin with it."""
@@ -50,9 +54,9 @@ def demo() -> None:
     """Run a real batch against a service on this machine: no account, no money, real images and videos."""
     from backlot.errors import SettingsError
     from backlot.server import dashboard_of, spawn
-    from callsheet.cli import show
-    from callsheet.cli.output import err
     from callsheet.cli.terminal import Terminal, run_watched
+    from callsheet.present import results
+    from callsheet.present.console import print_page
     from callsheet.steps.batch import generate
 
     config = demo_config()
@@ -76,7 +80,25 @@ def demo() -> None:
         ) from None
     if not summary.pending:
         PORT.unlink(missing_ok=True)
-    show.show_summary(summary, None, media=f"{FOLDER}/media")  # its service has ended: nothing can be typed
-    show.show_demo(summary)
+    # Its service has ended: nothing can be typed.
+    print_page(out, results.screen(summary, None, media=f"{FOLDER}/media"))
+    _say_what_next(summary)
     # The demo has a row that the service refuses, on purpose.
     raise typer.Exit(0 if summary.outcome in ("complete", "partial") else summary.exit_code)
+
+
+def _say_what_next(summary: Summary) -> None:
+    """Prints where the demo's files are, and what to try next."""
+    report = Path(summary.manifest).parent
+    if summary.outcome == "stopped" or summary.pending:
+        out.print("\nThe same command again goes on from here.")
+    elif summary.submissions == 0:
+        out.print("\n[green]Nothing was bought:[/] everything here is paid for and stored already.")
+        out.print("To start afresh: rm -r out/demo")
+    else:
+        out.print("\nThe same command again buys nothing.")
+    out.print(f"The images and videos are in {report.parent / 'media'}.")
+    out.print(f"On purpose, one row is wrong ({report / 'rejects.csv'}) and the service refuses one.")
+    if summary.details.contact_sheet:
+        out.print("Look at every job on one page, keep or reject each, with one key a decision:")
+        out.print(f"callsheet review {report.parent / 'demo.yaml'}")

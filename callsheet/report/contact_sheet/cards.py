@@ -30,7 +30,7 @@ from callsheet.files import path_of
 from callsheet.ledger import marks, queries
 from callsheet.ledger.tables import attempts, media
 from callsheet.records import MADE_FROM, State, dollars, made_from
-from callsheet.report.summary import mending
+from callsheet.report.remedies import remedies
 from callsheet.standing import SETTINGS, Standing
 
 FOLDER = "contact-sheet"
@@ -374,7 +374,7 @@ def _card(job: dict[str, Any], attempt: dict[str, Any] | None, files: list[Media
         "submitted_at": _moment(attempt["submitted_at"]),
         "finished_at": _moment(attempt["finished_at"]),
         "sent": {name: value for name, value in sent.items() if name not in ("model", "prompt")} or None,
-        "steps": mending(state, [code or ""] if state is State.FAILED else []),
+        "steps": remedies(state, [code or ""] if state is State.FAILED else []),
     }
     return Card(**fields)
 

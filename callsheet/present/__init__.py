@@ -1,0 +1,8 @@
+"""What is said of a batch, once: by the commands, in the Prefect UI, in the log and to programs.
+
+Begin with `page.py`: what a page is made of. `console.py` and `markdown.py` show one; JSON is
+`records.as_json`. The others have one subject each, and make pages, sentences and figures of its record:
+`priced.py` of a quote and `as_read.py` of how its file was read, `asked.py` of a question, `under_way.py` of
+a run at work, `results.py` of its end, `status.py` of how a batch stands, `stories.py` of rows, `accounts.py`
+of doubts and the reconciliation, `catalogue.py` of the models. Nothing here reads, asks or decides.
+"""

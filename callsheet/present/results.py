@@ -1,0 +1,219 @@
+"""What is said of a batch after a run: what is wrong, what to do next, what it cost, where the files are."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+
+from callsheet.errors import Interrupted
+from callsheet.plain_text import and_more, counted
+from callsheet.present import priced, status
+from callsheet.present.asked import to_sheet
+from callsheet.present.page import Fact, Facts, Line, Link, Listed, Page, Table, Tone
+from callsheet.pricing.plan import ToBuyAgain
+from callsheet.records import State, dollars
+from callsheet.report.contact_sheet.cards import browser_address
+from callsheet.report.remedies import NO_DEPLOYMENTS, command, remedies
+from callsheet.report.summary import Problem, Summary
+
+_TONES = {"complete": Tone.GOOD, "partial": Tone.WARNING, "stopped": Tone.BAD}
+_OLD = (State.IN_DOUBT, State.LOST)  # a person settles it, or nobody can: an earlier run may have left it
+_PROBLEMS = (*_OLD, State.FAILED, State.PENDING)
+_APPROVALS = 20  # the last ones
+_REJECTS = 20  # reasons
+
+
+def screen(summary: Summary, config: str | None, *, media: str) -> Page:
+    """The result of a run: by model, in money, what went wrong, where the files are, what to do next.
+
+    `config` is the file, for the commands that can be typed next; None shows none. `media` is `storage.url`.
+    """
+    details = summary.details
+    page: Page = [
+        Line(),
+        Line(strong=f"{summary.batch}: {summary.outcome}", tone=_TONES[summary.outcome], level=1),
+        status.by_model(summary.models),
+        Facts([*stopped(summary), *facts(summary), ("Media", media), *_places(summary)]),
+        *(Line(problem(entry), tone=Tone.WARNING, indent=2) for entry in details.problems),
+    ]
+    if details.other_problems:
+        page.append(Line(_other_problems(summary), tone=Tone.WARNING, indent=2))
+    return [*page, Listed("Next", next_steps(summary, config))] if config else page
+
+
+def document(
+    summary: Summary,
+    config: str,
+    sheet: str | None,
+    again: ToBuyAgain,
+    deployments: Mapping[str, str],
+    *,
+    of_this_run: Collection[State],
+) -> Page:
+    """What is wrong and what to do about it, then the figures; where the files are comes last.
+
+    Args:
+        sheet: where the contact sheet is served.
+        again: what is to be bought again.
+        deployments: as in `next_steps`.
+        of_this_run: the states, in doubt or lost, in which this run has left jobs, and not an earlier one.
+    """
+    details = summary.details
+    steps: list[str | Link] = [*to_sheet(sheet)]
+    if again.jobs:  # what was rejected is bought again, priced and approved as anything else
+        to_buy = priced.topic(again.jobs, again.quoted)
+        steps.append(
+            f"To buy again {to_buy}: a run of the deployment buy-again, or {command('run', config)} --again."
+        )
+    page: Page = [
+        Line(strong=f"{summary.batch}: {summary.outcome}", level=1),
+        Facts(stopped(summary)),
+        *_problems(summary, [state for state in _PROBLEMS if state not in _OLD or state in of_this_run]),
+        Line(_other_problems(summary)),
+    ]
+    if summary.rejected_rows:
+        page.append(Listed(f"{counted(summary.rejected_rows, 'row')} rejected", details.rejected[:_REJECTS]))
+        page.append(Line(f"All are in {details.rejects}." if details.rejects else ""))
+    return [
+        *page,
+        Listed("Next", [*steps, *next_steps(summary, config, deployments)]),
+        Line(strong="The batch", level=2),
+        Facts(facts(summary)),
+        status.by_model(summary.models),
+        *_problems(summary, [state for state in _OLD if state not in of_this_run], " by earlier runs"),
+        Listed("Approvals", [approval.line() for approval in summary.approvals[-_APPROVALS:]]),
+        *_dearest(summary),
+        Listed("Files", [Link(name, place) for name, place in _places(summary) if place]),
+    ]
+
+
+def line(summary: Summary) -> str:
+    """The summary in one line."""
+    rejected = f"; {counted(summary.rejected_rows, 'row')} rejected" if summary.rejected_rows else ""
+    stop = f"; {'stopped: ' if summary.stop_reason else ''}{summary.stop_message}"
+    stop = stop if summary.stop_message else ""
+    cost = spent(summary) + (f"; {_estimated(summary)}" if summary.estimated_costs else "")
+    runs = "".join(f"; another run is at work: {run.line()}" for run in summary.other_runs)
+    return f"{counted(summary.jobs, 'job')}: {counts(summary)}; {cost}{rejected}{stop}{runs}"
+
+
+def counts(summary: Summary) -> str:
+    """The number of jobs in each state: `7 stored, 1 failed`."""
+    states = (State.STORED, State.FAILED, State.IN_DOUBT, State.LOST, State.PENDING)
+    return status.counts({state: summary[state] for state in states}) or "nothing bought"
+
+
+def spent(summary: Summary) -> str:
+    """What the batch has cost so far."""
+    return f"{dollars(summary.spent)} USD spent"
+
+
+def topic(summary: Summary, before: str = "") -> str:
+    """The result in a few words, after others: `refused, 7 of 9 stored, 1 in doubt, 0.4000 USD`."""
+    in_doubt = f", {summary.in_doubt:,} in doubt" if summary.in_doubt else ""
+    stored = f"{summary.stored:,} of {summary.jobs:,} stored"
+    return f"{before}{stored}{in_doubt}, {dollars(summary.spent)} USD"
+
+
+def problem(entry: Problem) -> str:
+    """A problem in one line: `3 jobs failed (row a, row b, row c): ...`."""
+    state = entry.state.in_words
+    if entry.jobs == 1:
+        return f"{entry.rows[0]} {state}: {entry.reason}"
+    return f"{entry.jobs} jobs {state} ({and_more(entry.rows, entry.jobs)}): {entry.reason}"
+
+
+def stopped(summary: Summary) -> list[Fact]:
+    """How many jobs were not bought and why, or what went wrong otherwise, and what to do about it."""
+    left = summary.not_bought
+    count = f"{left:,} of {counted(summary.jobs, 'job')}" if left else ""
+    name = "Not bought" if left else "Stopped" if summary.stop_reason else "Problem"
+    reason = ": ".join(filter(None, (count, summary.stop_message)))
+    return [fact for fact in ((name, reason), ("", summary.details.stop_hint)) if fact[1]]
+
+
+def facts(summary: Summary) -> list[Fact]:
+    """What a person needs to know besides."""
+    details, rejected, exposure = summary.details, summary.rejected_rows, summary.in_doubt_exposure
+    rejects = f"{rejected:,} rejected: see {details.rejects}" if rejected else "none rejected"
+    outdated = f"{details.others:,} of them {'is' if details.others == 1 else 'are'} of rows that"
+    sent = f"{counted(summary.submissions, 'submission')}, {summary.rate_limited:,} rate limited"
+    return [
+        ("Rows", "" if details.rows is None else f"{details.rows:,} read, {rejects}"),
+        ("Jobs", f"{summary.jobs:,}: {counts(summary)}"),
+        ("", f"{outdated} this batch file does not have, or has changed" if details.others else ""),
+        ("Quoted", f"{dollars(summary.quoted)} USD"),
+        ("Spent", f"{dollars(summary.spent)} USD"),
+        ("Reviewed", status.reviewed(summary)),
+        *(("Other run", run.line()) for run in summary.other_runs),
+        ("Estimated", _estimated(summary) if summary.estimated_costs else ""),
+        ("Surcharge", details.surcharge),
+        ("In doubt", status.in_doubt(exposure) if exposure else ""),
+        ("This run", f"{sent}, {summary.seconds:.1f} s" if summary.submissions or summary.seconds else ""),
+    ]
+
+
+def _estimated(summary: Summary) -> str:
+    """For how many jobs the cost is not the service's word."""
+    jobs = counted(summary.estimated_costs, "job")
+    return f"the cost of {jobs} is not the service's word: computed, or as quoted"
+
+
+def next_steps(
+    summary: Summary, config: str = "CONFIG", deployments: Mapping[str, str] = NO_DEPLOYMENTS
+) -> Iterator[str]:
+    """What a person can do next; `config` as it is typed in a command.
+
+    `deployments` are the names of those whose runs do what a command does, by the command: `resolve`.
+    """
+    run, details = command("run", config, deployments), summary.details
+    if summary.rejected_rows:
+        changed = "a row that was bought already is bought again if what it asks for changes."
+        twice = changed if details.others or details.kept else "nothing is bought twice."
+        yield f"Correct the rejected rows and run the batch again; {twice}"
+    for state in _OLD:
+        if summary[state]:
+            yield from remedies(state, config=config, deployments=deployments)
+    for other_run in summary.other_runs:
+        place = f"{other_run.host}, pid {other_run.pid}"
+        yield f"Another run is at work ({place}): it finishes its jobs; wait for it, or run again later."
+    if summary.outcome == "stopped":
+        by_itself = summary.stop_reason in (None, Interrupted.reason)  # otherwise it would stop there again
+        condition = "" if by_itself else ", once what stopped it is dealt with"
+        yield f"{run} goes on from here{condition}."
+    elif details.all_chosen_stored is not None and summary.not_bought:
+        yield f"{run} buys the other jobs."
+    elif summary.pending and not summary.other_runs:
+        yield from remedies(State.PENDING, config=config, deployments=deployments)
+    if any(entry.state is State.PENDING for entry in details.problems):
+        yield f"{command('resolve', config)} lists videos that stay pending; --give-up settles one."
+    if summary.failed:
+        codes = {entry.code for entry in details.problems if entry.state is State.FAILED}
+        yield from remedies(State.FAILED, codes, config, deployments)
+    yield from status.review_steps(summary, config)
+
+
+def _problems(summary: Summary, states: Collection[State], by_whom: str = "") -> Iterator[Listed]:
+    """What went wrong, a list for each of these states."""
+    for state in states:
+        lines = [problem(entry) for entry in summary.details.problems if entry.state is state]
+        yield Listed(f"{state.in_words.capitalize()}{by_whom}", lines)
+
+
+def _other_problems(summary: Summary) -> str:
+    count = summary.details.other_problems
+    return f"{counted(count, 'job')} with other reasons: see the costs file" if count else ""
+
+
+def _dearest(summary: Summary) -> Page:
+    """The jobs that cost most; nothing where all cost the same."""
+    costs = summary.details.dearest
+    if len({cost for *_, cost in costs}) < 2:
+        return []
+    lines = [{"row": row, "model": model, "USD": dollars(cost)} for row, model, cost in costs]
+    return [Line(strong="The dearest jobs", level=2), Table(lines)]
+
+
+def _places(summary: Summary) -> list[Fact]:
+    sheet = summary.details.contact_sheet
+    files = [("Manifest", summary.manifest), ("Costs", summary.costs), ("Report", summary.report)]
+    return [*files, ("Sheet", browser_address(sheet) if sheet else "")]

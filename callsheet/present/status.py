@@ -1,0 +1,177 @@
+"""What is said of how a batch stands, how far it is reviewed, and of all batches of a ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+
+from callsheet.cells import as_text
+from callsheet.plain_text import counted, moment_in_words
+from callsheet.present import priced
+from callsheet.present.accounts import doubts_table
+from callsheet.present.page import Facts, Line, Listed, Page, Table
+from callsheet.records import ENDED, Doubt, State, Totals, dollars
+from callsheet.report.remedies import command, remedies
+from callsheet.report.summary import Pause, Reviewed, ReviewResult, Status
+from callsheet.standing import MODEL, Share
+
+_APPROVALS = 5  # the last ones
+
+
+def counts(jobs: Mapping[State, int]) -> str:
+    """The number of jobs in each state that has any: `7 stored, 1 failed`."""
+    return ", ".join(f"{count:,} {state.in_words}" for state, count in jobs.items() if count)
+
+
+def counts_of(status: Status) -> str:
+    """The number of jobs in each state; empty where there is none."""
+    return counts({state: status[state] for state in State})
+
+
+def screen(status: Status, config: str, doubts: Sequence[Doubt]) -> Page:
+    """The state of a batch, the runs that are at work, these jobs in doubt, and what to do next."""
+    states = [{"state": state.in_words, "jobs": f"{status[state]:,}"} for state in State if status[state]]
+    in_flight = f"{dollars(status.in_flight_exposure)} USD, sent and not answered yet"
+    again = status.to_buy_again
+    page: Page = [Line(strong=status.batch), Table(states, ("state",))]
+    if not states:
+        page.append(Line("The ledger has no job of this batch: nothing was bought yet.", indent=2))
+    facts = [
+        ("Spent", f"{dollars(status.spent)} USD"),
+        ("In flight", in_flight if status.in_flight_exposure else ""),
+        ("In doubt", in_doubt(status.in_doubt_exposure)),
+        ("Reviewed", reviewed(status)),
+        ("To buy again", priced.topic(again.jobs, again.quoted) if again.jobs else ""),
+        ("Last run", f"began {moment_in_words(status.last_run)}" if status.last_run else ""),
+        ("Paused", _paused(status.paused) if status.paused else ""),
+        *(("At work", run.line()) for run in status.other_runs),
+        *(("Changed", change.line()) for change in status.changes),
+        *(("Asked", approval.line()) for approval in status.approvals[-_APPROVALS:]),
+    ]
+    page += [Facts(facts), *_compared(status)]
+    page += doubts_table(doubts, {}) if doubts else []
+    return [*page, Listed("Next", next_steps(status, config))]
+
+
+def in_doubt(exposure: Decimal) -> str:
+    """What the batch may have cost besides what is spent."""
+    return f"at most {dollars(exposure)} USD more"
+
+
+def _paused(pause: Pause) -> str:
+    return f"by {pause.who}, since {moment_in_words(pause.when)}"
+
+
+def next_steps(status: Status, config: str) -> Iterator[str]:
+    """What a person can do next; `config` as it is typed in a command."""
+    if status.paused:
+        yield f"{command('resume', config)} lets the runs at work buy on."
+    if (unsent := status.planned + status.submitting) and not status.other_runs:
+        yield f"{command('run', config)} goes on: {counted(unsent, 'job')} not bought yet."
+    for state in (State.IN_DOUBT, State.LOST):
+        if status[state]:
+            yield from remedies(state, config=config)
+    if (status.pending or status.generated) and not status.other_runs:
+        yield from remedies(State.PENDING, config=config)
+    if status.failed:
+        yield f"{command('failed', config)} lists the failed jobs by reason."
+    yield from review_steps(status, config)
+
+
+# ---- the review
+
+
+def reviewed(record: Reviewed) -> str:
+    """How far a batch is reviewed; empty where nothing is decided."""
+    decided = record.kept + record.rejected
+    if not decided:
+        return ""
+    cost = f", {dollars(record.cost_per_kept)} USD a kept file" if record.cost_per_kept is not None else ""
+    files = counted(decided + record.to_review, "file")
+    return f"{decided:,} of {files}: {record.kept:,} kept, {record.rejected:,} rejected{cost}"
+
+
+def review_screen(review: ReviewResult, config: str) -> Page:
+    """How far a batch is reviewed, in all and in parts, and what to do next."""
+    steps = [*review_steps(review, config)]
+    if review.rejected:
+        again = "--again prices one more sample of each row whose files are all rejected."
+        steps.append(f"{command('quote', config)} {again}")
+    return [
+        Facts([("Reviewed", reviewed(review) or "nothing yet"), ("To review", f"{review.to_review:,}")]),
+        *_compared(review),
+        Listed("Next", steps),
+    ]
+
+
+def _compared(record: Status | ReviewResult) -> list[Table]:
+    """Tables by model and by each setting, where there are several."""
+    by_setting = [by_value(name, shares) for name, shares in record.by_setting.items()]
+    return [by_model(record.by_model), *by_setting] if record.by_model else by_setting
+
+
+def review_steps(record: Reviewed, config: str) -> Iterator[str]:
+    """What a person can do next about the stored files."""
+    if record.to_review:
+        yield f"{command('review', config)} shows every job on one page, to keep or reject each."
+    elif record.kept:
+        yield f"{command('export', config)} --to FOLDER --as imagefolder --kept hands on what is kept."
+
+
+# ---- each model, or each value of a setting
+
+
+def by_model(shares: Sequence[Share]) -> Table:
+    """What there is of each model, the dearest first."""
+    return by_value(MODEL, sorted(shares, key=lambda share: -share.quoted))
+
+
+def by_value(name: str, shares: Sequence[Share]) -> Table:
+    """A line for each model, or each value of a setting; a state that no job is in has no column."""
+    states = [state for state in ENDED if any(share.states[state] for share in shares)]
+    is_reviewed = any(share.review.kept or share.review.rejected for share in shares)
+    has_open = any(share.open for share in shares)
+    head, lines = name.replace("_", " "), []
+    for share in shares:
+        numbers = {"jobs": share.jobs} | {state.in_words: share.states[state] for state in states}
+        numbers |= {"open": share.open} if has_open else {}
+        quoted, cost = {"USD quoted": dollars(share.quoted)}, {"USD spent": dollars(share.spent)}
+        if is_reviewed:
+            numbers |= {name.replace("_", " "): count for name, count in share.review._asdict().items()}
+            a_kept = "" if share.cost_per_kept is None else dollars(share.cost_per_kept)
+            quoted, cost = {}, cost | {"USD a kept": a_kept}
+        counts = {name: f"{number:,}" for name, number in numbers.items()}
+        lines.append({head: as_text(share.value) or "", **counts, **quoted, **cost})
+    return Table(lines, (head,), more="more", is_narrow=True)
+
+
+# ---- all batches of a ledger
+
+
+def batches_screen(batches: Mapping[str, Totals]) -> Page:
+    """A line for every batch of a ledger, and the sums of what they cost and may have cost."""
+    states = [state for state in State if any(totals.states.get(state) for totals in batches.values())]
+    lines = [
+        {"batch": batch}
+        | {state.in_words: f"{totals.states.get(state, 0):,}" for state in states}
+        | {"USD spent": dollars(totals.spent), "USD in doubt": dollars(totals.in_doubt_exposure)}
+        for batch, totals in batches.items()
+    ]
+    spent = sum((totals.spent for totals in batches.values()), Decimal(0))
+    sent = sum((totals.sent for totals in batches.values()), Decimal(0))
+    used = f"{dollars(spent)} USD spent, {dollars(sent - spent)} in flight or in doubt"
+    sums = Line(f"{counted(len(batches), 'batch', 'batches')}, {used}")
+    return [Table(lines, ("batch",), limit=len(lines)), sums]
+
+
+def figures(batch: str, totals: Totals) -> dict[str, Any]:
+    """A batch as `status --json` lists it without a config."""
+    return {
+        "batch": batch,
+        **{state.value: totals.states.get(state, 0) for state in State},
+        "spent": totals.spent,
+        "in_flight_exposure": totals.in_flight_exposure,
+        "in_doubt_exposure": totals.in_doubt_exposure,
+        "currency": "USD",
+    }
