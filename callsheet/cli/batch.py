@@ -202,7 +202,7 @@ def status(
     """Say how a batch stands, or all batches of a ledger, from the ledger alone."""
     from callsheet.cli import show
     from callsheet.config.load import load_ledger
-    from callsheet.ledger import queries, writing
+    from callsheet.ledger import queries, sums
     from callsheet.ledger.tables import SCHEMA_VERSION
     from callsheet.report.summary import check_totals, read_status
 
@@ -213,8 +213,8 @@ def status(
 
     async def read_all(url: str) -> tuple[dict[str, Totals], list[str]]:
         async with open_ledger(url, "") as ledger:
-            differences = await ledger.read(lambda connection, _: writing.differences(connection))
-            return await ledger.read(lambda connection, _: writing.of_ledger(connection)), differences
+            differences = await ledger.read(lambda connection, _: sums.differences(connection))
+            return await ledger.read(lambda connection, _: sums.of_ledger(connection)), differences
 
     if config is not None:
         status, doubts = asyncio.run(read_one(load_batch(config, set_)))

@@ -134,7 +134,7 @@ def failed(
     callsheet failed CONFIG --csv > again.csv; callsheet run CONFIG --set input.path=again.csv
     """
     from callsheet.cli.show import show_failed
-    from callsheet.ledger import queries, writing
+    from callsheet.ledger import queries, sums
     from callsheet.records import State
 
     settings = load_batch(config, set_)
@@ -156,7 +156,7 @@ def failed(
         from callsheet.pricing.plan import lines_of_last_plan
 
         def first(connection: Connection, batch: str) -> tuple[list[Story], int, Decimal]:
-            jobs = writing.of_batch(connection, batch).states.get(State.FAILED, 0)
+            jobs = sums.of_batch(connection, batch).states.get(State.FAILED, 0)
             stories = list(queries.failures(connection, batch, MOST_LISTED))
             return stories, jobs, queries.charged_for_failures(connection, batch)
 

@@ -27,12 +27,11 @@ from callsheet.errors import (
     PriceChanged,
     Stop,
 )
-from callsheet.ledger import changes, charges, leases, words, writing
+from callsheet.ledger import changes, charges, leases, sums, words, writing
 from callsheet.ledger.charges import Charge
 from callsheet.ledger.queries import Policy, to_buy
-from callsheet.ledger.tables import attempts
+from callsheet.ledger.tables import Values, attempts
 from callsheet.ledger.words import Reason, Shown, Word
-from callsheet.ledger.writing import Values
 from callsheet.plain_text import and_more, counted, printable
 from callsheet.records import NOT_CHARGED, Attempt, Job, State, canonical, dollars
 
@@ -129,15 +128,15 @@ def said(connection: sa.Connection, batch: str, buyer: Buyer, limit: Decimal | N
     now = leases.time_by_database(connection)
     return Said(
         words=all_words,
-        exposure=writing.exposure(connection, batch).priced,
+        exposure=sums.exposure(connection, batch).priced,
         limit=limit,
         room=_room(connection, buyer, limit, now, Counting.QUOTE),
         charged=charged,
         to_accept=charged.to_accept(allowed if limit is None else limit),
         known_rates=words.known_rates(connection, batch, all_words),
-        used_today=leases.used_today(connection, now, but_of=batch),
-        used_ever=leases.used_ever(connection, but_of=batch),
-        used_by=leases.used_by(connection, but_of=batch),
+        used_today=used_today(connection, now, but_of=batch),
+        used_ever=used_ever(connection, but_of=batch),
+        used_by=used_by(connection, but_of=batch),
     )
 
 
@@ -342,25 +341,63 @@ def _room(
 ) -> dict[Obstacle, Decimal]:
     """What is left within each obstacle that there is."""
     batch, budget = buyer.batch, buyer.budget
-    exposure = writing.exposure(connection, batch)
+    exposure = sums.exposure(connection, batch)
     taken = exposure.sent + (exposure.reserved if counting is Counting.RESERVE else 0)
     room: dict[Obstacle, Decimal] = {}
     if limit is not None:
         room[Obstacle.LIMIT] = limit - taken
     allowed = words.allowed(connection, batch)
     if allowed is not None and counting is not Counting.QUOTE:  # then its own word is still to come
-        reserved = leases.reserved_by(connection, batch, buyer.run_id) if counting is Counting.RESERVE else 0
+        reserved = _reserved_by(connection, batch, buyer.run_id) if counting is Counting.RESERVE else 0
         room[Obstacle.ALLOWED] = allowed - reserved - exposure.priced
     room[Obstacle.BALANCE] = buyer.affordable - taken
     is_sent, but_of = counting is Counting.SEND, batch if counting is Counting.QUOTE else None
     if budget.ledger is not None:
-        used = writing.sent(connection) if is_sent else leases.used_ever(connection, but_of=but_of)
+        used = sums.sent(connection) if is_sent else used_ever(connection, but_of=but_of)
         room[Obstacle.LEDGER] = budget.ledger - used
     if budget.per_day is not None:
-        sent = writing.sent_since(connection, at)
-        used = sent if is_sent else leases.used_today(connection, at, but_of=but_of)
+        sent = sums.sent_since(connection, at)
+        used = sent if is_sent else used_today(connection, at, but_of=but_of)
         room[Obstacle.DAY] = budget.per_day - used
     return room
+
+
+def used_today(connection: sa.Connection, now: datetime, *, but_of: str | None = None) -> Decimal:
+    """What counts against `budget.per_day`, in dollars: what was sent today, and what runs have reserved.
+
+    What dead runs had reserved is free: where one only seemed dead, it is looked at again before it is sent.
+    `but_of`: without what runs of this batch have reserved, because that is part of what it has to buy.
+    """
+    return sums.sent_since(connection, now) + sum(_reserved(connection, but_of).values())
+
+
+def used_ever(connection: sa.Connection, *, but_of: str | None = None) -> Decimal:
+    """What counts against `budget.ledger`, in dollars: what was ever sent, and what runs have reserved, as
+    `used_today` counts it.
+    """
+    return sums.sent(connection) + sum(_reserved(connection, but_of).values())
+
+
+def used_by(connection: sa.Connection, *, but_of: str | None = None) -> int:
+    """How many batches there are to which something of `used_ever` belongs."""
+    reserved = {batch for batch, amount in _reserved(connection, but_of).items() if amount}
+    return len(sums.batches_sent(connection) | reserved)
+
+
+def _reserved(connection: sa.Connection, but_of: str | None) -> dict[str, Decimal]:
+    """What living runs have reserved, in dollars by batch; without this batch."""
+    living = [run for run in leases.alive(connection) if run.batch != but_of]
+    theirs = sa.and_(
+        attempts.c.batch.in_({run.batch for run in living}), attempts.c.run_id.in_([run.id for run in living])
+    )
+    reserved = sa.select(attempts.c.batch, sums.total(attempts.c.quoted)).where(theirs, leases.RESERVED)
+    return dict(connection.execute(reserved.group_by(attempts.c.batch)).tuples().all())
+
+
+def _reserved_by(connection: sa.Connection, batch: str, run_id: str) -> Decimal:
+    """What a run of the batch has reserved, in dollars."""
+    its_own = sa.and_(attempts.c.batch == batch, attempts.c.run_id == run_id, leases.RESERVED)
+    return connection.scalar(sa.select(sums.total(attempts.c.quoted)).where(its_own)) or Decimal(0)
 
 
 def stop_at(obstacle: Obstacle, does_not_fit: str, left: Decimal, budget: Budget, basis: Said) -> Stop:

@@ -23,9 +23,8 @@ import sqlalchemy as sa
 from sqlalchemy.sql.visitors import replacement_traverse
 
 from callsheet.errors import LedgerError
-from callsheet.ledger import queries, writing
-from callsheet.ledger.tables import AMOUNTS, Moment, attempts, runs, totals
-from callsheet.ledger.writing import Values
+from callsheet.ledger import queries, sums, writing
+from callsheet.ledger.tables import AMOUNTS, Moment, Values, attempts, runs, totals
 from callsheet.processes import exists
 from callsheet.records import Attempt, OtherRun, State
 
@@ -34,7 +33,9 @@ _IN_HAND = sa.and_(
     attempts.c.state.in_((*_OPEN, State.IN_DOUBT)),  # which an index finds
     sa.or_(attempts.c.state.in_(_OPEN), queries.IS_POLLED),
 )
-_RESERVED = sa.and_(attempts.c.state == State.PLANNED, attempts.c.run_id.is_not(None))
+RESERVED = sa.and_(attempts.c.state == State.PLANNED, attempts.c.run_id.is_not(None))
+"""Whether a run has reserved an attempt."""
+
 _TOLD = [
     *(runs.c.id, runs.c.batch, runs.c.started_at, runs.c.lease_until, runs.c.refused),
     *(runs.c.host, runs.c.boot, runs.c.pid, runs.c.process_start),
@@ -188,7 +189,7 @@ def _left(over: sa.ColumnElement[bool]) -> sa.Subquery:
     again: so a job that is in doubt, or failed, stays so unless it was really sent again.
     """
     was_on_the_wire = sa.and_(over, attempts.c.state == State.SUBMITTING)
-    was_reserved = sa.and_(over, _RESERVED)
+    was_reserved = sa.and_(over, RESERVED)
     was_again = sa.and_(was_reserved, attempts.c.attempt > 1)
     attempts_before = sa.select(attempts.c.job_key, attempts.c.attempt - 1).where(was_again).correlate(None)
     is_newest_again = sa.tuple_(attempts.c.job_key, attempts.c.attempt).in_(attempts_before)
@@ -218,12 +219,12 @@ def _jobs_of(over: sa.ColumnElement[bool]) -> sa.Select[tuple[str]]:
 
 def _totals_with(left: sa.Subquery, over: sa.ColumnElement[bool]) -> sa.Subquery:
     """The table `totals` as it follows from `_left`: after less before, of what that changes."""
-    sums_before = writing.sums().where(attempts.c.job_key.in_(_jobs_of(over))).subquery()
-    sums_after = _with_tables(writing.sums(), {attempts: left}).where(left.c.job_key.in_(_jobs_of(over)))
+    sums_before = sums.by_attempts().where(attempts.c.job_key.in_(_jobs_of(over))).subquery()
+    sums_after = _with_tables(sums.by_attempts(), {attempts: left}).where(left.c.job_key.in_(_jobs_of(over)))
     keys = [column.name for column in totals.primary_key]
     negated = sa.select(*(sums_before.c[name] for name in keys), *(-sums_before.c[name] for name in AMOUNTS))
     rows = sa.union_all(sa.select(totals), sums_after, negated).subquery()
-    summed_up = (writing.total(rows.c[name]).label(name) for name in AMOUNTS)
+    summed_up = (sums.total(rows.c[name]).label(name) for name in AMOUNTS)
     by = [rows.c[name] for name in keys]
     return sa.select(*by, *summed_up).group_by(*by).subquery("totals")
 
@@ -344,44 +345,6 @@ def have_left_work(connection: sa.Connection, batch: str) -> bool:
 def free(connection: sa.Connection, run_id: str, attempt: Attempt) -> None:
     """Frees a job that a run had reserved: it does not fit the budget any more, or cannot be sent."""
     _write_left(connection, sa.and_(attempts.c.run_id == run_id, attempts.c.job_key == attempt.job_key))
-
-
-def used_today(connection: sa.Connection, now: datetime, *, but_of: str | None = None) -> Decimal:
-    """What counts against `budget.per_day`, in dollars: what was sent today, and what runs have reserved.
-
-    What dead runs had reserved is free: where one only seemed dead, it is looked at again before it is sent.
-    `but_of`: without what runs of this batch have reserved, because that is part of what it has to buy.
-    """
-    return writing.sent_since(connection, now) + sum(_reserved(connection, but_of).values())
-
-
-def used_ever(connection: sa.Connection, *, but_of: str | None = None) -> Decimal:
-    """What counts against `budget.ledger`, in dollars: what was ever sent, and what runs have reserved, as
-    `used_today` counts it.
-    """
-    return writing.sent(connection) + sum(_reserved(connection, but_of).values())
-
-
-def used_by(connection: sa.Connection, *, but_of: str | None = None) -> int:
-    """How many batches there are to which something of `used_ever` belongs."""
-    reserved = {batch for batch, amount in _reserved(connection, but_of).items() if amount}
-    return len(writing.batches_sent(connection) | reserved)
-
-
-def _reserved(connection: sa.Connection, but_of: str | None) -> dict[str, Decimal]:
-    """What living runs have reserved, in dollars by batch; without this batch."""
-    living = [run for run in alive(connection) if run.batch != but_of]
-    theirs = sa.and_(
-        attempts.c.batch.in_({run.batch for run in living}), attempts.c.run_id.in_([run.id for run in living])
-    )
-    reserved = sa.select(attempts.c.batch, writing.total(attempts.c.quoted)).where(theirs, _RESERVED)
-    return dict(connection.execute(reserved.group_by(attempts.c.batch)).tuples().all())
-
-
-def reserved_by(connection: sa.Connection, batch: str, run_id: str) -> Decimal:
-    """What a run of the batch has reserved, in dollars."""
-    its_own = sa.and_(attempts.c.batch == batch, attempts.c.run_id == run_id, _RESERVED)
-    return connection.scalar(sa.select(writing.total(attempts.c.quoted)).where(its_own)) or Decimal(0)
 
 
 def _is_alive(run: Any, now: datetime) -> bool:

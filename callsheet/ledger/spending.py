@@ -20,11 +20,11 @@ from urllib.parse import urlsplit
 import sqlalchemy as sa
 
 from callsheet.errors import LedgerError, OtherService
-from callsheet.ledger import leases, writing
+from callsheet.ledger import leases, sums, writing
 from callsheet.ledger.queries import IS_ESTIMATED, IS_POLLED, doubt_of
-from callsheet.ledger.tables import attempts, batches, runs, settlements
+from callsheet.ledger.sums import total
+from callsheet.ledger.tables import Values, attempts, batches, runs, settlements
 from callsheet.ledger.tables import learned as learned_table
-from callsheet.ledger.writing import Values, total
 from callsheet.records import CHARGED, DELIVERED, NOT_CHARGED, CostSource, Doubt, ExpectedBalance, State
 
 _SENT = attempts.c.state != State.PLANNED
@@ -191,7 +191,7 @@ def days(
     quoted, cost = attempts.c.quoted, attempts.c.cost
     day, minutes = sa.func.substr(sent, 1, 10), sa.func.substr(sent, 12, 4)
     ended_later = sa.or_(finished.is_(None), sa.func.substr(finished, 1, 10) > day, minutes == _LAST_MINUTES)
-    sums: dict[str, Any] = {
+    amounts: dict[str, Any] = {
         "quoted": total(quoted, sa.or_(attempts.c.state.in_([*DELIVERED, State.IN_DOUBT]), _IN_FLIGHT)),
         "usage": total(cost),
         "other_batches": total(cost, attempts.c.batch != batch),
@@ -201,7 +201,7 @@ def days(
         "late": total(cost, ended_later),
         "early": total(cost, minutes == _FIRST_MINUTES),
     }
-    query = sa.select(day, *sums.values()).where(_was_sent(connection, service), _within(first, last))
+    query = sa.select(day, *amounts.values()).where(_was_sent(connection, service), _within(first, last))
     rows = connection.execute(query.group_by(day))
     return {date.fromisoformat(name): Spending(*amounts) for name, *amounts in rows}
 
@@ -235,18 +235,18 @@ def expected_balance(connection: sa.Connection, batch: str, first: datetime) -> 
         settlements.c.settled_at >= base.started_at,
     )
     newer = attempts.c.submitted_at >= base.started_at
-    sums = {
+    amounts = {
         "older": total(attempts.c.cost, ~newer, settled),
         "in_doubt": total(attempts.c.quoted, newer, _IN_DOUBT),
         "in_flight": total(attempts.c.quoted, _IN_FLIGHT),
     }
-    labelled = (amount.label(name) for name, amount in sums.items())
+    labelled = (amount.label(name) for name, amount in amounts.items())
     row = connection.execute(sa.select(*labelled).where(_was_sent(connection, service))).one()
     other_batches = elsewhere(connection, service)
     return ExpectedBalance(
         since=base.started_at,
         balance_then=base.balance_at_start,
-        spent_since=writing.spent(connection, but_of=other_batches) - base.spent_at_start - row.older,
+        spent_since=sums.spent(connection, but_of=other_batches) - base.spent_at_start - row.older,
         in_doubt=row.in_doubt,
         in_flight=row.in_flight,
     )

@@ -20,8 +20,8 @@ from callsheet.ledger import charges, queries, spending, words, writing
 from callsheet.ledger.charges import Charge
 from callsheet.ledger.gate import Buyer, Counting, Gate, Obstacle
 from callsheet.ledger.journal import PaidAnswer
-from callsheet.ledger.tables import attempts, media
-from callsheet.ledger.writing import Values, move, refused
+from callsheet.ledger.tables import Values, attempts, media
+from callsheet.ledger.writing import move, refused
 from callsheet.records import (
     UNKNOWN_STATUS,
     Attempt,

@@ -14,6 +14,9 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Dialect
 
+Values = dict[str, Any]
+"""Columns of a row, by name."""
+
 SCHEMA_VERSION = 17
 SINCE = "0.2.0"
 """The first Callsheet that knows this schema. Who changes a table raises both, and writes a migration."""
@@ -169,7 +172,7 @@ that are reserved, in flight or in doubt; the costs of the others, and of these 
 price.
 """
 
-# What the attempts of a batch come to that were sent on one day (`writing.py` keeps it).
+# What the attempts of a batch come to that were sent on one day (`sums.py` keeps it).
 totals = sa.Table(
     "totals",
     metadata,

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 
 from callsheet.errors import CallsheetError, UnknownAnswers
-from callsheet.ledger import changes, gate, leases, queries, spending, states, writing
+from callsheet.ledger import changes, gate, leases, queries, spending, states, sums
 from callsheet.ledger.group_commit import explain_values
 from callsheet.ledger.journal import Left, PaidAnswer
 from callsheet.ledger.tables import attempts
@@ -88,7 +88,7 @@ def begin_run(
     `journals`: what lies in the folder of the batch's journals, of whichever runs.
     """
     elsewhere = spending.elsewhere(connection, owner.service) if owner.service else ()
-    spent = writing.spent(connection, but_of=elsewhere)
+    spent = sums.spent(connection, but_of=elsewhere)
     leases.enter(
         connection,
         owner.run_id,

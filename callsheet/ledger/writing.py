@@ -1,26 +1,16 @@
-"""How attempts are written, and with them the running totals of batches and days: the only place that does.
-
-A row of the table `totals` has the money of one batch and day, so that a sum costs the same for ten jobs and
-for a million. It is changed in the transaction that changes an attempt.
-"""
+"""How attempts are written, and with them what they come to (`sums.py`): the only place that does."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from datetime import UTC, datetime
-from decimal import Decimal
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import sqlalchemy as sa
 
 from callsheet.errors import LedgerError
-from callsheet.ledger import queries
-from callsheet.ledger.tables import AMOUNTS, Money, attempts, totals
-from callsheet.records import Attempt, State, Totals
-
-Values = dict[str, Any]
-"""Columns of an attempt, by name."""
+from callsheet.ledger import queries, sums
+from callsheet.ledger.tables import Values, attempts
+from callsheet.records import Attempt, State
 
 Key = tuple[str, int]
 """The key of an attempt's job, and its number."""
@@ -47,16 +37,6 @@ _SELECT = sa.select(*_COLUMNS).where(_THE_ATTEMPT)
 _INSERT = attempts.insert()
 _UPDATE = attempts.update().where(_THE_ATTEMPT)
 _DELETE = attempts.delete().where(_THE_ATTEMPT)
-_ADD = (
-    totals.update()
-    .where(
-        totals.c.batch == sa.bindparam("the_batch"),
-        totals.c.day == sa.bindparam("the_day"),
-    )
-    .values(
-        {name: totals.c[name] + sa.bindparam(f"more_{name}", type_=totals.c[name].type) for name in AMOUNTS}
-    )
-)
 
 
 def which(
@@ -85,19 +65,19 @@ def enter(connection: sa.Connection, rows: Sequence[Values]) -> None:
     rows = [{"superseded": False, "current": True} | row for row in rows]
     if rows:
         connection.execute(_INSERT, rows)
-        _count(connection, (({}, row) for row in rows))
+        sums.count(connection, (({}, row) for row in rows))
 
 
 def change(connection: sa.Connection, row: Values, values: Values) -> None:
     """Sets columns of an attempt, which is given as it was read in this transaction."""
     connection.execute(_UPDATE, _key(row) | values)
-    _count(connection, [(row, row | values)])
+    sums.count(connection, [(row, row | values)])
 
 
 def remove(connection: sa.Connection, row: Values) -> None:
     """Removes an attempt, which is given as it was read in this transaction."""
     connection.execute(_DELETE, _key(row))
-    _count(connection, [(row, {})])
+    sums.count(connection, [(row, {})])
 
 
 def adopt(
@@ -171,159 +151,3 @@ def refused(attempt: Attempt, to: State) -> LedgerError:
 
 def _key(row: Values) -> Values:
     return {"the_job": row["job_key"], "the_attempt": row["attempt"]}
-
-
-def _count(connection: sa.Connection, changes: Iterable[tuple[Values, Values]]) -> None:
-    """Adds to the totals by how much attempts count more than before; one that is not there is empty."""
-    differences: defaultdict[tuple[str, str], dict[str, Decimal]] = defaultdict(
-        lambda: dict.fromkeys(AMOUNTS, Decimal(0))
-    )
-    for row_before, row_after in changes:
-        for attempt, sign in ((row_before, -1), (row_after, 1)):
-            if attempt:
-                counted = differences[attempt["batch"], _day(attempt)]
-                for name, amount in _amounts(attempt):
-                    counted[name] += sign * amount
-    for (batch, day), difference in differences.items():
-        if not any(difference.values()):
-            continue
-        added = {f"more_{name}": amount for name, amount in difference.items()}
-        key = {"the_batch": batch, "the_day": day}
-        if connection.execute(_ADD, key | added).rowcount == 0:
-            connection.execute(totals.insert().values(batch=batch, day=day, **difference))
-
-
-def _day(attempt: Values) -> str:
-    """The UTC day of its submission; empty before that."""
-    sent = attempt.get("submitted_at")
-    return "" if sent is None else sent.astimezone(UTC).date().isoformat()
-
-
-def _amounts(attempt: Values) -> Iterable[tuple[str, Decimal]]:
-    """What an attempt counts, in dollars, and as what."""
-    state = attempt["state"]
-    if (quoted := attempt["quoted"]) is not None:
-        if not attempt["superseded"]:
-            yield "quoted", quoted
-        if state == State.PLANNED and attempt["run_id"] is not None:
-            yield "reserved", quoted
-        elif state in (State.SUBMITTING, State.PENDING):
-            yield "in_flight", quoted
-        elif state == State.IN_DOUBT:
-            yield "in_doubt", quoted
-    if (cost := attempt.get("cost")) is not None:
-        yield "spent", cost
-        if quoted is None:
-            yield "unpriced", cost
-
-
-_SENT = totals.c.in_flight + totals.c.in_doubt + totals.c.spent
-
-
-def of_batch(connection: sa.Connection, batch: str) -> Totals:
-    """The batch so far: jobs by state, and money."""
-    newest = sa.and_(attempts.c.batch == batch, ~attempts.c.superseded)
-    counts = sa.select(attempts.c.state, sa.func.count()).where(newest).group_by(attempts.c.state)
-    sums = (total(totals.c[name]).label(name) for name in AMOUNTS)
-    money = connection.execute(sa.select(*sums).where(totals.c.batch == batch)).one()
-    return Totals(
-        states={State(state): count for state, count in connection.execute(counts)},
-        quoted=money.quoted,
-        spent=money.spent,
-        in_doubt_exposure=money.in_doubt,
-        exposure=money.reserved + money.in_flight + money.in_doubt + money.spent,
-        reserved=money.reserved,
-    )
-
-
-def of_ledger(connection: sa.Connection) -> dict[str, Totals]:
-    """Every batch of the ledger so far, by name."""
-    batches = connection.scalars(sa.select(totals.c.batch).distinct().order_by(totals.c.batch)).all()
-    by_batch = {batch: of_batch(connection, batch) for batch in batches}
-    return {batch: total for batch, total in by_batch.items() if total.states}
-
-
-class Exposure(NamedTuple):
-    """What counts against the budget of a batch, in dollars.
-
-    Attributes:
-        sent: spent, in flight and in doubt.
-        reserved: by all of its runs.
-        priced: the part of `sent` of the jobs with a price.
-    """
-
-    sent: Decimal
-    reserved: Decimal
-    priced: Decimal
-
-
-def exposure(connection: sa.Connection, batch: str) -> Exposure:
-    """What counts against the budget of a batch."""
-    return Exposure(*connection.execute(_EXPOSURE, {"the_batch": batch}).one())
-
-
-def sent_since(connection: sa.Connection, day: datetime) -> Decimal:
-    """What was sent since the UTC day of a moment began, over the whole ledger, in dollars.
-
-    That is spent, in flight and in doubt.
-    """
-    return _sum(connection, _SENT, totals.c.day >= f"{day.astimezone(UTC):%Y-%m-%d}")
-
-
-def sent(connection: sa.Connection) -> Decimal:
-    """What was ever sent, over the whole ledger, in dollars: spent, in flight and in doubt."""
-    return _sum(connection, _SENT)
-
-
-def batches_sent(connection: sa.Connection) -> set[str]:
-    """The batches to which something of that belongs."""
-    return set(connection.scalars(sa.select(totals.c.batch).where(_SENT != 0).distinct()))
-
-
-def spent(connection: sa.Connection, but_of: Collection[str] = ()) -> Decimal:
-    """What all batches of the ledger but these together have cost, in dollars."""
-    return _sum(connection, totals.c.spent, totals.c.batch.not_in(but_of))
-
-
-def differences(connection: sa.Connection, batch: str | None = None) -> list[str]:
-    """The batches, or this one, whose totals are not the sums of their attempts. There should be none."""
-    differing: set[tuple[Any, ...]] = set()
-    for query in (sa.select(totals), sums()):
-        selected = query if batch is None else query.where(query.selected_columns.batch == batch)
-        differing ^= {tuple(row) for row in connection.execute(selected) if any(row[2:])}
-    return sorted({row[0] for row in differing})
-
-
-def sums() -> sa.Select[Any]:
-    """The rows of `totals`, as they follow from the attempts."""
-    state, quoted = attempts.c.state, attempts.c.quoted
-    day = sa.func.coalesce(sa.func.substr(sa.type_coerce(attempts.c.submitted_at, sa.String), 1, 10), "")
-    is_reserved = sa.and_(state == State.PLANNED, attempts.c.run_id.is_not(None))
-    amounts = {
-        "quoted": sa.case((~attempts.c.superseded, quoted)),
-        "reserved": sa.case((is_reserved, quoted)),
-        "in_flight": sa.case((state.in_((State.SUBMITTING, State.PENDING)), quoted)),
-        "in_doubt": sa.case((state == State.IN_DOUBT, quoted)),
-        "spent": attempts.c.cost,
-        "unpriced": sa.case((quoted.is_(None), attempts.c.cost)),
-    }
-    summed_up = (total(amount).label(name) for name, amount in amounts.items())
-    by = (attempts.c.batch, day.label("day"))
-    return sa.select(*by, *summed_up).group_by(attempts.c.batch, sa.text("2"))
-
-
-def _sum(
-    connection: sa.Connection, amount: sa.ColumnElement[Any], *conditions: sa.ColumnElement[bool]
-) -> Decimal:
-    return connection.scalar(sa.select(total(amount)).where(*conditions)) or Decimal(0)
-
-
-def total(amount: sa.ColumnElement[Any], *conditions: sa.ColumnElement[bool]) -> sa.ColumnElement[Decimal]:
-    """The sum of an amount over the rows that meet all conditions, exact; zero of nothing."""
-    counted = sa.case((sa.and_(*conditions), amount)) if conditions else amount
-    return sa.func.coalesce(sa.func.sum(counted), 0, type_=Money)
-
-
-_EXPOSURE = sa.select(total(_SENT), total(totals.c.reserved), total(_SENT - totals.c.unpriced)).where(
-    totals.c.batch == sa.bindparam("the_batch")
-)

@@ -28,7 +28,7 @@ from callsheet.errors import (
     StorageConflict,
     StorageError,
 )
-from callsheet.ledger import databases, states, writing
+from callsheet.ledger import databases, states, sums
 from callsheet.ledger.ledger import Ledger
 from callsheet.plain_text import counted
 from callsheet.records import ModelType
@@ -134,7 +134,7 @@ async def _check(ledger: Ledger, settings: BatchSettings) -> None:
     """
     reason = await _begun_elsewhere(settings)
     owners = [] if reason else await _owners(settings, _files(settings))
-    paid = (await ledger.read(writing.of_batch)).paid_jobs  # after the report, of which it only gets ahead
+    paid = (await ledger.read(sums.of_batch)).paid_jobs  # after the report, of which it only gets ahead
     for url, owner in owners:
         if owner.ledger_id != ledger.id and owner.paid_jobs != 0:
             reason = reason or f"{url} is of another ledger: {owner.line()}"
@@ -190,7 +190,7 @@ async def _begun_elsewhere(settings: BatchSettings) -> str:
 async def _knows_batch(ledger: Path, batch: str) -> bool:
     try:
         async with await Ledger.open(f"sqlite:///{ledger}", batch, looks=True) as opened:
-            return bool((await opened.read(writing.of_batch)).states)
+            return bool((await opened.read(sums.of_batch)).states)
     except (LedgerMoved, OtherVersion):  # it may
         raise
     except LedgerError:

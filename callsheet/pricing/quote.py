@@ -20,7 +20,7 @@ import sqlalchemy as sa
 from callsheet.cells import rejects_csv
 from callsheet.config.settings import Budget, Guessed, Settings, guess_in_words
 from callsheet.errors import InputError
-from callsheet.ledger import gate, queries, spending, writing
+from callsheet.ledger import gate, queries, spending, sums
 from callsheet.ledger.charges import dearest
 from callsheet.ledger.gate import Obstacle, Said
 from callsheet.ledger.ledger import Ledger
@@ -128,11 +128,11 @@ class Quote:
         """
         left = min(self.said.room.values())
         prices = self.table.filter("to_buy")["price"].drop_nulls()
-        sums = prices.cum_sum()
-        if not prices.len() or sums[-1] <= left:
+        prices_so_far = prices.cum_sum()
+        if not prices.len() or prices_so_far[-1] <= left:
             return prices.len()
         if self.budget.on_exceed != "skip":
-            return int((sums <= left).sum()) if self.budget.on_exceed == "stop" else 0
+            return int((prices_so_far <= left).sum()) if self.budget.on_exceed == "stop" else 0
         fitting, micros = 0, int(left * 10**6)
         for price in prices.to_physical():  # millionths of a dollar
             if price <= micros:
@@ -385,7 +385,7 @@ async def make(
 
     def read(connection: sa.Connection, batch: str) -> dict[str, Any]:
         jobs = queries.jobs(connection, batch, ["job_key", "state"], policy=policy)
-        totals = writing.of_batch(connection, batch)
+        totals = sums.of_batch(connection, batch)
         buyer = ledger.buyer(settings.budget, affordable(totals, balance))
         said = gate.said(connection, batch, buyer, settings.budget.limit)
         sent = jobs.filter(pl.col("state") != State.PLANNED)["job_key"]

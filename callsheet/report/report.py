@@ -26,7 +26,7 @@ import sqlalchemy as sa
 from callsheet.cells import rejects_csv
 from callsheet.config.settings import BatchSettings
 from callsheet.errors import InputError, Interrupted, Stop, StorageConflict
-from callsheet.ledger import leases, marks, queries, words, writing
+from callsheet.ledger import leases, marks, queries, sums, words
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.marks import Counts, MediaDecision
 from callsheet.ledger.tables import attempts
@@ -353,7 +353,7 @@ async def _summary(
     states = Counter[State](dict(newest["state"].value_counts().iter_rows()))
     totals, runs, asked, estimated, review = await ledger.read(
         lambda connection, batch: (
-            writing.of_batch(connection, batch),
+            sums.of_batch(connection, batch),
             leases.others(connection, batch, ledger.run_id),
             words.of_batch(connection, batch),
             queries.estimated_costs(connection, batch),
@@ -459,9 +459,9 @@ def _model_lines(
     jobs += [plan.table.select("model", "price", jobs=pl.lit(1))] if plan else []
     decided = files.select("model", decision=pl.col("decision").fill_null("left"))
     parts = [*jobs, newest.select("model", "state"), attempts.select("model", "cost"), decided]
-    sums = pl.col("jobs", "price", "cost").sum()
+    added_up = pl.col("jobs", "price", "cost").sum()
     lists = pl.col("state", "decision").drop_nulls()
-    of_model = pl.concat(parts, how="diagonal_relaxed").group_by("model").agg(sums, lists).sort("model")
+    of_model = pl.concat(parts, how="diagonal_relaxed").group_by("model").agg(added_up, lists).sort("model")
     return tuple(
         ModelLine(
             model=model,

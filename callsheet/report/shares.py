@@ -16,7 +16,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import JSONB
 
-from callsheet.ledger import writing
+from callsheet.ledger import sums
 from callsheet.ledger.marks import FILE, IS_NEWEST, Counts, MediaDecision
 from callsheet.ledger.tables import attempts, marks, media
 from callsheet.records import State, dollars
@@ -114,7 +114,7 @@ def _requests(connection: sa.Connection, batch: str, names: Sequence[str]) -> sa
 
 def _costs(sent: sa.Subquery, names: Sequence[str]) -> sa.Select[Any]:
     values = [sent.c[name] for name in names]
-    return sa.select(*values, writing.total(sent.c.cost).label("spent")).group_by(*values)
+    return sa.select(*values, sums.total(sent.c.cost).label("spent")).group_by(*values)
 
 
 def _files(sent: sa.Subquery, names: Sequence[str], batch: str) -> sa.Select[Any]:

@@ -19,7 +19,7 @@ import sqlalchemy as sa
 
 from callsheet.config.settings import BatchSettings
 from callsheet.errors import SERVICE_CODES, Interrupted, LedgerError
-from callsheet.ledger import changes, leases, marks, queries, words, writing
+from callsheet.ledger import changes, leases, marks, queries, sums, words
 from callsheet.ledger.changes import PAUSED, Setting
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.marks import Counts
@@ -536,7 +536,7 @@ async def read_review(ledger: Ledger, *, in_parts: bool = True) -> ReviewResult:
     counts, totals, shares_by_name = await ledger.read(
         lambda connection, batch: (
             marks.counts(connection, batch),
-            writing.of_batch(connection, batch),
+            sums.of_batch(connection, batch),
             shares.shares(connection, batch) if in_parts else {},
         )
     )
@@ -552,8 +552,8 @@ async def read_status(ledger: Ledger, settings: BatchSettings) -> Status:
     """
     wrong_batches, totals, other_runs, asked, review, shares_by_name, last_run, changed = await ledger.read(
         lambda connection, batch: (
-            writing.differences(connection, batch),
-            writing.of_batch(connection, batch),
+            sums.differences(connection, batch),
+            sums.of_batch(connection, batch),
             leases.others(connection, batch, ledger.run_id),
             words.of_batch(connection, batch),
             marks.counts(connection, batch),

@@ -38,7 +38,7 @@ from callsheet import signals
 from callsheet.config.load import with_value
 from callsheet.config.settings import MOST_JOBS, BatchSettings
 from callsheet.errors import CallsheetError, ConfigError, LedgerError, StorageError
-from callsheet.ledger import leases, marks, writing
+from callsheet.ledger import leases, marks, sums
 from callsheet.ledger.databases import check_exists
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.marks import FileKey, Mark, MediaDecision
@@ -540,7 +540,7 @@ class _Now(NamedTuple):
 def _now(connection: sa.Connection, batch: str) -> _Now:
     at_work = frozenset(run.run_id for run in leases.others(connection, batch, None))
     refusal, checked = leases.refusal(connection, batch), marks.checked(connection, batch)
-    return _Now(writing.of_batch(connection, batch), at_work, refusal, checked)
+    return _Now(sums.of_batch(connection, batch), at_work, refusal, checked)
 
 
 async def _failed(_: Request, error: Any) -> Response:

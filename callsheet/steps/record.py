@@ -20,7 +20,7 @@ import polars as pl
 
 from callsheet.config.settings import BatchSettings
 from callsheet.errors import LedgerError, Stop, StorageError
-from callsheet.ledger import writing
+from callsheet.ledger import sums
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.queries import Policy, policy_of
 from callsheet.plain_text import counted
@@ -234,7 +234,7 @@ async def _show_progress(run: Run) -> None:
         with anyio.move_on_after(TICK):
             await run.collected.wait()
         over = run.collected.is_set()
-        totals = await run.ledger.read(writing.of_batch)
+        totals = await run.ledger.read(sums.of_batch)
         states = counted_states(totals.states, jobs_of_others)
         run.progress = _progress(run, states, counting, totals.spent)
         WATCHER.get().progress(run.progress)

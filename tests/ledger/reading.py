@@ -8,7 +8,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from callsheet.ledger import leases, queries, spending, tables, writing
+from callsheet.ledger import gate, queries, spending, sums, tables
 from callsheet.ledger.queries import Policy
 from callsheet.records import State, Totals
 from callsheet.report import shares
@@ -56,9 +56,9 @@ def everything(connection: sa.Connection, batch: str) -> list[Any]:
         list(queries.failures(connection, batch)),
         queries.free_jobs(connection, batch),
         sorted(map(tuple, (row for row in totals if any(row[len(tables.totals.primary_key) :])))),
-        writing.of_ledger(connection),
-        writing.differences(connection),
-        leases.used_ever(connection),
+        sums.of_ledger(connection),
+        sums.differences(connection),
+        gate.used_ever(connection),
         spending.days(connection, batch, service, first, last),
         spending.doubts(connection, service, first, last),
         shares.shares(connection, batch),
@@ -68,4 +68,4 @@ def everything(connection: sa.Connection, batch: str) -> list[Any]:
 def known_and_totals(connection: sa.Connection, batch: str) -> tuple[dict[str, Row], Totals]:
     """The same by a policy that buys what is in doubt again, and the totals."""
     policy = Policy(retry_doubt=True, attempts=2)
-    return known(policy)(connection, batch), writing.of_batch(connection, batch)
+    return known(policy)(connection, batch), sums.of_batch(connection, batch)

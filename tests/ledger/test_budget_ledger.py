@@ -16,7 +16,7 @@ import sqlalchemy as sa
 
 from callsheet.config.load import load
 from callsheet.config.settings import Budget
-from callsheet.ledger import leases, states, writing
+from callsheet.ledger import gate, states, sums
 from callsheet.ledger.gate import Obstacle, Reservation
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.queries import Policy
@@ -48,7 +48,7 @@ async def reserve(
 
 def used(connection: sa.Connection, batch: str) -> tuple[Decimal, int]:
     """As the quote of a batch says it."""
-    return leases.used_ever(connection, but_of=batch), leases.used_by(connection, but_of=batch)
+    return gate.used_ever(connection, but_of=batch), gate.used_by(connection, but_of=batch)
 
 
 async def test_all_batches_together_never_spend_more_than_the_wall(url: str) -> None:
@@ -173,7 +173,7 @@ def test_batches_that_reserve_at_the_same_moment_never_pass_the_wall_together(ur
 
 async def _used(url: str) -> Decimal:
     async with await Ledger.open(url, "none of them") as ledger:
-        return await ledger.read(lambda connection, _: leases.used_ever(connection))
+        return await ledger.read(lambda connection, _: gate.used_ever(connection))
 
 
 async def _watch_the_wall(url: str, crowd: list[multiprocessing.process.BaseProcess]) -> int:
@@ -181,7 +181,7 @@ async def _watch_the_wall(url: str, crowd: list[multiprocessing.process.BaseProc
     async with await Ledger.open(url, "none of them") as ledger:
         while any(process.is_alive() for process in crowd):
             ever, wrong = await ledger.read(
-                lambda connection, _: (leases.used_ever(connection), writing.differences(connection))
+                lambda connection, _: (gate.used_ever(connection), sums.differences(connection))
             )
             assert ever <= WALL
             assert wrong == []

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 
 from callsheet.config.load import load
 from callsheet.config.settings import Budget
-from callsheet.ledger import leases, states, writing
+from callsheet.ledger import gate, states, writing
 from callsheet.ledger.databases import open_engine
 from callsheet.ledger.gate import Obstacle, Reservation
 from callsheet.ledger.ledger import Ledger
@@ -136,7 +136,7 @@ async def test_a_reader_knows_what_of_the_day_is_left_for_the_next_run_of_a_batc
     """Without what the batch itself has reserved, and what dead runs have: it is to buy, or free."""
 
     def used(connection: sa.Connection, batch: str) -> Decimal:
-        return leases.used_today(connection, datetime.now(UTC), but_of=batch)
+        return gate.used_today(connection, datetime.now(UTC), but_of=batch)
 
     (_, a), *_ = (await reserve(ledger, "a", "b", per_day="1")).reserved
     await intend(ledger, a)

@@ -12,7 +12,7 @@ from decimal import Decimal
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
-from callsheet.ledger import queries, states, writing
+from callsheet.ledger import queries, states, sums
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.states import End, FileEnd
 from callsheet.records import Attempt, State, StoredFile
@@ -103,8 +103,8 @@ async def _watch_the_wall(url: str, crowd: list[multiprocessing.process.BaseProc
     while any(process.is_alive() for process in crowd):
         exposure, wrong = await ledger.read(
             lambda connection, batch: (
-                writing.of_batch(connection, batch).exposure,
-                writing.differences(connection),
+                sums.of_batch(connection, batch).exposure,
+                sums.differences(connection),
             )
         )
         assert exposure <= LIMIT
@@ -128,6 +128,6 @@ async def _inherit(url: str, book: Path) -> dict[str, State]:
             await _send(heir, book, one.row_id, attempt, random.Random(0), None)
         await heir.end_run()
         known = await heir.read(reading.states)
-        totals = await heir.read(writing.of_batch)
+        totals = await heir.read(sums.of_batch)
     assert totals.exposure == totals.spent + totals.in_doubt_exposure <= LIMIT
     return known

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from callsheet.errors import LedgerError, LedgerUnavailable
-from callsheet.ledger import journal, queries, states, writing
+from callsheet.ledger import journal, queries, states, sums
 from callsheet.ledger.journal import Journal
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.spending import settle
@@ -69,7 +69,7 @@ async def test_what_cannot_be_written_before_the_lease_expires_is_written_by_the
             ("i.png", "http://x/1"),
             ("j.png", "http://x/1"),
         ]
-        totals = await heir.read(writing.of_batch)
+        totals = await heir.read(sums.of_batch)
         assert (totals.spent, totals.in_doubt_exposure) == (Decimal("0.05"), 0)
         assert files_in(spool) == []
         assert [await heir.transition(states.stored, FileEnd(file, STORED)) for file in files] == [
@@ -194,7 +194,7 @@ async def test_an_answer_counts_more_than_a_doubt_and_a_persons_decision_about_i
         assert "refuses the step" in sleeper.ask("generated image")
     async with buyer(url, journal=spool) as third:
         assert await state_of(third, IMAGE) is State.GENERATED
-        totals = await third.read(writing.of_batch)
+        totals = await third.read(sums.of_batch)
         assert (totals.spent, totals.in_doubt_exposure) == (Decimal("0.04"), 0)
         assert files_in(spool) == []
 
@@ -235,7 +235,7 @@ async def test_both_answers_count_where_a_job_was_bought_again_before_the_first_
         sleeper.ask("generated image")
     async with buyer(url, journal=spool) as third:
         assert await state_of(third, IMAGE) is State.STORED
-        assert (await third.read(writing.of_batch)).spent == Decimal("0.08")
+        assert (await third.read(sums.of_batch)).spent == Decimal("0.08")
         [file] = (await third.read(queries.unfinished, third.run_id))[1]
         assert (file.attempt.number, file.name) == (1, f"image-{IMAGE.key[:12]}.png")
 

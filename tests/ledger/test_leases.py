@@ -12,7 +12,7 @@ import pytest
 import sqlalchemy as sa
 
 from callsheet.errors import LedgerError
-from callsheet.ledger import leases, queries, states, writing
+from callsheet.ledger import leases, queries, states, sums
 from callsheet.ledger.databases import open_engine
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.spending import settle
@@ -178,7 +178,7 @@ async def test_an_accepted_video_is_given_up_only_where_no_run_at_work_asks_for_
     async with buyer(url) as ledger:
         assert await ledger.read(queries.unfinished, ledger.run_id) == ([], []), "it is asked for no more"
         assert await state_of(ledger, job("a")) is (State.LOST if charged else State.FAILED)
-        totals = await ledger.read(writing.of_batch)
+        totals = await ledger.read(sums.of_batch)
         assert totals.exposure == totals.spent == (Decimal("0.08") if charged else 0)
         assert all(row["finished_at"] for row in await ledger.read(reading.attempts))
         again, _ = await reserve(ledger, job("a"))

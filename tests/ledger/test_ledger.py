@@ -21,7 +21,7 @@ import sqlalchemy as sa
 
 from callsheet.config.settings import Budget
 from callsheet.errors import LedgerError
-from callsheet.ledger import changes, charges, gate, leases, marks, queries, states, words, writing
+from callsheet.ledger import changes, charges, gate, leases, marks, queries, states, sums, words
 from callsheet.ledger.gate import Obstacle
 from callsheet.ledger.journal import Journal
 from callsheet.ledger.ledger import Ledger
@@ -64,7 +64,7 @@ async def test_a_job_of_several_files_ends_with_the_last_one(ledger: Ledger) -> 
     files = await ledger.generated(c, generation("c", files=2), ["c0.png", "c1.png"], "out")
     assert await ledger.transition(states.lost, FileEnd(files[0], lost="gone")) is None
     assert await ledger.transition(states.stored, FileEnd(files[1], STORED)) is State.LOST
-    assert (await ledger.read(writing.of_batch)).states == {State.STORED: 2, State.LOST: 1}
+    assert (await ledger.read(sums.of_batch)).states == {State.STORED: 2, State.LOST: 1}
 
 
 async def test_a_write_whose_caller_is_cancelled_is_made_with_those_of_the_others(ledger: Ledger) -> None:
@@ -114,8 +114,8 @@ async def test_what_a_job_without_a_price_costs_takes_nothing_from_what_was_appr
             assert await intend(ledger, attempt) is None
             made = replace(generation(attempt.row_id), id=f"req-{attempt.row_id}")
             await ledger.generated(attempt, made, [f"{attempt.row_id}.png"], "out")
-        assert (await ledger.read(writing.of_batch)).spent == Decimal("0.08")
-        assert await ledger.read(writing.differences) == []
+        assert (await ledger.read(sums.of_batch)).spent == Decimal("0.08")
+        assert await ledger.read(sums.differences) == []
 
 
 SERVER, GATEWAY = {"server_error", "http_503"}, {"http_403", "waf_block"}
@@ -152,7 +152,7 @@ async def test_what_was_planned_before_a_price_rose_is_reserved_at_the_new_one(u
         assert [each.key for each in dearer] == [job(each).key for each in "abc"]
         reserved, _ = await reserve(ledger, *dearer, limit="0.20")
         assert [one.row_id for one, _ in reserved] == ["a", "b"]
-        assert (await ledger.read(writing.of_batch)).exposure == Decimal("0.16")
+        assert (await ledger.read(sums.of_batch)).exposure == Decimal("0.16")
 
 
 async def test_names_that_differ_only_in_case_or_encoding_are_one_name(ledger: Ledger) -> None:
@@ -301,7 +301,7 @@ async def test_an_answer_with_the_id_of_another_row_is_in_doubt_and_names_both_r
         open_ = await ledger.read(queries.doubts)
         assert {doubt.row_id for doubt in open_} == {"b", "d", "w"}
         assert [doubt.generation_id for doubt in open_ if doubt.what == what] == [None]
-        totals = await ledger.read(writing.of_batch)
+        totals = await ledger.read(sums.of_batch)
         assert (totals.spent, totals.in_doubt_exposure) == (Decimal("0.08"), Decimal("0.12"))
         videos, _ = await ledger.read(queries.unfinished, ledger.run_id)
         assert [video.row_id for video in videos] == ["v"], "the other one is never polled"
@@ -339,7 +339,7 @@ async def test_a_journal_with_the_id_of_another_row_leaves_its_job_in_doubt_or_a
         [row] = [row for row in await ledger.read(reading.attempts) if row["row_id"] == "b"]
         assert (row["state"], row["generation_id"]) == ("lost" if settled else "in_doubt", None)
         assert ("settled as charged" if settled else "which row a has already") in row["error_message"]
-        totals = await ledger.read(writing.of_batch)
+        totals = await ledger.read(sums.of_batch)
         assert (totals.spent, totals.exposure) == (Decimal("0.08" if settled else "0.04"), Decimal("0.08"))
         assert not files_in(spool)
 

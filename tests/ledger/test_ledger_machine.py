@@ -27,7 +27,7 @@ from hypothesis.stateful import (
 
 from callsheet.config.settings import Budget
 from callsheet.errors import LedgerError
-from callsheet.ledger import changes, gate, leases, queries, words, writing
+from callsheet.ledger import changes, gate, leases, queries, sums, words
 from callsheet.ledger.databases import open_engine
 from callsheet.ledger.gate import Obstacle
 from callsheet.ledger.journal import Journal, PaidAnswer
@@ -598,11 +598,11 @@ class LedgerMachine(RuleBasedStateMachine):
         adopted = [queries.unfinished(connection, batch, ledger.run_id) for ledger in self.alive]
         return (
             reading.states(connection, batch),
-            writing.of_batch(connection, batch),
+            sums.of_batch(connection, batch),
             {key for key, row in reading.known(Policy())(connection, batch).items() if row["to_buy"]},
             adopted,
-            writing.differences(connection),
-            (leases.used_ever(connection), leases.used_by(connection)),
+            sums.differences(connection),
+            (gate.used_ever(connection), gate.used_by(connection)),
         )
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from callsheet.errors import UnknownAnswers
-from callsheet.ledger import queries, states, words, writing
+from callsheet.ledger import queries, states, sums, words
 from callsheet.ledger.journal import Journal, PaidAnswer
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.states import End, FileEnd
@@ -106,13 +106,13 @@ async def test_an_answer_is_taken_up_where_batch_row_and_request_match(
         assert (notes, files_in(spool)) == ([], [])
         _, [file] = await ledger.read(queries.unfinished, ledger.run_id)
         assert (file.attempt.number, file.attempt.generation_id) == (attempts, "req-image")
-        totals = await ledger.read(writing.of_batch)
+        totals = await ledger.read(sums.of_batch)
         assert (totals.spent, totals.in_doubt_exposure) == (Decimal("0.04"), Decimal(in_doubt))
         newest = (await ledger.read(reading.attempts))[-1]
         assert newest["submitted_at"] is not None
         assert (newest["request_key"], newest["quoted"]) == (PLAN.request_key, Decimal("0.04"))
         assert "7" in str(newest["carried"])
-        assert await ledger.read(lambda it, _: writing.differences(it)) == []
+        assert await ledger.read(lambda it, _: sums.differences(it)) == []
         assert (await reserve(ledger, PLAN, retry_failed=True, retry_doubt=True))[0] == []
         assert await ledger.transition(states.stored, FileEnd(file, STORED)) is State.STORED
 
@@ -122,7 +122,7 @@ async def test_the_accepted_and_the_finished_video_are_one(url: str, spool: Path
     await write_journal(url, spool, accepted, answer(VIDEO, "video"))
     async with begun(url, spool, VIDEO) as ledger:
         assert await state_of(ledger, VIDEO) is State.GENERATED
-        assert (await ledger.read(writing.of_batch)).spent == Decimal("0.04")
+        assert (await ledger.read(sums.of_batch)).spent == Decimal("0.04")
         assert files_in(spool) == []
 
 
@@ -201,7 +201,7 @@ async def test_a_job_that_is_bought_twice_already_is_said_and_the_answer_is_kept
             for words in ("paid for twice", "req-image", "req-again", str(files_in(spool)[0])):
                 assert words in note
             assert kept(spool) == ["image"]
-            assert (await ledger.read(writing.of_batch)).spent == Decimal("0.04")
+            assert (await ledger.read(sums.of_batch)).spent == Decimal("0.04")
 
 
 async def test_a_job_that_another_run_is_about_to_send_is_left_to_it(url: str, spool: Path) -> None:
