@@ -22,7 +22,7 @@ from callsheet.channels import Channel, Downloads, OpenJobs
 from callsheet.config.load import with_value
 from callsheet.config.settings import Settings
 from callsheet.errors import CallsheetError, InputError, Interrupted, LedgerError, NoLane, Stop, as_stop
-from callsheet.ledger import changes, leases, queries, spending
+from callsheet.ledger import changes, leases, queries, services
 from callsheet.ledger.changes import PAUSED
 from callsheet.ledger.gate import Buyer
 from callsheet.ledger.leases import NO_ANSWER
@@ -311,7 +311,7 @@ async def open_run(
         OtherService: the batch belongs to another service; nothing was bought.
         CallsheetError: what breaks off a portion ends the command with 3, not 2: it may have bought.
     """
-    await ledger.read(spending.check, client.base_url)
+    await ledger.read(services.check, client.base_url)
     buys = plan is not None and await has_to_buy(plan, ledger, settings, choice)
     balance = await client.balance() if buys else None
     reports = plan or await asyncio.to_thread(last_plan, settings)
@@ -332,7 +332,7 @@ async def open_run(
         run.take_over(*await ledger.read(queries.unfinished, ledger.run_id), doubts)
         async with _watched(run):
             yield run
-        await ledger.write(spending.learn, client.base_url, asdict(run.limits.learned()))
+        await ledger.write(services.learn, client.base_url, asdict(run.limits.learned()))
     except (CallsheetError, BaseExceptionGroup) as error:
         if run and run.portions:
             may_have_bought(error)
@@ -367,7 +367,7 @@ async def _watched(run: Run) -> AsyncIterator[None]:
 
 async def _run(settings: Settings, bounds: Bounds, client: Client, ledger: Ledger, plan: Plan | None) -> Run:
     """A run whose parts are open."""
-    learned = await ledger.read(spending.learned, client.base_url)
+    learned = await ledger.read(services.learned, client.base_url)
     last_change = await ledger.read(lambda connection, _: changes.taken_by(connection, ledger.run_id))
     limits = AccountLimits(
         image_rpm=settings.limits.image_rpm,

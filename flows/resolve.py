@@ -21,7 +21,7 @@ from callsheet.config.settings import Settings
 from callsheet.errors import ConfigError
 from callsheet.ledger import queries
 from callsheet.ledger.ledger import Ledger
-from callsheet.ledger.spending import settle
+from callsheet.ledger.settling import settle
 from callsheet.plain_text import counted, row_name
 from callsheet.records import Doubt, dollars
 from callsheet.report.evidence import UNCERTAIN, Evidence, gather

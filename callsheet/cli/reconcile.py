@@ -162,7 +162,7 @@ async def _settle(
     settings: Settings, keys: list[str] | None, *, charged: bool, give_up: bool, why: str | None, json: bool
 ) -> int:
     """Settles the doubts named, or all; returns how many are left."""
-    from callsheet.ledger import queries, spending
+    from callsheet.ledger import queries, settling
     from callsheet.pricing.plan import last_plan
 
     async with open_ledger(settings.ledger.url, settings.batch) as ledger:
@@ -175,7 +175,7 @@ async def _settle(
         else:
             chosen = _apart(all_doubts)[0]
         by = user_name()
-        await ledger.write(spending.settle, chosen, charged=charged, by=by, why=why)
+        await ledger.write(settling.settle, chosen, charged=charged, by=by, why=why)
         left = await ledger.read(queries.doubts)
     left_out = _apart(left)[1]
     if json:
@@ -447,13 +447,13 @@ async def rebind(settings: Settings) -> tuple[str, list[str]]:
 
     There are none where nothing of the batch was sent yet: then it belongs to no service.
     """
-    from callsheet.ledger import spending
+    from callsheet.ledger import services
     from callsheet.steps.connect import address
 
     service = address(settings)
     async with open_ledger(settings.ledger.url, settings.batch) as opened:
-        is_bound = await opened.read(spending.of_batch) is not None
-        return service, await opened.write(spending.rebind, service) if is_bound else []
+        is_bound = await opened.read(services.of_batch) is not None
+        return service, await opened.write(services.rebind, service) if is_bound else []
 
 
 def _chosen(

@@ -5,6 +5,7 @@ and of the storage change, and `writing.py` which state may follow which: the on
 `sums.py` has what they come to. `gate.py` is the one place that says whether a job may leave: by what persons
 were shown and have said (`words.py`), by the newest limit (`changes.py`), and by how the batch is charged
 (`charges.py`). `marks.py` has what persons say of files. `leases.py`, `journal.py` and `takeover.py` have how
-a run takes over from a dead one, `spending.py` what one service took, and `queries.py` what is read of it
-all. It knows nothing of the service's HTTP or of the storage.
+a run takes over from a dead one, `settling.py` what a person decides of doubts, `services.py` which service a
+batch belongs to, `spending.py` what that took, and `queries.py` what is read of it all. It knows nothing of
+the service's HTTP or of the storage.
 """

@@ -21,14 +21,7 @@ import sqlalchemy as sa
 
 from callsheet.config.settings import Budget
 from callsheet.errors import LedgerError, LedgerUnavailable
-from callsheet.ledger import (
-    databases,
-    journal,
-    leases,
-    spending,
-    states,
-    takeover,
-)
+from callsheet.ledger import databases, journal, leases, services, states, takeover
 from callsheet.ledger.databases import BUSY, explained, open_engine
 from callsheet.ledger.gate import Buyer, Obstacle, Reservation, reserve
 from callsheet.ledger.group_commit import GroupCommit, explain_values
@@ -241,7 +234,7 @@ class Ledger:
             leases.renew(connection, self.run_id, self.lease)
             result = reserve(connection, buyer, jobs, policy, skip=skip)
             if result.reserved and (service := self._owner.service):
-                spending.bind(connection, self.batch, service, self.run_id)
+                services.bind(connection, self.batch, service, self.run_id)
             return result
 
         return await self._commits.write("reserve", reserving)

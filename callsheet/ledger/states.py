@@ -16,7 +16,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from callsheet.ledger import charges, queries, spending, words, writing
+from callsheet.ledger import charges, queries, services, words, writing
 from callsheet.ledger.charges import Charge
 from callsheet.ledger.gate import Buyer, Counting, Gate, Obstacle
 from callsheet.ledger.journal import PaidAnswer
@@ -144,8 +144,8 @@ def _same_generation(connection: sa.Connection, answer: PaidAnswer) -> SameGener
     others = [row for row in rows if (row.job_key, row.attempt) != (attempt.job_key, attempt.number)]
     if not others:
         return None
-    service = spending.of_batch(connection, answer.batch)
-    elsewhere = spending.elsewhere(connection, service) if service else ()
+    service = services.of_batch(connection, answer.batch)
+    elsewhere = services.elsewhere(connection, service) if service else ()
     for row in others:
         if row.batch not in elsewhere:
             of_batch = "" if row.batch == answer.batch else f" of the batch {row.batch}"

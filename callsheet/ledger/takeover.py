@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 
 from callsheet.errors import CallsheetError, UnknownAnswers
-from callsheet.ledger import changes, gate, leases, queries, spending, states, sums
+from callsheet.ledger import changes, gate, leases, queries, services, states, sums
 from callsheet.ledger.group_commit import explain_values
 from callsheet.ledger.journal import Left, PaidAnswer
 from callsheet.ledger.tables import attempts
@@ -87,7 +87,7 @@ def begin_run(
 
     `journals`: what lies in the folder of the batch's journals, of whichever runs.
     """
-    elsewhere = spending.elsewhere(connection, owner.service) if owner.service else ()
+    elsewhere = services.elsewhere(connection, owner.service) if owner.service else ()
     spent = sums.spent(connection, but_of=elsewhere)
     leases.enter(
         connection,
@@ -217,8 +217,8 @@ class _Reader:
             return "that run is at work"
         if answer.ledger_id != owner.ledger_id and not owner.replaces:
             return "it is of another ledger"
-        if not spending.is_same(answer.service, owner.service):
-            return f"it is of the service at {spending.without_login(answer.service)}"
+        if not services.is_same(answer.service, owner.service):
+            return f"it is of the service at {services.without_login(answer.service)}"
         job = owner.jobs.get(answer.attempt.job_key)
         if job is None or job.request_key != answer.attempt.request_key:
             return "the batch file does not have it with this request"
@@ -233,7 +233,7 @@ class _Reader:
             job = owner.jobs[answer.attempt.job_key]
             number, sent = gate.enter(connection, owner.batch, owner.run_id, job).number, answer.at
             if owner.service:
-                spending.bind(connection, owner.batch, owner.service, owner.run_id)
+                services.bind(connection, owner.batch, owner.service, owner.run_id)
         numbered = replace(answer, attempt=replace(answer.attempt, number=number))
         states.recover(connection, owner.run_id, numbered, sent)
 

@@ -20,7 +20,7 @@ import sqlalchemy as sa
 from callsheet.cells import rejects_csv
 from callsheet.config.settings import Budget, Guessed, Settings, guess_in_words
 from callsheet.errors import InputError
-from callsheet.ledger import gate, queries, spending, sums
+from callsheet.ledger import gate, queries, services, sums
 from callsheet.ledger.charges import dearest
 from callsheet.ledger.gate import Obstacle, Said
 from callsheet.ledger.ledger import Ledger
@@ -380,7 +380,7 @@ async def make(
         OtherService: jobs of the batch were sent to another service.
         LedgerError: the ledger cannot be read.
     """
-    await ledger.read(spending.check, service)
+    await ledger.read(services.check, service)
     policy = policy_of(settings)
 
     def read(connection: sa.Connection, batch: str) -> dict[str, Any]:
@@ -432,7 +432,7 @@ def _left_of(choice: Choice, said: Said, asker: str, sent: pl.Series) -> Choice:
 
 async def _rpm(settings: Settings, ledger: Ledger, service: str) -> dict[str, int]:
     """Submissions a minute by model type: the config's, otherwise what an earlier run has learned."""
-    learned = await ledger.read(spending.learned, service) or {"windows": {}}
+    learned = await ledger.read(services.learned, service) or {"windows": {}}
     remembered = {model_type: window["limit"] for model_type, window in learned["windows"].items()}
     configured = {
         ModelType.IMAGE.value: settings.limits.image_rpm,

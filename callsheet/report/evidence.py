@@ -17,7 +17,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from callsheet.errors import CallsheetError
-from callsheet.ledger import spending
+from callsheet.ledger import services, spending
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.spending import Spending
 from callsheet.plain_text import row_name
@@ -157,7 +157,7 @@ async def gather(
     balance, billed, missing = None, {}, None
     try:
         async with await connect() as client:
-            await ledger.read(spending.check, client.base_url)
+            await ledger.read(services.check, client.base_url)
             balance = await client.balance()
             end = min(datetime.now(UTC), datetime.combine(last.date(), time.max, UTC))
             billed = await client.daily_costs(datetime.combine(first.date(), time.min, UTC), end)
@@ -165,7 +165,7 @@ async def gather(
         missing = error.message
 
     def read(connection: sa.Connection, batch: str) -> tuple[ExpectedBalance | None, dict[date, Spending]]:
-        service = spending.of_batch(connection, batch)
+        service = services.of_batch(connection, batch)
         return spending.expected_balance(connection, batch, first), (
             spending.days(connection, batch, service, first.date(), last.date()) if service else {}
         )

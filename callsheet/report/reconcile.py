@@ -21,7 +21,7 @@ import polars as pl
 
 from callsheet.config.settings import Settings
 from callsheet.errors import CallsheetError, StorageError
-from callsheet.ledger import spending
+from callsheet.ledger import services, spending
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.queries import MONEY, TIME
 from callsheet.ledger.spending import KnownBalance, Spending
@@ -459,7 +459,7 @@ async def reconcile(
     service = client.base_url
     store = Store.of(settings.report.url, settings.storage)
     async with await Ledger.open(settings.ledger.url, settings.batch, looks=True) as ledger:
-        await ledger.read(spending.check, service)
+        await ledger.read(services.check, service)
         known_from = await ledger.read(lambda connection, _: spending.first_day(connection, service))
         last = min(end or today, today)
         first = min(start or known_from or last, last)

@@ -11,7 +11,7 @@ import pytest
 import sqlalchemy as sa
 
 from callsheet.errors import LedgerError, LedgerMoved, StorageError
-from callsheet.ledger import spending, states
+from callsheet.ledger import services, states
 from callsheet.ledger.copies import back_up, copy, move
 from callsheet.ledger.databases import open_engine
 from callsheet.ledger.states import End
@@ -41,7 +41,7 @@ def content(url: str | sa.URL) -> dict[str, list[str]]:
 async def bought(url: str, batch: str) -> None:
     """A run that has bought some jobs, and left one in doubt and one reserved."""
     async with buyer(url, batch, balance="12.5") as ledger:
-        await ledger.write(spending.rebind, "http://127.0.0.1:1")
+        await ledger.write(services.rebind, "http://127.0.0.1:1")
         reserved, _ = await reserve(ledger, *(job(f"{batch} {name}") for name in NAMES))
         for number, (_, attempt) in enumerate(reserved[:-1]):
             await intend(ledger, attempt)
@@ -49,7 +49,7 @@ async def bought(url: str, batch: str) -> None:
                 paid = generation(attempt.row_id, cost="0.123456", files=2)
                 await ledger.generated(attempt, paid, [f"{batch}-{number}-{n}.png" for n in range(2)], "out")
         await ledger.transition(states.in_doubt, End(reserved[0][1], "cut off: naïve ☂"))
-        await ledger.write(spending.learn, "http://127.0.0.1:1", {"windows": {}})
+        await ledger.write(services.learn, "http://127.0.0.1:1", {"windows": {}})
 
 
 @pytest.fixture

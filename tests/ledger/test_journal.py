@@ -15,7 +15,7 @@ from callsheet.errors import LedgerError, LedgerUnavailable
 from callsheet.ledger import journal, queries, states, sums
 from callsheet.ledger.journal import Journal
 from callsheet.ledger.ledger import Ledger
-from callsheet.ledger.spending import settle
+from callsheet.ledger.settling import settle
 from callsheet.ledger.states import End, FileEnd
 from callsheet.records import Attempt, ModelType, State
 from tests.ledger import reading

@@ -15,7 +15,7 @@ from callsheet.errors import LedgerError
 from callsheet.ledger import leases, queries, states, sums
 from callsheet.ledger.databases import open_engine
 from callsheet.ledger.ledger import Ledger
-from callsheet.ledger.spending import settle
+from callsheet.ledger.settling import settle
 from callsheet.ledger.states import End
 from callsheet.ledger.tables import attempts, runs
 from callsheet.records import State

@@ -26,7 +26,7 @@ from callsheet.ledger.gate import Obstacle
 from callsheet.ledger.journal import Journal
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.queries import Policy
-from callsheet.ledger.spending import settle
+from callsheet.ledger.settling import settle
 from callsheet.ledger.states import End, FileEnd, SameGeneration, other_name
 from callsheet.ledger.tables import attempts
 from callsheet.ledger.tables import marks as marks_table

@@ -33,7 +33,7 @@ from callsheet.ledger.gate import Obstacle
 from callsheet.ledger.journal import Journal, PaidAnswer
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.queries import Policy
-from callsheet.ledger.spending import settle
+from callsheet.ledger.settling import settle
 from callsheet.ledger.takeover import Owner
 from callsheet.ledger.words import Decision, Place, Reason, Shown, Word
 from callsheet.records import Attempt, Doubt, Job, ModelType, State

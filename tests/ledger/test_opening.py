@@ -15,7 +15,7 @@ import pytest
 import sqlalchemy as sa
 
 from callsheet.errors import LedgerError, OtherVersion
-from callsheet.ledger import queries, spending
+from callsheet.ledger import queries, services
 from callsheet.ledger.copies import back_up
 from callsheet.ledger.databases import open_engine
 from callsheet.ledger.ledger import Ledger
@@ -59,7 +59,7 @@ async def test_a_ledger_is_opened_and_read_while_another_run_is_in_the_middle_of
     engine = open_engine(url)
     with engine.begin():
         ledger = await Ledger.open(url, "b")
-        await ledger.read(spending.check, "http://127.0.0.1:1")
+        await ledger.read(services.check, "http://127.0.0.1:1")
         await ledger.close()
     engine.dispose()
 

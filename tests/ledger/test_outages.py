@@ -14,7 +14,7 @@ import sqlalchemy as sa
 
 from callsheet.config.settings import Budget
 from callsheet.errors import LedgerError, LedgerUnavailable
-from callsheet.ledger import gate, queries, spending, states
+from callsheet.ledger import gate, queries, services, states
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.states import End, FileEnd
 from callsheet.ledger.tables import metadata, runs
@@ -100,7 +100,7 @@ async def life(ledger: Ledger, url: str) -> list[Any]:
     videos, _, doubts = await ledger.take_over()
     came += [one.row_id for one in (*videos, *doubts)]
     await ledger.renew()
-    await ledger.write(spending.learn, "http://service", {"lanes": 3})
+    await ledger.write(services.learn, "http://service", {"lanes": 3})
     return came
 
 

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from backlot.server import Backlot
 from callsheet.cli.main import app
 from callsheet.errors import OtherService
-from callsheet.ledger import spending, states
+from callsheet.ledger import services, states
 from tests.conftest import Project
 from tests.ledger.buying import buyer, intend, job, reserve, state_of, submitting
 
@@ -30,15 +30,15 @@ async def test_a_batch_belongs_to_the_service_to_which_its_first_job_is_sent(url
     first = "https://me:secret@a.example/v"
     await send(url, first, "a")
     await send(url, "HTTPS://A.Example/v/", "b")
-    assert all(spending.is_same(first, same) for same in ("https://a.example/v", "https://a.example/v/"))
+    assert all(services.is_same(first, same) for same in ("https://a.example/v", "https://a.example/v/"))
     others = "https://b.example/v http://a.example/v https://a.example:8443/v https://a.example/V"
-    assert not any(spending.is_same(first, other) for other in others.split())
+    assert not any(services.is_same(first, other) for other in others.split())
     with pytest.raises(OtherService, match=r"sent jobs of the batch 'b' to https://a\.example/v") as caught:
         await send(url, "https://me:secret@b.example", "c")
     assert "secret" not in caught.value.message + caught.value.hint, "a password is not shown"
     async with buyer(url) as reader:
         with pytest.raises(OtherService):
-            await reader.read(spending.check, "https://b.example/v")
+            await reader.read(services.check, "https://b.example/v")
     await send(url, "https://b.example", "c", batch="another batch")
 
 
@@ -47,7 +47,7 @@ async def test_a_batch_of_which_nothing_was_sent_is_bound_anew(url: str) -> None
     async with buyer(url, service="https://a.example") as killed:
         await reserve(killed, job("a"))
     async with buyer(url, service="https://b.example") as ledger:
-        await ledger.read(spending.check, "https://b.example")
+        await ledger.read(services.check, "https://b.example")
         [attempt] = await submitting(ledger, job("a"))
         await ledger.transition(states.release, attempt)  # the service took nothing
         await ledger.end_run()
@@ -66,11 +66,11 @@ async def test_a_batch_is_not_taken_from_a_run_that_is_about_to_send(url: str) -
 
 async def test_the_other_batches_of_a_service_that_has_moved_move_with_it(url: str) -> None:
     """And those of another service stay."""
-    services = {"b": "https://a.example", "c": "https://A.example/", "d": "https://d.example"}
-    for batch, service in services.items():
+    addresses = {"b": "https://a.example", "c": "https://A.example/", "d": "https://d.example"}
+    for batch, service in addresses.items():
         await send(url, service, batch, batch=batch)
     async with buyer(url) as ledger:
-        assert await ledger.write(spending.rebind, "https://b.example") == ["b", "c"]
+        assert await ledger.write(services.rebind, "https://b.example") == ["b", "c"]
     await send(url, "https://b.example", "more", batch="c")
     await send(url, "https://d.example", "more of d", batch="d")
     with pytest.raises(OtherService):

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from callsheet.ledger import queries, spending, states
+from callsheet.ledger import queries, services, spending, states
 from callsheet.ledger.ledger import Ledger
-from callsheet.ledger.spending import Spending, settle
+from callsheet.ledger.settling import settle
+from callsheet.ledger.spending import Spending
 from callsheet.ledger.states import End, FileEnd
 from callsheet.ledger.tables import attempts
 from callsheet.records import Doubt, ExpectedBalance
@@ -50,7 +51,7 @@ async def buy(ledger: Ledger, name: str, sent: datetime, **end: Any) -> None:
 
 async def test_each_utc_day_has_what_was_sent_on_it_and_what_it_cost(url: str) -> None:
     async with buyer(url) as ledger:
-        await ledger.write(spending.rebind, HERE)
+        await ledger.write(services.rebind, HERE)
         buys = partial(buy, ledger)
         await buys("first", at("03-01T00:00:00"), cost="0.04", stored_at=at("03-01T00:01:00"))
         await buys("noon", at("03-01T12:00:00"), cost="0.0525", stored_at=at("03-01T12:00:09"))

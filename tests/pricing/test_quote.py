@@ -13,7 +13,7 @@ import pytest
 from callsheet.batches.read import read_batch
 from callsheet.config.settings import Settings
 from callsheet.errors import BalanceTooLow, BudgetReached
-from callsheet.ledger import queries, spending, states, words
+from callsheet.ledger import queries, services, states, words
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.queries import Policy
 from callsheet.ledger.states import End, FileEnd
@@ -67,7 +67,7 @@ def quote(tmp_path, monkeypatch) -> Quoter:
                 service = str(settings.service.base_url)
                 if learned:
                     windows = {kind: {"limit": limit} for kind, limit in learned.items()}
-                    await ledger.write(spending.learn, service, {"windows": windows})
+                    await ledger.write(services.learn, service, {"windows": windows})
                 has = Decimal(balance)
                 return await make(plan, ledger, service, has, settings, rejects="r.csv", choice=choice)
 
