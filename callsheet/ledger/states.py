@@ -21,7 +21,7 @@ from callsheet.ledger.charges import Charge
 from callsheet.ledger.gate import Buyer, Counting, Gate, Obstacle
 from callsheet.ledger.journal import PaidAnswer
 from callsheet.ledger.tables import Values, attempts, media
-from callsheet.ledger.writing import move, refused
+from callsheet.ledger.writing import key_of, move, refused
 from callsheet.records import (
     UNKNOWN_STATUS,
     Attempt,
@@ -266,12 +266,11 @@ def _enter_files(connection: sa.Connection, attempt: Attempt, answer: PaidAnswer
     files: list[File] = []
     for index, (item, wanted_name) in enumerate(zip(answer.media, answer.names, strict=True)):
         name = _free_name(connection, answer.storage, wanted_name, attempt, index)
-        file = File(attempt, index, name, item)
         row = {"job_key": attempt.job_key, "attempt": attempt.number, "index": index}
         row |= {"storage": answer.storage, "name": name, "folded_name": folded(name)}
         row |= item.model_dump(exclude={"url"}) | {"source_url": item.url}
         connection.execute(_ENTER_FILE, row)
-        files.append(file)
+        files.append(File(attempt, index, name, item))
     return files
 
 
@@ -299,7 +298,7 @@ def _set(connection: sa.Connection, run_id: str, file: File, values: Values) -> 
     """Sets columns of a file, where its job is the run's."""
     row = writing.row_of(connection, file.attempt)
     if row and row["run_id"] == run_id:
-        connection.execute(_SET_FILE, _key_of(file) | values)
+        connection.execute(_SET_FILE, key_of(file.attempt) | {"the_index": file.index} | values)
 
 
 def stored(connection: sa.Connection, run_id: str, end: FileEnd) -> State | None:
@@ -327,7 +326,7 @@ def _end_file(connection: sa.Connection, run_id: str, end: FileEnd, to: State) -
         return State(row["state"]) if row["finished_at"] == end.at else None
     if row["state"] != State.GENERATED or _has_ended(file):
         raise refused(attempt, to)
-    connection.execute(_SET_FILE, _key_of(end.file) | values)
+    connection.execute(_SET_FILE, key_of(attempt) | {"the_index": end.file.index} | values)
     file |= values
     if not all(map(_has_ended, files.values())):
         return None
@@ -340,13 +339,9 @@ def _end_file(connection: sa.Connection, run_id: str, end: FileEnd, to: State) -
 
 def _files_of(connection: sa.Connection, attempt: Attempt) -> dict[int, Values]:
     """By index, the files of an attempt."""
-    key = {"the_job": attempt.job_key, "the_attempt": attempt.number}
-    return {row["index"]: dict(row) for row in connection.execute(_FILES, key).mappings()}
+    rows = connection.execute(_FILES, key_of(attempt)).mappings()
+    return {row["index"]: dict(row) for row in rows}
 
 
 def _has_ended(file: Values) -> bool:
     return file["stored_at"] is not None or file["lost_at"] is not None
-
-
-def _key_of(file: File) -> Values:
-    return {"the_job": file.attempt.job_key, "the_attempt": file.attempt.number, "the_index": file.index}

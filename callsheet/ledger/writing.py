@@ -55,8 +55,7 @@ def rows_of(connection: sa.Connection, keys: Sequence[str]) -> dict[Key, Values]
 
 def row_of(connection: sa.Connection, attempt: Attempt) -> Values | None:
     """An attempt as the ledger has it."""
-    key = {"the_job": attempt.job_key, "the_attempt": attempt.number}
-    row = connection.execute(_SELECT, key).mappings().first()
+    row = connection.execute(_SELECT, key_of(attempt)).mappings().first()
     return None if row is None else dict(row)
 
 
@@ -147,6 +146,11 @@ def refused(attempt: Attempt, to: State) -> LedgerError:
         f"row {attempt.row_id}: the ledger refuses the step to {to}: "
         "the job is in another state, or another run has taken it over"
     )
+
+
+def key_of(attempt: Attempt) -> Values:
+    """What the statements of one attempt, or of its files, find it by."""
+    return {"the_job": attempt.job_key, "the_attempt": attempt.number}
 
 
 def _key(row: Values) -> Values:
