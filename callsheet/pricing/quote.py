@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from functools import cached_property
-from typing import Any
+from functools import cached_property, partial
+from typing import Any, NamedTuple
 
 import polars as pl
 import sqlalchemy as sa
@@ -106,11 +106,11 @@ class Quote:
         """
         left = min(self.said.room.values())
         prices = self.table.filter("to_buy")["price"].drop_nulls()
-        sums = prices.cum_sum()
-        if not prices.len() or sums[-1] <= left:
+        prices_so_far = prices.cum_sum()
+        if not prices.len() or prices_so_far[-1] <= left:
             return prices.len()
         if self.budget.on_exceed != "skip":
-            return int((sums <= left).sum()) if self.budget.on_exceed == "stop" else 0
+            return int((prices_so_far <= left).sum()) if self.budget.on_exceed == "stop" else 0
         fitting, micros = 0, int(left * 10**6)
         for price in prices.to_physical():  # millionths of a dollar
             if price <= micros:
@@ -294,11 +294,7 @@ async def quote_batch(settings: Settings, client: Client, choice: Choice = ALL) 
 
 async def has_to_buy(plan: Plan, ledger: Ledger, settings: Settings, choice: Choice) -> bool:
     """Whether a plan has a job to buy, by the ledger, among those that are chosen."""
-    return _buys(await _standing(plan, ledger, settings), choice)
-
-
-async def _standing(plan: Plan, ledger: Ledger, settings: Settings) -> Standing:
-    return await ledger.read(standing, plan.table, policy_of(settings), of_attempts=["carried"])
+    return _buys(await ledger.read(standing, plan.table, policy_of(settings)), choice)
 
 
 def _buys(now: Standing, choice: Choice) -> bool:
@@ -327,7 +323,9 @@ async def quote_plan(
 
     Raises:
         InputError: rows are rejected and `input.strict` is true, or a chosen row is not in the batch.
+        OtherService: jobs of the batch were sent to another service.
         ServiceError: the balance cannot be read.
+        LedgerError: the ledger cannot be read.
     """
     report = Store.of(settings.report.url, settings.storage)
     content = await asyncio.to_thread(rejects_csv, plan.rejects)
@@ -340,73 +338,87 @@ async def quote_plan(
             f"{rows} {'is' if plan.rejected_rows == 1 else 'are'} rejected; the first, on {first}",
             hint=f"All are in {rejects}. Nothing was bought, because input.strict is true.",
         )
-    now = await _standing(plan, ledger, settings)
-    if balance is None and _buys(now, choice):
+    await ledger.read(services.check, client.base_url)
+    read = partial(ledger_says, ledger, settings, plan, client.base_url)
+    says = await read(balance)
+    if balance is None and _buys(says.now, choice):
         balance = await client.balance()
-    return await make(
-        *(plan, now, ledger),
-        service=client.base_url,
-        settings=settings,
-        balance=balance,
-        rejects=rejects,
-        choice=choice,
-        warning=warning,
-    )
+        says = await read(balance)
+    quote = make(plan, says, settings, balance=balance, rejects=rejects, choice=choice)
+    repeats = likely_repeats(quote.repeats, quote.to_buy)
+    return replace(quote, warnings=tuple(filter(None, (repeats, warning))))
 
 
-async def make(
+class LedgerSays(NamedTuple):
+    """What the ledger says for a quote, read together: what another run buys meanwhile would count twice.
+
+    `limits`: submissions a minute by model type, as earlier runs have learned them. `asker`: whose the
+    questions of the run are.
+    """
+
+    now: Standing
+    totals: Totals
+    said: Said
+    limits: Mapping[str, int]
+    asker: str
+
+
+async def ledger_says(
+    ledger: Ledger, settings: Settings, plan: Plan, service: str, balance: Decimal | None
+) -> LedgerSays:
+    """What it says; `balance`: what the workspace has, where that is known."""
+
+    def read(connection: sa.Connection, batch: str) -> LedgerSays:
+        now = standing(connection, batch, plan.table, policy_of(settings), of_attempts=["carried"])
+        totals = sums.of_batch(connection, batch)
+        buyer = ledger.buyer(settings.budget, affordable(totals, balance))
+        said = gate.said(connection, batch, buyer, settings.budget.limit)
+        learned = services.learned(connection, batch, service) or {"windows": {}}
+        limits = {model_type: window["limit"] for model_type, window in learned["windows"].items()}
+        return LedgerSays(now, totals, said, limits, ledger.asker)
+
+    return await ledger.read(read)
+
+
+def make(
     plan: Plan,
-    now: Standing,
-    ledger: Ledger,
-    *,
-    service: str,
+    says: LedgerSays,
     settings: Settings,
+    *,
     balance: Decimal | None,
     rejects: str,
     choice: Choice,
-    warning: str = "",
 ) -> Quote:
     """Compares a plan as it stands with the budget and the balance.
 
     Raises:
         InputError: a chosen row is not in the plan.
-        OtherService: jobs of the batch were sent to another service.
-        LedgerError: the ledger cannot be read.
     """
-    await ledger.read(services.check, service)
-    policy = policy_of(settings)
-
-    def read(connection: sa.Connection, batch: str) -> tuple[Totals, Said]:
-        totals = sums.of_batch(connection, batch)
-        buyer = ledger.buyer(settings.budget, affordable(totals, balance))
-        return totals, gate.said(connection, batch, buyer, settings.budget.limit)
-
-    totals, said = await ledger.read(read)
+    now, said = says.now, says.said
     quote = Quote(
         plan=plan,
         standing=now,
         table=now.planned,
-        totals=totals,
+        totals=says.totals,
         said=said,
         budget=settings.budget.model_copy(update={"limit": said.limit}),
         balance=balance,
-        rpm=await _rpm(settings, ledger, service),
+        rpm=_rpm(settings, says.limits),
         rejects=rejects,
-        tries=settings.attempts if policy.retry_doubt else 1,
+        tries=settings.attempts if policy_of(settings).retry_doubt else 1,
         samples=settings.review.samples if settings.review.buy_again and choice.first is None else 0,
         choice=choice,
         guessed=settings.input.guessed,
     )
     if choice:
         sent = now.newest.filter(pl.col("state") != State.PLANNED)["job_key"]
-        mask = chosen(_left_of(choice, said, ledger.asker, sent), quote.table)
-        quote = replace(quote.among(mask), chosen=mask)
-    elif settings.budget.pilot and quote.to_buy:
+        mask = chosen(_left_of(choice, said, says.asker, sent), quote.table)
+        return replace(quote.among(mask), chosen=mask)
+    if settings.budget.pilot and quote.to_buy:
         jobs = pilot(plan.table, settings.budget.pilot)
         if (quote.table["to_buy"] & ~jobs).any():
-            quote = replace(quote, pilot_jobs=jobs)
-    repeats = likely_repeats(quote.repeats, quote.to_buy)
-    return replace(quote, warnings=tuple(filter(None, (repeats, warning))))
+            return replace(quote, pilot_jobs=jobs)
+    return quote
 
 
 def _left_of(choice: Choice, said: Said, asker: str, sent: pl.Series) -> Choice:
@@ -421,12 +433,10 @@ def _left_of(choice: Choice, said: Said, asker: str, sent: pl.Series) -> Choice:
     )
 
 
-async def _rpm(settings: Settings, ledger: Ledger, service: str) -> dict[str, int]:
+def _rpm(settings: Settings, learned: Mapping[str, int]) -> dict[str, int]:
     """Submissions a minute by model type: the config's, otherwise what an earlier run has learned."""
-    learned = await ledger.read(services.learned, service) or {"windows": {}}
-    remembered = {model_type: window["limit"] for model_type, window in learned["windows"].items()}
     configured = {
         ModelType.IMAGE.value: settings.limits.image_rpm,
         ModelType.VIDEO.value: settings.limits.video_rpm,
     }
-    return remembered | {model_type: rpm for model_type, rpm in configured.items() if rpm}
+    return {**learned, **{model_type: rpm for model_type, rpm in configured.items() if rpm}}

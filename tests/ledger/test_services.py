@@ -66,8 +66,8 @@ async def test_a_batch_is_not_taken_from_a_run_that_is_about_to_send(url: str) -
 
 async def test_the_other_batches_of_a_service_that_has_moved_move_with_it(url: str) -> None:
     """And those of another service stay."""
-    services = {"b": "https://a.example", "c": "https://A.example/", "d": "https://d.example"}
-    for batch, service in services.items():
+    addresses = {"b": "https://a.example", "c": "https://A.example/", "d": "https://d.example"}
+    for batch, service in addresses.items():
         await send(url, service, batch, batch=batch)
     async with buyer(url) as ledger:
         assert await ledger.write(services.rebind, "https://b.example") == ["b", "c"]

@@ -12,7 +12,8 @@ import pytest
 
 from callsheet.ledger import queries, services, spending, states
 from callsheet.ledger.ledger import Ledger
-from callsheet.ledger.spending import Spending, settle
+from callsheet.ledger.settling import settle
+from callsheet.ledger.spending import Spending
 from callsheet.ledger.states import End, FileEnd
 from callsheet.ledger.tables import attempts
 from callsheet.records import Doubt, ExpectedBalance

@@ -14,7 +14,6 @@ from callsheet.config.settings import Settings
 from callsheet.errors import BalanceTooLow, BudgetReached
 from callsheet.ledger import services, states, words
 from callsheet.ledger.ledger import Ledger
-from callsheet.ledger.queries import policy_of
 from callsheet.ledger.states import End, FileEnd
 from callsheet.ledger.tables import words as words_table
 from callsheet.plain_text import time_in_words
@@ -23,7 +22,7 @@ from callsheet.present.as_read import requests
 from callsheet.present.priced import figures, line, submission_time, table
 from callsheet.pricing.choice import ALL, Choice
 from callsheet.pricing.plan import Plan, make_plan
-from callsheet.pricing.quote import Quote, make
+from callsheet.pricing.quote import Quote, ledger_says, make
 from callsheet.records import Generation, Media, ModelType, StoredFile, Usage
 from callsheet.service.models import Catalogue
 from callsheet.standing import ASKED_FOR, standing
@@ -72,13 +71,10 @@ def quote(tmp_path, monkeypatch) -> Quoter:
                 if learned:
                     windows = {kind: {"limit": limit} for kind, limit in learned.items()}
                     await ledger.write(services.learn, service, {"windows": windows})
-                has = Decimal(balance)
-                now = await ledger.read(standing, plan.table, policy_of(settings))
-                return await make(
-                    *(plan, now, ledger),
-                    service=service,
-                    settings=settings,
-                    balance=has,
+                says = await ledger_says(ledger, settings, plan, service, Decimal(balance))
+                return make(
+                    *(plan, says, settings),
+                    balance=Decimal(balance),
                     rejects="r.csv",
                     choice=choice,
                 )

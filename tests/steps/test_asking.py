@@ -462,7 +462,8 @@ def test_a_yes_leaves_what_became_dear_after_the_question(project: Make) -> None
 
     async def stops() -> bool:
         async with await Ledger.open(load(made.config).ledger.url, "test") as ledger:
-            await ledger.write(charges.count, [named, later])
+            for charge in (named, later):
+                await ledger.write(charges.count, charge)
             await ledger.write(charges.accept, [named])
             charged = await ledger.read(charges.of_batch)
             return [charge.model for charge in charged.to_accept(Decimal("0.01"))] == ["b"]
