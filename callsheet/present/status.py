@@ -138,7 +138,7 @@ def by_value(name: str, shares: Sequence[Share]) -> Table:
         numbers |= {"open": share.open} if has_open else {}
         quoted, cost = {"USD quoted": dollars(share.quoted)}, {"USD spent": dollars(share.spent)}
         if is_reviewed:
-            numbers |= {name.replace("_", " "): count for name, count in share.review._asdict().items()}
+            numbers |= {"kept": share.review.kept, "rejected": share.review.rejected}
             a_kept = "" if share.cost_per_kept is None else dollars(share.cost_per_kept)
             quoted, cost = {}, cost | {"USD a kept": a_kept}
         counts = {name: f"{number:,}" for name, number in numbers.items()}
