@@ -44,7 +44,7 @@ from callsheet.pricing.plan import last_plan
 from callsheet.records import MADE_FROM
 from callsheet.report.contact_sheet.cards import local_path
 from callsheet.report.report import COSTS, OF_MANIFEST, costs, manifest
-from callsheet.standing import Standing, standing
+from callsheet.standing import Standing, read_standing
 from callsheet.storage.store import Store
 
 AT_ONCE = 16
@@ -327,10 +327,10 @@ async def export(
         try:
             store = Store(to, endpoint_url=endpoint_url, put=settings.storage.put)
             present = await _mark(store, to, batch=settings.batch, kind=kind, ledger_id=ledger.id)
-            now = await ledger.read(standing, jobs, of_attempts=COSTS, of_files=OF_MANIFEST)
-            files = _exported(now, kind, kept=kept)
+            standing = await ledger.read(read_standing, jobs, of_attempts=COSTS, of_files=OF_MANIFEST)
+            files = _exported(standing, kind, kept=kept)
             if kind is Kind.CSV:
-                return await _write_tables(files, costs(now), store, bom=bom)
+                return await _write_tables(files, costs(standing), store, bom=bom)
             if files.is_empty() and kept:
                 hint = "callsheet review CONFIG marks files."
                 raise InputError("no stored file is marked as kept", hint=hint)
@@ -379,12 +379,12 @@ async def _mark(store: Store, url: str, *, batch: str, kind: Kind, ledger_id: st
     return pl.DataFrame(files, schema=_PRESENT, orient="row")
 
 
-def _exported(now: Standing, kind: Kind, *, kept: bool) -> pl.DataFrame:
+def _exported(standing: Standing, kind: Kind, *, kept: bool) -> pl.DataFrame:
     """The manifest of what is exported. Shards are in order of storage, so that those that are full stay.
 
     What is kept is exported also where the batch file no longer has its row: a person wants it.
     """
-    files = manifest(now, in_order=kind is not Kind.WEBDATASET)
+    files = manifest(standing, in_order=kind is not Kind.WEBDATASET)
     if kept:
         return files.filter(pl.col("decision") == MediaDecision.KEPT)
     return files if kind is Kind.CSV else files.filter("current")

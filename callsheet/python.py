@@ -42,7 +42,7 @@ from callsheet.records import Progress
 from callsheet.report.contact_sheet.cards import local_path
 from callsheet.report.summary import ReviewResult, Status, Summary, read_status
 from callsheet.reviewing.marks import enter, from_table
-from callsheet.standing import standing
+from callsheet.standing import read_standing
 from callsheet.steps import batch
 from callsheet.steps.connect import connect
 from callsheet.storage.spool import work_folder
@@ -231,7 +231,7 @@ def reviews(config: Config, settings: Values | None, *, as_arrow: bool) -> pd.Da
     async def work() -> pl.DataFrame:
         check_exists(checked.ledger.url)
         async with await Ledger.open(checked.ledger.url, checked.batch, looks=True) as ledger:
-            return (await ledger.read(standing, of_files=["prompt", "cost", "url"])).files
+            return (await ledger.read(read_standing, of_files=["prompt", "cost", "url"])).files
 
     return _converted(carry_out(work()).select(_REVIEWS).to_arrow(), as_arrow)
 

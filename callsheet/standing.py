@@ -240,7 +240,7 @@ Shares = dict[str, tuple[Share, ...]]
 """Of `model`, and of each setting that is compared, its values in order."""
 
 
-def standing(
+def read_standing(
     connection: sa.Connection,
     batch: str,
     plan: pl.DataFrame | None = None,

@@ -23,7 +23,7 @@ from callsheet.pricing.quote import quote_plan
 from callsheet.pricing.sources import read_rows
 from callsheet.records import State
 from callsheet.report.pilot import made_last
-from callsheet.standing import standing
+from callsheet.standing import read_standing
 from callsheet.steps import batch
 from callsheet.steps.approve import ask_about, take_answer
 from callsheet.storage.spool import work_folder
@@ -108,7 +108,7 @@ async def _look(previous: Settings, settings: Settings) -> None:
     """
     ui = suspend.UI.of_this_run(settings)
     async with await Ledger.open(previous.ledger.url, previous.batch, looks=True) as ledger:
-        counts = (await ledger.read(standing)).review
+        counts = (await ledger.read(read_standing)).review
     asker = ui.flow_run if ui else None
     async with await Ledger.open(settings.ledger.url, settings.batch, flow_run=asker) as ledger:
         if refused := await take_answer(ledger, ledger.buyer(settings.budget), ui):

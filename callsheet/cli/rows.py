@@ -137,7 +137,7 @@ def failed(
     from callsheet.ledger import queries
     from callsheet.present.stories import failed_screen
     from callsheet.pricing.plan import last_plan
-    from callsheet.standing import standing
+    from callsheet.standing import read_standing
 
     settings = load_batch(config, set_)
     if csv and json:
@@ -145,7 +145,7 @@ def failed(
     plan = last_plan(settings)
 
     def read(connection: Connection, batch: str) -> tuple[pl.DataFrame, list[Story]]:
-        jobs = standing(connection, batch, plan.table if plan else None).failed
+        jobs = read_standing(connection, batch, plan.table if plan else None).failed
         if json:
             failures = queries.stories_of(connection, jobs["key"].to_list())
             print_json_list({"batch": batch}, "failed", failures)

@@ -23,15 +23,15 @@ OF_FILES = (
 _KEY = 8  # digits of a job's key
 
 
-def files(connection: sa.Connection, batch: str, now: Standing) -> pl.DataFrame:
+def files(connection: sa.Connection, batch: str, standing: Standing) -> pl.DataFrame:
     """Every stored file of the batch, which stands so: its columns, its `id`, and whether it is `current`."""
     of_generation = ["job_key", "attempt"]
-    rows = now.files.join(
+    rows = standing.files.join(
         _file_counts(connection, batch), on=of_generation, how="left", maintain_order="left"
     )
-    rows = rows.join(_first_jobs(now), on="job_key", how="left", maintain_order="left")
+    rows = rows.join(_first_jobs(standing), on="job_key", how="left", maintain_order="left")
     rows = rows.join(
-        now.jobs.select("current", job_key="key"), on="job_key", how="left", maintain_order="left"
+        standing.jobs.select("current", job_key="key"), on="job_key", how="left", maintain_order="left"
     )
     parts = [
         pl.format("{}/{}", "row_id", "sample"),
@@ -55,9 +55,9 @@ def _file_counts(connection: sa.Connection, batch: str) -> pl.DataFrame:
     return counts.select("job_key", "attempt", several=pl.col("files") > 1)
 
 
-def _first_jobs(now: Standing) -> pl.DataFrame:
+def _first_jobs(standing: Standing) -> pl.DataFrame:
     """`job_key` of each job that was ever sent, and whether it is the first one of its row and sample."""
-    sent = now.attempts.filter(SUBMITTED)
+    sent = standing.attempts.filter(SUBMITTED)
     jobs = sent.group_by("job_key", "row_id", "sample").agg(pl.col("submitted_at").min())
     is_first = pl.struct("row_id", "sample").is_first_distinct()
     return jobs.sort("submitted_at", "job_key").select("job_key", is_first=is_first)

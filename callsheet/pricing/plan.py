@@ -45,7 +45,7 @@ from callsheet.pricing.requests import make_requests
 from callsheet.records import MADE_FROM, MAY_COST, Job, ModelType, Price, Record, canonical
 from callsheet.service.client import Client
 from callsheet.service.models import Catalogue, Model
-from callsheet.standing import ASKED_FOR, Standing, standing
+from callsheet.standing import ASKED_FOR, Standing, read_standing
 from callsheet.storage.spool import work_folder
 
 PLAN = "plan.parquet"
@@ -320,8 +320,8 @@ async def price_batch(batch: Batch, settings: Settings, client: Client, ledger: 
             raise
         catalogue, now = last.catalogue, last.made_at
 
-    now_standing = await ledger.read(standing, None, policy_of(settings), of_attempts=ASKED_FOR)
-    ledger_jobs, rejected = now_standing.newest, now_standing.rejected_rows
+    standing = await ledger.read(read_standing, None, policy_of(settings), of_attempts=ASKED_FOR)
+    ledger_jobs, rejected = standing.newest, standing.rejected_rows
     plan = await asyncio.to_thread(
         make_plan, batch, catalogue, settings, path, now=now, ledger_jobs=ledger_jobs, rejected=rejected
     )
@@ -337,17 +337,17 @@ async def price_batch(batch: Batch, settings: Settings, client: Client, ledger: 
     return replace(plan, notes=(*plan.notes, note))
 
 
-async def adopt(plan: Plan, now: Standing, settings: Settings, ledger: Ledger) -> Plan:
+async def adopt(plan: Plan, standing: Standing, settings: Settings, ledger: Ledger) -> Plan:
     """Makes the plan of a quote the batch's own, which reports and exports go by: a run is about to buy it.
 
-    From now on the ledger says which of its jobs this plan has, and what they carry by it. `now` is how the
-    batch stands, with what the attempts have `carried`.
+    From now on the ledger says which of its jobs this plan has, and what they carry by it. The attempts of
+    `standing` have the column `carried`.
 
     Raises:
         LedgerError: the ledger cannot be read or written.
         StorageError: the plan cannot be written.
     """
-    ledger_jobs = now.newest
+    ledger_jobs = standing.newest
     carried = await asyncio.to_thread(changed_carried, plan.table, ledger_jobs)
     is_planned = ledger_jobs["job_key"].is_in(plan.table["key"].implode())
     is_new = ledger_jobs["current"].ne_missing(is_planned)
@@ -406,13 +406,13 @@ class ToBuyAgain(Record):
     quoted: Decimal = Decimal(0)
 
 
-def to_buy_again(now: Standing, plan: Plan | None, settings: BatchSettings) -> ToBuyAgain:
+def to_buy_again(standing: Standing, plan: Plan | None, settings: BatchSettings) -> ToBuyAgain:
     """What is to be bought again, by the batch's last plan: its prices are those of that plan.
 
-    The attempts of `now` have the columns `ASKED_FOR`.
+    The attempts of `standing` have the columns `ASKED_FOR`.
     """
-    rejected = now.rejected_rows
+    rejected = standing.rejected_rows
     if rejected.is_empty():
         return ToBuyAgain()
-    jobs = bought_again(plan.table if plan else None, now.newest, rejected, settings.review.samples)
+    jobs = bought_again(plan.table if plan else None, standing.newest, rejected, settings.review.samples)
     return ToBuyAgain(jobs.height, Decimal(jobs["price"].sum() or 0))

@@ -36,7 +36,7 @@ from callsheet.pricing.sources import read_rows
 from callsheet.records import Job, ModelType, State, Totals
 from callsheet.service.client import Client
 from callsheet.service.models import Model
-from callsheet.standing import Standing, standing
+from callsheet.standing import Standing, read_standing
 from callsheet.storage.store import Store
 
 
@@ -294,12 +294,12 @@ async def quote_batch(settings: Settings, client: Client, choice: Choice = ALL) 
 
 async def has_to_buy(plan: Plan, ledger: Ledger, settings: Settings, choice: Choice) -> bool:
     """Whether a plan has a job to buy, by the ledger, among those that are chosen."""
-    return _buys(await ledger.read(standing, plan.table, policy_of(settings)), choice)
+    return _buys(await ledger.read(read_standing, plan.table, policy_of(settings)), choice)
 
 
-def _buys(now: Standing, choice: Choice) -> bool:
+def _buys(standing: Standing, choice: Choice) -> bool:
     with suppress(InputError):  # a chosen row is not in the plan, as its quote says
-        jobs = now.planned
+        jobs = standing.planned
         return bool((jobs["to_buy"] & chosen(choice, jobs)).any())
     return False
 
@@ -341,7 +341,7 @@ async def quote_plan(
     await ledger.read(services.check, client.base_url)
     read = partial(ledger_says, ledger, settings, plan, client.base_url)
     says = await read(balance)
-    if balance is None and _buys(says.now, choice):
+    if balance is None and _buys(says.standing, choice):
         balance = await client.balance()
         says = await read(balance)
     quote = make(plan, says, settings, balance=balance, rejects=rejects, choice=choice)
@@ -356,7 +356,7 @@ class LedgerSays(NamedTuple):
     questions of the run are.
     """
 
-    now: Standing
+    standing: Standing
     totals: Totals
     said: Said
     limits: Mapping[str, int]
@@ -369,13 +369,13 @@ async def ledger_says(
     """What it says; `balance`: what the workspace has, where that is known."""
 
     def read(connection: sa.Connection, batch: str) -> LedgerSays:
-        now = standing(connection, batch, plan.table, policy_of(settings), of_attempts=["carried"])
+        standing = read_standing(connection, batch, plan.table, policy_of(settings), of_attempts=["carried"])
         totals = sums.of_batch(connection, batch)
         buyer = ledger.buyer(settings.budget, affordable(totals, balance))
         said = gate.said(connection, batch, buyer, settings.budget.limit)
         learned = services.learned(connection, batch, service) or {"windows": {}}
         limits = {model_type: window["limit"] for model_type, window in learned["windows"].items()}
-        return LedgerSays(now, totals, said, limits, ledger.asker)
+        return LedgerSays(standing, totals, said, limits, ledger.asker)
 
     return await ledger.read(read)
 
@@ -394,11 +394,11 @@ def make(
     Raises:
         InputError: a chosen row is not in the plan.
     """
-    now, said = says.now, says.said
+    standing, said = says.standing, says.said
     quote = Quote(
         plan=plan,
-        standing=now,
-        table=now.planned,
+        standing=standing,
+        table=standing.planned,
         totals=says.totals,
         said=said,
         budget=settings.budget.model_copy(update={"limit": said.limit}),
@@ -411,7 +411,7 @@ def make(
         guessed=settings.input.guessed,
     )
     if choice:
-        sent = now.newest.filter(pl.col("state") != State.PLANNED)["job_key"]
+        sent = standing.newest.filter(pl.col("state") != State.PLANNED)["job_key"]
         mask = chosen(_left_of(choice, said, says.asker, sent), quote.table)
         return replace(quote.among(mask), chosen=mask)
     if settings.budget.pilot and quote.to_buy:

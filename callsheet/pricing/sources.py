@@ -34,7 +34,7 @@ from callsheet.pricing import originals
 from callsheet.pricing.plan import last_plan
 from callsheet.pricing.references import LAST_FRAME
 from callsheet.records import MADE_FROM
-from callsheet.standing import Standing, standing
+from callsheet.standing import Standing, read_standing
 from callsheet.storage.store import Store
 
 _OWN = ("row", "sample", "model", "prompt", FILE, "width", "height", "duration")
@@ -64,13 +64,13 @@ async def read_rows(settings: Settings) -> Batch:
 
         def read(connection: sa.Connection, batch: str) -> tuple[Standing, pl.DataFrame]:
             jobs = plan.table if plan else None
-            now = standing(connection, batch, jobs, of_files=originals.OF_FILES)
-            return now, originals.files(connection, batch, now)
+            standing = read_standing(connection, batch, jobs, of_files=originals.OF_FILES)
+            return standing, originals.files(connection, batch, standing)
 
-        now, files = await ledger.read(read)
-    if now.attempts.is_empty():  # the ledger is there for other batches
+        standing, files = await ledger.read(read)
+    if standing.attempts.is_empty():  # the ledger is there for other batches
         raise nothing
-    planned = now.jobs.filter("current")["row_id"]
+    planned = standing.jobs.filter("current")["row_id"]
     return await asyncio.to_thread(_batch, settings, origin, files, planned)
 
 

@@ -18,7 +18,7 @@ from callsheet.plain_text import row_name
 from callsheet.pricing.quote import Quote
 from callsheet.records import State
 from callsheet.report.contact_sheet.thumbnails import Decoder
-from callsheet.standing import standing
+from callsheet.standing import read_standing
 
 _JOBS = 24  # that are shown
 
@@ -59,8 +59,8 @@ async def made_last(settings: Settings) -> tuple[PilotJob, ...]:
     """
 
     async with await Ledger.open(settings.ledger.url, settings.batch, looks=True) as ledger:
-        now = await ledger.read(standing)
-        stored = now.jobs.filter(state=State.STORED)
+        standing = await ledger.read(read_standing)
+        stored = standing.jobs.filter(state=State.STORED)
         is_rejected = (pl.col("kept") == 0) & (pl.col("rejected") > 0)
         first = stored.sort(pl.col("kept") == 0, is_rejected, maintain_order=True)["key"].head(_JOBS)
         return await _pilot_jobs(ledger, settings, dict.fromkeys(first))

@@ -45,7 +45,7 @@ from callsheet.records import (
 )
 from callsheet.report.plots import figures_of
 from callsheet.report.summary import PARTICULARS, Details, Problem, Summary, is_complete
-from callsheet.standing import MODEL, OPEN, SUBMITTED, Standing, standing
+from callsheet.standing import MODEL, OPEN, SUBMITTED, Standing, read_standing
 from callsheet.storage.store import Store
 
 _OF_MEDIA = (
@@ -70,26 +70,26 @@ COSTS = (
 PARQUET_TYPE = "application/vnd.apache.parquet"
 
 
-def costs(now: Standing) -> pl.DataFrame:
+def costs(standing: Standing) -> pl.DataFrame:
     """`costs.parquet`: a row for each attempt that was submitted; the attempts have the columns `COSTS`."""
-    return now.attempts.filter(SUBMITTED).select(COSTS)
+    return standing.attempts.filter(SUBMITTED).select(COSTS)
 
 
-def manifest(now: Standing, files: pl.DataFrame | None = None, *, in_order: bool = True) -> pl.DataFrame:
+def manifest(standing: Standing, files: pl.DataFrame | None = None, *, in_order: bool = True) -> pl.DataFrame:
     """`manifest.parquet`: a row for each stored file, with the batch file's carried columns after its own.
 
     It is in the batch file's order. `current` is false for rows that the batch file no longer has or has
     changed; they come last, in the order of storage. Without a plan, and where it is not `in_order`, all stay
     in that order. `files`: some of the stored ones; they have the columns `OF_MANIFEST`.
     """
-    files = now.files if files is None else files
+    files = standing.files if files is None else files
     carried = _carried(files["carried"])
-    places = now.jobs.select(_CURRENT, job_key="key", **{_POSITION: "position"})
+    places = standing.jobs.select(_CURRENT, job_key="key", **{_POSITION: "position"})
     table = files.join(places, on="job_key", how="left", maintain_order="left")
     table = table.select(*_OF_MEDIA, _CURRENT, *_REVIEW, _POSITION).with_columns(carried)
     names = [column.name for column in carried if column.name != MADE_FROM]
     columns = (*_OF_MEDIA, _CURRENT, MADE_FROM, *_REVIEW, *names)
-    if not (in_order and now.has_plan):
+    if not (in_order and standing.has_plan):
         return table.select(columns)
     order = (_POSITION, "index", "stored_at")
     asked_for = table.filter(_CURRENT).sort(order, nulls_last=True, maintain_order=True)
@@ -183,9 +183,9 @@ async def update_sidecars(settings: BatchSettings, ledger: Ledger) -> None:
     if not settings.storage.sidecar:
         return
     store = Store.of(settings.storage.url, settings.storage)
-    now = await ledger.read(standing, of_files=["name", "url", "sha256"])
+    standing = await ledger.read(read_standing, of_files=["name", "url", "sha256"])
     is_reviewed = pl.any_horizontal(pl.col("decided_by", "flags").is_not_null())
-    reviewed_files = now.files.filter(is_reviewed).select("name", "url", "sha256", *_REVIEW)
+    reviewed_files = standing.files.filter(is_reviewed).select("name", "url", "sha256", *_REVIEW)
 
     async def update(row: dict[str, Any]) -> None:
         name, url, sha256 = (row.pop(column) for column in ("name", "url", "sha256"))
@@ -261,20 +261,20 @@ async def write_report(ledger: Ledger, store: Store, plan: Plan | None, of_run: 
         StorageError: `report.url` cannot be written.
         LedgerError: the ledger cannot be read.
     """
-    now = await ledger.read(
-        standing,
+    standing = await ledger.read(
+        read_standing,
         plan.table if plan else None,
         of_run.policy,
         of_attempts=(*COSTS, "request", "run_id"),
         of_files=OF_MANIFEST,
     )
-    files = await asyncio.to_thread(manifest, now)
-    await store.write(_COSTS, await asyncio.to_thread(parquet, costs(now)), PARQUET_TYPE)
+    files = await asyncio.to_thread(manifest, standing)
+    await store.write(_COSTS, await asyncio.to_thread(parquet, costs(standing)), PARQUET_TYPE)
     await store.write(_MANIFEST, await asyncio.to_thread(parquet, files), PARQUET_TYPE)
     if plan:
         await store.write(_REJECTS, await asyncio.to_thread(rejects_csv, plan.rejects), "text/csv")
-    details = await asyncio.to_thread(_details, now, plan, of_run, store.url_of(_REJECTS))
-    return await _summary(ledger, store, now, plan, of_run=of_run, details=details)
+    details = await asyncio.to_thread(_details, standing, plan, of_run, store.url_of(_REJECTS))
+    return await _summary(ledger, store, standing, plan, of_run=of_run, details=details)
 
 
 async def update_manifest(settings: BatchSettings, ledger: Ledger) -> None:
@@ -297,7 +297,7 @@ async def update_manifest(settings: BatchSettings, ledger: Ledger) -> None:
     jobs = plan.table if plan else None
     written: pl.DataFrame | None = None
     for _ in range(_TIMES):
-        files = manifest(await ledger.read(standing, jobs, of_files=OF_MANIFEST))
+        files = manifest(await ledger.read(read_standing, jobs, of_files=OF_MANIFEST))
         if written is not None and files.equals(written):
             break
         await store.write(_MANIFEST, await asyncio.to_thread(parquet, files), PARQUET_TYPE)
@@ -314,7 +314,7 @@ async def write_summary(store: Store, summary: Summary) -> None:
 
 
 async def _summary(
-    ledger: Ledger, store: Store, now: Standing, plan: Plan | None, *, of_run: OfRun, details: Details
+    ledger: Ledger, store: Store, standing: Standing, plan: Plan | None, *, of_run: OfRun, details: Details
 ) -> Summary:
     """How the batch stands after a run."""
     totals, runs, asked = await ledger.read(
@@ -324,12 +324,12 @@ async def _summary(
             words.of_batch(connection, batch),
         )
     )
-    states, jobs, stop = now.states, now.counting.height, of_run.stop
+    states, jobs, stop = standing.states, standing.counting.height, of_run.stop
     ended = sum(states[state] for state in ENDED) >= jobs
-    left_to_buy = now.left_to_buy(ledger.run_id, of_run.to_buy) if plan else 0
+    left_to_buy = standing.left_to_buy(ledger.run_id, of_run.to_buy) if plan else 0
     stopped = stop and (left_to_buy or (isinstance(stop, Interrupted) and not ended))
     complete = is_complete(states, jobs, plan)
-    review = now.review
+    review = standing.review
     return Summary(
         batch=ledger.batch,
         ledger_id=ledger.id,
@@ -344,7 +344,7 @@ async def _summary(
         lost=states[State.LOST],
         pending=sum(states[state] for state in OPEN),
         rejected_rows=plan.rejected_rows if plan else 0,
-        quoted=now.quoted,
+        quoted=standing.quoted,
         spent=totals.spent,
         in_doubt_exposure=totals.in_doubt_exposure,
         currency="USD",
@@ -354,7 +354,7 @@ async def _summary(
         manifest=store.url_of(_MANIFEST),
         costs=store.url_of(_COSTS),
         report=store.url_of("report.json"),
-        estimated_costs=now.attempts.filter(_IS_ESTIMATED)["job_key"].n_unique(),
+        estimated_costs=standing.attempts.filter(_IS_ESTIMATED)["job_key"].n_unique(),
         **review._asdict(),
         cost_per_kept=review.cost_per_kept(totals.spent),
         other_runs=tuple(run for run in runs if run.jobs),
@@ -363,13 +363,13 @@ async def _summary(
     )
 
 
-def _details(now: Standing, plan: Plan | None, of_run: OfRun, rejects: str) -> Details:
+def _details(standing: Standing, plan: Plan | None, of_run: OfRun, rejects: str) -> Details:
     """What is told of the run, and of how the batch stands; `rejects` is where `rejects.csv` is."""
-    problems, other_problems = _problems_of(now.submitted)
+    problems, other_problems = _problems_of(standing.submitted)
     reason = of_run.stop or _missing(of_run.without_image)
     all_chosen_stored = None
     if of_run.chosen is not None:
-        all_chosen_stored = (now.planned.filter(of_run.chosen)["state"] == State.STORED).all()
+        all_chosen_stored = (standing.planned.filter(of_run.chosen)["state"] == State.STORED).all()
     return Details(
         stop_message=str(reason) if reason else None,
         stop_hint=reason.hint if reason else "",
@@ -378,12 +378,12 @@ def _details(now: Standing, plan: Plan | None, of_run: OfRun, rejects: str) -> D
         rejected=tuple(rejects_in_words(plan.rejects)) if plan else (),
         problems=problems,
         other_problems=other_problems,
-        surcharge=_surcharge_of(now.submitted),
+        surcharge=_surcharge_of(standing.submitted),
         kept=plan.kept() if plan else 0,
-        others=now.counting.filter(~pl.col("current")).height,
-        models=now.shares[MODEL],
-        dearest=_most_expensive(now.submitted),
-        figures=figures_of(now.submitted, now.shares[MODEL]),
+        others=standing.counting.filter(~pl.col("current")).height,
+        models=standing.shares[MODEL],
+        dearest=_most_expensive(standing.submitted),
+        figures=figures_of(standing.submitted, standing.shares[MODEL]),
         all_chosen_stored=all_chosen_stored,
     )
 

@@ -23,7 +23,7 @@ from callsheet.ledger.words import Word
 from callsheet.pricing.plan import Plan, ToBuyAgain, last_plan, to_buy_again
 from callsheet.records import OtherRun, Record, State
 from callsheet.report.plots import Figures
-from callsheet.standing import ASKED_FOR, MODEL, Share, Shares, Standing, standing
+from callsheet.standing import ASKED_FOR, MODEL, Share, Shares, Standing, read_standing
 
 
 def is_complete(states: Mapping[State, int], jobs: int, plan: Plan | None) -> bool:
@@ -244,10 +244,10 @@ async def read_review(ledger: Ledger, settings: BatchSettings) -> tuple[ReviewRe
     Raises:
         LedgerError: the ledger cannot be read.
     """
-    now, again = await _now(ledger, settings)
-    by_setting = now.compared
-    by_model, cost_per_kept = by_setting.pop(MODEL, ()), now.review.cost_per_kept(now.spent)
-    return ReviewResult(ledger.batch, *now.review, cost_per_kept, by_model, by_setting), again
+    standing, again = await _standing(ledger, settings)
+    by_setting = standing.compared
+    by_model, cost_per_kept = by_setting.pop(MODEL, ()), standing.review.cost_per_kept(standing.spent)
+    return ReviewResult(ledger.batch, *standing.review, cost_per_kept, by_model, by_setting), again
 
 
 async def read_status(ledger: Ledger, settings: BatchSettings) -> Status:
@@ -256,7 +256,7 @@ async def read_status(ledger: Ledger, settings: BatchSettings) -> Status:
     Raises:
         LedgerError: the ledger cannot be read, or its running totals are wrong.
     """
-    now, again = await _now(ledger, settings)
+    standing, again = await _standing(ledger, settings)
     wrong_batches, totals, other_runs, asked, last_run, changed = await ledger.read(
         lambda connection, batch: (
             sums.differences(connection, batch),
@@ -268,8 +268,8 @@ async def read_status(ledger: Ledger, settings: BatchSettings) -> Status:
         )
     )
     check_totals(wrong_batches)
-    by_setting = now.compared
-    counts: dict[str, Any] = {state.value: now.states[state] for state in State}
+    by_setting = standing.compared
+    counts: dict[str, Any] = {state.value: standing.states[state] for state in State}
     return Status(
         batch=ledger.batch,
         **counts,
@@ -279,8 +279,8 @@ async def read_status(ledger: Ledger, settings: BatchSettings) -> Status:
         currency="USD",
         other_runs=tuple(other_runs),
         approvals=asked,
-        **now.review._asdict(),
-        cost_per_kept=now.review.cost_per_kept(totals.spent),
+        **standing.review._asdict(),
+        cost_per_kept=standing.review.cost_per_kept(totals.spent),
         by_model=by_setting.pop(MODEL, ()),
         by_setting=by_setting,
         paused=_paused(changed, other_runs),
@@ -294,15 +294,15 @@ async def read_status(ledger: Ledger, settings: BatchSettings) -> Status:
     )
 
 
-async def _now(ledger: Ledger, settings: BatchSettings) -> tuple[Standing, ToBuyAgain]:
+async def _standing(ledger: Ledger, settings: BatchSettings) -> tuple[Standing, ToBuyAgain]:
     """How the batch stands, by the last plan on this machine, and what is to be bought again."""
     plan = await asyncio.to_thread(last_plan, settings)
     jobs, policy = plan.table if plan else None, policy_of(settings)
-    now = await ledger.read(standing, jobs, policy, of_attempts=["request"])
-    if now.rejected_rows.is_empty():
-        return now, ToBuyAgain()
-    now = await ledger.read(standing, jobs, policy, of_attempts=ASKED_FOR)
-    return now, to_buy_again(now, plan, settings)
+    standing = await ledger.read(read_standing, jobs, policy, of_attempts=["request"])
+    if standing.rejected_rows.is_empty():
+        return standing, ToBuyAgain()
+    standing = await ledger.read(read_standing, jobs, policy, of_attempts=ASKED_FOR)
+    return standing, to_buy_again(standing, plan, settings)
 
 
 def _paused(changed: Iterable[Setting], at_work: Iterable[OtherRun]) -> Pause | None:

@@ -51,7 +51,7 @@ from callsheet.report.contact_sheet.sheet import ContactSheet
 from callsheet.report.contact_sheet.thumbnails import Thumbnails, thumbnail_name
 from callsheet.report.summary import ReviewResult, is_complete, read_review
 from callsheet.reviewing.marks import LONGEST_NOTE, update_tables
-from callsheet.standing import standing
+from callsheet.standing import read_standing
 from callsheet.storage.spool import work_folder
 from callsheet.storage.store import Store
 
@@ -227,16 +227,16 @@ class _Pages:
         self._sources, self._took = sources, time.monotonic() - self._began
 
     async def _header(self, now: _Now, plan: Plan | None) -> sheet.Header:
-        batch = await self._ledger.read(standing, plan.table if plan else None)
-        jobs = batch.counting.height
-        outcome = "complete" if is_complete(batch.states, jobs, plan) else "partial"
+        standing = await self._ledger.read(read_standing, plan.table if plan else None)
+        jobs = standing.counting.height
+        outcome = "complete" if is_complete(standing.states, jobs, plan) else "partial"
         return sheet.Header(
             outcome=None if now.at_work else outcome,
             stop=sheet.refused_in_words(now.refusal) if now.at_work else None,
             jobs=jobs,
-            states=batch.states,
+            states=standing.states,
             spent=now.totals.spent,
-            quoted=batch.quoted if plan else None,
+            quoted=standing.quoted if plan else None,
             rejected_rows=plan.rejected_rows if plan else 0,
             in_doubt=now.totals.in_doubt_exposure,
         )

@@ -33,7 +33,7 @@ from callsheet.report.report import OfRun, update_sidecars, write_report, write_
 from callsheet.report.summary import Summary
 from callsheet.reviewing.checks import check_files, may_reject
 from callsheet.session import Run
-from callsheet.standing import standing
+from callsheet.standing import read_standing
 from callsheet.storage.store import Store
 from callsheet.watch import WATCHER
 
@@ -208,8 +208,8 @@ async def _left_to_buy(run: Run) -> int:
     """Jobs that a run which has stopped leaves untried; what it could not collect is none of them."""
     if run.stop is None or run.plan is None:
         return 0
-    now = await run.ledger.read(standing, run.plan.table, _policy(run), of_attempts=["run_id"])
-    return now.left_to_buy(run.ledger.run_id, run.quote.table["to_buy"] if run.quote else None)
+    standing = await run.ledger.read(read_standing, run.plan.table, _policy(run), of_attempts=["run_id"])
+    return standing.left_to_buy(run.ledger.run_id, run.quote.table["to_buy"] if run.quote else None)
 
 
 @asynccontextmanager
@@ -233,7 +233,7 @@ async def _nothing_lost(run: Run) -> AsyncIterator[None]:
 
 async def _show_progress(run: Run) -> None:
     """Shows it until everything of this run is collected."""
-    begun = await run.ledger.read(standing, run.plan.table if run.plan else None)
+    begun = await run.ledger.read(read_standing, run.plan.table if run.plan else None)
     left_out = run.quote.left_out if run.quote else 0  # jobs that this run is not for
     over = False
     while not over:

@@ -11,20 +11,20 @@ import sqlalchemy as sa
 from callsheet.ledger import gate, queries, spending, sums, tables
 from callsheet.ledger.queries import Policy
 from callsheet.records import State, Totals
-from callsheet.standing import standing
+from callsheet.standing import read_standing
 
 Row = dict[str, Any]
 
 
 def states(connection: sa.Connection, batch: str) -> dict[str, State]:
     """By key, the state of every job of the batch that the ledger knows."""
-    newest = standing(connection, batch).newest
+    newest = read_standing(connection, batch).newest
     return {key: State(state) for key, state in newest.select("job_key", "state").iter_rows()}
 
 
 def attempts(connection: sa.Connection, batch: str) -> list[Row]:
-    now = standing(connection, batch, of_attempts=tables.attempts.c.keys())
-    return now.attempts.select(tables.attempts.c.keys()).to_dicts()
+    standing = read_standing(connection, batch, of_attempts=tables.attempts.c.keys())
+    return standing.attempts.select(tables.attempts.c.keys()).to_dicts()
 
 
 def manifest(connection: sa.Connection, batch: str) -> list[Row]:
@@ -37,7 +37,7 @@ def known(policy: Policy) -> Callable[[sa.Connection, str], dict[str, Row]]:
     names = ["job_key", "state", "to_buy"]
     return lambda connection, batch: {
         row["job_key"]: row
-        for row in standing(connection, batch, None, policy).newest.select(names).to_dicts()
+        for row in read_standing(connection, batch, None, policy).newest.select(names).to_dicts()
     }
 
 
@@ -55,7 +55,7 @@ def everything(connection: sa.Connection, batch: str) -> list[Any]:
         manifest(connection, batch),
         queries.doubts(connection, batch, pending=True),
         [queries.stories(connection, batch, row_id) for row_id in sorted({row["row_id"] for row in rows})],
-        list(queries.stories_of(connection, standing(connection, batch).failed["key"].to_list())),
+        list(queries.stories_of(connection, read_standing(connection, batch).failed["key"].to_list())),
         queries.free_jobs(connection, batch),
         sorted(map(tuple, (row for row in totals if any(row[len(tables.totals.primary_key) :])))),
         sums.of_ledger(connection),
@@ -63,7 +63,7 @@ def everything(connection: sa.Connection, batch: str) -> list[Any]:
         gate.used_ever(connection),
         spending.days(connection, batch, service, first, last),
         spending.doubts(connection, service, first, last),
-        standing(connection, batch, of_attempts=["request"]).shares,
+        read_standing(connection, batch, of_attempts=["request"]).shares,
     ]
 
 

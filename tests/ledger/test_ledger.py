@@ -33,7 +33,7 @@ from callsheet.ledger.tables import marks as marks_table
 from callsheet.ledger.tables import words as words_table
 from callsheet.ledger.words import Decision, Place, Reason, Shown, Word
 from callsheet.records import ModelType, Price, State
-from callsheet.standing import standing
+from callsheet.standing import read_standing
 from callsheet.steps.approve import new_word
 from tests.ledger import reading
 from tests.ledger.buying import (
@@ -443,7 +443,7 @@ async def test_a_mark_takes_as_long_among_many_marks_as_among_few(tmp_path: Path
         async with buyer(f"sqlite:///{tmp_path}/{count}.db") as ledger:
             await fill_with_marked_files(ledger, count)
             steps.append(await ledger.write(steps_of_a_mark))
-            assert (await ledger.read(standing)).review == (count - 1, 1, 1)
+            assert (await ledger.read(read_standing)).review == (count - 1, 1, 1)
     assert steps[1] <= 1.5 * steps[0], steps
 
 

@@ -13,7 +13,7 @@ from callsheet.ledger.marks import FileKey, Mark, MediaDecision, mark
 from callsheet.ledger.states import End, FileEnd
 from callsheet.pricing import originals
 from callsheet.records import Job
-from callsheet.standing import standing
+from callsheet.standing import read_standing
 from tests.ledger.buying import STORED, generation, job, submitting
 
 pytestmark = pytest.mark.anyio
@@ -30,7 +30,7 @@ async def store(ledger: Ledger, one: Job, *, files: int = 1, stored: int | None 
 
 async def files(ledger: Ledger) -> pl.DataFrame:
     return await ledger.read(
-        lambda connection, batch: originals.files(connection, batch, standing(connection, batch))
+        lambda connection, batch: originals.files(connection, batch, read_standing(connection, batch))
     )
 
 

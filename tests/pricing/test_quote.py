@@ -25,7 +25,7 @@ from callsheet.pricing.plan import Plan, make_plan
 from callsheet.pricing.quote import Quote, ledger_says, make
 from callsheet.records import Generation, Media, ModelType, StoredFile, Usage
 from callsheet.service.models import Catalogue
-from callsheet.standing import ASKED_FOR, standing
+from callsheet.standing import ASKED_FOR, read_standing
 from callsheet.steps.approve import objection
 from tests.ledger.buying import intend, reserve, word
 from tests.pricing.plans import CATALOGUE, NOW, Maker
@@ -64,7 +64,7 @@ def quote(tmp_path, monkeypatch) -> Quoter:
 
         async def quoted() -> Quote:
             async with await Ledger.open(f"sqlite:///{tmp_path}/ledger.db", settings.batch) as ledger:
-                known = (await ledger.read(standing, of_attempts=ASKED_FOR)).newest
+                known = (await ledger.read(read_standing, of_attempts=ASKED_FOR)).newest
                 plan = make_plan(read_batch(settings), catalogue, settings, path, now=NOW, ledger_jobs=known)
                 await enter(ledger, plan, states or {})
                 service = str(settings.service.base_url)

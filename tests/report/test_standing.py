@@ -7,7 +7,7 @@ from collections.abc import Callable
 from decimal import Decimal
 
 from callsheet.records import State
-from callsheet.standing import standing
+from callsheet.standing import read_standing
 from tests.cli.test_rows import printed
 from tests.conftest import Project
 
@@ -44,11 +44,11 @@ def test_what_a_budget_has_left_is_planned_in_the_status_and_to_buy_in_the_quote
 def test_the_shares_of_the_models_come_to_the_whole_batch(project: Make) -> None:
     made = project([*rows("a mug", "a lamp"), {"id": "still", "prompt": "a chair", "model": "still-1"}])
     made.run()
-    now = made.read(standing, of_attempts=["request"])
-    shares = now.shares["model"]
-    assert sum(share.jobs for share in shares) == now.counting.height == 3
-    assert sum((share.spent for share in shares), Decimal(0)) == now.spent == made.charged
-    assert sum((share.quoted for share in shares), Decimal(0)) == now.quoted
-    assert sum(share.files for share in shares) == now.files.height
-    assert now.jobs["exposure"].sum() == now.spent
-    assert now.states == {State.STORED: 3}
+    standing = made.read(read_standing, of_attempts=["request"])
+    shares = standing.shares["model"]
+    assert sum(share.jobs for share in shares) == standing.counting.height == 3
+    assert sum((share.spent for share in shares), Decimal(0)) == standing.spent == made.charged
+    assert sum((share.quoted for share in shares), Decimal(0)) == standing.quoted
+    assert sum(share.files for share in shares) == standing.files.height
+    assert standing.jobs["exposure"].sum() == standing.spent
+    assert standing.states == {State.STORED: 3}

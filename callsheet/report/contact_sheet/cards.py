@@ -253,14 +253,14 @@ class Card:
     made_from: Mapping[str, Any] | None = None
 
 
-def shown_jobs(now: Standing, limit: int) -> pl.DataFrame:
+def shown_jobs(standing: Standing, limit: int) -> pl.DataFrame:
     """The first of the batch's jobs, with the columns `_JOB` and `carried`, as text.
 
     Those of the plan are in its order. The others are after the jobs of their row, where the plan has it, and
-    otherwise at the end: by row, in order of its first submission, and then by sample. The attempts of `now`
-    have the columns `SENT`.
+    otherwise at the end: by row, in order of its first submission, and then by sample. The attempts have
+    the columns `SENT`.
     """
-    jobs = now.counting.with_columns(first_sent=pl.col("submitted_at").min().over("row_id"))
+    jobs = standing.counting.with_columns(first_sent=pl.col("submitted_at").min().over("row_id"))
     place = pl.col("position").max().over("row_id")
     order = ("first_sent", "row_id", "sample", "submitted_at", "key")
     is_planned = pl.col("position").is_not_null()
@@ -268,14 +268,14 @@ def shown_jobs(now: Standing, limit: int) -> pl.DataFrame:
     jobs = pl.concat([jobs.filter(is_planned).with_columns(place="position"), others])
     shown = jobs.sort("place", nulls_last=True, maintain_order=True).head(limit)
     shown = shown.with_columns(job_key="key", quoted="price").drop("key", "place")
-    if now.has_plan:
+    if standing.has_plan:
         carried = pl.col("carried")
         if isinstance(shown["carried"].dtype, pl.Struct):
             carried = carried.struct.json_encode()
         shown = shown.with_columns(carried.cast(pl.String))
-    sent = now.newest.select("job_key", *SENT)
+    sent = standing.newest.select("job_key", *SENT)
     shown = shown.join(sent, on="job_key", how="left", suffix="_sent", maintain_order="left")
-    if now.has_plan:
+    if standing.has_plan:
         is_others = pl.col("position").is_null()
         shown = shown.with_columns(
             pl.when(is_others).then(f"{name}_sent").otherwise(name).alias(name) for name in SENT

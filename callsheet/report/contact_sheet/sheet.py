@@ -45,7 +45,7 @@ from callsheet.report.contact_sheet.cards import (
 )
 from callsheet.report.contact_sheet.thumbnails import Thumbnails, thumbnail_name
 from callsheet.report.summary import Summary
-from callsheet.standing import Share, Shares, standing
+from callsheet.standing import Share, Shares, read_standing
 from callsheet.storage.store import Store
 
 ASSETS = (
@@ -342,16 +342,16 @@ class ContactSheet:
             StorageError: the page cannot be written.
             LedgerError: the ledger cannot be read.
         """
-        now = await self.ledger.read(
-            standing,
+        standing = await self.ledger.read(
+            read_standing,
             self.plan.table if self.plan else None,
             of_attempts=SENT,
             of_files=["sha256"],
         )
-        self.said = now.files.select(*marks.FILE, *OPINIONS)
+        self.said = standing.files.select(*marks.FILE, *OPINIONS)
         if self._jobs is None:  # the page's own files, and the jobs that are shown
             await self.thumbnails.look()
-            jobs = shown_jobs(now, self.settings.report.contact_sheet)
+            jobs = shown_jobs(standing, self.settings.report.contact_sheet)
             for name in ASSETS:
                 mime_type = "text/css" if name.endswith(".css") else "text/javascript"
                 await self.put(f"{FOLDER}/{name}", asset(name), mime_type)
@@ -366,8 +366,8 @@ class ContactSheet:
             header,
             self.settings,
             ledger_id=self.ledger.id,
-            counts=now.review,
-            shares_by_name=now.compared,
+            counts=standing.review,
+            shares_by_name=standing.compared,
             jobs_shown=self._jobs.height,
             interval=self.interval,
             parts=self.versions,
