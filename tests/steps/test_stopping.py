@@ -28,6 +28,7 @@ from callsheet import channels
 from callsheet.channels import Downloads
 from callsheet.cli.main import app
 from callsheet.limits.limits import AccountLimits
+from callsheet.present.under_way import line
 from callsheet.pricing.quote import Quote
 from callsheet.records import Attempt, File, ModelType, Progress
 from callsheet.report.contact_sheet.sheet import SUMMARY
@@ -240,7 +241,7 @@ class Following(LogWatcher):
         self.notes.append(text)
 
     def progress(self, progress: Progress) -> None:
-        self.waits.append(progress.time_left())
+        self.waits.append(line(progress))
         said = self.page.read_text() if self.page.exists() else ""
         self.page_says_it |= "refuses every submission" in said and "429 rate_limit" in said
 
