@@ -97,6 +97,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_collection_finish() -> None:
     """What is imported and collected lives to the end: the garbage collector need not look at it."""
     gc.freeze()
+    gc.set_threshold(700, 10, 200)
 
 
 PREFECT = pytest.StashKey[ExitStack]()
