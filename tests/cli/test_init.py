@@ -18,6 +18,7 @@ import yaml
 
 from callsheet.errors import InputError
 from tests.batches.test_workbooks import text, workbook
+from tests.cli.test_commands import callsheet
 from tests.cli.test_files import QUICK
 from tests.cli.test_rows import printed, refusal
 from tests.conftest import Project
@@ -50,8 +51,7 @@ def photos(project: Make) -> Project:
 
 def ran(*words: str, code: int = 0) -> dict[str, Any]:
     """The summary of `run` for a config, without its pictures."""
-    command = [sys.executable, "-m", "callsheet", "run", *words, "--json", *QUICK]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = callsheet("run", *words, "--json", *QUICK)
     assert done.returncode == code, done.stderr
     return dict(json.loads(done.stdout))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import shutil
 import socket
@@ -118,6 +119,7 @@ def test_who_follows_a_runs_link_sees_and_marks_what_it_bought(
 
 def test_edits_of_a_config_leave_one_ledger_open_and_no_request_without_it(made: Project) -> None:
     """Also where a mark is on its way while its config is edited, and where an edit names another batch."""
+    gc.collect()  # with the ledgers that other tests have left
     made.run()
     [mug, _] = made.read(ledger_marks.files).sort("row_id", descending=True).to_dicts()
 

@@ -38,7 +38,14 @@ IMPORTED = (
     "rich.table",
     "typer",
 )
-IMPORTED_LATER = ("numpy", "anyio._backends._asyncio", "encodings.idna", "httpcore", "rich._emoji_codes")
+IMPORTED_LATER = (
+    "numpy",
+    "sqlalchemy.dialects.sqlite",
+    "anyio._backends._asyncio",
+    "encodings.idna",
+    "httpcore",
+    "rich._emoji_codes",
+)
 """What every run imports when it needs it: NumPy for its first Decimal in a table, which takes 0.1 s."""
 NEVER_IMPORTED = {"prefect", "callsheet.cli"}
 

@@ -43,7 +43,7 @@ LANES = 4
 ALL = {"pilot": 6, "rounds": 2 * 3}
 FIRST = {"pilot": 2, "rounds": 2}
 KINDS = pytest.mark.parametrize("kind", list(ALL))
-EVERY = pytest.mark.parametrize("every", mostly_soak([2, 45], 45))
+EVERY = pytest.mark.parametrize("every", mostly_soak([2, 150], 150))
 """How many steps apart the trials are."""
 
 
