@@ -69,7 +69,7 @@ def test_an_error_is_a_line_of_json_too_before_and_after_the_quote(project: Make
     assert (wrong.returncode, events(wrong)[0]["exit_code"]) == (2, 2)
     made.set(storage={"url": "/dev/null/media"})
     broken = callsheet("run", str(made.config), "--progress", "jsonl")
-    assert [event["event"] for event in events(broken)] == ["quoted", "error"]
+    assert [event["event"] for event in events(broken)] == ["note", "quoted", "error"]
     assert broken.returncode == events(broken)[-1]["exit_code"] == 2
 
 
