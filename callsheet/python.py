@@ -41,7 +41,7 @@ from callsheet.pricing.quote import Quote, quote_batch
 from callsheet.records import Progress
 from callsheet.report.contact_sheet.cards import local_path
 from callsheet.report.summary import ReviewResult, Status, Summary, read_status
-from callsheet.reviewing.marks import enter, from_table
+from callsheet.reviewing.written_marks import enter, from_table
 from callsheet.standing import read_standing
 from callsheet.steps import batch
 from callsheet.steps.connect import connect

@@ -22,7 +22,7 @@ from backlot.settings import Settings
 from callsheet.cli.demo import demo_config
 from callsheet.config.load import load
 from callsheet.ledger.marks import MediaDecision
-from callsheet.reviewing.marks import enter, of_row
+from callsheet.reviewing.written_marks import enter, of_row
 from callsheet.session import Bounds
 from callsheet.steps.batch import Steps, generate
 from tests.reviewing.served import served

@@ -7,13 +7,13 @@ from typing import Any, Literal
 
 from prefect.states import Completed
 
-from callsheet.config.checks import Text
 from callsheet.config.form import ConfigFile, Overrides
 from callsheet.config.load import changed_values
+from callsheet.config.setting_types import Text
 from callsheet.errors import ConfigError
 from callsheet.ledger.changes import PAUSED, in_words
 from callsheet.plain_text import counted
-from callsheet.steps.change import change
+from callsheet.steps.steer import change
 from flows.names import batch_flow, begin
 from tasks import artifacts
 

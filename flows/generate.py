@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from callsheet.config.checks import Count
 from callsheet.config.form import (
     BudgetForm,
     ConfigFile,
@@ -16,6 +15,7 @@ from callsheet.config.form import (
     ServiceForm,
     load_form,
 )
+from callsheet.config.setting_types import Count
 from callsheet.pricing.choice import Choice
 from callsheet.steps import batch
 from flows import crew as crews

@@ -15,10 +15,10 @@ from prefect import get_client
 from prefect.deployments.flow_runs import arun_deployment
 from prefect.states import Completed
 
-from callsheet import inbox as inboxes
-from callsheet.config.checks import Text
+from callsheet import waiting_files as inboxes
 from callsheet.config.form import ConfigFile, Overrides
 from callsheet.config.load import load, load_without_service
+from callsheet.config.setting_types import Text
 from callsheet.config.settings import BatchSettings
 from callsheet.errors import CallsheetError, ConfigError
 from callsheet.plain_text import counted, printable

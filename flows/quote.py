@@ -7,7 +7,6 @@ from typing import Any
 
 from prefect.states import Completed
 
-from callsheet.config.checks import Count
 from callsheet.config.form import (
     BudgetForm,
     ConfigFile,
@@ -17,6 +16,7 @@ from callsheet.config.form import (
     ServiceForm,
     load_form,
 )
+from callsheet.config.setting_types import Count
 from callsheet.ledger.ledger import Ledger
 from callsheet.places import warning_of
 from callsheet.present.priced import line

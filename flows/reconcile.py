@@ -12,7 +12,7 @@ from prefect.states import Completed, Failed
 
 from callsheet.config.form import ConfigFile, Overrides, ReconcileForm, ServiceForm, load_form
 from callsheet.present import accounts
-from callsheet.report.reconcile import reconcile as compare
+from callsheet.report.against_account import reconcile as compare
 from flows.names import batch_flow, begin
 from tasks import artifacts
 from tasks.service_block import connect

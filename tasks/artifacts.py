@@ -34,7 +34,7 @@ from callsheet.present.page import Document, Page
 from callsheet.pricing.plan import ToBuyAgain
 from callsheet.pricing.quote import Quote
 from callsheet.records import Progress, State
-from callsheet.report.reconcile import Reconciliation
+from callsheet.report.against_account import Reconciliation
 from callsheet.report.summary import Summary
 from callsheet.reviewing.sheets import link_to
 from callsheet.session import Run

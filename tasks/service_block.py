@@ -13,7 +13,7 @@ from prefect.blocks.core import Block
 from prefect.blocks.system import Secret
 from pydantic import Field, SecretStr, ValidationError
 
-from callsheet.config.checks import ServiceAddress
+from callsheet.config.setting_types import ServiceAddress
 from callsheet.config.settings import Settings
 from callsheet.errors import ConfigError
 from callsheet.service.client import Client

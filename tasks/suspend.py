@@ -26,7 +26,7 @@ from prefect.input.run_input import keyset_from_base_key
 from prefect.states import Suspended
 from pydantic import Field, StringConstraints, WithJsonSchema, create_model
 
-from callsheet.config.checks import text_like
+from callsheet.config.setting_types import text_like
 from callsheet.config.settings import Settings
 from callsheet.ledger.words import Decision, Place, Word
 from callsheet.plain_text import time_in_words

@@ -15,7 +15,7 @@ from math import gcd
 import polars as pl
 
 from callsheet.batches.formats import field_names, with_fields
-from callsheet.batches.tables import (
+from callsheet.batches.headers import (
     NUMBER,
     Table,
     in_yaml,

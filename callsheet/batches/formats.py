@@ -28,7 +28,7 @@ from polars.datatypes import DataTypeClass
 
 from callsheet import s3
 from callsheet.batches import json_files, texts, workbooks
-from callsheet.batches.tables import (
+from callsheet.batches.headers import (
     Table,
     is_a_prompt,
     mapped,

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from callsheet.batches.tables import Table, id_name, in_yaml, needed, prompt_name, rank
+from callsheet.batches.headers import Table, id_name, in_yaml, needed, prompt_name, rank
 from callsheet.config.settings import COLUMNS, Input
 from callsheet.errors import InputError
 

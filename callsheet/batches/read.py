@@ -16,8 +16,8 @@ import polars as pl
 from callsheet.batches import columns
 from callsheet.batches.columns import Columns
 from callsheet.batches.formats import names_images, read_tables
+from callsheet.batches.headers import Table, template_columns
 from callsheet.batches.identities import nfc, repeated_ids, row_ids
-from callsheet.batches.tables import Table, template_columns
 from callsheet.cells import (
     BY_MODEL,
     FAILED,

@@ -27,7 +27,7 @@ from typing import Any, Literal
 
 import polars as pl
 
-from callsheet.batches.tables import (
+from callsheet.batches.headers import (
     Table,
     column_names,
     groups_above,

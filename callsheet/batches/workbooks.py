@@ -24,7 +24,7 @@ from xml.etree import ElementTree
 
 import polars as pl
 
-from callsheet.batches.tables import Table, column_names, groups_above, header_of
+from callsheet.batches.headers import Table, column_names, groups_above, header_of
 from callsheet.batches.texts import kind_of
 from callsheet.cells import FAILED_FORMULAS
 from callsheet.errors import InputError

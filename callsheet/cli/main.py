@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from callsheet.cli import batch, init, output, reconcile, review, rows
+from callsheet.cli import books, buying, init, output, review, rows
 from callsheet.cli.demo import demo
 from callsheet.errors import CallsheetError, ConfigError, OutputError, as_stop, known_error
 from callsheet.present.console import print_page
@@ -40,16 +40,16 @@ app = typer.Typer(
     epilog="New here? `callsheet demo` runs a real batch on this machine, without an account.",
 )
 for command in (
-    *(demo, init.init, batch.quote, batch.run, batch.collect, batch.status),
-    *(rows.show, rows.failed, rows.report, review.review, rows.export, reconcile.resolve),
-    *(reconcile.reconcile, init.models, init.balance, init.up),
+    *(demo, init.init, buying.quote, buying.run, buying.collect, buying.status),
+    *(rows.show, rows.failed, rows.report, review.review, rows.export, books.resolve),
+    *(books.reconcile, init.models, init.balance, init.up),
 ):
     app.command()(command)
 app.command("open")(rows.open_)
-app.command("set")(batch.set_values)
-app.command("pause")(batch.pause)
-app.command("resume")(batch.resume)
-app.add_typer(reconcile.ledger)
+app.command("set")(buying.set_values)
+app.command("pause")(buying.pause)
+app.command("resume")(buying.resume)
+app.add_typer(books.ledger)
 
 
 @app.callback()
@@ -106,7 +106,7 @@ def docs(
         output.out.print(file.read_text("utf-8"), markup=False, end="")
 
 
-for command_info in (*app.registered_commands, *reconcile.ledger.registered_commands):
+for command_info in (*app.registered_commands, *books.ledger.registered_commands):
     # typer would break a paragraph of the help where the docstring's lines end.
     command_info.help = re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.getdoc(command_info.callback) or "")
 

@@ -279,7 +279,7 @@ async def client_of_environment(hint: str) -> Client:
     Raises:
         ConfigError: a variable is not set, or the address is not one.
     """
-    from callsheet.config.checks import WrongValue, service_address
+    from callsheet.config.setting_types import WrongValue, service_address
     from callsheet.steps.connect import client_of
 
     base_url = os.environ.get("CALLSHEET_BASE_URL")

@@ -28,7 +28,7 @@ from callsheet.present.page import Line
 if TYPE_CHECKING:
     from callsheet.config.settings import BatchSettings
     from callsheet.report.summary import ReviewResult
-    from callsheet.reviewing.marks import Said
+    from callsheet.reviewing.written_marks import Said
 
 _WHICH = "ROW[/SAMPLE]"
 
@@ -78,7 +78,7 @@ def review(
     if is_served:
         review_result = _served(settings, config, port)
     else:
-        from callsheet.reviewing.marks import enter
+        from callsheet.reviewing.written_marks import enter
 
         changed, review_result = asyncio.run(enter(settings, marks))
         if json:
@@ -104,7 +104,7 @@ def _given_marks(
         InputError: the file cannot be read, or is wrong.
     """
     from callsheet.ledger.marks import MediaDecision
-    from callsheet.reviewing.marks import of_row, read_marks
+    from callsheet.reviewing.written_marks import of_row, read_marks
 
     options = (
         ("--keep", keep, MediaDecision.KEPT),

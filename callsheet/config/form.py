@@ -13,8 +13,8 @@ from typing import Annotated, Any
 
 from pydantic import Field, SerializerFunctionWrapHandler, WithJsonSchema, model_serializer
 
-from callsheet.config.checks import Count, Dollars, SomeSeconds, Text, text_like
 from callsheet.config.load import dotted, load, split_override
+from callsheet.config.setting_types import Count, Dollars, SomeSeconds, Text, text_like
 from callsheet.config.settings import Section, Settings
 from callsheet.errors import ConfigError
 

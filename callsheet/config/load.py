@@ -23,7 +23,7 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 import yaml
 from pydantic import ValidationError
 
-from callsheet.config.checks import KeyPath, WrongValue
+from callsheet.config.setting_types import KeyPath, WrongValue
 from callsheet.config.settings import COLUMNS, SOURCES, BatchSettings, LedgerSettings, Section, Settings
 from callsheet.errors import ConfigError
 from callsheet.files import with_home

@@ -22,7 +22,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from callsheet.config.checks import (
+from callsheet.config.setting_types import (
     BatchName,
     Cell,
     Character,

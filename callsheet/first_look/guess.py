@@ -21,9 +21,9 @@ from pydantic import ValidationError
 from callsheet.batches import columns, texts
 from callsheet.batches.columns import IMAGES
 from callsheet.batches.formats import FILE, field_names, find_files, names_images, read_tables, with_fields
+from callsheet.batches.headers import Table, in_yaml, rank
 from callsheet.batches.json_files import lists_of_rows
 from callsheet.batches.read import Batch, batch_of
-from callsheet.batches.tables import Table, in_yaml, rank
 from callsheet.batches.texts import likely_readings
 from callsheet.batches.workbooks import sheet_names
 from callsheet.cells import IMAGE_COLUMNS

@@ -19,7 +19,7 @@ from typing import Any
 import polars as pl
 import sqlalchemy as sa
 
-from callsheet.config.checks import RetryFailed
+from callsheet.config.setting_types import RetryFailed
 from callsheet.config.settings import BatchSettings
 from callsheet.errors import SERVICE_CODES
 from callsheet.ledger.tables import Moment, Money, attempts, media, settlements

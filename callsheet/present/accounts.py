@@ -12,8 +12,8 @@ from typing import Any
 from callsheet.plain_text import and_more, counted, moment_in_words, row_name
 from callsheet.present.page import MOST_LISTED, Fact, Facts, Line, Listed, Page, Table, Tone
 from callsheet.records import Doubt, dollars
+from callsheet.report.against_account import Judgement, OpenDoubt, Reconciliation
 from callsheet.report.evidence import Evidence
-from callsheet.report.reconcile import Judgement, OpenDoubt, Reconciliation
 
 _UNCERTAIN = "Other buyers in this workspace, and late costs, make these figures less certain."
 _EVENTS = 10  # that left jobs in doubt

@@ -10,8 +10,8 @@ from typing import Any
 
 from callsheet.batches.read import UNTIL_PRICED, Batch
 from callsheet.cells import IMAGE_COLUMNS, Value, as_text, fixed_values
-from callsheet.config.checks import KeyPath
 from callsheet.config.load import dotted
+from callsheet.config.setting_types import KeyPath
 from callsheet.config.settings import FileColumn, Settings
 from callsheet.errors import ConfigError
 from callsheet.pricing.parameters import Combination, Reject, resolve

@@ -21,8 +21,8 @@ import sqlalchemy as sa
 
 from callsheet.batches import columns
 from callsheet.batches.formats import FILE, objects
+from callsheet.batches.headers import Table, mapped, read_by
 from callsheet.batches.read import Batch, batch_of, read_batch
-from callsheet.batches.tables import Table, mapped, read_by
 from callsheet.config.load import load_without_service
 from callsheet.config.settings import BatchSettings, Settings
 from callsheet.errors import ConfigError, InputError, NothingKept

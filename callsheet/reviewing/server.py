@@ -50,7 +50,7 @@ from callsheet.report.contact_sheet.cards import FOLDER, ServedLinks, local_path
 from callsheet.report.contact_sheet.sheet import ContactSheet
 from callsheet.report.contact_sheet.thumbnails import Thumbnails, thumbnail_name
 from callsheet.report.summary import ReviewResult, is_complete, read_review
-from callsheet.reviewing.marks import LONGEST_NOTE, update_tables
+from callsheet.reviewing.written_marks import LONGEST_NOTE, update_tables
 from callsheet.standing import read_standing
 from callsheet.storage.spool import work_folder
 from callsheet.storage.store import Store

@@ -24,7 +24,7 @@ from callsheet.records import ModelType, Progress, State
 from callsheet.report.summary import Status, Summary
 from callsheet.session import Bounds
 from callsheet.steps import batch
-from callsheet.steps.change import change
+from callsheet.steps.steer import change
 from callsheet.watch import WATCHER, LogWatcher
 from tests.cli.test_review import refused
 from tests.cli.test_rows import printed

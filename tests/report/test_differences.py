@@ -9,7 +9,7 @@ from typing import Any
 
 from callsheet.ledger.spending import Spending
 from callsheet.records import Doubt, ModelType
-from callsheet.report.reconcile import Day, OpenDoubt, compare
+from callsheet.report.against_account import Day, OpenDoubt, compare
 
 FIRST = date(2026, 3, 1)
 LATER = datetime(2026, 3, 20, tzinfo=UTC)

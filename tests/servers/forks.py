@@ -33,7 +33,7 @@ ROOT = Path(__file__).parents[2]
 IMPORTED = (
     "callsheet.steps.batch",
     "callsheet.config.load",
-    "callsheet.report.reconcile",
+    "callsheet.report.against_account",
     "rich.progress",
     "rich.table",
     "typer",

@@ -26,7 +26,7 @@ from callsheet.pricing.plan import open_plan
 from callsheet.records import Change, Progress, State, dollars
 from callsheet.report.summary import Summary
 from callsheet.steps import batch
-from callsheet.steps.change import Changed, change
+from callsheet.steps.steer import Changed, change
 from callsheet.watch import Asked, LogWatcher
 from tests.conftest import Make, Project, images
 from tests.servers.backlots import finish_videos

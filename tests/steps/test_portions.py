@@ -29,7 +29,7 @@ from callsheet.ledger.ledger import Ledger
 from callsheet.report.summary import Summary
 from callsheet.session import Bounds, Run
 from callsheet.steps import batch
-from callsheet.steps.change import change
+from callsheet.steps.steer import change
 from tests.conftest import Make
 from tests.long_form import mostly_soak
 from tests.servers.forks import forks

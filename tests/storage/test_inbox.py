@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from callsheet.errors import ConfigError, InputError
-from callsheet.inbox import batch_name, move_to_done, waiting, waiting_file
+from callsheet.waiting_files import batch_name, move_to_done, waiting, waiting_file
 from tests.servers import s3 as s3_server
 from tests.servers.proxies import S3Proxy
 
@@ -138,7 +138,7 @@ def test_a_file_that_is_gone_and_an_inbox_that_is_not_there_are_named(inbox: Inb
 def test_a_files_batch_has_a_valid_name_of_its_own(file: str) -> None:
     from pydantic import TypeAdapter
 
-    from callsheet.config.checks import BatchName
+    from callsheet.config.setting_types import BatchName
 
     name = TypeAdapter(BatchName).validate_python(batch_name("inbox", file))
     others = [batch_name("inbox", other) for other in ("a_b.csv", "y" * 200 + ".csv", "o.csv")]

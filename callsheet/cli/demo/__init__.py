@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import typer
 
 from callsheet.cli import STARTED
+from callsheet.cli.books import rebind
 from callsheet.cli.output import err, load_settings, out
-from callsheet.cli.reconcile import rebind
 from callsheet.errors import ConfigError
 from callsheet.files import PartialFile
 

@@ -190,7 +190,7 @@ def reconcile(
     settings = load_settings(config, set_)
     days = _day("--start", start), _day("--end", end)
     from callsheet.present import accounts
-    from callsheet.report.reconcile import reconcile
+    from callsheet.report.against_account import reconcile
 
     result = ask_service(open_client(settings), lambda client: reconcile(settings, client, *days))
     if json:

@@ -309,7 +309,7 @@ def resume(config: Config, set_: Sets = None, json: Json = False) -> None:
 def _change(settings: BatchSettings, values: Mapping[str, Any], json: bool) -> None:
     from callsheet.ledger.changes import in_words
     from callsheet.present.page import Facts, Line
-    from callsheet.steps.change import change
+    from callsheet.steps.steer import change
 
     done = asyncio.run(change(settings, values))
     if json:
