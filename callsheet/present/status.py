@@ -40,7 +40,7 @@ def screen(status: Status, config: str, doubts: Sequence[Doubt]) -> Page:
     facts = [
         ("Spent", f"{dollars(status.spent)} USD"),
         ("In flight", in_flight if status.in_flight_exposure else ""),
-        ("In doubt", in_doubt(status.in_doubt_exposure)),
+        ("In doubt", in_doubt(status.in_doubt_exposure) if status.in_doubt_exposure else ""),
         ("Reviewed", reviewed(status)),
         ("To buy again", priced.topic(again.jobs, again.quoted) if again.jobs else ""),
         ("Last run", f"began {moment_in_words(status.last_run)}" if status.last_run else ""),
