@@ -7,7 +7,7 @@ made a second time, because the answer of its commit was lost, changes nothing a
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -237,12 +237,6 @@ def other_name(name: str, attempt: Attempt, index: int) -> str:
     identity = attempt.job_key[:12] + (f"-{attempt.number}" if attempt.number > 1 else "")
     identity += f"_{index}" if index else ""
     return str(path.with_name(f"{path.stem}-{identity}{path.suffix}"))
-
-
-def taken_names(connection: sa.Connection, storage: str, names: Collection[str]) -> set[str]:
-    """Those of the names in `storage` that files of the ledger have, folded (`storage.names.folded`)."""
-    is_taken = media.c.folded_name.in_([folded(name) for name in names])
-    return set(connection.scalars(sa.select(media.c.folded_name).where(media.c.storage == storage, is_taken)))
 
 
 def _free_name(connection: sa.Connection, storage: str, name: str, attempt: Attempt, index: int) -> str:
