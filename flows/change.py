@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
+from prefect import flow
 from prefect.states import Completed
 
 from callsheet.config.form import ConfigFile, Overrides
@@ -14,11 +15,18 @@ from callsheet.errors import ConfigError
 from callsheet.ledger.changes import PAUSED, in_words
 from callsheet.plain_text import counted
 from callsheet.steps.steer import change
-from flows.names import batch_flow, begin
+from flows.names import begin, ends_in_a_state, run_name
 from tasks import artifacts
 
 
-@batch_flow("change-batch")
+@flow(
+    name="change-batch",
+    flow_run_name=run_name,
+    retries=0,
+    retry_delay_seconds=0,
+    persist_result=False,
+)
+@ends_in_a_state
 async def change_batch(
     config: ConfigFile,
     changes: Overrides = (),

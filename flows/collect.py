@@ -4,13 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
+from prefect import flow
+
 from callsheet.config.form import ConfigFile, Overrides, PollForm, ServiceForm, load_form
 from callsheet.steps import batch
-from flows.names import batch_flow, begin, final_state, main, settings_of
+from flows.names import begin, ends_in_a_state, final_state, main, run_name, say_what_is_left, settings_of
 from tasks.steps import STEPS
 
 
-@batch_flow("collect-media", killed=settings_of)
+@flow(
+    name="collect-media",
+    flow_run_name=run_name,
+    retries=0,  # said here, a profile cannot say otherwise: a retry would buy
+    retry_delay_seconds=0,
+    persist_result=False,
+    on_crashed=[say_what_is_left(settings_of)],
+)
+@ends_in_a_state
 async def collect_media(
     config: ConfigFile,
     overrides: Overrides = (),

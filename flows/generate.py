@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from prefect import flow
+
 from callsheet.config.form import (
     BudgetForm,
     ConfigFile,
@@ -19,11 +21,20 @@ from callsheet.config.setting_types import Count
 from callsheet.pricing.choice import Choice
 from callsheet.steps import batch
 from flows import crew as crews
-from flows.names import batch_flow, begin, final_state, main, settings_of
-from tasks.steps import STEPS, ask_to_go_on
+from flows.names import begin, ends_in_a_state, final_state, main, run_name, say_what_is_left, settings_of
+from tasks.approve import ask_to_go_on
+from tasks.steps import STEPS
 
 
-@batch_flow("generate-batch", killed=settings_of)
+@flow(
+    name="generate-batch",
+    flow_run_name=run_name,
+    retries=0,  # said here, a profile cannot say otherwise: a retry would buy
+    retry_delay_seconds=0,
+    persist_result=False,
+    on_crashed=[say_what_is_left(settings_of)],
+)
+@ends_in_a_state
 async def generate_batch(
     config: ConfigFile,
     *,

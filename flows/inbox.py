@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from prefect import get_client
+from prefect import flow, get_client
 from prefect.deployments.flow_runs import arun_deployment
 from prefect.states import Completed
 
@@ -27,14 +27,22 @@ from callsheet.steps import batch
 from callsheet.watch import WATCHER
 from flows import server_errors
 from flows.deployments import FILE, Named
-from flows.names import batch_flow, begin, final_state
-from tasks.steps import STEPS, ask_to_go_on
+from flows.names import begin, ends_in_a_state, final_state, run_name, say_what_is_left
+from tasks.approve import ask_to_go_on
+from tasks.steps import STEPS
 
 BUY_FILE = "buy-file/inbox-file"
 WATCH_INBOX = "flows.inbox.watch_inbox"
 
 
-@batch_flow("watch-inbox")
+@flow(
+    name="watch-inbox",
+    flow_run_name=run_name,
+    retries=0,
+    retry_delay_seconds=0,
+    persist_result=False,
+)
+@ends_in_a_state
 async def watch_inbox(config: ConfigFile, inbox: Text = "inbox", overrides: Overrides = ()) -> Any:
     """Starts a run of `buy-file` for each batch file in an inbox, once for each version of the file.
 
@@ -123,7 +131,15 @@ def _settings_of_file(parameters: Mapping[str, Any]) -> BatchSettings:
     return load_without_service(config, overrides, values=_of_file(config, parameters["file"], overrides))
 
 
-@batch_flow("buy-file", killed=_settings_of_file)
+@flow(
+    name="buy-file",
+    flow_run_name=run_name,
+    retries=0,  # said here, a profile cannot say otherwise: a retry would buy
+    retry_delay_seconds=0,
+    persist_result=False,
+    on_crashed=[say_what_is_left(_settings_of_file)],
+)
+@ends_in_a_state
 async def buy_file(config: ConfigFile, file: Text, overrides: Overrides = ()) -> Any:
     """Buys a batch file of an inbox as a batch of its own, once a person approves, and moves it to `done/`.
 

@@ -1,4 +1,4 @@
-"""What makes a flow: what its runs are called and end as, in the list of runs and on the command line."""
+"""What a flow's runs are called and end as, in the list of runs and on the command line."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, ParamSpec
 
-from prefect import Flow, flow, get_client, tags
+from prefect import get_client, tags
 from prefect.client.schemas.objects import FlowRun, State
 from prefect.exceptions import Pause
+from prefect.flows import FlowStateHook
 from prefect.runtime import flow_run
 from prefect.settings import PREFECT_API_URL
 from prefect.states import Cancelled, Completed, Crashed, Failed
@@ -34,62 +35,55 @@ from flows import server_errors
 from tasks import artifacts, suspend
 from tasks.events import Events, leaves
 from tasks.pressed import Pressed, pressed
+from tasks.private_parts import suspend_breaks_no_step_off
 
 P = ParamSpec("P")
 Work = Callable[P, Coroutine[Any, Any, State[Any]]]
 
 
-def batch_flow(
-    name: str, *, killed: Callable[[Mapping[str, Any]], BatchSettings] | None = None
-) -> Callable[[Work[P]], Flow[P, Coroutine[Any, Any, State[Any]]]]:
-    """Makes a flow of what returns the state to end in; a CallsheetError is that state, too.
+def ends_in_a_state(work: Work[P]) -> Work[P]:
+    """Below `@flow`: a CallsheetError is the state that the run ends in, and so is what a person has pressed.
 
-    Args:
-        name: the flow's.
-        killed: the settings by a run's parameters, where the worker says what a killed run has left.
+    Prefect would make each error a Failed of its own, with a stack trace.
     """
 
-    def make(work: Work[P]) -> Flow[P, Coroutine[Any, Any, State[Any]]]:
-        @functools.wraps(work)
-        async def ended(*args: P.args, **kwargs: P.kwargs) -> State[Any]:
-            try:
-                state = await work(*args, **kwargs)
-            except Exception as error:
-                if (callsheet_error := known_error(error)) is None:
-                    raise
-                state = _failed(callsheet_error)
-                is_asked = isinstance(callsheet_error, ApprovalNeeded)
-                refused = isinstance(callsheet_error, ApprovalRefused)
-                word = "refused" if refused else "not approved" if is_asked else "failed"
-                if isinstance(watcher := WATCHER.get(), Events):
-                    await artifacts.name_run(watcher.batch, word)
-                else:  # before its config is read, no batch is known
-                    await artifacts.name_run(run_name(), word, tagged=False)
-            return await _unless_pressed(state)
+    @functools.wraps(work)
+    async def ended(*args: P.args, **kwargs: P.kwargs) -> State[Any]:
+        try:
+            state = await work(*args, **kwargs)
+        except Exception as error:
+            if (callsheet_error := known_error(error)) is None:
+                raise
+            state = _failed(callsheet_error)
+            is_asked = isinstance(callsheet_error, ApprovalNeeded)
+            refused = isinstance(callsheet_error, ApprovalRefused)
+            word = "refused" if refused else "not approved" if is_asked else "failed"
+            if isinstance(watcher := WATCHER.get(), Events):
+                await artifacts.name_run(watcher.batch, word)
+            else:  # before its config is read, no batch is known
+                await artifacts.name_run(run_name(), word, tagged=False)
+        return await _unless_pressed(state)
 
-        signed: Any = ended  # Prefect would look for the names of the types in this module
-        signed.__signature__ = inspect.signature(work, eval_str=True)
+    signed: Any = ended  # Prefect would look for the names of the types in this module
+    signed.__signature__ = inspect.signature(work, eval_str=True)
+    return ended
 
-        async def say_what_is_left(flow: Any, flow_run: FlowRun, state: State[Any]) -> None:
-            if killed:
-                await _say_what_is_left(killed(flow_run.parameters), flow_run)
 
-        hooks: list[Any] = [say_what_is_left] if killed else []
-        as_flow = flow(
-            name=name,
-            flow_run_name=run_name,
-            persist_result=False,
-            on_crashed=hooks,
-            retries=0,  # said here, a profile cannot say otherwise: a retry would buy
-            retry_delay_seconds=0,
-        )
-        return as_flow(ended)
+def say_what_is_left(settings_of: Callable[[Mapping[str, Any]], BatchSettings]) -> FlowStateHook[..., Any]:
+    """For `on_crashed`: the worker calls it for a run whose process was killed.
 
-    return make
+    Args:
+        settings_of: the settings of a run's batch, by its parameters.
+    """
+
+    async def say(flow: Any, flow_run: FlowRun, state: State[Any]) -> None:
+        await _say_what_is_left(settings_of(flow_run.parameters), flow_run)
+
+    return say
 
 
 async def _say_what_is_left(settings: BatchSettings, flow_run: FlowRun) -> None:
-    """The worker calls it for a run whose process was killed: the report, the artifact, the name and state.
+    """The report, the artifact, the name and the state of a run whose process was killed.
 
     It buys nothing. What was on the wire is settled by the next run, which takes over.
     """
@@ -115,6 +109,7 @@ def settings_of(parameters: Mapping[str, Any]) -> BatchSettings:
 
 async def begin(settings: BatchSettings) -> None:
     """What happens goes to the run's log and to the server's events, and the run has its batch's tag."""
+    suspend_breaks_no_step_off()
     WATCHER.set(Events(settings.batch))
     await artifacts.name_run(settings.batch)
 

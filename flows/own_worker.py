@@ -20,25 +20,22 @@ from typing import Any
 
 import psutil
 from prefect.cli import app
-from prefect.client.schemas.objects import FlowRun
-from prefect.runner._state_proposer import StateProposer
-from prefect.utilities import processutils
 
 from callsheet.processes import tell_to_end
 from callsheet.signals import ENDING
+from tasks import private_parts
 
 RUNS_ENDING = 45.0  # seconds; a run waits 25 at most for what is on the wire, then it writes its report
 WORKER_ENDING = 15.0
 _end_requests: SimpleQueue[None] = SimpleQueue()  # to end; signal handlers may use such a queue
-_propose_cancelled = StateProposer.propose_cancelled
 
 
 def main() -> None:
     """Works until it is told to end."""
     if stat.S_ISFIFO(os.fstat(0).st_mode):
         threading.Thread(target=_tell_at_end_of_stdin, daemon=True).start()
-    processutils.setup_signal_handlers_worker = _listen  # type: ignore[assignment]
-    StateProposer.propose_cancelled = _unless_it_has_said_so  # type: ignore[method-assign]
+    private_parts.listen_to_signals(_listen)
+    private_parts.cancelled_runs_have_the_last_word()
     sys.argv[1:1] = ["worker", "start"]
     app()
 
@@ -50,7 +47,7 @@ def _tell_at_end_of_stdin() -> None:
 
 
 def _listen(*_: Any) -> None:
-    """Prefect calls it in place of its own handling of signals, just before the worker looks for runs."""
+    """The worker calls it just before it looks for runs."""
     stop = signal.getsignal(signal.SIGINT)  # of asyncio: the worker itself ends by it
     over = threading.Event()  # for the runs
 
@@ -92,15 +89,6 @@ def _interrupt_main_thread() -> None:
         signal.raise_signal(signal.SIGINT)
     else:
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
-
-
-async def _unless_it_has_said_so(
-    self: StateProposer, flow_run: FlowRun, state_updates: dict[str, Any] | None = None
-) -> bool:
-    now = (await self._client.read_flow_run(flow_run.id)).state
-    if now and not now.is_cancelling():  # the run has said how it ended, or somebody has retried it since
-        return True
-    return await _propose_cancelled(self, flow_run, state_updates)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from prefect import flow
 from prefect.client.schemas.objects import StateType
 
 from callsheet.config.form import ConfigFiles, Overrides, load_form
@@ -28,11 +29,11 @@ from callsheet.steps import batch
 from callsheet.steps.approve import ask_about, take_answer
 from callsheet.storage.spool import work_folder
 from callsheet.watch import Asked
-from flows.names import batch_flow, begin, final_state, settings_of
-from tasks import suspend
+from flows.names import begin, ends_in_a_state, final_state, run_name, say_what_is_left, settings_of
+from tasks.approve import UI, ask_to_go_on
 from tasks.artifacts import served_sheet
 from tasks.service_block import connect
-from tasks.steps import STEPS, ask_to_go_on
+from tasks.steps import STEPS
 
 _UNDER_WAY = (State.SUBMITTING, State.PENDING, State.GENERATED)
 
@@ -48,7 +49,15 @@ def _last(parameters: Mapping[str, Any]) -> BatchSettings:
     return max((settings_of(shared | {"config": config}) for config in parameters["configs"]), key=planned)
 
 
-@batch_flow("run-production", killed=_last)
+@flow(
+    name="run-production",
+    flow_run_name=run_name,
+    retries=0,  # said here, a profile cannot say otherwise: a retry would buy
+    retry_delay_seconds=0,
+    persist_result=False,
+    on_crashed=[say_what_is_left(_last)],
+)
+@ends_in_a_state
 async def run_production(
     configs: ConfigFiles,
     *,
@@ -66,7 +75,7 @@ async def run_production(
         overrides: Any other settings of all of them, each as `storage.sidecar=true`.
     """
     batches = [load_form(config, overrides) for config in configs]
-    ui = suspend.UI.of_this_run(batches[0])
+    ui = UI.of_this_run(batches[0])
     asked = await _asked_about(batches, ui.flow_run) if ui else None
     previous: Settings | None = None
     for settings in batches:
@@ -106,7 +115,7 @@ async def _look(previous: Settings, settings: Settings) -> None:
         ApprovalNeeded: the run has no deployment, so nobody can be asked in the UI.
         Pause: (Prefect's) the run waits for a person; it begins again with the answer.
     """
-    ui = suspend.UI.of_this_run(settings)
+    ui = UI.of_this_run(settings)
     async with await Ledger.open(previous.ledger.url, previous.batch, looks=True) as ledger:
         counts = (await ledger.read(read_standing)).review
     asker = ui.flow_run if ui else None

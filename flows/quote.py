@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from prefect import flow
 from prefect.states import Completed
 
 from callsheet.config.form import (
@@ -24,13 +25,21 @@ from callsheet.pricing.choice import Choice
 from callsheet.pricing.plan import write_plan
 from callsheet.pricing.quote import quote_plan
 from callsheet.watch import WATCHER
-from flows.names import batch_flow, begin
+from flows.names import begin, ends_in_a_state, run_name
 from tasks import artifacts
+from tasks.price import price
+from tasks.read import read
 from tasks.service_block import connect
-from tasks.steps import price, read
 
 
-@batch_flow("quote-batch")
+@flow(
+    name="quote-batch",
+    flow_run_name=run_name,
+    retries=0,
+    retry_delay_seconds=0,
+    persist_result=False,
+)
+@ends_in_a_state
 async def quote_batch(
     config: ConfigFile,
     *,

@@ -8,17 +8,25 @@ from __future__ import annotations
 from datetime import date
 from typing import Any
 
+from prefect import flow
 from prefect.states import Completed, Failed
 
 from callsheet.config.form import ConfigFile, Overrides, ReconcileForm, ServiceForm, load_form
 from callsheet.present import accounts
 from callsheet.report.against_account import reconcile as compare
-from flows.names import batch_flow, begin
+from flows.names import begin, ends_in_a_state, run_name
 from tasks import artifacts
 from tasks.service_block import connect
 
 
-@batch_flow("reconcile-costs")
+@flow(
+    name="reconcile-costs",
+    flow_run_name=run_name,
+    retries=0,
+    retry_delay_seconds=0,
+    persist_result=False,
+)
+@ends_in_a_state
 async def reconcile_costs(
     config: ConfigFile,
     overrides: Overrides = (),

@@ -11,6 +11,7 @@ from decimal import Decimal
 from typing import Any, Literal
 
 import sqlalchemy as sa
+from prefect import flow
 from prefect.flow_runs import asuspend_flow_run
 from prefect.input import RunInput
 from prefect.states import Completed
@@ -27,7 +28,7 @@ from callsheet.present.accounts import doubts_dialog
 from callsheet.present.markdown import markdown
 from callsheet.records import Doubt, dollars
 from callsheet.report.evidence import Evidence, gather
-from flows.names import batch_flow, begin
+from flows.names import begin, ends_in_a_state, run_name
 from tasks import artifacts, suspend
 from tasks.pressed import flow_run
 from tasks.service_block import connect
@@ -46,7 +47,14 @@ class ResolveForm(RunInput):
     question: str = ""
 
 
-@batch_flow("resolve-doubts")
+@flow(
+    name="resolve-doubts",
+    flow_run_name=run_name,
+    retries=0,
+    retry_delay_seconds=0,
+    persist_result=False,
+)
+@ends_in_a_state
 async def resolve_doubts(
     config: ConfigFile, *, service: ServiceForm = ServiceForm(), overrides: Overrides = ()
 ) -> Any:

@@ -391,7 +391,7 @@ def _reserved(connection: sa.Connection, but_of: str | None) -> dict[str, Decima
         attempts.c.batch.in_({run.batch for run in living}), attempts.c.run_id.in_([run.id for run in living])
     )
     reserved = sa.select(attempts.c.batch, sums.total(attempts.c.quoted)).where(theirs, leases.RESERVED)
-    return dict(connection.execute(reserved.group_by(attempts.c.batch)).tuples().all())
+    return dict(connection.execute(reserved.group_by(attempts.c.batch)).all())
 
 
 def _reserved_by(connection: sa.Connection, batch: str, run_id: str) -> Decimal:

@@ -211,7 +211,7 @@ def _left(over: sa.ColumnElement[bool]) -> sa.Subquery:
     return sa.select(*columns).where(~was_again).subquery("attempts")
 
 
-def _jobs_of(over: sa.ColumnElement[bool]) -> sa.Select[tuple[str]]:
+def _jobs_of(over: sa.ColumnElement[bool]) -> sa.Select[str]:
     """The keys of the jobs of which `_left` changes attempts."""
     changes = attempts.c.state.in_((State.PLANNED, State.SUBMITTING))  # which an index finds
     return sa.select(attempts.c.job_key).where(over, changes).correlate(None)

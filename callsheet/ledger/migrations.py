@@ -73,8 +73,8 @@ def _to_17(op: Operations) -> None:
     )
     old = sa.table("totals", *map(sa.column, ("batch", "day", "approval", *amounts)))
     sent = sa.func.sum(old.c.in_flight + old.c.in_doubt + old.c.spent)
-    of_batch = dict(connection.execute(sa.select(old.c.batch, sent).group_by(old.c.batch)).tuples().all())
-    by = dict(connection.execute(sa.select(old.c.approval, sent).group_by(old.c.approval)).tuples().all())
+    of_batch = dict(connection.execute(sa.select(old.c.batch, sent).group_by(old.c.batch)).all())
+    by = dict(connection.execute(sa.select(old.c.approval, sent).group_by(old.c.approval)).all())
     # An approval was a pot of its own: what was left of it is what the batch may still come to by the word.
     approvals = sa.table(
         "approvals",

@@ -13,6 +13,7 @@ from uuid import uuid4
 import httpx
 import pytest
 import yaml
+from prefect import flow
 from prefect.blocks.system import Secret
 from prefect.client.schemas.objects import State, StateType
 
@@ -20,7 +21,7 @@ from callsheet.cli.init import make_project
 from callsheet.errors import StorageError
 from flows.deployments import _deployed, in_this_folder
 from flows.generate import generate_batch
-from flows.names import batch_flow
+from flows.names import ends_in_a_state
 from flows.quote import quote_batch
 from tasks.service_block import CallsheetService
 from tests.cli.test_commands import callsheet, refused
@@ -171,12 +172,14 @@ def test_the_errors_of_steps_side_by_side_end_a_run_in_words(prefect: PrefectSer
     async def fail(why: str) -> None:
         raise StorageError(why, hint="Mend it.")
 
+    @flow
+    @ends_in_a_state
     async def two_fail(config: str) -> Any:
         async with asyncio.TaskGroup() as group:
             for why in ("the bucket is gone", "the disk is full"):
                 group.create_task(fail(why))
 
-    state = asyncio.run(batch_flow("two-fail")(two_fail)("configs/example.yaml", return_state=True))
+    state: Any = asyncio.run(two_fail("configs/example.yaml", return_state=True))
     assert (state.type, state.name) == (StateType.FAILED, "Failed")
     assert str(state.message).startswith("the bucket is gone")
 

@@ -1,0 +1,44 @@
+"""`record`: follows the other steps, and writes the report, with what the Prefect UI shows of both."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+
+from callsheet.errors import ApprovalRefused
+from callsheet.present import results
+from callsheet.report.summary import Summary, read_review
+from callsheet.session import Run
+from callsheet.steps import record as library
+from tasks import artifacts
+from tasks.pressed import heed
+
+
+@task(
+    name="record",
+    task_run_name="record",
+    retries=0,  # said here, a profile cannot say otherwise
+    retry_delay_seconds=0,
+    cache_policy=NO_CACHE,
+    persist_result=False,
+)
+async def record(run: Run) -> Summary:
+    """Writes the report when the other steps have ended, with a progress bar and the costs as artifacts."""
+    summary = await library.record(run, _progress_shown(run))
+    _, again = await read_review(run.ledger, run.settings)
+    await artifacts.show_costs(summary, run.settings, again)
+    if not run.is_pilot:
+        refused = "refused, " if isinstance(run.stop, ApprovalRefused) else ""
+        await artifacts.name_run(summary.batch, results.topic(summary, refused))
+    return summary
+
+
+@asynccontextmanager
+async def _progress_shown(run: Run) -> AsyncIterator[None]:
+    async with artifacts.progress_of(run):
+        yield
+    if run.interrupted:
+        await heed(run)  # a signal may have been a Cancel in the Prefect UI: the report says so
