@@ -23,7 +23,7 @@ from prefect.states import Cancelled, Completed, Crashed, Failed
 from callsheet.cli.output import show_error
 from callsheet.config.load import load_without_service
 from callsheet.config.settings import BatchSettings
-from callsheet.errors import ApprovalNeeded, ApprovalRefused, CallsheetError, Stop, known_error
+from callsheet.errors import ApprovalNeeded, ApprovalRefused, CallsheetError, ends_as, known_error
 from callsheet.present import results
 from callsheet.records import State as JobState
 from callsheet.report.summary import Summary
@@ -31,7 +31,7 @@ from callsheet.service.transport import tls_context
 from callsheet.steps.record import report_anew
 from callsheet.watch import WATCHER
 from flows import server_errors
-from tasks import artifacts, suspend
+from tasks import artifacts, events, suspend
 from tasks.events import Events, leaves
 from tasks.pressed import Pressed, pressed
 
@@ -57,14 +57,8 @@ def batch_flow(
             except Exception as error:
                 if (callsheet_error := known_error(error)) is None:
                     raise
-                state = _failed(callsheet_error)
-                is_asked = isinstance(callsheet_error, ApprovalNeeded)
-                refused = isinstance(callsheet_error, ApprovalRefused)
-                word = "refused" if refused else "not approved" if is_asked else "failed"
-                if isinstance(watcher := WATCHER.get(), Events):
-                    await artifacts.name_run(watcher.batch, word)
-                else:  # before its config is read, no batch is known
-                    await artifacts.name_run(run_name(), word, tagged=False)
+                state = state_of(callsheet_error)
+                await _say_what_has_ended_it(callsheet_error, state.message or "", buys=killed is not None)
             return await _unless_pressed(state)
 
         signed: Any = ended  # Prefect would look for the names of the types in this module
@@ -86,6 +80,23 @@ def batch_flow(
         return as_flow(ended)
 
     return make
+
+
+async def _say_what_has_ended_it(error: CallsheetError, message: str, *, buys: bool) -> None:
+    """An error is the run's name; where it buys or collects, it is an artifact and an event, too."""
+    stop = ends_as(error)
+    word = "failed"
+    if isinstance(error, ApprovalNeeded):
+        word = "refused" if isinstance(error, ApprovalRefused) else "not approved"
+    elif stop:
+        word = f"stopped ({stop.reason})"
+    if not isinstance(watcher := WATCHER.get(), Events):  # before its config is read, no batch is known
+        await artifacts.name_run(run_name(), word, tagged=False)
+        return
+    await artifacts.name_run(watcher.batch, word)
+    if buys:
+        await artifacts.show_error(error, watcher.batch)
+        events.broken_off(watcher.batch, stop and stop.reason, message)
 
 
 async def _say_what_is_left(settings: BatchSettings, flow_run: FlowRun) -> None:
@@ -149,11 +160,14 @@ def final_state(summary: Summary) -> State[Any]:
     return _trouble(name, message, error)
 
 
-def _failed(error: CallsheetError) -> State[Any]:
-    """The state of a flow run that an error has ended: its own words, and no stack trace."""
+def state_of(error: CallsheetError) -> State[Any]:
+    """The state of a flow run that an error has ended: its own words, and no stack trace.
+
+    It is the state of a summary with the same reason. None is green: there is no report.
+    """
     message = f"{error.message.rstrip('.')}. {error.hint}" if error.hint else error.message
-    name = _STOPPED.get(error.reason, "Stopped") if isinstance(error, Stop) else "Failed"
-    return _trouble(name, message, error)
+    stop = ends_as(error)
+    return _trouble(_STOPPED.get(stop.reason, "Stopped") if stop else "Failed", message, error)
 
 
 def _trouble(name: str, message: str, error: CallsheetError) -> State[Any]:

@@ -26,6 +26,7 @@ from prefect.client.schemas.actions import ArtifactCreate
 from prefect.client.schemas.objects import FlowRun
 
 from callsheet.config.settings import BatchSettings, Settings
+from callsheet.errors import CallsheetError, ends_as
 from callsheet.plain_text import counted
 from callsheet.present import accounts, priced, results, under_way
 from callsheet.present.asked import pilot_document
@@ -110,6 +111,14 @@ async def show_costs(summary: Summary, settings: Settings, again: ToBuyAgain) ->
     deployments = _deployments(await _deployment_name(), runtime.flow_run.flow_name)
     page = _costs(summary, _config(settings), served_sheet(settings), again, deployments)
     await _show_page("costs", summary.batch, page, results.spent(summary))
+
+
+async def show_error(error: CallsheetError, batch: str) -> None:
+    """What has ended the run before it had costs to show, in the place of these."""
+    deployments = _deployments(await _deployment_name(), runtime.flow_run.flow_name)
+    config = str(runtime.flow_run.get_parameters().get("config") or "CONFIG")
+    page = results.broken_off(error, batch, config, deployments)
+    await _show_page("costs", batch, page, "stopped" if ends_as(error) else "failed")
 
 
 async def _deployment_name() -> str | None:

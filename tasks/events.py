@@ -101,6 +101,15 @@ class Events(LogWatcher):
         )
 
 
+def broken_off(batch: str, reason: str | None, message: str) -> None:
+    """`callsheet.batch.stopped` of a run that an error has ended before it could write a report.
+
+    `reason`: the stop's; None where it has failed.
+    """
+    outcome = "stopped" if reason else "failed"
+    _of_batch("stopped", batch, outcome=outcome, stop_reason=reason, message=_short(message))
+
+
 def leaves(state: State) -> bool:
     """`Events.leaves` of this flow run; True where nobody has watched it."""
     watcher = WATCHER.get()

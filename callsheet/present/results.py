@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 
-from callsheet.errors import Interrupted
+from callsheet.errors import CallsheetError, Interrupted, ends_as
 from callsheet.plain_text import and_more, counted
 from callsheet.present import priced, status
 from callsheet.present.asked import to_sheet
@@ -83,6 +83,17 @@ def document(
         Listed("Approvals", [approval.line() for approval in summary.approvals[-_APPROVALS:]]),
         *_dearest(summary),
         Listed("Files", [Link(name, place) for name, place in _places(summary) if place]),
+    ]
+
+
+def broken_off(error: CallsheetError, batch: str, config: str, deployments: Mapping[str, str]) -> Page:
+    """The result of a run that an error has ended before it could write a report; as `document`."""
+    stop = ends_as(error)
+    goes_on = [_goes_on(command("run", config, deployments), stop.reason)] if stop else []
+    return [
+        Line(strong=f"{batch}: {'stopped' if stop else 'failed'}", level=1),
+        Facts([("Stopped" if stop else "Problem", error.message), ("", error.hint)]),
+        Listed("Next", goes_on),
     ]
 
 
@@ -177,9 +188,7 @@ def next_steps(
         place = f"{other_run.host}, pid {other_run.pid}"
         yield f"Another run is at work ({place}): it finishes its jobs; wait for it, or run again later."
     if summary.outcome == "stopped":
-        by_itself = summary.stop_reason in (None, Interrupted.reason)  # otherwise it would stop there again
-        condition = "" if by_itself else ", once what stopped it is dealt with"
-        yield f"{run} goes on from here{condition}."
+        yield _goes_on(run, summary.stop_reason)
     elif details.all_chosen_stored is not None and summary.not_bought:
         yield f"{run} buys the other jobs."
     elif summary.pending and not summary.other_runs:
@@ -190,6 +199,12 @@ def next_steps(
         codes = {entry.code for entry in details.problems if entry.state is State.FAILED}
         yield from remedies(State.FAILED, codes, config, deployments)
     yield from status.review_steps(summary, config)
+
+
+def _goes_on(run: str, reason: str | None) -> str:
+    """How a run that has stopped goes on: while its reason lasts, it would stop there again."""
+    condition = "" if reason in (None, Interrupted.reason) else ", once what stopped it is dealt with"
+    return f"{run} goes on from here{condition}."
 
 
 def _problems(summary: Summary, states: Collection[State], by_whom: str = "") -> Iterator[Listed]:

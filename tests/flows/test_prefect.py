@@ -18,7 +18,9 @@ from prefect import tags
 from prefect.client.schemas.objects import StateType
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
+from callsheet import errors
 from callsheet.config.load import load
+from callsheet.errors import CallsheetError, Refusal, ends_as
 from callsheet.ledger import changes
 from callsheet.ledger.ledger import Ledger
 from callsheet.present import results
@@ -29,7 +31,7 @@ from callsheet.service.client import Client
 from callsheet.session import open_run
 from flows.change import change_batch
 from flows.generate import generate_batch
-from flows.names import final_state
+from flows.names import final_state, state_of
 from flows.reconcile import reconcile_costs
 from tasks import artifacts
 from tasks.steps import STEPS
@@ -181,6 +183,69 @@ def test_the_final_state_says_how_the_batch_stands(
     missing = "0 of 9 jobs not bought: 9 stored" if name == "StoppedAtBudget" else "9 jobs: 9 stored"
     assert (state.message or "").startswith(missing)
     assert (state.message or "").endswith(results.line(summary(**values)).partition(": ")[2])
+
+
+ENDS: dict[type[CallsheetError] | tuple[type[Refusal], int], tuple[int, str | None, str]] = {
+    errors.ConfigError: (2, None, "Failed"),
+    errors.OtherService: (2, None, "Failed"),
+    errors.InputError: (2, None, "Failed"),
+    errors.NothingKept: (2, None, "Failed"),
+    errors.TooLarge: (2, None, "Failed"),
+    errors.BudgetReached: (4, "budget", "Stopped"),
+    errors.BalanceTooLow: (4, "balance", "Stopped"),
+    errors.ApprovalNeeded: (4, "approval", "Cancelled"),
+    errors.ApprovalRefused: (4, "approval", "Cancelled"),
+    errors.KeyRefused: (4, "key", "Stopped"),
+    errors.ServiceDown: (4, "service", "Stopped"),
+    errors.StorageDown: (4, "storage", "Stopped"),
+    errors.Doubtful: (4, "doubt", "InDoubt"),
+    errors.PriceChanged: (4, "price", "Stopped"),
+    errors.NoLane: (4, "lanes", "Stopped"),
+    errors.Interrupted: (130, "interrupted", "BrokenOff"),
+    errors.StorageError: (2, None, "Failed"),
+    errors.StorageConflict: (2, None, "Failed"),
+    errors.LedgerError: (2, None, "Failed"),
+    errors.LedgerUnavailable: (2, None, "Failed"),
+    errors.OtherVersion: (2, None, "Failed"),
+    errors.LedgerMoved: (2, None, "Failed"),
+    errors.OtherLedger: (2, None, "Failed"),
+    errors.UnknownAnswers: (2, None, "Failed"),
+    errors.NotTaken: (3, None, "Failed"),
+    errors.OutputError: (3, None, "Failed"),
+    errors.ProcessEnded: (4, None, "Failed"),
+    errors.MediaError: (2, None, "Failed"),
+    errors.ServiceError: (4, "service", "Stopped"),
+    errors.NotSent: (4, "service", "Stopped"),
+    errors.MaybeSent: (4, "service", "Stopped"),
+    (errors.Refusal, 400): (2, None, "Failed"),
+    (errors.InvalidApiKey, 401): (4, "key", "Stopped"),
+    (errors.QuotaExceeded, 402): (4, "balance", "Stopped"),
+    (errors.NotFound, 404): (2, None, "Failed"),
+    (errors.RateLimit, 429): (4, "service", "Stopped"),
+    (errors.ServerError, 500): (4, "service", "Stopped"),
+    (errors.GatewayAnswer, 403): (2, None, "Failed"),
+    (errors.GatewayAnswer, 503): (4, "service", "Stopped"),
+}
+"""What a command and a flow run end as, by their error: the exit code, the stop reason, the final state."""
+
+
+def test_an_error_ends_a_command_and_a_flow_run_alike() -> None:
+    def kinds_of(kind: type[CallsheetError]) -> set[type[CallsheetError]]:
+        kinds = {kind}.union(*map(kinds_of, kind.__subclasses__()))
+        return {kind for kind in kinds if kind.__module__ == errors.__name__}
+
+    named = {kind[0] if isinstance(kind, tuple) else kind for kind in ENDS}
+    assert named == kinds_of(CallsheetError) - {CallsheetError, errors.Stop}
+    for kind, (exit_code, reason, name) in ENDS.items():
+        make = partial(kind[0], status=kind[1]) if isinstance(kind, tuple) else kind
+        error = make("it is so", hint="Do it.")
+        state = state_of(error)
+        of_type = StateType.CANCELLED if name == "Cancelled" else StateType.FAILED
+        assert (state.name, state.type, state.message) == (name, of_type, "it is so. Do it."), kind
+        stop = ends_as(error)
+        assert (error.exit_code, stop and stop.reason) == (exit_code, reason), kind
+        if reason and reason != "budget":  # with its report written, that is green
+            assert final_state(summary(outcome="stopped", stop_reason=reason)).name == name, kind
 
 
 def test_a_doubt_makes_the_run_red_that_leaves_it_and_no_later_one_also_when_it_is_settled(
