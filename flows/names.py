@@ -96,7 +96,7 @@ async def _say_what_has_ended_it(error: CallsheetError, message: str, *, buys: b
     await artifacts.name_run(watcher.batch, word)
     if buys:
         await artifacts.show_error(error, watcher.batch)
-        events.broken_off(watcher.batch, stop and stop.reason, message)
+        events.broken_off(watcher.batch, stop.reason if stop else None, message)
 
 
 async def _say_what_is_left(settings: BatchSettings, flow_run: FlowRun) -> None:

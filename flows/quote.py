@@ -27,7 +27,7 @@ from callsheet.watch import WATCHER
 from flows.names import batch_flow, begin
 from tasks import artifacts
 from tasks.service_block import connect
-from tasks.steps import price, read
+from tasks.steps import price_at_once, read
 
 
 @batch_flow("quote-batch")
@@ -55,7 +55,7 @@ async def quote_batch(
         rows = await read(settings)
         async with await Ledger.open(settings.ledger.url, settings.batch, looks=True) as ledger:
             warning = await warning_of(ledger, settings)
-            plan = await price(rows, settings, client, ledger)
+            plan = await price_at_once(rows, settings, client, ledger)
             await asyncio.to_thread(write_plan, plan)
             choice = Choice(first, tuple(only))
             quote = await quote_plan(plan, settings, client, ledger, choice, warning=warning)

@@ -19,6 +19,7 @@ from callsheet.pricing.quote import Quote
 from callsheet.records import Attempt, Change, RejectedFile, State, dollars
 from callsheet.report.summary import ReviewResult, Summary
 from callsheet.watch import WATCHER, LogWatcher
+from tasks.pressed import say
 
 _OF_JOBS = {State.IN_DOUBT: "callsheet.job.in_doubt", State.LOST: "callsheet.media.lost"}
 _COUNTS = ("jobs", "stored", "failed", "in_doubt", "lost", "pending")
@@ -71,6 +72,11 @@ class Events(LogWatcher):
                 check=file.check,
                 flags=[_short(flag) for flag in file.flags],
             )
+
+    async def waits(self, text: str) -> None:
+        """It is the message of the run's state, too."""
+        await super().waits(text)
+        await say(text)
 
     def finished(self, summary: Summary) -> None:
         """`callsheet.batch.stopped` where the run ended early, otherwise `callsheet.batch.completed`."""

@@ -29,6 +29,7 @@ from callsheet.pricing.sources import read_rows
 from callsheet.report.summary import Summary, read_review
 from callsheet.session import Run
 from callsheet.steps import download, poll, submit
+from callsheet.steps import price as price_step
 from callsheet.steps import record as record_step
 from callsheet.steps.approve import ask_about
 from callsheet.steps.batch import Steps
@@ -127,7 +128,8 @@ async def ask_to_go_on(settings: Settings, choice: Choice, summary: Summary) -> 
 
 
 read = step(read_rows, "read")
-price = step(price_batch, "price")
+price = step(price_step.price)
+price_at_once = step(price_batch, "price")  # for who only looks: a service that is down is not waited for
 STEPS = Steps(
     connect=connect,
     read=read,

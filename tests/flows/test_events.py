@@ -101,6 +101,7 @@ def test_a_night_that_is_over_before_it_begins_says_why_and_tells_automations(
     made = project([{"id": "a", "prompt": "a", "model": "sketch-1"}])
     made.set(limits={"patience": 0.001})
     monkeypatch.setenv("CALLSHEET_API_KEY", "sk_wrong")
+
     def tells(text: str) -> bool:
         return text in said(listener)
 

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from functools import partial
@@ -42,6 +43,7 @@ from tests.flows.test_crew import asks
 from tests.servers.prefect import ROOT, PrefectServer
 from tests.servers.proxies import Failure, ReverseProxy
 from tests.steps.test_again import samples, with_check
+from tests.waiting import wait_until
 
 
 def test_what_buys_has_no_limit_and_what_buys_nothing_is_limited_to_one_run(crew: PrefectServer) -> None:
@@ -101,6 +103,30 @@ def test_a_server_that_takes_no_artifacts_ends_no_run(prefect: PrefectServer, pr
         state: Any = asyncio.run(generate_batch(str(made.config), return_state=True))
         assert proxy.count("POST", "/api/artifacts/") == 3, "the quote, the progress, the costs"
     assert (state.name, len(made.sold)) == ("Complete", 1)
+
+
+def test_a_run_that_waits_for_the_service_says_so_in_its_state_and_goes_on(
+    crew: PrefectServer, project: Make
+) -> None:
+    made, tag = project(images(1)), "waits"
+    told: list[str] = []
+
+    def come_back() -> None:
+        def waits() -> bool:
+            runs = crew.ask("flow_runs", flow_runs={"tags": {"all_": [tag]}})
+            told.extend(run["state"]["message"] or "" for run in runs)
+            return bool(told) and "waits for the service" in told[-1]
+
+        wait_until(waits, "no state says it", 0.2)
+        proxy.start()
+
+    with ReverseProxy(made.backlot.base_url) as proxy, ThreadPoolExecutor(1) as beside:
+        made.set(service={"base_url": proxy.url})
+        proxy.stop()
+        coming_back = beside.submit(come_back)
+        run = crew.begin(generate_batch, "generate-batch/by-hand", tag=tag, config=str(made.config))
+        coming_back.result()
+    assert (run["state"]["name"], len(made.sold)) == ("Complete", 1), run["state"]["message"]
 
 
 def test_a_server_that_fails_for_a_while_ends_no_run_of_a_deployment_and_its_progress_goes_on(
