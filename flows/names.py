@@ -150,9 +150,8 @@ def final_state(summary: Summary) -> State[Any]:
     retries, so nothing is bought again by that. A state of type Completed has the summary as its result,
     another one an error with its exit code.
     """
-    name, message = _name(summary), results.line(summary)
-    if name == "StoppedAtBudget":  # it is green: what is missing comes first
-        message = f"{summary.not_bought:,} of {message.replace(':', ' not bought:', 1)}"
+    name = _name(summary)
+    message = results.line(summary, missing_first=name == "StoppedAtBudget")
     if name in ("Complete", "Partial", "StoppedAtBudget"):
         return Completed(name=name, message=message, data=summary)
     error = CallsheetError(message)

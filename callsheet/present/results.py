@@ -97,14 +97,30 @@ def broken_off(error: CallsheetError, batch: str, config: str, deployments: Mapp
     ]
 
 
-def line(summary: Summary) -> str:
-    """The summary in one line."""
+def did(summary: Summary) -> str:
+    """What the run has done, before how the batch stands: `3 bought, 0.1200 USD; `; empty without a run."""
+    run = summary.details.did
+    if run is None:
+        return ""
+    bought = f"{run.bought:,} bought, {dollars(run.cost)} USD" if run.bought else ""
+    fetched = f"{run.fetched:,} fetched" if run.fetched else ""
+    is_over = summary.outcome != "stopped" and not summary.not_bought
+    nothing = f"nothing {'to ' if is_over else ''}{'buy' if is_over else 'bought'}"
+    if not run.buys:
+        nothing = "nothing fetched" if summary.pending else "nothing to fetch"
+    return f"{', '.join(filter(None, (bought, fetched))) or nothing}; "
+
+
+def line(summary: Summary, *, missing_first: bool = False) -> str:
+    """The summary in one line; where it is green, what is missing of the batch comes first."""
     rejected = f"; {counted(summary.rejected_rows, 'row')} rejected" if summary.rejected_rows else ""
     stop = f"; {'stopped: ' if summary.stop_reason else ''}{summary.stop_message}"
     stop = stop if summary.stop_message else ""
     cost = spent(summary) + (f"; {_estimated(summary)}" if summary.estimated_costs else "")
     runs = "".join(f"; another run is at work: {run.line()}" for run in summary.other_runs)
-    return f"{counted(summary.jobs, 'job')}: {counts(summary)}; {cost}{rejected}{stop}{runs}"
+    jobs = counted(summary.jobs, "job")
+    jobs = f"{summary.not_bought:,} of {jobs} not bought" if missing_first else jobs
+    return f"{did(summary)}{jobs}: {counts(summary)}; {cost}{rejected}{stop}{runs}"
 
 
 def counts(summary: Summary) -> str:
@@ -119,10 +135,10 @@ def spent(summary: Summary) -> str:
 
 
 def topic(summary: Summary, before: str = "") -> str:
-    """The result in a few words, after others: `refused, 7 of 9 stored, 1 in doubt, 0.4000 USD`."""
+    """The result in a few words, after others: `refused, nothing bought; 7 of 9 stored, 0.4000 USD`."""
     in_doubt = f", {summary.in_doubt:,} in doubt" if summary.in_doubt else ""
     stored = f"{summary.stored:,} of {summary.jobs:,} stored"
-    return f"{before}{stored}{in_doubt}, {dollars(summary.spent)} USD"
+    return f"{before}{did(summary)}{stored}{in_doubt}, {dollars(summary.spent)} USD"
 
 
 def problem(entry: Problem) -> str:

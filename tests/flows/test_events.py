@@ -80,7 +80,8 @@ def test_a_night_that_stops_in_doubt_is_red_says_why_and_tells_automations(
     assert {"callsheet", f"batch:{made.folder.name}"} <= set(run["tags"])
     assert made.manifest().height == 1
     [told] = said(listener)
-    assert told.startswith(f"Batch {made.folder.name} has stopped: 3 jobs: 1 stored, 1 in doubt")
+    begins = "1 bought, 0.0015 USD; 3 jobs: 1 stored, 1 in doubt"
+    assert told.startswith(f"Batch {made.folder.name} has stopped: {begins}")
     wait_until(lambda: len(events(crew, run["id"])) == 3, "not all events come", 0.2)
     seen = {one["event"]: one for one in events(crew, run["id"])}
     quoted = seen["callsheet.batch.quoted"]

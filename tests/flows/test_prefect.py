@@ -78,7 +78,8 @@ def test_a_run_buys_a_batch_in_rounds_and_shows_it(
         asyncio.run(generate_batch(str(made.config), overrides=["review.buy_again=true"]))
     run = prefect.run(made.folder.name)
     assert (run["state"]["type"], run["state"]["name"]) == ("COMPLETED", "Complete"), run["state"]["message"]
-    assert run["name"] == f"test: 5 of 5 stored, {made.costs()['quoted'].sum():.4f} USD"
+    cost = f"{made.costs()['quoted'].sum():.4f} USD"
+    assert run["name"] == f"test: 5 bought, {cost}; 5 of 5 stored, {cost}"
     assert "batch:test" in run["tags"]
     assert samples(made) == [("s0", 1), ("s1", 1), ("s1", 2), ("s1", 3), ("video", 1)]
     names = Counter(one["name"] for one in prefect.ask("task_runs", flow_runs={"id": {"any_": [run["id"]]}}))

@@ -248,7 +248,7 @@ def test_a_suspended_collector_leaves_its_videos_and_resume_goes_on(
     wait_until(lambda: crew.run(made.folder.name)["state"]["message"], "the run never ends", 0.3)
     run = crew.run(made.folder.name)
     assert run["state"]["name"] == "Suspended"
-    assert run["state"]["message"].startswith("2 jobs: 2 pending; ")
+    assert run["state"]["message"].startswith("nothing fetched; 2 jobs: 2 pending; ")
     made.backlot.service.clock = lambda before=made.backlot.service.clock: before() + 3600
     assert crew.post(f"flow_runs/{run['id']}/resume", {})["status"] == "ACCEPT"
     assert crew.ended(made.folder.name)["state"]["name"] == "Complete"
