@@ -22,7 +22,7 @@ from prefect.states import Cancelled, Completed, Crashed, Failed
 
 from callsheet.cli.output import show_error
 from callsheet.config.load import load_without_service
-from callsheet.config.settings import BatchSettings
+from callsheet.config.settings import BatchSettings, Settings
 from callsheet.errors import ApprovalNeeded, ApprovalRefused, CallsheetError, ends_as, known_error
 from callsheet.present import results
 from callsheet.records import State as JobState
@@ -31,7 +31,7 @@ from callsheet.service.transport import tls_context
 from callsheet.steps.record import report_anew
 from callsheet.watch import WATCHER
 from flows import server_errors
-from tasks import artifacts, events, suspend
+from tasks import artifacts, events, morning, suspend
 from tasks.events import Events, leaves
 from tasks.pressed import Pressed, pressed
 
@@ -52,14 +52,21 @@ def batch_flow(
     def make(work: Work[P]) -> Flow[P, Coroutine[Any, Any, State[Any]]]:
         @functools.wraps(work)
         async def ended(*args: P.args, **kwargs: P.kwargs) -> State[Any]:
+            state: State[Any] | None = None
             try:
-                state = await work(*args, **kwargs)
-            except Exception as error:
-                if (callsheet_error := known_error(error)) is None:
-                    raise
-                state = state_of(callsheet_error)
-                await _say_what_has_ended_it(callsheet_error, state.message or "", buys=killed is not None)
-            return await _unless_pressed(state)
+                try:
+                    state = await work(*args, **kwargs)
+                except Exception as error:
+                    if (callsheet_error := known_error(error)) is None:
+                        raise
+                    state = state_of(callsheet_error)
+                    message = state.message or ""
+                    await _say_what_has_ended_it(callsheet_error, message, buys=killed is not None)
+                return await _unless_pressed(state)
+            finally:  # also where the run waits for a person
+                watcher = WATCHER.get()
+                if killed and isinstance(watcher, Events) and isinstance(watcher.settings, Settings):
+                    await morning.renew(watcher.settings, state)
 
         signed: Any = ended  # Prefect would look for the names of the types in this module
         signed.__signature__ = inspect.signature(work, eval_str=True)
@@ -126,7 +133,7 @@ def settings_of(parameters: Mapping[str, Any]) -> BatchSettings:
 
 async def begin(settings: BatchSettings) -> None:
     """What happens goes to the run's log and to the server's events, and the run has its batch's tag."""
-    WATCHER.set(Events(settings.batch))
+    WATCHER.set(Events(settings))
     await artifacts.name_run(settings.batch)
 
 
@@ -152,6 +159,7 @@ def final_state(summary: Summary) -> State[Any]:
     """
     name = _name(summary)
     message = results.line(summary, missing_first=name == "StoppedAtBudget")
+    message += events.settling() if name == "InDoubt" else ""
     if name in ("Complete", "Partial", "StoppedAtBudget"):
         return Completed(name=name, message=message, data=summary)
     error = CallsheetError(message)

@@ -11,15 +11,17 @@ from typing import Any
 
 from prefect.events import emit_event
 
+from callsheet.config.settings import BatchSettings
 from callsheet.ledger.words import Word
 from callsheet.plain_text import printable
 from callsheet.present import results
 from callsheet.pricing.plan import ToBuyAgain
 from callsheet.pricing.quote import Quote
 from callsheet.records import Attempt, Change, RejectedFile, State, dollars
+from callsheet.report.remedies import remedies
 from callsheet.report.summary import ReviewResult, Summary
 from callsheet.watch import WATCHER, LogWatcher
-from tasks.pressed import say
+from tasks.pressed import flow_run, say
 
 _OF_JOBS = {State.IN_DOUBT: "callsheet.job.in_doubt", State.LOST: "callsheet.media.lost"}
 _COUNTS = ("jobs", "stored", "failed", "in_doubt", "lost", "pending")
@@ -30,8 +32,8 @@ _REJECTED = 1_000  # files of a run; a check may reject every file of a batch
 class Events(LogWatcher):
     """The watcher of a batch's flow run: its log has what happens, and what others may act on is an event."""
 
-    def __init__(self, batch: str) -> None:
-        self.batch = batch
+    def __init__(self, settings: BatchSettings) -> None:
+        self.settings, self.batch = settings, settings.batch
         self._rejected = 0
         self._left: dict[str, State] = {}  # by job key: in doubt or lost, and so since this run
 
@@ -86,7 +88,7 @@ class Events(LogWatcher):
             summary.batch,
             outcome=summary.outcome,
             stop_reason=summary.stop_reason,
-            message=_short(results.line(summary)),
+            message=_short(results.line(summary)) + (settling() if summary.in_doubt else ""),
             **{name: getattr(summary, name) for name in _COUNTS},
             quoted=dollars(summary.quoted),
             spent=dollars(summary.spent),
@@ -120,6 +122,16 @@ def leaves(state: State) -> bool:
     """`Events.leaves` of this flow run; True where nobody has watched it."""
     watcher = WATCHER.get()
     return not isinstance(watcher, Events) or watcher.leaves(state)
+
+
+def settling() -> str:
+    """How a person settles the doubts that this run leaves: a sentence to add; empty without any."""
+    if not leaves(State.IN_DOUBT):
+        return ""
+    run = flow_run()
+    config = str((run.parameters if run else {}).get("config") or "CONFIG")
+    deployments = {"resolve": "resolve"} if run and run.deployment_id else {}
+    return f". {remedies(State.IN_DOUBT, config=config, deployments=deployments)[0]}"
 
 
 def asked(batch: str, word: Word, within: float) -> None:

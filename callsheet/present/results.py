@@ -20,6 +20,7 @@ _OLD = (State.IN_DOUBT, State.LOST)  # a person settles it, or nobody can: an ea
 _PROBLEMS = (*_OLD, State.FAILED, State.PENDING)
 _APPROVALS = 20  # the last ones
 _REJECTS = 20  # reasons
+_NOTHING = "nothing bought"
 
 
 def screen(summary: Summary, config: str | None, *, media: str) -> Page:
@@ -48,6 +49,7 @@ def document(
     deployments: Mapping[str, str],
     *,
     of_this_run: Collection[State],
+    settling: str | None = None,
 ) -> Page:
     """What is wrong and what to do about it, then the figures; where the files are comes last.
 
@@ -56,9 +58,12 @@ def document(
         again: what is to be bought again.
         deployments: as in `next_steps`.
         of_this_run: the states, in doubt or lost, in which this run has left jobs, and not an earlier one.
+        settling: where a person settles what is in doubt; None where no page does.
     """
     details = summary.details
     steps: list[str | Link] = [*to_sheet(sheet)]
+    if summary.in_doubt and settling:
+        steps.insert(0, Link("Settle the jobs in doubt", settling))
     if again.jobs:  # what was rejected is bought again, priced and approved as anything else
         to_buy = priced.topic(again.jobs, again.quoted)
         steps.append(
@@ -105,7 +110,7 @@ def did(summary: Summary) -> str:
     bought = f"{run.bought:,} bought, {dollars(run.cost)} USD" if run.bought else ""
     fetched = f"{run.fetched:,} fetched" if run.fetched else ""
     is_over = summary.outcome != "stopped" and not summary.not_bought
-    nothing = f"nothing {'to ' if is_over else ''}{'buy' if is_over else 'bought'}"
+    nothing = "nothing to buy" if is_over else _NOTHING
     if not run.buys:
         nothing = "nothing fetched" if summary.pending else "nothing to fetch"
     return f"{', '.join(filter(None, (bought, fetched))) or nothing}; "
@@ -120,13 +125,14 @@ def line(summary: Summary, *, missing_first: bool = False) -> str:
     runs = "".join(f"; another run is at work: {run.line()}" for run in summary.other_runs)
     jobs = counted(summary.jobs, "job")
     jobs = f"{summary.not_bought:,} of {jobs} not bought" if missing_first else jobs
-    return f"{did(summary)}{jobs}: {counts(summary)}; {cost}{rejected}{stop}{runs}"
+    done = "" if counts(summary) == _NOTHING else did(summary)  # it is said once
+    return f"{done}{jobs}: {counts(summary)}; {cost}{rejected}{stop}{runs}"
 
 
 def counts(summary: Summary) -> str:
     """The number of jobs in each state: `7 stored, 1 failed`."""
     states = (State.STORED, State.FAILED, State.IN_DOUBT, State.LOST, State.PENDING)
-    return status.counts({state: summary[state] for state in states}) or "nothing bought"
+    return status.counts({state: summary[state] for state in states}) or _NOTHING
 
 
 def spent(summary: Summary) -> str:

@@ -17,6 +17,7 @@ from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -82,6 +83,26 @@ def test_a_night_that_stops_in_doubt_is_red_says_why_and_tells_automations(
     [told] = said(listener)
     begins = "1 bought, 0.0015 USD; 3 jobs: 1 stored, 1 in doubt"
     assert told.startswith(f"Batch {made.folder.name} has stopped: {begins}")
+    settles = "A run of the deployment resolve shows the jobs in doubt with the evidence, and settles them."
+    assert told.endswith(settles)
+    assert run["state"]["message"].endswith(settles)
+    page = crew.artifacts(run)[f"costs-{made.folder.name}".replace("_", "-")]
+    resolve = crew.deployment("resolve-doubts/resolve")["id"]
+    link = rf"\[Settle the jobs in doubt\]\(\S+/deployments/deployment/{resolve}/run\?(\S+)\)"
+    [query] = re.findall(link, page)
+    assert json.loads(parse_qs(query)["parameters"][0]) == {"config": str(made.config)}
+    [morning] = crew.ask("artifacts/latest", artifacts={"key": {"any_": ["morning"]}})
+    assert morning["description"] == "1 bought, 0.0015 USD; 1 in doubt; 1 run ended red"
+    page_of_run = f"/runs/flow-run/{run['id']}"
+    for words in (
+        f"[{made.folder.name}: 1, at most 0.0015 USD](",
+        f"[{run['name']}, InDoubt](",
+        "Spent today: 0.0030 USD, without a limit",
+        "Balance: 99.9970 USD",
+        "1 bought, 0.0015 USD | 1 stored, 1 in doubt",
+    ):
+        assert words in morning["data"].replace("\\", "").replace("*", ""), morning["data"]
+    assert morning["data"].count(page_of_run) == 2
     wait_until(lambda: len(events(crew, run["id"])) == 3, "not all events come", 0.2)
     seen = {one["event"]: one for one in events(crew, run["id"])}
     quoted = seen["callsheet.batch.quoted"]
