@@ -323,6 +323,17 @@ def as_stop(error: CallsheetError) -> Stop:
     return stop(error.message, hint=error.hint)
 
 
+def ends_as(error: CallsheetError) -> Stop | None:
+    """The stop as which an error ends a command or a flow run, by its `reason`.
+
+    None where it ends as a failure: something is wrong with what a person has given, or with the ledger.
+    """
+    if isinstance(error, Stop):
+        return error
+    is_of_service = isinstance(error, ServiceError) and error.exit_code == Stop.exit_code
+    return as_stop(error) if is_of_service else None
+
+
 def known_error(error: BaseException) -> CallsheetError | None:
     """The error that a command or a call ends with; of a group (steps run side by side) the first.
 

@@ -9,11 +9,11 @@ import asyncio
 import signal
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from decimal import Decimal
-from typing import Any
+from typing import Any, TypeVar
 
 import anyio
 
@@ -21,7 +21,16 @@ from callsheet import places, signals
 from callsheet.channels import Channel, Downloads, OpenJobs
 from callsheet.config.load import with_value
 from callsheet.config.settings import Settings
-from callsheet.errors import CallsheetError, InputError, Interrupted, LedgerError, NoLane, Stop, as_stop
+from callsheet.errors import (
+    CallsheetError,
+    InputError,
+    Interrupted,
+    LedgerError,
+    NoLane,
+    ServiceError,
+    Stop,
+    as_stop,
+)
 from callsheet.ledger import changes, leases, queries, services
 from callsheet.ledger.changes import PAUSED
 from callsheet.ledger.databases import exists
@@ -30,15 +39,19 @@ from callsheet.ledger.leases import NO_ANSWER
 from callsheet.ledger.ledger import Ledger
 from callsheet.limits.breaker import Breaker
 from callsheet.limits.limits import AccountLimits, Learned
+from callsheet.plain_text import time_in_words
 from callsheet.pricing.choice import ALL, Choice
 from callsheet.pricing.plan import Plan, last_plan
 from callsheet.pricing.quote import Quote, has_to_buy
 from callsheet.records import Attempt, Change, File, ModelType, Progress, State
 from callsheet.reviewing.checks import PATIENCE
 from callsheet.service.client import Client
+from callsheet.service.verdicts import may_pass
 from callsheet.storage.spool import Spool, work_folder
 from callsheet.storage.store import Store
 from callsheet.watch import WATCHER
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,6 +282,40 @@ class Run:
         WATCHER.get().changed(Change(attempt, state, detail, cost))
 
 
+async def until_answered(
+    request: Callable[[], Awaitable[T]],
+    settings: Settings,
+    client: Client,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+) -> T:
+    """What `request` returns; a service that is down is waited for, as long as for its refusals.
+
+    Nothing is bought yet, so a signal ends it at once.
+
+    Raises:
+        ServiceError: what it was answered last, or would be answered again and again.
+    """
+    until, tries = clock() + settings.limits.patience, 0
+    while True:
+        try:
+            answer = await request()
+        except ServiceError as error:
+            tries += 1
+            wait = max(client.backoff(tries), error.retry_after or 0.0)
+            if not may_pass(error) or clock() + wait > until:
+                raise
+            if tries == 1:
+                most = time_in_words(settings.limits.patience)
+                await WATCHER.get().waits(f"the run waits for the service, at most {most}: {error}")
+            await sleep(wait)
+        else:
+            if tries:
+                await WATCHER.get().waits("the service answers again; the run goes on")
+            return answer
+
+
 @asynccontextmanager
 async def open_ledger(
     settings: Settings, client: Client, flow_run: str | None = None
@@ -325,7 +372,7 @@ async def open_run(
     """
     await ledger.read(services.check, client.base_url)
     buys = plan is not None and await has_to_buy(plan, ledger, settings, choice)
-    balance = await client.balance() if buys else None
+    balance = await until_answered(client.balance, settings, client) if buys else None
     reports = plan or await asyncio.to_thread(last_plan, settings)
     doubts = await ledger.begin_run(
         balance,

@@ -80,6 +80,10 @@ class Watcher:
     def note(self, text: str) -> None:
         """Something happened that a person should know; the run goes on."""
 
+    async def waits(self, text: str) -> None:
+        """The run waits for a service that is down, or goes on: then that answers again."""
+        self.note(text)
+
     def finished(self, summary: Summary) -> None:
         """The run is over and its report is written."""
 

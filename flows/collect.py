@@ -35,7 +35,7 @@ async def collect_media(
         overrides: Other settings to change, each as `poll.interval=10`.
     """
     settings = load_form(config, overrides, poll=poll, service=service)
-    await begin(settings)
+    await begin(settings, buys=True)
     return final_state(await batch.collect(settings, steps=STEPS))
 
 

@@ -66,7 +66,7 @@ async def generate_batch(
     """
     overrides = [*overrides, "review.buy_again=true"] if again else overrides
     settings = load_form(config, overrides, input=input, budget=budget, limits=limits, service=service)
-    await begin(settings)
+    await begin(settings, buys=True)
     choice = Choice(first, tuple(only))
     if crew and crew > 1:
         summary = await crews.generate(settings, crew, choice, approved=approved, plan=plan)

@@ -150,7 +150,7 @@ async def buy_file(config: ConfigFile, file: Text, overrides: Overrides = ()) ->
     """
     settings = load(Path(config), overrides, values=_of_file(Path(config), file, overrides))
     waiting = inboxes.waiting_file(file, settings.storage.endpoint_url)
-    await begin(settings)
+    await begin(settings, buys=True)
     summary = await batch.generate(settings, approved=False, steps=STEPS)
     await ask_to_go_on(settings, ALL, summary)
     if summary.outcome != "stopped" and not summary.pending and not summary.in_doubt:

@@ -23,8 +23,8 @@ from prefect.states import Cancelled, Completed, Crashed, Failed
 
 from callsheet.cli.output import show_error
 from callsheet.config.load import load_without_service
-from callsheet.config.settings import BatchSettings
-from callsheet.errors import ApprovalNeeded, ApprovalRefused, CallsheetError, Stop, known_error
+from callsheet.config.settings import BatchSettings, Settings
+from callsheet.errors import ApprovalNeeded, ApprovalRefused, CallsheetError, ends_as, known_error
 from callsheet.present import results
 from callsheet.records import State as JobState
 from callsheet.report.summary import Summary
@@ -32,7 +32,7 @@ from callsheet.service.transport import tls_context
 from callsheet.steps.record import report_anew
 from callsheet.watch import WATCHER
 from flows import server_errors
-from tasks import artifacts, suspend
+from tasks import artifacts, events, morning, suspend
 from tasks.events import Events, leaves
 from tasks.pressed import Pressed, pressed
 from tasks.private_parts import suspend_breaks_no_step_off
@@ -49,20 +49,20 @@ def ends_in_a_state(work: Work[P]) -> Work[P]:
 
     @functools.wraps(work)
     async def ended(*args: P.args, **kwargs: P.kwargs) -> State[Any]:
+        state: State[Any] | None = None
         try:
-            state = await work(*args, **kwargs)
-        except Exception as error:
-            if (callsheet_error := known_error(error)) is None:
-                raise
-            state = _failed(callsheet_error)
-            is_asked = isinstance(callsheet_error, ApprovalNeeded)
-            refused = isinstance(callsheet_error, ApprovalRefused)
-            word = "refused" if refused else "not approved" if is_asked else "failed"
-            if isinstance(watcher := WATCHER.get(), Events):
-                await artifacts.name_run(watcher.batch, word)
-            else:  # before its config is read, no batch is known
-                await artifacts.name_run(run_name(), word, tagged=False)
-        return await _unless_pressed(state)
+            try:
+                state = await work(*args, **kwargs)
+            except Exception as error:
+                if (callsheet_error := known_error(error)) is None:
+                    raise
+                state = state_of(callsheet_error)
+                await _say_what_has_ended_it(callsheet_error, state.message or "")
+            return await _unless_pressed(state)
+        finally:  # also where the run waits for a person
+            watcher = WATCHER.get()
+            if isinstance(watcher, Events) and watcher.buys and isinstance(watcher.settings, Settings):
+                await morning.renew(watcher.settings, state)
 
     signed: Any = ended  # Prefect would look for the names of the types in this module
     signed.__signature__ = inspect.signature(work, eval_str=True)
@@ -80,6 +80,23 @@ def say_what_is_left(settings_of: Callable[[Mapping[str, Any]], BatchSettings]) 
         await _say_what_is_left(settings_of(flow_run.parameters), flow_run)
 
     return say
+
+
+async def _say_what_has_ended_it(error: CallsheetError, message: str) -> None:
+    """An error is the run's name; where it buys or collects, it is an artifact and an event, too."""
+    stop = ends_as(error)
+    word = "failed"
+    if isinstance(error, ApprovalNeeded):
+        word = "refused" if isinstance(error, ApprovalRefused) else "not approved"
+    elif stop:
+        word = f"stopped ({stop.reason})"
+    if not isinstance(watcher := WATCHER.get(), Events):  # before its config is read, no batch is known
+        await artifacts.name_run(run_name(), word, tagged=False)
+        return
+    await artifacts.name_run(watcher.batch, word)
+    if watcher.buys:
+        await artifacts.show_error(error, watcher.batch)
+        events.broken_off(watcher.batch, stop.reason if stop else None, message)
 
 
 async def _say_what_is_left(settings: BatchSettings, flow_run: FlowRun) -> None:
@@ -107,10 +124,13 @@ def settings_of(parameters: Mapping[str, Any]) -> BatchSettings:
     return load_without_service(Path(parameters["config"]), parameters.get("overrides") or (), values=values)
 
 
-async def begin(settings: BatchSettings) -> None:
-    """What happens goes to the run's log and to the server's events, and the run has its batch's tag."""
+async def begin(settings: BatchSettings, *, buys: bool = False) -> None:
+    """What happens goes to the run's log and to the server's events, and the run has its batch's tag.
+
+    `buys`: it buys or collects the batch: what ends it is an artifact and an event, and on the morning page.
+    """
     suspend_breaks_no_step_off()
-    WATCHER.set(Events(settings.batch))
+    WATCHER.set(Events(settings, buys=buys))
     await artifacts.name_run(settings.batch)
 
 
@@ -134,9 +154,9 @@ def final_state(summary: Summary) -> State[Any]:
     retries, so nothing is bought again by that. A state of type Completed has the summary as its result,
     another one an error with its exit code.
     """
-    name, message = _name(summary), results.line(summary)
-    if name == "StoppedAtBudget":  # it is green: what is missing comes first
-        message = f"{summary.not_bought:,} of {message.replace(':', ' not bought:', 1)}"
+    name = _name(summary)
+    message = results.line(summary, missing_first=name == "StoppedAtBudget")
+    message += events.settling() if name == "InDoubt" else ""
     if name in ("Complete", "Partial", "StoppedAtBudget"):
         return Completed(name=name, message=message, data=summary)
     error = CallsheetError(message)
@@ -144,11 +164,14 @@ def final_state(summary: Summary) -> State[Any]:
     return _trouble(name, message, error)
 
 
-def _failed(error: CallsheetError) -> State[Any]:
-    """The state of a flow run that an error has ended: its own words, and no stack trace."""
+def state_of(error: CallsheetError) -> State[Any]:
+    """The state of a flow run that an error has ended: its own words, and no stack trace.
+
+    It is the state of a summary with the same reason. None is green: there is no report.
+    """
     message = f"{error.message.rstrip('.')}. {error.hint}" if error.hint else error.message
-    name = _STOPPED.get(error.reason, "Stopped") if isinstance(error, Stop) else "Failed"
-    return _trouble(name, message, error)
+    stop = ends_as(error)
+    return _trouble(_STOPPED.get(stop.reason, "Stopped") if stop else "Failed", message, error)
 
 
 def _trouble(name: str, message: str, error: CallsheetError) -> State[Any]:

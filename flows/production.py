@@ -79,7 +79,7 @@ async def run_production(
     asked = await _asked_about(batches, ui.flow_run) if ui else None
     previous: Settings | None = None
     for settings in batches:
-        await begin(settings)
+        await begin(settings, buys=True)
         if previous and not approved:
             await _look(previous, settings)
         previous = settings

@@ -27,7 +27,7 @@ from callsheet.pricing.quote import quote_plan
 from callsheet.watch import WATCHER
 from flows.names import begin, ends_in_a_state, run_name
 from tasks import artifacts
-from tasks.price import price
+from tasks.price import price_at_once
 from tasks.read import read
 from tasks.service_block import connect
 
@@ -64,7 +64,7 @@ async def quote_batch(
         rows = await read(settings)
         async with await Ledger.open(settings.ledger.url, settings.batch, looks=True) as ledger:
             warning = await warning_of(ledger, settings)
-            plan = await price(rows, settings, client, ledger)
+            plan = await price_at_once(rows, settings, client, ledger)
             await asyncio.to_thread(write_plan, plan)
             choice = Choice(first, tuple(only))
             quote = await quote_plan(plan, settings, client, ledger, choice, warning=warning)

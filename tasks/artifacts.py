@@ -6,11 +6,13 @@ No run depends on it: when the server does not answer, a note says so and the ru
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from collections.abc import AsyncIterator, Awaitable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
+from urllib.parse import quote, urlencode
 from uuid import UUID
 
 import anyio
@@ -24,8 +26,11 @@ from prefect.artifacts import (
 from prefect.client.orchestration import PrefectClient
 from prefect.client.schemas.actions import ArtifactCreate
 from prefect.client.schemas.objects import FlowRun
+from prefect.exceptions import ObjectNotFound
+from prefect.utilities.urls import url_for
 
 from callsheet.config.settings import BatchSettings, Settings
+from callsheet.errors import CallsheetError, ends_as
 from callsheet.plain_text import counted
 from callsheet.present import accounts, priced, results, under_way
 from callsheet.present.asked import pilot_document
@@ -108,8 +113,37 @@ async def _update(artifact: UUID, progress: Progress, *, notes: bool = True) -> 
 async def show_costs(summary: Summary, settings: Settings, again: ToBuyAgain) -> None:
     """The cost summary as a page of its own; `again`: what is to be bought again."""
     deployments = _deployments(await _deployment_name(), runtime.flow_run.flow_name)
-    page = _costs(summary, _config(settings), served_sheet(settings), again, deployments)
+    config, run, settling = _config(settings), flow_run(), None
+    if summary.in_doubt and run and run.deployment_id:
+        async with get_client() as client:
+            settling = await _answered(_settling(client, config, summary.batch, run.parameters))
+    page = _costs(summary, config, served_sheet(settings), again, deployments, settling=settling)
     await _show_page("costs", summary.batch, page, results.spent(summary))
+
+
+async def _settling(
+    client: PrefectClient, config: str, batch: str, parameters: Mapping[str, Any]
+) -> str | None:
+    """The form of the deployment `resolve`, filled in for the batch of a run; None where there is none."""
+    try:
+        deployment = await client.read_deployment_by_name("resolve-doubts/resolve")
+    except ObjectNotFound:
+        return None
+    overrides = [*(parameters.get("overrides") or ())]
+    if "file" in parameters:  # of an inbox, each file is a batch of its own
+        overrides.append(f"batch={batch}")
+    form = {"config": config, "overrides": overrides, "service": parameters.get("service")}
+    filled = json.dumps({name: value for name, value in form.items() if value})
+    page = url_for("deployment", obj_id=deployment.id)
+    return f"{page}/run?{urlencode({'parameters': filled}, quote_via=quote)}" if page else None
+
+
+async def show_error(error: CallsheetError, batch: str) -> None:
+    """What has ended the run before it had costs to show, in the place of these."""
+    deployments = _deployments(await _deployment_name(), runtime.flow_run.flow_name)
+    config = str(runtime.flow_run.get_parameters().get("config") or "CONFIG")
+    page = results.broken_off(error, batch, config, deployments)
+    await _show_page("costs", batch, page, "stopped" if ends_as(error) else "failed")
 
 
 async def _deployment_name() -> str | None:
@@ -128,7 +162,9 @@ async def show_killed(client: PrefectClient, run: FlowRun, summary: Summary, set
     name = (await client.read_deployment(run.deployment_id)).name if run.deployment_id else None
     flow_name = (await client.read_flow(run.flow_id)).name
     deployments = _deployments(name, flow_name)
-    content = markdown(_costs(summary, config, link_to(settings, config), ToBuyAgain(), deployments))
+    settling = await _settling(client, config, batch, run.parameters) if run.deployment_id else None
+    sheet = link_to(settings, config)
+    content = markdown(_costs(summary, config, sheet, ToBuyAgain(), deployments, settling=settling))
     artifact = ArtifactCreate(type="markdown", key=_key("costs", batch), data=content, flow_run_id=run.id)
     artifact.description = f"{results.spent(summary)}: costs of {batch}"
     await client.create_artifact(artifact)
@@ -136,10 +172,18 @@ async def show_killed(client: PrefectClient, run: FlowRun, summary: Summary, set
 
 
 def _costs(
-    summary: Summary, config: str, sheet: str | None, again: ToBuyAgain, deployments: Mapping[str, str]
+    summary: Summary,
+    config: str,
+    sheet: str | None,
+    again: ToBuyAgain,
+    deployments: Mapping[str, str],
+    *,
+    settling: str | None,
 ) -> Page:
     of_this_run = [state for state in (State.IN_DOUBT, State.LOST) if leaves(state)]
-    return results.document(summary, config, sheet, again, deployments, of_this_run=of_this_run)
+    return results.document(
+        summary, config, sheet, again, deployments, of_this_run=of_this_run, settling=settling
+    )
 
 
 def served_sheet(settings: Settings) -> str | None:

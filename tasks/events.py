@@ -11,14 +11,17 @@ from typing import Any
 
 from prefect.events import emit_event
 
+from callsheet.config.settings import BatchSettings
 from callsheet.ledger.words import Word
 from callsheet.plain_text import printable
 from callsheet.present import results
 from callsheet.pricing.plan import ToBuyAgain
 from callsheet.pricing.quote import Quote
 from callsheet.records import Attempt, Change, RejectedFile, State, dollars
+from callsheet.report.remedies import remedies
 from callsheet.report.summary import ReviewResult, Summary
 from callsheet.watch import WATCHER, LogWatcher
+from tasks.pressed import flow_run, say
 
 _OF_JOBS = {State.IN_DOUBT: "callsheet.job.in_doubt", State.LOST: "callsheet.media.lost"}
 _COUNTS = ("jobs", "stored", "failed", "in_doubt", "lost", "pending")
@@ -27,10 +30,13 @@ _REJECTED = 1_000  # files of a run; a check may reject every file of a batch
 
 
 class Events(LogWatcher):
-    """The watcher of a batch's flow run: its log has what happens, and what others may act on is an event."""
+    """The watcher of a batch's flow run: its log has what happens, and what others may act on is an event.
 
-    def __init__(self, batch: str) -> None:
-        self.batch = batch
+    `buys`: the run buys or collects the batch.
+    """
+
+    def __init__(self, settings: BatchSettings, *, buys: bool = False) -> None:
+        self.settings, self.batch, self.buys = settings, settings.batch, buys
         self._rejected = 0
         self._left: dict[str, State] = {}  # by job key: in doubt or lost, and so since this run
 
@@ -72,6 +78,11 @@ class Events(LogWatcher):
                 flags=[_short(flag) for flag in file.flags],
             )
 
+    async def waits(self, text: str) -> None:
+        """It is the message of the run's state, too."""
+        await super().waits(text)
+        await say(text)
+
     def finished(self, summary: Summary) -> None:
         """`callsheet.batch.stopped` where the run ended early, otherwise `callsheet.batch.completed`."""
         super().finished(summary)
@@ -80,7 +91,7 @@ class Events(LogWatcher):
             summary.batch,
             outcome=summary.outcome,
             stop_reason=summary.stop_reason,
-            message=_short(results.line(summary)),
+            message=_short(results.line(summary)) + (settling() if summary.in_doubt else ""),
             **{name: getattr(summary, name) for name in _COUNTS},
             quoted=dollars(summary.quoted),
             spent=dollars(summary.spent),
@@ -101,10 +112,29 @@ class Events(LogWatcher):
         )
 
 
+def broken_off(batch: str, reason: str | None, message: str) -> None:
+    """`callsheet.batch.stopped` of a run that an error has ended before it could write a report.
+
+    `reason`: the stop's; None where it has failed.
+    """
+    outcome = "stopped" if reason else "failed"
+    _of_batch("stopped", batch, outcome=outcome, stop_reason=reason, message=_short(message))
+
+
 def leaves(state: State) -> bool:
     """`Events.leaves` of this flow run; True where nobody has watched it."""
     watcher = WATCHER.get()
     return not isinstance(watcher, Events) or watcher.leaves(state)
+
+
+def settling() -> str:
+    """How a person settles the doubts that this run leaves: a sentence to add; empty without any."""
+    if not leaves(State.IN_DOUBT):
+        return ""
+    run = flow_run()
+    config = str((run.parameters if run else {}).get("config") or "CONFIG")
+    deployments = {"resolve": "resolve"} if run and run.deployment_id else {}
+    return f". {remedies(State.IN_DOUBT, config=config, deployments=deployments)[0]}"
 
 
 def asked(batch: str, word: Word, within: float) -> None:

@@ -18,6 +18,7 @@ from prefect import get_client
 from prefect.client.schemas.objects import FlowRun
 from prefect.context import FlowRunContext
 from prefect.exceptions import PrefectException
+from prefect.states import Running
 
 from callsheet.session import Run
 
@@ -50,6 +51,14 @@ async def as_it_is_now(run: UUID) -> FlowRun | None:
     return None
 
 
+async def say(message: str) -> None:
+    """Makes a message that of the run's state, while it is Running; no other state is changed."""
+    if run := flow_run():
+        with suppress(*SERVER_FAILS), anyio.move_on_after(_PATIENCE):
+            async with get_client() as client:
+                await client.set_flow_run_state(run.id, Running(message=message))
+
+
 async def pressed() -> Pressed | None:
     """What was pressed last; None where nothing was, and where there is no server or it does not answer.
 
@@ -64,7 +73,8 @@ async def pressed() -> Pressed | None:
         return Pressed.CANCEL
     if state.is_paused():
         return Pressed.SUSPEND if run.deployment_id else Pressed.CANCEL
-    is_another_start = state.is_running() and now.state_id != run.state_id
+    is_own = now.state_id == run.state_id or state.message  # `say`; Prefect starts a run without a message
+    is_another_start = state.is_running() and not is_own
     is_resumed = state.is_scheduled() or state.is_pending() or is_another_start
     return Pressed.RESUME if is_resumed else None
 

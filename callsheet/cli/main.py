@@ -14,7 +14,7 @@ import typer
 
 from callsheet.cli import books, buying, init, output, review, rows
 from callsheet.cli.demo import demo
-from callsheet.errors import CallsheetError, ConfigError, OutputError, as_stop, known_error
+from callsheet.errors import CallsheetError, ConfigError, OutputError, ends_as, known_error
 from callsheet.present.console import print_page
 from callsheet.present.page import Line, Page
 from callsheet.service.proxies import prepare_no_proxy
@@ -146,8 +146,8 @@ def _fail(error: CallsheetError) -> None:
         output.show_error(error)
     if "--json" in sys.argv:
         answer = {"error": error.message, "hint": error.hint}
-        if error.exit_code == as_stop(error).exit_code:
-            answer |= {"outcome": "stopped", "stop_reason": as_stop(error).reason}
+        if stop := ends_as(error):
+            answer |= {"outcome": "stopped", "stop_reason": stop.reason}
         with suppress(OutputError):  # stdout may be the very problem
             output.print_json(answer)
             output.flush()

@@ -367,7 +367,8 @@ class Limits(Section):
 
     patience: SomeSeconds = 1800.0
     """Seconds for which submissions may be answered 429 alone, without one that is accepted. Then the run
-    ends, with the service's words: the key's quota may be used up."""
+    ends, with the service's words: the key's quota may be used up. A service that is down when a run begins
+    is waited for as long."""
 
 
 class Poll(Section):

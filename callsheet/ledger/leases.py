@@ -313,6 +313,20 @@ def last_run(connection: sa.Connection, batch: str) -> datetime | None:
     return connection.scalar(sa.select(began).where(runs.c.batch == batch))
 
 
+def same_flow_run(
+    connection: sa.Connection, batch: str, run_id: str | None
+) -> tuple[list[str], datetime | None]:
+    """The ids of a run and of those that are the same flow run of Prefect, and when the first of them began.
+
+    None where it is no run.
+    """
+    flow_run = sa.select(runs.c.flow_run).where(runs.c.id == run_id).scalar_subquery()
+    is_same = sa.or_(runs.c.id == run_id, runs.c.flow_run == flow_run)
+    query = sa.select(runs.c.id, runs.c.started_at).where(runs.c.batch == batch, is_same)
+    rows = connection.execute(query.order_by(runs.c.started_at)).all()
+    return [row.id for row in rows], rows[0].started_at if rows else None
+
+
 def others(connection: sa.Connection, batch: str, run_id: str | None) -> list[OtherRun]:
     """The runs of the batch that are alive besides this one, if it is one, the oldest first."""
     jobs = (

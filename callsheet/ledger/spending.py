@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
-from typing import Any
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
@@ -57,6 +57,13 @@ class KnownBalance:
 
     at: datetime
     balance: Decimal
+
+
+class Bought(NamedTuple):
+    """Jobs that were sent and accepted, and what they cost, or are quoted at while that is not known."""
+
+    jobs: int
+    cost: Decimal
 
 
 def first_day(connection: sa.Connection, service: str) -> date | None:
@@ -136,6 +143,18 @@ def expected_balance(connection: sa.Connection, batch: str, first: datetime) -> 
         in_doubt=row.in_doubt,
         in_flight=row.in_flight,
     )
+
+
+def bought_since(connection: sa.Connection, moment: datetime) -> dict[str, Bought]:
+    """What each batch has bought since a moment; those that have bought nothing are missing."""
+    accepted = (State.PENDING, State.GENERATED, State.STORED, State.LOST)
+    cost = total(sa.func.coalesce(attempts.c.cost, attempts.c.quoted))
+    query = (
+        sa.select(attempts.c.batch, sa.func.count(), cost)
+        .where(attempts.c.submitted_at >= moment, attempts.c.state.in_(accepted))
+        .group_by(attempts.c.batch)
+    )
+    return {batch: Bought(jobs, price) for batch, jobs, price in connection.execute(query)}
 
 
 def usage_between(connection: sa.Connection, service: str, start: datetime, end: datetime) -> Decimal:

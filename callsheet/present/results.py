@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 
-from callsheet.errors import Interrupted
+from callsheet.errors import CallsheetError, Interrupted, ends_as
 from callsheet.plain_text import and_more, counted
 from callsheet.present import priced, status
 from callsheet.present.asked import to_sheet
@@ -20,6 +20,7 @@ _OLD = (State.IN_DOUBT, State.LOST)  # a person settles it, or nobody can: an ea
 _PROBLEMS = (*_OLD, State.FAILED, State.PENDING)
 _APPROVALS = 20  # the last ones
 _REJECTS = 20  # reasons
+_NOTHING = "nothing bought"
 
 
 def screen(summary: Summary, config: str | None, *, media: str) -> Page:
@@ -48,6 +49,7 @@ def document(
     deployments: Mapping[str, str],
     *,
     of_this_run: Collection[State],
+    settling: str | None = None,
 ) -> Page:
     """What is wrong and what to do about it, then the figures; where the files are comes last.
 
@@ -56,9 +58,12 @@ def document(
         again: what is to be bought again.
         deployments: as in `next_steps`.
         of_this_run: the states, in doubt or lost, in which this run has left jobs, and not an earlier one.
+        settling: where a person settles what is in doubt; None where no page does.
     """
     details = summary.details
     steps: list[str | Link] = [*to_sheet(sheet)]
+    if summary.in_doubt and settling:
+        steps.insert(0, Link("Settle the jobs in doubt", settling))
     if again.jobs:  # what was rejected is bought again, priced and approved as anything else
         to_buy = priced.topic(again.jobs, again.quoted)
         steps.append(
@@ -86,20 +91,48 @@ def document(
     ]
 
 
-def line(summary: Summary) -> str:
-    """The summary in one line."""
+def broken_off(error: CallsheetError, batch: str, config: str, deployments: Mapping[str, str]) -> Page:
+    """The result of a run that an error has ended before it could write a report; as `document`."""
+    stop = ends_as(error)
+    goes_on = [_goes_on(command("run", config, deployments), stop.reason)] if stop else []
+    return [
+        Line(strong=f"{batch}: {'stopped' if stop else 'failed'}", level=1),
+        Facts([("Stopped" if stop else "Problem", error.message), ("", error.hint)]),
+        Listed("Next", goes_on),
+    ]
+
+
+def did(summary: Summary) -> str:
+    """What the run has done, before how the batch stands: `3 bought, 0.1200 USD; `; empty without a run."""
+    run = summary.details.did
+    if run is None:
+        return ""
+    bought = f"{run.bought:,} bought, {dollars(run.cost)} USD" if run.bought else ""
+    fetched = f"{run.fetched:,} fetched" if run.fetched else ""
+    is_over = summary.outcome != "stopped" and not summary.not_bought
+    nothing = "nothing to buy" if is_over else _NOTHING
+    if not run.buys:
+        nothing = "nothing fetched" if summary.pending else "nothing to fetch"
+    return f"{', '.join(filter(None, (bought, fetched))) or nothing}; "
+
+
+def line(summary: Summary, *, missing_first: bool = False) -> str:
+    """The summary in one line; where it is green, what is missing of the batch comes first."""
     rejected = f"; {counted(summary.rejected_rows, 'row')} rejected" if summary.rejected_rows else ""
     stop = f"; {'stopped: ' if summary.stop_reason else ''}{summary.stop_message}"
     stop = stop if summary.stop_message else ""
     cost = spent(summary) + (f"; {_estimated(summary)}" if summary.estimated_costs else "")
     runs = "".join(f"; another run is at work: {run.line()}" for run in summary.other_runs)
-    return f"{counted(summary.jobs, 'job')}: {counts(summary)}; {cost}{rejected}{stop}{runs}"
+    jobs = counted(summary.jobs, "job")
+    jobs = f"{summary.not_bought:,} of {jobs} not bought" if missing_first else jobs
+    done = "" if counts(summary) == _NOTHING else did(summary)  # it is said once
+    return f"{done}{jobs}: {counts(summary)}; {cost}{rejected}{stop}{runs}"
 
 
 def counts(summary: Summary) -> str:
     """The number of jobs in each state: `7 stored, 1 failed`."""
     states = (State.STORED, State.FAILED, State.IN_DOUBT, State.LOST, State.PENDING)
-    return status.counts({state: summary[state] for state in states}) or "nothing bought"
+    return status.counts({state: summary[state] for state in states}) or _NOTHING
 
 
 def spent(summary: Summary) -> str:
@@ -108,10 +141,10 @@ def spent(summary: Summary) -> str:
 
 
 def topic(summary: Summary, before: str = "") -> str:
-    """The result in a few words, after others: `refused, 7 of 9 stored, 1 in doubt, 0.4000 USD`."""
+    """The result in a few words, after others: `refused, nothing bought; 7 of 9 stored, 0.4000 USD`."""
     in_doubt = f", {summary.in_doubt:,} in doubt" if summary.in_doubt else ""
     stored = f"{summary.stored:,} of {summary.jobs:,} stored"
-    return f"{before}{stored}{in_doubt}, {dollars(summary.spent)} USD"
+    return f"{before}{did(summary)}{stored}{in_doubt}, {dollars(summary.spent)} USD"
 
 
 def problem(entry: Problem) -> str:
@@ -177,9 +210,7 @@ def next_steps(
         place = f"{other_run.host}, pid {other_run.pid}"
         yield f"Another run is at work ({place}): it finishes its jobs; wait for it, or run again later."
     if summary.outcome == "stopped":
-        by_itself = summary.stop_reason in (None, Interrupted.reason)  # otherwise it would stop there again
-        condition = "" if by_itself else ", once what stopped it is dealt with"
-        yield f"{run} goes on from here{condition}."
+        yield _goes_on(run, summary.stop_reason)
     elif details.all_chosen_stored is not None and summary.not_bought:
         yield f"{run} buys the other jobs."
     elif summary.pending and not summary.other_runs:
@@ -190,6 +221,12 @@ def next_steps(
         codes = {entry.code for entry in details.problems if entry.state is State.FAILED}
         yield from remedies(State.FAILED, codes, config, deployments)
     yield from status.review_steps(summary, config)
+
+
+def _goes_on(run: str, reason: str | None) -> str:
+    """How a run that has stopped goes on: while its reason lasts, it would stop there again."""
+    condition = "" if reason in (None, Interrupted.reason) else ", once what stopped it is dealt with"
+    return f"{run} goes on from here{condition}."
 
 
 def _problems(summary: Summary, states: Collection[State], by_whom: str = "") -> Iterator[Listed]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from io import BytesIO
@@ -44,7 +44,7 @@ from callsheet.records import (
     made_from,
 )
 from callsheet.report.plots import figures_of
-from callsheet.report.summary import PARTICULARS, Details, Problem, Summary, is_complete
+from callsheet.report.summary import PARTICULARS, Details, Did, Problem, Summary, is_complete
 from callsheet.standing import MODEL, OPEN, SUBMITTED, Standing, read_standing
 from callsheet.storage.store import Store
 
@@ -223,6 +223,7 @@ _IS_ESTIMATED = pl.col("cost_source").is_in(
 )  # not the service's word
 _PROBLEMS = (State.FAILED, State.IN_DOUBT, State.LOST)
 _COSTS, _MANIFEST, _REJECTS = "costs.parquet", "manifest.parquet", "rejects.csv"
+_ACCEPTED = (State.PENDING, State.GENERATED, State.STORED, State.LOST)
 _TIMES = 4  # that the manifest is written at the most, where it changes meanwhile
 
 
@@ -237,6 +238,7 @@ class OfRun:
         to_buy: whether it was to buy a job, for every job of the plan; None where that is for all.
         chosen: whether the run was for a job, for every job of the plan; None where it was for all.
         policy: what it does with jobs that were tried before.
+        buys: whether it buys, and does not only collect.
     """
 
     stop: Stop | None = None
@@ -247,6 +249,7 @@ class OfRun:
     to_buy: pl.Series | None = None
     chosen: pl.Series | None = None
     policy: Policy = ONLY_NEW
+    buys: bool = False
 
 
 async def write_report(ledger: Ledger, store: Store, plan: Plan | None, of_run: OfRun) -> Summary:
@@ -273,7 +276,10 @@ async def write_report(ledger: Ledger, store: Store, plan: Plan | None, of_run: 
     await store.write(_MANIFEST, await asyncio.to_thread(parquet, files), PARQUET_TYPE)
     if plan:
         await store.write(_REJECTS, await asyncio.to_thread(rejects_csv, plan.rejects), "text/csv")
+    own_runs, began = await ledger.read(leases.same_flow_run, ledger.run_id)
+    did = _did(standing, own_runs, began, buys=of_run.buys) if began else None
     details = await asyncio.to_thread(_details, standing, plan, of_run, store.url_of(_REJECTS))
+    details = replace(details, did=did)
     return await _summary(ledger, store, standing, plan, of_run=of_run, details=details)
 
 
@@ -386,6 +392,15 @@ def _details(standing: Standing, plan: Plan | None, of_run: OfRun, rejects: str)
         figures=figures_of(standing.submitted, standing.shares[MODEL]),
         all_chosen_stored=all_chosen_stored,
     )
+
+
+def _did(standing: Standing, own_runs: Sequence[str], began: datetime, *, buys: bool) -> Did:
+    """What these runs have done since the first of them began; what was submitted before was taken over."""
+    own = standing.attempts.filter(pl.col("run_id").is_in(own_runs), pl.col("state").is_in(_ACCEPTED))
+    bought = own.filter(pl.col("submitted_at") >= began)
+    fetched = own.filter(pl.col("submitted_at") < began, state=State.STORED)
+    cost = bought.select(pl.coalesce("cost", "quoted"))["cost"].sum()
+    return Did(buys, bought.height, Decimal(cost or 0), fetched.height)
 
 
 def _missing(errors: Sequence[InputError]) -> InputError | None:

@@ -51,6 +51,23 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
+class Did:
+    """What a run has done itself, before and after it was suspended.
+
+    Attributes:
+        buys: whether it was to buy, and not only to collect.
+        bought: the jobs that it has sent and that were accepted.
+        cost: what they cost, or are quoted at while that is not known.
+        fetched: the jobs of earlier runs of which it has stored the files.
+    """
+
+    buys: bool
+    bought: int
+    cost: Decimal
+    fetched: int
+
+
+@dataclass(frozen=True, slots=True)
 class Details:
     """The parts of a summary that are for people only.
 
@@ -69,6 +86,7 @@ class Details:
         contact_sheet: where the page is; None where there is none.
         figures: what the plots show; None where nothing was submitted.
         all_chosen_stored: whether all jobs are stored that the run was for; None where it was for all jobs.
+        did: what the run has done; None where none was at work.
     """
 
     stop_message: str | None = None
@@ -86,6 +104,7 @@ class Details:
     contact_sheet: str | None = None
     figures: Figures | None = field(default=None, repr=False)
     all_chosen_stored: bool | None = None
+    did: Did | None = None
 
 
 class Reviewed(Record):

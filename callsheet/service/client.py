@@ -56,7 +56,7 @@ from callsheet.service.models import (
     VideoAnswer,
 )
 from callsheet.service.transport import Connections, Unsent, proxy_of
-from callsheet.service.verdicts import Backoff
+from callsheet.service.verdicts import Backoff, may_pass
 
 READ_TRIES = 4
 """Tries in all of a request that is repeated; a submission that is answered 500 has as many."""
@@ -309,9 +309,8 @@ class Client:
             try:
                 return await self._get(path)
             except Refusal as error:
-                may_pass = error.status == 429 or error.status >= 500
                 retry_after = error.retry_after or 0.0
-                if not may_pass or retry_after > WINDOW:
+                if not may_pass(error) or retry_after > WINDOW:
                     raise
             await asyncio.sleep(max(retry_after, self.backoff(tries)))
         return await self._get(path)

@@ -71,6 +71,11 @@ def submit(error: ServiceError) -> Verdict:  # noqa: PLR0911 - one return for ea
             return Verdict.IN_DOUBT
 
 
+def may_pass(error: ServiceError) -> bool:
+    """Whether a request that is free may succeed later: the service is away, too busy, or fails."""
+    return not isinstance(error, Refusal) or error.status == 429 or error.status >= 500
+
+
 def poll(error: ServiceError) -> Verdict:
     """What a failed poll means."""
     match error:

@@ -30,6 +30,7 @@ from callsheet.steps import approve
 from callsheet.steps.connect import connect
 from callsheet.steps.download import download
 from callsheet.steps.poll import poll
+from callsheet.steps.price import price
 from callsheet.steps.record import record
 from callsheet.steps.submit import submit
 from callsheet.watch import WATCHER
@@ -41,7 +42,7 @@ class Steps:
 
     connect: Callable[[Settings], Awaitable[Client]] = connect
     read: Callable[[Settings], Awaitable[Batch]] = read_rows
-    price: Callable[[Batch, Settings, Client, Ledger], Awaitable[Plan]] = price_batch
+    price: Callable[[Batch, Settings, Client, Ledger], Awaitable[Plan]] = price
     show_quote: Callable[[Quote], Awaitable[None]] | None = None  # besides, to the watcher's `quoted`
     ui: Callable[[Settings], approve.InTheUI | None] = lambda _: None  # where a run in the Prefect UI asks
     submit: Callable[[Run], Coroutine[Any, Any, None]] = submit
@@ -225,7 +226,7 @@ class _Buying:
         """What is left to buy now; what was rejected meanwhile is a part of it."""
         run = self.run
         with suppress(CallsheetError):  # then the report has what was known before
-            plan = await self.steps.price(self.rows, run.settings, run.client, run.ledger)
+            plan = await price_batch(self.rows, run.settings, run.client, run.ledger)  # nothing is waited for
             return await quote_plan(plan, run.settings, run.client, run.ledger, self.choice)
         return run.quote
 

@@ -73,6 +73,7 @@ async def record(run: Run, display: AbstractAsyncContextManager[None] | None = N
                 rate_limited=run.limits.rate_limited,
                 to_buy=run.quote.table["to_buy"] if run.quote else None,
                 policy=_policy(run),
+                buys=run.quote is not None,
                 chosen=run.quote.chosen if run.quote else None,
             )
             summary = await write_report(run.ledger, store, run.plan, of_run)

@@ -115,7 +115,7 @@ def test_a_run_asks_until_somebody_approves_what_was_shown_and_buys_up_to_the_li
     refused = crew.go_on(generate_batch, tag)
     assert refused["state"]["type"] == "CANCELLED"
     assert "Ada has refused the quote, 3 jobs for 0.0090 USD: too dear" in refused["state"]["message"]
-    assert refused["name"] == f"{tag}: refused, 0 of 3 stored, 0.0000 USD"
+    assert refused["name"] == f"{tag}: refused, nothing bought; 0 of 3 stored, 0.0000 USD"
     assert made.charged == 0
     fields = {"decision": "approve", "limit": "0.006", "note": "two will do"}
     assert answer(crew, retry(crew, tag), **fields) == "ACCEPT"

@@ -14,12 +14,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs
 from zoneinfo import ZoneInfo
 
 import pytest
 from prefect.blocks.webhook import Webhook
+from prefect.client.schemas.objects import StateType
 from prefect.server.schemas.schedules import CronSchedule
 
 from callsheet.pricing.plan import ToBuyAgain
@@ -30,7 +33,7 @@ from tests.cli.test_commands import CALLSHEET
 from tests.conftest import Project
 from tests.flows.test_forms import bought
 from tests.servers.prefect import ROOT, PrefectServer, Up
-from tests.servers.sockets import Server, reply, serve
+from tests.servers.sockets import Server, reply, serve, unused_port
 from tests.steps.test_stopping import make_quick
 from tests.waiting import wait_until
 
@@ -78,7 +81,28 @@ def test_a_night_that_stops_in_doubt_is_red_says_why_and_tells_automations(
     assert {"callsheet", f"batch:{made.folder.name}"} <= set(run["tags"])
     assert made.manifest().height == 1
     [told] = said(listener)
-    assert told.startswith(f"Batch {made.folder.name} has stopped: 3 jobs: 1 stored, 1 in doubt")
+    begins = "1 bought, 0.0015 USD; 3 jobs: 1 stored, 1 in doubt"
+    assert told.startswith(f"Batch {made.folder.name} has stopped: {begins}")
+    settles = "A run of the deployment resolve shows the jobs in doubt with the evidence, and settles them."
+    assert told.endswith(settles)
+    assert run["state"]["message"].endswith(settles)
+    page = crew.artifacts(run)[f"costs-{made.folder.name}".replace("_", "-")]
+    resolve = crew.deployment("resolve-doubts/resolve")["id"]
+    link = rf"\[Settle the jobs in doubt\]\(\S+/deployments/deployment/{resolve}/run\?(\S+)\)"
+    [query] = re.findall(link, page)
+    assert json.loads(parse_qs(query)["parameters"][0]) == {"config": str(made.config)}
+    [morning] = crew.ask("artifacts/latest", artifacts={"key": {"any_": ["morning"]}})
+    assert morning["description"] == "1 bought, 0.0015 USD; 1 in doubt; 1 run ended red"
+    page_of_run = f"/runs/flow-run/{run['id']}"
+    for words in (
+        f"[{made.folder.name}: 1, at most 0.0015 USD](",
+        f"[{run['name']}, InDoubt](",
+        "Spent today: 0.0030 USD, without a limit",
+        "Balance: 99.9970 USD",
+        "1 bought, 0.0015 USD | 1 stored, 1 in doubt",
+    ):
+        assert words in morning["data"].replace("\\", "").replace("*", ""), morning["data"]
+    assert morning["data"].count(page_of_run) == 2
     wait_until(lambda: len(events(crew, run["id"])) == 3, "not all events come", 0.2)
     seen = {one["event"]: one for one in events(crew, run["id"])}
     quoted = seen["callsheet.batch.quoted"]
@@ -90,6 +114,39 @@ def test_a_night_that_stops_in_doubt_is_red_says_why_and_tells_automations(
     stopped = seen["callsheet.batch.stopped"]["payload"]
     assert (stopped["stop_reason"], stopped["stored"], stopped["in_doubt"]) == ("budget", 1, 1)
     assert stopped["in_doubt_exposure"] == "0.0015"
+
+
+def test_a_night_that_is_over_before_it_begins_says_why_and_tells_automations(
+    prefect: PrefectServer, project: Callable[..., Project], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The two commonest: the key is refused, or the service is down for longer than the run waits."""
+    made = project([{"id": "a", "prompt": "a", "model": "sketch-1"}])
+    made.set(limits={"patience": 0.001})
+    monkeypatch.setenv("CALLSHEET_API_KEY", "sk_wrong")
+
+    def tells(text: str) -> bool:
+        return text in said(listener)
+
+    with serve(reply(204)) as listener, unused_port() as port:
+        call(prefect, tmp_path, listener.url, "stopped-batch")
+        nobody = f"http://127.0.0.1:{port}"
+        for reason, words, url in (("key", "401", made.backlot.base_url), ("service", "not sent", nobody)):
+            name = f"over-by-{reason}"
+            made.set(batch=name, service={"base_url": url})
+            ended = bought(made)
+            assert (ended.name, ended.type) == ("Stopped", StateType.FAILED)
+            assert words in str(ended.message)
+            assert asyncio.run(ended.aresult(raise_on_failure=False)).exit_code == 4, "as callsheet run"
+            told = f"Batch {name} has stopped: {ended.message}"
+            wait_until(partial(tells, told), "the webhook is never called", 0.2)
+            run = prefect.run(f"batch:{name}")
+            assert run["name"] == f"{name}: stopped ({reason})"
+            page = prefect.artifacts(run)[f"costs-{name}"]
+            assert words in page
+            assert "goes on from here, once what stopped it is dealt with" in page
+            [stopped] = events(prefect, run["id"])
+            assert stopped["event"] == "callsheet.batch.stopped"
+            assert stopped["payload"]["stop_reason"] == reason
 
 
 def test_a_question_and_the_end_of_a_review_call_a_webhook(

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from functools import partial
@@ -18,7 +19,9 @@ from prefect import tags
 from prefect.client.schemas.objects import StateType
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
+from callsheet import errors
 from callsheet.config.load import load
+from callsheet.errors import CallsheetError, Refusal, ends_as
 from callsheet.ledger import changes
 from callsheet.ledger.ledger import Ledger
 from callsheet.present import results
@@ -29,7 +32,7 @@ from callsheet.service.client import Client
 from callsheet.session import open_run
 from flows.change import change_batch
 from flows.generate import generate_batch
-from flows.names import final_state
+from flows.names import final_state, state_of
 from flows.reconcile import reconcile_costs
 from tasks import artifacts
 from tasks.steps import STEPS
@@ -40,6 +43,7 @@ from tests.flows.test_crew import asks
 from tests.servers.prefect import ROOT, PrefectServer
 from tests.servers.proxies import Failure, ReverseProxy
 from tests.steps.test_again import samples, with_check
+from tests.waiting import wait_until
 
 
 def test_what_buys_has_no_limit_and_what_buys_nothing_is_limited_to_one_run(crew: PrefectServer) -> None:
@@ -74,7 +78,8 @@ def test_a_run_buys_a_batch_in_rounds_and_shows_it(
         asyncio.run(generate_batch(str(made.config), overrides=["review.buy_again=true"]))
     run = prefect.run(made.folder.name)
     assert (run["state"]["type"], run["state"]["name"]) == ("COMPLETED", "Complete"), run["state"]["message"]
-    assert run["name"] == f"test: 5 of 5 stored, {made.costs()['quoted'].sum():.4f} USD"
+    cost = f"{made.costs()['quoted'].sum():.4f} USD"
+    assert run["name"] == f"test: 5 bought, {cost}; 5 of 5 stored, {cost}"
     assert "batch:test" in run["tags"]
     assert samples(made) == [("s0", 1), ("s1", 1), ("s1", 2), ("s1", 3), ("video", 1)]
     names = Counter(one["name"] for one in prefect.ask("task_runs", flow_runs={"id": {"any_": [run["id"]]}}))
@@ -99,6 +104,30 @@ def test_a_server_that_takes_no_artifacts_ends_no_run(prefect: PrefectServer, pr
         state: Any = asyncio.run(generate_batch(str(made.config), return_state=True))
         assert proxy.count("POST", "/api/artifacts/") == 3, "the quote, the progress, the costs"
     assert (state.name, len(made.sold)) == ("Complete", 1)
+
+
+def test_a_run_that_waits_for_the_service_says_so_in_its_state_and_goes_on(
+    crew: PrefectServer, project: Make
+) -> None:
+    made, tag = project(images(1)), "waits"
+    told: list[str] = []
+
+    def come_back() -> None:
+        def waits() -> bool:
+            runs = crew.ask("flow_runs", flow_runs={"tags": {"all_": [tag]}})
+            told.extend(run["state"]["message"] or "" for run in runs)
+            return bool(told) and "waits for the service" in told[-1]
+
+        wait_until(waits, "no state says it", 0.2)
+        proxy.start()
+
+    with ReverseProxy(made.backlot.base_url) as proxy, ThreadPoolExecutor(1) as beside:
+        made.set(service={"base_url": proxy.url})
+        proxy.stop()
+        coming_back = beside.submit(come_back)
+        run = crew.begin(generate_batch, "generate-batch/by-hand", tag=tag, config=str(made.config))
+        coming_back.result()
+    assert (run["state"]["name"], len(made.sold)) == ("Complete", 1), run["state"]["message"]
 
 
 def test_a_server_that_fails_for_a_while_ends_no_run_of_a_deployment_and_its_progress_goes_on(
@@ -200,7 +229,72 @@ def test_the_final_state_says_how_the_batch_stands(
     assert (state.name, state.type) == (name, state_type)
     missing = "0 of 9 jobs not bought: 9 stored" if name == "StoppedAtBudget" else "9 jobs: 9 stored"
     assert (state.message or "").startswith(missing)
-    assert (state.message or "").endswith(results.line(summary(**values)).partition(": ")[2])
+    assert results.line(summary(**values)).partition(": ")[2] in (state.message or "")
+    settles = "callsheet resolve CONFIG shows the jobs in doubt" in (state.message or "")
+    assert settles == (name == "InDoubt")
+
+
+ENDS: dict[type[CallsheetError] | tuple[type[Refusal], int], tuple[int, str | None, str]] = {
+    errors.ConfigError: (2, None, "Failed"),
+    errors.OtherService: (2, None, "Failed"),
+    errors.InputError: (2, None, "Failed"),
+    errors.NothingKept: (2, None, "Failed"),
+    errors.TooLarge: (2, None, "Failed"),
+    errors.BudgetReached: (4, "budget", "Stopped"),
+    errors.BalanceTooLow: (4, "balance", "Stopped"),
+    errors.ApprovalNeeded: (4, "approval", "Cancelled"),
+    errors.ApprovalRefused: (4, "approval", "Cancelled"),
+    errors.KeyRefused: (4, "key", "Stopped"),
+    errors.ServiceDown: (4, "service", "Stopped"),
+    errors.StorageDown: (4, "storage", "Stopped"),
+    errors.Doubtful: (4, "doubt", "InDoubt"),
+    errors.PriceChanged: (4, "price", "Stopped"),
+    errors.NoLane: (4, "lanes", "Stopped"),
+    errors.Interrupted: (130, "interrupted", "BrokenOff"),
+    errors.StorageError: (2, None, "Failed"),
+    errors.StorageConflict: (2, None, "Failed"),
+    errors.LedgerError: (2, None, "Failed"),
+    errors.LedgerUnavailable: (2, None, "Failed"),
+    errors.OtherVersion: (2, None, "Failed"),
+    errors.LedgerMoved: (2, None, "Failed"),
+    errors.OtherLedger: (2, None, "Failed"),
+    errors.UnknownAnswers: (2, None, "Failed"),
+    errors.NotTaken: (3, None, "Failed"),
+    errors.OutputError: (3, None, "Failed"),
+    errors.ProcessEnded: (4, None, "Failed"),
+    errors.MediaError: (2, None, "Failed"),
+    errors.ServiceError: (4, "service", "Stopped"),
+    errors.NotSent: (4, "service", "Stopped"),
+    errors.MaybeSent: (4, "service", "Stopped"),
+    (errors.Refusal, 400): (2, None, "Failed"),
+    (errors.InvalidApiKey, 401): (4, "key", "Stopped"),
+    (errors.QuotaExceeded, 402): (4, "balance", "Stopped"),
+    (errors.NotFound, 404): (2, None, "Failed"),
+    (errors.RateLimit, 429): (4, "service", "Stopped"),
+    (errors.ServerError, 500): (4, "service", "Stopped"),
+    (errors.GatewayAnswer, 403): (2, None, "Failed"),
+    (errors.GatewayAnswer, 503): (4, "service", "Stopped"),
+}
+"""What a command and a flow run end as, by their error: the exit code, the stop reason, the final state."""
+
+
+def test_an_error_ends_a_command_and_a_flow_run_alike() -> None:
+    def kinds_of(kind: type[CallsheetError]) -> set[type[CallsheetError]]:
+        kinds = {kind}.union(*map(kinds_of, kind.__subclasses__()))
+        return {kind for kind in kinds if kind.__module__ == errors.__name__}
+
+    named = {kind[0] if isinstance(kind, tuple) else kind for kind in ENDS}
+    assert named == kinds_of(CallsheetError) - {CallsheetError, errors.Stop}
+    for kind, (exit_code, reason, name) in ENDS.items():
+        make = partial(kind[0], status=kind[1]) if isinstance(kind, tuple) else kind
+        error = make("it is so", hint="Do it.")
+        state = state_of(error)
+        of_type = StateType.CANCELLED if name == "Cancelled" else StateType.FAILED
+        assert (state.name, state.type, state.message) == (name, of_type, "it is so. Do it."), kind
+        stop = ends_as(error)
+        assert (error.exit_code, stop and stop.reason) == (exit_code, reason), kind
+        if reason and reason != "budget":  # with its report written, that is green
+            assert final_state(summary(outcome="stopped", stop_reason=reason)).name == name, kind
 
 
 def test_a_doubt_makes_the_run_red_that_leaves_it_and_no_later_one_also_when_it_is_settled(

@@ -84,7 +84,9 @@ def test_suspend_stops_the_buying_resume_goes_on_up_to_another_limit_and_cancel_
     assert (stopped["outcome"], stopped["stop_reason"]) == ("stopped", "interrupted")
     assert (stopped["stored"], stopped["in_doubt"], stopped["pending"]) == (sent, 0, 0)
     assert shown["state"]["type"] == "PAUSED"
-    assert shown["state"]["message"].startswith(f"700 jobs: {sent} stored; ")
+    assert shown["state"]["message"].startswith(
+        f"{sent} bought, {made.charged:.4f} USD; 700 jobs: {sent} stored; "
+    )
     assert shown["state"]["message"].endswith("stopped: suspended in the Prefect UI")
     assert f"Buy {len(ROWS) - sent} jobs of" in shown["description"]
     assert 'data-row-id="s0"' in sheet(crew, run)
@@ -163,8 +165,8 @@ def test_a_run_that_a_command_has_started_is_cancelled_by_either_button(
     stored = len(made.sold)
     assert made.report()["stored"] == stored < len(ROWS)
     assert (stored == 0) is at_once, "what is pressed before the first image is sent comes in time"
-    what = f"{stored} stored" if stored else "nothing bought"
-    assert str(ended.message).startswith(f"700 jobs: {what}; ")
+    bought = f"{stored} bought, {made.charged:.4f} USD; 700 jobs: {stored} stored; "
+    assert str(ended.message).startswith(bought if stored else "700 jobs: nothing bought; ")
     assert str(ended.message).endswith("stopped: cancelled in the Prefect UI")
 
 
@@ -248,7 +250,7 @@ def test_a_suspended_collector_leaves_its_videos_and_resume_goes_on(
     wait_until(lambda: crew.run(made.folder.name)["state"]["message"], "the run never ends", 0.3)
     run = crew.run(made.folder.name)
     assert run["state"]["name"] == "Suspended"
-    assert run["state"]["message"].startswith("2 jobs: 2 pending; ")
+    assert run["state"]["message"].startswith("nothing fetched; 2 jobs: 2 pending; ")
     made.backlot.service.clock = lambda before=made.backlot.service.clock: before() + 3600
     assert crew.post(f"flow_runs/{run['id']}/resume", {})["status"] == "ACCEPT"
     assert crew.ended(made.folder.name)["state"]["name"] == "Complete"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -197,7 +198,13 @@ def test_a_second_up_leaves_what_a_person_has_set_and_takes_what_has_changed_in_
     assert now() == (set_by_a_person, mine | {"crew": 2})
 
     in_file(schedules=[{"cron": "0 5 * * *", "active": True}])
-    assert deployed() == ["studio: schedules are as prefect.yaml has them now: 0 5 * * * UTC, switched on"]
+    command = [sys.executable, "-m", "flows.deployments"]
+    environment = crew.environment | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    said = done.stdout.splitlines()[0]
+    assert said == "studio: schedules are as prefect.yaml has them now: 0 5 * * * UTC, switched on", (
+        done.stderr
+    )
     assert now() == ([("0 5 * * *", True, {})], mine | {"crew": 2})
     crew.request("DELETE", path)
 

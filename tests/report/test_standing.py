@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from collections.abc import Callable
 from decimal import Decimal
 
-from callsheet.records import State
+from callsheet.records import Change, State
 from callsheet.standing import read_standing
+from callsheet.steps.submit import AHEAD, BLOCK
+from callsheet.watch import LogWatcher
 from tests.cli.test_rows import printed
-from tests.conftest import Project
+from tests.conftest import Project, images
 
 Make = Callable[..., Project]
 COUNTS = ("stored", "failed", "in_doubt", "lost")
@@ -39,6 +43,30 @@ def test_what_a_budget_has_left_is_planned_in_the_status_and_to_buy_in_the_quote
     report = made.run()
     status = json.loads(printed("status", str(made.config), "--json"))
     assert (status["stored"], status["planned"], report.not_bought, made.quote().to_buy) == (2, 1, 1, 1)
+
+
+class Stops(LogWatcher):
+    """Ends the run, as Ctrl-C and Suspend do, when the first file is stored."""
+
+    def __init__(self) -> None:
+        self.has_ended = False
+
+    def changed(self, change: Change) -> None:
+        if change.state is State.STORED and not self.has_ended:
+            self.has_ended = True
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_what_a_stopped_run_has_left_is_planned_in_the_status_whether_the_ledger_was_given_it_or_not(
+    project: Make,
+) -> None:
+    made = project(images(AHEAD + BLOCK + 10))
+    made.set(limits={"concurrency": 1})
+    stored = made.run(watcher=Stops()).stored
+    left = AHEAD + BLOCK + 10 - stored
+    status = json.loads(printed("status", str(made.config), "--json"))
+    assert (status["planned"], status["submitting"], status["stored"]) == (left, 0, stored)
+    assert f"goes on: {left} jobs not bought yet" in printed("status", str(made.config))
 
 
 def test_the_shares_of_the_models_come_to_the_whole_batch(project: Make) -> None:

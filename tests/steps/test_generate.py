@@ -20,22 +20,43 @@ from callsheet.config.load import load
 from callsheet.errors import ServiceError, StorageError
 from callsheet.ledger import spending
 from callsheet.present.priced import facts
-from callsheet.present.results import line
+from callsheet.present.results import line, topic
 from callsheet.pricing.choice import Choice
 from callsheet.pricing.plan import last_plan
 from callsheet.pricing.quote import Quote
-from callsheet.records import Change, State
+from callsheet.records import Change, State, dollars
 from callsheet.storage.spool import work_folder
 from callsheet.watch import Asked, LogWatcher
 from tests.cli.test_reconcile import spend
 from tests.conftest import Make, Project, images
 from tests.report.contact_sheets import with_sheet
+from tests.servers.backlots import finish_videos
 from tests.servers.proxies import ReverseProxy, http_answer
 from tests.servers.s3 import Server
 from tests.steps.test_asking import dearer
 
 IMAGE = {"model": "sketch-1", "aspect_ratio": "1:1"}
 VIDEO = {"model": "dailies-1", "aspect_ratio": "9:16", "duration": 1}
+
+
+def test_what_a_run_has_done_is_said_before_how_the_batch_stands(project: Make) -> None:
+    videos = [{"id": f"v{n}", "prompt": "a video", **VIDEO} for n in range(2)]
+    made = project(images(2), video_seconds=600)
+    assert topic(made.run()) == "2 bought, 0.0030 USD; 2 of 2 stored, 0.0030 USD"
+    again = made.run()
+    assert topic(again) == "nothing to buy; 2 of 2 stored, 0.0030 USD"
+    assert line(again).startswith("nothing to buy; 2 jobs: 2 stored; ")
+    made.rows(*images(3), *videos)
+    pending = made.run("poll.timeout=0.1")
+    assert (
+        topic(pending)
+        == f"3 bought, {dollars(pending.quoted - Decimal('0.0030'))} USD; 3 of 5 stored, 0.0045 USD"
+    )
+    finish_videos(made.backlot.service)
+    assert topic(made.collect()).startswith("2 fetched; 5 of 5 stored, ")
+    assert topic(made.collect()).startswith("nothing to fetch; 5 of 5 stored, ")
+    made.rows(*images(6), *videos)
+    assert topic(made.run("budget.limit=0.0010")).startswith("nothing bought; 5 of 8 stored, ")
 
 
 def test_images_and_videos_are_bought_stored_and_accounted(project: Make) -> None:

@@ -1,0 +1,88 @@
+"""What is said in the morning of all batches of a ledger: what was bought, and what waits for a person."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+
+from callsheet.ledger.spending import Bought
+from callsheet.plain_text import counted
+from callsheet.present.page import Facts, Line, Link, Listed, Page, Table
+from callsheet.present.status import counts
+from callsheet.records import State, Totals, dollars
+
+
+@dataclass(frozen=True, slots=True)
+class Morning:
+    """What the page is made of.
+
+    Attributes:
+        batches: every batch of the ledger.
+        bought: what each of them has bought in the last day, where that is anything.
+        pages: of a batch, the page of the last run.
+        waiting: the runs that wait for a person.
+        failed: the runs of the last day that ended red.
+        spent_today: what was sent since the UTC day began, over the whole ledger.
+        per_day: the day's limit, `budget.per_day`; None without one.
+        balance: what the workspace has; None where the service has not said it.
+    """
+
+    batches: Mapping[str, Totals]
+    bought: Mapping[str, Bought]
+    pages: Mapping[str, str]
+    waiting: Sequence[Link]
+    failed: Sequence[Link]
+    spent_today: Decimal
+    per_day: Decimal | None
+    balance: Decimal | None
+
+    @property
+    def in_doubt(self) -> dict[str, Totals]:
+        """The batches with jobs in doubt."""
+        return {batch: totals for batch, totals in self.batches.items() if totals.states.get(State.IN_DOUBT)}
+
+
+def line(morning: Morning) -> str:
+    """The morning in one line: `3 bought, 0.1200 USD; 1 in doubt; 2 runs wait for a person`."""
+    bought = sum(each.jobs for each in morning.bought.values())
+    cost = sum((each.cost for each in morning.bought.values()), Decimal(0))
+    doubts = sum(totals.states[State.IN_DOUBT] for totals in morning.in_doubt.values())
+    waiting = len(morning.waiting)
+    parts = [
+        f"{bought:,} bought, {dollars(cost)} USD" if bought else "nothing bought",
+        f"{doubts:,} in doubt" if doubts else "",
+        f"{counted(waiting, 'run')} {'waits' if waiting == 1 else 'wait'} for a person" if waiting else "",
+        f"{counted(len(morning.failed), 'run')} ended red" if morning.failed else "",
+    ]
+    return "; ".join(filter(None, parts))
+
+
+def document(morning: Morning) -> Page:
+    """What a person has to do first, then the money, then each batch."""
+    limit = f" of {dollars(morning.per_day)} USD" if morning.per_day is not None else " USD, without a limit"
+    balance = "the service has not said it" if morning.balance is None else f"{dollars(morning.balance)} USD"
+    return [
+        Line(strong=line(morning), level=1),
+        Listed("Waits for a person", morning.waiting),
+        Listed("In doubt", [_doubts(batch, totals, morning) for batch, totals in morning.in_doubt.items()]),
+        Listed("Ended red in the last day", morning.failed),
+        Facts([("Spent today", f"{dollars(morning.spent_today)}{limit}"), ("Balance", balance)], indent=0),
+        Table([_batch(batch, totals, morning) for batch, totals in morning.batches.items()], ("batch",)),
+    ]
+
+
+def _doubts(batch: str, totals: Totals, morning: Morning) -> str | Link:
+    words = f"{batch}: {totals.states[State.IN_DOUBT]:,}, at most {dollars(totals.in_doubt_exposure)} USD"
+    return Link(words, morning.pages[batch]) if batch in morning.pages else words
+
+
+def _batch(batch: str, totals: Totals, morning: Morning) -> dict[str, str]:
+    bought = morning.bought.get(batch)
+    tonight = f"{bought.jobs:,} bought, {dollars(bought.cost)} USD" if bought else "nothing bought"
+    return {
+        "batch": batch,
+        "in the last day": tonight,
+        "now": counts({state: totals.states.get(state, 0) for state in State}),
+        "USD spent": dollars(totals.spent),
+    }
