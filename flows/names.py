@@ -9,6 +9,7 @@ import inspect
 import logging
 import sys
 from collections.abc import Callable, Coroutine, Mapping
+from contextvars import ContextVar
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ParamSpec
@@ -36,6 +37,7 @@ from tasks.events import Events, leaves
 from tasks.pressed import Pressed, pressed
 
 P = ParamSpec("P")
+_BEGUN: ContextVar[BatchSettings | None] = ContextVar("begun", default=None)  # the batch that the run is at
 Work = Callable[P, Coroutine[Any, Any, State[Any]]]
 
 
@@ -64,9 +66,8 @@ def batch_flow(
                     await _say_what_has_ended_it(callsheet_error, message, buys=killed is not None)
                 return await _unless_pressed(state)
             finally:  # also where the run waits for a person
-                watcher = WATCHER.get()
-                if killed and isinstance(watcher, Events) and isinstance(watcher.settings, Settings):
-                    await morning.renew(watcher.settings, state)
+                if killed and isinstance(settings := _BEGUN.get(), Settings):
+                    await morning.renew(settings, state)
 
         signed: Any = ended  # Prefect would look for the names of the types in this module
         signed.__signature__ = inspect.signature(work, eval_str=True)
@@ -133,7 +134,8 @@ def settings_of(parameters: Mapping[str, Any]) -> BatchSettings:
 
 async def begin(settings: BatchSettings) -> None:
     """What happens goes to the run's log and to the server's events, and the run has its batch's tag."""
-    WATCHER.set(Events(settings))
+    _BEGUN.set(settings)
+    WATCHER.set(Events(settings.batch))
     await artifacts.name_run(settings.batch)
 
 
