@@ -9,6 +9,7 @@ import inspect
 import logging
 import sys
 from collections.abc import Callable, Coroutine, Mapping
+from contextvars import ContextVar
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ParamSpec
@@ -38,6 +39,7 @@ from tasks.pressed import Pressed, pressed
 from tasks.private_parts import suspend_breaks_no_step_off
 
 P = ParamSpec("P")
+_BUYS: ContextVar[BatchSettings | None] = ContextVar("buys", default=None)  # what the run buys or collects
 Work = Callable[P, Coroutine[Any, Any, State[Any]]]
 
 
@@ -60,9 +62,8 @@ def ends_in_a_state(work: Work[P]) -> Work[P]:
                 await _say_what_has_ended_it(callsheet_error, state.message or "")
             return await _unless_pressed(state)
         finally:  # also where the run waits for a person
-            watcher = WATCHER.get()
-            if isinstance(watcher, Events) and watcher.buys and isinstance(watcher.settings, Settings):
-                await morning.renew(watcher.settings, state)
+            if isinstance(settings := _BUYS.get(), Settings):
+                await morning.renew(settings, state)
 
     signed: Any = ended  # Prefect would look for the names of the types in this module
     signed.__signature__ = inspect.signature(work, eval_str=True)
@@ -94,7 +95,7 @@ async def _say_what_has_ended_it(error: CallsheetError, message: str) -> None:
         await artifacts.name_run(run_name(), word, tagged=False)
         return
     await artifacts.name_run(watcher.batch, word)
-    if watcher.buys:
+    if _BUYS.get():
         await artifacts.show_error(error, watcher.batch)
         events.broken_off(watcher.batch, stop.reason if stop else None, message)
 
@@ -130,7 +131,8 @@ async def begin(settings: BatchSettings, *, buys: bool = False) -> None:
     `buys`: it buys or collects the batch: what ends it is an artifact and an event, and on the morning page.
     """
     suspend_breaks_no_step_off()
-    WATCHER.set(Events(settings, buys=buys))
+    _BUYS.set(settings if buys else None)
+    WATCHER.set(Events(settings.batch))
     await artifacts.name_run(settings.batch)
 
 

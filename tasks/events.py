@@ -11,7 +11,6 @@ from typing import Any
 
 from prefect.events import emit_event
 
-from callsheet.config.settings import BatchSettings
 from callsheet.ledger.words import Word
 from callsheet.plain_text import printable
 from callsheet.present import results
@@ -30,13 +29,10 @@ _REJECTED = 1_000  # files of a run; a check may reject every file of a batch
 
 
 class Events(LogWatcher):
-    """The watcher of a batch's flow run: its log has what happens, and what others may act on is an event.
+    """The watcher of a batch's flow run: its log has what happens, and what others may act on is an event."""
 
-    `buys`: the run buys or collects the batch.
-    """
-
-    def __init__(self, settings: BatchSettings, *, buys: bool = False) -> None:
-        self.settings, self.batch, self.buys = settings, settings.batch, buys
+    def __init__(self, batch: str) -> None:
+        self.batch = batch
         self._rejected = 0
         self._left: dict[str, State] = {}  # by job key: in doubt or lost, and so since this run
 

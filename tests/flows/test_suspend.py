@@ -102,7 +102,8 @@ def test_suspend_stops_the_buying_resume_goes_on_up_to_another_limit_and_cancel_
     wait_until(lambda: is_done_with(crew, run), "the worker is never done with it", 0.3)
     ended = crew.run(made.folder.name)
     assert (ended["state"]["type"], ended["state"]["name"]) == ("CANCELLED", "Cancelled")
-    assert ended["state"]["message"].startswith(f"700 jobs: {bought} stored; ")
+    did = f"{bought} bought, {made.charged:.4f} USD"  # also before it was suspended
+    assert ended["state"]["message"].startswith(f"{did}; 700 jobs: {bought} stored; ")
     assert ended["state"]["message"].endswith("stopped: cancelled in the Prefect UI")
     report = made.report()
     assert (report["stored"], report["in_doubt"], len(made.sold)) == (bought, 0, bought)
