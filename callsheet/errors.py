@@ -34,6 +34,7 @@ The whole tree:
     └── ServiceError              a request to the service did not succeed
         ├── NotSent               the request never left: nothing happened, try again
         ├── MaybeSent             the request left, and no readable answer came: it may have been carried out
+        │   └── Unreadable        a 2xx came that is none of the interface's
         └── Refusal               the service answered with an error (status, code)
             ├── InvalidApiKey         401
             ├── QuotaExceeded         402
@@ -260,6 +261,10 @@ class NotSent(ServiceError):
 
 class MaybeSent(ServiceError):
     """The request left and no readable answer came: a paid request is in doubt."""
+
+
+class Unreadable(MaybeSent):
+    """A 2xx came that is none of the interface's: often something else is at the address."""
 
 
 class Refusal(ServiceError):

@@ -29,6 +29,7 @@ from callsheet.errors import (
     RateLimit,
     Refusal,
     ServerError,
+    Unreadable,
 )
 from callsheet.service.models import (
     Catalogue,
@@ -81,7 +82,7 @@ def read_answer(response: httpx.Response, validate: Callable[[Any], T]) -> T:
         details += f"; it is about {generation_id}" if generation_id else ""
         for file in with_address(answer.get("data")):
             details += f"; a file is at {file['url']}" if len(file["url"]) <= _LONGEST_ADDRESS else ""
-        unreadable = MaybeSent(
+        unreadable = Unreadable(
             f"{request_name(response.request)}: answered {response.status_code}, but the answer cannot be "
             f"read: {_describe(error)}{details}",
             hint="Is this the service of the interface's version 2?",

@@ -23,6 +23,7 @@ from callsheet.errors import (
     Refusal,
     ServerError,
     ServiceError,
+    Unreadable,
 )
 from callsheet.records import ModelType
 
@@ -73,7 +74,9 @@ def submit(error: ServiceError) -> Verdict:  # noqa: PLR0911 - one return for ea
 
 def may_pass(error: ServiceError) -> bool:
     """Whether a request that is free may succeed later: the service is away, too busy, or fails."""
-    return not isinstance(error, Refusal) or error.status == 429 or error.status >= 500
+    if isinstance(error, Refusal):
+        return error.status == 429 or error.status >= 500
+    return not isinstance(error, Unreadable)
 
 
 def poll(error: ServiceError) -> Verdict:

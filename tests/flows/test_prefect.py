@@ -102,7 +102,7 @@ def test_a_server_that_takes_no_artifacts_ends_no_run(prefect: PrefectServer, pr
     ):
         proxy.fail(Failure("POST", "/api/artifacts/", status=404, reaches_service=False))
         state: Any = asyncio.run(generate_batch(str(made.config), return_state=True))
-        assert proxy.count("POST", "/api/artifacts/") == 3, "the quote, the progress, the costs"
+        assert proxy.count("POST", "/api/artifacts/") == 4, "quote, progress, costs and morning"
     assert (state.name, len(made.sold)) == ("Complete", 1)
 
 

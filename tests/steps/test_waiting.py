@@ -68,6 +68,7 @@ def test_a_balance_that_fails_at_the_start_is_waited_for(project: Make) -> None:
         (error_reply(429, "rate_limit"), True),
         (error_reply(401, "invalid_api_key"), False),
         (page(403), False),
+        (page(200), False),
         (error_reply(404, "not_found"), False),
     ],
 )
