@@ -35,13 +35,12 @@ _WORKER_ENDING = 75.0  # more than the worker itself gives its runs (own_worker.
 _ERROR = re.compile(r"\| (ERROR|CRITICAL) +\| (?!Task run )")
 LOCAL = ("127.0.0.1", "localhost")
 
-# Offline, the telemetry prints stack traces. Leases in memory are lost when the server ends, and with them
-# the slots of deployments with a concurrency limit. The second UI sends usage data to its makers.
+# Offline, the telemetry prints stack traces; and with it the UI sends usage data to its makers. Leases in
+# memory are lost when the server ends, and with them the slots of deployments with a concurrency limit.
 _SERVER = {
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
     "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": "prefect.server.concurrency.lease_storage.filesystem",
     "PREFECT_SERVER_UI_ENABLED": "true",
-    "PREFECT_SERVER_UI_V2_ENABLED": "false",
 }
 _WORKER = {"PREFECT_WORKER_QUERY_SECONDS": "2"}  # a run that somebody starts in the UI begins at once
 

@@ -76,7 +76,8 @@ async def _up(port: int | None, environment: dict[str, str], *, with_backlot: bo
             worker = await stack.enter_async_context(servers.worker(pool, environment, folder))
             for line in await deployments.deploy(entrypoints, environment):
                 err.print(safe(line))
-            _say("Run", f"{ui}/deployments  ({', '.join(name for name, _ in entrypoints)})")
+            first_page = f"{ui}/v2" if server else ui  # of another one it is not known which UI it has
+            _say("Run", f"{first_page}/deployments  ({', '.join(name for name, _ in entrypoints)})")
             if inboxes:
                 looking = asyncio.create_task(inbox.look(inboxes, _error))
                 stack.callback(looking.cancel)

@@ -50,7 +50,7 @@ def suspend(crew: PrefectServer, run: dict[str, Any]) -> str:
     until = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
     details = {"pause_timeout": until, "pause_reschedule": True}
     state = {"type": "PAUSED", "name": "Suspended", "state_details": details}
-    return str(crew.post(f"flow_runs/{run['id']}/set_state", {"state": state})["status"])
+    return str(crew.post(f"flow_runs/{run['id']}/set_state", {"state": state, "force": True})["status"])
 
 
 def suspended(crew: PrefectServer, made: Project) -> dict[str, Any]:
@@ -95,7 +95,8 @@ def test_suspend_stops_the_buying_resume_goes_on_up_to_another_limit_and_cancel_
     assert answer(crew, shown, decision="approve", question="another") == "REJECT"
     assert answer(crew, shown, decision="approve", limit=limit, note="as far as this") == "ACCEPT"
     wait_until(lambda: len(made.sold) >= sent + LANES, "it does not go on", 0.3)
-    crew.post(f"flow_runs/{run['id']}/set_state", {"state": {"type": "CANCELLING", "name": "Cancelling"}})
+    cancelling = {"type": "CANCELLING", "name": "Cancelling"}
+    crew.post(f"flow_runs/{run['id']}/set_state", {"state": cancelling, "force": True})
     ended = crew.ended(made.folder.name)
     assert ended["id"] == run["id"]
     bought = len(made.sold)

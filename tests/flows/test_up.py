@@ -86,15 +86,19 @@ def test_one_command_starts_the_ui_the_deployments_a_worker_and_a_backlot(
     """Here the one that all tests use: its worker carries out the runs of theirs."""
     backlot = f"http://127.0.0.1:{the_up.environment['BACKLOT_PORT']}"
     names = [each["name"] for each in yaml.safe_load((ROOT / "prefect.yaml").read_text())["deployments"]]
-    for words in (f"{backlot} with the key sk_backlot", f"/deployments  ({', '.join(names)})"):
+    for words in (f"{backlot} with the key sk_backlot", f"/v2/deployments  ({', '.join(names)})"):
         assert words in the_up.text
     wait_until(lambda: "The deployment inbox: inbox: there is no such folder" in the_up.text, the_up.text)
     known = http.get(f"{backlot}/v2/models", headers={"Authorization": "Bearer sk_backlot"})
     assert known.is_success
     page = crew.api.removesuffix("/api")
-    assert "<div id=" in http.get(page, headers={"Accept": "text/html"}, follow_redirects=True).text
+    opened = http.get(page, headers={"Accept": "text/html"}, follow_redirects=True)
+    assert opened.url.path.startswith("/v2"), "the one that Prefect opens"
+    assert "<div id=" in opened.text
+    sends_usage_data = crew.get("admin/settings")["server"]["analytics_enabled"]
+    assert not sends_usage_data
     settings = http.get(f"{page}/ui-settings").json()
-    assert (settings["api_url"], settings["default_ui"]) == (crew.api, "v1"), "the other one sends usage data"
+    assert (settings["api_url"], settings["default_ui"]) == (crew.api, "v2")
     [home] = Path(the_up.environment["PREFECT_HOME"]).glob("callsheet/ui")
     assert list(home.iterdir()), "its installation may be another user's"
 
