@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import shlex
 import sqlite3
 import sys
@@ -14,6 +15,7 @@ from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import sqlalchemy as sa
 
@@ -36,6 +38,9 @@ _CHECKPOINT = "wal_autocheckpoint=4000"
 row of a large ledger pays for that: its pages are far apart.
 """
 _WRITE_LOCK = 0x63616C6C73686565  # the number of PostgreSQL's advisory lock that a writer takes
+
+# A password that was put into a URL as it is may hold whatever marks a URL's other parts.
+_WITH_LOGIN = re.compile(r"(\w[\w+]*://)([^:/]*)(?::(.*))?@([^@]*)", re.DOTALL)
 
 _TO_CHECK = {
     "sqlite": "Check ledger.url, the permissions of its folder, free disk space, "
@@ -67,7 +72,7 @@ def open_engine(
         LedgerError: it cannot be opened, or a run is at work on an older one.
     """
     address = address_of(url)
-    name = address.render_as_string(hide_password=True)
+    name = shown(address)
     try:
         if looks and not exists(address):
             return _empty()
@@ -94,7 +99,7 @@ def open_engine(
         ) from error
     except (sa.exc.SQLAlchemyError, sqlite3.Error, OSError) as error:
         raise LedgerError(
-            f"the ledger {name} cannot be opened: {_reason(error)}",
+            f"the ledger {name} cannot be opened: {_reason(error, address)}",
             hint=_TO_CHECK[address.get_backend_name()],
         ) from error
     _check_each_time(engine, name)
@@ -167,8 +172,8 @@ def hurry(engine: sa.Engine) -> None:
 
 
 @contextmanager
-def explained() -> Iterator[None]:
-    """For work on the database.
+def explained(*engines: sa.Engine) -> Iterator[None]:
+    """For work on the databases of these engines.
 
     Raises:
         LedgerUnavailable: the database failed; in place of SQLAlchemy's error.
@@ -177,15 +182,21 @@ def explained() -> Iterator[None]:
         yield
     except sa.exc.SQLAlchemyError as error:
         raise LedgerUnavailable(
-            f"the ledger could not be read or written: {_reason(error)}",
+            f"the ledger could not be read or written: {_reason(error, *(engine.url for engine in engines))}",
             hint="Check that its database runs, that the disk has space, and what else uses it; "
             "then run the same command again.",
         ) from error
 
 
-def _reason(error: BaseException) -> str:
-    """The driver's message without the SQL that PostgreSQL quotes below it."""
-    return next(iter(str(error.__cause__ or error).splitlines()), type(error).__name__)
+def _reason(error: BaseException, *addresses: sa.URL) -> str:
+    """The driver's message, without the SQL that PostgreSQL quotes below it, and without any login."""
+    words = next(iter(str(error.__cause__ or error).splitlines()), type(error).__name__)
+    for address in addresses:
+        options = [address.query.get(name, "") for name in ("user", "password", "sslpassword")]
+        for login in (address.username, address.password, *options):
+            if login:
+                words = re.sub(rf"(?<!\w){re.escape(str(login))}(?!\w)", "...", words)
+    return words
 
 
 def _pip_install() -> str:
@@ -195,9 +206,9 @@ def _pip_install() -> str:
 
 
 def address_of(url: str | sa.URL) -> sa.URL:
-    """The parsed URL. Messages do not repeat it, because it may have a password."""
+    """The parsed URL. Messages do not repeat it, because it may have a login: they have what is `shown`."""
     try:
-        address = sa.make_url(url)
+        address = sa.make_url(url) if isinstance(url, sa.URL) else _parsed(url)
     except (sa.exc.ArgumentError, ValueError):
         address = None
     if address is None or address.drivername not in ("sqlite", "postgresql+psycopg"):
@@ -206,6 +217,30 @@ def address_of(url: str | sa.URL) -> sa.URL:
             hint="Give sqlite:///out/ledger.db or postgresql+psycopg://user:password@host/database.",
         )
     return address
+
+
+def _parsed(url: str) -> sa.URL | None:
+    """As SQLAlchemy reads it, but that a login ends at the last `@`; None where it may end elsewhere."""
+    login = _WITH_LOGIN.fullmatch(url)
+    if login is None or url.startswith("sqlite:"):
+        address = sa.make_url(url)
+    else:
+        scheme, user, password, rest = login.groups()
+        if "password=" in (password or ""):  # the `@` is of an option
+            return None
+        address = sa.make_url(scheme + rest)
+        address = address.set(username=unquote(user), password=password and unquote(password))
+    if address.drivername != "sqlite" and "@" in f"{address.host}{address.database}":
+        return None
+    return address
+
+
+def shown(address: sa.URL) -> str:
+    """An address as it may be shown: without its login, and without its options, which may be one."""
+    places = {name: address.query[name] for name in ("host", "port") if name in address.query}
+    return sa.URL.create(
+        address.drivername, host=address.host, port=address.port, database=address.database, query=places
+    ).render_as_string()
 
 
 def _check(connection: sa.Connection, name: str, *, shared: bool) -> None:

@@ -74,6 +74,20 @@ async def test_a_ledger_is_opened_and_read_while_another_run_is_in_the_middle_of
         ("sqlite:///file:out/ledger.db", "a path", "path of a file"),
         ("sqlite:////dev/null/ledger.db", "/dev/null/ledger.db cannot be opened", "its folder"),
         ("postgresql+psycopg://me:secret@127.0.0.1:9/x", "127.0.0.1:9/x cannot be opened", "the server"),
+        ("postgresql+psycopg://me:p@ssecret@127.0.0.1:9/x", "//127.0.0.1:9/x cannot be opened", "the server"),
+        ("postgresql+psycopg://me:a/secret?@secret#@127.0.0.1:9/x", "//127.0.0.1:9/x cannot", "the server"),
+        (
+            "postgresql+psycopg://127.0.0.1:9/x?user=me&password=p@secret",
+            "not the URL of a database",
+            "psycopg://",
+        ),
+        ("postgresql+psycopg://127.0.0.1:9/x?user=me&password=secret", "127.0.0.1:9/x cannot", "the server"),
+        (
+            "postgresql+psycopg://secret@shop:p@127.0.0.1:9/x",
+            "//127.0.0.1:9/x cannot be opened",
+            "the server",
+        ),
+        ("postgresql+psycopg://m/e:p@secret@127.0.0.1:9/x", "not the URL of a database", "postgresql+"),
         ("mysql://me:secret@h/x", "not the URL of a database", "postgresql+psycopg://"),
         ("p://me:secret@h:x/", "not the URL of a database", "postgresql+psycopg://"),
     ],
@@ -122,6 +136,25 @@ def test_the_database_of_another_program_is_left_as_it_is(tmp_path: Path, schema
     assert str(path) in error.message
     assert hashlib.sha256(path.read_bytes()).hexdigest() == before
     assert [file.name for file in tmp_path.iterdir()] == ["other.db"]
+
+
+def test_a_server_that_refuses_the_login_is_not_repeated_where_it_says_the_login(
+    new_database: Callable[[], str],
+) -> None:
+    """Nor is it in the midst of a run; and a password is read as it is, with `@` and whatever it holds."""
+    url = new_database()
+    name = sa.make_url(url).database
+    execute(
+        url,
+        "CREATE ROLE \"secret.one\" LOGIN PASSWORD 'p@ss/w?rd@2'",
+        f'GRANT ALL ON DATABASE {name} TO "secret.one"',
+    )
+    execute(url, 'ALTER SCHEMA public OWNER TO "secret.one"')
+    address = sa.make_url(url)
+    theirs = f"postgresql+psycopg://secret.one:p@ss/w?rd@2@/{name}?host={address.query['host']}"
+    open_engine(theirs).dispose()
+    execute(url, 'ALTER ROLE "secret.one" NOLOGIN')
+    assert 'role "..." is not permitted to log in' in refusal(theirs).message
 
 
 async def test_a_postgresql_database_may_have_tables_of_other_programs_under_other_names(
