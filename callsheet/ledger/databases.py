@@ -220,9 +220,13 @@ def address_of(url: str | sa.URL) -> sa.URL:
 
 
 def _parsed(url: str) -> sa.URL | None:
-    """As SQLAlchemy reads it, but that a login ends at the last `@`; None where it may end elsewhere."""
+    """As SQLAlchemy reads it, but that a login ends at the last `@`, and a path of SQLite at the end or at
+    options. None where it is not clear where the login ends.
+    """
     login = _WITH_LOGIN.fullmatch(url)
-    if login is None or url.startswith("sqlite:"):
+    if url.startswith("sqlite:///") and not re.search(r"\?\w+=", url):
+        address = sa.URL.create("sqlite", database=url.removeprefix("sqlite:///"))
+    elif login is None or url.startswith("sqlite:"):
         address = sa.make_url(url)
     else:
         scheme, user, password, rest = login.groups()

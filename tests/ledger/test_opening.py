@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from callsheet.errors import LedgerError, OtherVersion
 from callsheet.ledger import queries, services
 from callsheet.ledger.copies import back_up
-from callsheet.ledger.databases import open_engine
+from callsheet.ledger.databases import exists, open_engine
 from callsheet.ledger.ledger import Ledger
 from tests.ledger import reading
 from tests.ledger.buying import buyer
@@ -70,6 +70,7 @@ async def test_a_ledger_is_opened_and_read_while_another_run_is_in_the_middle_of
         ("sqlite://", "in memory", "path of a file"),
         ("sqlite:///:memory:", "in memory", "path of a file"),
         ("sqlite:///out/ledger.db?mode=ro", "a path", "path of a file"),
+        ("sqlite:////tmp/what?now=1/ledger.db", "a path", "path of a file"),
         ("sqlite:///file:ledger?mode=memory&cache=shared&uri=true", "a path", "path of a file"),
         ("sqlite:///file:out/ledger.db", "a path", "path of a file"),
         ("sqlite:////dev/null/ledger.db", "/dev/null/ledger.db cannot be opened", "its folder"),
@@ -101,6 +102,16 @@ def test_what_cannot_be_opened_says_why_and_what_to_check_without_a_password(
     assert to_check in error.hint
     assert "secret" not in error.message + error.hint
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["what?/l.db", "l?.db", "50%25/#1?x.db", "a@b:c/l.db"])
+def test_the_path_of_a_ledger_is_what_is_written(tmp_path: Path, name: str) -> None:
+    url = f"sqlite:///{tmp_path}/{name}"
+    open_engine(url).dispose()
+    assert (tmp_path / name).is_file()
+    assert exists(url)
+    open_engine(url).dispose()
+    assert {file for file in tmp_path.rglob("*") if file.is_file()} == {tmp_path / name}
 
 
 @pytest.mark.parametrize("pip, install", [("pip", "-m pip install"), (None, "uv pip install --python")])
