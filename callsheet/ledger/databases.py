@@ -81,6 +81,7 @@ def open_engine(
             make = _sqlite_to_read
         engine = make(address, busy)
         with engine.connect().execution_options(reading=True) as connection:  # waits for no writer
+            _check_encoding(connection, name)
             _check(connection, name, shared=True)
             version = migrations.check_version(connection, name, looks=looks)
         if not version and looks:
@@ -245,6 +246,21 @@ def shown(address: sa.URL) -> str:
     return sa.URL.create(
         address.drivername, host=address.host, port=address.port, database=address.database, query=places
     ).render_as_string()
+
+
+def _check_encoding(connection: sa.Connection, name: str) -> None:
+    """Checks that a database can have every text: a prompt, and what the service says."""
+    if connection.dialect.name != "postgresql":
+        return
+    encoding = connection.exec_driver_sql("SELECT getdatabaseencoding()::text").scalar()
+    if isinstance(encoding, bytes):  # as the driver reads a database that has no encoding (SQL_ASCII)
+        encoding = encoding.decode()
+    if encoding != "UTF8":
+        raise LedgerError(
+            f"the database {name} stores text in {encoding}, and not in UTF-8; nothing in it was changed",
+            hint="Make one that does, and name it in ledger.url: "
+            "createdb --template template0 --encoding UTF8 --locale C NAME",
+        )
 
 
 def _check(connection: sa.Connection, name: str, *, shared: bool) -> None:
@@ -482,7 +498,8 @@ def _postgresql(address: sa.URL, busy: float) -> sa.Engine:
     # Notices a server that has vanished, without waiting until the operating system gives up.
     keepalives = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 4}
     timeouts = {"connect_timeout": max(2, round(busy)), "tcp_user_timeout": round(busy * 1000)}
-    engine = sa.create_engine(address, pool_pre_ping=True, connect_args=keepalives | timeouts)
+    options = keepalives | timeouts | {"client_encoding": "utf8"}  # whatever PGCLIENTENCODING says
+    engine = sa.create_engine(address, pool_pre_ping=True, connect_args=options)
 
     @sa.event.listens_for(engine, "connect")
     def _settings(connection: Any, _record: Any) -> None:

@@ -15,18 +15,20 @@ import pytest
 import sqlalchemy as sa
 
 from callsheet.errors import LedgerError, OtherVersion
-from callsheet.ledger import queries, services
+from callsheet.ledger import queries, services, states
 from callsheet.ledger.copies import back_up
 from callsheet.ledger.databases import exists, open_engine
 from callsheet.ledger.ledger import Ledger
+from callsheet.ledger.states import End
 from tests.ledger import reading
-from tests.ledger.buying import buyer
+from tests.ledger.buying import buyer, job, submitting
 from tests.ledger.other_run import other_run
 
 pytestmark = pytest.mark.anyio
 
 
 RUNS = sa.text("SELECT count(*) FROM runs")
+MESSAGE = sa.text("SELECT error_message FROM attempts")
 
 
 def execute(url: str, *statements: str) -> None:
@@ -147,6 +149,30 @@ def test_the_database_of_another_program_is_left_as_it_is(tmp_path: Path, schema
     assert str(path) in error.message
     assert hashlib.sha256(path.read_bytes()).hexdigest() == before
     assert [file.name for file in tmp_path.iterdir()] == ["other.db"]
+
+
+@pytest.mark.parametrize("encoding", ["LATIN1", "SQL_ASCII", "EUC_JP"])
+def test_a_database_that_is_not_in_utf_8_is_refused_with_the_command_that_makes_one(
+    new_database: Callable[..., str], encoding: str
+) -> None:
+    """Before it has any table: it could not have a prompt, or what a refusal says."""
+    url = new_database(encoding)
+    error = refusal(url)
+    assert f"stores text in {encoding}, and not in UTF-8" in error.message
+    assert "createdb --template template0 --encoding UTF8 --locale C NAME" in error.hint
+    assert tables(f"{url}&client_encoding=utf8") == []
+
+
+async def test_the_words_of_a_refusal_are_kept_whatever_the_environment_s_encoding(
+    new_database: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PGCLIENTENCODING", "LATIN1")
+    address = sa.make_url(new_database()).update_query_dict({"client_encoding": "LATIN1"})
+    async with buyer(address.render_as_string(hide_password=False)) as ledger:
+        [attempt] = await submitting(ledger, job("a"))
+        await ledger.transition(states.failed, End(attempt, "不行 \U0001f600", "content_policy_violation"))
+        message = await ledger.read(lambda connection, _: connection.scalar(MESSAGE))
+        assert message == "不行 \U0001f600"
 
 
 def test_a_server_that_refuses_the_login_is_not_repeated_where_it_says_the_login(
