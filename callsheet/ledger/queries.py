@@ -188,7 +188,7 @@ def ended(connection: sa.Connection, keys: Sequence[str]) -> list[File]:
 
 
 def newest_file(connection: sa.Connection, _: str, storage: str) -> tuple[str, str] | None:
-    """The file that was last stored at a `storage.url`, of whichever batch: the batch, and the file's name."""
+    """The file that was last stored at a `storage.url`: its batch, which may be another one, and its name."""
     query = (
         sa.select(attempts.c.batch, media.c.name)
         .join(media, FILES_OF)
