@@ -490,8 +490,8 @@ class BatchSettings(Section):
     """A config without its service: for what only reads the ledger, the storage and the report."""
 
     batch: BatchName
-    """The batch's name. A job is bought once in a batch, however often the batch is run. Up to 100 of the
-    characters A-Z, a-z, 0-9, `-`, `_` and `.`."""
+    """The batch's name. A job is bought once in a batch, however often the batch is run. Up to 100
+    letters, digits, `-`, `_` and `.`."""
 
     service: Service | None = None
     input: Input

@@ -197,7 +197,7 @@ def newest_file(connection: sa.Connection, _: str, storage: str) -> tuple[str, s
         .limit(1)
     )
     row = connection.execute(query).first()
-    return row and (row.batch, row.name)
+    return (row.batch, row.name) if row else None
 
 
 def attempts_and_files(

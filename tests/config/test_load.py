@@ -290,7 +290,9 @@ def test_a_wrong_value_is_named_with_key_and_line(write, line, expected):
 @pytest.mark.parametrize(
     ("key", "value", "expected"),
     [
-        ("batch", "a/b", "A-Z, a-z, 0-9, '-', '_' and '.'"),
+        ("batch", "a/b", "letters, digits, '-', '_' and '.'"),
+        ("batch", "-ä", "begin with a letter or digit"),
+        ("batch", "照" * 67, "at most 200 bytes"),
         ("service.base_url", "ftp://h", "must begin with http:// or https://"),
         ("batch", "null", "`batch` should be text (it is null)"),
         ("service.base_url", "http://127.0.0.1:65536", "is not a valid address"),
