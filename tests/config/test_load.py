@@ -29,6 +29,10 @@ def test_a_setting_of_an_earlier_version_is_named_with_what_to_set_now(write):
         f"{path}, line 4: `input.pattern` is no setting any more; for lines of the form "
     )
     assert "set input.split: named_lines" in message
+    for place in (SMALL + "reuse: ledger\n", SMALL.replace("shots.csv}", "shots.csv, reuse: batch}")):
+        message = error_message(write(place))
+        assert "reuse` is no setting any more; leave it out" in message
+        assert "input.stored: CONFIG" in message
 
 
 def test_no_error_repeats_a_password_in_a_url(write):
