@@ -21,7 +21,7 @@ import sqlalchemy as sa
 
 from callsheet import failpoints
 from callsheet.errors import LedgerError, LedgerUnavailable, OtherVersion
-from callsheet.files import PRIVATE, make_file, make_folder
+from callsheet.files import PRIVATE, make_file, make_folder, network_disk
 from callsheet.ledger import migrations, tables
 from callsheet.ledger.tables import about, metadata
 
@@ -93,6 +93,11 @@ def open_engine(
             if upgraded:
                 failpoints.passed("after ledger.upgrade")
                 note(upgraded)
+        if not version and (file := file_of(address)) and (kind := network_disk(file)):
+            note(
+                f"the ledger {file} is on a network disk ({kind}), where locks may not hold: two runs could "
+                "damage it. Put it on a disk of this machine, or use PostgreSQL"
+            )
     except ImportError as error:  # also of a psycopg that finds no libpq
         raise LedgerError(
             f"the ledger {name} needs a database driver that is not installed: psycopg",

@@ -11,10 +11,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
+import psutil
 import pytest
 import sqlalchemy as sa
 
 from callsheet.errors import LedgerError, OtherVersion
+from callsheet.files import network_disk
 from callsheet.ledger import queries, services, states
 from callsheet.ledger.copies import back_up
 from callsheet.ledger.databases import exists, open_engine
@@ -114,6 +116,44 @@ def test_the_path_of_a_ledger_is_what_is_written(tmp_path: Path, name: str) -> N
     assert exists(url)
     open_engine(url).dispose()
     assert {file for file in tmp_path.rglob("*") if file.is_file()} == {tmp_path / name}
+
+
+def test_a_new_ledger_on_a_network_disk_is_warned_of_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk of the tests counts as one here, by the system's own list of disks."""
+    notes: list[str] = []
+    open_engine(f"sqlite:///{tmp_path}/local.db", note=notes.append).dispose()
+    assert notes == []
+    disks = sorted(psutil.disk_partitions(all=True), key=lambda disk: len(disk.mountpoint))
+    kind = [disk.fstype for disk in disks if tmp_path.resolve().is_relative_to(disk.mountpoint)][-1]
+    monkeypatch.setattr("callsheet.files._NETWORK_DISKS", {kind})
+    for looks in (True, False, False):
+        open_engine(f"sqlite:///{tmp_path}/far.db", looks=looks, note=notes.append).dispose()
+    [note] = notes
+    assert note.startswith(f"the ledger {tmp_path}/far.db is on a network disk ({kind})")
+    assert "PostgreSQL" in note
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_network"),
+    [
+        ("nfs4", True),
+        ("cifs", True),
+        ("fuse.sshfs", True),
+        ("fuse.fuse-overlayfs", False),
+        ("fuseblk", False),
+    ],
+)
+def test_a_disk_is_known_as_the_system_names_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, is_network: bool
+) -> None:
+    """The innermost of the disks that hold the path, and of several mounted there the last."""
+    disk = type(psutil.disk_partitions(all=True)[0])
+    mounted = [(tmp_path, "ext4"), (tmp_path, kind), (tmp_path.parent, "nfs"), (tmp_path / "x", "nfs")]
+    disks = [disk("any", str(folder), name, "rw") for folder, name in mounted]
+    monkeypatch.setattr(psutil, "disk_partitions", lambda all: disks)  # noqa: A006 - psutil's own name
+    assert network_disk(tmp_path / "l.db") == (kind if is_network else "")
 
 
 @pytest.mark.parametrize("pip, install", [("pip", "-m pip install"), (None, "uv pip install --python")])
