@@ -503,7 +503,8 @@ def _postgresql(address: sa.URL, busy: float) -> sa.Engine:
     # Notices a server that has vanished, without waiting until the operating system gives up.
     keepalives = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 4}
     timeouts = {"connect_timeout": max(2, round(busy)), "tcp_user_timeout": round(busy * 1000)}
-    options = keepalives | timeouts | {"client_encoding": "utf8"}  # whatever PGCLIENTENCODING says
+    # Whatever PGCLIENTENCODING says; and a pooler may give the connection to others after each transaction.
+    options = keepalives | timeouts | {"client_encoding": "utf8", "prepare_threshold": None}
     engine = sa.create_engine(address, pool_pre_ping=True, connect_args=options)
 
     @sa.event.listens_for(engine, "connect")

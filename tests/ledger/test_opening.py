@@ -215,6 +215,18 @@ async def test_the_words_of_a_refusal_are_kept_whatever_the_environment_s_encodi
         assert message == "不行 \U0001f600"
 
 
+def test_nothing_is_prepared_in_a_connection_that_a_pooler_may_give_to_others(
+    new_database: Callable[..., str],
+) -> None:
+    """As pgbouncer does after each transaction: psycopg prepares a statement from its sixth time on."""
+    engine = open_engine(new_database())
+    with engine.connect().execution_options(reading=True) as connection:
+        for _ in range(10):
+            connection.execute(RUNS)
+        assert connection.scalar(sa.text("SELECT count(*) FROM pg_prepared_statements")) == 0
+    engine.dispose()
+
+
 def test_a_server_that_refuses_the_login_is_not_repeated_where_it_says_the_login(
     new_database: Callable[[], str],
 ) -> None:
