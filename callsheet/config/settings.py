@@ -387,8 +387,8 @@ class Storage(Section):
     """A folder, or `s3://bucket/prefix`."""
 
     new: bool = False
-    """Whether to store in `url` even though what the ledger has stored there is gone. `callsheet run
-    --new-place` sets it for one run."""
+    """Whether to store in `url` although what was stored there is gone.
+    `callsheet run --new-place` sets it."""
 
     endpoint_url: HttpAddress | None = None
     """The address of an S3 server other than Amazon's, for every `s3://` URL of the config."""
