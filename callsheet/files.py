@@ -45,6 +45,7 @@ PRIVATE = 0o600
 CONFLICT = "Move it away, or choose another storage.url or storage.key; then run the same command again."
 """What to do where something else has a file's name in storage."""
 
+_NETWORK_DISKS = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "afpfs", "webdav", "9p", "ceph", "lustre", "beegfs"}
 _PLACES = "Use a folder, or s3://bucket/prefix."
 _DRIVE = re.compile("/[A-Za-z]:")
 _IN_A_HOME = re.compile(r"(file:///|sqlite:///)?(~[^/]*)(.*)", re.DOTALL)
@@ -268,6 +269,21 @@ def disk_errors(path: Path, setting: str, action: str = "written") -> Iterator[N
         raise StorageError(
             f"{error.filename or path}: cannot be {action}: {error.strerror or error}", hint=hint
         ) from error
+
+
+def network_disk(path: Path) -> str:
+    """The kind of network file system that a path is on, in the system's word; empty where it is on none.
+
+    What a program serves (FUSE) counts as one, but for the disks of containers.
+    """
+    import psutil  # no command waits for it that makes no ledger
+
+    path = path.resolve()
+    disks = [disk for disk in psutil.disk_partitions(all=True) if path.is_relative_to(disk.mountpoint)]
+    *_, disk = sorted(disks, key=lambda disk: len(disk.mountpoint)) or [None]
+    kind = disk.fstype.lower() if disk else ""
+    is_served = kind.startswith(("fuse.", "macfuse", "osxfuse")) and kind != "fuse.fuse-overlayfs"
+    return kind if is_served or kind in _NETWORK_DISKS else ""
 
 
 @contextmanager

@@ -17,8 +17,8 @@ from pathlib import Path
 from pydantic import BaseModel, ValidationError
 
 from callsheet.config.settings import BatchSettings
-from callsheet.errors import OtherLedger, StorageConflict, StorageError
-from callsheet.ledger import databases, sums
+from callsheet.errors import OtherLedger, StorageConflict, StorageDown, StorageError
+from callsheet.ledger import databases, queries, sums
 from callsheet.ledger.ledger import Ledger
 from callsheet.plain_text import counted
 from callsheet.storage.store import Store
@@ -111,6 +111,28 @@ async def claim(ledger: Ledger, settings: BatchSettings) -> None:
         except StorageConflict:
             await check_report(settings)
             raise OtherLedger(f"{place.url_of(name)} is of another ledger", hint=_WAYS_ON) from None
+
+
+async def stop_for_storage(ledger: Ledger, settings: BatchSettings) -> StorageDown | None:
+    """Why nothing may be bought: nothing of what the ledger has stored in `storage.url` is there any more, as
+    where a disk is not mounted. None where it is there, or the ledger has stored nothing, or `storage.new`.
+    """
+    newest = await ledger.read(queries.newest_file, settings.storage.url)
+    if newest is None or settings.storage.new:
+        return None
+    batch, name = newest
+    media = Store.of(settings.storage.url, settings.storage)
+    with suppress(StorageError):  # who may only write there
+        for file in (f"{_CLAIM}-{settings.batch}", f"{_CLAIM}-{batch}", name):
+            if await media.exists(file):
+                return None
+        return StorageDown(
+            f"{settings.storage.url} is not the place in which the ledger has stored: "
+            f"the claim {_CLAIM}-{batch} and the last file, {name}, are gone",
+            hint="If its disk is not mounted, mount it; then run the same command again. If the files were "
+            "moved away: callsheet run CONFIG --new-place (--set storage.new=true).",
+        )
+    return None
 
 
 async def _doubts_of(ledger: Ledger | None, settings: BatchSettings) -> tuple[str, str]:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from types_boto3_s3.type_defs import CopySourceTypeDef
 
 DONE = "done"
-SETTLED = timedelta(seconds=10)
-"""How long a local file must be unchanged: it may still be written. S3 shows only whole objects."""
+SETTLED = 10.0
+"""Seconds for which a local file must be unchanged: it may still be written. S3 shows only whole objects."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,17 +153,23 @@ def _with_home(url: str) -> str:
 
 def _on_disk(inbox: Path) -> list[WaitingFile]:
     files = []
-    latest = (datetime.now(UTC) - SETTLED).timestamp()
+    now = datetime.now(UTC).timestamp()
     try:
         for path in inbox.iterdir():
             with suppress(FileNotFoundError):  # it has just been moved
-                if _waits(path.name) and path.is_file() and path.stat().st_mtime <= latest:
+                if _waits(path.name) and path.is_file() and _changed_at(path, now) <= now - SETTLED:
                     files.append(WaitingFile(path.as_posix(), _version(path)))
     except FileNotFoundError:
         raise InputError(f"{inbox}: there is no such folder", hint=f"mkdir -p {inbox}") from None
     except OSError as error:
         raise InputError(f"{inbox}: cannot be read: {error.strerror}") from None
     return files
+
+
+def _changed_at(path: Path, now: float) -> float:
+    """When a file was last written; of one that is dated later than now, when it got that date."""
+    status = path.stat()
+    return status.st_mtime if status.st_mtime <= now else status.st_ctime
 
 
 def _on_s3(inbox: str, endpoint_url: str | None) -> list[WaitingFile]:

@@ -51,23 +51,35 @@ async def watch_inbox(config: ConfigFile, inbox: Text = "inbox", overrides: Over
         inbox: A folder, or `s3://bucket/prefix`.
         overrides: Settings to change, each as `budget.limit=5.00`.
     """
-    count = await _start_runs(config, inbox, overrides)
-    return Completed(message=f"{counted(count, 'file')} in {inbox}")
+    count, left = await _start_runs(config, inbox, overrides)
+    for problem in left:
+        WATCHER.get().note(problem)
+    return Completed(message="; ".join([f"{counted(count, 'file')} in {inbox}", *left]))
 
 
-async def _start_runs(config: str, inbox: str, overrides: Sequence[str]) -> int:
-    """Looks once, with the parameters of `watch_inbox`; returns how many files wait."""
+async def _start_runs(config: str, inbox: str, overrides: Sequence[str]) -> tuple[int, list[str]]:
+    """Looks once, with the parameters of `watch_inbox`.
+
+    Returns:
+        How many files wait; and of those that no run will take by itself, why, and what to do.
+    """
     settings = load_without_service(Path(config), overrides)
     files = await asyncio.to_thread(inboxes.waiting, inbox, settings.storage.endpoint_url)
+    left = []
     for file in files:
-        await arun_deployment(
+        run = await arun_deployment(
             BUY_FILE,
             parameters={"config": config, "file": file.url, "overrides": list(overrides)},
             idempotency_key=file.key,
             timeout=0,
             as_subflow=False,  # it waits for a person, longer than this run
         )
-    return len(files)
+        if run.state and run.state.is_final():
+            left.append(
+                f"{file.url} stays: its run {run.name} has ended as {run.state.name}, and no other begins by "
+                "itself. Retry that run, or write the file anew"
+            )
+    return len(files), left
 
 
 def watchers(entrypoints: Named) -> Named:
@@ -111,12 +123,12 @@ async def _look_once(name: str) -> str:
         with server_errors.in_words():
             async with get_client() as client:
                 deployment = await client.read_deployment_by_name(f"{watch_inbox.name}/{name}")
-            await _start_runs(**watch_inbox.validate_parameters(deployment.parameters or {}))
+            _, left = await _start_runs(**watch_inbox.validate_parameters(deployment.parameters or {}))
+            return "; ".join(left)
     except CallsheetError as error:
         return f"{error.message}. {error.hint}".strip()
     except Exception as error:  # noqa: BLE001 - whatever it is, the next look may succeed
         return f"{type(error).__name__}: {printable(str(error))}"
-    return ""
 
 
 def _of_file(config: Path, file: str, overrides: Sequence[str]) -> dict[str, str]:

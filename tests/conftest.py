@@ -188,7 +188,7 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[s3_server.Server]:
 
 
 @pytest.fixture(scope="session")
-def new_database() -> Iterator[Callable[[], str]]:
+def new_database() -> Iterator[Callable[..., str]]:
     """A real PostgreSQL server: makes an empty database and returns its URL."""
     with postgres() as server:
         yield server.new_database

@@ -59,6 +59,10 @@ NewLedger = Annotated[
     bool,
     typer.Option("--new-ledger", help="Buy by this ledger, whatever another one has bought of the batch."),
 ]
+NewPlace = Annotated[
+    bool,
+    typer.Option("--new-place", help="Store in storage.url, although what was stored there is gone."),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no quote and no progress on stderr.")]
 Verbose = Annotated[
     bool, typer.Option("--verbose", "-v", help="Print a line for each job that is bought, stored or fails.")
@@ -80,6 +84,7 @@ def run(
     only: Only = None,
     again: Again = False,
     new_ledger: NewLedger = False,
+    new_place: NewPlace = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would be bought, as `quote` does, and buy nothing.")
     ] = False,
@@ -102,6 +107,7 @@ def run(
     """
     set_ = [*(set_ or []), *([f"budget.pilot={pilot}"] if pilot else [])]
     set_ += ["ledger.new=true"] if new_ledger else []
+    set_ += ["storage.new=true"] if new_place else []
     set_ += _BUY_AGAIN if again else []
     choice = _choice(first, only, pilot)
     if dry_run:

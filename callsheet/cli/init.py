@@ -15,6 +15,7 @@ import re
 import shlex
 import shutil
 import sys
+import unicodedata
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from decimal import ROUND_CEILING, Decimal
 from pathlib import Path
@@ -275,7 +276,13 @@ def _asked(proposal: Proposal) -> str:
 
 
 def _batch_name(name: str) -> str:
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-._")[:100] or "my-batch"
+    """A file's or folder's name as that of a batch: letters of every script stay."""
+    from callsheet.config.setting_types import LONGEST_BATCH_NAME, is_of_batch_name  # pydantic, 0.1 s
+
+    characters = unicodedata.normalize("NFC", name)
+    words = "".join(character if is_of_batch_name(character) else " " for character in characters).split()
+    short = "-".join(words).strip("-._")[:100].encode()[:LONGEST_BATCH_NAME]
+    return short.decode(errors="ignore") or "my-batch"
 
 
 def _catalogue() -> Catalogue:

@@ -371,7 +371,13 @@ def _type_of(place: KeyPath) -> Any:
     return annotation
 
 
+_NO_REUSE = (
+    "leave it out: a batch buys its own files, and takes those of another one as its input by "
+    "input.stored: CONFIG (or input.kept)"
+)
 _REMOVED: Mapping[KeyPath, str] = {
+    ("reuse",): _NO_REUSE,
+    ("input", "reuse"): _NO_REUSE,
     ("input", "pattern"): "for lines of the form `name | prompt` set input.split: named_lines; for any other "
     "form, write a table (.csv) with columns such as id and prompt",
 }

@@ -9,6 +9,7 @@ import codecs
 import re
 import shlex
 import string
+import unicodedata
 from decimal import Decimal
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
@@ -40,11 +41,22 @@ class WrongValue(ValueError):
         self.hint, self.cell, self.place = hint, cell, place
 
 
+LONGEST_BATCH_NAME = 200
+"""Bytes in UTF-8; file systems allow 255 for a name that has it in it."""
+
+
+def is_of_batch_name(character: str) -> bool:
+    """Whether a batch's name may have it: a letter or digit of any script, `-`, `_` or `.`."""
+    return character in "-_." or unicodedata.category(character)[0] in "LMN"
+
+
 def _batch_name(value: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", value):
+    value = unicodedata.normalize("NFC", value)
+    is_short = len(value) <= 100 and len(value.encode()) <= LONGEST_BATCH_NAME
+    if not (value[:1].isalnum() and is_short and all(map(is_of_batch_name, value))):
         raise ValueError(
-            "must be 1 to 100 of the characters A-Z, a-z, 0-9, '-', '_' and '.', and begin with a letter or "
-            "digit, because files are named after it"
+            "must be 1 to 100 letters, digits, '-', '_' and '.', and begin with a letter or digit, because "
+            f"files are named after it; and at most {LONGEST_BATCH_NAME} bytes"
         )
     return value
 

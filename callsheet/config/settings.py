@@ -387,6 +387,10 @@ class Storage(Section):
     url: StorageUrl = "out/media"
     """A folder, or `s3://bucket/prefix`."""
 
+    new: bool = False
+    """Whether to store in `url` although what was stored there is gone.
+    `callsheet run --new-place` sets it."""
+
     endpoint_url: HttpAddress | None = None
     """The address of an S3 server other than Amazon's, for every `s3://` URL of the config."""
 
@@ -487,8 +491,8 @@ class BatchSettings(Section):
     """A config without its service: for what only reads the ledger, the storage and the report."""
 
     batch: BatchName
-    """The batch's name. A job is bought once in a batch, however often the batch is run. Up to 100 of the
-    characters A-Z, a-z, 0-9, `-`, `_` and `.`."""
+    """The batch's name. A job is bought once in a batch, however often the batch is run. Up to 100
+    letters, digits, `-`, `_` and `.`."""
 
     service: Service | None = None
     input: Input

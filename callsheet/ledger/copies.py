@@ -24,6 +24,7 @@ from callsheet.ledger.databases import (
     explained,
     file_of,
     open_engine,
+    shown,
     unchecked,
 )
 from callsheet.ledger.tables import about, metadata, moved_to
@@ -117,7 +118,7 @@ def _end_move(url: str, to: str) -> dict[str, int]:
     """
     original = unchecked(url)
     try:
-        with explained():
+        with explained(original):
             with original.connect().execution_options(reading=True) as source:
                 if source.scalar(sa.select(moved_to.c.url)) != _full_url(to):
                     return {}
@@ -142,11 +143,11 @@ def _add_to_version(connection: sa.Connection, number: int) -> None:
 
 
 def _full_url(url: str) -> str:
-    """The URL of a ledger, from wherever somebody reads it, and without its password."""
+    """The URL of a ledger, from wherever somebody reads it, and without its login."""
     address = address_of(url)
     if (file := file_of(address)) is not None:
         address = address.set(database=str(file.absolute()))
-    return address.render_as_string(hide_password=True)
+    return shown(address)
 
 
 @contextmanager
@@ -155,7 +156,7 @@ def _opened(url: str, to: str | sa.URL, *, looks: bool = False) -> Iterator[tupl
     check_exists(url)
     original, duplicate = open_engine(url, looks=looks), open_engine(to)
     try:
-        with explained():
+        with explained(original, duplicate):
             with duplicate.connect().execution_options(reading=True) as connection:
                 if any(connection.scalar(sa.select(sa.exists().select_from(table))) for table in _COPIED):
                     raise LedgerError(

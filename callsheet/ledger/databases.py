@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import shlex
 import sqlite3
 import sys
@@ -14,12 +15,13 @@ from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import sqlalchemy as sa
 
 from callsheet import failpoints
 from callsheet.errors import LedgerError, LedgerUnavailable, OtherVersion
-from callsheet.files import PRIVATE, make_file, make_folder
+from callsheet.files import PRIVATE, make_file, make_folder, network_disk
 from callsheet.ledger import migrations, tables
 from callsheet.ledger.tables import about, metadata
 
@@ -36,6 +38,9 @@ _CHECKPOINT = "wal_autocheckpoint=4000"
 row of a large ledger pays for that: its pages are far apart.
 """
 _WRITE_LOCK = 0x63616C6C73686565  # the number of PostgreSQL's advisory lock that a writer takes
+
+# A password that was put into a URL as it is may hold whatever marks a URL's other parts.
+_WITH_LOGIN = re.compile(r"(\w[\w+]*://)([^:/]*)(?::(.*))?@([^@]*)", re.DOTALL)
 
 _TO_CHECK = {
     "sqlite": "Check ledger.url, the permissions of its folder, free disk space, "
@@ -67,7 +72,7 @@ def open_engine(
         LedgerError: it cannot be opened, or a run is at work on an older one.
     """
     address = address_of(url)
-    name = address.render_as_string(hide_password=True)
+    name = shown(address)
     try:
         if looks and not exists(address):
             return _empty()
@@ -76,6 +81,7 @@ def open_engine(
             make = _sqlite_to_read
         engine = make(address, busy)
         with engine.connect().execution_options(reading=True) as connection:  # waits for no writer
+            _check_encoding(connection, name)
             _check(connection, name, shared=True)
             version = migrations.check_version(connection, name, looks=looks)
         if not version and looks:
@@ -87,6 +93,11 @@ def open_engine(
             if upgraded:
                 failpoints.passed("after ledger.upgrade")
                 note(upgraded)
+        if not version and (file := file_of(address)) and (kind := network_disk(file)):
+            note(
+                f"the ledger {file} is on a network disk ({kind}), where locks may not hold: two runs could "
+                "damage it. Put it on a disk of this machine, or use PostgreSQL"
+            )
     except ImportError as error:  # also of a psycopg that finds no libpq
         raise LedgerError(
             f"the ledger {name} needs a database driver that is not installed: psycopg",
@@ -94,7 +105,7 @@ def open_engine(
         ) from error
     except (sa.exc.SQLAlchemyError, sqlite3.Error, OSError) as error:
         raise LedgerError(
-            f"the ledger {name} cannot be opened: {_reason(error)}",
+            f"the ledger {name} cannot be opened: {_reason(error, address)}",
             hint=_TO_CHECK[address.get_backend_name()],
         ) from error
     _check_each_time(engine, name)
@@ -167,8 +178,8 @@ def hurry(engine: sa.Engine) -> None:
 
 
 @contextmanager
-def explained() -> Iterator[None]:
-    """For work on the database.
+def explained(*engines: sa.Engine) -> Iterator[None]:
+    """For work on the databases of these engines.
 
     Raises:
         LedgerUnavailable: the database failed; in place of SQLAlchemy's error.
@@ -177,15 +188,21 @@ def explained() -> Iterator[None]:
         yield
     except sa.exc.SQLAlchemyError as error:
         raise LedgerUnavailable(
-            f"the ledger could not be read or written: {_reason(error)}",
+            f"the ledger could not be read or written: {_reason(error, *(engine.url for engine in engines))}",
             hint="Check that its database runs, that the disk has space, and what else uses it; "
             "then run the same command again.",
         ) from error
 
 
-def _reason(error: BaseException) -> str:
-    """The driver's message without the SQL that PostgreSQL quotes below it."""
-    return next(iter(str(error.__cause__ or error).splitlines()), type(error).__name__)
+def _reason(error: BaseException, *addresses: sa.URL) -> str:
+    """The driver's message, without the SQL that PostgreSQL quotes below it, and without any login."""
+    words = next(iter(str(error.__cause__ or error).splitlines()), type(error).__name__)
+    for address in addresses:
+        options = [address.query.get(name, "") for name in ("user", "password", "sslpassword")]
+        for login in (address.username, address.password, *options):
+            if login:
+                words = re.sub(rf"(?<!\w){re.escape(str(login))}(?!\w)", "...", words)
+    return words
 
 
 def _pip_install() -> str:
@@ -195,9 +212,9 @@ def _pip_install() -> str:
 
 
 def address_of(url: str | sa.URL) -> sa.URL:
-    """The parsed URL. Messages do not repeat it, because it may have a password."""
+    """The parsed URL. Messages do not repeat it, because it may have a login: they have what is `shown`."""
     try:
-        address = sa.make_url(url)
+        address = sa.make_url(url) if isinstance(url, sa.URL) else _parsed(url)
     except (sa.exc.ArgumentError, ValueError):
         address = None
     if address is None or address.drivername not in ("sqlite", "postgresql+psycopg"):
@@ -206,6 +223,49 @@ def address_of(url: str | sa.URL) -> sa.URL:
             hint="Give sqlite:///out/ledger.db or postgresql+psycopg://user:password@host/database.",
         )
     return address
+
+
+def _parsed(url: str) -> sa.URL | None:
+    """As SQLAlchemy reads it, but that a login ends at the last `@`, and a path of SQLite at the end or at
+    options. None where it is not clear where the login ends.
+    """
+    login = _WITH_LOGIN.fullmatch(url)
+    if url.startswith("sqlite:///") and not re.search(r"\?\w+=", url):
+        address = sa.URL.create("sqlite", database=url.removeprefix("sqlite:///"))
+    elif login is None or url.startswith("sqlite:"):
+        address = sa.make_url(url)
+    else:
+        scheme, user, password, rest = login.groups()
+        if "password=" in (password or ""):  # the `@` is of an option
+            return None
+        address = sa.make_url(scheme + rest)
+        address = address.set(username=unquote(user), password=password and unquote(password))
+    if address.drivername != "sqlite" and "@" in f"{address.host}{address.database}":
+        return None
+    return address
+
+
+def shown(address: sa.URL) -> str:
+    """An address as it may be shown: without its login, and without its options, which may be one."""
+    places = {name: address.query[name] for name in ("host", "port") if name in address.query}
+    return sa.URL.create(
+        address.drivername, host=address.host, port=address.port, database=address.database, query=places
+    ).render_as_string()
+
+
+def _check_encoding(connection: sa.Connection, name: str) -> None:
+    """Checks that a database can have every text: a prompt, and what the service says."""
+    if connection.dialect.name != "postgresql":
+        return
+    encoding = connection.exec_driver_sql("SELECT getdatabaseencoding()::text").scalar()
+    if isinstance(encoding, bytes):  # as the driver reads a database that has no encoding (SQL_ASCII)
+        encoding = encoding.decode()
+    if encoding != "UTF8":
+        raise LedgerError(
+            f"the database {name} stores text in {encoding}, and not in UTF-8; nothing in it was changed",
+            hint="Make one that does, and name it in ledger.url: "
+            "createdb --template template0 --encoding UTF8 --locale C NAME",
+        )
 
 
 def _check(connection: sa.Connection, name: str, *, shared: bool) -> None:
@@ -443,7 +503,9 @@ def _postgresql(address: sa.URL, busy: float) -> sa.Engine:
     # Notices a server that has vanished, without waiting until the operating system gives up.
     keepalives = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 4}
     timeouts = {"connect_timeout": max(2, round(busy)), "tcp_user_timeout": round(busy * 1000)}
-    engine = sa.create_engine(address, pool_pre_ping=True, connect_args=keepalives | timeouts)
+    # Whatever PGCLIENTENCODING says; and a pooler may give the connection to others after each transaction.
+    options = keepalives | timeouts | {"client_encoding": "utf8", "prepare_threshold": None}
+    engine = sa.create_engine(address, pool_pre_ping=True, connect_args=options)
 
     @sa.event.listens_for(engine, "connect")
     def _settings(connection: Any, _record: Any) -> None:

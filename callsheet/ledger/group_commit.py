@@ -173,7 +173,7 @@ class GroupCommit:
 
     def _commit(self, writes: Sequence[_Write]) -> list[Any]:
         """Makes a commit; the result of each write, or the error with which it was refused."""
-        with explained():
+        with explained(self._engine):
             try:
                 results = self._in_one_transaction(writes, _written)
             except CallsheetError:  # of one of them

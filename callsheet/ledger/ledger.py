@@ -41,7 +41,7 @@ logger = logging.getLogger("callsheet")
 def _opened(url: str, busy: float, looks: bool, note: Callable[[str], None]) -> tuple[sa.Engine, str]:
     """The database, and the ledger's id."""
     engine = open_engine(url, busy, looks=looks, note=note)
-    with explained(), engine.connect() as connection:
+    with explained(engine), engine.connect() as connection:
         return engine, str(connection.execution_options(reading=True).scalar(sa.select(about.c.ledger_id)))
 
 
@@ -330,7 +330,7 @@ class Ledger:
         """
 
         def work() -> T:
-            with explained(), explain_values(), self._engine.connect() as connection:
+            with explained(self._engine), explain_values(), self._engine.connect() as connection:
                 reading = leases.foreseen(connection.execution_options(reading=True))
                 return query(reading, self.batch, *args, **kwargs)
 

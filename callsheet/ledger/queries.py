@@ -187,6 +187,19 @@ def ended(connection: sa.Connection, keys: Sequence[str]) -> list[File]:
     return [file for condition in of_jobs(keys) for file in _files(connection, condition, _HAS_ENDED)]
 
 
+def newest_file(connection: sa.Connection, _: str, storage: str) -> tuple[str, str] | None:
+    """The file that was last stored at a `storage.url`: its batch, which may be another one, and its name."""
+    query = (
+        sa.select(attempts.c.batch, media.c.name)
+        .join(media, FILES_OF)
+        .where(media.c.storage == storage, media.c.stored_at.is_not(None))
+        .order_by(media.c.stored_at.desc())
+        .limit(1)
+    )
+    row = connection.execute(query).first()
+    return (row.batch, row.name) if row else None
+
+
 def attempts_and_files(
     connection: sa.Connection,
     batch: str,

@@ -116,7 +116,8 @@ class Pace:
             return 0.0
         if not wait and own_sends:  # the room is used up at once; then the oldest of these must be forgotten
             wait = max(0.0, self._sends[-own_sends] + COUNTED_FOR - now)
-        first = wait if own_sends and math.isfinite(wait) else WINDOW
+        is_told = own_sends or now < self._hold_until
+        first = wait if is_told and math.isfinite(wait) else WINDOW
         return first + (sends - room - 1) // limit * WINDOW
 
     def known_limit(self) -> int | None:

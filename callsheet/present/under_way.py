@@ -39,7 +39,7 @@ def _submissions(progress: Progress) -> list[str]:
     parts = []
     for model_type, pace in progress.pacing.items():
         of_limit = f"{pace.in_window:,} of {counted(pace.limit, model_type)}" if pace.limit else ""
-        wait = f", the next in {pace.next_in:.0f} s" if pace.next_in >= _LONG else ""
+        wait = f", the next in {time_in_words(pace.next_in)}" if pace.next_in >= _LONG else ""
         parts.append(f"{of_limit or counted(pace.in_window, model_type)} this minute{wait}")
     return parts
 

@@ -102,7 +102,7 @@ def _places(settings: BatchSettings) -> tuple[object, ...]:
 def _path(config: Path, batch: str) -> str:
     path, folder = config.resolve(), Path.cwd()
     shown_path = path.relative_to(folder) if path.is_relative_to(folder) else path
-    return f"{quote(shown_path.as_posix())}/batches/{batch}/"
+    return f"{quote(shown_path.as_posix())}/batches/{quote(batch)}/"
 
 
 @asynccontextmanager

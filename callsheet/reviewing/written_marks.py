@@ -19,7 +19,7 @@ from callsheet.ledger import marks
 from callsheet.ledger.databases import check_exists
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.marks import FileKey, Mark, MediaDecision
-from callsheet.plain_text import printable
+from callsheet.plain_text import printable, row_in_words
 from callsheet.processes import user_name
 from callsheet.report.report import update_manifest, update_sidecars
 from callsheet.report.summary import ReviewResult, read_review
@@ -108,6 +108,10 @@ def _from_row(row: dict[str, Any], place: str) -> Said:
     )
 
 
+def _said(row_mark: Said) -> str:
+    return row_mark.decision.value if row_mark.decision else "nothing"
+
+
 def _number(text: str | None, name: str, place: str) -> int | None:
     digits = (text or "").strip().removesuffix(".0")  # as a column with empty cells becomes in a DataFrame
     if digits and not (digits.isascii() and digits.isdigit()):
@@ -149,9 +153,9 @@ async def update_tables(settings: BatchSettings, ledger: Ledger) -> None:
 
 
 async def _take(ledger: Ledger, row_marks: Sequence[Said], by: str) -> int:
-    """Of several marks for one file the last one counts."""
     stored = await ledger.read(marks.files)
     file_marks: dict[FileKey, Mark] = {}
+    marked_by: dict[FileKey, Said] = {}
     files_of_row: dict[str, list[Any]] = {}
     for *file, row_id, sample in stored.select(*marks.FILE, "row_id", "sample").iter_rows():
         files_of_row.setdefault(row_id, []).append((FileKey(*file), sample))
@@ -171,5 +175,15 @@ async def _take(ledger: Ledger, row_marks: Sequence[Said], by: str) -> int:
             target += f", sample {row_mark.sample}" if row_mark.sample is not None else ""
             target += f", index {row_mark.index}" if row_mark.index is not None else ""
             raise InputError(f"{row_mark.place}: the batch has no stored file of {target}", hint=hint)
-        file_marks |= {file: Mark(file, row_mark.decision, row_mark.note) for file in files}
+        for file in files:
+            earlier = marked_by.setdefault(file, row_mark)
+            if earlier.decision != row_mark.decision:
+                row = row_in_words(row_mark.row_id)
+                raise InputError(
+                    f"{row_mark.place}: says {_said(row_mark)} of {row}, and {earlier.place} says "
+                    f"{_said(earlier)} of the same file",
+                    hint="Leave one of them. To mark the samples of a row differently, name each. "
+                    "No mark was taken.",
+                )
+            file_marks[file] = Mark(file, row_mark.decision, row_mark.note)
     return await ledger.write(marks.mark, list(file_marks.values()), by)

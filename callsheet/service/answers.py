@@ -300,8 +300,12 @@ def request_name(request: httpx.Request) -> str:
 
 
 def without_secrets(url: str) -> str:
-    """A URL in one line, without its secrets: the signature in the query, and a password before the host."""
-    safe_url = re.sub("//[^/]*@", "//...@", url.partition("?")[0])
+    """A URL in one line, without its secrets: a login before the host, and the signature in the query."""
+    address, _, query = url.partition("?")
+    if "@" in query:  # the question mark may be the password's
+        safe_url = re.sub("//.*", "//...", address)
+    else:
+        safe_url = re.sub("//([^/]*|[^/]*:.*)@", "//...@", address)
     return safe_url if len(safe_url) <= _LONGEST_SHOWN else f"{safe_url[:_LONGEST_SHOWN]}..."
 
 

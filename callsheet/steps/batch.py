@@ -18,7 +18,7 @@ from callsheet.batches.read import Batch
 from callsheet.config.settings import Settings
 from callsheet.errors import CallsheetError, InputError, Stop
 from callsheet.ledger.ledger import Ledger
-from callsheet.places import claim
+from callsheet.places import claim, stop_for_storage
 from callsheet.pricing.choice import ALL, Choice
 from callsheet.pricing.plan import Plan, adopt, is_outdated, price_batch
 from callsheet.pricing.quote import Quote, quote_plan
@@ -161,6 +161,8 @@ class _Buying:
                 WATCHER.get().quoted(quote)
                 if steps.show_quote:
                     await steps.show_quote(quote)
+                if not stop and quote.to_buy and not run.has_claimed:
+                    stop = await stop_for_storage(ledger, run.settings)
                 if not stop:
                     of_plan = self.plan_sha256 is not None
                     quote, stop = await approve.approve(

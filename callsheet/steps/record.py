@@ -260,9 +260,9 @@ def _progress(run: Run, jobs: int, states: Mapping[State, int], quoted: Decimal,
         videos=run.adopted + (run.quote.to_buy_of(ModelType.VIDEO) if run.quote else 0),
         videos_ended=run.videos_ended,
         pacing={
-            model_type: Pacing(count, pace.known_limit(), _wait(run, model_type, now))
+            model_type: Pacing(pace.in_window(now), pace.known_limit(), wait)
             for model_type, pace in limits.paces.items()
-            if (count := pace.in_window(now))
+            if (wait := _wait(run, model_type, now)) or pace.in_window(now)
         },
         seconds_left=_left(run),
         quoted=quoted if run.plan else None,

@@ -71,11 +71,15 @@ class Bucket:
         checksums = "" if self._checksums else "is not sent"
         with s3.errors_as(StorageError, self.url_of(_PROBE)):
             name, first = self._upload_probe(sha256)
+            names = [name]
             try:
                 # Of two runs that probe at once, one may remove the object just before the other writes it.
                 conditions = self._use_of(412, name, sha256, IfNoneMatch="*")
                 if conditions == "ignores":
                     conditions = self._use_of(412, name, sha256, IfNoneMatch="*")
+                if name != _PROBE and not conditions:  # it may say of every name that it is taken
+                    names.append(f"{name}-free")
+                    conditions = "" if self._use_of(412, names[1], sha256, IfNoneMatch="*") else "refuses"
                 if self._checksums:
                     checksums = self._use_of(400, name, another)
                 elif not checksums:
@@ -83,7 +87,8 @@ class Bucket:
             finally:
                 # Who may not delete can use the bucket all the same.
                 with suppress(self._client.exceptions.ClientError):
-                    self._client.delete_object(Bucket=self._bucket, Key=self._prefix + name)
+                    for name in names:
+                        self._client.delete_object(Bucket=self._bucket, Key=self._prefix + name)
         self._server = _Server(conditions, checksums, _etag(first) == _md5(io.BytesIO(_PROBED)))
         if not (fault := self._server.does_not_obey()):
             return ""

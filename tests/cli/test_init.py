@@ -264,6 +264,29 @@ def test_what_is_dropped_is_named_by_init_and_by_the_quote(project: Make, text: 
     assert said in printed("quote", "new.yaml")
 
 
+@pytest.mark.parametrize(
+    ("name", "batch"),
+    [
+        ("Fotos für März.csv", "Fotos-für-März"),
+        ("Cafe\u0301 (2).csv", "Café-2"),  # as macOS spells it
+        ("写真 夏.csv", "写真-夏"),
+        ("हिन्दी_१.csv", "हिन्दी_१"),
+        ("写" * 80 + ".csv", "写" * 66),  # a file's name has 255 bytes
+        ("\U0001f600.csv", "my-batch"),
+    ],
+)
+def test_a_batch_named_after_its_file_keeps_the_letters_and_can_be_bought(
+    project: Make, name: str, batch: str
+) -> None:
+    made = project()
+    (made.folder / name).write_text("prompt,model\na cup,sketch-1\n")
+    assert json.loads(printed("init", name, "--json"))["batch"] == batch
+    config = str(Path(name).with_suffix(".yaml"))
+    assert ran(config)["stored"] == 1
+    assert (made.folder / f"out/{batch}/report/report.json").is_file()
+    assert ran(config)["submissions"] == 0
+
+
 def test_a_secret_is_named_and_never_carried(project: Make) -> None:
     made = project()
     wrote = given(made, "x.csv", "prompt,api_key\nA heron,sk_live_123\n")

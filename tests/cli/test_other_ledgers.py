@@ -286,6 +286,44 @@ def run_in(made: Project, *words: str, **environment: str) -> subprocess.Complet
     return test_commands.callsheet("run", str(made.config), *words, cwd=made.folder, **environment)
 
 
+def test_a_storage_whose_disk_is_not_mounted_stops_the_buying_until_it_is_there_or_a_person_means_it(
+    project: Make,
+) -> None:
+    made = project([row("vase"), row("bowl")])
+    disk, aside = made.folder / "out/media", made.folder / "aside"
+    assert callsheet(made, "run").returncode == 0
+    spent = spent_at(made)
+    made.rows(row("vase"), row("bowl"), row("cup"))
+    disk.rename(aside)
+    for is_empty_folder in (False, True):
+        if is_empty_folder:
+            disk.mkdir()
+        done = callsheet(made, "run", "--json")
+        assert (done.returncode, json.loads(done.stdout)["stop_reason"]) == (4, "storage"), done.stderr
+        ways_on = ("out/media is not the place", "mount it", "--new-place")
+        told = " ".join(callsheet(made, "run").stdout.split())
+        assert [words for words in ways_on if words not in told] == [], told
+        assert spent_at(made) == spent
+        assert not disk.exists() or not list(disk.rglob("*")), "nothing is written where the disk belongs"
+    made.set(batch="second", report={"url": "out/second"})
+    assert callsheet(made, "run").returncode == 4, "the ledger knows the place of the other batch, too"
+    made.set(batch="test", report={"url": "out/report"})
+
+    disk.rmdir()
+    aside.rename(disk)
+    assert callsheet(made, "run").returncode == 0
+    assert spent_at(made) == Decimal("1.5") * spent
+    (disk / ".callsheet-ledger-test").unlink()
+    made.rows(row("vase"), row("jug"))
+    assert callsheet(made, "run").returncode == 0, "its files are there: only the claim is gone"
+    shutil.rmtree(disk)
+    made.rows(row("pot"))
+    assert callsheet(made, "run").returncode == 4
+    assert callsheet(made, "run", "--new-place").returncode == 0
+    made.rows(row("jar"))
+    assert callsheet(made, "run").returncode == 0, "it is the place now"
+
+
 def test_an_export_of_another_ledger_is_left_alone(project: Make) -> None:
     made = project([row("vase")])
     assert callsheet(made, "run").returncode == 0

@@ -131,6 +131,23 @@ def test_marks_of_a_file_are_taken_all_or_none(bought: Project) -> None:
     assert decided(bought)[0][2] is None
 
 
+def test_a_file_that_marks_say_different_things_of_is_an_error_with_both_lines(bought: Project) -> None:
+    config = str(bought.config)
+    for first, second, said in (
+        ("mug,1,0,kept,", "mug,1,0,rejected,dull", "says rejected of row mug, and"),
+        ("mug,,,rejected,", "mug,2,,,", "says nothing of row mug, and"),  # a row and one of its samples
+        ("mug,2,,kept,", "mug,,0,rejected,", "says rejected of row mug, and"),
+    ):
+        path = csv(bought, first, "lamp,1,0,kept,", second)
+        message = refused("review", config, "--from", str(path))
+        assert f"{path}, line 4: {said} {path}, line 2 says" in message
+        assert "No mark was taken" in message
+    assert {decision for *_, decision, _ in decided(bought)} == {None}
+    path = csv(bought, "mug,,,kept,", "mug,2,,kept,sharp")
+    assert json.loads(printed("review", config, "--from", str(path), "--json"))["kept"] == 2
+    assert decided(bought)[1] == ("mug", 2, "kept", "sharp"), "the same twice is no contradiction"
+
+
 def test_an_id_with_a_slash_is_named_with_its_sample(project: Make) -> None:
     made = project([ROWS[0] | {"id": "set/4"}])
     made.run()

@@ -6,6 +6,8 @@ import csv
 import json
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 
 import polars as pl
@@ -101,6 +103,19 @@ def test_a_row_without_an_id_is_named_by_its_line(project: Make) -> None:
     assert (shown["row"], [each["prompt"] for each in shown["attempts"]]) == ("line 4", ["a vase"])
     assert "line 3 of test" in (shown := printed("show", config, "line 3"))
     assert "not bought yet" in shown
+
+
+def test_what_is_typed_is_read_as_utf_8_where_the_locale_knows_ascii_alone(project: Make) -> None:
+    """As with LC_ALL=C in a container, where UTF-8 is turned off. Files' names are in UTF-8, too."""
+    made = project([{"id": name, "prompt": f"a {name}", "model": "sketch-1"} for name in ("ö", "杯")])
+    made.config.rename(made.folder / "März.yaml")
+    assert callsheet("run", "März.yaml").returncode == 0
+    for encoding, name in (("0", "ö"), ("0", "杯"), ("1", "ö")):
+        command = (sys.executable, "-m", "callsheet", "show", "März.yaml", name)
+        environment = os.environ | {"LC_ALL": "C", "PYTHONUTF8": encoding}
+        done = subprocess.run(command, cwd=made.folder, env=environment, capture_output=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert f"a {name}" in done.stdout.decode()
 
 
 def test_a_line_that_names_no_row_is_an_error_that_says_why(project: Make) -> None:

@@ -29,6 +29,10 @@ def test_a_setting_of_an_earlier_version_is_named_with_what_to_set_now(write):
         f"{path}, line 4: `input.pattern` is no setting any more; for lines of the form "
     )
     assert "set input.split: named_lines" in message
+    for place in (SMALL + "reuse: ledger\n", SMALL.replace("shots.csv}", "shots.csv, reuse: batch}")):
+        message = error_message(write(place))
+        assert "reuse` is no setting any more; leave it out" in message
+        assert "input.stored: CONFIG" in message
 
 
 def test_no_error_repeats_a_password_in_a_url(write):
@@ -290,7 +294,9 @@ def test_a_wrong_value_is_named_with_key_and_line(write, line, expected):
 @pytest.mark.parametrize(
     ("key", "value", "expected"),
     [
-        ("batch", "a/b", "A-Z, a-z, 0-9, '-', '_' and '.'"),
+        ("batch", "a/b", "letters, digits, '-', '_' and '.'"),
+        ("batch", "-ä", "begin with a letter or digit"),
+        ("batch", "照" * 67, "at most 200 bytes"),
         ("service.base_url", "ftp://h", "must begin with http:// or https://"),
         ("batch", "null", "`batch` should be text (it is null)"),
         ("service.base_url", "http://127.0.0.1:65536", "is not a valid address"),

@@ -305,11 +305,16 @@ def test_a_file_is_quoted_at_once_bought_when_approved_moved_when_done_and_never
         put(inbox, "shots.csv", "one", "two")
         asyncio.run(looked(lambda _: not list(inbox.glob("*.csv"))))
         assert made.charged == Decimal("0.0030"), "nothing is bought or asked twice"
+        put(inbox, "odd.csv")
+        [said] = asyncio.run(looked(bool))
+        assert f"The deployment inbox: {inbox}/odd.csv stays: its run {name}-odd.csv" in said
+        assert "no other begins by itself. Retry that run, or write the file anew" in said
         assert crew.ask("flow_runs", **runs_of_looks) == []
     finally:
         set_to(deployment["parameters"])
     crew.start("watch-inbox/inbox", tag=f"{name}-by-hand", config=str(made.config), inbox=str(inbox))
-    assert crew.ended(f"{name}-by-hand")["state"]["message"] == f"0 files in {inbox}"
+    message = crew.ended(f"{name}-by-hand")["state"]["message"]
+    assert message.startswith(f"1 file in {inbox}; {inbox}/odd.csv stays: its run"), message
 
 
 def test_doubts_are_settled_in_the_ui_row_by_row_as_what_is_gone_proposes(

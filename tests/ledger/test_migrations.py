@@ -16,7 +16,7 @@ from callsheet import failpoints
 from callsheet.errors import LedgerError, OtherVersion
 from callsheet.ledger import migrations, tables
 from callsheet.ledger.copies import back_up, copy, move
-from callsheet.ledger.databases import open_engine
+from callsheet.ledger.databases import open_engine, shown
 from callsheet.ledger.ledger import Ledger
 from tests.ledger.next_release import SCHEMA, be_next
 from tests.ledger.other_run import other_run
@@ -84,7 +84,7 @@ def test_an_older_ledger_is_upgraded_when_it_is_opened_to_write_and_a_copy_stays
     dearer = {row["row_id"]: row["dearer"] for row in table(older, "attempts") if row["batch"] == "b"}
     assert dearer == {"b a": -40000, "b ä": 83456, "b z_1": -40000}
     [note] = notes
-    name = sa.make_url(older).render_as_string()
+    name = shown(sa.make_url(older))
     assert note.startswith(
         f"the ledger {name} was upgraded from schema {OLD[0]} to {SCHEMA}, which needs Callsheet"
     )

@@ -11,22 +11,26 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
+import psutil
 import pytest
 import sqlalchemy as sa
 
 from callsheet.errors import LedgerError, OtherVersion
-from callsheet.ledger import queries, services
+from callsheet.files import network_disk
+from callsheet.ledger import queries, services, states
 from callsheet.ledger.copies import back_up
-from callsheet.ledger.databases import open_engine
+from callsheet.ledger.databases import exists, open_engine
 from callsheet.ledger.ledger import Ledger
+from callsheet.ledger.states import End
 from tests.ledger import reading
-from tests.ledger.buying import buyer
+from tests.ledger.buying import buyer, job, submitting
 from tests.ledger.other_run import other_run
 
 pytestmark = pytest.mark.anyio
 
 
 RUNS = sa.text("SELECT count(*) FROM runs")
+MESSAGE = sa.text("SELECT error_message FROM attempts")
 
 
 def execute(url: str, *statements: str) -> None:
@@ -70,10 +74,25 @@ async def test_a_ledger_is_opened_and_read_while_another_run_is_in_the_middle_of
         ("sqlite://", "in memory", "path of a file"),
         ("sqlite:///:memory:", "in memory", "path of a file"),
         ("sqlite:///out/ledger.db?mode=ro", "a path", "path of a file"),
+        ("sqlite:////tmp/what?now=1/ledger.db", "a path", "path of a file"),
         ("sqlite:///file:ledger?mode=memory&cache=shared&uri=true", "a path", "path of a file"),
         ("sqlite:///file:out/ledger.db", "a path", "path of a file"),
         ("sqlite:////dev/null/ledger.db", "/dev/null/ledger.db cannot be opened", "its folder"),
         ("postgresql+psycopg://me:secret@127.0.0.1:9/x", "127.0.0.1:9/x cannot be opened", "the server"),
+        ("postgresql+psycopg://me:p@ssecret@127.0.0.1:9/x", "//127.0.0.1:9/x cannot be opened", "the server"),
+        ("postgresql+psycopg://me:a/secret?@secret#@127.0.0.1:9/x", "//127.0.0.1:9/x cannot", "the server"),
+        (
+            "postgresql+psycopg://127.0.0.1:9/x?user=me&password=p@secret",
+            "not the URL of a database",
+            "psycopg://",
+        ),
+        ("postgresql+psycopg://127.0.0.1:9/x?user=me&password=secret", "127.0.0.1:9/x cannot", "the server"),
+        (
+            "postgresql+psycopg://secret@shop:p@127.0.0.1:9/x",
+            "//127.0.0.1:9/x cannot be opened",
+            "the server",
+        ),
+        ("postgresql+psycopg://m/e:p@secret@127.0.0.1:9/x", "not the URL of a database", "postgresql+"),
         ("mysql://me:secret@h/x", "not the URL of a database", "postgresql+psycopg://"),
         ("p://me:secret@h:x/", "not the URL of a database", "postgresql+psycopg://"),
     ],
@@ -87,6 +106,54 @@ def test_what_cannot_be_opened_says_why_and_what_to_check_without_a_password(
     assert to_check in error.hint
     assert "secret" not in error.message + error.hint
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["what?/l.db", "l?.db", "50%25/#1?x.db", "a@b:c/l.db"])
+def test_the_path_of_a_ledger_is_what_is_written(tmp_path: Path, name: str) -> None:
+    url = f"sqlite:///{tmp_path}/{name}"
+    open_engine(url).dispose()
+    assert (tmp_path / name).is_file()
+    assert exists(url)
+    open_engine(url).dispose()
+    assert {file for file in tmp_path.rglob("*") if file.is_file()} == {tmp_path / name}
+
+
+def test_a_new_ledger_on_a_network_disk_is_warned_of_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk of the tests counts as one here, by the system's own list of disks."""
+    notes: list[str] = []
+    open_engine(f"sqlite:///{tmp_path}/local.db", note=notes.append).dispose()
+    assert notes == []
+    disks = sorted(psutil.disk_partitions(all=True), key=lambda disk: len(disk.mountpoint))
+    kind = [disk.fstype for disk in disks if tmp_path.resolve().is_relative_to(disk.mountpoint)][-1]
+    monkeypatch.setattr("callsheet.files._NETWORK_DISKS", {kind})
+    for looks in (True, False, False):
+        open_engine(f"sqlite:///{tmp_path}/far.db", looks=looks, note=notes.append).dispose()
+    [note] = notes
+    assert note.startswith(f"the ledger {tmp_path}/far.db is on a network disk ({kind})")
+    assert "PostgreSQL" in note
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_network"),
+    [
+        ("nfs4", True),
+        ("cifs", True),
+        ("fuse.sshfs", True),
+        ("fuse.fuse-overlayfs", False),
+        ("fuseblk", False),
+    ],
+)
+def test_a_disk_is_known_as_the_system_names_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, is_network: bool
+) -> None:
+    """The innermost of the disks that hold the path, and of several mounted there the last."""
+    disk = type(psutil.disk_partitions(all=True)[0])
+    mounted = [(tmp_path, "ext4"), (tmp_path, kind), (tmp_path.parent, "nfs"), (tmp_path / "x", "nfs")]
+    disks = [disk("any", str(folder), name, "rw") for folder, name in mounted]
+    monkeypatch.setattr(psutil, "disk_partitions", lambda all: disks)  # noqa: A006 - psutil's own name
+    assert network_disk(tmp_path / "l.db") == (kind if is_network else "")
 
 
 @pytest.mark.parametrize("pip, install", [("pip", "-m pip install"), (None, "uv pip install --python")])
@@ -122,6 +189,61 @@ def test_the_database_of_another_program_is_left_as_it_is(tmp_path: Path, schema
     assert str(path) in error.message
     assert hashlib.sha256(path.read_bytes()).hexdigest() == before
     assert [file.name for file in tmp_path.iterdir()] == ["other.db"]
+
+
+@pytest.mark.parametrize("encoding", ["LATIN1", "SQL_ASCII", "EUC_JP"])
+def test_a_database_that_is_not_in_utf_8_is_refused_with_the_command_that_makes_one(
+    new_database: Callable[..., str], encoding: str
+) -> None:
+    """Before it has any table: it could not have a prompt, or what a refusal says."""
+    url = new_database(encoding)
+    error = refusal(url)
+    assert f"stores text in {encoding}, and not in UTF-8" in error.message
+    assert "createdb --template template0 --encoding UTF8 --locale C NAME" in error.hint
+    assert tables(f"{url}&client_encoding=utf8") == []
+
+
+async def test_the_words_of_a_refusal_are_kept_whatever_the_environment_s_encoding(
+    new_database: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PGCLIENTENCODING", "LATIN1")
+    address = sa.make_url(new_database()).update_query_dict({"client_encoding": "LATIN1"})
+    async with buyer(address.render_as_string(hide_password=False)) as ledger:
+        [attempt] = await submitting(ledger, job("a"))
+        await ledger.transition(states.failed, End(attempt, "不行 \U0001f600", "content_policy_violation"))
+        message = await ledger.read(lambda connection, _: connection.scalar(MESSAGE))
+        assert message == "不行 \U0001f600"
+
+
+def test_nothing_is_prepared_in_a_connection_that_a_pooler_may_give_to_others(
+    new_database: Callable[..., str],
+) -> None:
+    """As pgbouncer does after each transaction: psycopg prepares a statement from its sixth time on."""
+    engine = open_engine(new_database())
+    with engine.connect().execution_options(reading=True) as connection:
+        for _ in range(10):
+            connection.execute(RUNS)
+        assert connection.scalar(sa.text("SELECT count(*) FROM pg_prepared_statements")) == 0
+    engine.dispose()
+
+
+def test_a_server_that_refuses_the_login_is_not_repeated_where_it_says_the_login(
+    new_database: Callable[[], str],
+) -> None:
+    """Nor is it in the midst of a run; and a password is read as it is, with `@` and whatever it holds."""
+    url = new_database()
+    name = sa.make_url(url).database
+    execute(
+        url,
+        "CREATE ROLE \"secret.one\" LOGIN PASSWORD 'p@ss/w?rd@2'",
+        f'GRANT ALL ON DATABASE {name} TO "secret.one"',
+    )
+    execute(url, 'ALTER SCHEMA public OWNER TO "secret.one"')
+    address = sa.make_url(url)
+    theirs = f"postgresql+psycopg://secret.one:p@ss/w?rd@2@/{name}?host={address.query['host']}"
+    open_engine(theirs).dispose()
+    execute(url, 'ALTER ROLE "secret.one" NOLOGIN')
+    assert 'role "..." is not permitted to log in' in refusal(theirs).message
 
 
 async def test_a_postgresql_database_may_have_tables_of_other_programs_under_other_names(

@@ -167,6 +167,21 @@ async def test_a_wait_is_never_longer_than_a_window_unless_the_service_says_so()
         assert [after - before for before, after in pairwise(times)] == pytest.approx(waits, abs=0.01)
 
 
+@virtual
+@pytest.mark.parametrize(("told", "left"), [(3600, 3600 + 4 * 60), (20, 20 + 4 * 60), (0, 1 + 4 * 60)])
+async def test_the_time_left_counts_a_wait_that_the_service_has_told(told: float, left: float) -> None:
+    """Of 41 jobs at 10 a minute, the first of which is refused; also where another one has left before."""
+    for sent_before in (0, 1):
+        limits = AccountLimits(image_rpm=10, clock=VirtualClock())
+        pace = limits.paces[IMAGE]
+        for _ in range(sent_before):
+            async with sent(limits, IMAGE):
+                pass
+        async with sent(limits, IMAGE) as turn:
+            turn.window_full(retry_after=told)
+        assert pace.seconds_for(41, now()) == pytest.approx(left, abs=0.01)
+
+
 @pytest.mark.parametrize("shape", mostly_soak(SHAPES, *SHAPES[::2]))
 def test_the_limits_of_the_config_are_never_exceeded(shape: str) -> None:
     async def main() -> tuple[Counter[ModelType], int, int]:

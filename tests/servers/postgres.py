@@ -27,11 +27,11 @@ class PostgresServer:
     server: Any
     numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
-    def new_database(self) -> str:
+    def new_database(self, encoding: str = "UTF8") -> str:
         """Makes an empty database and returns its URL."""
         name = f"ledger_{next(self.numbers)}"
         with psycopg.connect(self.server.get_uri(), autocommit=True) as database:
-            database.execute(f"CREATE DATABASE {name}")
+            database.execute(f"CREATE DATABASE {name} TEMPLATE template0 ENCODING {encoding} LOCALE 'C'")
         address = sa.make_url(self.server.get_uri()).set(drivername="postgresql+psycopg", database=name)
         return address.render_as_string(hide_password=False)
 

@@ -26,6 +26,7 @@ from callsheet.errors import (
     RateLimit,
     Refusal,
 )
+from callsheet.service.answers import without_secrets
 from callsheet.service.client import READ_TRIES, Client
 from tests.servers import http
 from tests.servers.sockets import (
@@ -253,6 +254,20 @@ def test_an_error_shows_the_address_without_its_password() -> None:
             text = caught.value.message + caught.value.hint
             assert f"http://...@127.0.0.1:{port}" in text
             assert "hidden" not in text
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("http://me:p@hidden@h/f?sig=hidden", "http://...@h/f"),
+        ("http://me:p/hidden@h/f", "http://...@h/f"),
+        ("http://me:hidden?hidden@h/f", "http://..."),
+        ("http://h:1/f?sig=a@hidden", "http://..."),
+        ("http://h/hat@2x.png", "http://h/hat@2x.png"),
+    ],
+)
+def test_no_part_of_a_login_is_shown_whatever_it_holds(url: str, shown: str) -> None:
+    assert without_secrets(url) == shown
 
 
 def test_an_exception_of_the_code_that_reads_a_download_is_not_translated() -> None:

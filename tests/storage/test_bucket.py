@@ -184,13 +184,15 @@ def test_an_error_of_a_server_has_a_hint(tmp_path: Path, signed_in: servers.Serv
     "refuses, said, refusal",
     [
         (("if-none-match",), "refuses If-None-Match: each file is looked up", (501, "NotImplemented")),
+        (("if-none-match", "if-match"), "refuses If-None-Match: each file", (412, "PreconditionFailed")),
+        (("if-none-match",), "refuses If-None-Match: each file", (412, "PreconditionFailed")),
         (
             ("if-none-match", *ANY_CHECKSUM),
             "refuses If-None-Match and refuses checksums: each file is looked",
             (400, "InvalidArgument"),
         ),
     ],
-    ids=["conditions", "both"],
+    ids=["conditions", "every condition fails", "none matches", "both"],
 )
 def test_a_server_that_refuses_headers_is_used_without_them(
     s3: servers.Server,

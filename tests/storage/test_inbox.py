@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from callsheet import waiting_files
 from callsheet.errors import ConfigError, InputError
 from callsheet.waiting_files import batch_name, move_to_done, waiting, waiting_file
 from tests.servers import s3 as s3_server
@@ -53,6 +54,18 @@ def test_batch_files_wait_in_the_order_of_their_names(inbox: Inbox) -> None:
     inbox.put("just-written.csv", seconds_ago=0)
     in_a_bucket = inbox.url.startswith("s3://")  # which shows only whole objects
     assert inbox.names() == [*batches, *(["just-written.csv"] if in_a_bucket else [])]
+
+
+def test_a_file_that_is_dated_tomorrow_waits_as_others_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inbox = Inbox(str(tmp_path))
+    for days, name in ((1, "tomorrow.csv"), (400, "next-year.csv"), (0, "now.csv")):
+        inbox.put(name, seconds_ago=-86_400 * days)
+    monkeypatch.setattr(waiting_files, "SETTLED", 86_400)
+    assert inbox.names() == [], "they may still be written"
+    monkeypatch.setattr(waiting_files, "SETTLED", 0)
+    assert inbox.names() == ["next-year.csv", "now.csv", "tomorrow.csv"]
 
 
 def test_a_bought_file_is_moved_and_waits_no_longer(inbox: Inbox) -> None:

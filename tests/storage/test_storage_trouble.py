@@ -14,7 +14,7 @@ import polars as pl
 import pytest
 from botocore.retries.standard import ExponentialBackoff
 
-from callsheet.errors import StorageDown, known_error
+from callsheet.errors import OtherLedger, StorageDown, known_error
 from callsheet.present.results import line, next_steps
 from callsheet.watch import WATCHER, LogWatcher
 from tests.cli.test_commands import callsheet
@@ -182,6 +182,16 @@ def test_a_store_that_is_too_busy_for_a_while_and_one_whose_answers_are_cut_off_
     assert (summary.exit_code, summary.stored) == (0, ROWS)
     assert shop.proxy.puts > ROWS + 10
     everything_is_in_its_place(shop)
+
+
+def test_a_server_of_which_every_condition_fails_is_not_taken_for_another_ledger_s(shop: Shop) -> None:
+    shop.proxy.refuses, shop.proxy.refusal = ("if-none-match", "if-match"), (412, "PreconditionFailed")
+    summary = shop.project.run()
+    assert (summary.exit_code, summary.stored) == (0, ROWS)
+    assert [note for note in shop.notes if "refuses If-None-Match" in note] == shop.notes[:1]
+    everything_is_in_its_place(shop)
+    with pytest.raises(OtherLedger, match="is of another ledger"):
+        shop.project.run("ledger.url=sqlite:///out/other.db", "report.url=out/other")
 
 
 def test_a_server_that_overwrites_keeps_what_others_have_stored(shop: Shop) -> None:
