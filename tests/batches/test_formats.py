@@ -112,12 +112,12 @@ def test_an_object_that_cannot_be_read_is_named(bucket, monkeypatch):
 
 
 def test_reference_images_are_read_from_s3(bucket):
-    content = b"\x89PNG\r\n\x1a\n" + b"p" * 100
+    content = picture()
     url = put(bucket, "look.png", content)
     assert isinstance(references.examine(url), references.RequestImage)
     assert formats.read_file(url, 200) == content
     assert "there is no such object" in str(references.examine(url + "x"))
-    with pytest.raises(InputError, match="has 108 bytes; at most 100 are allowed"):
+    with pytest.raises(InputError, match="has 125 bytes; at most 100 are allowed"):
         formats.read_file(url, 100)
 
 

@@ -423,6 +423,7 @@ def test_what_failed_of_a_batch_that_is_made_from_another_has_no_rows_to_correct
 
 
 MOVES = {"model": "reel-1", "prompt": "A slow push in"}
+EDIT = {"model": "still-1", "prompt": "Make it night"}
 
 
 def sent_images(made: Project, of: Quote) -> list[Any]:
@@ -531,10 +532,61 @@ def test_an_edited_image_is_a_new_job_and_a_moved_folder_is_not(project: Make) -
     assert (rejected.to_buy, rejected.repeats) == (1, 0), "another image is what the row needs"
 
 
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP"])
+def test_an_image_that_is_half_a_copy_is_rejected_by_its_name_and_is_bought_when_it_is_whole(
+    project: Make, kind: str
+) -> None:
+    made = project()
+    image = Image.effect_noise((200, 150), 60).convert("RGB")
+    encoded = io.BytesIO()
+    image.save(encoded, kind)
+    whole = encoded.getvalue()
+    blocks = len(whole) // 2 // 4096 * 4096
+    broken = {
+        "half": whole[: len(whole) // 2],
+        "head": whole[:12],
+        "zeros": whole[:blocks] + bytes(len(whole) - blocks),
+        "cut": whole[:-2],
+    }
+    (made.folder / "photos").mkdir()
+    for name, content in (broken | {"whole": whole, "more": whole + bytes(10)}).items():
+        (made.folder / f"photos/{name}.png").write_bytes(content)
+    made.set(input={"path": "photos", "defaults": EDIT})
+    quote = made.quote()
+    reasons = {value.rpartition("/")[2]: reason for _, _, value, reason in quote.plan.rejects.rows()}
+    assert {*reasons} == {f"{name}.png" for name in broken}
+    assert reasons["half.png"].startswith(f"photos/half.png is a {kind} image without its end: copy it again")
+    assert quote.to_buy == 2
+    (made.folder / "photos/half.png").write_bytes(whole)
+    assert made.quote().to_buy == 3
+
+    data = base64.b64encode(broken["half"]).decode()
+    address = f"data:image/{kind.lower()};base64,{data}"
+    made.rows({"id": "x", "prompt": "x", "model": "still-1", "reference_image": "photos/cut.png"})
+    made.set(input={"path": "prompts.csv"})
+    [reject] = made.quote().plan.rejects.rows()
+    assert reject[:3] == (2, "reference_image", "photos/cut.png")
+    made.rows({"id": "x", "prompt": "x", "model": "still-1", "reference_image": address})
+    [reject] = made.quote().plan.rejects.rows()
+    assert "without its end" in reject[3]
+
+
+def test_an_image_with_a_damaged_part_is_rejected(project: Make) -> None:
+    made, content = project(), bytearray(large_png())
+    content[len(content) // 2 : len(content) // 2 + 512] = bytes(512)
+    (made.folder / "a.png").write_bytes(content)
+    made.set(input={"path": "a.png", "defaults": EDIT})
+    [(_, _, _, reason)] = made.quote().plan.rejects.rows()
+    assert "a.png is a PNG image that is damaged" in reason
+
+
+def large_png() -> bytes:
+    encoded = io.BytesIO()
+    Image.effect_noise((200, 150), 60).save(encoded, "PNG")
+    return encoded.getvalue()
+
+
 # ---- what comes out does not go in again
-
-
-EDIT = {"model": "still-1", "prompt": "Make it night"}
 
 
 @pytest.fixture
