@@ -45,6 +45,7 @@ from callsheet.records import MADE_FROM
 from callsheet.report.contact_sheet.cards import local_path
 from callsheet.report.report import COSTS, OF_MANIFEST, costs, manifest
 from callsheet.standing import Standing, read_standing
+from callsheet.storage.names import EXPORT_MARK
 from callsheet.storage.store import Store
 
 AT_ONCE = 16
@@ -267,9 +268,6 @@ async def _write_index(store: Store, batch: str, shards: list[dict[str, Any]]) -
     await store.write(INDEX, json.dumps(index, indent=1).encode(), "application/json")
 
 
-MARKER = "callsheet-export.json"
-"""The file that says which export this is."""
-
 _FORMAT = 1
 _UNFINISHED = re.compile(r"(^|/)\.[^/]+\.part$")  # what a killed export leaves in a folder
 _PRESENT = {"name": pl.String, "size": pl.Int64}
@@ -354,7 +352,7 @@ async def _mark(store: Store, url: str, *, batch: str, kind: Kind, ledger_id: st
     Returns `name` and `size` in bytes of each file that an earlier export has written.
     """
     marker = {"callsheet_export": _FORMAT, "batch": batch, "as": kind.value, "ledger_id": ledger_id}
-    content = await store.read(MARKER)
+    content = await store.read(EXPORT_MARK)
     if content is None:
         for name, _ in await store.listing():
             raise InputError(
@@ -362,7 +360,7 @@ async def _mark(store: Store, url: str, *, batch: str, kind: Kind, ledger_id: st
                 hint="Name a new or empty folder, or the one of an earlier export of this batch.",
             )
         content = json.dumps(marker).encode()
-        await store.write(MARKER, content, "application/json")
+        await store.write(EXPORT_MARK, content, "application/json")
     old_marker: Any = None  # another file of that name is an export of something unknown
     with suppress(ValueError):
         old_marker = json.loads(content)

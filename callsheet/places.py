@@ -21,9 +21,9 @@ from callsheet.errors import OtherLedger, StorageConflict, StorageDown, StorageE
 from callsheet.ledger import databases, queries, sums
 from callsheet.ledger.ledger import Ledger
 from callsheet.plain_text import counted
+from callsheet.storage.names import CLAIM
 from callsheet.storage.store import Store
 
-_CLAIM = ".callsheet-ledger"
 _REPORT = "report.json"
 _WAYS_ON = (
     "What this ledger does not know would be bought again. Use the batch's own ledger (ledger.url, the "
@@ -159,7 +159,7 @@ async def _doubts_of(ledger: Ledger | None, settings: BatchSettings) -> tuple[st
 def _files(settings: BatchSettings) -> list[tuple[Store, str]]:
     """The files that say whose the places are: the report, then the two claims."""
     reports, media = (Store.of(url, settings.storage) for url in (settings.report.url, settings.storage.url))
-    return [(reports, _REPORT), (reports, _CLAIM), (media, f"{_CLAIM}-{settings.batch}")]
+    return [(reports, _REPORT), (reports, CLAIM), (media, f"{CLAIM}-{settings.batch}")]
 
 
 async def _owners(settings: BatchSettings) -> list[tuple[str, _Owner]]:
@@ -192,7 +192,7 @@ def _begun_elsewhere(settings: BatchSettings) -> str:
     if not _lies_in(here, config):
         return f"{begins} the config lies in another folder, {config.parent}"
     for folder in config.parents:
-        claim_there = folder / settings.report.url / _CLAIM
+        claim_there = folder / settings.report.url / CLAIM
         with suppress(OSError, ValidationError):  # none is there, or it may not be read
             owner = _Owner.model_validate_json(claim_there.read_bytes())
             if folder != here and owner.batch == settings.batch:

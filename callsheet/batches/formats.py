@@ -9,6 +9,7 @@ error names the file.
 from __future__ import annotations
 
 import glob
+import hashlib
 import os
 import re
 import shutil
@@ -38,6 +39,7 @@ from callsheet.batches.headers import (
     template_columns,
     without_what_is_no_row,
 )
+from callsheet.batches.left_out import NOTHING, StoredFiles, sort_out
 from callsheet.batches.texts import kind_of, read_text
 from callsheet.config.settings import COLUMNS, Input, Settings
 from callsheet.errors import InputError, TooLarge
@@ -111,8 +113,8 @@ def _find_on_s3(url: str, endpoint_url: str | None) -> list[str]:
     return sorted(prefix + key for key in keys if key.count("/") == depth and fnmatchcase(key, pattern))
 
 
-def objects(prefix: str, endpoint_url: str | None = None) -> list[str]:
-    """The URLs of all objects on S3 that begin so (`s3://bucket/folder/`), sorted.
+def objects(prefix: str, endpoint_url: str | None = None) -> dict[str, int]:
+    """The URLs of all objects on S3 that begin so (`s3://bucket/folder/`), sorted, and their sizes in bytes.
 
     Raises:
         InputError: S3 cannot be read.
@@ -121,8 +123,8 @@ def objects(prefix: str, endpoint_url: str | None = None) -> list[str]:
     with s3.errors_as(InputError, prefix):
         listing = s3.client(endpoint_url).get_paginator("list_objects_v2")
         pages = listing.paginate(Bucket=bucket, Prefix=start)
-        keys = [content["Key"] for page in pages for content in page.get("Contents", ())]
-    return sorted(f"s3://{bucket}/{key}" for key in keys)
+        contents = [content for page in pages for content in page.get("Contents", ())]
+    return dict(sorted((f"s3://{bucket}/{content['Key']}", content["Size"]) for content in contents))
 
 
 @contextmanager
@@ -212,8 +214,10 @@ _AT_ONCE = 8  # texts that are read at the same time
 _Types = Mapping[str, pl.DataType | DataTypeClass]
 
 
-def read_tables(settings: Settings) -> Iterator[Table]:
+def read_tables(settings: Settings, stored: StoredFiles = NOTHING) -> Iterator[Table]:
     """The table of a batch's images, or the tables of its batch files, in order.
+
+    `stored`: what is none of them, wherever it lies.
 
     Raises:
         InputError: a file is missing, empty, of an unknown type, in another encoding or broken; or no image
@@ -221,16 +225,18 @@ def read_tables(settings: Settings) -> Iterator[Table]:
         StorageError: the temporary copy of a file on S3 cannot be written.
     """
     config, endpoint_url = settings.input, settings.storage.endpoint_url
-    if images := _find_images(settings):
-        yield _table_of_images(images, config, endpoint_url)
+    found = _find(settings, stored)
+    if isinstance(found, _Images):
+        yield _table_of_images(found, config, endpoint_url)
         return
-    files = find_files(config.source, endpoint_url)
+    files, note = found
     of_several = len(files) > 1 or is_glob(config.source)
     for file in files:
         with local_copy(file, endpoint_url) as path:
             table = _read_file(path, file, config, of_several=of_several)
         if table.cells.is_empty() and not table.ragged:
             raise InputError(f"{file}: has no rows")
+        table = table.noted(note if file == files[0] else "")
         yield replace(table, file=file, shown=file if len(files) > 1 else None)
 
 
@@ -412,21 +418,22 @@ def _uuids(path: Path) -> set[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Images:
-    """Images, the text file of each that has one, other files, and the folder that they are below."""
+    """Images, the text file of each that has one, other files, the folder that they are below, and a note."""
 
     images: Sequence[str]
     prompts: Mapping[str, str]
     others: Sequence[str]
     folder: str
+    note: str
 
 
 def names_images(settings: Settings) -> bool:
     """Whether `input.path` is a folder or a glob of images, or one image.
 
     Raises:
-        InputError: the disk or S3 cannot be read, or a glob matches nothing.
+        InputError: the disk or S3 cannot be read, or there is no such file.
     """
-    return _find_images(settings) is not None
+    return isinstance(_find(settings, NOTHING), _Images)
 
 
 def is_image(name: str) -> bool:
@@ -434,40 +441,74 @@ def is_image(name: str) -> bool:
     return name.lower().endswith(ENDINGS)
 
 
-def _find_images(settings: Settings) -> _Images | None:
-    """The images that `input.path` names; None where it names batch files, or a folder without images.
+def _find(settings: Settings, stored: StoredFiles) -> _Images | tuple[list[str], str]:
+    """The images that `input.path` names; or its batch files, and a note.
 
-    Hidden files are left out, and what the batch itself has stored and reported there.
+    Of a folder and of a glob, what is no input is left out (`left_out.py`); a file that is named is read.
+
+    Raises:
+        InputError: there are none, or the disk or S3 cannot be read.
     """
     path, endpoint_url = settings.input.source, settings.storage.endpoint_url
-    is_folder = path.startswith("s3://") and path.endswith("/")
+    is_folder, is_on_s3 = _is_folder(path), path.startswith("s3://")
+    names: Collection[str]
+    around: Collection[str]
     if is_folder:
-        folder, names = path.rstrip("/"), objects(path, endpoint_url)
-        beside = names
-    elif is_folder := _is_folder(path):
-        folder, names = str(Path(path)), [*_walk(path)]
-        beside = names
-    elif is_glob(path) or is_image(path):
-        folder, names = re.split(r"[*?\[]", path)[0].rpartition("/")[0], find_files(path, endpoint_url)
-        texts = (_text_of(name) for name in names if is_image(name))  # which need not match a glob
-        beside = [text for text in texts if Path(text).is_file()]
-        if folder.startswith("s3://"):
-            beside = objects(f"{folder}/", endpoint_url)
+        folder = path.rstrip("/") if is_on_s3 else str(Path(path))
+        around = names = objects(path, endpoint_url) if is_on_s3 else [*_walk(path)]
     else:
-        return None
-    own_folders = tuple(
-        f"{_from_the_root(url.rstrip('/'))}/" for url in (settings.storage.url, settings.report.url)
-    )
-    visible = {name for name in names if not name.rpartition("/")[2].startswith(".")}
-    visible = {name for name in visible if not _from_the_root(name).startswith(own_folders)}
-    images, existing = sorted(filter(is_image, visible)), {*beside}
+        names = find_files(path, endpoint_url)
+        if not is_glob(path) and not is_image(path):
+            return names, ""
+        folder = re.split(r"[*?\[]", path)[0].rpartition("/")[0]
+        has_bucket = folder.startswith("s3://")  # and no wildcard in its name
+        around = objects(f"{folder}/", endpoint_url) if has_bucket else _around(names, folder)
+
+    def is_stored(name: str) -> bool:
+        with suppress(OSError):  # reading the batch says why
+            size = around[name] if isinstance(around, dict) else Path(name).stat().st_size
+            if size in stored:
+                with local_copy(name, endpoint_url) as copy, copy.open("rb") as file:
+                    return hashlib.file_digest(file, "sha256").hexdigest() in stored[size]
+        return False
+
+    note = ""
+    if is_folder or is_glob(path):
+        is_wanted = is_image if is_folder else lambda name: is_image(name) or is_batch_file(name)
+        sorted_out = sort_out(
+            names, folder, settings, around=around, is_wanted=is_wanted, is_stored=is_stored
+        )
+        names, note = sorted_out.inputs, sorted_out.note
+        if sorted_out.has_left_out and not any(map(is_wanted, names)):
+            hint = "A file that is named is read, and with input.kept or input.stored what another batch has."
+            raise InputError(f"{path}: {note}; there is no other", hint=hint)
+        if not is_folder and not names:
+            raise InputError(f"{path}: no file matches", hint="Hidden files do not.")
+    images, existing = sorted(filter(is_image, names)), {*around}
     prompts = {image: text for image in images if (text := _text_of(image)) in existing}
-    other_files = sorted(visible - {*images, *prompts.values()})
+    other_files = sorted({*names} - {*images, *prompts.values()})
     are_batch_files = not is_folder and not is_image(path) and any(map(is_batch_file, other_files))
-    return _Images(images, prompts, other_files, folder) if images and not are_batch_files else None
+    if images and not are_batch_files:
+        return _Images(images, prompts, other_files, folder, note)
+    return find_files(path, endpoint_url) if is_folder else sorted(names), note
+
+
+def _around(names: Iterable[str], folder: str) -> list[str]:
+    """The files of the folders of these files, and of those above them up to `folder`."""
+    folders = {name.rpartition("/")[0] for name in names}
+    new = folders
+    while new := {parent.rpartition("/")[0] for parent in new - {"", folder}} - folders:
+        folders |= new
+    files = list[str]()
+    for parent in folders:
+        with suppress(OSError):  # what may not be listed
+            files += (f"{parent}/{path.name}" if parent else path.name for path in Path(parent).iterdir())
+    return files
 
 
 def _is_folder(path: str) -> bool:
+    if path.startswith("s3://"):
+        return path.endswith("/")
     with suppress(OSError, ValueError):  # reading it says why
         return Path(path).is_dir()
     return False
@@ -478,10 +519,6 @@ def _walk(folder: str) -> Iterator[str]:
     for parent, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if not name.startswith(".")]
         yield from (str(Path(parent, name)) for name in names)
-
-
-def _from_the_root(name: str) -> str:
-    return name if "://" in name else os.path.normpath(Path.cwd() / name)
 
 
 def _text_of(image: str) -> str:
@@ -531,4 +568,4 @@ def _table_of_images(listing: _Images, config: Input, endpoint_url: str | None) 
         file=config.source,
         note=note,
         placed=FILE,
-    )
+    ).noted(listing.note)

@@ -18,6 +18,7 @@ from callsheet.batches.columns import Columns
 from callsheet.batches.formats import names_images, read_tables
 from callsheet.batches.headers import Table, template_columns
 from callsheet.batches.identities import nfc, repeated_ids, row_ids
+from callsheet.batches.left_out import NOTHING, StoredFiles
 from callsheet.cells import (
     BY_MODEL,
     FAILED,
@@ -75,15 +76,15 @@ class Batch:
     stored_files: Mapping[str, str] = field(default_factory=dict)
 
 
-def read_batch(settings: Settings) -> Batch:
-    """Reads and checks all files of a batch. It blocks: call it in a thread.
+def read_batch(settings: Settings, stored: StoredFiles = NOTHING) -> Batch:
+    """Reads and checks all files of a batch but those that are `stored`. It blocks: call it in a thread.
 
     Raises:
         InputError: a file is missing, empty, of an unknown type, in another encoding or broken, or has not
             all columns; or there is no type that fits a column in all files.
         StorageError: the temporary copy of a file on S3 cannot be written.
     """
-    return batch_of(read_tables(settings), settings.input)
+    return batch_of(read_tables(settings, stored), settings.input)
 
 
 def batch_of(tables_of_files: Iterable[Table], config: Input) -> Batch:

@@ -120,6 +120,15 @@ def of_jobs(keys: Sequence[str], table: sa.FromClause = attempts) -> Iterator[sa
         yield table.c.job_key.in_(keys[start : start + _KEYS])
 
 
+def stored_hashes(connection: sa.Connection, _batch: str) -> dict[int, set[str]]:
+    """The sha256 of every file that a batch of the ledger has stored, by its size in bytes."""
+    query = sa.select(media.c.bytes, media.c.sha256).where(media.c.stored_at.is_not(None))
+    hashes = defaultdict[int, set[str]](set)
+    for size, sha256 in connection.execute(query):
+        hashes[size].add(sha256)
+    return hashes
+
+
 def doubts(connection: sa.Connection, batch: str, *, pending: bool = False) -> list[Doubt]:
     """Every attempt that is in doubt, superseded ones too, in order of submission.
 

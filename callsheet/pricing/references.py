@@ -4,10 +4,11 @@ A local or S3 image is read while planning; the plan has its sha256 in place of 
 sent, `fill` puts the bytes in, if they are still the same. The service itself fetches public `https://`
 images: of the network, only S3 is used here.
 
-Some images are made to be sent: a JPEG of one that the service does not take, a video's last frame. What was
-made is kept in the batch's work folder, named after the SHA-256 of its file, so that it is made once. The
-file is never changed, and a job is told from others by that SHA-256: what another version of a decoder makes
-of the same file is the same job.
+An image that is sent as it is gets decoded before, so that nobody pays for half a copy. Some images are made
+to be sent: a JPEG of one that the service does not take, a video's last frame. What was made, and which
+images are whole, is kept in the batch's work folder, named after the SHA-256 of the file, so that it is done
+once. The file is never changed, and a job is told from others by that SHA-256: what another version of a
+decoder makes of the same file is the same job.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from callsheet.batches import formats
 from callsheet.config.settings import Settings
 from callsheet.errors import InputError, TooLarge
 from callsheet.files import PartialFile, open_regular, with_home
-from callsheet.media_types import in_words, recognise_image
+from callsheet.media_types import in_words, is_whole, recognise_image
 from callsheet.pricing.parameters import ROLES, Reject
 from callsheet.records import Job
 from callsheet.storage.spool import work_folder
@@ -52,6 +53,7 @@ _DATA_URL = re.compile(r"data:(image/(?:png|jpeg|webp));base64,([A-Za-z0-9+/]*={
 _ADDRESS = re.compile(r"https://[^\s/?#]\S*")
 _PLACEHOLDER = "sha256:"
 _LONG_SIDE = 4096  # pixels of the longer side of a JPEG that is made, at most
+_BLOCK = 4096  # bytes that a system writes at once
 _QUALITIES = (92, 85, 75, 60)  # that are tried; after them half the pixels of each side
 
 
@@ -142,13 +144,15 @@ def examine(source: str, file: str = "", reading: Reading = Reading()) -> Reques
     if source.startswith("https://"):
         return _address_problem(source) or RequestImage(source)
     if source.startswith("data:"):
-        return _data_url_problem(source) or RequestImage(source)
+        return _data_url_problem(source, reading) or RequestImage(source)
     if "://" in source and not source.startswith("s3://"):
         return "is not an https:// or s3:// address, a data: URL or a local path"
     places, problem = dict.fromkeys((_beside(source, file), source)), ""
     for place in places:
         try:
             content, sha256, is_fitted = _read(place, reading)
+            if not (is_fitted or place.endswith(LAST_FRAME)):
+                _check_whole(content, sha256, reading)
             break
         except _Unfit as error:
             return error.message
@@ -233,7 +237,7 @@ def _address_problem(url: str) -> str | None:
     return None if _ADDRESS.fullmatch(url) else "is not an https:// address without spaces"
 
 
-def _data_url_problem(url: str) -> str | None:
+def _data_url_problem(url: str, reading: Reading) -> str | None:
     match = _DATA_URL.fullmatch(url)
     if match is None:
         return "is not a data URL; expected data:image/png;base64,... (or jpeg, webp)"
@@ -245,6 +249,10 @@ def _data_url_problem(url: str) -> str | None:
         return f"has {len(content):,} bytes; at most {LARGEST_IMAGE:,} are allowed"
     if (mime_type := recognise_image(content)) != match[1]:
         return f"says {match[1]}, but its bytes are {mime_type or 'not an image'}"
+    try:
+        _check_whole(content, hashlib.sha256(content).hexdigest(), reading)
+    except _Unfit as error:
+        return error.message
     return None
 
 
@@ -287,7 +295,42 @@ def _data_url(source: str, sha256: str, reading: Reading) -> str:
     return f"data:{recognise_image(content)};base64,{base64.b64encode(content).decode()}"
 
 
-# ---- images that are made
+# ---- images that are made, or are to be whole
+
+
+def _check_whole(content: bytes, sha256: str, reading: Reading) -> None:
+    """Makes sure that an image was not cut off or damaged, unless that is known of these bytes.
+
+    Raises:
+        InputError: it was.
+    """
+    _cached(f"{sha256}.whole", partial(_decoded, content), reading)
+
+
+def _decoded(content: bytes) -> bytes:
+    """No bytes, once an image is decoded to its end: there is nothing to keep of it but that it is whole."""
+    from PIL import Image
+
+    kind = in_words(content[:16])
+    if not is_whole(io.BytesIO(content)) or _ends_in_zeros(content):
+        raise _Unfit(f"is {kind} without its end: copy it again")
+    try:
+        with Image.open(io.BytesIO(content)) as image:
+            image.draft("RGB", (1, 1))  # a JPEG is decoded at an eighth of its size
+            image.load()
+    except Image.DecompressionBombError:  # too large to be decoded here
+        pass
+    except Exception:  # noqa: BLE001 - decoders raise anything for a damaged file
+        raise _Unfit(f"is {kind} that is damaged: copy it again") from None
+    return b""
+
+
+def _ends_in_zeros(content: bytes) -> bool:
+    """Whether whole blocks of zeros are the end of a WebP: a copy that was broken off. Its decoder takes
+    zeros for pixels, and a flat image may end with some, though hardly from the beginning of a block on.
+    """
+    end = len(content.rstrip(b"\0"))
+    return content.startswith(b"RIFF") and len(content) - end >= _BLOCK and end % _BLOCK == 0
 
 
 def said(count: int) -> str:

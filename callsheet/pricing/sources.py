@@ -20,12 +20,14 @@ import polars as pl
 import sqlalchemy as sa
 
 from callsheet.batches import columns
-from callsheet.batches.formats import FILE, objects
+from callsheet.batches.formats import FILE, is_batch_file, objects
 from callsheet.batches.headers import Table, mapped, read_by
+from callsheet.batches.left_out import NOTHING, StoredFiles
 from callsheet.batches.read import Batch, batch_of, read_batch
 from callsheet.config.load import load_without_service
 from callsheet.config.settings import BatchSettings, Settings
 from callsheet.errors import ConfigError, InputError, NothingKept
+from callsheet.ledger import queries
 from callsheet.ledger.databases import exists
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.marks import MediaDecision
@@ -51,7 +53,7 @@ async def read_rows(settings: Settings) -> Batch:
         StorageError: the temporary copy of a file on S3 cannot be written.
     """
     if settings.input.other is None:
-        return await asyncio.to_thread(read_batch, settings)
+        return await asyncio.to_thread(read_batch, settings, await _stored_files(settings))
     origin = await asyncio.to_thread(_checked, settings)
     nothing = NothingKept(
         f"{settings.input.other}: nothing of the batch {origin.batch} is bought yet",
@@ -72,6 +74,15 @@ async def read_rows(settings: Settings) -> Batch:
         raise nothing
     planned = standing.jobs.filter("current")["row_id"]
     return await asyncio.to_thread(_batch, settings, origin, files, planned)
+
+
+async def _stored_files(settings: Settings) -> StoredFiles:
+    """What all batches of the ledger have stored, where a folder or a glob may have some of it."""
+    is_named = is_batch_file(settings.input.source)
+    if is_named or not await asyncio.to_thread(exists, settings.ledger.url):
+        return NOTHING
+    async with await Ledger.open(settings.ledger.url, settings.batch, looks=True) as ledger:
+        return await ledger.read(queries.stored_hashes)
 
 
 def _checked(settings: Settings) -> BatchSettings:

@@ -22,6 +22,12 @@ _REFUSED = re.compile(r"[\x00-\x1f<>:\"\\|?*]")
 _DEVICE = re.compile(r"(con|prn|aux|nul|conin\$|conout\$|(com|lpt)[1-9\xb9\xb2\xb3]) *(\.|$)", re.IGNORECASE)
 _SAFE = re.compile(rf"[A-Za-z0-9_-][A-Za-z0-9._-]{{0,{_LONGEST_FIELD - 1}}}")
 
+CLAIM = ".callsheet-ledger"
+"""The file that claims a `report.url`; with `-` and the batch's name after it, that of a `storage.url`."""
+
+EXPORT_MARK = "callsheet-export.json"
+"""The file that says of which export a folder is."""
+
 PLACEHOLDERS = ("batch", "row_id", "sample", "index", "ext", "job_key", "model", "generation_id")
 """What `storage.key` may contain besides the batch file's carried columns."""
 

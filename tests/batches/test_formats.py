@@ -112,12 +112,12 @@ def test_an_object_that_cannot_be_read_is_named(bucket, monkeypatch):
 
 
 def test_reference_images_are_read_from_s3(bucket):
-    content = b"\x89PNG\r\n\x1a\n" + b"p" * 100
+    content = picture()
     url = put(bucket, "look.png", content)
     assert isinstance(references.examine(url), references.RequestImage)
     assert formats.read_file(url, 200) == content
     assert "there is no such object" in str(references.examine(url + "x"))
-    with pytest.raises(InputError, match="has 108 bytes; at most 100 are allowed"):
+    with pytest.raises(InputError, match="has 125 bytes; at most 100 are allowed"):
         formats.read_file(url, 100)
 
 
@@ -320,6 +320,40 @@ def test_what_the_batch_has_stored_and_an_image_of_the_same_name_are_no_rows(
     found = read(".", defaults=MOVES)
     assert [row for row, _ in rows_of(found, "row_id", "prompt")] == ["Lamp", "cup", "shoes/left", "vase"]
     assert places(found)[0][:2] == (3, "id")
+
+
+def test_what_systems_keep_is_left_out_as_what_is_hidden_is_and_counted(photos: Path) -> None:
+    folders = ("@eaDir/cup.jpg", "#recycle", "$RECYCLE.BIN/S-1-5", "__MACOSX/photos", "shoes/lost+found")
+    for folder in (*folders, ".Trash-1000", "shoes/.thumbnails"):
+        (photos / folder).mkdir(parents=True)
+        (photos / folder / "old.jpg").write_bytes(picture(7))
+    (photos / "@eaDir/cup.jpg/SYNO@.fileindexdb").write_bytes(b"x")
+    expected = ["Lamp", "cup", "shoes/left", "vase"]
+    for path in (photos, photos / "**/*.[jJwp]*"):
+        found = read(path, defaults=MOVES)
+        assert found.rows["row_id"].to_list() == expected
+        note = f"5 files of {photos} are kept by a system, and left out: #recycle, $RECYCLE.BIN, @eaDir and"
+        assert f"{note} 2 more" in found.notes[0]
+    assert "SYNO" not in found.notes[0]
+    assert rows_of(read(photos / "#recycle", defaults=MOVES), "row_id") == [("old",)], "it is named"
+    for name in ("Lamp.JPEG", "cup.jpg", "shoes/left.webp", "vase.png"):
+        (photos / name).unlink()
+    with pytest.raises(InputError, match="there is no other"):
+        read(photos, defaults=MOVES)
+
+
+def test_a_report_and_an_export_among_batch_files_are_no_batch_files(tmp_path: Path) -> None:
+    for name, mark in (("exported", "callsheet-export.json"), ("report", ".callsheet-ledger"), ("a", "b")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / mark).write_text("{}")
+        (tmp_path / name / "rows.csv").write_text(f"prompt\n{name}\n")
+    found = read(tmp_path / "**/*.csv")
+    assert prompts(found) == [(2, "a")]
+    assert f"2 files of {tmp_path} are made by Callsheet, and left out: {tmp_path}/exported" in found.notes[0]
+    assert prompts(read(tmp_path / "exported/rows.csv")) == [(2, "exported")], "it is named"
+    assert prompts(read(tmp_path / "exported/*.csv")) == [(2, "exported")]
+    with pytest.raises(InputError, match=r"1 file of .*/report is made by Callsheet"):
+        read(tmp_path / "report/*.csv")
 
 
 def test_rows_that_are_images_are_not_written_into_a_file(photos: Path) -> None:

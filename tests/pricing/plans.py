@@ -11,9 +11,10 @@ from callsheet.config.settings import Settings
 from callsheet.pricing.plan import Plan, make_plan, write_plan
 from callsheet.records import Job
 from callsheet.service.models import Catalogue, Model
+from tests.pictures import picture
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
-PNG = b"\x89PNG\r\n\x1a\n" + b"p" * 100
+PNG = picture()
 
 
 def rate(resolution: str, sound: str, unit: str, price: str) -> dict[str, str]:

@@ -15,10 +15,10 @@ from callsheet.errors import InputError
 from callsheet.pricing.parameters import Reject
 from callsheet.pricing.references import Reference, RequestImage, examine, fill, parse_references
 from callsheet.records import Job, ModelType
+from tests.pictures import picture
 from tests.pricing.plans import PNG
 
-JPEG = b"\xff\xd8\xff" + b"j" * 101
-WEBP = b"RIFF\x00\x00\x00\x00WEBP" + b"w" * 102
+JPEG, WEBP = picture(kind="JPEG"), picture(kind="WEBP")
 
 
 def cells(**given: str) -> dict[str, str | None]:

@@ -423,6 +423,7 @@ def test_what_failed_of_a_batch_that_is_made_from_another_has_no_rows_to_correct
 
 
 MOVES = {"model": "reel-1", "prompt": "A slow push in"}
+EDIT = {"model": "still-1", "prompt": "Make it night"}
 
 
 def sent_images(made: Project, of: Quote) -> list[Any]:
@@ -529,6 +530,179 @@ def test_an_edited_image_is_a_new_job_and_a_moved_folder_is_not(project: Make) -
     printed("review", "batch.yaml", "--reject", "b")
     rejected = made.quote()
     assert (rejected.to_buy, rejected.repeats) == (1, 0), "another image is what the row needs"
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP"])
+def test_an_image_that_is_half_a_copy_is_rejected_by_its_name_and_is_bought_when_it_is_whole(
+    project: Make, kind: str
+) -> None:
+    made = project()
+    image = Image.effect_noise((200, 150), 60).convert("RGB")
+    encoded = io.BytesIO()
+    image.save(encoded, kind)
+    whole = encoded.getvalue()
+    blocks = len(whole) // 2 // 4096 * 4096
+    broken = {
+        "half": whole[: len(whole) // 2],
+        "head": whole[:12],
+        "zeros": whole[:blocks] + bytes(len(whole) - blocks),
+        "cut": whole[:-2],
+    }
+    (made.folder / "photos").mkdir()
+    for name, content in (broken | {"whole": whole, "more": whole + bytes(10)}).items():
+        (made.folder / f"photos/{name}.png").write_bytes(content)
+    made.set(input={"path": "photos", "defaults": EDIT})
+    quote = made.quote()
+    reasons = {value.rpartition("/")[2]: reason for _, _, value, reason in quote.plan.rejects.rows()}
+    assert {*reasons} == {f"{name}.png" for name in broken}
+    assert reasons["half.png"].startswith(f"photos/half.png is a {kind} image without its end: copy it again")
+    assert quote.to_buy == 2
+    (made.folder / "photos/half.png").write_bytes(whole)
+    assert made.quote().to_buy == 3
+
+    data = base64.b64encode(broken["half"]).decode()
+    address = f"data:image/{kind.lower()};base64,{data}"
+    made.rows({"id": "x", "prompt": "x", "model": "still-1", "reference_image": "photos/cut.png"})
+    made.set(input={"path": "prompts.csv"})
+    [reject] = made.quote().plan.rejects.rows()
+    assert reject[:3] == (2, "reference_image", "photos/cut.png")
+    made.rows({"id": "x", "prompt": "x", "model": "still-1", "reference_image": address})
+    [reject] = made.quote().plan.rejects.rows()
+    assert "without its end" in reject[3]
+
+
+def test_an_image_with_a_damaged_part_is_rejected(project: Make) -> None:
+    made, content = project(), bytearray(large_png())
+    content[len(content) // 2 : len(content) // 2 + 512] = bytes(512)
+    (made.folder / "a.png").write_bytes(content)
+    made.set(input={"path": "a.png", "defaults": EDIT})
+    [(_, _, _, reason)] = made.quote().plan.rejects.rows()
+    assert "a.png is a PNG image that is damaged" in reason
+
+
+def large_png() -> bytes:
+    encoded = io.BytesIO()
+    Image.effect_noise((200, 150), 60).save(encoded, "PNG")
+    return encoded.getvalue()
+
+
+# ---- what comes out does not go in again
+
+
+@pytest.fixture
+def edits(project: Make) -> Project:
+    """Edits of the two images of a folder, which are stored in that folder."""
+    made = project()
+    (made.folder / "photos").mkdir()
+    for name in "ab":
+        (made.folder / f"photos/{name}.png").write_bytes(picture(ord(name)))
+    made.set(input={"path": "photos", "defaults": EDIT}, storage={"url": "photos/edits"})
+    return made
+
+
+def left_out(made: Project, *overrides: str) -> list[str]:
+    return [note for note in made.quote(*overrides).plan.notes if "left out" in note]
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["storage.url=linked/edits"],
+        ["storage.url=file://{folder}/photos/edits"],
+        ["input.path=linked"],
+        ["storage.url=elsewhere"],
+        ["input.path=photos/**/*.*g"],
+        ["input.path=photos/**/*.*g", "storage.url={folder}/linked/edits"],
+        ["storage.url=photos"],
+        ["storage.url=photos", "input.path={folder}/linked"],
+        ["storage.url=photos", "storage.key={row_id}-{sample}-{index}.{ext}"],
+        ["report.url=photos/about", "input.fit=true"],
+    ],
+)
+def test_edits_that_are_stored_in_the_folder_of_their_images_are_never_edited(
+    edits: Project, overrides: list[str]
+) -> None:
+    Path("linked").symlink_to("photos")
+    Path("photos/edits").mkdir()
+    Path("elsewhere").symlink_to("photos/edits")
+    given = [override.replace("{folder}", str(edits.folder)) for override in overrides]
+    summaries = [edits.run(*given) for _ in range(10)]
+    assert {summary.jobs for summary in summaries} == {2}
+    assert len(edits.sold) == 2
+    assert manifest_at(edits, given)["row_id"].to_list() == ["a", "b"]
+
+
+def manifest_at(of: Project, overrides: list[str]) -> pl.DataFrame:
+    return pl.read_parquet(of.folder / load(of.config, overrides).report.url / "manifest.parquet")
+
+
+def test_a_place_in_the_folder_of_images_is_said_before_and_after_something_is_stored_there(
+    edits: Project,
+) -> None:
+    assert left_out(edits) == ["what Callsheet makes in photos/edits is left out"]
+    edits.run()
+    [note] = left_out(edits)
+    assert note == "2 files of photos are made by Callsheet, and left out: photos/edits"
+    for name in ("a", "b"):
+        shutil.copy(f"photos/edits/test/{name}-1-0.jpeg", f"photos/{name} at night.jpeg")
+    [note] = left_out(edits)
+    assert (
+        "4 files of photos are made by Callsheet, and left out: photos/edits, photos/a at night.jpeg" in note
+    )
+    assert edits.quote().to_buy == 0
+
+
+def test_batches_that_store_in_the_folder_of_their_images_buy_nothing_of_each_other(edits: Project) -> None:
+    edits.set(storage={"url": "photos/night"})
+    day = another(edits, "day", storage={"url": "photos/day"})
+    for _ in range(10):
+        assert (edits.run().jobs, day.run().jobs) == (2, 2)
+    moved = edits.run("storage.url=photos/night2")
+    assert (moved.jobs, len(edits.sold)) == (2, 4)
+    printed("export", "batch.yaml", "--to", "photos/for the client", "--as", "imagefolder")
+    shutil.copytree("photos/for the client/train", "photos/copied by hand")
+    assert (edits.run().jobs, day.run().jobs) == (2, 2)
+    assert len(edits.sold) == 4
+
+
+def test_what_another_ledger_has_made_is_known_by_its_claim(edits: Project) -> None:
+    edits.set(storage={"url": "photos"})
+    edits.run()
+    day = another(edits, "day", ledger={"url": "sqlite:///out/day.db"}, storage={"url": "photos/day"})
+    for _ in range(3):
+        assert (day.run().jobs, edits.run().jobs) == (2, 2)
+    printed("export", "batch.yaml", "--to", "photos/client", "--as", "imagefolder")
+    assert (day.run().jobs, len(day.sold)) == (2, 4)
+
+
+def test_images_that_are_all_made_by_callsheet_are_named_by_their_batch_to_be_read(edits: Project) -> None:
+    edits.run()
+    films = another(edits, "films", input={"path": "photos/edits/test", "defaults": EDIT})
+    with pytest.raises(InputError, match="2 files of photos/edits/test are made by Callsheet") as caught:
+        films.quote()
+    assert "input.stored" in caught.value.hint
+    films.set(input={"path": None, "stored": "batch.yaml"})
+    assert films.quote().to_buy == 2
+    films.set(input={"path": "photos/edits/test/a-1-0.jpeg", "stored": None})
+    assert films.quote().to_buy == 1, "one file is named"
+
+
+def test_images_on_s3_that_the_ledger_has_stored_are_no_input_either(
+    edits: Project, s3: servers.Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    s3.sign_in(monkeypatch)
+    client, folder = s3.client(), f"s3://{s3.bucket}/loop"
+    for number, key in enumerate(("loop/a.png", "loop/.trash/b.png", "loop/@eaDir/c.png")):
+        client.put_object(Bucket=s3.bucket, Key=key, Body=picture(number))
+    for _ in range(3):
+        for storage in ("edits", "more"):
+            place = [f"input.path={folder}/", f"storage.url={folder}/{storage}"]
+            assert edits.run(*place, "report.url=out/report").jobs == 1
+    source = f"{s3.bucket}/loop/edits/test/a-1-0.jpeg"
+    client.copy_object(Bucket=s3.bucket, Key="loop/copy.jpeg", CopySource=source)
+    assert edits.run(*place).jobs == 1
+    assert edits.run(f"input.path={folder}/*.*g", *place[1:]).jobs == 1
+    assert len(edits.sold) == 1
 
 
 class Meanwhile(LogWatcher):
