@@ -26,10 +26,18 @@ from callsheet.files import CONFLICT, disk_errors
 
 if TYPE_CHECKING:
     from types_boto3_s3 import S3Client
-    from types_boto3_s3.type_defs import HeadObjectOutputTypeDef, PutObjectOutputTypeDef
+    from types_boto3_s3.type_defs import (
+        CompleteMultipartUploadOutputTypeDef,
+        HeadObjectOutputTypeDef,
+        PutObjectOutputTypeDef,
+    )
+
+    _Stored = PutObjectOutputTypeDef | CompleteMultipartUploadOutputTypeDef
 
 _File = io.BytesIO | io.BufferedReader
 
+_BY_PARTS = 1 << 30  # bytes from which on a file goes in parts: one PUT takes 5 GB
+_PART = 64 << 20  # bytes; at most 10,000 parts, 640 GB
 _PROBE = ".callsheet-probe"
 _PROBED = b"callsheet"
 
@@ -95,10 +103,10 @@ class Bucket:
         looked_up = "looked up before it is stored, and " if conditions else ""
         return f"the server of s3://{self._bucket} {fault}: each file is {looked_up}compared afterwards"
 
-    def _upload_probe(self, sha256: str) -> tuple[str, PutObjectOutputTypeDef]:
+    def _upload_probe(self, sha256: str) -> tuple[str, _Stored]:
         """Makes the probe's object, or writes over one that an earlier probe could not delete; its name."""
 
-        def upload(name: str, **condition: str) -> tuple[str, PutObjectOutputTypeDef]:
+        def upload(name: str, **condition: str) -> tuple[str, _Stored]:
             file = io.BytesIO(_PROBED)
             return name, self._upload_somehow(name, file, sha256, "text/plain", **condition)
 
@@ -139,14 +147,14 @@ class Bucket:
             _opened(content) as file,
         ):
             answer = None
-            if not server.conditions:
+            condition: dict[str, Any] = {} if server.conditions else {"IfNoneMatch": "*"}
+            is_large = file.seek(0, io.SEEK_END) > _BY_PARTS  # and is not sent in vain
+            if (condition and not is_large) or self._head(name) is None:
                 try:
-                    answer = self._upload(name, file, sha256, mime_type, IfNoneMatch="*")
+                    answer = self._upload(name, file, sha256, mime_type, **condition)
                 except self._client.exceptions.ClientError as error:
-                    if s3.status_of(error) != 412:  # the name is taken
+                    if not condition or s3.status_of(error) != 412:  # the name is taken
                         raise
-            elif self._head(name) is None:
-                answer = self._upload(name, file, sha256, mime_type)
             if answer and not server.does_not_obey():  # it has compared the checksum
                 return
             if not self._has(name, sha256, file, server):
@@ -155,7 +163,7 @@ class Bucket:
                 raise StorageConflict(f"{url}: another object has this name", hint=CONFLICT)
 
     def write(self, name: str, data: bytes | Path, mime_type: str) -> None:
-        """See `Store.write`. One request takes 5 GB."""
+        """See `Store.write`."""
         with s3.errors_as(StorageError, self.url_of(name)), _opened(data) as file:
             sha256 = hashlib.file_digest(file, "sha256").hexdigest()
             self._upload_somehow(name, file, sha256, mime_type)
@@ -189,9 +197,7 @@ class Bucket:
         with s3.errors_as(StorageError, self.url_of(name)):
             self._client.delete_object(Bucket=self._bucket, Key=self._prefix + name)
 
-    def _upload_somehow(
-        self, name: str, file: _File, sha256: str, mime_type: str, **headers: Any
-    ) -> PutObjectOutputTypeDef:
+    def _upload_somehow(self, name: str, file: _File, sha256: str, mime_type: str, **headers: Any) -> _Stored:
         """Uploads with a checksum, and from now on without where the server refuses it."""
         sends = self._checksums
         try:
@@ -215,7 +221,11 @@ class Bucket:
         *,
         plain: S3Client | None = None,
         **headers: Any,
-    ) -> PutObjectOutputTypeDef:
+    ) -> _Stored:
+        if not isinstance(body, bytes) and body.seek(0, io.SEEK_END) > _BY_PARTS:
+            return self._upload_parts(plain or self._client, name, body, sha256, mime_type, **headers)
+        if not isinstance(body, bytes):
+            body.seek(0)
         if self._checksums and not plain:
             headers["ChecksumSHA256"] = _base64(sha256)
         return (plain or self._client).put_object(
@@ -227,6 +237,43 @@ class Bucket:
             **self._put,
             **headers,
         )
+
+    def _upload_parts(
+        self,
+        client: S3Client,
+        name: str,
+        file: _File,
+        sha256: str,
+        mime_type: str,
+        **condition: Any,
+    ) -> CompleteMultipartUploadOutputTypeDef:
+        """As `_upload`. The whole is compared here, and each part by a server that takes checksums."""
+        file.seek(0)
+        if hashlib.file_digest(file, "sha256").hexdigest() != sha256:
+            raise StorageError(f"{self.url_of(name)}: the file has changed since it was downloaded")
+        upload: dict[str, Any] = {"Bucket": self._bucket, "Key": self._prefix + name}
+        checksums = self._checksums and client is self._client
+        algorithm: dict[str, Any] = {"ChecksumAlgorithm": "SHA256"} if checksums else {}
+        begun = client.create_multipart_upload(
+            **upload, ContentType=mime_type, Metadata={"sha256": sha256}, **self._put, **algorithm
+        )
+        upload["UploadId"] = begun["UploadId"]
+        if owner := self._put.get("ExpectedBucketOwner"):
+            upload["ExpectedBucketOwner"] = owner
+        parts: list[Any] = []
+        try:
+            file.seek(0)
+            while content := file.read(_PART):
+                part: dict[str, Any] = {"PartNumber": len(parts) + 1}
+                if checksums:
+                    part["ChecksumSHA256"] = _base64(hashlib.sha256(content).hexdigest())
+                answer = client.upload_part(**upload, **part, Body=content)
+                parts.append(part | {"ETag": answer["ETag"]})
+            return client.complete_multipart_upload(**upload, MultipartUpload={"Parts": parts}, **condition)
+        except BaseException:
+            with suppress(client.exceptions.ClientError):  # what is left of it would be paid for
+                client.abort_multipart_upload(**upload)
+            raise
 
     def _head(self, name: str) -> HeadObjectOutputTypeDef | None:
         """What the server knows about an object; None where there is no such object."""
@@ -249,9 +296,10 @@ class Bucket:
             return False
         if server.checksums:
             length = file.seek(0, io.SEEK_END)
-            if head["ContentLength"] != length or (server.md5 and _etag(head) != _md5(file)):
+            has_md5 = server.md5 and "-" not in _etag(head)  # what was stored by parts has none
+            if head["ContentLength"] != length or (has_md5 and _etag(head) != _md5(file)):
                 return False
-        if "ChecksumSHA256" in head:
+        if "ChecksumSHA256" in head and "-" not in head["ChecksumSHA256"]:
             return head["ChecksumSHA256"] == _base64(sha256)
         metadata = {key.lower(): value for key, value in head["Metadata"].items()}  # some change the case
         return metadata.get("sha256") == sha256
@@ -261,7 +309,7 @@ def _opened(content: bytes | Path) -> _File:
     return io.BytesIO(content) if isinstance(content, bytes) else content.open("rb")
 
 
-def _etag(answer: PutObjectOutputTypeDef | HeadObjectOutputTypeDef) -> str:
+def _etag(answer: _Stored | HeadObjectOutputTypeDef) -> str:
     return answer.get("ETag", "").strip('"').lower()
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from callsheet.errors import StorageConflict, StorageError
 from callsheet.s3 import by_temporary_credentials, signed
+from callsheet.storage import bucket
 from callsheet.storage.store import Store
 from tests.servers import s3 as servers
 from tests.servers.proxies import ANY_CHECKSUM, S3Proxy
@@ -178,6 +179,37 @@ def test_an_error_of_a_server_has_a_hint(tmp_path: Path, signed_in: servers.Serv
         with pytest.raises(StorageError, match=r"S3 cannot be used: .*Could not connect") as caught:
             put(store, *spooled(tmp_path))
     assert "storage.endpoint_url" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "refuses", [(), ("if-none-match",), ANY_CHECKSUM], ids=["", "conditions", "checksums"]
+)
+def test_a_large_file_goes_in_parts_over_nothing_and_leaves_no_part_behind(
+    s3: servers.Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refuses: tuple[str, ...]
+) -> None:
+    """One PUT takes 5 GB; parts have 5 MB at least, so that they begin there in this test."""
+    monkeypatch.setattr(bucket, "_BY_PARTS", 5 << 20)
+    monkeypatch.setattr(bucket, "_PART", 5 << 20)
+    content, other = (random.Random(seed).randbytes(12 << 20) for seed in (1, 2))
+    folder = f"large/{len(refuses)}-{tmp_path.name}"
+    with S3Proxy(s3.endpoint_url, "/") as proxy:
+        proxy.refuses = refuses
+        requests: list[str] = []
+        proxy.sees = lambda method, path: requests.append(f"{method} {path}")
+        replace(s3, endpoint_url=proxy.url).sign_in(monkeypatch)
+        store = Store(f"s3://{s3.bucket}/{folder}")
+        large = spooled(tmp_path, content)
+        for _ in range(2):
+            put(store, *large, "film.mp4")
+        assert sum("partNumber=3" in request for request in requests) >= 1
+        with pytest.raises(StorageConflict, match="another object has this name"):
+            put(store, *spooled(tmp_path, other), "film.mp4")
+        with pytest.raises(StorageError):
+            put(store, spooled(tmp_path, other)[0], large[1], "wrong.mp4")
+        asyncio.run(store.write("costs.parquet", spooled(tmp_path, content)[0], "x/y"))
+        asyncio.run(store.write("costs.parquet", spooled(tmp_path, other)[0], "x/y"))
+    assert objects(s3, folder) == {"film.mp4": content, "costs.parquet": other}
+    assert "Uploads" not in s3.client().list_multipart_uploads(Bucket=s3.bucket, Prefix=folder)
 
 
 @pytest.mark.parametrize(
