@@ -61,6 +61,7 @@ class Batch:
         columns: how the files' columns are used.
         left_out: how many rows `input.where` leaves out; they are none of `total`.
         notes: what a person should know of how the files were read, in sentences.
+        merged: the cells that seem to have taken in other rows, each in words.
         stored_files: where the rows are files of another batch, by the place of each the sha256 with which it
             was stored.
     """
@@ -73,6 +74,7 @@ class Batch:
     columns: Columns
     left_out: int = 0
     notes: tuple[str, ...] = ()
+    merged: tuple[str, ...] = ()
     stored_files: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -138,6 +140,7 @@ def batch_of(tables_of_files: Iterable[Table], config: Input) -> Batch:
         columns=columns.used_and_carried(sources, names, config),
         left_out=left_out,
         notes=tuple(filter(None, notes)),
+        merged=tuple(cell for source in sources for cell in source.merged),
     )
 
 

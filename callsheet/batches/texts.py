@@ -200,6 +200,7 @@ _SEP_LINE = re.compile(r"sep=(.)", re.IGNORECASE)  # Excel names the delimiter i
 _MOST_ABOVE = 20  # lines of a title above the header
 
 _AT_ONCE = 10_000  # records
+_FEWEST_MERGED = 3  # lines inside a cell that look like rows
 _LARGEST_CELL = 64 << 20
 """Characters in a cell; an image as a data URL has millions."""
 
@@ -334,9 +335,16 @@ def _read(text: bytes, dialect: _Dialect) -> Table:
     lines: list[int] = []
     rows: list[list[str]] = []
     ragged: list[tuple[int, str, str]] = []
+    merged: list[str] = []
     for line, cells in _records(io.BytesIO(text), lines_above, dialect):
         if not any(cells):
             continue
+        if number := sum(_lines_like_rows(cell, len(columns), dialect.delimiter) for cell in cells):
+            last = line + sum(cell.count("\n") for cell in cells)
+            merged.append(
+                f"{dialect.name}, lines {line} to {last}: are one row, and {number} of them look like rows: "
+                f"a {dialect.quote} that opens a cell may have no end"
+            )
         if len(cells) == len(columns):
             lines.append(line)
             rows.append(cells)
@@ -352,7 +360,15 @@ def _read(text: bytes, dialect: _Dialect) -> Table:
     series = [
         pl.Series(name, cells, pl.String) for name, cells in zip(columns, by_column, strict=True) if name
     ]
-    return Table(pl.DataFrame(series), pl.Series(lines, dtype=pl.Int64), header, tuple(ragged))
+    numbers = pl.Series(lines, dtype=pl.Int64)
+    return Table(pl.DataFrame(series), numbers, header, tuple(ragged), merged=tuple(merged))
+
+
+def _lines_like_rows(cell: str, columns: int, delimiter: str) -> int:
+    """How many lines inside a cell have the delimiters of a row, where all of several have; else 0."""
+    inside = [line for line in cell.split("\n")[1:-1] if line.strip()]
+    are_rows = columns > 1 and all(line.count(delimiter) == columns - 1 for line in inside)
+    return len(inside) if are_rows and len(inside) >= _FEWEST_MERGED else 0
 
 
 def _parse_lines(

@@ -34,6 +34,9 @@ class Reason(StrEnum):
     GUESSES = "guesses"
     """`callsheet init` has guessed settings that nobody has seen."""
 
+    MERGED = "merged"
+    """A cell of the batch file seems to have taken in other rows."""
+
     UNPRICED = "unpriced"
     """Jobs have no price, and a person wants to be asked above an amount."""
 
@@ -97,6 +100,7 @@ class Shown:
         unpriced: how many of the jobs have no price.
         repeats: how many look like what the batch has bought, in words, if a person must look at them.
         guesses: what `callsheet init` has guessed and the config still says, by setting.
+        merged: the cells that seem to have taken in other rows, each in words.
         new_rates: the rates at which the batch was neither bought nor approved before, a line each.
         rates: the catalogue's entry of each model, as JSON objects.
         charges: what was charged above its quote, and nobody has accepted.
@@ -113,6 +117,7 @@ class Shown:
     unpriced: int = 0
     repeats: str = ""
     guesses: Mapping[str, str] = field(default_factory=dict)
+    merged: tuple[str, ...] = ()
     new_rates: tuple[str, ...] = ()
     rates: tuple[dict[str, Any], ...] = ()
     charges: tuple[Charge, ...] = ()

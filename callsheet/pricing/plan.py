@@ -70,6 +70,7 @@ class Plan:
         made_at: when the catalogue was read.
         notes: what a person should know of how the rows were read and became jobs, in sentences.
         left_out: how many rows `input.where` leaves out; they are none of `rows`.
+        merged: the cells that seem to have taken in other rows, each in words.
         table: what can be bought: the rows of `plan.parquet`.
         rejects: what is wrong with the rejected rows (`cells.rejects`), sorted by line; rows without a price
             too, unless the config allows them.
@@ -85,6 +86,7 @@ class Plan:
     notes: tuple[str, ...]
     columns: Columns
     left_out: int
+    merged: tuple[str, ...]
     table: pl.DataFrame = field(repr=False, compare=False)
     rejects: pl.DataFrame = field(repr=False, compare=False)
 
@@ -208,9 +210,10 @@ def make_plan(
         unpriced=priced.unpriced,
         made_at=now.astimezone(UTC),
         catalogue=catalogue,
-        notes=(*batch.notes, *notes),
+        notes=(*batch.notes, *batch.merged, *notes),
         columns=batch.columns,
         left_out=batch.left_out,
+        merged=batch.merged,
         table=jobs,
         rejects=pl.concat([batch.rejects, priced_rejects]).sort("line", maintain_order=True),
     )
@@ -269,6 +272,7 @@ def open_plan(path: Path) -> Plan | None:
             catalogue={model.id: model for model in models},
             notes=tuple(facts["notes"]),
             columns=Columns(**facts["columns"]),
+            merged=tuple(facts.get("merged", ())),
             table=table.select(PLAN_COLUMNS),
             rejects=pl.read_parquet(path.with_suffix(_REJECTS), glob=False),
         )
@@ -281,7 +285,7 @@ def write_plan(plan: Plan) -> None:
     Raises:
         StorageError: they cannot be written.
     """
-    facts = {name: getattr(plan, name) for name in ("batch", "notes", *_COUNTS)}
+    facts = {name: getattr(plan, name) for name in ("batch", "notes", "merged", *_COUNTS)}
     facts |= {"made_at": plan.made_at.isoformat(), "columns": asdict(plan.columns)}
     models = [plan.catalogue[name].model_dump(mode="json") for name in sorted(plan.catalogue)]
     metadata = {"callsheet.plan": canonical(facts), "callsheet.catalogue": canonical(models)}

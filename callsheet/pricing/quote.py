@@ -215,6 +215,7 @@ class Quote:
             unpriced=self.without_price,
             repeats=repeats if is_asked else "",
             guesses=self.shown_guesses(),
+            merged=self.plan.merged,
             new_rates=tuple(self.changes()),
             rates=tuple(self.rates().values()),
             charges=self.said.to_accept,

@@ -318,3 +318,18 @@ def test_the_first_line_of_a_text_is_a_prompt_where_a_setting_says_that_there_is
     assert [prompt for _, prompt in prompts(read)] == ["a still, prompt", "a cat"]
     read = batch("1|a cat\n2|a dog\n", "x.txt", header="none", columns={"id": 1, "prompt": 2})
     assert rows_of(read, "row_id", "prompt") == [("1", "a cat"), ("2", "a dog")]
+
+
+def test_a_cell_that_takes_in_rows_is_named_with_its_lines(batch) -> None:
+    rows = [f"r{number},A bird number {number}\n" for number in range(40)]
+    rows[5] = rows[5].replace(",A", ',"A')
+    rows[30] = rows[30].replace("\n", '"\n')
+    read = batch("id,prompt\n" + "".join(rows))
+    [merged] = read.merged
+    assert "lines 7 to 32: are one row, and 24 of them look like rows" in merged
+    assert read.total == 15
+    song = "First verse, and more\nSecond verse\nThird, and more\nFourth, and more\nEnd"
+    for prompt in (song, "One, two\nThree, four\nFive", "Rain\n\nSnow"):
+        assert not batch(f'id,prompt\na,"{prompt}"\nb,x\n').merged
+    semicolons = batch('id;prompt;model\na;"x\nb;y;m\nc;y;m\nd;y;m\ne;z";m\n')
+    assert "lines 2 to 6" in semicolons.merged[0]

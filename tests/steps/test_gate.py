@@ -124,6 +124,20 @@ def test_a_yes_to_some_rows_is_none_to_others_of_the_same_plan(project: Make) ->
     assert [asked.word.shown.jobs for asked in other.asked] == [1]
 
 
+def test_a_cell_of_rows_is_asked_about_once(project: Make) -> None:
+    made = project()
+    has_a_cell_of_rows(made)
+    stopped = made.run()
+    assert (stopped.stop_reason, stopped.submissions) == ("approval", 0)
+    assert "prompts.csv, lines 8 to 15: are one row, and 6 of them look like rows" in str(
+        stopped.stop_message
+    )
+    assert made.run(approved=True).stored == 8
+    with (made.folder / "prompts.csv").open("a") as file:
+        file.write("r9,A bird,sketch-1\n")
+    assert made.run().stored == 9
+
+
 def test_each_guess_is_asked_also_in_a_batch_that_has_bought(project: Make) -> None:
     made = project(images(2))
     assert made.run().stored == 2
@@ -188,6 +202,12 @@ def is_guessed(made: Project) -> None:
     made.set(input={"guessed": {"prompt": {"taken": "prompt", "others": ["id"]}}})
 
 
+def has_a_cell_of_rows(made: Project) -> None:
+    rows = "".join(f"r{number},A bird number {number},sketch-1\n" for number in range(6))
+    text = f'id,prompt,model\n{rows}r6,"A bird\n{rows}r7,A bird",sketch-1\nr8,A bird,sketch-1\n'
+    (made.folder / "prompts.csv").write_text(text)
+
+
 def has_no_price(made: Project) -> None:
     made.rows(*(row | {"model": "proof-1"} for row in images(6)))
     made.set(budget={"allow_unpriced": True, "approve_above": "1.00"})
@@ -204,6 +224,7 @@ REASONS = {
     Reason.CHARGES: is_charged_more,
     Reason.REPEATS: repeats,
     Reason.GUESSES: is_guessed,
+    Reason.MERGED: has_a_cell_of_rows,
     Reason.UNPRICED: has_no_price,
     Reason.PILOT: is_after_a_pilot,
 }
