@@ -123,12 +123,12 @@ async def stop_for_storage(ledger: Ledger, settings: BatchSettings) -> StorageDo
     batch, name = newest
     media = Store.of(settings.storage.url, settings.storage)
     with suppress(StorageError):  # who may only write there
-        for file in (f"{_CLAIM}-{settings.batch}", f"{_CLAIM}-{batch}", name):
+        for file in (f"{CLAIM}-{settings.batch}", f"{CLAIM}-{batch}", name):
             if await media.exists(file):
                 return None
         return StorageDown(
             f"{settings.storage.url} is not the place in which the ledger has stored: "
-            f"the claim {_CLAIM}-{batch} and the last file, {name}, are gone",
+            f"the claim {CLAIM}-{batch} and the last file, {name}, are gone",
             hint="If its disk is not mounted, mount it; then run the same command again. If the files were "
             "moved away: callsheet run CONFIG --new-place (--set storage.new=true).",
         )
