@@ -46,7 +46,7 @@ REJECTS = {"line": pl.Int64} | dict.fromkeys(["column", "value", "reason"], pl.S
 _LONGEST_VALUE = 80
 _PARTICULARS = r"\d+|did you mean .*"  # differ from line to line, and do not make another reason
 
-_FORMULA = r"^(?:\s|[\x00-\x1f\ufeff])*[=+\-@\u{ff1d}\u{ff0b}\u{ff0d}\u{ff20}]|^[\t\r]"  # also full-width
+_FORMULA = r"(?:(?:\s|[\x00-\x1f\ufeff])*[=+\-@\u{ff1d}\u{ff0b}\u{ff0d}\u{ff20}]|[\t\r])"  # also full-width
 _NUMBER = r"^\s*[+-]?[0-9]+([.,][0-9]+)?\s*$"
 _INTEGER = r"^([+-]?[0-9]+)(?:\.0*|,00?)?$"  # 1,000 may be a thousand
 _CLOCK = r"^(?:([0-9]{1,2}):)?([0-9]{1,2}):([0-5][0-9])$"
@@ -265,5 +265,15 @@ def rejects_in_words(rejects: pl.DataFrame) -> list[str]:
 
 def harmless(text: pl.Expr) -> pl.Expr:
     """Text as a spreadsheet may read it: a cell that it would run as a formula begins with an apostrophe."""
-    safe = ~text.str.contains(_FORMULA) | text.str.contains(_NUMBER)
+    safe = ~text.str.contains(f"^{_FORMULA}") | text.str.contains(_NUMBER)
     return pl.when(safe).then(text).otherwise(text.str.replace("^", "'"))
+
+
+def guarded(text: pl.Expr) -> pl.Expr:
+    """As `harmless`, but `unguarded` makes of it what it was: an apostrophe that is there gets another."""
+    return harmless(text.str.replace(f"^('+{_FORMULA})", "'${1}"))
+
+
+def unguarded(text: pl.Expr) -> pl.Expr:
+    """Text that `guarded` has made, as it was."""
+    return text.str.replace(f"^'('*{_FORMULA})", "${1}")

@@ -32,7 +32,7 @@ import polars as pl
 
 from callsheet.batches.formats import local_copy
 from callsheet.batches.identities import sha256
-from callsheet.cells import harmless
+from callsheet.cells import guarded
 from callsheet.config.settings import BatchSettings
 from callsheet.errors import InputError, StorageError
 from callsheet.files import disk_errors, temporary_file_errors, with_home
@@ -401,8 +401,8 @@ async def _write_tables(files: pl.DataFrame, costs: pl.DataFrame, store: Store, 
 def _as_csv(table: pl.DataFrame) -> bytes:
     """A table as CSV in which no cell is run as a formula; lists and structs become JSON."""
     nested = [column for column in table if column.dtype.is_nested()]
-    cells = table.with_columns(map(_as_json, nested)).with_columns(harmless(pl.col(pl.String)))
-    cells.columns = pl.select(harmless(pl.lit(pl.Series(table.columns)))).to_series().to_list()
+    cells = table.with_columns(map(_as_json, nested)).with_columns(guarded(pl.col(pl.String)))
+    cells.columns = pl.select(guarded(pl.lit(pl.Series(table.columns)))).to_series().to_list()
     return cells.write_csv().encode()
 
 

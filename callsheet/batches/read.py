@@ -30,6 +30,7 @@ from callsheet.cells import (
     fixed_values,
     json_value,
     rejects,
+    unguarded,
     wrong_cells,
 )
 from callsheet.config.settings import Input, Settings
@@ -78,6 +79,10 @@ class Batch:
     stored_files: Mapping[str, str] = field(default_factory=dict)
 
 
+# Columns of an exported `manifest.csv`, which no other table has together.
+_OF_MANIFEST = {"job_key", "row_id", "generation_id", "sha256", "bytes"}
+
+
 def read_batch(settings: Settings, stored: StoredFiles = NOTHING) -> Batch:
     """Reads and checks all files of a batch but those that are `stored`. It blocks: call it in a thread.
 
@@ -102,7 +107,7 @@ def batch_of(tables_of_files: Iterable[Table], config: Input) -> Batch:
     notes: list[str] = []
     total = left_out = 0
     for table in tables_of_files:
-        source = columns.with_ratios(table, config)
+        source = columns.with_ratios(_as_exported(table), config)
         ours = columns.names_of(config, source)
         columns.check(source, ours, config)
         sources.append(source)
@@ -185,6 +190,16 @@ def _original(column: pl.Series, file: str) -> pl.Series | pl.Expr:
 
 
 # ---- one file: its columns and the templates
+
+
+def _as_exported(table: Table) -> Table:
+    """The table of an exported `manifest.csv` without the apostrophes that are for spreadsheets.
+
+    Its columns tell it, which are all text: a manifest in Parquet has others, and no such apostrophe.
+    """
+    if not set(table.cells.columns) >= _OF_MANIFEST or table.cells.schema["bytes"] != pl.String:
+        return table
+    return replace(table, cells=table.cells.with_columns(unguarded(pl.col(pl.String))))
 
 
 def _selected(source: Table, config: Input) -> Table:

@@ -87,6 +87,23 @@ def test_csv_tables_have_what_parquet_has_no_formula_and_a_place_of_their_own(pr
     refused_in_words(made)
 
 
+def test_an_exported_csv_is_read_again_as_it_was_before_its_formulas_were_made_harmless(
+    project: Make,
+) -> None:
+    """An apostrophe that was there stays, in the manifest and in a file of somebody's own."""
+    prompts = ["=A fox", "-- a heron --", "+1 cat", "@home, a dog", "'=quoted", "''-7", "'tis", "-7 degrees"]
+    rows = [{"id": f"r{n}", "prompt": prompt, "model": "sketch-1"} for n, prompt in enumerate(prompts)]
+    made = project(rows)
+    made.run()
+    exported(made, "out/tables", "csv")
+    again = ("batch=again", "report.url=out/again", "input.path=out/tables/manifest.csv")
+    bought = made.quote(*again).plan.table
+    requests = bought["request"].to_list()
+    assert [json.loads(request)["prompt"] for request in requests] == prompts
+    own = made.quote("batch=own", "report.url=out/own").plan.table["request"].to_list()
+    assert [json.loads(request)["prompt"] for request in own] == prompts
+
+
 def refused_in_words(made: Project) -> None:
     """A place that has something else is refused, and left as it is."""
     for to, kind, words in (
