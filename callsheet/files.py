@@ -274,8 +274,10 @@ def disk_errors(path: Path, setting: str, action: str = "written") -> Iterator[N
 def network_disk(path: Path) -> str:
     """The kind of network file system that a path is on, in the system's word; empty where it is on none.
 
-    What a program serves (FUSE) counts as one, but for the disks of containers.
+    What a program serves (FUSE) counts as one, but for the disks of containers. Windows is not asked.
     """
+    if _WINDOWS:
+        return ""
     import psutil  # no command waits for it that makes no ledger
 
     path = path.resolve()

@@ -293,8 +293,9 @@ def _of_answer(word: Word) -> dict[str, Any]:
 def _word(row: Any) -> Word:
     shown = {name: getattr(row, name) for name in _COLUMNS} | row.shown
     shown["charges"] = tuple(map(charge_of, shown["charges"]))
-    for name in ("new_rates", "rates", "keys"):
-        shown[name] = None if shown[name] is None else tuple(shown[name])
+    for name in ("new_rates", "rates", "keys", "merged"):
+        if shown.get(name) is not None:  # older words have no `merged`
+            shown[name] = tuple(shown[name])
     return Word(
         **{name: getattr(row, name) for name in ("id", "asker", "why", "asked_at", "flow_run")},
         **{name: getattr(row, name) for name in ("decided_at", "decided_by", "budget_limit", "note")},

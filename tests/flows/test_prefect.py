@@ -266,6 +266,7 @@ ENDS: dict[type[CallsheetError] | tuple[type[Refusal], int], tuple[int, str | No
     errors.ServiceError: (4, "service", "Stopped"),
     errors.NotSent: (4, "service", "Stopped"),
     errors.MaybeSent: (4, "service", "Stopped"),
+    errors.Unreadable: (4, "service", "Stopped"),
     (errors.Refusal, 400): (2, None, "Failed"),
     (errors.InvalidApiKey, 401): (4, "key", "Stopped"),
     (errors.QuotaExceeded, 402): (4, "balance", "Stopped"),

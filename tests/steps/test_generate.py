@@ -364,7 +364,7 @@ def test_a_run_that_has_nothing_to_buy_needs_no_service(project: Make, answer: b
         for new in images(1, "new"), [{"id": "new", "prompt": "x", "model": "of-today"}]:
             made.rows(*images(2), *new)
             with pytest.raises(ServiceError) as caught:
-                made.run()
+                made.run("limits.patience=0.1")
             assert caught.value.exit_code == 4, "one is to buy, or the last catalogue does not have its model"
         made.rows(*images(2))
         assert made.run().exit_code == 0
