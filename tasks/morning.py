@@ -10,6 +10,7 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
+import anyio
 from prefect import get_client
 from prefect.artifacts import acreate_markdown_artifact
 from prefect.client.orchestration import PrefectClient
@@ -38,16 +39,17 @@ from tasks.service_block import connect
 
 KEY = "morning"
 _NIGHT = timedelta(days=1)
+_PATIENCE = 15.0  # seconds for server, ledger and service together: the end of the run waits for the page
 _TAG = "batch:"
 _RED = (StateType.FAILED, StateType.CRASHED)
 
 
 async def renew(settings: Settings, state: State | None) -> None:
-    """Writes the page anew; nothing where the ledger or the server does not answer.
+    """Writes the page anew; nothing where the ledger or the server does not answer, or not in time.
 
     `state` is the one in which this run is about to end; None where the server has it already.
     """
-    with suppress(CallsheetError, *SERVER_FAILS):
+    with suppress(CallsheetError, *SERVER_FAILS), anyio.move_on_after(_PATIENCE):
         async with get_client() as client:
             morning = await _morning(settings, client, state)
             page, description = markdown(document(morning)), line(morning)
