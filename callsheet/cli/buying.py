@@ -315,9 +315,9 @@ def resume(config: Config, set_: Sets = None, json: Json = False) -> None:
 def _change(settings: BatchSettings, values: Mapping[str, Any], json: bool) -> None:
     from callsheet.ledger.changes import in_words
     from callsheet.present.page import Facts, Line
-    from callsheet.steps.steer import change
+    from callsheet.steps.steer import change_setting
 
-    done = asyncio.run(change(settings, values))
+    done = asyncio.run(change_setting(settings, values))
     if json:
         print_json({"batch": settings.batch, "changed": values, "runs": done.runs})
         return
