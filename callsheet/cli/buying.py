@@ -322,5 +322,5 @@ def _change(settings: BatchSettings, values: Mapping[str, Any], json: bool) -> N
         print_json({"batch": settings.batch, "changed": values, "runs": done.runs})
         return
     facts = [("Changed", in_words(name, value)) for name, value in values.items()]
-    facts += [("Bound", done.allowed_in_words()), *(("At work", run.line()) for run in done.runs)]
+    facts += [("Allowed", done.allowed_in_words()), *(("At work", run.line()) for run in done.runs)]
     print_page(out, [Line(strong=settings.batch), Facts(facts)])
