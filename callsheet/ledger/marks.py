@@ -98,7 +98,7 @@ def mark(connection: sa.Connection, batch: str, new_marks: Sequence[Mark], by: s
         How many were new.
     """
     decided = _decided(connection, [mark.file.job_key for mark in new_marks])
-    number = connection.scalar(sa.select(sa.func.max(marks.c.number))) or 0
+    number = newest(connection)
     new = [mark for mark in new_marks if (mark.decision, mark.note) != decided.get(mark.file, (None, None))]
     said_by = {"batch": batch, "decided_by": by, "decided_at": datetime.now(UTC)}
     rows = [
@@ -157,6 +157,11 @@ def decisions(connection: sa.Connection, batch: str, since: int = 0) -> pl.DataF
     names = ("number", "decision", "note", "decided_by", "decided_at")
     query = sa.select(*_columns(marks, *names)).where(marks.c.batch == batch, marks.c.number > since)
     return queries.read(connection, query.where(IS_NEWEST).order_by(marks.c.number))
+
+
+def newest(connection: sa.Connection) -> int:
+    """The number of the newest mark of the ledger; 0 without one."""
+    return connection.scalar(sa.select(sa.func.max(marks.c.number))) or 0
 
 
 def findings(connection: sa.Connection, batch: str) -> pl.DataFrame:

@@ -41,6 +41,8 @@ def card(number: int, state: State = State.STORED, **fields: Any) -> Card:
         "job_key": hashlib.sha256(f"job {number}".encode()).hexdigest(),
         "row_id": f"row-{number:05d}",
         "sample": 1,
+        "ordinal": 1,
+        "of": 1,
         "type": "image",
         "model": f"model-{number % 4}",
         "prompt": f"Item {number}: a hand-thrown mug among autumn leaves, soft morning light, 35 mm",
