@@ -114,11 +114,11 @@ def overview(cards: Sequence[Card]) -> dict[str, Any]:
     """What `overview.py` makes of the jobs of a ledger, of these cards."""
 
     def ranks(values: Sequence[Any]) -> list[int]:
-        known = sorted({value for value in values if value is not None})
-        return [known.index(value) + 1 if value is not None else 0 for value in values]
+        rank = {value: number for number, value in enumerate(sorted({*values} - {None}), start=1)}
+        return [rank.get(value, 0) for value in values]
 
     def coded(values: Sequence[Any]) -> dict[str, Any]:
-        return {"values": sorted({value for value in values if value is not None}), "codes": ranks(values)}
+        return {"values": sorted({*values} - {None}), "codes": ranks(values)}
 
     files = [
         " ".join(
