@@ -18,6 +18,7 @@ import psutil
 from benchmarks import (
     bench_account,
     bench_backlot,
+    bench_browser,
     bench_ledger,
     bench_limits,
     bench_pages,
@@ -33,6 +34,7 @@ BENCHMARKS = {
     "account": bench_account.measure,
     "ledger": bench_ledger.measure,
     "pages": bench_pages.measure,
+    "browser": bench_browser.measure,
     "backlot": bench_backlot.measure,
     "limits": bench_limits.measure,
 }

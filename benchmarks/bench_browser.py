@@ -1,0 +1,124 @@
+"""The served review in Chromium, of a large batch next to a small one: its first picture, the middle, and a key.
+
+What the server and the browser take together is their CPU, from the link on until the picture is drawn.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import NamedTuple
+
+import psutil
+from playwright.sync_api import Page
+
+from benchmarks import sink
+from benchmarks.bench_pages import store
+from benchmarks.measuring import CALLSHEET, Figure, environment, project
+from tests.servers.browser import browser
+
+KEYS = 20
+PICTURE = """[...document.querySelectorAll("article")].some((card) => {
+  const { top, bottom } = card.getBoundingClientRect();
+  return top > 0 && bottom < innerHeight && card.querySelector("img")?.naturalWidth > 0;
+})"""
+
+
+class Cost(NamedTuple):
+    """CPU seconds of the server and the browser, and seconds until it was there."""
+
+    cpu: float
+    seconds: float
+
+
+class Review(NamedTuple):
+    """What a person waits for, and the memory of the page's JavaScript in the middle, in MB."""
+
+    picture: Cost
+    middle: Cost
+    key: Cost
+    mb: float
+
+
+def measure(*, quick: bool) -> Iterator[Figure]:
+    """What a person waits for at 1,000 files, and at more of them."""
+    few, *more = (50, 600) if quick else (1_000, 20_000, 100_000)
+    small = of_rows(few)
+    for rows, review in ((few, small), *((rows, of_rows(rows)) for rows in more)):
+        goal = f"at most {1 if rows < 50_000 else 2} s"
+        yield Figure(f"first picture in Chromium, of {rows:,} files", _of(review.picture, small.picture), goal)
+        yield Figure("the same: a picture of the middle", _of(review.middle, small.middle), "at most 1 s")
+        yield Figure(f"a key in Chromium, of {rows:,} files", _of(review.key, small.key))
+        yield Figure("the same: memory of the page", f"{review.mb:.0f} MB")
+
+
+def _of(cost: Cost, small: Cost) -> str:
+    return f"{cost.seconds:.2f} s, CPU {cost.cpu:.2f} s, {cost.cpu / small.cpu:.1f} times"
+
+
+def of_rows(rows: int) -> Review:
+    """A batch with so many files, which is stored and reviewed."""
+    with sink.running() as base_url, project(rows) as folder:
+        store(folder, base_url)
+        with served(folder, base_url) as link, browser(folder) as chromium, chromium.page() as page:
+            picture = cost_of(page, lambda: opened(page, link))
+            page.locator("html[data-ready]").wait_for()
+            middle = cost_of(page, lambda: page.evaluate("scrollTo(0, document.body.scrollHeight / 2)"))
+            page.locator("article").nth(30).focus()
+            keys = cost_of(page, lambda: [page.keyboard.press("k") for _ in range(KEYS)])
+            page.context.new_cdp_session(page).send("HeapProfiler.collectGarbage")
+            mb = page.evaluate("performance.memory.usedJSHeapSize") / 1e6
+    return Review(picture, middle, Cost(*(value / KEYS for value in keys)), mb)
+
+
+def opened(page: Page, link: str) -> None:
+    """Waits for the first card: a page before it only sets a cookie."""
+    page.goto(link)
+    page.locator("article img").first.wait_for(state="attached")
+
+
+def cost_of(page: Page, act: Callable[[], object]) -> Cost:
+    """What it costs until a picture is on the screen."""
+    cpu, began = cpu_so_far(), time.monotonic()
+    act()
+    while not page.evaluate(PICTURE):
+        time.sleep(0.02)
+    return Cost(cpu_so_far() - cpu, time.monotonic() - began)
+
+
+def cpu_so_far() -> float:
+    """CPU seconds of the server and of the browser, but not of what drives it."""
+    total = 0.0
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):
+            if process.name() != "node":
+                cpu = process.cpu_times()
+                total += cpu.user + cpu.system
+    return total
+
+
+@contextmanager
+def served(folder: Path, base_url: str) -> Iterator[str]:
+    """The link of the review of the batch in the folder."""
+    log = folder / "review.log"
+    with log.open("w") as file:
+        process = subprocess.Popen(
+            [*CALLSHEET, "review", "batch.yaml"],
+            cwd=folder,
+            env=environment(base_url, folder),
+            stdout=file,
+            stderr=file,
+        )
+    try:
+        while not (link := re.search(r"http://\S+", log.read_text())):
+            if process.poll() is not None:
+                raise SystemExit(log.read_text())
+            time.sleep(0.05)
+        yield link[0]
+    finally:
+        process.send_signal(2)
+        process.wait()
