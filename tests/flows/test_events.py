@@ -88,12 +88,13 @@ def test_a_night_that_stops_in_doubt_is_red_says_why_and_tells_automations(
     assert run["state"]["message"].endswith(settles)
     page = crew.artifacts(run)[f"costs-{made.folder.name}".replace("_", "-")]
     resolve = crew.deployment("resolve-doubts/resolve")["id"]
-    link = rf"\[Settle the jobs in doubt\]\(\S+/deployments/deployment/{resolve}/run\?(\S+)\)"
+    ui = f"{crew.api.removesuffix('/api')}/v2"
+    link = rf"\[Settle the jobs in doubt\]\({ui}/deployments/deployment/{resolve}/run\?(\S+)\)"
     [query] = re.findall(link, page)
     assert json.loads(parse_qs(query)["parameters"][0]) == {"config": str(made.config)}
     [morning] = crew.ask("artifacts/latest", artifacts={"key": {"any_": ["morning"]}})
     assert morning["description"].startswith("1 bought, 0.0015 USD; 1 in doubt; ")
-    page_of_run = f"/runs/flow-run/{run['id']}"
+    page_of_run = f"{ui}/runs/flow-run/{run['id']}"
     for words in (
         f"[{made.folder.name}: 1, at most 0.0015 USD](",
         f"[{run['name']}, InDoubt](",
