@@ -54,7 +54,7 @@ async def _up(port: int | None, environment: dict[str, str], *, with_backlot: bo
 
     from callsheet.reviewing import sheets
     from flows import deployments, inbox, servers
-    from tasks import events
+    from tasks import events, morning
 
     tls_context()  # Prefect fails on authorities that are not there, and does not name them
     entrypoints, pool = deployments.in_this_folder()
@@ -78,6 +78,7 @@ async def _up(port: int | None, environment: dict[str, str], *, with_backlot: bo
                 err.print(safe(line))
             # All on one page: by itself it has ten.
             _say("Run", f"{ui}/deployments?limit=25  ({', '.join(name for name, _ in entrypoints)})")
+            _say("Morning", f"{ui}/artifacts/key/{morning.KEY}  (once a run has ended)")
             if inboxes:
                 looking = asyncio.create_task(inbox.watch_inboxes(inboxes, _error))
                 stack.callback(looking.cancel)
