@@ -259,7 +259,7 @@ def export(
         typer.Option("--to", metavar="FOLDER|s3://...", help="Where to, new or empty.", show_default=False),
     ],
     as_: Annotated[
-        Literal["folder", "csv", "imagefolder", "webdataset"],
+        Literal["folder", "csv", "imagefolder", "webdataset", "otio"],
         typer.Option("--as", help="What to make."),
     ] = "folder",
     *,
@@ -273,10 +273,13 @@ def export(
             "--name", metavar="TEMPLATE", help="How the files of a folder are named: columns in braces."
         ),
     ] = "{row_id}",
+    still_seconds: Annotated[
+        float, typer.Option("--still-seconds", min=0.1, help="How long a cut shows an image.")
+    ] = 3.0,
     set_: Sets = None,
     json: Json = False,
 ) -> None:
-    """Hand on what is stored: as files for people, or as tables, an image folder or shards for programs.
+    """Hand on what is stored: as files for people, a cut for editors, or tables and data sets for programs.
 
     The same command again goes on after any stop, and brings an earlier export up to date: it copies nothing
     twice, and removes what is not part of it any more.
@@ -289,7 +292,7 @@ def export(
 
     if bom and as_ != "csv":
         raise CallsheetError(f"--bom cannot be combined with --as {as_}", hint="It is for --as csv.")
-    if name != "{row_id}" and as_ != "folder":
+    if name != "{row_id}" and as_ not in ("folder", "otio"):
         raise CallsheetError(f"--name cannot be combined with --as {as_}", hint="It is for --as folder.")
     settings = load_batch(config, set_)
     done = 0
@@ -301,7 +304,9 @@ def export(
 
     async def write() -> Exported:
         with signals.cancelled_by_signals():
-            return await export(settings, to, Kind(as_), progress, kept=kept, bom=bom, name=name)
+            return await export(
+                settings, to, Kind(as_), progress, kept=kept, bom=bom, name=name, still_seconds=still_seconds
+            )
 
     with err.status("Reading the ledger ...") as status:
         exported = asyncio.run(write())

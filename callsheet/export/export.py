@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import polars as pl
 
 from callsheet.config.settings import BatchSettings
 from callsheet.errors import InputError, StorageError
+from callsheet.export import timeline
 from callsheet.export.files import Exported, with_names
 from callsheet.export.folder import BY_ROW, with_readable_names, write_folder
 from callsheet.export.image_folder import write_image_folder
@@ -35,6 +37,7 @@ class Kind(StrEnum):
     CSV = "csv"
     IMAGEFOLDER = "imagefolder"
     WEBDATASET = "webdataset"
+    OTIO = "otio"
 
 
 async def export(
@@ -46,6 +49,7 @@ async def export(
     kept: bool = False,
     bom: bool = False,
     name: str = BY_ROW,
+    still_seconds: float = 3.0,
 ) -> Exported:
     """Exports a batch. What an earlier export has written there already is not written again.
 
@@ -56,14 +60,18 @@ async def export(
         progress: called with the number of files that were copied in the meantime.
         kept: only the files that somebody has marked as kept.
         bom: CSV files begin with a byte order mark, by which Excel reads them as UTF-8.
-        name: how the files of a folder are named: columns of the manifest in braces.
+        name: how the files of a folder or a cut are named: columns of the manifest in braces.
+        still_seconds: how long a cut shows an image.
 
     Raises:
+        ConfigError: OpenTimelineIO is not installed, and a cut needs it.
         InputError: something else is at the destination, or its home folder is not known; or there is nothing
             to export, or a stored file was removed or changed.
         StorageError: the destination cannot be written.
         LedgerError: the ledger cannot be read, or there is none.
     """
+    if kind is Kind.OTIO:
+        timeline.check_installed()
     if not to:
         raise InputError("--to is empty", hint="Name a folder, or s3://bucket/prefix.")
     try:
@@ -94,10 +102,13 @@ async def export(
             if files.is_empty():
                 hint = "callsheet status CONFIG counts its jobs."
                 raise InputError("the batch has no stored file to export", hint=hint)
-            if kind is Kind.FOLDER:
-                numbers = _numbers(all_files, files)
-                files = with_readable_names(files, numbers, name)
-                return await write_folder(files, store, present, endpoint_url, progress)
+            if kind in (Kind.FOLDER, Kind.OTIO):
+                files = with_readable_names(files, _numbers(all_files, files), name)
+                exported = await write_folder(files, store, present, endpoint_url, progress)
+                if kind is Kind.OTIO:
+                    await timeline.write_timeline(files, store, settings.batch, still_seconds)
+                    exported = replace(exported, files=exported.files + 1)
+                return exported
             files = with_names(files)
             if kind is Kind.IMAGEFOLDER:
                 return await write_image_folder(files, store, present, endpoint_url, progress)
@@ -114,6 +125,8 @@ def _exported(files: pl.DataFrame, kind: Kind, *, kept: bool) -> pl.DataFrame:
     """
     if kept:
         return files.filter(pl.col("decision") == MediaDecision.KEPT)
+    if kind is Kind.OTIO:
+        return timeline.takes(files.filter("current"))
     return files if kind is Kind.CSV else files.filter("current")
 
 

@@ -13,7 +13,9 @@ from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
+import opentimelineio
 import polars as pl
 import pytest
 from PIL import Image
@@ -195,6 +197,44 @@ def test_a_folder_is_brought_up_to_date_where_names_have_other_files_now(project
     (made.folder / "out/set/files.csv").write_text("somebody\nhas edited it\n")
     assert exported(made, "out/set", "folder").copied == 1
     assert exported(made, "out/set", "folder").copied == 0
+
+
+# ---- a cut for editors
+
+
+def test_a_cut_has_the_kept_take_of_each_shot_and_the_others_above_it_disabled(project: Make) -> None:
+    """Read by the library that editing programs read it with."""
+    made = project(
+        [
+            VIDEO | {"id": "sea", "samples": 3, "mood": "calm"},
+            VIDEO | {"id": "kite", "duration": 2, "samples": 2},
+            {"id": "title", "prompt": "a title", "model": "sketch-1"},
+        ]
+    )
+    made.run()
+    printed("review", str(made.config), "--keep", "sea/2", "--reject", "kite/1")
+    done = printed("export", str(made.config), "--to", "out/cut", "--as", "otio", "--still-seconds", "1.5")
+    assert "7 files" in done, "five takes, their list and the timeline"
+    timeline = opentimelineio.adapters.read_from_file(str(made.folder / "out/cut/cut.otio"))
+    cut, *above = timeline.video_tracks()
+    assert [clip.name for clip in cut.find_clips()] == ["sea-2.mp4", "kite.mp4", "title.jpeg"]
+    seconds = [clip.duration().to_seconds() for clip in cut.find_clips()]
+    assert seconds == pytest.approx([1, 2, 1.5], abs=0.05)
+    others = [clip for track in above for clip in track.find_clips()]
+    assert [clip.name for clip in others] == ["sea-1.mp4", "sea-3.mp4"], "the rejected take is not there"
+    assert not any(clip.enabled for clip in others)
+    assert all(clip.range_in_parent().start_time.to_seconds() == 0 for clip in others)
+    for clip in timeline.find_clips():
+        assert (made.folder / "out/cut" / unquote(clip.media_reference.target_url)).is_file()
+        assert clip.source_range == clip.available_range()
+    first = next(iter(cut.find_clips())).metadata["callsheet"]
+    assert (first["row_id"], first["sample"], first["model"], first["decision"]) == (
+        "sea",
+        2,
+        "dailies-1",
+        "kept",
+    )
+    assert Decimal(first["cost"]) > 0
 
 
 # ---- an image folder
