@@ -89,13 +89,13 @@ class Ui:
     def until_it_says(self, text: str) -> None:
         self.page.get_by_text(text, exact=True).first.wait_for()
 
-    def picture(self, name: str, *, height: int = HEIGHT, part: str = "body", without: str = "") -> None:
+    def picture(self, name: str, *, height: int = HEIGHT, part: str = "", without: str = "") -> None:
         """Takes a picture for the documentation, where that is asked for.
 
         Args:
             name: of its file.
             height: of the window meanwhile.
-            part: a selector of what is shown of the page.
+            part: a selector of what is shown, in place of the window.
             without: a text that is not shown in it.
         """
         if os.environ.get("CALLSHEET_DRAW"):
@@ -110,7 +110,8 @@ class Ui:
                         texts.currentNode.data = texts.currentNode.data.replace(text, "")
                 }"""
                 self.page.locator("body").evaluate(shorten, without)
-            self.page.locator(part).last.screenshot(path=file)
+            shown = self.page.locator(part).last if part else self.page
+            shown.screenshot(path=file)
             shrink(file)
             self.page.set_viewport_size({"width": WIDTH, "height": HEIGHT})
 
@@ -178,7 +179,7 @@ def test_a_batch_is_bought_and_approved_with_the_mouse(
         page.wait_for_url(f"{ui.url}/runs/flow-run/{run}**")
         ui.resume("Buy 4 jobs of autumn-catalogue for 0.1600 USD?")
         ui.field("Note").fill("for the autumn issue")
-        ui.picture("approve", height=1600, part="[role=dialog]")
+        ui.picture("approve", height=1760, part="[role=dialog]")
         assert ui.press("Resume", "/resume").ok
 
         ui.until_it_says("StoppedAtBudget")
@@ -191,7 +192,7 @@ def test_a_batch_is_bought_and_approved_with_the_mouse(
         page.get_by_text("costs-autumn-catalogue").first.click()
         page.get_by_text("3 stored").first.wait_for()
         page.get_by_text("approved by Ada (ui)").first.wait_for()
-        ui.picture("costs", without=f"{made.folder}/")
+        ui.picture("costs", height=1450, without=f"{made.folder}/")
         page.get_by_role("link", name="Look at the images").click()
         expect(page.locator("article img")).to_have_count(3)
         page.goto(f"{ui.url}/artifacts")
