@@ -1,4 +1,4 @@
-"""The Prefect UI, used with mouse and keyboard: a block, forms, questions, Pause, and what a run has left.
+"""The Prefect UI, used with mouse and keyboard: blocks, forms, questions, Pause, and what a run has left.
 
 `make pictures` takes the pictures of docs/prefect.md anew.
 """
@@ -11,9 +11,12 @@ import os
 import re
 from collections.abc import Callable
 from decimal import Decimal
+from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+import yaml
 from httpx import codes
 from playwright.sync_api import Locator, Page, Response, expect
 
@@ -23,7 +26,7 @@ from tasks.service_block import CallsheetService
 from tests.conftest import Project, images
 from tests.flows.test_suspend import suspended
 from tests.servers.browser import Browser, aside
-from tests.servers.prefect import PrefectServer
+from tests.servers.prefect import ROOT, PrefectServer
 from tests.steps.test_stopping import make_quick
 from tests.waiting import wait_until
 
@@ -255,6 +258,44 @@ def test_a_run_is_paused_and_resumed_and_a_doubt_is_settled_by_its_link_with_the
         assert ui.press("Resume", "/resume").ok
         ui.until_it_says("Completed")
     assert crew.now({"id": settles})["name"] == f"{tag}: 1 settled as charged, by Ada"
+
+
+@pytest.mark.soak
+def test_an_automation_is_saved_as_it_was_and_switched_off_with_the_mouse(
+    crew: PrefectServer, browser: Browser, tmp_path: Path
+) -> None:
+    content = yaml.safe_load((ROOT / "automations/dead-runs.yaml").read_text())
+    file = tmp_path / "mine.yaml"
+    file.write_text(yaml.safe_dump(content | {"name": tmp_path.name}))
+    crew.command("automation", "create", "--from-file", str(file))
+
+    def on_server() -> dict[str, Any]:
+        [automation] = [one for one in crew.ask("automations") if one["name"] == tmp_path.name]
+        return automation
+
+    def parts(automation: dict[str, Any]) -> list[Any]:
+        trigger = automation["trigger"]
+        lists = [sorted(trigger[name]) for name in ("expect", "after", "for_each")]
+        return [
+            *lists,
+            *(trigger[name] for name in ("match", "match_related", "within")),
+            automation["actions"],
+        ]
+
+    made = on_server()
+    with browser.page(width=WIDTH, height=HEIGHT) as page:
+        ui = Ui(page, crew.api.removesuffix("/api") + "/v2")
+        page.goto(f"{ui.url}/automations")
+        ui.click(tmp_path.name)
+        page.get_by_text(content["description"]).wait_for()
+        page.goto(f"{page.url}/edit")
+        with page.expect_response(lambda answer: answer.request.method == "PUT") as saved:
+            ui.click("Save & Exit")
+        assert saved.value.ok
+        page.goto(f"{ui.url}/automations/automation/{made['id']}")
+        page.get_by_role("switch").click()
+        wait_until(lambda: not on_server()["enabled"], "it is not switched off")
+    assert parts(on_server()) == parts(made)
 
 
 @pytest.mark.soak
