@@ -28,6 +28,7 @@ from callsheet.cells import (
     as_text,
     check,
     fixed_values,
+    is_guarded,
     json_value,
     rejects,
     unguarded,
@@ -35,6 +36,7 @@ from callsheet.cells import (
 )
 from callsheet.config.settings import Input, Settings
 from callsheet.errors import InputError
+from callsheet.plain_text import counted
 
 _CARRIED = "carried."
 _BYTES_ALONE = "the file has the image's bytes only: write the images into files"
@@ -113,6 +115,7 @@ def batch_of(tables_of_files: Iterable[Table], config: Input) -> Batch:
         sources.append(source)
         names.append(ours)
         notes += [source.note, "" if source.placed else columns.note(source.cells, ours)]
+        notes.append(_apostrophes(source, {*ours.values(), *template_columns(config.template)}))
         selected = _selected(source, config)
         left_out += source.cells.height - selected.cells.height
         total += selected.cells.height + len(selected.ragged)
@@ -200,6 +203,19 @@ def _as_exported(table: Table) -> Table:
     if not set(table.cells.columns) >= _OF_MANIFEST or table.cells.schema["bytes"] != pl.String:
         return table
     return replace(table, cells=table.cells.with_columns(unguarded(pl.col(pl.String))))
+
+
+def _apostrophes(table: Table, names: Collection[str | None]) -> str:
+    """In which rows these columns have apostrophes that another program may have written for spreadsheets."""
+    texts = [name for name, dtype in table.cells.schema.items() if name in names and dtype == pl.String]
+    has_some = table.cells.select(pl.any_horizontal(is_guarded(pl.col(texts)))) if texts else None
+    if has_some is None or (lines := table.lines.filter(has_some.to_series())).is_empty():
+        return ""
+    cells = f"{counted(lines.len(), 'row')} {'has' if lines.len() == 1 else 'have'} an apostrophe before"
+    return (
+        f"{table.file}, line {lines[0]}: {cells} =, +, - or @, as programs write it for spreadsheets; it is "
+        "sent as a part of the cell"
+    )
 
 
 def _selected(source: Table, config: Input) -> Table:
