@@ -115,9 +115,8 @@ async def claim(ledger: Ledger, settings: BatchSettings) -> None:
 
 
 async def stop_for_storage(ledger: Ledger, settings: BatchSettings) -> StorageDown | None:
-    """Why nothing may be bought or stored: nothing of what the ledger has stored in `storage.url` is there any
-    more, as where a disk is not mounted. None where it is there, or the ledger has stored nothing, or
-    `storage.new`.
+    """Why nothing may be bought or stored: nothing of what the ledger has stored in `storage.url` is there,
+    as where a disk is not mounted. None where it is, or the ledger has stored nothing, or `storage.new`.
 
     The last file alone tells the place, too: a claim is lost where hidden files are not copied, or where a
     bucket removes what is old.
@@ -135,8 +134,8 @@ async def stop_for_storage(ledger: Ledger, settings: BatchSettings) -> StorageDo
             f"{settings.storage.url} is not the place in which the ledger has stored: "
             f"the claim {CLAIM}-{batch} and the last file, {name}, are gone",
             hint="If its disk is not mounted, mount it; then run the same command again. If the files were "
-            "moved away: callsheet run CONFIG --new-place (--set storage.new=true). Files that are paid for wait "
-            f"in {work_folder(settings, make=False) / 'spool'}.",
+            "moved away: callsheet run CONFIG --new-place (--set storage.new=true). Files that are paid for "
+            f"wait in {work_folder(settings, make=False) / 'spool'}.",
         )
     return None
 

@@ -190,6 +190,9 @@ class Input(Section):
     sheet: Text | None = None
     """The sheet of an Excel workbook. Null: the first one."""
 
+    hidden: Literal["read", "leave"] | None = None
+    """What becomes of an Excel workbook's hidden rows. Null: they are read, and a run asks about them."""
+
     rows: Text | None = None
     """Where a JSON file has its rows, by the names of lists: `prompts`, or for lists in lists `scenes.shots`;
     the other fields of outer objects are carried as `scenes.location`. Null: the file is the list."""

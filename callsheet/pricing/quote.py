@@ -205,7 +205,10 @@ class Quote:
         if self.is_pilot or self.choice:
             keys = tuple(self.table.filter("to_buy")["key"] if self.is_pilot else self._chosen_keys())
         repeats = likely_repeats(self.repeats, self.to_buy)
-        is_asked = self.budget.repeats == "ask" and are_too_many(self.repeats, self.to_buy)
+        looks_bought = (
+            are_too_many(self.repeats, self.to_buy) or (self.table["to_buy"] & self.table["unseen"]).any()
+        )
+        is_asked = self.budget.repeats == "ask" and looks_bought
         return Shown(
             plan=self.plan.sha256(),
             jobs=self.to_buy,
@@ -215,7 +218,7 @@ class Quote:
             unpriced=self.without_price,
             repeats=repeats if is_asked else "",
             guesses=self.shown_guesses(),
-            merged=self.plan.merged,
+            unclear=self.plan.unclear,
             new_rates=tuple(self.changes()),
             rates=tuple(self.rates().values()),
             charges=self.said.to_accept,
