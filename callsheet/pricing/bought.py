@@ -28,8 +28,8 @@ from callsheet.pricing.rates import PRICED_COLUMNS, PricedJobs
 from callsheet.records import MADE_FROM, MAY_COST, State, canonical, made_from
 
 PLAN_COLUMNS = ["key", *PRICED_COLUMNS, "repeats", "unseen", "again"]
-"""The columns of `plan.parquet`. `repeats`: the job looks like one that was bought; `unseen`: and differs from
-it only in what cannot be seen of its prompt; `again`: it is a sample more than the row asks for.
+"""The columns of `plan.parquet`. `repeats`: the job looks like one that was bought; `unseen`: it differs
+from that only in what cannot be seen of its prompt; `again`: it is a sample more than the row asks for.
 """
 
 
@@ -313,8 +313,8 @@ def _with_repeats(
     unseen = _with_the_same_look(others, former)
     if again := unseen.len():
         notes.append(
-            f"{counted(again, 'new job')} {'has' if again == 1 else 'have'} a prompt that looks like what this "
-            "batch has bought, with other blanks, width or letters that cannot be seen; with the prompts as "
+            f"{counted(again, 'new job')} {'has' if again == 1 else 'have'} a prompt that looks like what "
+            "this batch has bought, with other blanks, width or letters that cannot be seen; with the prompts as "
             "they were nothing is bought again"
         )
     others = others.filter(~pl.col("key").is_in(unseen.implode()))
