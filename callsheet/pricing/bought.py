@@ -314,8 +314,8 @@ def _with_repeats(
     if again := unseen.len():
         notes.append(
             f"{counted(again, 'new job')} {'has' if again == 1 else 'have'} a prompt that looks like what "
-            "this batch has bought, with other blanks, width or letters that cannot be seen; with the prompts as "
-            "they were nothing is bought again"
+            "this batch has bought, with other blanks, width or letters that cannot be seen; with the "
+            "prompts as they were nothing is bought again"
         )
     others = others.filter(~pl.col("key").is_in(unseen.implode()))
     by_prompt = _with_another_prompt(others, former.filter(own_id))
