@@ -346,9 +346,8 @@ class Budget(Section):
     the rates are read again, and a changed rate means a new quote and a new question."""
 
     repeats: Literal["ask", "buy"] = "ask"
-    """`ask`: a person must approve a quote where more than a tenth of the jobs look like what the batch has
-    bought under other row ids, or for the same rows with another file of an image, or more than ten jobs, and
-    more than a tenth of the batch, have other prompts than were bought for the same rows; `buy`: nobody is
+    """`ask`: a person must approve a quote of which more than a tenth of the jobs look like what the batch has
+    bought, or of which one differs from that only in what cannot be seen of its prompt; `buy`: nobody is
     asked."""
 
     allow_unpriced: bool = False
