@@ -346,9 +346,8 @@ class Budget(Section):
     the rates are read again, and a changed rate means a new quote and a new question."""
 
     repeats: Literal["ask", "buy"] = "ask"
-    """`ask`: a person must approve a quote of which more than a tenth of the jobs look like what the batch has
-    bought, or of which one differs from that only in what cannot be seen of its prompt; `buy`: nobody is
-    asked."""
+    """`ask`: a person must approve a quote where more than a tenth of the jobs look like what the batch has
+    bought, or one differs from that only in what cannot be seen of its prompt; `buy`: nobody is asked."""
 
     allow_unpriced: bool = False
     """Whether to buy jobs for which the catalogue has no price. What they cost counts once it is charged, so
