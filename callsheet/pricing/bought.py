@@ -84,7 +84,7 @@ def _as_seen() -> list[pl.Expr]:
     """
     prompt = pl.col("request").str.json_path_match("$.prompt").str.normalize("NFKC")
     visible = prompt.str.replace_all(r"\p{Default_Ignorable_Code_Point}", "")
-    seen = visible.str.replace_all(r"\s+", " ").str.strip_chars()
+    seen = visible.str.replace_all(r"\s{2,}|[^\S ]", " ").str.strip_chars()  # one blank stays as it is
     return [seen.alias("seen"), same_request().str.replace(_PROMPT, "").alias("rest")]
 
 
