@@ -1,4 +1,4 @@
-"""The served review in Chromium, of a large batch next to a small one: its first picture, the middle, and a key.
+"""The served review in Chromium, of large batches next to a small one: its first picture, the middle, a key.
 
 What the server and the browser take together is their CPU, from the link on until the picture is drawn.
 """
@@ -50,7 +50,8 @@ def measure(*, quick: bool) -> Iterator[Figure]:
     small = of_rows(few)
     for rows, review in ((few, small), *((rows, of_rows(rows)) for rows in more)):
         goal = f"at most {1 if rows < 50_000 else 2} s"
-        yield Figure(f"first picture in Chromium, of {rows:,} files", _of(review.picture, small.picture), goal)
+        what = f"first picture in Chromium, of {rows:,} files"
+        yield Figure(what, _of(review.picture, small.picture), goal)
         yield Figure("the same: a picture of the middle", _of(review.middle, small.middle), "at most 1 s")
         yield Figure(f"a key in Chromium, of {rows:,} files", _of(review.key, small.key))
         yield Figure("the same: memory of the page", f"{review.mb:.0f} MB")

@@ -298,7 +298,9 @@ def test_what_is_marked_compared_and_undone_may_be_of_parts_that_are_not_here(
     expect(page.locator("#count")).to_have_text("1 of 600 jobs")
     page.get_by_role("button", name="Clear filters").click()
     for _ in range(8):
+        last = rows(page)[-1]
         page.evaluate("scrollBy(0, 2 * innerHeight)")
+        wait_until(lambda last=last: rows(page)[-1] != last, "nothing else is seen")
         expect(page.locator(".card.blank")).to_have_count(0)
     assert page.evaluate("callsheet.job(0) ?? null") is None
     cards_of(page).last.focus()

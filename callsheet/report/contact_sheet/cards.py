@@ -255,8 +255,8 @@ class Card:
 
 
 def shown_jobs(standing: Standing, limit: int) -> pl.DataFrame:
-    """The first of the batch's jobs, with the columns `_JOB`, `carried` as text, and `ordinal` and `of`: which
-    of the jobs of its row it is. These are neighbours.
+    """The first of the batch's jobs, with the columns `_JOB`, `carried` as text, and of its row's jobs, which
+    are neighbours, which it is (`ordinal`, `of`).
 
     Those of the plan are in its order. The others are after the jobs of their row, where the plan has it, and
     otherwise at the end: by row, in order of its first submission, and then by sample. The attempts have
@@ -327,7 +327,7 @@ class Facts:
 
 
 def facts(connection: sa.Connection, jobs: pl.DataFrame) -> Facts:
-    """What the ledger has of some jobs, from `shown_jobs`. Of a large batch, a part is read when it is made."""
+    """What the ledger has of some jobs, from `shown_jobs`: of a large batch, those of a part that is made."""
     sent = sa.case((attempts.c.state.in_(_WITHOUT_FILES), attempts.c.request)).label("sent")
     newest = sa.select(*(attempts.c[name] for name in _ATTEMPT), queries.ERROR_CODE, sent).where(
         ~attempts.c.superseded

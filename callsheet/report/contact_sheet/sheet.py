@@ -397,7 +397,8 @@ class ContactSheet:
             if number not in left_out:
                 await self.write_part(number)
         # What is said of all jobs follows from their cards; where these are made later, it may have changed.
-        version = _digest(*self.digests) if all(self.digests) else _digest(datetime.now(UTC))
+        known = self.digests if all(self.digests) else [datetime.now(UTC)]
+        version = _digest(*known, standing.review, standing.compared)
         changed = [name for name in (OVERVIEW, TEXTS) if self.of_all.get(name) != version]
         self.of_all = dict.fromkeys((OVERVIEW, TEXTS), version)
         if new := [name for name in changed if name in of_all and not await self._ends(name, _end(version))]:

@@ -18,6 +18,7 @@ const callsheet = (() => {
   let overview = null;
   let places = new Map(); // key -> place
   let texts = null;
+  let textsComing = null;
   let arrived = () => {};
 
   function load(src) {
@@ -99,9 +100,8 @@ const callsheet = (() => {
 
   // Looks whether anything new was written. A signed address can have nothing behind it.
   async function look() {
-    await load(source.includes("?") ? source : `${source}?${Date.now()}`);
+    if (await load(source.includes("?") ? source : `${source}?${Date.now()}`)) failed.clear();
     if (coming.written === about.written) return false;
-    failed.clear();
     if (coming.overview.version !== about.overview.version) await load(coming.overview.src);
     if (coming.texts.version !== about.texts.version) texts = null;
     about = coming;
@@ -109,13 +109,20 @@ const callsheet = (() => {
     return true;
   }
 
+  // What is searched; once, however many letters are typed until it is here.
+  function loadTexts() {
+    textsComing ??= load(about.texts.src).finally(() => {
+      textsComing = null;
+    });
+    return textsComing;
+  }
+
   return {
-    job, see, when, row, placeOf, look,
+    job, see, when, row, placeOf, look, loadTexts,
     onArrival(call) {
       arrived = call;
     },
     loadOverview: () => load(about.overview.src),
-    loadTexts: () => load(about.texts.src),
     rowAt: (place) => overview?.rows[place] ?? job(place)?.row_id,
     get about() {
       return about;

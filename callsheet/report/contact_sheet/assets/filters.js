@@ -35,7 +35,8 @@ const filters = (() => {
     return plain(search.value).split(/\s+/).filter(Boolean);
   }
 
-  function matching() {
+  // Those of these jobs that the search and the columns want.
+  function matching(places) {
     const tests = words().map((word) => (place) => callsheet.searched[place].includes(word));
     for (const column of columns.filter(({ field }) => field.value)) {
       const value = chosen(column);
@@ -44,8 +45,7 @@ const filters = (() => {
       const matches = new Set(values.flatMap((each, index) => (is(each) ? [index + 1] : [])));
       tests.push((place) => matches.has(codes[place]));
     }
-    const all = [...Array(callsheet.about.shown).keys()];
-    return tests.length ? all.filter((place) => tests.every((test) => test(place))) : all;
+    return tests.length ? places.filter((place) => tests.every((test) => test(place))) : places;
   }
 
   function count(button, number, isPressed, isThere) {
@@ -54,39 +54,38 @@ const filters = (() => {
     button.querySelector("b").textContent = number.toLocaleString();
   }
 
-  // How many of these jobs are in each state, and have files of each kind.
-  function counted(places) {
-    const [ofState, ofKind] = [new Map(), new Map()];
+  function stateOf(place) {
     const { values, codes } = callsheet.all.states;
-    const inState = new Array(values.length + 1).fill(0);
-    const withKinds = new Array(1 << REVIEW.length).fill(0);
-    for (const place of places) {
-      inState[codes[place]] += 1;
-      withKinds[marks.kinds(place)] += 1;
-    }
-    for (const [index, state] of values.entries()) ofState.set(state, inState[index + 1]);
-    for (const [at, name] of REVIEW.entries()) {
-      ofKind.set(name, withKinds.reduce((sum, jobs, bits) => sum + (bits & (1 << at) ? jobs : 0), 0));
-    }
-    return [ofState, ofKind];
+    return values[codes[place] - 1];
   }
 
-  // The places of the jobs to show, in order; all of them before the overview is here. What has no cost or no time
+  // How many of these jobs are in each state, and have files of each kind.
+  function counted(places) {
+    const counts = Object.fromEntries([...STATES, ...REVIEW].map((name) => [name, 0]));
+    for (const place of places) {
+      counts[stateOf(place)] += 1;
+      const kinds = marks.kinds(place);
+      for (let at = 0; at < REVIEW.length; at++) counts[REVIEW[at]] += (kinds >> at) & 1;
+    }
+    return counts;
+  }
+
+  // The places of the jobs to show, in order; all of them while the overview is not here. What has no cost or no time
   // comes last. The buttons count the jobs of each kind.
   function apply() {
-    if (!callsheet.all) return [...Array(callsheet.about.shown).keys()];
-    const found = matching();
-    const [states, kinds] = counted(found);
-    const [allStates, allKinds] = found.length === callsheet.about.shown ? [states, kinds] : counted([...Array(callsheet.about.shown).keys()]);
-    for (const [state, button] of buttons) count(button, states.get(state) ?? 0, pressed.has(state), allStates.get(state) > 0);
-    const isMarked = REVIEW.slice(1).some((name) => allKinds.get(name));
+    const all = [...Array(callsheet.about.shown).keys()];
+    if (!callsheet.all) return all;
+    const found = matching(all);
+    const counts = counted(found);
+    const ofAll = found === all ? counts : counted(all);
+    for (const [state, button] of buttons) count(button, counts[state], pressed.has(state), ofAll[state]);
+    const isMarked = REVIEW.slice(1).some((name) => ofAll[name]);
     for (const [name, button] of reviews) {
-      count(button, kinds.get(name), wanted.has(name), allKinds.get(name) > 0 && (name !== "unmarked" || isMarked));
+      count(button, counts[name], wanted.has(name), ofAll[name] && (name !== "unmarked" || isMarked));
     }
-    const { values, codes } = callsheet.all.states;
-    const bits = REVIEW.reduce((sum, name, at) => sum | (wanted.has(name) << at), 0);
-    const shown = pressed.size || bits ? found.filter((place) =>
-      (!pressed.size || pressed.has(values[codes[place] - 1])) && (!bits || marks.kinds(place) & bits)) : found;
+    const kinds = REVIEW.reduce((bits, name, at) => bits | (wanted.has(name) << at), 0);
+    const shown = found.filter((place) =>
+      (!pressed.size || pressed.has(stateOf(place))) && (!kinds || marks.kinds(place) & kinds));
     const [by, sign] = SORTS[sort.value];
     if (!by) return shown;
     const ranks = callsheet.all[by];

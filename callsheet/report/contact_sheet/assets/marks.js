@@ -9,8 +9,8 @@ const marks = (() => {
   const WHO = "callsheet-name"; // of the person who marks in this browser
   const said = new Map(); // file -> {decision, note, decided_by}, where it is newer than the script with the job
   const waiting = new Map(); // file -> the same: not taken by the server yet
-  const written = []; // by code in the overview: files
-  const bits = []; // by code in the overview: `kinds`
+  const filesByCode = []; // as the overview has the files of jobs
+  const kindsByCode = [];
   const done = []; // of this page, for `undo`: each a list of what files had before
   const since = new Map(); // place of a job -> file of it -> what is decided since the overview was written
   let number; // of the newest mark that the server has told
@@ -45,12 +45,19 @@ const marks = (() => {
 
   const now = (key) => waiting.get(key) ?? said.get(key);
 
+  // The place of its job, where the overview has the file.
+  function placeOf(key) {
+    const place = callsheet.all ? callsheet.placeOf(key) : undefined;
+    const is = ({ file }) => key.endsWith(`/${file}`);
+    return place !== undefined && writtenOf(place).some(is) ? place : undefined;
+  }
+
   // What is said of a file has changed.
   function show(key) {
     const [, file] = fileOf(key);
     if (file) put(file, now(key) ?? file.written);
-    const place = callsheet.all && callsheet.placeOf(key);
-    if (typeof place !== "number") return;
+    const place = placeOf(key);
+    if (place === undefined) return;
     if (!since.has(place)) since.set(place, new Map());
     since.get(place).set(key.slice(key.indexOf("/") + 1), now(key));
   }
@@ -68,7 +75,7 @@ const marks = (() => {
   // The overview is here, or here anew.
   function compareWithAll() {
     since.clear();
-    written.length = bits.length = 0;
+    filesByCode.length = kindsByCode.length = 0;
     for (const key of new Set([...said.keys(), ...waiting.keys()])) show(key);
   }
 
@@ -76,19 +83,17 @@ const marks = (() => {
   function writtenOf(place) {
     const { values, codes } = callsheet.all.files;
     const code = codes[place];
-    written[code] ??= (values[code - 1]?.split(" ") ?? []).map((text) => {
+    filesByCode[code] ??= (values[code - 1]?.split(" ") ?? []).map((text) => {
       const [attempt, index, decision, flagged] = text.split("/");
       return { file: `${attempt}/${index}`, decision: decision || null, flagged: Boolean(flagged) };
     });
-    return written[code];
+    return filesByCode[code];
   }
 
   // The files of a job, as they are decided now.
   function filesOf(place) {
-    const changes = since.get(place);
-    if (!changes) return writtenOf(place);
     return writtenOf(place).map((each) => {
-      const mark = changes.get(each.file);
+      const mark = since.get(place)?.get(each.file);
       return mark ? { ...each, decision: mark.decision } : each;
     });
   }
@@ -99,7 +104,7 @@ const marks = (() => {
   function kinds(place) {
     if (since.has(place)) return kindsOf(filesOf(place));
     const code = callsheet.all.files.codes[place];
-    return (bits[code] ??= kindsOf(writtenOf(place)));
+    return (kindsByCode[code] ??= kindsOf(writtenOf(place)));
   }
 
   // What `list` says, each {key, decision, note}, is on the screen at once.
@@ -218,8 +223,8 @@ const marks = (() => {
   // Takes the last mark of this page back, and calls with the job and the file. Returns whether there is one.
   function undo(call) {
     const list = done.pop();
-    if (!list) return false;
-    const place = callsheet.placeOf(list[0].key);
+    const place = list && placeOf(list[0].key);
+    if (place === undefined) return false;
     callsheet.when([place], () => {
       take(list);
       call(...fileOf(list[0].key));
@@ -278,10 +283,9 @@ const marks = (() => {
     const { rows: ids, samples } = callsheet.all;
     const jobs = new Set(ids.map((id, place) => JSON.stringify([id, samples[place]])));
     const several = jobs.size < ids.length; // a row's id and sample do not say which job is meant
-    const here = [...said].filter(([key]) => callsheet.placeOf(key) !== undefined);
-    const rows = here.map(([key, { decision, note }]) => {
+    const rows = [...said].filter(([key]) => placeOf(key) !== undefined).map(([key, { decision, note }]) => {
       const [job, , index] = key.split("/");
-      const place = callsheet.placeOf(key);
+      const place = placeOf(key);
       return [ids[place], samples[place], index, decision ?? "", note ?? "", ...(several ? [job] : [])];
     });
     const header = ["row_id", "sample", "index", "decision", "note", ...(several ? ["job_key"] : [])];
