@@ -160,7 +160,7 @@ class _Marks(BaseModel):
 
 
 class _Pages:
-    """The page of a batch, made anew when the ledger or the plan have changed."""
+    """The page of a batch, made anew when the ledger or the plan has changed."""
 
     def __init__(self, ledger: Ledger, settings: BatchSettings) -> None:
         self._ledger = ledger

@@ -185,6 +185,16 @@ def test_what_has_not_changed_of_the_page_is_left(project: Make, monkeypatch: py
     assert (made_again(), have_pictures()["a"]) == ([index, parts[0]], True)
 
 
+def test_a_mark_of_a_job_that_is_not_shown_is_counted(project: Make) -> None:
+    """The cards are as they were."""
+    made = project(images("shown", "hidden"))
+    made.run("report.contact_sheet=1")
+    assert callsheet("review", "batch.yaml", "--keep", "hidden", folder=made.folder).returncode == 0
+    made.run("report.contact_sheet=1")
+    overview = written((SHEET / "data/overview.js").read_text())
+    assert (len(overview["rows"]), overview["counts"]["kept"]) == (1, 1)
+
+
 def test_a_file_that_is_damaged_or_gone_has_a_card_without_a_picture_until_it_is_back(project: Make) -> None:
     """To the checks, a damaged file is unreadable, and none of them rejects it."""
     damage = {"empty": b"", "beginning": b"\xff\xd8\xff\xe0 no image", "zeros": b"\x00" * 100_000}
@@ -237,6 +247,7 @@ def test_a_batch_that_is_known_only_from_the_ledger_has_its_cards(
         ("refused", 1, "failed", [["shot", ""]]),
     ]
     assert [row for row, *_ in shown] in (["one", "one", "refused"], ["refused", "one", "one"])
+    assert [(card["ordinal"], card["of"]) for card in cards() if card["row_id"] == "one"] == [(1, 2), (2, 2)]
     assert have_pictures() == {"one": True, "refused": False}
 
 

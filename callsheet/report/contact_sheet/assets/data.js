@@ -45,17 +45,22 @@ const callsheet = (() => {
   async function fetchParts() {
     if (loading) return;
     loading = true;
-    for (;;) {
-      const number = [...asked.keys(), ...seen].find((each) => !isHere(each));
-      if (number === undefined) break;
+    const next = () => [...asked.keys(), ...seen].find((number) => !isHere(number));
+    for (let number = next(); number !== undefined; number = next()) {
       if (!await load(about.parts[number].src)) failed.add(number);
-      const waiting = asked.get(number) ?? [];
+      for (const done of asked.get(number) ?? []) done();
       asked.delete(number);
+      forget(number);
       arrived(parts.get(number)?.jobs ?? []);
-      for (const done of waiting) done();
-      for (const each of parts.keys()) if (parts.size > MOST && !seen.includes(each) && each !== number) parts.delete(each);
     }
     loading = false;
+  }
+
+  // Drops the parts that were seen the longest time ago, but not the one that has come.
+  function forget(but) {
+    for (const number of parts.keys()) {
+      if (parts.size > MOST && number !== but && !seen.includes(number)) parts.delete(number);
+    }
   }
 
   // The grid shows these places.
