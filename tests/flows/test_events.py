@@ -225,6 +225,18 @@ def test_doubts_that_a_killed_run_left_and_files_that_a_check_rejects_are_told_b
     }
 
 
+def test_a_collector_that_cannot_begin_for_an_hour_calls_a_webhook(crew: PrefectServer) -> None:
+    collector = crew.deployment("collect-media/collector")
+    of = {"flow_id": collector["flow_id"], "deployment_id": collector["id"], "parameters": {}}
+    with serve(reply(204)) as listener:
+        call(listener.url)
+        for number in range(4):
+            assert not said(listener, "collector"), f"after {number} that were cancelled"
+            run = crew.post("flow_runs/", of)
+            crew.post(f"flow_runs/{run['id']}/set_state", {"state": {"type": "CANCELLED"}})
+        wait_until(lambda: said(listener, "No run of the collector could begin"), "nobody is told", 0.2)
+
+
 def test_automations_are_made_renewed_and_left_switched_off_and_wait_for_their_block(
     crew: PrefectServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
