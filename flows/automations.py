@@ -66,6 +66,6 @@ async def _make(content: dict[str, Any], client: PrefectClient) -> str:
 
 def _content(automation: AutomationCore | Automation) -> dict[str, Any]:
     """What a file says of it; the server adds ids."""
-    parts = automation.model_dump(mode="json", include={"description", "trigger", "actions"})
+    parts = automation.model_dump(include={"description", "trigger", "actions"})
     parts["trigger"].pop("id", None)
     return parts

@@ -6,7 +6,7 @@ to end by a signal (`callsheet.signals.ENDING`); or, where its stdin is a pipe, 
 is gone then, in whichever way. It tells its runs to stop, and waits for them. Told twice, it kills them all.
 
 SIGTERM is blocked here, and so from the beginning in its runs: one that comes before a run can hear it would
-kill it, and waits instead until the run lets it in (`callsheet.signals`).
+kill it, and waits instead until `@ends_in_a_state` lets it in. A flow without that ends when it is killed.
 """
 
 from __future__ import annotations

@@ -244,9 +244,10 @@ def test_automations_are_made_renewed_and_left_switched_off_and_wait_for_their_b
     file.parent.mkdir()
     monkeypatch.chdir(tmp_path)
 
-    def made(block: str, within: int = 0) -> list[str]:
-        content = yaml.safe_load((ROOT / "automations/asked.yaml").read_text())
-        content["trigger"]["within"], content["actions"][0]["block_document_id"] = within, block
+    def made(block: str, within: int = 120) -> list[str]:
+        content = yaml.safe_load((ROOT / "automations/dead-runs.yaml").read_text())
+        content["trigger"]["within"] = within
+        content["actions"] = [{"type": "call-webhook", "block_document_id": block, "payload": "{}"}]
         file.write_text(yaml.safe_dump(content | {"name": tmp_path.name}))
         return asyncio.run(automations.make())
 
