@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -190,12 +191,16 @@ def test_a_run_in_its_first_seconds_ends_in_order_with_its_worker(
     crew.start("generate-batch/young", tag=moment, config="batch.yaml")
 
     def has_begun() -> bool:
-        runs = psutil.Process(worker.pid).children()
-        return any(moment in " ".join(run.cmdline()) for run in runs)
+        with suppress(psutil.Error):  # a child has ended just now
+            runs = psutil.Process(worker.pid).children()
+            return any(moment in " ".join(run.cmdline()) for run in runs)
+        return False
 
-    wait_until(has_begun, "the run never begins", 0.01)
-    worker.send_signal(signal.SIGTERM)
-    worker.wait()
+    try:
+        wait_until(has_begun, "the run never begins", 0.01)
+    finally:
+        worker.send_signal(signal.SIGTERM)
+        worker.wait()  # with its stdin open, whose end would tell it a second time
     ended = crew.run(moment)
     crew.request("DELETE", f"deployments/{crew.deployment('generate-batch/young')['id']}")
     assert ended["state"]["name"] == "BrokenOff", ended["state"]
