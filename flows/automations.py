@@ -20,7 +20,7 @@ BLOCK = "block_document_id"  # in a file, it is the name of a Webhook block; on 
 
 
 async def make() -> list[str]:
-    """Makes the automations of the project in the working directory, or renews those that differ from their file.
+    """Makes the automations of the project in this folder, or renews those that differ from their file.
 
     One that somebody has switched off stays off.
 
