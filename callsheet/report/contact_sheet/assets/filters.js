@@ -61,11 +61,16 @@ const filters = (() => {
 
   // How many of these jobs are in each state, and have files of each kind.
   function counted(places) {
-    const counts = Object.fromEntries([...STATES, ...REVIEW].map((name) => [name, 0]));
+    const { values, codes } = callsheet.all.states;
+    const inState = Array(values.length + 1).fill(0); // by code
+    const withKinds = Array(1 << REVIEW.length).fill(0); // by `marks.kinds`
     for (const place of places) {
-      counts[stateOf(place)] += 1;
-      const kinds = marks.kinds(place);
-      for (let at = 0; at < REVIEW.length; at++) counts[REVIEW[at]] += (kinds >> at) & 1;
+      inState[codes[place]] += 1;
+      withKinds[marks.kinds(place)] += 1;
+    }
+    const counts = Object.fromEntries(values.map((state, index) => [state, inState[index + 1]]));
+    for (const [at, name] of REVIEW.entries()) {
+      counts[name] = withKinds.reduce((sum, jobs, kinds) => sum + ((kinds >> at) & 1) * jobs, 0);
     }
     return counts;
   }
@@ -78,14 +83,14 @@ const filters = (() => {
     const found = matching(all);
     const counts = counted(found);
     const ofAll = found === all ? counts : counted(all);
-    for (const [state, button] of buttons) count(button, counts[state], pressed.has(state), ofAll[state]);
+    for (const [state, button] of buttons) count(button, counts[state] ?? 0, pressed.has(state), ofAll[state]);
     const isMarked = REVIEW.slice(1).some((name) => ofAll[name]);
     for (const [name, button] of reviews) {
       count(button, counts[name], wanted.has(name), ofAll[name] && (name !== "unmarked" || isMarked));
     }
     const kinds = REVIEW.reduce((bits, name, at) => bits | (wanted.has(name) << at), 0);
-    const shown = found.filter((place) =>
-      (!pressed.size || pressed.has(stateOf(place))) && (!kinds || marks.kinds(place) & kinds));
+    const shown = pressed.size || kinds ? found.filter((place) =>
+      (!pressed.size || pressed.has(stateOf(place))) && (!kinds || marks.kinds(place) & kinds)) : found;
     const [by, sign] = SORTS[sort.value];
     if (!by) return shown;
     const ranks = callsheet.all[by];
