@@ -159,9 +159,7 @@ def _to_18(op: Operations) -> None:
     op.add_column("batches", sa.Column("revision", sa.String(32)))
     batches, connection = sa.table("batches", sa.column("batch"), sa.column("revision")), op.get_bind()
     for batch in connection.scalars(sa.select(batches.c.batch)).all():
-        connection.execute(
-            batches.update().where(batches.c.batch == batch).values(revision=uuid.uuid4().hex)
-        )
+        connection.execute(batches.update().where(batches.c.batch == batch).values(revision=uuid.uuid4().hex))
     with op.batch_alter_table("batches") as table:
         table.alter_column("revision", existing_type=sa.String(32), nullable=False)
     op.create_index("attempts_of_row", "attempts", ["batch", "row_id"])

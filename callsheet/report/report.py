@@ -25,7 +25,7 @@ import sqlalchemy as sa
 from callsheet.cells import rejects_csv, rejects_in_words
 from callsheet.config.settings import BatchSettings
 from callsheet.errors import InputError, Interrupted, OtherLedger, Stop, StorageConflict
-from callsheet.ledger import leases, sums, words
+from callsheet.ledger import leases, revisions, sums, words
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.queries import ONLY_NEW, Policy
 from callsheet.ledger.tables import attempts
@@ -222,7 +222,8 @@ _IS_ESTIMATED = pl.col("cost_source").is_in(
     (CostSource.COMPUTED, CostSource.QUOTED)
 )  # not the service's word
 _PROBLEMS = (State.FAILED, State.IN_DOUBT, State.LOST)
-_COSTS, _MANIFEST, _REJECTS = "costs.parquet", "manifest.parquet", "rejects.csv"
+MANIFEST, COSTS_FILE, REPORT = "manifest.parquet", "costs.parquet", "report.json"
+_REJECTS = "rejects.csv"
 _ACCEPTED = (State.PENDING, State.GENERATED, State.STORED, State.LOST)
 _TIMES = 4  # that the manifest is written at the most, where it changes meanwhile
 
@@ -264,22 +265,30 @@ async def write_report(ledger: Ledger, store: Store, plan: Plan | None, of_run: 
         StorageError: `report.url` cannot be written.
         LedgerError: the ledger cannot be read.
     """
-    standing = await ledger.read(
-        read_standing,
-        plan.table if plan else None,
-        of_run.policy,
-        of_attempts=(*COSTS, "request", "run_id"),
-        of_files=OF_MANIFEST,
-    )
+
+    def read(connection: sa.Connection, batch: str) -> tuple[Standing, str]:
+        standing = read_standing(
+            connection,
+            batch,
+            plan.table if plan else None,
+            of_run.policy,
+            of_attempts=(*COSTS, "request", "run_id"),
+            of_files=OF_MANIFEST,
+        )
+        return standing, revisions.of_batch(connection, batch)
+
+    standing, revision = await ledger.read(read)
     files = await asyncio.to_thread(manifest, standing)
-    await store.write(_COSTS, await asyncio.to_thread(parquet, costs(standing)), PARQUET_TYPE)
-    await store.write(_MANIFEST, await asyncio.to_thread(parquet, files), PARQUET_TYPE)
+    await store.write(COSTS_FILE, await asyncio.to_thread(parquet, costs(standing)), PARQUET_TYPE)
+    await store.write(MANIFEST, await asyncio.to_thread(parquet, files), PARQUET_TYPE)
     if plan:
         await store.write(_REJECTS, await asyncio.to_thread(rejects_csv, plan.rejects), "text/csv")
     own_runs, began = await ledger.read(leases.same_flow_run, ledger.run_id)
     did = _did(standing, own_runs, began, buys=of_run.buys) if began else None
     details = await asyncio.to_thread(_details, standing, plan, of_run, store.url_of(_REJECTS))
-    details = replace(details, did=did)
+    is_done = not (of_run.stop or of_run.without_image or any(standing.states[state] for state in OPEN))
+    is_done = is_done and not standing.planned["to_buy"].any()
+    details = replace(details, did=did, done_at=revision if is_done else "")
     return await _summary(ledger, store, standing, plan, of_run=of_run, details=details)
 
 
@@ -294,7 +303,7 @@ async def update_manifest(settings: BatchSettings, ledger: Ledger) -> None:
     """
     store = Store.of(settings.report.url, settings.storage)
     try:
-        is_own = await store.read(_MANIFEST) is not None and not await warning_of(ledger, settings)
+        is_own = await store.read(MANIFEST) is not None and not await warning_of(ledger, settings)
     except OtherLedger:
         is_own = False
     if not is_own:
@@ -306,7 +315,7 @@ async def update_manifest(settings: BatchSettings, ledger: Ledger) -> None:
         files = manifest(await ledger.read(read_standing, jobs, of_files=OF_MANIFEST))
         if written is not None and files.equals(written):
             break
-        await store.write(_MANIFEST, await asyncio.to_thread(parquet, files), PARQUET_TYPE)
+        await store.write(MANIFEST, await asyncio.to_thread(parquet, files), PARQUET_TYPE)
         written = files
 
 
@@ -316,7 +325,12 @@ async def write_summary(store: Store, summary: Summary) -> None:
     Raises:
         StorageError: `report.url` cannot be written.
     """
-    await store.write("report.json", _as_json(summary.as_json()), "application/json")
+    await store.write(REPORT, report_json(summary), "application/json")
+
+
+def report_json(summary: Summary) -> bytes:
+    """The content of `report.json`."""
+    return _as_json(summary.as_json())
 
 
 async def _summary(
@@ -357,9 +371,9 @@ async def _summary(
         seconds=round(of_run.seconds, 3),
         submissions=of_run.submissions,
         rate_limited=of_run.rate_limited,
-        manifest=store.url_of(_MANIFEST),
-        costs=store.url_of(_COSTS),
-        report=store.url_of("report.json"),
+        manifest=store.url_of(MANIFEST),
+        costs=store.url_of(COSTS_FILE),
+        report=store.url_of(REPORT),
         estimated_costs=standing.attempts.filter(_IS_ESTIMATED)["job_key"].n_unique(),
         **review._asdict(),
         cost_per_kept=review.cost_per_kept(totals.spent),

@@ -87,6 +87,7 @@ class Details:
         figures: what the plots show; None where nothing was submitted.
         all_chosen_stored: whether all jobs are stored that the run was for; None where it was for all jobs.
         did: what the run has done; None where none was at work.
+        done_at: the batch's revision (`revisions.py`) by which nothing is left to do; empty where some is.
     """
 
     stop_message: str | None = None
@@ -105,6 +106,7 @@ class Details:
     figures: Figures | None = field(default=None, repr=False)
     all_chosen_stored: bool | None = None
     did: Did | None = None
+    done_at: str = ""
 
 
 class Reviewed(Record):

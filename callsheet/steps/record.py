@@ -21,7 +21,7 @@ import anyio
 from callsheet import places
 from callsheet.config.settings import BatchSettings
 from callsheet.errors import LedgerError, Stop, StorageError
-from callsheet.ledger import sums
+from callsheet.ledger import marks, sums
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.queries import ONLY_NEW, Policy, policy_of
 from callsheet.plain_text import counted, time_in_words
@@ -31,7 +31,7 @@ from callsheet.report.contact_sheet.sheet import INDEX, ContactSheet, Header, op
 from callsheet.report.plots import write_plots
 from callsheet.report.report import OfRun, update_sidecars, write_report, write_summary
 from callsheet.report.summary import Summary
-from callsheet.reviewing.checks import check_files, may_reject
+from callsheet.reviewing.checks import check_files, is_wanted, may_reject
 from callsheet.session import Run
 from callsheet.standing import read_standing
 from callsheet.storage.store import Store
@@ -87,6 +87,8 @@ async def record(run: Run, display: AbstractAsyncContextManager[None] | None = N
             wait_for = 0 if run.interrupted else run.bounds.thumbnails
             if await _is_written(page.finish(header, note, wait_for=wait_for)):
                 summary = _with_page(summary, store)
+        if is_wanted(run.settings.checks) and not (await run.ledger.read(marks.unchecked)).is_empty():
+            summary = replace(summary, details=replace(summary.details, done_at=""))
         summary = replace(summary, seconds=round(time.monotonic() - run.began, 3))
         async with _nothing_lost(run):
             await write_summary(store, summary)
