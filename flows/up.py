@@ -79,7 +79,7 @@ async def _up(port: int | None, environment: dict[str, str], *, with_backlot: bo
             first_page = f"{ui}/v2" if server else ui  # of another one it is not known which UI it has
             _say("Run", f"{first_page}/deployments  ({', '.join(name for name, _ in entrypoints)})")
             if inboxes:
-                looking = asyncio.create_task(inbox.look(inboxes, _error))
+                looking = asyncio.create_task(inbox.watch_inboxes(inboxes, _error))
                 stack.callback(looking.cancel)
                 names = ", ".join(name for name, _ in inboxes)
                 _say("Inbox", f"looked into each minute, by the parameters of {names}")

@@ -17,7 +17,6 @@ from callsheet.cli.demo import demo
 from callsheet.errors import CallsheetError, ConfigError, OutputError, ends_as, known_error
 from callsheet.present.console import print_page
 from callsheet.present.page import Line, Page
-from callsheet.service.proxies import prepare_no_proxy
 
 LISTED_PAGE = re.compile(r"\| \[docs/(?P<name>\w+)\.md\]\(.+?\) \| (?P<about>.+) \|")
 """A line of README's list of pages."""
@@ -114,7 +113,6 @@ for command_info in (*app.registered_commands, *books.ledger.registered_commands
 def main() -> None:
     """Runs a command: every error that Callsheet knows becomes a message and an exit code."""
     output.check_streams()
-    prepare_no_proxy()
     try:
         try:
             code = app(standalone_mode=False)

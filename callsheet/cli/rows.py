@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from callsheet.config.settings import BatchSettings, Settings
-    from callsheet.exports import Exported
+    from callsheet.export.files import Exported
     from callsheet.ledger.queries import Story
 
 
@@ -279,7 +279,7 @@ def export(
 
     callsheet export batch.yaml --to s3://bucket/training-set --as webdataset --kept
     """
-    from callsheet.exports import Kind, export
+    from callsheet.export.export import Kind, export
 
     if bom and as_ != "csv":
         raise CallsheetError(f"--bom cannot be combined with --as {as_}", hint="It is for --as csv.")

@@ -268,7 +268,7 @@ def allowed(connection: sa.Connection, batch: str) -> Decimal | None:
     return most
 
 
-def enter(connection: sa.Connection, batch: str, word: Word) -> None:
+def enter_word(connection: sa.Connection, batch: str, word: Word) -> None:
     """Enters a word."""
     number = (connection.scalar(sa.select(sa.func.max(words.c.number))) or 0) + 1
     shown = asdict(word.shown)

@@ -45,7 +45,7 @@ _GONE_VIDEO = 3  # the first of them is the reason to ask for a fresh URL
 STORE_TRIES = 3  # a store that refuses this often is left for the next run
 
 
-async def keep(
+async def record_generation(
     run: Run, attempt: Attempt, generation: Generation, carried: Mapping[str, Any] | None = None
 ) -> bool:
     """Writes a paid generation into the ledger, and gives its files, each under a name in storage, on.
@@ -102,7 +102,7 @@ async def download(run: Run) -> None:
                 continue
             if spooled is not None and refused >= run.downloads.side_by_side:
                 try:  # storage takes none now: it is kept for the next run
-                    await asyncio.to_thread(spooled.settle)
+                    await asyncio.to_thread(spooled.complete)
                 except StorageError as error:
                     _refused(run, waiting.file, error)
             elif spooled is not None:
@@ -110,7 +110,7 @@ async def download(run: Run) -> None:
             run.downloads.done(time.monotonic() - began)
 
     try:
-        if left := await asyncio.to_thread(run.spool.look):
+        if left := await asyncio.to_thread(run.spool.find_left):
             # What a killed run had already stored, or lost, and not yet removed.
             keys = [name.partition("-")[0] for name in left]  # see _spool_name
             ended = await run.ledger.read(lambda connection, _: queries.ended(connection, keys))

@@ -20,11 +20,12 @@ from PIL import Image
 from typer.testing import CliRunner
 from webdataset import WebDataset
 
-from callsheet import exports
 from callsheet.cli.main import app
 from callsheet.config.load import load
 from callsheet.errors import InputError, StorageError
-from callsheet.exports import Exported, Kind
+from callsheet.export import shards
+from callsheet.export.export import Kind, export
+from callsheet.export.files import Exported
 from tests.cli.test_rows import printed, refusal
 from tests.conftest import Make, Project
 from tests.servers.s3 import Server
@@ -38,7 +39,7 @@ VIDEO = {"id": "waves", "prompt": "waves", "model": "dailies-1", "duration": 1}
 
 
 def exported(made: Project, to: str, kind: str) -> Exported:
-    return asyncio.run(exports.export(load(made.config), to, Kind(kind)))
+    return asyncio.run(export(load(made.config), to, Kind(kind)))
 
 
 def content(folder: Path) -> dict[str, bytes]:
@@ -57,9 +58,9 @@ def members(tar: Path | io.BytesIO) -> dict[str, bytes]:
 
 @pytest.fixture
 def small_shards() -> Iterator[None]:
-    most, exports._MOST_FILES = exports._MOST_FILES, 2
+    most, shards._MOST_FILES = shards._MOST_FILES, 2
     yield
-    exports._MOST_FILES = most
+    shards._MOST_FILES = most
 
 
 # ---- tables
@@ -168,13 +169,14 @@ def test_an_export_that_broke_off_goes_on_and_is_as_if_it_had_not(
     made = project([*ROWS, {"id": "d", "prompt": "four", "model": "sketch-1"}])
     made.run()
     exported(made, "out/whole", kind)
-    monkeypatch.setattr("callsheet.exports.AT_ONCE", 2)
+    module = "image_folder" if kind == "imagefolder" else "shards"
+    monkeypatch.setattr(f"callsheet.export.{module}.AT_ONCE", 2)
 
     def end(_: int) -> None:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        asyncio.run(exports.export(load(made.config), "out/part", Kind(kind), end))
+        asyncio.run(export(load(made.config), "out/part", Kind(kind), end))
     (made.folder / "out/part/.x.jpeg.1234.part").write_bytes(b"what a kill leaves")
     done = exported(made, "out/part", kind)
     assert done.copied == (2 if kind == "imagefolder" else 4)  # a shard is whole or absent

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import httpx
 import polars as pl
 import psutil
 import pytest
@@ -18,7 +19,7 @@ import yaml
 
 from callsheet.cli.init import make_project
 from callsheet.errors import ConfigError, ProcessEnded
-from flows import servers
+from flows import reach_this_machine_without_proxy, servers
 from flows.deployments import deploy, in_this_folder
 from flows.up import _backlot, _logs
 from tests.cli.test_commands import callsheet, refused
@@ -295,3 +296,20 @@ def test_an_address_of_a_server_that_cannot_be_one_is_an_error(tmp_path: Path) -
         assert running.ended() == 2
     assert f"the Prefect server at {api} does not answer" in running.text
     assert "Traceback" not in running.text
+
+
+@pytest.mark.parametrize("unreadable", ["", "fd07::/64", "::1/128", "[::1]", "[fd07::1]:443"])
+def test_prefects_client_reaches_this_machine_directly_whatever_no_proxy_says(
+    unreadable: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is httpx's, which raises InvalidURL on a network of IPv6 and on brackets."""
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")  # where nothing answers
+    for name in "NO_PROXY", "no_proxy":
+        monkeypatch.setenv(name, f"{unreadable}, 10.0.0.0/8,*.test,fd07::1")
+    reach_this_machine_without_proxy()
+    with serve(reply(200, b"{}")) as server, httpx.Client() as client:
+        assert client.get(server.url).status_code == 200
+    written = os.environ["NO_PROXY"]
+    assert written == "10.0.0.0/8,*.test,fd07::1,localhost,127.0.0.1,::1"
+    reach_this_machine_without_proxy()
+    assert os.environ["NO_PROXY"] == os.environ["no_proxy"] == written, "a second time changes nothing"

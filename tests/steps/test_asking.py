@@ -26,7 +26,7 @@ from callsheet.pricing.plan import open_plan
 from callsheet.records import Change, Progress, State, dollars
 from callsheet.report.summary import Summary
 from callsheet.steps import batch
-from callsheet.steps.steer import Changed, change
+from callsheet.steps.steer import Changed, change_setting
 from callsheet.watch import Asked, LogWatcher
 from tests.conftest import Make, Project, images
 from tests.servers.backlots import finish_videos
@@ -391,7 +391,7 @@ def test_a_limit_that_is_taken_away_leaves_what_was_quoted(project: Make) -> Non
                 threads[0].start()
 
     def says() -> None:
-        said.append(asyncio.run(change(load(made.config), {changes.LIMIT: None}, "somebody")))
+        said.append(asyncio.run(change_setting(load(made.config), {changes.LIMIT: None}, "somebody")))
 
     threads: list[threading.Thread] = []
     summary = made.run(watcher=Somebody())

@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 
 import callsheet
-from callsheet.exports import Kind
+from callsheet.export.export import Kind
 from callsheet.present.priced import facts, figures
 from callsheet.present.results import next_steps
 from tests.conftest import Make, Project

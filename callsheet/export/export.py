@@ -1,0 +1,109 @@
+"""Exports a batch: what is stored and still in the batch file, or kept, as one of several kinds."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from enum import StrEnum
+from pathlib import Path
+
+import polars as pl
+
+from callsheet.config.settings import BatchSettings
+from callsheet.errors import InputError, StorageError
+from callsheet.export.files import Exported, with_names
+from callsheet.export.image_folder import write_image_folder
+from callsheet.export.place import mark
+from callsheet.export.shards import write_shards
+from callsheet.export.tables import write_tables
+from callsheet.files import disk_errors, with_home
+from callsheet.ledger.databases import check_exists
+from callsheet.ledger.ledger import Ledger
+from callsheet.ledger.marks import MediaDecision
+from callsheet.pricing.plan import last_plan
+from callsheet.report.contact_sheet.cards import local_path
+from callsheet.report.report import COSTS, OF_MANIFEST, costs, manifest
+from callsheet.standing import Standing, read_standing
+from callsheet.storage.store import Store
+
+
+class Kind(StrEnum):
+    """What a batch can be exported as."""
+
+    CSV = "csv"
+    IMAGEFOLDER = "imagefolder"
+    WEBDATASET = "webdataset"
+
+
+async def export(
+    settings: BatchSettings,
+    to: str,
+    kind: Kind,
+    progress: Callable[[int], None] = lambda _: None,
+    *,
+    kept: bool = False,
+    bom: bool = False,
+) -> Exported:
+    """Exports a batch. What an earlier export has written there already is not written again.
+
+    Args:
+        to: a folder, where `~` is the home folder, or `s3://bucket/prefix`: new, empty, or with an earlier
+            export of the batch.
+        kind: what it is exported as.
+        progress: called with the number of files that were copied in the meantime.
+        kept: only the files that somebody has marked as kept.
+        bom: CSV files begin with a byte order mark, by which Excel reads them as UTF-8.
+
+    Raises:
+        InputError: something else is at the destination, or its home folder is not known; or there is nothing
+            to export, or a stored file was removed or changed.
+        StorageError: the destination cannot be written.
+        LedgerError: the ledger cannot be read, or there is none.
+    """
+    if not to:
+        raise InputError("--to is empty", hint="Name a folder, or s3://bucket/prefix.")
+    try:
+        to = with_home(to)
+    except ValueError as error:
+        raise InputError(f"{to}: {error}", hint="Write the whole path.") from None
+    path = local_path(to)
+    with disk_errors(path or Path(), "--to"):
+        is_other = path is not None and path.exists() and not path.is_dir()
+    if is_other:
+        raise InputError(f"{to}: is a file", hint="Name a folder, or s3://bucket/prefix.")
+    check_exists(settings.ledger.url)
+    endpoint_url = settings.storage.endpoint_url
+    plan = await asyncio.to_thread(last_plan, settings)
+    jobs = plan.table if plan else None
+    async with await Ledger.open(settings.ledger.url, settings.batch, looks=True) as ledger:
+        try:
+            store = Store(to, endpoint_url=endpoint_url, put=settings.storage.put)
+            present = await mark(store, to, batch=settings.batch, kind=kind.value, ledger_id=ledger.id)
+            standing = await ledger.read(read_standing, jobs, of_attempts=COSTS, of_files=OF_MANIFEST)
+            files = _exported(standing, kind, kept=kept)
+            if kind is Kind.CSV:
+                return await write_tables(files, costs(standing), store, bom=bom)
+            if files.is_empty() and kept:
+                hint = "callsheet review CONFIG marks files."
+                raise InputError("no stored file is marked as kept", hint=hint)
+            if files.is_empty():
+                hint = "callsheet status CONFIG counts its jobs."
+                raise InputError("the batch has no stored file to export", hint=hint)
+            files = with_names(files)
+            if kind is Kind.IMAGEFOLDER:
+                return await write_image_folder(files, store, present, endpoint_url, progress)
+            return await write_shards(files, store, present, endpoint_url, progress, batch=settings.batch)
+        except StorageError as error:  # its hint names the settings of a store's URL
+            error.hint = error.hint.replace("storage.url or report.url", "--to")
+            raise
+
+
+def _exported(standing: Standing, kind: Kind, *, kept: bool) -> pl.DataFrame:
+    """The manifest of what is exported. Shards are in order of storage, so that those that are full stay.
+
+    What is kept is exported also where the batch file no longer has its row: a person wants it.
+    """
+    files = manifest(standing, in_order=kind is not Kind.WEBDATASET)
+    if kept:
+        return files.filter(pl.col("decision") == MediaDecision.KEPT)
+    return files if kind is Kind.CSV else files.filter("current")
