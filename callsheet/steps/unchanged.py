@@ -51,7 +51,7 @@ _COARSE = 2_000_000_000  # ns: a file may change again without another time, whe
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """A file as it was: it is the same by its size and time, or by its size and sha256, if that is known."""
+    """A file as it was: it is the same by its size and time, or by its sha256, where that is known."""
 
     path: str
     size: int
@@ -61,8 +61,9 @@ class _File:
     def is_same(self) -> bool:
         with suppress(OSError):
             now = Path(self.path).stat()
-            if now.st_size == self.size:
-                return now.st_mtime_ns == self.changed_at or _sha256_of(self.path) == self.sha256
+            if (now.st_size, now.st_mtime_ns) == (self.size, self.changed_at):
+                return True
+            return self.sha256 is not None and _sha256_of(self.path) == self.sha256
         return False
 
 
