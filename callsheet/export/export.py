@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 
@@ -11,7 +12,9 @@ import polars as pl
 
 from callsheet.config.settings import BatchSettings
 from callsheet.errors import InputError, StorageError
+from callsheet.export import timeline
 from callsheet.export.files import Exported, with_names
+from callsheet.export.folder import BY_ROW, with_readable_names, write_folder
 from callsheet.export.image_folder import write_image_folder
 from callsheet.export.place import mark
 from callsheet.export.shards import write_shards
@@ -23,16 +26,18 @@ from callsheet.ledger.marks import MediaDecision
 from callsheet.pricing.plan import last_plan
 from callsheet.report.contact_sheet.cards import local_path
 from callsheet.report.report import COSTS, OF_MANIFEST, costs, manifest
-from callsheet.standing import Standing, read_standing
+from callsheet.standing import read_standing
 from callsheet.storage.store import Store
 
 
 class Kind(StrEnum):
     """What a batch can be exported as."""
 
+    FOLDER = "folder"
     CSV = "csv"
     IMAGEFOLDER = "imagefolder"
     WEBDATASET = "webdataset"
+    OTIO = "otio"
 
 
 async def export(
@@ -43,6 +48,8 @@ async def export(
     *,
     kept: bool = False,
     bom: bool = False,
+    name: str = BY_ROW,
+    still_seconds: float = 3.0,
 ) -> Exported:
     """Exports a batch. What an earlier export has written there already is not written again.
 
@@ -53,13 +60,18 @@ async def export(
         progress: called with the number of files that were copied in the meantime.
         kept: only the files that somebody has marked as kept.
         bom: CSV files begin with a byte order mark, by which Excel reads them as UTF-8.
+        name: how the files of a folder or a cut are named: columns of the manifest in braces.
+        still_seconds: how long a cut shows an image.
 
     Raises:
+        ConfigError: OpenTimelineIO is not installed, and a cut needs it.
         InputError: something else is at the destination, or its home folder is not known; or there is nothing
             to export, or a stored file was removed or changed.
         StorageError: the destination cannot be written.
         LedgerError: the ledger cannot be read, or there is none.
     """
+    if kind is Kind.OTIO:
+        timeline.check_installed()
     if not to:
         raise InputError("--to is empty", hint="Name a folder, or s3://bucket/prefix.")
     try:
@@ -80,7 +92,8 @@ async def export(
             store = Store(to, endpoint_url=endpoint_url, put=settings.storage.put)
             present = await mark(store, to, batch=settings.batch, kind=kind.value, ledger_id=ledger.id)
             standing = await ledger.read(read_standing, jobs, of_attempts=COSTS, of_files=OF_MANIFEST)
-            files = _exported(standing, kind, kept=kept)
+            all_files = manifest(standing, in_order=kind is not Kind.WEBDATASET)
+            files = _exported(all_files, kind, kept=kept)
             if kind is Kind.CSV:
                 return await write_tables(files, costs(standing), store, bom=bom)
             if files.is_empty() and kept:
@@ -89,6 +102,13 @@ async def export(
             if files.is_empty():
                 hint = "callsheet status CONFIG counts its jobs."
                 raise InputError("the batch has no stored file to export", hint=hint)
+            if kind in (Kind.FOLDER, Kind.OTIO):
+                files = with_readable_names(files, _numbers(all_files, files), name)
+                exported = await write_folder(files, store, present, endpoint_url, progress)
+                if kind is Kind.OTIO:
+                    await timeline.write_timeline(files, store, settings.batch, still_seconds)
+                    exported = replace(exported, files=exported.files + 1)
+                return exported
             files = with_names(files)
             if kind is Kind.IMAGEFOLDER:
                 return await write_image_folder(files, store, present, endpoint_url, progress)
@@ -98,12 +118,20 @@ async def export(
             raise
 
 
-def _exported(standing: Standing, kind: Kind, *, kept: bool) -> pl.DataFrame:
-    """The manifest of what is exported. Shards are in order of storage, so that those that are full stay.
+def _exported(files: pl.DataFrame, kind: Kind, *, kept: bool) -> pl.DataFrame:
+    """What is exported of the manifest.
 
     What is kept is exported also where the batch file no longer has its row: a person wants it.
     """
-    files = manifest(standing, in_order=kind is not Kind.WEBDATASET)
     if kept:
         return files.filter(pl.col("decision") == MediaDecision.KEPT)
+    if kind is Kind.OTIO:
+        return timeline.takes(files.filter("current"))
     return files if kind is Kind.CSV else files.filter("current")
+
+
+def _numbers(all_files: pl.DataFrame, files: pl.DataFrame) -> pl.Series:
+    """Which of the files of its row each one is, from 1, in the order of the manifest."""
+    identity = ("job_key", "generation_id", "index")
+    numbered = all_files.select(*identity, number=pl.int_range(1, pl.len() + 1).over("row_id"))
+    return files.join(numbered, on=identity, how="left", maintain_order="left")["number"]

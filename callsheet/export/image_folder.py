@@ -39,7 +39,7 @@ async def write_image_folder(
     if images.is_empty():
         raise InputError(
             "there is no image to export, and an image folder has no videos",
-            hint="--as webdataset takes them.",
+            hint="--as folder takes them.",
         )
     missing = images.join(
         present, left_on=[_PLACE, "bytes"], right_on=["name", "size"], how="anti", maintain_order="left"

@@ -17,13 +17,13 @@ async def write_tables(files: pl.DataFrame, costs: pl.DataFrame, store: Store, *
     """Writes `manifest.csv` and `costs.csv`, with the columns of the report's Parquet files."""
     size = 0
     for name, table in (("manifest.csv", files), ("costs.csv", costs)):
-        content = (codecs.BOM_UTF8 if bom else b"") + await asyncio.to_thread(_as_csv, table)
+        content = (codecs.BOM_UTF8 if bom else b"") + await asyncio.to_thread(as_csv, table)
         await store.write(name, content, "text/csv")
         size += len(content)
     return Exported(files=2, copied=2, bytes=size)
 
 
-def _as_csv(table: pl.DataFrame) -> bytes:
+def as_csv(table: pl.DataFrame) -> bytes:
     """A table as CSV in which no cell is run as a formula; lists and structs become JSON."""
     nested = [column for column in table if column.dtype.is_nested()]
     cells = table.with_columns(map(_as_json, nested)).with_columns(guarded(pl.col(pl.String)))
