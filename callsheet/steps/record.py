@@ -85,8 +85,9 @@ async def record(run: Run, display: AbstractAsyncContextManager[None] | None = N
         if page and keeping and await keeping:
             header = Header.of(summary, run.plan, plots)
             wait_for = 0 if run.interrupted else run.bounds.thumbnails
-            if await _is_written(page.finish(header, note, wait_for=wait_for)):
-                summary = _with_page(summary, store)
+            async with _progress_told("thumbnails", lambda: page.thumbnails.waiting, note):
+                if await _is_written(page.finish(header, note, wait_for=wait_for)):
+                    summary = _with_page(summary, store)
         if is_wanted(run.settings.checks) and not (await run.ledger.read(marks.unchecked)).is_empty():
             summary = replace(summary, details=replace(summary.details, done_at=""))
         summary = replace(summary, seconds=round(time.monotonic() - run.began, 3))
@@ -147,10 +148,11 @@ async def _progress_told(
         while True:
             now = left()
             total, seconds = max(total, now), time.monotonic() - began
-            if now < total and time.monotonic() - told_at >= _SAID_EVERY:
+            if now and time.monotonic() - told_at >= _SAID_EVERY:
                 told_at = time.monotonic()
-                time_left = time_in_words(seconds * now / (total - now))
-                note(f"{subject}: {total - now:,} of {counted(total, 'file')}, about {time_left} left")
+                done = total - now
+                time_left = f", about {time_in_words(seconds * now / done)} left" if done else ""
+                note(f"{subject}: {done:,} of {counted(total, 'file')}{time_left}")
             await asyncio.sleep(_LOOK)
 
     telling = asyncio.create_task(tell())
