@@ -143,10 +143,12 @@ async def _progress_told(
     """Within it, a person is told now and then how many files are done, and how long the others take."""
 
     async def tell() -> None:
-        total, began = 0, time.monotonic()
-        told_at = began + _SAID_AFTER - _SAID_EVERY
+        total, began, told_at = 0, 0.0, 0.0
         while True:
             now = left()
+            if now and not total:
+                began = time.monotonic()
+                told_at = began + _SAID_AFTER - _SAID_EVERY
             total, seconds = max(total, now), time.monotonic() - began
             if now and time.monotonic() - told_at >= _SAID_EVERY:
                 told_at = time.monotonic()
@@ -175,17 +177,24 @@ async def _check(run: Run, page: ContactSheet | None) -> None:
     of the batch is checked, but for those that could not be looked at or judged (`check_files`).
     """
     decides = run.settings.review.buy_again and may_reject(run.settings.checks)
-    watcher = WATCHER.get()
-    await check_files(
-        run.ledger,
-        run.settings,
-        page.thumbnails if page else None,
-        note=watcher.note,
-        rejected=watcher.rejected,
-        over=run.collected,
-        may_leave=lambda left: not decides and left > run.bounds.thumbnails,
-        patience=run.bounds.judging,
-    )
+    watcher, left = WATCHER.get(), 0
+
+    def may_leave(files: int) -> bool:
+        nonlocal left
+        left = files
+        return not decides and left > run.bounds.thumbnails
+
+    async with _progress_told("checks", lambda: left, watcher.note):
+        await check_files(
+            run.ledger,
+            run.settings,
+            page.thumbnails if page else None,
+            note=watcher.note,
+            rejected=watcher.rejected,
+            over=run.collected,
+            may_leave=may_leave,
+            patience=run.bounds.judging,
+        )
 
 
 async def _is_written(writing: Awaitable[None]) -> bool:

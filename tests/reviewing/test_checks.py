@@ -435,6 +435,19 @@ def callsheet(*arguments: str) -> Any:
     return forks().run("-m", "callsheet", *arguments, cwd=Path.cwd())
 
 
+def test_a_run_that_waits_for_checks_or_thumbnails_says_how_far_they_are(
+    project: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, seconds in {"_LOOK": 0.005, "_SAID_AFTER": 0.0, "_SAID_EVERY": 0.0}.items():
+        monkeypatch.setattr(f"callsheet.steps.record.{name}", seconds)
+    made = project([{"id": f"s{n}", "prompt": f"image {n}", "model": "sketch-1"} for n in range(40)])
+    made.run()
+    for subject, checks, cards in (("checks", {"blank": "flag"}, 0), ("thumbnails", {}, 100)):
+        made.set(report={"contact_sheet": cards})
+        notes = run(made, **checks).notes
+        assert any(re.match(rf"{subject}: \d+ of \d+ files", note) for note in notes), notes
+
+
 def test_report_says_how_far_it_is_and_how_long_the_rest_takes(
     project: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
