@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -196,25 +196,31 @@ def _copy_attached(source: sa.Connection, target: sa.Connection) -> dict[str, in
     target.exec_driver_sql("ATTACH ? AS original", (uri_to_read(path),))
     counts = {}
     for table in _COPIED:
-        columns, name = _columns(table), _quoted(table.name)
-        target.exec_driver_sql(
-            f"INSERT INTO main.{name} ({columns}) SELECT {columns} FROM original.{name}"  # noqa: S608
+        name, names = _quoted(table.name), table.columns.keys()
+        in_original = target.exec_driver_sql(f"PRAGMA original.table_info({name})").mappings()
+        # An upgraded ledger may have its columns in another order; otherwise SQLite copies quickly.
+        as_they_are = [row["name"] for row in in_original] == names
+        into, chosen = ("", "*") if as_they_are else (f"({_columns(table)})", _columns(table))
+        target.exec_driver_sql(f"INSERT INTO main.{name} {into} SELECT {chosen} FROM original.{name}")  # noqa: S608
+        counts[table.name] = _count(target, f"original.{name}")
+        copied = _count(target, f"main.{name}")
+        keys = table.primary_key.columns.keys()
+        pairs = _count(
+            target,
+            f"original.{name} AS original JOIN main.{name} AS copied ON {_equal('=', keys)} "
+            f"WHERE {_equal('IS', names)}",
         )
-        same = (f"copied.{column} IS original.{column}" for column in map(_quoted, table.columns.keys()))
-        key = (
-            f"copied.{column} = original.{column}"
-            for column in map(_quoted, table.primary_key.columns.keys())
-        )
-        are_same = (
-            f"SELECT count(*) FROM original.{name} AS original JOIN main.{name} AS copied "  # noqa: S608
-            f"ON {' AND '.join(key)} WHERE {' AND '.join(same)}"
-        )
-        counted = (f"SELECT count(*) FROM {schema}.{name}" for schema in ("original", "main"))  # noqa: S608
-        [counts[table.name], *others] = [
-            target.exec_driver_sql(query).scalar() or 0 for query in (*counted, are_same)
-        ]
-        _check_same(table, is_same=others == 2 * [counts[table.name]])
+        _check_same(table, is_same=copied == pairs == counts[table.name])
     return counts
+
+
+def _count(connection: sa.Connection, rows: str) -> int:
+    return connection.exec_driver_sql(f"SELECT count(*) FROM {rows}").scalar() or 0  # noqa: S608
+
+
+def _equal(operator: str, names: Iterable[str]) -> str:
+    """Whether the original and the copy have the same in these columns."""
+    return " AND ".join(f"original.{name} {operator} copied.{name}" for name in map(_quoted, names))
 
 
 def _check_same(table: sa.Table, *, is_same: bool) -> None:
