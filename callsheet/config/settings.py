@@ -190,6 +190,9 @@ class Input(Section):
     sheet: Text | None = None
     """The sheet of an Excel workbook. Null: the first one."""
 
+    hidden: Literal["read", "leave"] | None = None
+    """What becomes of an Excel workbook's hidden rows. Null: they are read, and a run asks about them."""
+
     rows: Text | None = None
     """Where a JSON file has its rows, by the names of lists: `prompts`, or for lists in lists `scenes.shots`;
     the other fields of outer objects are carried as `scenes.location`. Null: the file is the list."""
@@ -344,9 +347,7 @@ class Budget(Section):
 
     repeats: Literal["ask", "buy"] = "ask"
     """`ask`: a person must approve a quote where more than a tenth of the jobs look like what the batch has
-    bought under other row ids, or for the same rows with another file of an image, or more than ten jobs, and
-    more than a tenth of the batch, have other prompts than were bought for the same rows; `buy`: nobody is
-    asked."""
+    bought, or one differs from that only in what cannot be seen of its prompt; `buy`: nobody is asked."""
 
     allow_unpriced: bool = False
     """Whether to buy jobs for which the catalogue has no price. What they cost counts once it is charged, so

@@ -225,9 +225,9 @@ def reasons(shown: Shown, buyer: Buyer, basis: Said, also: Mapping[Reason, str])
     agreed_guesses = {guess for word in basis.words if word.is_yes for guess in word.shown.guesses.items()}
     if new := [guess[1] for guess in shown.guesses.items() if guess not in agreed_guesses]:
         sentences[Reason.GUESSES] = f"`callsheet init` has guessed: {'; '.join(new)}"
-    agreed_cells = {cell for word in basis.words if word.is_yes for cell in word.shown.merged}
-    if cells := [cell for cell in shown.merged if cell not in agreed_cells]:
-        sentences[Reason.MERGED] = "; ".join(cells)
+    agreed = {sentence for word in basis.words if word.is_yes for sentence in word.shown.unclear}
+    if new := [sentence for sentence in shown.unclear if sentence not in agreed]:
+        sentences[Reason.UNCLEAR] = "; ".join(new)
     if above is not None and not covering:
         limits = f"budget.approve_above, {dollars(above)} USD"
         at_most = min(
@@ -295,7 +295,7 @@ _HINTS = {
     "again; to buy them, approve with `callsheet run --yes`, or set budget.repeats to buy.",
     Reason.GUESSES: "Look at `callsheet quote`, then approve with `callsheet run --yes`, or correct the "
     "config and remove input.guessed from it.",
-    Reason.MERGED: "Correct the batch file, or approve with `callsheet run --yes` what is meant so.",
+    Reason.UNCLEAR: "Correct the batch file, or approve with `callsheet run --yes` what is meant so.",
     Reason.PILOT: "Look at the pilot, then go on with the same command and `--yes`.",
 }
 _HINT = "Look at `callsheet quote`, then approve with `callsheet run --yes`."
