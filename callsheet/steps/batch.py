@@ -91,14 +91,12 @@ async def generate(
     with signals.cancelled_by_signals():
         async with await steps.connect(settings) as client:
             unchanged = Unchanged(settings) if choice == ALL and plan is None and ui is None else None
-            if unchanged and (known := await unchanged.summary(client)):
-                summary = replace(known, seconds=round(time.monotonic() - began, 3))
+            if unchanged and (as_before := await unchanged.summary(client, began)):
                 signals.done()
-                WATCHER.get().note(
-                    f"nothing has changed since the report of {summary.written_at:%Y-%m-%d %H:%M} UTC"
-                )
-                WATCHER.get().finished(summary)
-                return summary
+                report_of = f"{as_before.written_at:%Y-%m-%d %H:%M} UTC"
+                WATCHER.get().note(f"nothing has changed since the report of {report_of}")
+                WATCHER.get().finished(as_before)
+                return as_before
             rows = await steps.read(settings)
             async with open_ledger(settings, client, ui.flow_run if ui else None) as ledger:
                 priced_plan = await steps.price(rows, settings, client, ledger)

@@ -28,7 +28,7 @@ from callsheet import places
 from callsheet.batches.formats import is_batch_file
 from callsheet.cells import IMAGE_COLUMNS
 from callsheet.config.settings import Settings
-from callsheet.errors import CallsheetError, LedgerError
+from callsheet.errors import CallsheetError, InvalidApiKey, LedgerError
 from callsheet.files import PartialFile
 from callsheet.ledger import journal, leases, revisions, services
 from callsheet.ledger.databases import exists
@@ -96,15 +96,27 @@ class Unchanged:
             with suppress(OSError):
                 self._batch_file = self._read(source, _sha256_of(source))
 
-    async def summary(self, client: Client) -> Summary | None:
-        """What the last run has found, as this one would; None where something has changed, or is to do."""
+    async def summary(self, client: Client, began: float) -> Summary | None:
+        """What the last run has found, as this one would; None where something has changed, or is to do.
+
+        `began`: when a person began to wait for it, in monotonic seconds.
+
+        Raises:
+            InvalidApiKey: the service does not accept it.
+        """
         answer = await asyncio.to_thread(self._kept)
-        with suppress(CallsheetError):  # the whole way says what is wrong
-            if answer and await self._holds(answer, client):
-                nothing = Did(buys=True, bought=0, cost=Decimal(0), fetched=0)
-                details = replace(answer.summary.details, did=nothing)
-                return replace(answer.summary, details=details, submissions=0, rate_limited=0)
-        return None
+        try:
+            holds = answer and await self._holds(answer, client)
+        except InvalidApiKey:
+            raise
+        except CallsheetError:  # the whole way says what is wrong
+            return None
+        if not (answer and holds):
+            return None
+        did = Did(buys=True, bought=0, cost=Decimal(0), fetched=0)
+        seconds = round(time.monotonic() - began, 3)
+        details = replace(answer.summary.details, did=did)
+        return replace(answer.summary, details=details, seconds=seconds, submissions=0, rate_limited=0)
 
     async def _holds(self, answer: _Answer, client: Client) -> bool:
         """Whether report, ledger and catalogue are those that an answer goes by."""
