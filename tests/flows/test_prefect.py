@@ -26,6 +26,7 @@ from callsheet.ledger import changes
 from callsheet.ledger.ledger import Ledger
 from callsheet.present import results
 from callsheet.present.markdown import markdown
+from callsheet.present.page import Facts
 from callsheet.pricing.plan import ToBuyAgain
 from callsheet.report.summary import Details, Summary
 from callsheet.service.client import Client
@@ -334,6 +335,11 @@ def test_the_costs_link_to_the_contact_sheet_where_it_is_served() -> None:
 
     assert f"mark them]({address})" in page(address)
     assert "mark them" not in page(None)
+
+
+def test_what_to_do_about_a_fact_begins_a_line_of_its_own() -> None:
+    page = [Facts([("Not bought", "1 of 4 jobs"), ("", "A higher limit goes on.")])]
+    assert markdown(page) == "- **Not bought**: 1 of 4 jobs\\\n  A higher limit goes on.\n"
 
 
 def test_batches_whose_names_have_other_letters_have_an_artifact_each(

@@ -87,7 +87,8 @@ def test_one_command_starts_the_ui_the_deployments_a_worker_and_a_backlot(
     """Here the one that all tests use: its worker carries out the runs of theirs."""
     backlot = f"http://127.0.0.1:{the_up.environment['BACKLOT_PORT']}"
     names = [each["name"] for each in yaml.safe_load((ROOT / "prefect.yaml").read_text())["deployments"]]
-    for words in (f"{backlot} with the key sk_backlot", f"/v2/deployments  ({', '.join(names)})"):
+    ui = f"{crew.api.removesuffix('/api')}/v2"
+    for words in (f"{backlot} with the key sk_backlot", f"{ui}/deployments?limit=25  ({', '.join(names)})"):
         assert words in the_up.text
     wait_until(lambda: "The deployment inbox: inbox: there is no such folder" in the_up.text, the_up.text)
     known = http.get(f"{backlot}/v2/models", headers={"Authorization": "Bearer sk_backlot"})
@@ -115,7 +116,9 @@ def test_a_server_that_runs_already_is_used_and_lives_on_when_all_else_is_gone(
     home = {"PREFECT_HOME": str(tmp_path / "prefect"), "PREFECT_API_URL": studio.server.api}
     with up(other, **home, **service) as running:
         running.until(READY)
-        assert "(the server ran already)" in running.text
+        ui = f"{studio.server.api.removesuffix('/api')}/v2"
+        for words in (f"UI         {ui}  (the server ran already)", f"{ui}/deployments?limit=25"):
+            assert words in running.text
         studio.server.start("generate-batch/other", tag="other", config="batch.yaml")
         wait_until(lambda: list(other.glob("out/media/**/*.jpeg")), running.text)
         processes = running.family()
