@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import logging
 import os
 import sys
 from collections.abc import AsyncIterator, Coroutine, Mapping
@@ -28,7 +29,16 @@ from callsheet import signals
 from callsheet.batches.formats import local_copy
 from callsheet.config.load import load, load_without_service
 from callsheet.config.settings import BatchSettings, Settings
-from callsheet.errors import ApprovalNeeded, CallsheetError, ConfigError, InputError, Interrupted, known_error
+from callsheet.errors import (
+    ApprovalNeeded,
+    CallsheetError,
+    ConfigError,
+    InputError,
+    Interrupted,
+    LedgerError,
+    StorageError,
+    known_error,
+)
 from callsheet.files import temporary_file_errors
 from callsheet.ledger.databases import check_exists, exists
 from callsheet.ledger.ledger import Ledger
@@ -54,6 +64,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 T = TypeVar("T")
+logger = logging.getLogger("callsheet")
 Config = str | os.PathLike[str]
 Values = Mapping[str, object]
 
@@ -220,10 +231,13 @@ def read(name: str, config: Config, settings: Values | None, *, as_arrow: bool) 
 
 
 async def _with_the_last_marks(settings: BatchSettings) -> None:
-    """Brings the manifest up to date, where the ledger is there."""
-    if exists(settings.ledger.url):
-        async with await Ledger.open(settings.ledger.url, settings.batch, looks=True) as ledger:
-            await update_manifest(settings, ledger)
+    """Brings the manifest up to date, where the ledger is there; otherwise the file is as it is."""
+    try:
+        if exists(settings.ledger.url):
+            async with await Ledger.open(settings.ledger.url, settings.batch, looks=True) as ledger:
+                await update_manifest(settings, ledger)
+    except (LedgerError, StorageError) as error:
+        logger.warning("the manifest may lack the last marks: %s", printable(str(error)))
 
 
 def review(config: Config, marks: Any, settings: Values | None) -> ReviewResult:

@@ -316,6 +316,14 @@ async def write_report(ledger: Ledger, store: Store, plan: Plan | None, of_run: 
     return await _summary(ledger, store, standing, plan, of_run=of_run, details=details)
 
 
+def _revision_of(manifest_file: bytes) -> str | None:
+    """The revision of the batch by which a manifest was written; None where it does not say."""
+    try:
+        return pl.read_parquet_metadata(manifest_file).get(_REVISION)
+    except pl.exceptions.PolarsError:  # it is damaged
+        return None
+
+
 async def update_manifest(settings: BatchSettings, ledger: Ledger) -> None:
     """Brings the manifest up to date with what is said of files, where there is one and it is this ledger's.
 
@@ -327,12 +335,12 @@ async def update_manifest(settings: BatchSettings, ledger: Ledger) -> None:
     """
     store = Store.of(settings.report.url, settings.storage)
     content, revision = await store.read(MANIFEST), await ledger.read(revisions.of_batch)
+    if content is None or revision in ("", _revision_of(content)):
+        return
     try:
-        is_outdated = content is not None and pl.read_parquet_metadata(content).get(_REVISION) != revision
-        is_own = is_outdated and not await warning_of(ledger, settings)
+        if await warning_of(ledger, settings):
+            return
     except OtherLedger:
-        is_own = False
-    if not is_own:
         return
     plan = await asyncio.to_thread(last_plan, settings)
     jobs = plan.table if plan else None

@@ -131,6 +131,8 @@ def test_a_mark_leaves_the_manifest_to_who_needs_it_next(project: Make) -> None:
     before = path.stat().st_ino
     callsheet.manifest(made.config)
     assert path.stat().st_ino == before, "it is up to date"
+    (made.folder / "out/ledger.db").write_bytes(b"no ledger")
+    assert len(callsheet.manifest(made.config)) == 2, "the file is as it is"
 
 
 def test_marks_of_a_file_are_taken_all_or_none(bought: Project) -> None:
