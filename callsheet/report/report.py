@@ -24,7 +24,7 @@ import sqlalchemy as sa
 
 from callsheet.cells import rejects_csv, rejects_in_words
 from callsheet.config.settings import BatchSettings
-from callsheet.errors import InputError, Interrupted, OtherLedger, Stop, StorageConflict
+from callsheet.errors import InputError, Interrupted, OtherLedger, Stop, StorageConflict, StorageError
 from callsheet.ledger import leases, marks, queries, revisions, sums, words
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.queries import ONLY_NEW, Policy
@@ -189,7 +189,7 @@ async def update_sidecars(settings: BatchSettings, ledger: Ledger) -> None:
 
 
 async def mark_sidecars(settings: BatchSettings, ledger: Ledger, since: int) -> None:
-    """As `update_sidecars`, for the marks with a higher number alone."""
+    """As `update_sidecars`, for the marks with a higher number than `since` alone."""
     if not settings.storage.sidecar:
         return
 
@@ -198,11 +198,15 @@ async def mark_sidecars(settings: BatchSettings, ledger: Ledger, since: int) -> 
         names = [*marks.FILE, *_OF_SIDECAR]
         parts = [
             queries.stored_files(connection, batch, names, condition)
-            for condition in queries.of_jobs(decisions["job_key"].to_list())
+            for condition in queries.of_jobs(decisions["job_key"].unique().to_list())
         ]
         return pl.concat(parts).join(decisions, on=marks.FILE).drop(marks.FILE) if parts else pl.DataFrame()
 
-    await _update_sidecars(settings, await ledger.read(read))
+    try:
+        await _update_sidecars(settings, await ledger.read(read))
+    except StorageError as error:
+        error.hint = f"{error.hint} The marks are kept: callsheet report CONFIG writes the sidecars.".strip()
+        raise
 
 
 async def _update_sidecars(settings: BatchSettings, reviewed_files: pl.DataFrame) -> None:
@@ -216,7 +220,7 @@ async def _update_sidecars(settings: BatchSettings, reviewed_files: pl.DataFrame
             return
         old_sidecar = json.loads(content)
         decided_at = row["decided_at"] and row["decided_at"].isoformat(timespec="seconds")
-        flags = row.get("flags") or old_sidecar.get("flags") or []
+        flags = row.get("flags", old_sidecar.get("flags")) or []
         new_sidecar = old_sidecar | row | {"decided_at": decided_at, "flags": flags}
         if new_sidecar != old_sidecar:
             await store.write(f"{name}.json", _as_json(new_sidecar), "application/json")

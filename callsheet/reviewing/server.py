@@ -49,9 +49,9 @@ from callsheet.report.contact_sheet import sheet
 from callsheet.report.contact_sheet.cards import FOLDER, ServedLinks, local_path
 from callsheet.report.contact_sheet.sheet import ContactSheet
 from callsheet.report.contact_sheet.thumbnails import Thumbnails, thumbnail_name
-from callsheet.report.report import update_manifest
+from callsheet.report.report import mark_sidecars, update_manifest
 from callsheet.report.summary import ReviewResult, is_complete, read_result, read_review
-from callsheet.reviewing.written_marks import LONGEST_NOTE, update_sidecars
+from callsheet.reviewing.written_marks import LONGEST_NOTE
 from callsheet.standing import read_standing
 from callsheet.storage.spool import work_folder
 from callsheet.storage.store import Store
@@ -284,13 +284,13 @@ class _Tables:
                 self.marked.clear()
                 await asyncio.sleep(_INTERVAL)
             with suppress(StorageError, LedgerError):  # at the end it is said
-                await self.update_sidecars()
+                await self.mark_sidecars()
                 await update_manifest(self._settings, self._ledger)
 
-    async def update_sidecars(self) -> None:
+    async def mark_sidecars(self) -> None:
         """Does nothing where nothing was marked since the last time."""
         newest = await self._ledger.read(marks.newest)
-        await update_sidecars(self._settings, self._ledger, self._since)
+        await mark_sidecars(self._settings, self._ledger, self._since)
         self._since = newest
 
 
@@ -349,7 +349,7 @@ async def opened(
             keeping.cancel()
             await asyncio.wait([keeping])
             await pages.thumbnails.close()
-        await tables.update_sidecars()
+        await tables.mark_sidecars()
 
 
 class _Server(uvicorn.Server):

@@ -14,7 +14,7 @@ import polars as pl
 
 from callsheet.batches.texts import read_table, read_text
 from callsheet.config.settings import BatchSettings
-from callsheet.errors import InputError, StorageError
+from callsheet.errors import InputError
 from callsheet.ledger import marks
 from callsheet.ledger.databases import check_exists
 from callsheet.ledger.ledger import Ledger
@@ -134,22 +134,8 @@ async def enter_marks(settings: BatchSettings, row_marks: Sequence[Said]) -> tup
     async with await Ledger.open(settings.ledger.url, settings.batch) as ledger:
         before = await ledger.read(marks.newest)
         changed = await _take(ledger, row_marks, user_name())
-        await update_sidecars(settings, ledger, before)
+        await mark_sidecars(settings, ledger, before)
         return changed, await read_result(ledger, settings)
-
-
-async def update_sidecars(settings: BatchSettings, ledger: Ledger, since: int) -> None:
-    """Brings the sidecars up to date with the marks that have a higher number than `since`.
-
-    Raises:
-        StorageError: one cannot be written; the marks are in the ledger.
-        LedgerError: the ledger cannot be read.
-    """
-    try:
-        await mark_sidecars(settings, ledger, since)
-    except StorageError as error:
-        error.hint = f"{error.hint} The marks are kept: callsheet report CONFIG writes the sidecars.".strip()
-        raise
 
 
 async def _take(ledger: Ledger, row_marks: Sequence[Said], by: str) -> int:

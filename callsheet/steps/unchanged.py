@@ -50,7 +50,7 @@ _COARSE = 2_000_000_000  # ns: a file may change again without another time, whe
 
 
 @dataclass(frozen=True, slots=True)
-class _File:
+class _FileState:
     """A file as it was: it is the same by its size and time, or by its sha256, where that is known."""
 
     path: str
@@ -78,7 +78,7 @@ class _Answer:
     models: tuple[str, ...] | None  # None: all of the catalogue
     catalogue: str
     report: str
-    files: tuple[_File, ...]
+    files: tuple[_FileState, ...]
     summary: Summary
 
 
@@ -88,7 +88,7 @@ class Unchanged:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._began = time.time_ns()
-        self._batch_file: _File | None = None
+        self._batch_file: _FileState | None = None
         source = settings.input.path or ""
         takes_over = settings.ledger.new or settings.storage.new
         is_quick = is_batch_file(source) and "://" not in source and settings.report.links_valid_for is None
@@ -180,7 +180,7 @@ class Unchanged:
                 return None if journal.left_in(path.with_name("spool")) else answer
         return None
 
-    def _files(self, plan: Plan) -> tuple[_File, ...]:
+    def _files(self, plan: Plan) -> tuple[_FileState, ...]:
         """What the run has read and written; nothing where that cannot be looked at so quickly."""
         settings = self._settings
         names_images = {*IMAGE_COLUMNS} & {*plan.columns.used, *settings.input.defaults}
@@ -196,16 +196,16 @@ class Unchanged:
         except OSError:  # an image on S3, for instance
             return ()
 
-    def _read(self, path: str, sha256: str) -> _File:
+    def _read(self, path: str, sha256: str) -> _FileState:
         """A file that this run reads: that has changed meanwhile, or just before, is told by its bytes."""
         status = Path(path).stat()
         is_old = status.st_mtime_ns < self._began - _COARSE
-        return _File(path, status.st_size, status.st_mtime_ns if is_old else 0, sha256)
+        return _FileState(path, status.st_size, status.st_mtime_ns if is_old else 0, sha256)
 
 
-def _written(path: Path) -> _File:
+def _written(path: Path) -> _FileState:
     status = path.stat()
-    return _File(str(path), status.st_size, status.st_mtime_ns)
+    return _FileState(str(path), status.st_size, status.st_mtime_ns)
 
 
 def _left_alone(connection: sa.Connection, batch: str) -> str:
