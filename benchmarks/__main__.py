@@ -18,6 +18,7 @@ import psutil
 from benchmarks import (
     bench_account,
     bench_backlot,
+    bench_bought,
     bench_browser,
     bench_ledger,
     bench_limits,
@@ -33,6 +34,7 @@ BENCHMARKS = {
     "reading": bench_reading.measure,
     "account": bench_account.measure,
     "ledger": bench_ledger.measure,
+    "bought": bench_bought.measure,
     "pages": bench_pages.measure,
     "browser": bench_browser.measure,
     "backlot": bench_backlot.measure,

@@ -379,7 +379,7 @@ class ContactSheet:
         standing, newest_mark = await self.ledger.read(
             lambda connection, batch: (
                 read_standing(connection, batch, self._planned, of_attempts=SENT),
-                marks.newest(connection),
+                marks.newest(connection, batch),
             )
         )
         if self.jobs is None:  # the page's own files, and the jobs that are shown
