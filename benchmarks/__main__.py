@@ -19,6 +19,7 @@ from benchmarks import (
     bench_account,
     bench_backlot,
     bench_bought,
+    bench_browser,
     bench_ledger,
     bench_limits,
     bench_pages,
@@ -35,6 +36,7 @@ BENCHMARKS = {
     "ledger": bench_ledger.measure,
     "bought": bench_bought.measure,
     "pages": bench_pages.measure,
+    "browser": bench_browser.measure,
     "backlot": bench_backlot.measure,
     "limits": bench_limits.measure,
 }

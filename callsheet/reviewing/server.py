@@ -17,7 +17,7 @@ import secrets
 import shlex
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -52,7 +52,7 @@ from callsheet.report.contact_sheet.thumbnails import Thumbnails, thumbnail_name
 from callsheet.report.report import mark_sidecars, update_manifest
 from callsheet.report.summary import ReviewResult, is_complete, read_result, read_review
 from callsheet.reviewing.written_marks import LONGEST_NOTE
-from callsheet.standing import read_standing
+from callsheet.standing import Standing
 from callsheet.storage.spool import work_folder
 from callsheet.storage.store import Store
 
@@ -129,6 +129,7 @@ _SHARE = 4  # making the page takes at most one part in so many of the time
 _LONGEST_NAME = 100  # characters
 _LOOKED_UP = 100  # files at once, to see whether one is left to be marked
 _LARGEST = 1_000_000  # bytes of a request
+_DRAWN = 4  # thumbnails at once: those that nobody looks at any more leave the queue
 _KEEP = {"Cache-Control": "private, max-age=86400, immutable"}  # a thumbnail has the name of its content
 _NEVER_KEEP = {"Cache-Control": "no-store"}
 _FILE_ONLY = {"Content-Security-Policy": "default-src 'none'; sandbox"}
@@ -160,7 +161,7 @@ class _Marks(BaseModel):
 
 
 class _Pages:
-    """The page of a batch, made anew when the ledger, the plan or the thumbnails have changed."""
+    """The page of a batch, made anew when the ledger or the plan has changed."""
 
     def __init__(self, ledger: Ledger, settings: BatchSettings) -> None:
         self._ledger = ledger
@@ -169,6 +170,7 @@ class _Pages:
         self.thumbnails = Thumbnails(self._settings)
         self._files: dict[str, tuple[bytes, str]] = {}  # of the page: content and type
         self._sheet: ContactSheet | None = None
+        self._drawing = asyncio.Semaphore(_DRAWN)
         self._unmade = secrets.token_hex(4)  # the version of a part until it has changed
         self._lock = asyncio.Lock()
         self._sources: object = None  # what the page was made from
@@ -184,13 +186,24 @@ class _Pages:
         content, mime_type = self._files.get(name) or (None, "")
         return _answer(content, mime_type, _NEVER_KEEP)
 
+    async def draw(self, sha256: str, is_wanted: Callable[[], Awaitable[bool]]) -> None:
+        """Makes the thumbnail of a file that the page shows, if it is still wanted when its turn comes."""
+        picture = self._sheet.pictures.get(sha256) if self._sheet else None
+        async with self._drawing:
+            if picture and await is_wanted():
+                await asyncio.shield(self.thumbnails.look_at(sha256, *picture))
+
     async def _make(self, name: str) -> None:
-        """Makes a part that is asked for the first time; what has no such name is none."""
+        """Makes what is asked for the first time; what has no such name is none."""
         async with self._lock:
             page = self._sheet
-            numbers = range(len(page.digests)) if page else ()
+            if page is None or name in self._files:
+                return
+            if name in page.of_all:
+                await page.write_of_all([name])
+            numbers = range(len(page.digests))
             number = next((part for part in numbers if sheet.part_name(part) == name), None)
-            if page and number is not None and not page.digests[number]:
+            if number is not None:
                 await page.write_part(number)
 
     async def _put(self, name: str, content: bytes, mime_type: str) -> None:
@@ -202,7 +215,7 @@ class _Pages:
         now = await self._ledger.read(_now)
         path = work_folder(self._settings, make=False) / PLAN
         made_at = path.stat().st_mtime_ns if path.exists() else None
-        sources = (now, made_at, self.thumbnails.drawn)
+        sources = (now, made_at)
         if sources == self._sources:
             return
         self._began = time.monotonic()
@@ -212,6 +225,7 @@ class _Pages:
             put=self._put,
             links=ServedLinks(self._settings),
             interval=_INTERVAL,
+            when_asked=True,
         )
         parts = self._settings.report.contact_sheet // sheet.PER_PART + 1
         old_page = self._sheet
@@ -223,24 +237,25 @@ class _Pages:
             for number in range(1, parts)
             if not page.digests[number : number + 1] or not page.digests[number]
         ]
-        await page.write(await self._header(now, plan), left_out=left_out)
+        of_all = [name for name in (sheet.OVERVIEW, sheet.TEXTS) if name in self._files]
+        await page.write(partial(_header, now, plan), left_out=left_out, of_all=of_all)
         self._sheet = page
         self._sources, self._took = sources, time.monotonic() - self._began
 
-    async def _header(self, now: _Now, plan: Plan | None) -> sheet.Header:
-        standing = await self._ledger.read(read_standing, plan.table if plan else None)
-        jobs = standing.counting.height
-        outcome = "complete" if is_complete(standing.states, jobs, plan) else "partial"
-        return sheet.Header(
-            outcome=None if now.at_work else outcome,
-            stop=sheet.refused_in_words(now.refusal) if now.at_work else None,
-            jobs=jobs,
-            states=standing.states,
-            spent=now.totals.spent,
-            quoted=standing.quoted if plan else None,
-            rejected_rows=plan.rejected_rows if plan else 0,
-            in_doubt=now.totals.in_doubt_exposure,
-        )
+
+def _header(now: _Now, plan: Plan | None, standing: Standing) -> sheet.Header:
+    jobs = standing.counting.height
+    outcome = "complete" if is_complete(standing.states, jobs, plan) else "partial"
+    return sheet.Header(
+        outcome=None if now.at_work else outcome,
+        stop=sheet.refused_in_words(now.refusal) if now.at_work else None,
+        jobs=jobs,
+        states=standing.states,
+        spent=now.totals.spent,
+        quoted=standing.quoted if plan else None,
+        rejected_rows=plan.rejected_rows if plan else 0,
+        in_doubt=now.totals.in_doubt_exposure,
+    )
 
 
 class _Left:
@@ -432,7 +447,15 @@ class _App:
         return await self.pages.file(sheet.INDEX if name is None else f"{FOLDER}/{name}")
 
     async def thumbnail(self, request: Request) -> Response:
-        content = await self._report.read(thumbnail_name(request.path_params["sha256"]))
+        sha256 = request.path_params["sha256"]
+        content = await self._report.read(thumbnail_name(sha256))
+        if content is None:
+
+            async def is_wanted() -> bool:
+                return not await request.is_disconnected()
+
+            await self.pages.draw(sha256, is_wanted)
+            content = await self._report.read(thumbnail_name(sha256))
         return _answer(content, "image/jpeg", _KEEP | _FILE_ONLY)
 
     async def rejects(self, _: Request) -> Response:

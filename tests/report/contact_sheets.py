@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import io
+import json
 from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -41,6 +42,8 @@ def card(number: int, state: State = State.STORED, **fields: Any) -> Card:
         "job_key": hashlib.sha256(f"job {number}".encode()).hexdigest(),
         "row_id": f"row-{number:05d}",
         "sample": 1,
+        "ordinal": 1,
+        "of": 1,
         "type": "image",
         "model": f"model-{number % 4}",
         "prompt": f"Item {number}: a hand-thrown mug among autumn leaves, soft morning light, 35 mm",
@@ -76,11 +79,12 @@ async def write(
     for name in sheet.ASSETS:
         await store.write(f"{FOLDER}/{name}", sheet.asset(name), "text/plain")
     shown = [each.files[0].sha256 for each in cards if each.files]
+    counts = Counts(0, 0, len(shown))
     for number, sha256 in enumerate(shown):
         await store.write(thumbnail_name(sha256), pictures[number % len(pictures)], "image/jpeg")
     versions = []
     for start in range(0, len(cards), sheet.PER_PART):
-        content = sheet.part(len(versions), cards[start : start + sheet.PER_PART], {*shown}, links)
+        content = sheet.part(len(versions), cards[start : start + sheet.PER_PART], (), links)
         await store.write(sheet.part_name(len(versions)), content, "text/javascript")
         versions.append(hashlib.sha256(content).hexdigest()[:12])
     await store.write(sheet.INDEX, sheet.index(settings, cards[: sheet.PER_PART], links), "text/html")
@@ -90,14 +94,62 @@ async def write(
         header,
         settings,
         ledger_id="a ledger",
-        counts=Counts(0, 0, len(shown)),
+        newest_mark=0,
+        counts=counts,
         shares_by_name={},
         jobs_shown=len(cards),
         interval=0.1,
         parts=versions,
+        of_all=dict.fromkeys((sheet.OVERVIEW, sheet.TEXTS), "-".join(versions)),
         links=links,
     )
+    values = {"overview": overview(cards) | {"counts": counts._asdict(), "shares": {}}, "texts": texts(cards)}
+    for name, value in values.items():
+        content = f"callsheet.{name}({json.dumps(value)})\n".encode()
+        await store.write(f"{FOLDER}/data/{name}.js", content, "text/javascript")
     await store.write(sheet.SUMMARY, summary, "text/javascript")
+
+
+def overview(cards: Sequence[Card]) -> dict[str, Any]:
+    """What `overview.py` makes of the jobs of a ledger, of these cards."""
+
+    def ranks(values: Sequence[Any]) -> list[int]:
+        rank = {value: number for number, value in enumerate(sorted({*values} - {None}), start=1)}
+        return [rank.get(value, 0) for value in values]
+
+    def coded(values: Sequence[Any]) -> dict[str, Any]:
+        return {"values": sorted({*values} - {None}), "codes": ranks(values)}
+
+    files = [
+        " ".join(
+            f"{f.attempt}/{f.index}/{f.decision or ''}/{'flagged' if f.flags else ''}" for f in each.files
+        )
+        for each in cards
+    ]
+    names = dict.fromkeys(name for each in cards for name, _ in each.carried)
+    columns = {"Model": [each.model for each in cards]}
+    columns |= {name: [dict(each.carried).get(name) for each in cards] for name in names}
+    return {
+        "keys": [each.job_key[:16] for each in cards],
+        "rows": [each.row_id for each in cards],
+        "samples": [each.sample for each in cards],
+        "states": coded([each.state.value for each in cards]),
+        "files": coded([text or None for text in files]),
+        "settings": {},
+        "columns": [[name, coded(values)] for name, values in columns.items() if len({*values} - {None}) > 1],
+        "costs": ranks([each.cost for each in cards]),
+        "times": ranks([each.finished_at or each.submitted_at for each in cards]),
+    }
+
+
+def texts(cards: Sequence[Card]) -> list[str]:
+    """The same of what is searched."""
+    return [
+        "\n".join(
+            [each.row_id, each.prompt, each.model, each.reason or "", *dict(each.carried).values()]
+        ).lower()
+        for each in cards
+    ]
 
 
 def with_sheet(made: Project) -> Project:

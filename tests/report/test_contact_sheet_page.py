@@ -20,6 +20,7 @@ from tests.conftest import Project
 from tests.report.contact_sheets import BEGAN, card, with_sheet, written
 from tests.servers.browser import Browser, aside, until
 from tests.servers.s3 import Server
+from tests.waiting import wait_until
 
 Make = Callable[..., Project]
 IMAGE = {"model": "sketch-1", "aspect_ratio": "1:1"}
@@ -162,7 +163,7 @@ def test_filters_search_and_sorting(sheet: Page) -> None:
     assert rows(sheet)[0] == "video"
     assert rows(sheet)[-1] == "refused"  # which cost nothing
     choose(sheet, "Sort", "Newest first")
-    ended = dict(sheet.evaluate("callsheet.jobs.map((job) => [job.row_id, job.finished_at])"))
+    ended = dict(cards_of(sheet).evaluate_all("all => all.map(({job}) => [job.row_id, job.finished_at])"))
     assert rows(sheet) == sorted(ended, key=lambda row: ended[row], reverse=True)
     choose(sheet, "Sort", "Batch order")
     cards_of(sheet).first.focus()
@@ -180,7 +181,7 @@ def test_filters_search_and_sorting(sheet: Page) -> None:
 
 def test_an_address_that_0_1_0_gave_a_colleague_opens_the_same(sheet: Page) -> None:
     """Words and addresses outlive a version: these are as that version wrote them."""
-    [*_, mug] = [job["job_key"] for job in sheet.evaluate("callsheet.jobs") if job["row_id"] == "mug"]
+    mug = card_of(sheet, "mug").evaluate("(each) => each.job.job_key")
     base = sheet.url.partition("#")[0]
     for address, shown in {
         "state=stored&column+shot=grid": ["arabic", "chinese"],
@@ -214,7 +215,7 @@ def test_a_column_of_many_values_is_searched_by_a_part_of_them(page: Page, tmp_p
     assert page.locator("#choices select").count() == 1  # of the model, which has four values
 
 
-def test_what_is_chosen_while_jobs_are_loaded_and_what_the_address_says_of_the_others_both_hold(
+def test_what_is_chosen_before_all_jobs_are_known_and_what_the_address_says_of_them_both_hold(
     page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(contact_sheet, "PER_PART", 4)
@@ -225,17 +226,94 @@ def test_what_is_chosen_while_jobs_are_loaded_and_what_the_address_says_of_the_o
     def hold(route: Route) -> None:
         held.append(route)
 
-    page.route("**/jobs-0001.js*", hold)
+    page.route("**/overview.js*", hold)
     page.goto(f"{address}#column+shot=late-1")
     page.locator("#search").fill("mug")
     until(page, "location.hash.includes('search=mug')")
     assert "column+shot=late-1" in page.url
-    [part] = held
-    part.continue_()
+    [overview] = held
+    overview.continue_()
     page.locator("html[data-ready]").wait_for()
-    assert rows(page) == ["row-00005", "row-00007"]
+    expect(cards_of(page).get_by_role("heading")).to_have_text(["row-00005", "row-00007"])
     assert "search=mug" in page.url
     page.unroute_all()
+
+
+def asked_for(browser: Browser) -> list[str]:
+    """The names of the scripts and pictures that the page has asked for, in order."""
+    names = [urlsplit(url).path.rpartition("/")[2] for url in browser.requests]
+    own = {*contact_sheet.ASSETS, "index.html", "summary.js"}
+    return [name for name in names if name not in own]
+
+
+def test_the_first_pictures_come_before_anything_else_and_other_parts_as_they_are_looked_at(
+    page: Page, browser: Browser, tmp_path: Path
+) -> None:
+    visit_cards(page, tmp_path, [card(number) for number in range(4_000)])
+    first, *others = asked_for(browser)
+    assert first == "jobs-0000.js"
+    assert others.pop() == "overview.js"
+    assert {Path(name).suffix for name in others} == {".jpg"}
+    browser.forget()
+    page.evaluate("scrollTo(0, document.documentElement.scrollHeight * 0.56)")
+    expect(card_of(page, "row-02250")).to_be_in_viewport()
+    expect(card_of(page, "row-02250").locator("img")).not_to_have_js_property("naturalWidth", 0)
+    assert [name for name in asked_for(browser) if name.endswith(".js")] == ["jobs-0004.js"]
+
+
+def test_parts_come_one_at_a_time_and_not_those_that_were_scrolled_past(
+    page: Page, browser: Browser, tmp_path: Path
+) -> None:
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    page.route("**/jobs-0002.js*", hold)
+    visit_cards(page, tmp_path, [card(number) for number in range(4_000)])
+    browser.forget()
+    for share in (0.31, 0.56, 0.81):
+        page.evaluate(f"scrollTo(0, document.documentElement.scrollHeight * {share})")
+        until(page, f"document.querySelector('.blank')?.ariaPosInSet > {3_600 * share}")
+    wait_until(lambda: len(held) == 1, "the part is not asked for")
+    assert [name for name in asked_for(browser) if name.endswith(".js")] == ["jobs-0002.js"]
+    [part] = held
+    part.continue_()
+    expect(card_of(page, "row-03250")).to_be_in_viewport()
+    assert [name for name in asked_for(browser) if name.endswith(".js")] == ["jobs-0002.js", "jobs-0006.js"]
+    page.unroute_all()
+
+
+def test_what_is_marked_compared_and_undone_may_be_of_parts_that_are_not_here(
+    page: Page, browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The row's jobs are in two parts; and the page has dropped the part of the mark that is undone."""
+    monkeypatch.setattr(contact_sheet, "PER_PART", 10)
+    cards = [card(number) for number in range(600)]
+    cards[9:11] = [card(9 + n, row_id="pair", ordinal=n + 1, of=2) for n in range(2)]
+    visit_cards(page, tmp_path, cards)
+    cards_of(page).first.focus()
+    page.keyboard.press("x")
+    page.get_by_role("group", name="Review").get_by_role("button", name="rejected").click()
+    expect(page.locator("#count")).to_have_text("1 of 600 jobs")
+    page.get_by_role("button", name="Clear filters").click()
+    for _ in range(8):
+        last = rows(page)[-1]
+        page.evaluate("scrollBy(0, 2 * innerHeight)")
+        wait_until(lambda last=last: rows(page)[-1] != last, "nothing else is seen")
+        expect(page.locator(".card.blank")).to_have_count(0)
+    assert page.evaluate("callsheet.job(0) ?? null") is None
+    cards_of(page).last.focus()
+    page.keyboard.press("z")
+    expect(card_of(page, "row-00000")).to_be_focused()
+    expect(page.locator("[data-decision=rejected].card")).to_have_count(0)
+    page.locator("#search").fill("pair")
+    expect(cards_of(page)).to_have_count(2)
+    cards_of(page).last.focus()
+    page.keyboard.press("c")
+    expect(page.locator("#compare").get_by_role("figure")).to_have_count(2)
+    page.keyboard.press("Escape")
+    browser.forget()  # of the files, which are not there
 
 
 def test_a_job_without_a_file_is_shown_large_with_its_reason_its_request_and_the_command_that_mends_it(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import AsyncIterator
+import re
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -11,12 +13,15 @@ from typing import Any
 import httpx
 import pytest
 
+from callsheet.config.load import load
 from callsheet.config.settings import BatchSettings
 from callsheet.ledger import marks
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.marks import Mark, MediaDecision
 from callsheet.report.contact_sheet import sheet
+from callsheet.report.contact_sheet.cards import FOLDER
 from callsheet.reviewing import server
+from tests.conftest import Project
 from tests.ledger.buying import buyer, file_key, fill_with_marked_files, generation, job, mark, submitting
 
 pytestmark = pytest.mark.anyio
@@ -97,3 +102,18 @@ async def test_the_end_of_a_review_is_found_without_a_count_of_all_files(
 async def said(ledger: Ledger, one: Mark) -> None:
     """A person says it."""
     await ledger.write(marks.mark, [one], "a person")
+
+
+async def test_a_missing_thumbnail_is_made_when_it_is_looked_at(project: Callable[..., Project]) -> None:
+    image = {"model": "sketch-1", "aspect_ratio": "1:1"}
+    made = project([{"id": name, "prompt": f"a {name}", **image} for name in ("mug", "lamp", "chair")])
+    await asyncio.to_thread(made.run, "report.contact_sheet=0")
+    thumbnails = made.folder / "out/report/contact-sheet/thumbs"
+    async with client(load(made.config)) as review:
+        cards, _ = await shown(review, only=0)
+        name = re.findall(r"thumbs/\w+\.jpg", cards[0])[0]
+        assert not thumbnails.exists()
+        picture = await review.get(f"/{FOLDER}/{name}")
+        assert (picture.status_code, picture.headers["content-type"]) == (200, "image/jpeg")
+        assert [path.name for path in thumbnails.iterdir()] == [Path(name).name]
+        assert (await review.get(f"/{FOLDER}/thumbs/{64 * '0'}.jpg")).status_code == 404

@@ -28,7 +28,8 @@ from callsheet.config.settings import BatchSettings
 from callsheet.errors import CallsheetError, StorageError
 from callsheet.files import path_of
 from callsheet.ledger import marks, queries
-from callsheet.ledger.tables import attempts, media
+from callsheet.ledger.tables import attempts, checks, media
+from callsheet.ledger.tables import marks as ledger_marks
 from callsheet.records import MADE_FROM, State, dollars, made_from
 from callsheet.report.remedies import remedies
 from callsheet.standing import SETTINGS, Standing
@@ -184,9 +185,6 @@ _ATTEMPT = (
 _WITHOUT_FILES = [state for state in State if state not in (State.PLANNED, State.STORED)]
 _FILE = ("index", "url", "mime_type", "width", "height", "duration", "fps", "has_sound", "sha256", "bytes")
 
-OPINIONS = ("decision", "note", "decided_by", "flags", "score")
-"""What is said of a file by persons and checks."""
-
 
 @dataclass(frozen=True)
 class MediaFile:
@@ -219,6 +217,7 @@ class Card:
     """A job as the page shows it; its script names the same fields. Money is in dollars, as text.
 
     Attributes:
+        ordinal, of: which of the jobs of its row it is, that stand beside each other.
         asked: the aspect ratio, the resolution and so on that the request names.
         settings: these by name, as text.
         reason: why it failed, is in doubt or lost.
@@ -233,6 +232,8 @@ class Card:
     job_key: str
     row_id: str
     sample: int
+    ordinal: int
+    of: int
     type: str
     model: str
     prompt: str
@@ -254,19 +255,23 @@ class Card:
 
 
 def shown_jobs(standing: Standing, limit: int) -> pl.DataFrame:
-    """The first of the batch's jobs, with the columns `_JOB` and `carried`, as text.
+    """The first of the batch's jobs, with the columns `_JOB`, `carried` as text, and of its row's jobs, which
+    are neighbours, which it is (`ordinal`, `of`).
 
     Those of the plan are in its order. The others are after the jobs of their row, where the plan has it, and
     otherwise at the end: by row, in order of its first submission, and then by sample. The attempts have
     the columns `SENT`.
     """
-    jobs = standing.counting.with_columns(first_sent=pl.col("submitted_at").min().over("row_id"))
-    place = pl.col("position").max().over("row_id")
+    jobs = standing.counting.with_columns(
+        first_sent=pl.col("submitted_at").min().over("row_id"), place=pl.col("position").min().over("row_id")
+    )
     order = ("first_sent", "row_id", "sample", "submitted_at", "key")
     is_planned = pl.col("position").is_not_null()
-    others = jobs.with_columns(place=place).filter(~is_planned).sort(order, nulls_last=True)
-    jobs = pl.concat([jobs.filter(is_planned).with_columns(place="position"), others])
+    jobs = pl.concat([jobs.filter(is_planned), jobs.filter(~is_planned).sort(order, nulls_last=True)])
     shown = jobs.sort("place", nulls_last=True, maintain_order=True).head(limit)
+    shown = shown.with_columns(
+        ordinal=pl.int_range(1, pl.len() + 1).over("row_id"), of=pl.len().over("row_id")
+    )
     shown = shown.with_columns(job_key="key", quoted="price").drop("key", "place")
     if standing.has_plan:
         carried = pl.col("carried")
@@ -280,22 +285,24 @@ def shown_jobs(standing: Standing, limit: int) -> pl.DataFrame:
         shown = shown.with_columns(
             pl.when(is_others).then(f"{name}_sent").otherwise(name).alias(name) for name in SENT
         )
-    return shown.select(*_JOB, "carried")
+    return shown.select(*_JOB, "ordinal", "of", "carried")
+
+
+def request_field(name: str, request: str = "request") -> pl.Expr:
+    """What a request says, as text; null where it says nothing of it."""
+    return pl.col(request).str.json_path_match(f"$.{name}")
 
 
 def _described(jobs: pl.DataFrame) -> pl.DataFrame:
     """Jobs with what their request says; what is bought and not offered any more has none in a plan."""
 
-    def asked(name: str) -> pl.Expr:
-        return pl.col("request").str.json_path_match(f"$.{name}")
-
-    facts = (asked("aspect_ratio"), asked("resolution"), asked("duration") + " s")
+    facts = request_field("aspect_ratio"), request_field("resolution"), request_field("duration") + " s"
     return jobs.select(
         *(name for name in _JOB if name != "request"),
-        "carried",
-        prompt=asked("prompt").fill_null(""),
+        *("ordinal", "of", "carried"),
+        prompt=request_field("prompt").fill_null(""),
         asked=pl.concat_str(facts, separator=" · ", ignore_nulls=True),
-        settings=pl.struct(asked(name).alias(name) for name in SETTINGS),
+        settings=pl.struct(request_field(name).alias(name) for name in SETTINGS),
     )
 
 
@@ -319,18 +326,20 @@ class Facts:
         return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:12]
 
 
-def facts(connection: sa.Connection, jobs: pl.DataFrame, opinions: pl.DataFrame) -> Facts:
-    """What the ledger has of some jobs, from `shown_jobs`: of a large batch, a part is read when it is made.
-
-    `opinions` are the batch's files with `OPINIONS`.
-    """
+def facts(connection: sa.Connection, jobs: pl.DataFrame) -> Facts:
+    """What the ledger has of some jobs, from `shown_jobs`: of a large batch, those of a part that is made."""
     sent = sa.case((attempts.c.state.in_(_WITHOUT_FILES), attempts.c.request)).label("sent")
     newest = sa.select(*(attempts.c[name] for name in _ATTEMPT), queries.ERROR_CODE, sent).where(
         ~attempts.c.superseded
     )
+    of_file = (attempts.c.job_key, attempts.c.attempt, media.c.index)
+    said = (ledger_marks.c.decision, ledger_marks.c.note, ledger_marks.c.decided_by)
+    tables = attempts.join(media, queries.FILES_OF)
+    tables = tables.outerjoin(ledger_marks, sa.and_(_is_of(ledger_marks, of_file), marks.IS_NEWEST))
+    tables = tables.outerjoin(checks, _is_of(checks, of_file))
     stored = (
-        sa.select(attempts.c.job_key, attempts.c.attempt, *(media.c[name] for name in _FILE))
-        .join_from(attempts, media, queries.FILES_OF)
+        sa.select(*of_file[:2], *(media.c[name] for name in _FILE), *said, checks.c.flags, checks.c.score)
+        .select_from(tables)
         .where(~attempts.c.superseded, media.c.stored_at.is_not(None))
         .order_by(attempts.c.job_key, media.c.index)
     )
@@ -339,9 +348,11 @@ def facts(connection: sa.Connection, jobs: pl.DataFrame, opinions: pl.DataFrame)
         pl.concat(queries.read(connection, query.where(condition)) for condition in conditions)
         for query in (newest, stored)
     )
-    return Facts(
-        jobs, newest_attempts, files.join(opinions, on=marks.FILE, how="left", maintain_order="left")
-    )
+    return Facts(jobs, newest_attempts, files)
+
+
+def _is_of(table: sa.Table, of_file: Sequence[sa.Column[Any]]) -> sa.ColumnElement[bool]:
+    return sa.and_(*(table.c[name] == column for name, column in zip(marks.FILE, of_file, strict=True)))
 
 
 def cards(facts: Facts) -> list[Card]:
@@ -349,16 +360,16 @@ def cards(facts: Facts) -> list[Card]:
     attempt_of = {row["job_key"]: row for row in facts.attempts.iter_rows(named=True)}
     files_of: defaultdict[str, list[MediaFile]] = defaultdict(list)
     for row in facts.files.iter_rows(named=True):
-        key, flags = row.pop("job_key"), row.pop("flags") or []
+        key, flags = row.pop("job_key"), json.loads(row.pop("flags") or "[]")
         files_of[key].append(MediaFile(**row, flags=flags))
     rows = _described(facts.jobs).iter_rows(named=True)
     return [_card(job, attempt_of.get(job["job_key"]), files_of[job["job_key"]]) for job in rows]
 
 
 def _card(job: dict[str, Any], attempt: dict[str, Any] | None, files: list[MediaFile]) -> Card:
-    origin, carried = made_from(json.loads(job["carried"] or "{}"))
+    origin, carried = cells(job["carried"])
     settings = {name: value for name, value in job["settings"].items() if value is not None}
-    fields = job | {"quoted": _money(job["quoted"]), "carried": _carried(carried), "files": files}
+    fields = job | {"quoted": _money(job["quoted"]), "carried": carried, "files": files}
     fields |= {"settings": settings, "made_from": origin}
     if attempt is None:
         return Card(**fields)
@@ -387,11 +398,12 @@ def _moment(moment: datetime | None) -> str | None:
     return moment.isoformat(timespec="milliseconds") if moment else None
 
 
-def _carried(cells: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Carried columns as text."""
+def cells(carried: str | None) -> tuple[dict[str, Any] | None, list[tuple[str, str]]]:
+    """The file of another batch that a job is made from, and its carried columns as text."""
+    origin, cells = made_from(json.loads(carried or "{}"))
     texts = []
     for name, cell in cells.items():
         if cell is not None:
             text = cell if isinstance(cell, str) else json.dumps(cell, ensure_ascii=False, default=str)
             texts.append((name, f"{text[: _LONGEST - 1]}…" if len(text) > _LONGEST else text))
-    return texts
+    return origin, texts

@@ -1,7 +1,8 @@
 """The contact sheet of a batch, kept up to date while a run is under way. Begin reading here.
 
-The cards are in scripts of 2,000, so that the page reads only those again that have changed. Every text
-from users is escaped here once, as JSON or as HTML. The page puts it into the document as text.
+The cards are in scripts of 500. The page loads those that are looked at, and again what has changed; of all
+jobs it has the overview (`overview.py`). Every text from users is escaped here once, as JSON or as HTML. The
+page puts it into the document as text.
 """
 
 from __future__ import annotations
@@ -34,7 +35,6 @@ from callsheet.pricing.plan import Plan
 from callsheet.records import State, dollars
 from callsheet.report.contact_sheet.cards import (
     FOLDER,
-    OPINIONS,
     SENT,
     Card,
     Links,
@@ -43,9 +43,10 @@ from callsheet.report.contact_sheet.cards import (
     facts,
     shown_jobs,
 )
+from callsheet.report.contact_sheet.overview import OF_ATTEMPTS, overview, texts
 from callsheet.report.contact_sheet.thumbnails import Thumbnails, thumbnail_name
 from callsheet.report.summary import Summary
-from callsheet.standing import Share, Shares, read_standing
+from callsheet.standing import Shares, Standing, read_standing
 from callsheet.storage.store import Store
 
 ASSETS = (
@@ -57,13 +58,12 @@ ASSETS = (
 INDEX = f"{FOLDER}/index.html"
 """The page inside `report.url`."""
 
-SUMMARY = f"{FOLDER}/data/summary.js"
-"""What the page loads first, and again while a run is under way."""
+SUMMARY, OVERVIEW, TEXTS = (f"{FOLDER}/data/{name}.js" for name in ("summary", "overview", "texts"))
+"""What the page loads first, and again while a run is under way; after the first cards; and for a search."""
 
-PER_PART = 2_000
+PER_PART = 500
 """Cards of one script."""
 
-_PLAIN = 500  # cards that `index.html` has as plain HTML
 _STATES = (State.STORED, State.FAILED, State.IN_DOUBT, State.LOST, State.PENDING)
 
 _ARTICLE = Template(
@@ -130,17 +130,23 @@ def asset(name: str) -> bytes:
 def made_by() -> str:
     """A digest of what makes cards and page from the ledger: another Callsheet makes them anew."""
     of_package = files(__package__)
-    code = (of_package.joinpath(name).read_bytes() for name in ("cards.py", "sheet.py", "assets/index.html"))
+    code = (
+        of_package.joinpath(name).read_bytes()
+        for name in ("cards.py", "overview.py", "sheet.py", "assets/index.html")
+    )
     return hashlib.sha256(b"".join(code)).hexdigest()
 
 
-def part(number: int, cards: Sequence[Card], with_thumbnail: Collection[str], links: Links) -> bytes:
-    """The script with the cards of a part; `with_thumbnail` has the SHA-256 of each file that has one."""
+def part(number: int, cards: Sequence[Card], without_thumbnail: Collection[str], links: Links) -> bytes:
+    """The script with the cards of a part; `without_thumbnail` has the SHA-256 of each file that has none."""
 
     def file_fields(file: MediaFile, key: str) -> dict[str, Any]:
-        thumbnail = links.to_own(thumbnail_name(file.sha256)) if file.sha256 in with_thumbnail else None
+        has_thumbnail = file.sha256 not in without_thumbnail
         href = links.to_media(file.url, f"{key}/{file.attempt}/{file.index}")
-        return vars(file) | {"href": href, "thumbnail": thumbnail}
+        return vars(file) | {
+            "href": href,
+            "thumbnail": links.to_own(thumbnail_name(file.sha256)) if has_thumbnail else None,
+        }
 
     def origin(card: Card) -> dict[str, Any] | None:
         if card.made_from is None:
@@ -161,23 +167,31 @@ def summary(
     settings: BatchSettings,
     *,
     ledger_id: str,
+    newest_mark: int,
     counts: Counts,
     shares_by_name: Shares,
     jobs_shown: int,
     interval: float,
     parts: Sequence[str],
+    of_all: Mapping[str, str],
     links: Links,
 ) -> bytes:
     """The script with the header, and with which scripts there are.
 
     Args:
         ledger_id: the ledger's: marks that a browser keeps are of that one.
+        newest_mark: its number; the page asks for those after it.
         counts: how far the batch is reviewed.
         shares_by_name: the same by model, and by each setting that is compared.
         jobs_shown: how many jobs the page shows.
         interval: seconds after which a page may look again while a run is under way.
         parts: the version of each script with cards.
+        of_all: that of `OVERVIEW` and of `TEXTS`.
     """
+
+    def address(name: str, version: str) -> dict[str, str]:
+        return {"src": links.to_own(name, version), "version": version}
+
     limit, written = settings.budget.limit, datetime.now(UTC).isoformat(timespec="microseconds")
     content = {
         "batch": settings.batch,
@@ -195,24 +209,31 @@ def summary(
         "plots": [{"src": links.to_own(name, written), "text": text} for name, text in header.plots.items()],
         "written": written,
         "interval": interval,
+        "newestMark": newest_mark,
         "counts": counts._asdict(),
-        "shares": {name: [_share(share) for share in values] for name, values in shares_by_name.items()},
+        "shares": _shares(shares_by_name),
         "key": f"{settings.batch} {ledger_id}",
         "marks": links.marks,
-        "parts": [
-            {"src": links.to_own(part_name(number), version), "version": version}
-            for number, version in enumerate(parts)
-        ],
+        "perPart": PER_PART,
+        "parts": [address(part_name(number), version) for number, version in enumerate(parts)],
+        "overview": address(OVERVIEW, of_all[OVERVIEW]),
+        "texts": address(TEXTS, of_all[TEXTS]),
     }
     return _script("summary", content)
 
 
-def _share(share: Share) -> dict[str, Any]:
-    return {"value": as_text(share.value), **share.review._asdict(), "spent": dollars(share.spent)}
+def _shares(shares_by_name: Shares) -> dict[str, list[dict[str, Any]]]:
+    return {
+        name: [
+            {"value": as_text(share.value), **share.review._asdict(), "spent": dollars(share.spent)}
+            for share in shares
+        ]
+        for name, shares in shares_by_name.items()
+    }
 
 
 def index(settings: BatchSettings, cards: Sequence[Card], links: Links) -> bytes:
-    """`index.html`, with the first of these cards as plain HTML for who reads it without JavaScript."""
+    """`index.html`, with these cards as plain HTML for who reads it without JavaScript."""
     style, *scripts = (links.to_own(f"{FOLDER}/{name}") for name in (*ASSETS, "data/summary.js"))
     template = Template(asset("index.html").decode())
     text = template.substitute(
@@ -221,7 +242,7 @@ def index(settings: BatchSettings, cards: Sequence[Card], links: Links) -> bytes
         connect="'self'" if links.marks else "'none'",
         style=escape(style),
         scripts="\n".join(f'<script defer src="{escape(href)}"></script>' for href in scripts),
-        cards="\n".join(map(_article, cards[:_PLAIN])),
+        cards="\n".join(map(_article, cards)),
     )
     return text.encode()
 
@@ -281,7 +302,8 @@ class ContactSheet:
 
     `put` takes a file of the page (name, content, type) in place of an older one, and `links` says how the
     page reaches it. A page may look again after `interval` seconds while a run is under way. `get` finds what
-    an earlier run has written, which is left where nothing has changed; None: all is made anew.
+    an earlier run has written, which is left where nothing has changed; None: all is made anew. With
+    `when_asked` every file has a thumbnail, which is made when somebody asks for it.
     """
 
     ledger: Ledger
@@ -292,10 +314,12 @@ class ContactSheet:
     links: Links
     interval: float
     get: Callable[[str], Awaitable[bytes | None]] | None = None
-    _jobs: pl.DataFrame | None = None
-    said: pl.DataFrame = field(default_factory=pl.DataFrame)  # of the files, when it was written
+    when_asked: bool = False
+    jobs: pl.DataFrame | None = None  # that are shown
     versions: list[str] = field(default_factory=list)  # of the scripts with cards, as the page knows them
     digests: list[str] = field(default_factory=list)  # of what they are made from; empty: not written yet
+    of_all: dict[str, str] = field(default_factory=dict)  # the versions of `OVERVIEW` and `TEXTS`
+    pictures: dict[str, tuple[str, str]] = field(default_factory=dict)  # by SHA-256: address and type
 
     async def update_until(self, header: Callable[[], Header], over: asyncio.Event) -> None:
         """Updates the page now and then until `over` is set, with what `header` says of the batch then.
@@ -308,7 +332,7 @@ class ContactSheet:
                 await over.wait()
                 return
             began = time.monotonic()
-            await self.write(header())
+            await self.write(lambda _: header())
             pause = max(self.interval, _SHARE * (time.monotonic() - began))
 
     async def finish(self, header: Header, note: Callable[[str], None], *, wait_for: int | None) -> None:
@@ -317,15 +341,16 @@ class ContactSheet:
         It waits for missing thumbnails, unless they are more than `wait_for`, or always where that is None.
         Raises as `write`.
         """
-        drawn = self.thumbnails.drawn
-        await self.write(header)
-        if wait_for is None or self.thumbnails.waiting <= wait_for:
-            await self.thumbnails.finish()
-            if self.thumbnails.drawn > drawn:  # while it was written, or since
-                await self.write(header)
-        if not self.thumbnails.decoder.works:
+        thumbnails = self.thumbnails
+        drawn = thumbnails.drawn
+        await self.write(lambda _: header)
+        if wait_for is None or thumbnails.waiting <= wait_for:
+            await thumbnails.finish()
+            if thumbnails.drawn > drawn:  # while it was written, or since
+                await self.write(lambda _: header)
+        if not thumbnails.decoder.works:
             note("the contact sheet has no thumbnails: the process that makes them could not be started")
-        elif self.thumbnails.waiting and wait_for:
+        elif thumbnails.waiting and wait_for:
             note("thumbnails are missing in the contact sheet: callsheet report CONFIG makes them")
         if self.links.may_end_early:
             note(
@@ -333,24 +358,33 @@ class ContactSheet:
                 "these expire, which may be before report.links_valid_for is over"
             )
 
-    async def write(self, header: Header, *, left_out: Collection[int] = ()) -> None:
+    async def write(
+        self,
+        header: Callable[[Standing], Header],
+        *,
+        left_out: Collection[int] = (),
+        of_all: Sequence[str] = (OVERVIEW, TEXTS),
+    ) -> None:
         """Writes what has changed, and asks for the thumbnails that are missing.
 
-        `left_out`: the parts for `write_part` when somebody asks for them.
+        Args:
+            header: what the page says of the batch, which stands so.
+            left_out: the parts for `write_part` when somebody asks for them.
+            of_all: which of `OVERVIEW` and `TEXTS` are written now, not when somebody asks for them.
 
         Raises:
             StorageError: the page cannot be written.
             LedgerError: the ledger cannot be read.
         """
-        standing = await self.ledger.read(
-            read_standing,
-            self.plan.table if self.plan else None,
-            of_attempts=SENT,
-            of_files=["sha256"],
+        standing, newest_mark = await self.ledger.read(
+            lambda connection, batch: (
+                read_standing(connection, batch, self._planned, of_attempts=SENT),
+                marks.newest(connection, batch),
+            )
         )
-        self.said = standing.files.select(*marks.FILE, *OPINIONS)
-        if self._jobs is None:  # the page's own files, and the jobs that are shown
-            await self.thumbnails.find_made()
+        if self.jobs is None:  # the page's own files, and the jobs that are shown
+            if not self.when_asked:
+                await self.thumbnails.find_made()
             jobs = shown_jobs(standing, self.settings.report.contact_sheet)
             for name in ASSETS:
                 mime_type = "text/css" if name.endswith(".css") else "text/javascript"
@@ -358,19 +392,28 @@ class ContactSheet:
             parts = max(1, -(-jobs.height // PER_PART))
             for by_part in (self.versions, self.digests):
                 by_part[:] = (by_part + [""] * parts)[:parts]
-            self._jobs = jobs
+            self.jobs = jobs
         for number in range(len(self.versions)):
             if number not in left_out:
                 await self.write_part(number)
+        # What is said of all jobs follows from their cards; where these are made later, it may have changed.
+        known = self.digests if all(self.digests) else [datetime.now(UTC)]
+        version = _digest(*known, standing.review, standing.compared)
+        changed = [name for name in (OVERVIEW, TEXTS) if self.of_all.get(name) != version]
+        self.of_all = dict.fromkeys((OVERVIEW, TEXTS), version)
+        if new := [name for name in changed if name in of_all and not await self._ends(name, _end(version))]:
+            await self.write_of_all(new)
         content = summary(
-            header,
+            header(standing),
             self.settings,
             ledger_id=self.ledger.id,
+            newest_mark=newest_mark,
             counts=standing.review,
             shares_by_name=standing.compared,
-            jobs_shown=self._jobs.height,
+            jobs_shown=self.jobs.height,
             interval=self.interval,
             parts=self.versions,
+            of_all=self.of_all,
             links=self.links,
         )
         await self.put(SUMMARY, content, "text/javascript")
@@ -378,21 +421,21 @@ class ContactSheet:
     async def write_part(self, number: int) -> None:
         """Writes the cards of a part, and `index.html` with those of the first, where they have changed.
 
-        What is said of files is that of the last `write`, as the counts of the page are. Raises as that.
+        `write` comes first. Raises as that.
         """
-        assert self._jobs is not None  # noqa: S101 - `write` comes first
-        jobs = self._jobs.slice(number * PER_PART, PER_PART)
-        opinions, with_thumbnail = self.said, self.thumbnails.made
-        part_facts = await self.ledger.read(lambda connection, _: facts(connection, jobs, opinions))
-        pictures = part_facts.files.select("sha256", "url", "mime_type").iter_rows()
-        missing = [picture for picture in pictures if picture[0] not in with_thumbnail]
-        for picture in missing:
-            self.thumbnails.look_at(*picture)
+        assert self.jobs is not None  # noqa: S101 - `write` comes first
+        jobs, missing = self.jobs.slice(number * PER_PART, PER_PART), set[str]()
+        part_facts = await self.ledger.read(lambda connection, _: facts(connection, jobs))
+        for sha256, url, mime_type in part_facts.files.select("sha256", "url", "mime_type").iter_rows():
+            self.pictures[sha256] = url, mime_type
+            if not self.when_asked and sha256 not in self.thumbnails.made:
+                missing.add(sha256)
+                self.thumbnails.look_at(sha256, url, mime_type)
         digest = await asyncio.to_thread(
-            lambda: part_facts.digest(made_by(), self.links.follow_from(part_facts), missing)
+            lambda: part_facts.digest(made_by(), self.links.follow_from(part_facts), sorted(missing))
         )
-        written = f"// {digest}\n".encode()  # at its end: a file that ends so is whole
-        if not self.digests[number] and await self._ends(number, written):
+        is_written = number > 0 or self.get is None or await self.get(INDEX) is not None
+        if not self.digests[number] and is_written and await self._ends(part_name(number), _end(digest)):
             self.versions[number] = self.digests[number] = digest
         if digest == self.digests[number]:
             return
@@ -400,14 +443,45 @@ class ContactSheet:
         if number == 0:
             html = await asyncio.to_thread(index, self.settings, part_cards, self.links)
             await self.put(INDEX, html, "text/html")
-        content = await asyncio.to_thread(part, number, part_cards, with_thumbnail, self.links)
-        await self.put(part_name(number), content + written, "text/javascript")
+        content = await asyncio.to_thread(part, number, part_cards, missing, self.links)
+        await self.put(part_name(number), content + _end(digest), "text/javascript")
         if self.digests[number] or not self.versions[number]:
             self.versions[number] = digest
         self.digests[number] = digest
 
-    async def _ends(self, number: int, end: bytes) -> bool:
-        """Whether an earlier run has written a part that ends so, and with the first one the page."""
-        if self.get is None or (number == 0 and await self.get(INDEX) is None):
-            return False
-        return (await self.get(part_name(number)) or b"").endswith(end)
+    async def write_of_all(self, names: Sequence[str]) -> None:
+        """Writes `OVERVIEW`, `TEXTS` or both, as the ledger is now. `write` comes first. Raises as that."""
+        jobs = self.jobs
+        assert jobs is not None  # noqa: S101 - `write` comes first
+        standing = await self.ledger.read(
+            read_standing, self._planned, of_attempts=(*SENT, *OF_ATTEMPTS), of_files=["sha256"]
+        )
+
+        def content(name: str) -> bytes:
+            if name == TEXTS:
+                return _script("texts", texts(jobs, standing))
+            counts, shares = standing.review._asdict(), _shares(standing.compared)
+            return _script(
+                "overview", overview(jobs, standing, shares.keys()) | {"counts": counts, "shares": shares}
+            )
+
+        for name in names:
+            script = await asyncio.to_thread(content, name)
+            await self.put(name, script + _end(self.of_all[name]), "text/javascript")
+
+    @property
+    def _planned(self) -> pl.DataFrame | None:
+        return self.plan.table if self.plan else None
+
+    async def _ends(self, name: str, end: bytes) -> bool:
+        """Whether an earlier run has written a script that ends so."""
+        return self.get is not None and (await self.get(name) or b"").endswith(end)
+
+
+def _end(version: str) -> bytes:
+    """The end of a script: one that ends so is whole."""
+    return f"// {version}\n".encode()
+
+
+def _digest(*values: object) -> str:
+    return hashlib.sha256(str(values).encode()).hexdigest()[:12]

@@ -51,7 +51,14 @@ const cards = (() => {
 
   // Everything that a card shows but marks, so that one that has not changed is not made again.
   function looks(job) {
-    return JSON.stringify([job.state, job.cost, job.reason, job.row_id, job.ordinal, job.of, job.prompt, job.files.map((file) => [file.thumbnail, file.url])]);
+    return JSON.stringify([job.job_key, job.state, job.cost, job.reason, job.row_id, job.ordinal, job.of, job.prompt, job.files.map((file) => [file.thumbnail, file.url])]);
+  }
+
+  // Where a job will be shown, when its part is here.
+  function blank() {
+    const card = element("article", "card blank");
+    card.append(element("div", "frame"));
+    return card;
   }
 
   function make(job) {
@@ -179,5 +186,5 @@ const cards = (() => {
     card.addEventListener("blur", end);
   }
 
-  return { make, looks, dress, badges, mark, word, setting, element, ofUser, WORDS };
+  return { make, blank, looks, dress, badges, mark, word, setting, element, ofUser, WORDS };
 })();

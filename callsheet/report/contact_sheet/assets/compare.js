@@ -13,11 +13,11 @@ const compare = (() => {
   let from; // what had the focus before
   let isBlind = false;
 
-  function filesOf(rowId) {
-    const jobs = callsheet.jobs.filter((job) => job.row_id === rowId);
+  function filesOf(job) {
+    const jobs = callsheet.row(job).map(callsheet.job).filter(Boolean);
     // A job's key is a hash of its row's id and of what it asks for: in this order, each row has its own.
     if (isBlind) jobs.sort((a, b) => (a.job_key < b.job_key ? -1 : 1));
-    return jobs.flatMap((job) => job.files.map((file) => ({ job, file })));
+    return jobs.flatMap((each) => each.files.map((file) => ({ job: each, file })));
   }
 
   function hides(file) {
@@ -87,27 +87,29 @@ const compare = (() => {
     place.style.setProperty("--columns", columns());
   }
 
-  function show(rowId, file) {
-    tiles = filesOf(rowId);
+  function show(job, file) {
+    tiles = filesOf(job);
     chosen = Math.max(0, tiles.findIndex((each) => (file ? each.file === file : !each.file.decision)));
     draw();
     focus(chosen);
   }
 
   function open(job, file) {
-    if (!filesOf(job.row_id).length) return;
-    if (!dialog.open) {
-      from = document.activeElement;
-      dialog.showModal();
-    }
-    show(job.row_id, file);
+    callsheet.when(callsheet.row(job), () => {
+      if (!filesOf(job).length) return;
+      if (!dialog.open) {
+        from = document.activeElement;
+        dialog.showModal();
+      }
+      show(job, file);
+    });
   }
 
   // Marks have changed, or the jobs: the tiles stay, and show what is decided now.
   function refresh() {
     if (!dialog.open) return;
-    const { job } = tiles[chosen];
-    const now = filesOf(job.row_id);
+    const now = filesOf(tiles[chosen].job);
+    if (!now.length) return; // its part is on its way
     const same = now.length === tiles.length && now.every(({ file }, index) => file.url === tiles[index].file.url);
     tiles = now;
     if (!same) draw();
@@ -130,7 +132,7 @@ const compare = (() => {
     } catch {
       // This browser keeps nothing: it is so until the page is left.
     }
-    if (dialog.open) show(tiles[chosen].job.row_id, tiles[chosen].file);
+    if (dialog.open) show(tiles[chosen].job, tiles[chosen].file);
     viewer.refresh();
     return isBlind;
   }
@@ -148,8 +150,9 @@ const compare = (() => {
     const order = [...tiles.keys()].map((step) => (chosen + 1 + step) % tiles.length);
     const here = order.find((index) => index !== chosen && !tiles[index].file.decision);
     if (here !== undefined) return () => focus(here);
-    const job = grid.nextUnmarked(tiles[chosen].job.job_key, (each) => each.row_id !== tiles[chosen].job.row_id);
-    return job ? () => show(job.row_id) : () => focus(chosen);
+    const { job } = tiles[chosen];
+    const place = grid.nextUnmarked(job, (each) => callsheet.rowAt(each) !== job.row_id);
+    return () => (place === undefined ? focus(chosen) : callsheet.when([place], () => open(callsheet.job(place))));
   }
 
   dialog.addEventListener("keydown", (event) => {

@@ -1,14 +1,25 @@
 "use strict";
-// Loads what the run has written, as scripts: a page that is opened from a disk may load nothing else.
-// Each of those scripts calls `summary` or `part`. A job has the fields of `Card` in cards.py.
+// Loads what was written, as scripts: a page that is opened from a disk may load nothing else. Each of them calls
+// `summary`, `part`, `overview` or `texts` (sheet.py). A job has the fields of `Card`, and its place in the batch.
 
 document.documentElement.classList.add("scripted");
 
 const callsheet = (() => {
-  const parts = []; // by number: {version, jobs}
-  let about = null;
-  let all = null; // the jobs of all parts
+  const MOST = 20; // parts that are kept
+  const KEY = 16; // characters of a job's key in the overview
+  const parts = new Map(); // number -> {version, jobs}; what was seen last is at the end
+  const asked = new Map(); // number of a part -> who waits for it
+  const failed = new Set(); // numbers of parts that could not be loaded
   const source = document.querySelector('script[src*="summary.js"]').getAttribute("src");
+  let seen = []; // numbers of the parts that the grid shows
+  let loading = false;
+  let about = null;
+  let coming = null; // the newest summary
+  let overview = null;
+  let places = new Map(); // key -> place
+  let texts = null;
+  let textsComing = null;
+  let arrived = () => {};
 
   function load(src) {
     return new Promise((done) => {
@@ -22,57 +33,129 @@ const callsheet = (() => {
     });
   }
 
-  // The scripts with jobs, those that have changed only, or the first of them. Returns whether there were any.
-  async function loadJobs(most = Infinity) {
-    const stale = about.parts.map((part, number) => ({ ...part, number }))
-      .filter(({ number, version }) => parts[number]?.version !== version).slice(0, most);
-    await Promise.all(stale.map(async ({ src, version, number }) => {
-      if (await load(src) && parts[number]) parts[number].version = version;
-    }));
-    return stale.length > 0;
+  function numberOf(place) {
+    return Math.floor(place / about.perPart);
   }
 
-  // Looks whether the run has written anything new. A signed address can have nothing behind it.
-  async function look() {
-    const before = about.written;
-    await load(source.includes("?") ? source : `${source}?${Date.now()}`);
-    return about.written !== before;
+  function isHere(number) {
+    return failed.has(number) || parts.get(number)?.version === about.parts[number]?.version;
   }
 
-  // Each job of a row that has several says which it is.
-  function number(jobs) {
-    const rows = new Map();
-    for (const job of jobs) {
-      job.ordinal = (rows.get(job.row_id) ?? 0) + 1;
-      rows.set(job.row_id, job.ordinal);
+  // Loads what is asked for and then what is seen, a part at a time, as long as something is missing.
+  async function fetchParts() {
+    if (loading) return;
+    loading = true;
+    const next = () => [...asked.keys(), ...seen].find((number) => !isHere(number));
+    for (let number = next(); number !== undefined; number = next()) {
+      if (!await load(about.parts[number].src)) failed.add(number);
+      for (const done of asked.get(number) ?? []) done();
+      asked.delete(number);
+      forget(number);
+      arrived(parts.get(number)?.jobs ?? []);
     }
-    for (const job of jobs) job.of = rows.get(job.row_id);
+    loading = false;
+  }
+
+  // Drops the parts that were seen the longest time ago, but not the one that has come.
+  function forget(but) {
+    for (const number of parts.keys()) {
+      if (parts.size > MOST && number !== but && !seen.includes(number)) parts.delete(number);
+    }
+  }
+
+  // The grid shows these places.
+  function see(shown) {
+    seen = [...new Set(shown.map(numberOf))];
+    for (const number of seen) {
+      const part = parts.get(number);
+      if (part && parts.delete(number)) parts.set(number, part);
+    }
+    fetchParts();
+  }
+
+  function job(place) {
+    return parts.get(numberOf(place))?.jobs[place % about.perPart];
+  }
+
+  // Calls when the jobs at these places are here: at once, if they are.
+  async function when(wanted, call) {
+    const missing = [...new Set(wanted.filter((place) => !job(place)).map(numberOf))];
+    if (missing.length) {
+      const all = missing.map((number) => new Promise((done) => {
+        failed.delete(number);
+        asked.set(number, [...asked.get(number) ?? [], done]);
+      }));
+      fetchParts();
+      await Promise.all(all);
+    }
+    if (wanted.every(job)) call();
+  }
+
+  // The places of a row's jobs, which are neighbours.
+  function row({ job_key, ordinal, of }) {
+    const first = placeOf(job_key) - ordinal + 1;
+    return Array.from({ length: of }, (_, number) => first + number);
+  }
+
+  // Of a whole key, or of one that an address has. Without the overview, only of the jobs that are here.
+  function placeOf(key) {
+    if (overview) return places.get(key.slice(0, KEY));
+    return [...parts.values()].flatMap(({ jobs }) => jobs).find(({ job_key }) => job_key.startsWith(key))?.place;
+  }
+
+  // Looks whether anything new was written. A signed address can have nothing behind it.
+  async function look() {
+    if (await load(source.includes("?") ? source : `${source}?${Date.now()}`)) failed.clear();
+    if (coming.written === about.written) return false;
+    if (coming.overview.version !== about.overview.version) await load(coming.overview.src);
+    if (coming.texts.version !== about.texts.version) texts = null;
+    about = coming;
+    fetchParts();
+    return true;
+  }
+
+  // What is searched; once, however many letters are typed until it is here.
+  function loadTexts() {
+    textsComing ??= load(about.texts.src).finally(() => {
+      textsComing = null;
+    });
+    return textsComing;
   }
 
   return {
-    loadJobs,
-    look,
+    job, see, when, row, placeOf, look, loadTexts,
+    onArrival(call) {
+      arrived = call;
+    },
+    loadOverview: () => load(about.overview.src),
+    rowAt: (place) => overview?.rows[place] ?? job(place)?.row_id,
     get about() {
       return about;
     },
-    get jobs() {
-      if (!all) {
-        all = parts.flatMap((part) => part?.jobs ?? []);
-        number(all);
-      }
-      return all;
+    get all() {
+      return overview;
+    },
+    get searched() {
+      return texts;
     },
     summary(value) {
-      about = value;
+      coming = value;
+      about ??= value;
     },
     part(number, jobs) {
-      for (const job of jobs) {
-        job.costs = Number(job.cost ?? NaN);
-        job.time = Date.parse(job.finished_at ?? job.submitted_at ?? "") || NaN;
-        job.fields = new Map(job.carried);
+      for (const [index, each] of jobs.entries()) {
+        each.place = number * about.perPart + index;
+        each.fields = new Map(each.carried);
       }
-      parts[number] = { jobs };
-      all = null;
+      parts.delete(number);
+      parts.set(number, { jobs, version: about.parts[number].version });
+    },
+    overview(value) {
+      overview = value;
+      places = new Map(value.keys.map((key, place) => [key, place]));
+    },
+    texts(value) {
+      texts = value;
     },
   };
 })();

@@ -3,18 +3,12 @@
 
 const filters = (() => {
   const MOST_VALUES = 12; // of a column that can be chosen from a list; others are searched
-  const MOST_COLUMNS = 8;
   const STATES = ["stored", "failed", "in_doubt", "lost", "pending", "generated", "submitting", "planned"];
-  const REVIEW = {
-    unmarked: (job) => marks.isUnmarked(job),
-    kept: (job) => job.files.some((file) => file.decision === "kept"),
-    rejected: (job) => job.files.some((file) => file.decision === "rejected"),
-    flagged: (job) => job.files.some((file) => file.flags.length),
-  };
+  const REVIEW = ["unmarked", "kept", "rejected", "flagged"]; // in the order of `marks.kinds`
   const SORTS = {
     "Batch order": [],
-    "Newest first": ["time", -1],
-    "Oldest first": ["time", 1],
+    "Newest first": ["times", -1],
+    "Oldest first": ["times", 1],
     "Most expensive": ["costs", -1],
     "Cheapest": ["costs", 1],
   };
@@ -25,18 +19,11 @@ const filters = (() => {
   const pressed = new Set(); // states
   const reviews = new Map(); // a name of REVIEW -> its button
   const wanted = new Set(); // names of REVIEW
-  const columns = []; // {name, of, field, before}: what a job has in a column, and what is chosen or typed
+  const columns = []; // {name, field, before}: what is chosen or typed of a column of the overview
   let unknown = []; // [name, value] in the address of columns that no job has, which may not be loaded yet
 
   function plain(text) {
     return text.normalize("NFKD").replace(/\p{M}/gu, "").toLowerCase();
-  }
-
-  function haystack(job) {
-    job.haystack ??= plain(
-      [job.row_id, job.prompt, job.model, job.generation_id, job.code, job.reason, ...job.fields.values()].join("\n"),
-    );
-    return job.haystack;
   }
 
   // What is chosen in a list, where `before` stands before each value but "all"; or what is typed.
@@ -44,14 +31,21 @@ const filters = (() => {
     return field.value.slice(before.length);
   }
 
-  function matching(jobs) {
-    const words = plain(search.value).split(/\s+/).filter(Boolean);
-    const tests = columns.filter(({ field }) => field.value).map((column) => {
+  function words() {
+    return plain(search.value).split(/\s+/).filter(Boolean);
+  }
+
+  // Those of these jobs that the search and the columns want.
+  function matching(places) {
+    const tests = words().map((word) => (place) => callsheet.searched[place].includes(word));
+    for (const column of columns.filter(({ field }) => field.value)) {
       const value = chosen(column);
-      if (column.before) return (job) => column.of(job) === value;
-      return (job) => plain(column.of(job) ?? "").includes(plain(value));
-    });
-    return jobs.filter((job) => tests.every((test) => test(job)) && words.every((word) => haystack(job).includes(word)));
+      const { values, codes } = new Map(callsheet.all.columns).get(column.name) ?? { values: [], codes: [] };
+      const is = column.before ? (each) => each === value : (each) => plain(each).includes(plain(value));
+      const matches = new Set(values.flatMap((each, index) => (is(each) ? [index + 1] : [])));
+      tests.push((place) => matches.has(codes[place]));
+    }
+    return tests.length ? places.filter((place) => tests.every((test) => test(place))) : places;
   }
 
   function count(button, number, isPressed, isThere) {
@@ -60,24 +54,48 @@ const filters = (() => {
     button.querySelector("b").textContent = number.toLocaleString();
   }
 
-  // The jobs to show, in order. What has no cost or no time comes last. The buttons count those of each kind.
-  function apply(jobs) {
-    const found = matching(jobs);
-    const counts = new Map();
-    for (const job of found) counts.set(job.state, (counts.get(job.state) ?? 0) + 1);
-    const present = new Set(jobs.map((job) => job.state));
-    for (const [state, button] of buttons) count(button, counts.get(state) ?? 0, pressed.has(state), present.has(state));
-    const marked = jobs.some((job) => job.files.some((file) => file.decision || file.flags.length));
-    for (const [name, button] of reviews) {
-      const is = REVIEW[name];
-      count(button, found.filter(is).length, wanted.has(name), name === "unmarked" ? marked && jobs.some(is) : jobs.some(is));
+  function stateOf(place) {
+    const { values, codes } = callsheet.all.states;
+    return values[codes[place] - 1];
+  }
+
+  // How many of these jobs are in each state, and have files of each kind.
+  function counted(places) {
+    const { values, codes } = callsheet.all.states;
+    const inState = Array(values.length + 1).fill(0); // by code
+    const withKinds = Array(1 << REVIEW.length).fill(0); // by `marks.kinds`
+    for (const place of places) {
+      inState[codes[place]] += 1;
+      withKinds[marks.kinds(place)] += 1;
     }
-    const shown = found.filter((job) =>
-      (!pressed.size || pressed.has(job.state)) && (!wanted.size || [...wanted].some((name) => REVIEW[name](job))));
+    const counts = Object.fromEntries(values.map((state, index) => [state, inState[index + 1]]));
+    for (const [at, name] of REVIEW.entries()) {
+      counts[name] = withKinds.reduce((sum, jobs, kinds) => sum + ((kinds >> at) & 1) * jobs, 0);
+    }
+    return counts;
+  }
+
+  // The places of the jobs to show, in order; all of them while the overview is not here. What has no cost or no time
+  // comes last. The buttons count the jobs of each kind.
+  function apply() {
+    const all = [...Array(callsheet.about.shown).keys()];
+    if (!callsheet.all) return all;
+    const found = matching(all);
+    const counts = counted(found);
+    const ofAll = found === all ? counts : counted(all);
+    for (const [state, button] of buttons) count(button, counts[state] ?? 0, pressed.has(state), ofAll[state]);
+    const isMarked = REVIEW.slice(1).some((name) => ofAll[name]);
+    for (const [name, button] of reviews) {
+      count(button, counts[name], wanted.has(name), ofAll[name] && (name !== "unmarked" || isMarked));
+    }
+    const kinds = REVIEW.reduce((bits, name, at) => bits | (wanted.has(name) << at), 0);
+    const shown = pressed.size || kinds ? found.filter((place) =>
+      (!pressed.size || pressed.has(stateOf(place))) && (!kinds || marks.kinds(place) & kinds)) : found;
     const [by, sign] = SORTS[sort.value];
     if (!by) return shown;
-    const known = shown.filter((job) => !Number.isNaN(job[by])).sort((a, b) => sign * (a[by] - b[by]));
-    return known.concat(shown.filter((job) => Number.isNaN(job[by])));
+    const ranks = callsheet.all[by];
+    const known = shown.filter((place) => ranks[place]).sort((a, b) => sign * (ranks[a] - ranks[b]));
+    return known.concat(shown.filter((place) => !ranks[place]));
   }
 
   function list(values, changed) {
@@ -116,15 +134,10 @@ const filters = (() => {
   }
 
   // For each column that has some values: a list where they are few, otherwise a search.
-  function offer(jobs, changed) {
+  function offer(changed) {
     columns.length = 0;
     document.getElementById("choices").replaceChildren();
-    const carried = new Set(jobs.flatMap((job) => [...job.fields.keys()]));
-    const known = [["Model", (job) => job.model], ...[...carried].map((name) => [name, (job) => job.fields.get(name)])];
-    for (const [name, of] of known) {
-      const values = new Set(jobs.map(of));
-      values.delete(undefined);
-      if (values.size < 2 || columns.length === MOST_COLUMNS) continue;
+    for (const [name, { values }] of callsheet.all.columns) {
       const choice = cards.element("label", "choice");
       const text = document.createElement("bdi");
       text.textContent = name;
@@ -133,7 +146,7 @@ const filters = (() => {
       const [field, ...more] = few ? list(sorted, changed) : part(name, sorted, changed);
       choice.append(text, " ", field, ...more);
       document.getElementById("choices").append(choice);
-      columns.push({ name, of, field, before: few ? "=" : "" });
+      columns.push({ name, field, before: few ? "=" : "" });
     }
   }
 
@@ -177,18 +190,17 @@ const filters = (() => {
     if (sort.selectedIndex < 0) sort.selectedIndex = 0;
   }
 
-  function start(jobs, changed) {
+  function start(changed) {
     for (const state of STATES) {
       buttons.set(state, toggle(state, pressed, changed, cards.mark(state)));
       buttons.get(state).dataset.state = state;
     }
     document.getElementById("states").append(...buttons.values());
-    for (const name of Object.keys(REVIEW)) {
+    for (const name of REVIEW) {
       reviews.set(name, toggle(name, wanted, changed));
       reviews.get(name).dataset.decision = name;
     }
     document.getElementById("reviews").append(...reviews.values());
-    offer(jobs, changed);
     sort.replaceChildren(...Object.keys(SORTS).map((name) => new Option(name)));
     sort.addEventListener("change", changed);
     typing(search, changed);
@@ -219,6 +231,9 @@ const filters = (() => {
     offer,
     read,
     write,
+    get needsTexts() {
+      return Boolean(callsheet.all && words().length && !callsheet.searched);
+    },
     get active() {
       return Boolean(search.value.trim() || pressed.size || wanted.size || columns.some(({ field }) => field.value));
     },

@@ -1,14 +1,16 @@
 "use strict";
-// The grid: only the rows that are seen, and some around them, are in the document. It keeps the focus.
+// The grid: only the rows that are seen, and some around them, are in the document. It keeps the focus. What it shows
+// is a list of places in the batch: cards come with the part of their jobs.
 
 const grid = (() => {
   const WHOLE = 500; // so many are all in the document: then the browser's own search finds them
   const TEXT = 5.9; // rem of a card's text, as in style.css
   const AROUND = 3; // rows above and below what is seen
   const place = document.getElementById("cards");
-  const made = new Map(); // key -> card
-  let jobs = [];
-  let current = 0; // the job that the keyboard is at
+  const made = new Map(); // place in the batch -> card
+  let places = [];
+  let current = 0; // which of them the keyboard is at
+  let key; // of its job
   let columns = 1;
   let rowHeight = 300;
   let first = -1;
@@ -26,29 +28,31 @@ const grid = (() => {
   }
 
   function range() {
-    if (jobs.length <= WHOLE) return [0, jobs.length];
+    if (places.length <= WHOLE) return [0, places.length];
     const top = -place.getBoundingClientRect().top;
-    const rows = Math.ceil(jobs.length / columns);
+    const rows = Math.ceil(places.length / columns);
     const from = Math.min(Math.max(0, Math.floor(top / rowHeight) - AROUND), rows);
     const to = Math.min(rows, Math.ceil((top + innerHeight) / rowHeight) + AROUND);
-    return [from * columns, Math.min(Math.max(to, from + 1) * columns, jobs.length)];
+    return [from * columns, Math.min(Math.max(to, from + 1) * columns, places.length)];
   }
 
   function card(index) {
-    const job = jobs[index];
-    const before = made.get(job.job_key);
-    const kept = before && (before.job === job || before.looks === cards.looks(job));
-    const element = kept ? before : cards.make(job);
-    element.job = job;
+    const job = callsheet.job(places[index]);
+    const before = made.get(places[index]);
+    const kept = before && (!job || before.job === job || before.looks === cards.looks(job));
+    const element = kept ? before : job ? cards.make(job) : cards.blank();
     element.index = index;
     element.tabIndex = index === current ? 0 : -1;
-    const [follows, precedes] = [jobs[index - 1], jobs[index + 1]].map((each) => each?.row_id === job.row_id);
-    element.dataset.group = follows ? (precedes ? "middle" : "last") : precedes ? "first" : "";
-    cards.dress(element);
+    if (job) {
+      element.job = job;
+      const [follows, precedes] = [index - 1, index + 1].map((each) => callsheet.rowAt(places[each]) === job.row_id);
+      element.dataset.group = follows ? (precedes ? "middle" : "last") : precedes ? "first" : "";
+      cards.dress(element);
+    }
     element.setAttribute("aria-posinset", String(index + 1));
-    element.setAttribute("aria-setsize", String(jobs.length));
+    element.setAttribute("aria-setsize", String(places.length));
     if (kept) return element;
-    made.set(job.job_key, element);
+    made.set(places[index], element);
     const focused = before && before === document.activeElement;
     before?.replaceWith(element);
     if (focused) element.focus({ preventScroll: true });
@@ -61,12 +65,12 @@ const grid = (() => {
     if (!all && from === first && to === last) return;
     [first, last] = [from, to];
     // First what is not wanted: of what stays in its place, nothing is moved then.
-    const wanted = new Set(jobs.slice(from, to).map((job) => job.job_key));
-    for (const [key, element] of made) {
-      if (wanted.has(key)) continue;
+    const wanted = new Set(places.slice(from, to));
+    for (const [each, element] of made) {
+      if (wanted.has(each)) continue;
       if (element === document.activeElement) place.focus({ preventScroll: true });
       element.remove();
-      made.delete(key);
+      made.delete(each);
     }
     for (const element of place.querySelectorAll(".plain")) element.remove();
     let before = null;
@@ -76,21 +80,22 @@ const grid = (() => {
       if (next !== element) place.insertBefore(element, next);
       before = element;
     }
-    const rows = Math.ceil(jobs.length / columns);
+    const rows = Math.ceil(places.length / columns);
     const above = Math.floor(from / columns);
     place.style.paddingTop = `${above * rowHeight}px`;
     place.style.paddingBottom = `${Math.max(0, rows - Math.ceil(to / columns)) * rowHeight}px`;
+    callsheet.see([...wanted]);
   }
 
-  // Shows these jobs. The card with the focus keeps it, wherever it is now.
+  // Shows the jobs at these places. The card with the focus keeps it, wherever it is now.
   function show(wanted, fromTop) {
-    const key = jobs[current]?.job_key;
-    jobs = wanted;
-    const now = jobs.findIndex((job) => job.job_key === key);
-    current = now >= 0 ? now : Math.max(0, Math.min(current, jobs.length - 1));
+    places = wanted;
+    const now = key === undefined ? -1 : places.indexOf(callsheet.placeOf(key));
+    current = now >= 0 ? now : Math.max(0, Math.min(current, places.length - 1));
     place.setAttribute("aria-busy", "true");
     if (fromTop) {
       current = 0;
+      key = keyAt(0);
       const top = place.getBoundingClientRect().top + scrollY - document.getElementById("tools").offsetHeight - 12;
       if (scrollY > top) scrollTo(0, Math.max(0, top));
     }
@@ -107,42 +112,54 @@ const grid = (() => {
     draw(false);
   }
 
+  function keyAt(index) {
+    return callsheet.all?.keys[places[index]] ?? callsheet.job(places[index])?.job_key;
+  }
+
   // Makes a job the one that Tab comes to.
   function point(index) {
-    const before = made.get(jobs[current]?.job_key);
+    const before = made.get(places[current]);
     if (before) before.tabIndex = -1;
     current = index;
-    const now = made.get(jobs[current].job_key);
+    key = keyAt(current);
+    const now = made.get(places[current]);
     if (now) now.tabIndex = 0;
   }
 
   function indexOf({ job_key }) {
-    return jobs.findIndex((job) => job.job_key === job_key);
+    return places.indexOf(callsheet.placeOf(job_key));
   }
 
   // Puts the focus on the card of a job; on the one that is at its place, if it is not shown any more.
   function focusOn(job) {
-    const index = indexOf(job);
+    focusAt(indexOf(job));
+  }
+
+  function focusAt(index) {
     focus(index >= 0 ? index : current);
   }
 
-  // The next job after this one, from the top again after the last, that has a file without a decision.
-  function nextUnmarked(key, isWanted = (job) => job.job_key !== key) {
-    const at = jobs.findIndex((job) => job.job_key === key);
-    return [...jobs.slice(at + 1), ...jobs.slice(0, Math.max(at, 0))].find((job) => marks.isUnmarked(job) && isWanted(job));
+  // The place of the next job after this one, from the top again after the last, that has a file without a decision.
+  function nextUnmarked(job, isWanted = () => true) {
+    const at = indexOf(job);
+    for (let step = 1; step <= places.length; step++) {
+      const next = places[(Math.max(at, -1) + step) % places.length];
+      if (next !== places[at] && marks.isUnmarked(next) && isWanted(next)) return next;
+    }
+    return undefined;
   }
 
   // As a function that goes there, for after the mark: then this job may not be shown any more.
   function next(job) {
-    const after = nextUnmarked(job.job_key);
-    return () => focusOn(after ?? job);
+    const after = nextUnmarked(job);
+    return () => (after === undefined ? focusOn(job) : focusAt(places.indexOf(after)));
   }
 
   function focus(index = current) {
-    if (!jobs.length) return;
-    point(Math.min(Math.max(index, 0), jobs.length - 1));
+    if (!places.length) return;
+    point(Math.min(Math.max(index, 0), places.length - 1));
     scrollToCard(current);
-    made.get(jobs[current].job_key)?.focus({ preventScroll: true });
+    made.get(places[current])?.focus({ preventScroll: true });
   }
 
   function moved(event) {
@@ -157,7 +174,7 @@ const grid = (() => {
       focus(current + steps[event.key]);
     } else if (event.key === "Enter" || event.key === " ") {
       event.preventDefault();
-      if (jobs.length) opened(jobs[current]);
+      if (places.length) opened(places[current]);
     }
   }
 
@@ -182,23 +199,25 @@ const grid = (() => {
     });
     place.addEventListener("click", (event) => {
       const { index } = event.target.closest(".card") ?? {};
-      if (index !== undefined && !getSelection().toString()) opened(jobs[index]);
+      if (index !== undefined && !getSelection().toString()) opened(places[index]);
     });
   }
 
   return {
     start,
     show,
+    measure,
+    draw: () => draw(true),
     focus,
     focusOn,
     indexOf,
     next,
     nextUnmarked,
-    get jobs() {
-      return jobs;
+    get places() {
+      return places;
     },
     get target() {
-      const job = jobs[current];
+      const job = places.length ? callsheet.job(places[current]) : null;
       return job && { job, files: job.files };
     },
   };

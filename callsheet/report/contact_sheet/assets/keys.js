@@ -20,7 +20,7 @@ const keys = (() => {
     const go = decision ? where.next(job) : () => where === grid && grid.focusOn(job);
     marks.set(job, files, decision ? { decision } : { decision: null, note: null });
     go();
-    if (decision && !callsheet.jobs.some(marks.isUnmarked)) say("Every stored file is marked.");
+    if (decision && !marks.reviewed().to_review) say("Every stored file is marked.");
   }
 
   function note() {
@@ -37,11 +37,12 @@ const keys = (() => {
   }
 
   function undo() {
-    const [job, file] = marks.undo() ?? [];
-    if (!job) say("This page has no mark to undo.");
-    else if (viewer.isOpen) viewer.open(job, file);
-    else if (compare.isOpen) compare.open(job, file);
-    else grid.focusOn(job);
+    const isMark = marks.undo((job, file) => {
+      if (viewer.isOpen) viewer.open(job, file);
+      else if (compare.isOpen) compare.open(job, file);
+      else grid.focusOn(job);
+    });
+    if (!isMark) say("This page has no mark to undo.");
   }
 
   function comparison() {

@@ -9,9 +9,11 @@ const marks = (() => {
   const WHO = "callsheet-name"; // of the person who marks in this browser
   const said = new Map(); // file -> {decision, note, decided_by}, where it is newer than the script with the job
   const waiting = new Map(); // file -> the same: not taken by the server yet
+  const filesByCode = []; // as the overview has the files of jobs
+  const kindsByCode = [];
   const done = []; // of this page, for `undo`: each a list of what files had before
-  let files = new Map(); // file -> [job, file]
-  let number = 0; // of the newest mark that the server has told
+  const since = new Map(); // place of a job -> file of it -> what is decided since the overview was written
+  let number; // of the newest mark that the server has told
   let sending = false;
   let requests = 0; // that have sent marks
   let rejectedRows = ""; // what is to be bought again, by the server
@@ -19,6 +21,13 @@ const marks = (() => {
   let lost = ""; // which marks were not taken, until the server answers again
   let changed = () => {};
   let told = () => {};
+
+  const KINDS = [
+    (file) => !file.decision, // "unmarked"
+    (file) => file.decision === "kept",
+    (file) => file.decision === "rejected",
+    (file) => file.flagged,
+  ];
 
   const name = (job, file) => `${job.job_key}/${file.attempt}/${file.index}`;
   const served = () => callsheet.about.marks;
@@ -28,28 +37,83 @@ const marks = (() => {
     Object.assign(file, mark);
   }
 
-  // The jobs have been read anew.
+  // A file of a job that is here, and the job.
+  function fileOf(key) {
+    const job = callsheet.job(callsheet.placeOf(key));
+    return [job, job?.files.find((file) => name(job, file) === key)];
+  }
+
+  const now = (key) => waiting.get(key) ?? said.get(key);
+
+  // The place of its job, where the overview has the file.
+  function placeOf(key) {
+    const place = callsheet.all ? callsheet.placeOf(key) : undefined;
+    const is = ({ file }) => key.endsWith(`/${file}`);
+    return place !== undefined && writtenOf(place).some(is) ? place : undefined;
+  }
+
+  // What is said of a file has changed.
+  function show(key) {
+    const [, file] = fileOf(key);
+    if (file) put(file, now(key) ?? file.written);
+    const place = placeOf(key);
+    if (place === undefined) return;
+    if (!since.has(place)) since.set(place, new Map());
+    since.get(place).set(key.slice(key.indexOf("/") + 1), now(key));
+  }
+
+  // Jobs are here, or here anew.
   function know(jobs) {
-    files = new Map();
     for (const job of jobs) {
       for (const file of job.files) {
-        const key = name(job, file);
-        files.set(key, [job, file]);
         file.written ??= { decision: file.decision, note: file.note, decided_by: file.decided_by };
-        put(file, waiting.get(key) ?? said.get(key) ?? file.written);
+        put(file, now(name(job, file)) ?? file.written);
       }
     }
+  }
+
+  // The overview is here, or here anew.
+  function compareWithAll() {
+    since.clear();
+    filesByCode.length = kindsByCode.length = 0;
+    for (const key of new Set([...said.keys(), ...waiting.keys()])) show(key);
+  }
+
+  // The files of a job as the overview has them.
+  function writtenOf(place) {
+    const { values, codes } = callsheet.all.files;
+    const code = codes[place];
+    filesByCode[code] ??= (values[code - 1]?.split(" ") ?? []).map((text) => {
+      const [attempt, index, decision, flagged] = text.split("/");
+      return { file: `${attempt}/${index}`, decision: decision || null, flagged: Boolean(flagged) };
+    });
+    return filesByCode[code];
+  }
+
+  // The files of a job, as they are decided now.
+  function filesOf(place) {
+    return writtenOf(place).map((each) => {
+      const mark = since.get(place)?.get(each.file);
+      return mark ? { ...each, decision: mark.decision } : each;
+    });
+  }
+
+  const kindsOf = (files) => KINDS.reduce((bits, is, at) => bits | (files.some(is) << at), 0);
+
+  // Which of `KINDS` a job has files of, as bits.
+  function kinds(place) {
+    if (since.has(place)) return kindsOf(filesOf(place));
+    const code = callsheet.all.files.codes[place];
+    return (kindsByCode[code] ??= kindsOf(writtenOf(place)));
   }
 
   // What `list` says, each {key, decision, note}, is on the screen at once.
   function take(list) {
     for (const { key, decision, note } of list) {
-      const mark = { decision, note, decided_by: null };
-      const [, file] = files.get(key);
-      const known = file.written;
-      (served() ? waiting : said).set(key, mark);
-      if (!served() && decision === known.decision && note === known.note) said.delete(key); // taken back
-      put(file, mark);
+      (served() ? waiting : said).set(key, { decision, note, decided_by: null });
+      const before = fileOf(key)[1]?.written;
+      if (!served() && decision === before?.decision && note === before?.note) said.delete(key); // taken back
+      show(key);
     }
     if (served()) send();
     else keep();
@@ -75,10 +139,9 @@ const marks = (() => {
         if (!wrong) said.set(key, mark);
         if (waiting.get(key) !== mark) continue; // it was marked again meanwhile
         waiting.delete(key);
-        const [job, file] = files.get(key) ?? [];
-        if (!wrong || !job) continue;
-        put(file, said.get(key) ?? file.written);
-        refused.push(job.of > 1 ? `${job.row_id} (${job.ordinal} of ${job.of})` : job.row_id);
+        show(key);
+        const [job] = fileOf(key);
+        if (wrong && job) refused.push(job.of > 1 ? `${job.row_id} (${job.ordinal} of ${job.of})` : job.row_id);
       }
       if (wrong) {
         lost += `Not marked: ${refused.join(", ")}. `;
@@ -112,7 +175,7 @@ const marks = (() => {
       for (const { job_key, attempt, index, decision, note, decided_by } of news.marks) {
         const key = `${job_key}/${attempt}/${index}`;
         said.set(key, { decision, note, decided_by });
-        if (files.has(key) && !waiting.has(key)) put(files.get(key)[1], said.get(key));
+        show(key);
       }
       const isNew = news.marks.length > 0 || news.again !== rejectedRows;
       rejectedRows = news.again;
@@ -157,42 +220,47 @@ const marks = (() => {
     take(wanted);
   }
 
-  // Takes the last mark of this page back. Returns the job and the file, or nothing.
-  function undo() {
-    const list = (done.pop() ?? []).filter(({ key }) => files.has(key));
-    if (!list.length) return null;
-    take(list);
-    return files.get(list[0].key);
+  // Takes the last mark of this page back, and calls with the job and the file. Returns whether there is one.
+  function undo(call) {
+    const list = done.pop();
+    const place = list && placeOf(list[0].key);
+    if (place === undefined) return false;
+    callsheet.when([place], () => {
+      take(list);
+      call(...fileOf(list[0].key));
+    });
+    return true;
   }
 
-  // How far the batch is reviewed. A served page knows all marks; another one has the counts, and its own marks.
-  function reviewed() {
-    const sum = { ...callsheet.about.counts };
-    if (served()) {
-      const all = sum.kept + sum.rejected + sum.to_review;
-      const decisions = [...new Map([...said, ...waiting]).values()].map(({ decision }) => decision);
-      const [kept, rejected] = ["kept", "rejected"].map((name) => decisions.filter((each) => each === name).length);
-      return { kept, rejected, to_review: all - kept - rejected };
-    }
-    for (const key of said.keys()) {
-      const [, file] = files.get(key) ?? [];
-      if (!file) continue;
-      sum[file.written.decision ?? "to_review"] -= 1;
-      sum[file.decision ?? "to_review"] += 1;
+  // Counts of files by their decision as they are now, of which files have another one.
+  function adjusted(counts, changes) {
+    const sum = { ...counts };
+    for (const { before, after } of changes) {
+      sum[before ?? "to_review"] -= 1;
+      sum[after ?? "to_review"] += 1;
     }
     return sum;
   }
 
-  // The same by model, and by each setting that is compared: as it was written, and what was decided since.
+  // What is decided otherwise than it was written.
+  function changes() {
+    return [...since.keys()].flatMap((place) => {
+      const before = writtenOf(place);
+      return filesOf(place).map(({ decision }, at) => ({ place, before: before[at].decision, after: decision }));
+    }).filter(({ before, after }) => before !== after);
+  }
+
+  // How far the batch is reviewed.
+  function reviewed() {
+    return adjusted((callsheet.all ?? callsheet.about).counts, changes());
+  }
+
+  // The same by model, and by each setting that is compared.
   function shares() {
-    const decided = [...files.values()].filter(([, file]) => file.decision !== file.written.decision);
-    return Object.entries(callsheet.about.shares).map(([name, lines]) => [name, lines.map((line) => {
-      const sum = { ...line };
-      for (const [job, file] of decided) {
-        if ((name === "model" ? job.model : job.settings[name]) !== line.value) continue;
-        sum[file.written.decision ?? "to_review"] -= 1;
-        sum[file.decision ?? "to_review"] += 1;
-      }
+    const list = changes();
+    return Object.entries((callsheet.all ?? callsheet.about).shares).map(([name, lines]) => [name, lines.map((line) => {
+      const { values, codes } = callsheet.all?.settings[name] ?? {};
+      const sum = adjusted(line, list.filter(({ place }) => values[codes[place] - 1] === line.value));
       return { ...sum, files: sum.kept + sum.rejected + sum.to_review, each: costPerKept(line.spent, sum.kept) };
     })]);
   }
@@ -212,15 +280,13 @@ const marks = (() => {
 
   function csv() {
     const cell = (value) => (/[",\r\n]|^\s|\s$/.test(value) ? `"${value.replaceAll('"', '""')}"` : value);
-    const samples = new Map();
-    for (const { row_id, sample } of callsheet.jobs) {
-      const key = JSON.stringify([row_id, sample]);
-      samples.set(key, (samples.get(key) ?? 0) + 1);
-    }
-    const several = [...samples.values()].some((count) => count > 1);
-    const rows = [...said.keys()].filter((key) => files.has(key)).map((key) => {
-      const [job, { index, decision, note }] = files.get(key);
-      return [job.row_id, job.sample, index, decision ?? "", note ?? "", ...(several ? [job.job_key] : [])];
+    const { rows: ids, samples } = callsheet.all;
+    const jobs = new Set(ids.map((id, place) => JSON.stringify([id, samples[place]])));
+    const several = jobs.size < ids.length; // a row's id and sample do not say which job is meant
+    const rows = [...said].filter(([key]) => placeOf(key) !== undefined).map(([key, { decision, note }]) => {
+      const [job, , index] = key.split("/");
+      const place = placeOf(key);
+      return [ids[place], samples[place], index, decision ?? "", note ?? "", ...(several ? [job] : [])];
     });
     const header = ["row_id", "sample", "index", "decision", "note", ...(several ? ["job_key"] : [])];
     return [header, ...rows].map((row) => `${row.map((value) => cell(String(value))).join(",")}\r\n`).join("");
@@ -252,26 +318,24 @@ const marks = (() => {
   }
 
   // `tell` is called with what is wrong, or with nothing when all is well.
-  async function start(redraw, tell) {
+  function start(redraw, tell) {
     [changed, told] = [redraw, tell];
     addEventListener("beforeunload", (event) => {
       if (waiting.size || unkept) event.preventDefault(); // the browser asks whether to leave the page
     });
     if (served()) {
+      number = callsheet.about.newestMark;
       askForName();
-      again();
       document.addEventListener("visibilitychange", () => document.hidden || poll());
-      return poll();
+      return;
     }
     recall();
-    know(callsheet.jobs);
     addEventListener("storage", ({ key }) => {
       if (key !== store()) return;
       recall(); // another tab of this page has marked
-      know(callsheet.jobs);
+      for (const each of said.keys()) show(each);
       changed();
     });
-    return null;
   }
 
   // `kept` or `rejected` where that is decided about every file of the job, `part` where about some.
@@ -281,8 +345,10 @@ const marks = (() => {
   }
 
   return {
-    start, know, poll, set, undo, of, reviewed, shares, costPerKept, save,
-    isUnmarked: (job) => job.files.some((file) => !file.decision),
+    start, know, compareWithAll, kinds, poll, again, set, undo, of, reviewed, shares, costPerKept, save,
+    isUnmarked(place) {
+      return callsheet.all ? Boolean(kinds(place) & 1) : kindsOf(callsheet.job(place)?.files ?? []) & 1;
+    },
     get toBuyAgain() {
       return rejectedRows;
     },

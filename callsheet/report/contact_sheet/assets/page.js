@@ -8,7 +8,6 @@
   const { element, ofUser } = cards;
   const at = (id) => document.getElementById(id);
   const heard = { trouble: "", news: "" };
-  let jobs = [];
 
   function number(value) {
     return value.toLocaleString();
@@ -121,22 +120,25 @@
     at("notes").hidden = !list.length;
   }
 
-  // The frames have the proportions of most of the files, within limits.
-  function proportions() {
+  // The frames have the proportions of most of the first files, within limits.
+  function proportions(jobs) {
     const ratios = jobs.map(({ files: [file] }) => file?.width / file?.height).filter((ratio) => ratio > 0).sort((a, b) => a - b);
     if (!ratios.length) return;
     const median = ratios[ratios.length >> 1];
     at("cards").style.setProperty("--ratio", String(Math.min(1.5, Math.max(0.8, median)).toFixed(3)));
   }
 
-  function redraw(fromTop = false) {
-    const shown = filters.apply(jobs);
-    grid.show(shown, fromTop);
+  async function redraw(fromTop = false) {
+    if (filters.needsTexts) await callsheet.loadTexts();
+    if (filters.needsTexts) return; // they cannot be loaded
+    const places = filters.apply();
+    const { shown: all } = callsheet.about;
+    grid.show(places, fromTop);
     at("clear").hidden = !filters.active;
-    at("count").textContent = shown.length === jobs.length
-      ? `${number(jobs.length)} ${jobs.length === 1 ? "job" : "jobs"}` : `${number(shown.length)} of ${number(jobs.length)} jobs`;
-    at("empty").hidden = shown.length > 0;
-    at("empty").textContent = jobs.length ? "No job matches these filters." : "This batch has no jobs.";
+    at("count").textContent = places.length === all
+      ? `${number(all)} ${all === 1 ? "job" : "jobs"}` : `${number(places.length)} of ${number(all)} jobs`;
+    at("empty").hidden = places.length > 0;
+    at("empty").textContent = all ? "No job matches these filters." : "This batch has no jobs.";
   }
 
   function changed() {
@@ -165,10 +167,13 @@
     const address = new URLSearchParams(location.hash.slice(1));
     filters.read(address);
     redraw(true);
-    const key = address.get("job");
-    const job = key && jobs.find(({ job_key: each }) => each.startsWith(key));
-    if (job) viewer.open(job);
-    else viewer.close();
+    const place = address.has("job") ? callsheet.placeOf(address.get("job")) : undefined;
+    if (place === undefined) viewer.close();
+    else open(place);
+  }
+
+  function open(place) {
+    callsheet.when([place], () => viewer.open(callsheet.job(place)));
   }
 
   // What is wrong stays until it is well again; what else there is to say, until the next key.
@@ -197,28 +202,42 @@
 
   async function again() {
     if (!document.hidden && await callsheet.look()) {
+      marks.compareWithAll();
       header();
-      if (await callsheet.loadJobs()) {
-        jobs = callsheet.jobs;
-        marks.know(jobs);
-        marked();
-      }
+      marked();
     }
     later();
   }
 
-  // The first jobs are seen, and filtered, while the others are loaded; `key` is that of the job to open.
-  async function rest(key) {
-    if (!await callsheet.loadJobs()) return;
-    jobs = callsheet.jobs;
-    marks.know(jobs);
+  // The overview is here: what is chosen meanwhile stays.
+  function offer() {
     const now = new URLSearchParams();
     filters.write(now);
-    filters.offer(jobs, changed);
+    filters.offer(changed);
     filters.read(now);
+    marks.compareWithAll();
     marked();
-    const job = key && !viewer.isOpen && jobs.find(({ job_key: each }) => each.startsWith(key));
-    if (job) viewer.open(job);
+  }
+
+  // Some jobs have come: of what is seen, the cards are drawn.
+  function arrived(jobs) {
+    marks.know(jobs);
+    if (!at("cards").style.getPropertyValue("--ratio")) {
+      proportions(jobs);
+      grid.measure();
+    }
+    grid.draw();
+    viewer.refresh();
+    compare.refresh();
+  }
+
+  // The pictures on the screen, each there or missing.
+  function pictures() {
+    const seen = [...document.querySelectorAll(".frame img")].filter((image) => image.getBoundingClientRect().top < innerHeight);
+    return Promise.all(seen.filter((image) => !image.complete).map((image) => new Promise((done) => {
+      image.addEventListener("load", done);
+      image.addEventListener("error", done);
+    })));
   }
 
   async function start() {
@@ -228,23 +247,32 @@
       document.documentElement.classList.remove("scripted");
       return;
     }
-    const key = new URLSearchParams(location.hash.slice(1)).get("job");
-    await callsheet.loadJobs(1);
-    jobs = callsheet.jobs;
-    marks.know(jobs);
-    filters.start(jobs, changed);
-    grid.start((job) => viewer.open(job));
+    callsheet.onArrival(arrived);
+    filters.start(changed);
+    grid.start(open);
     viewer.onMove(remember);
     keys.start((text) => tell(text, "news"));
-    await marks.start(marked, tell);
+    marks.start(marked, tell);
     compare.recall();
     header();
-    proportions();
-    follow();
+    const asked = new URLSearchParams(location.hash === "#cards" ? "" : location.hash.slice(1));
+    filters.read(asked);
+    if (callsheet.about.shown && !asked.size) { // otherwise the overview says what is seen first
+      await callsheet.when([0], () => redraw());
+      if (callsheet.about.marks) grid.focus();
+      await pictures();
+    }
+    await callsheet.loadOverview();
+    offer();
+    const place = asked.has("job") ? callsheet.placeOf(asked.get("job")) : undefined;
+    if (place !== undefined) open(place);
+    else if (asked.size && callsheet.about.marks) grid.focus();
     addEventListener("hashchange", follow);
     at("save").addEventListener("click", marks.save);
-    if (callsheet.about.marks && !viewer.isOpen) grid.focus();
-    await rest(key);
+    if (callsheet.about.marks) {
+      await marks.poll();
+      marks.again();
+    }
     document.documentElement.dataset.ready = "";
     later();
   }

@@ -139,7 +139,7 @@ const viewer = (() => {
     const file = job.files[shown];
     const index = grid.indexOf(job);
     const hidden = compare.hides(file);
-    at("place").textContent = hidden ? "" : index < 0 ? "not in this filter" : `${(index + 1).toLocaleString()} of ${grid.jobs.length.toLocaleString()}`;
+    at("place").textContent = hidden ? "" : index < 0 ? "not in this filter" : `${(index + 1).toLocaleString()} of ${grid.places.length.toLocaleString()}`;
     at("viewer-title").textContent = job.of > 1 && !hidden ? `${job.row_id} (${job.ordinal} of ${job.of})` : job.row_id;
     at("viewer-prompt").textContent = job.prompt;
     dialog.dataset.decision = file?.decision ?? "";
@@ -161,9 +161,17 @@ const viewer = (() => {
     moved();
   }
 
+  // Shows the job at a place; of its files the first, or the first without a decision.
+  function go(place, unmarked = false) {
+    callsheet.when([place], () => {
+      const next = callsheet.job(place);
+      show(next, unmarked ? Math.max(0, next.files.findIndex((file) => !file.decision)) : 0);
+    });
+  }
+
   function move(step) {
-    const next = grid.jobs[Math.max(0, grid.indexOf(job)) + step];
-    if (next) show(next);
+    const next = grid.places[Math.max(0, grid.indexOf(job)) + step];
+    if (next !== undefined) go(next);
   }
 
   function open(wanted, file) {
@@ -175,7 +183,7 @@ const viewer = (() => {
   // Marks or jobs have changed: the viewer stays at its job and file.
   function refresh() {
     if (!dialog.open) return;
-    job = callsheet.jobs.find(({ job_key }) => job_key === job.job_key) ?? job;
+    job = callsheet.job(callsheet.placeOf(job.job_key)) ?? job;
     draw();
   }
 
@@ -183,8 +191,8 @@ const viewer = (() => {
   function next() {
     const here = job.files.findIndex((file, index) => index !== shown && !file.decision);
     if (here >= 0) return () => show(job, here);
-    const after = grid.nextUnmarked(job.job_key);
-    return () => after && show(after, Math.max(0, after.files.findIndex((file) => !file.decision)));
+    const after = grid.nextUnmarked(job);
+    return () => after !== undefined && go(after, true);
   }
 
   dialog.addEventListener("keydown", (event) => {
