@@ -107,7 +107,7 @@ def batch_of(tables_of_files: Iterable[Table], config: Input) -> Batch:
     notes: list[str] = []
     total = left_out = 0
     for table in tables_of_files:
-        source = columns.with_ratios(_as_exported(table), config)
+        source = columns.with_joined(_as_exported(table), config)
         ours = columns.names_of(config, source)
         columns.check(source, ours, config)
         sources.append(source)
@@ -275,7 +275,7 @@ def _as_text(source: Table, column: str, name: str | None, role: str | None) -> 
         image = pl.struct(pl.lit(role or BY_MODEL).alias("role"), pl.col(name).alias("url"))
         listed = pl.format("[{}]", image.struct.json_encode())
         return pl.when(pl.col(name).is_not_null()).then(listed).alias(column)
-    if column == "images" and isinstance(types[name], pl.List):
+    if column in IMAGE_COLUMNS and isinstance(types[name], pl.List):
         if "Binary" in str(types[name]):  # of which polars makes no JSON
             raise InputError(
                 f"{file}: the column {name!r} has the type {types[name]}; expected addresses or paths",

@@ -386,8 +386,9 @@ def _show_guess(config: Path, guess: Guess) -> None:
     if guess.taken:
         facts.append(("Model", f"{guess.taken.model}: {_rows_taken(guess)}; {dollars(guess.price)} USD"))
     facts += [("Not used", f"{name} {reason}") for name, reason in guess.not_used.items()]
+    facts += [("Note", note) for note in guess.notes]
     facts += [
-        ("Guessed", guess_in_words(proposal.setting, proposal.taken, proposal.others))
+        ("Doubt", guess_in_words(proposal.setting, proposal.taken, proposal.others))
         for proposal in guess.proposals
     ]
     _show_written(config, facts)

@@ -1,8 +1,9 @@
 """What a batch file without a config probably means: a proposal, which a person sees before it is bought.
 
-What a column's name and cells say is certain, and done. All else is a guess: it stands in the config with
-what else it may be (`input.guessed`), or is asked on a terminal. A guess that multiplies money is never made.
-It buys nothing, and writes nothing.
+What the cells of a column hold is judged (`batches/judgements.py`), and the likeliest column of each field is
+taken. Where another is as likely, it is a doubt: it stands in the config with what else it may be
+(`input.guessed`), or is asked on a terminal. The model is none: it is a choice, the cheapest that takes most
+rows. A guess that multiplies money is never made. It buys nothing, and writes nothing.
 """
 
 from __future__ import annotations
@@ -19,38 +20,48 @@ import polars as pl
 from pydantic import ValidationError
 
 from callsheet.batches import columns, texts
-from callsheet.batches.columns import IMAGES
 from callsheet.batches.formats import FILE, field_names, find_files, names_images, read_tables, with_fields
-from callsheet.batches.headers import Table, in_yaml, rank
+from callsheet.batches.headers import Table, in_yaml
 from callsheet.batches.json_files import lists_of_rows
+from callsheet.batches.judgements import (
+    Candidate,
+    Judgement,
+    Kind,
+    called,
+    filled,
+    in_doubt,
+    judge,
+    ranked,
+    share,
+    words_of,
+)
 from callsheet.batches.read import Batch, batch_of
-from callsheet.batches.texts import likely_readings
-from callsheet.batches.workbooks import sheet_names
+from callsheet.batches.workbooks import ALL_SHEETS, sheet_names
 from callsheet.cells import IMAGE_COLUMNS
 from callsheet.config.load import in_words
 from callsheet.config.settings import COLUMNS, Settings
 from callsheet.errors import ConfigError, InputError
-from callsheet.plain_text import and_more
+from callsheet.plain_text import and_more, counted
 from callsheet.pricing.compare import Comparison, compare
 from callsheet.pricing.rates import price_requests
 from callsheet.pricing.requests import make_requests
 from callsheet.records import ModelType, dollars
 from callsheet.service.models import Catalogue
 
-_IDS = ("id", "key", "name", "slug", "sku", "filename", "nr", "no", "number", "shot", "code")
-_VIDEO = ("video", "clip", "film", "movie", "animation", "vidéo", "视频", "動画", "영상")
 _TEXTS = (".csv", ".tsv", ".txt", ".json", ".jsonl", ".ndjson")
-_NO_SETTINGS = ("prompt", "model", "samples", *IMAGE_COLUMNS)  # that a column's name alone makes one
+_OF_VIDEOS = ("duration", "sound", "first_frame", "last_frame")
+_SETTINGS = ("aspect_ratio", "resolution", "duration", "sound", "output_format")
 _SAMPLE = 2_000  # rows that are priced on each model
 _IMAGES = 100  # rows of which each is an image, which is read for each model
 _OTHERS = 3  # that are named
 _FIRST = 3  # rows that are shown
 _NO_IMAGES = "none"
+_VIDEO_TYPES = {"video", "videos", "clip", "movie", "film"}
 
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A guess: the setting, the question, and by each value that it may be what a person sees of that; the
+    """A doubt: the setting, the question, and by each value that it may be what a person sees of that; the
     first one is taken.
     """
 
@@ -70,22 +81,38 @@ class Proposal:
 
 
 @dataclass(frozen=True, slots=True)
+class ExplainedColumn:
+    """A column of the file: what it holds, for what it is taken (mostly for nothing), and why."""
+
+    name: str
+    holds: str
+    example: str
+    taken_for: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class Guess:
     """How a batch file is read.
 
     Attributes:
         input: the settings of `input` that read it, without its path.
-        proposals: what was guessed, in the order in which it is asked.
+        films: where stills and films of them are wanted, the settings of `input` for the films.
+        proposals: what is in doubt, in the order in which it is asked.
         rows: how many rows the file has.
         is_sample: a part of them was priced on each model, because they are many.
         taken: what the rows cost on the model that is taken; None where the file names models.
         price: of all of them, in dollars, where that is known.
         refused: where no model takes a row, what the models say that were tried.
         not_used: columns that look like a setting or hold something that matters, each with the reason.
+        notes: what a person should know of how the file was read.
+        columns: all of them.
         first: the first rows, as they stand in the file.
+        jobs: what is bought for the first rows.
     """
 
     input: dict[str, Any]
+    films: dict[str, Any] | None
     proposals: tuple[Proposal, ...]
     rows: int
     is_sample: bool
@@ -93,7 +120,10 @@ class Guess:
     price: Decimal
     refused: tuple[str, ...]
     not_used: Mapping[str, str]
+    notes: tuple[str, ...]
+    columns: tuple[ExplainedColumn, ...]
     first: tuple[Mapping[str, str], ...]
+    jobs: pl.DataFrame
 
     def guesses(self) -> dict[str, dict[str, Any]]:
         """`input.guessed`: of each guess what is taken, and what else it may be."""
@@ -105,28 +135,46 @@ class Guess:
 
 @dataclass
 class _File:
-    """A batch file that is being looked at: its settings so far, and what was guessed."""
+    """A batch file that is being looked at: its settings so far, and what is in doubt."""
 
     path: str
     catalogue: Catalogue
     given: Mapping[str, str]
     input: dict[str, Any] = field(default_factory=dict)
     proposals: list[Proposal] = field(default_factory=list)
+    why: dict[str, str] = field(default_factory=dict)
+    not_used: dict[str, str] = field(default_factory=dict)
 
     @cached_property
-    def table(self) -> Table:
-        """What is in the file; of a glob, in its first one."""
-        table = next(iter(read_tables(self.settings())))
-        return replace(table, cells=with_fields(table.cells, field_names(table.cells.schema)))
+    def tables(self) -> list[Table]:
+        """What is in the file: a table, or of a workbook one for each sheet that is read; of a glob, what is
+        in its first file.
+        """
+        tables = read_tables(self.settings())
+        read = [*tables] if self.input.get("sheet") == ALL_SHEETS else [next(iter(tables))]
+        return [
+            replace(table, cells=with_fields(table.cells, field_names(table.cells.schema))) for table in read
+        ]
+
+    @property
+    def cells(self) -> pl.DataFrame:
+        """The cells of the first table."""
+        return self.tables[0].cells
+
+    @cached_property
+    def judged(self) -> dict[str, Judgement]:
+        """What each column holds."""
+        return {column.name: judge(column) for column in self.cells if column.name}
 
     def again(self, **settings: Any) -> None:
         """Reads the file anew, with these settings of `input`."""
         self.input |= settings
-        del self.table
+        for name in ("tables", "judged"):
+            self.__dict__.pop(name, None)
 
     def propose(self, setting: str, question: str, candidates: Mapping[str, str]) -> None:
-        """Adds a guess, unless a person has said what it is."""
-        if setting not in self.given:
+        """Adds a doubt, unless a person has said what it is."""
+        if setting not in self.given and len(candidates) > 1:
             self.proposals.append(Proposal(setting, question, candidates))
 
     def settings(self) -> Settings:
@@ -141,13 +189,16 @@ class _File:
 
     def check_column(self, name: str) -> None:
         """Raises InputError where the file has no column of this name."""
-        if name not in self.table.cells.columns:
+        if name not in self.cells.columns:
             raise InputError(f"{self.path}: there is no column {name!r}; {self.its_columns()}")
 
     def its_columns(self) -> str:
         """Its columns in words, the first of them."""
-        cells = self.table.cells
-        return f"the columns are {and_more(cells.columns[: _OTHERS * 4], cells.width)}"
+        return f"the columns are {and_more(self.cells.columns[: _OTHERS * 4], self.cells.width)}"
+
+    def example(self, name: str) -> str:
+        """The first cell of a column that is filled."""
+        return self.judged[name].example
 
 
 def guess(path: str, catalogue: Catalogue, answers: Mapping[str, str]) -> Guess:
@@ -155,9 +206,10 @@ def guess(path: str, catalogue: Catalogue, answers: Mapping[str, str]) -> Guess:
 
     Args:
         answers: what a person has said. `prompt`: the column of the prompts, or with braces a template of
-            columns; of images the prompt for all. `media`: `images` or `videos`. `model`. `images`: the
-            column of the images that are sent, or `none`. `header`: `none`, or `names` where the file has
-            one. `sheet`, `rows`, `encoding` and `split` as in `input`.
+            columns; of images the prompt for all. `media`: `images`, `videos`, or `both`: stills, and films
+            of those that are kept. `model`. `images`: the columns of the images that are sent, with commas, or
+            `none`. `header`: `none`, or `names` where the file has one. `sheet`, `rows`, `encoding` and
+            `split` as in `input`.
 
     Raises:
         InputError: it cannot be read, has no column that can be the prompts, or lacks one that is given.
@@ -165,22 +217,46 @@ def guess(path: str, catalogue: Catalogue, answers: Mapping[str, str]) -> Guess:
     file = _File(path, catalogue, answers)
     if names_images(file.settings()):
         _choose_prompt_of_images(file)
-        return _choose_model(file)
+        return _priced(file, answers.get("media") or "")
     file_settings = ("sheet", "rows", "encoding")
     file.input |= {setting: answers[setting] for setting in file_settings if answers.get(setting)}
     name = find_files(file.path)[0]
     if name.lower().endswith(".xlsx") and "sheet" not in answers:
-        sheets = sheet_names(Path(name), name)
-        if len(sheets) > 1:
-            file.input["sheet"] = sheets[0]
-            file.propose("sheet", "Which sheet has the prompts?", dict.fromkeys(sheets[: 1 + _OTHERS], ""))
+        _choose_sheet(file, sheet_names(Path(name), name))
     if name.lower().endswith(_TEXTS) and "encoding" not in answers:
         _choose_encoding(file, name)
     if name.lower().endswith(".json") and "rows" not in answers:
         _choose_rows(file, name)
     _choose_form(file)
-    _choose_columns(file)
-    return _choose_model(file)
+    return _priced(file, _choose_columns(file))
+
+
+# ---- the form of the file
+
+
+def _choose_sheet(file: _File, sheets: Sequence[str]) -> None:
+    """Takes the first sheet whose columns hold prompts best; all that have its columns are a doubt."""
+    scores: dict[str, float] = {}
+    names: dict[str, list[str]] = {}
+    for sheet in sheets if len(sheets) > 1 else ():
+        try:
+            file.again(sheet=sheet)
+            names[sheet] = file.cells.columns
+            scores[sheet] = max((likely.score for likely in ranked("prompt", file.judged.values())), default=0)
+        except InputError:  # an empty one
+            scores[sheet] = 0
+    likely = [sheet for sheet in scores if scores[sheet]]
+    if len(sheets) < 2 or not likely:
+        file.again(**({"sheet": sheets[0]} if len(sheets) > 1 else {}))
+        return
+    best = max(likely, key=lambda sheet: scores[sheet])
+    file.again(sheet=best)
+    alike = [sheet for sheet in likely if names[sheet] == names[best]]
+    candidates = {best: "this sheet alone"}
+    if len(alike) > 1:
+        candidates[ALL_SHEETS] = f"all {len(alike)} sheets with these columns"
+    candidates |= {sheet: "" for sheet in likely if sheet != best}
+    file.propose("sheet", "Which sheet has the prompts?", candidates)
 
 
 def _choose_encoding(file: _File, name: str) -> None:
@@ -189,31 +265,28 @@ def _choose_encoding(file: _File, name: str) -> None:
     try:
         content.decode("utf-8-sig")
     except UnicodeDecodeError:
-        if readings := likely_readings(content):
+        if readings := texts.likely_readings(content):
             file.input["encoding"] = next(iter(readings))
             file.propose("encoding", "In which of these encodings is the text right?", readings)
 
 
 def _choose_rows(file: _File, name: str) -> None:
-    """Takes the list of objects that look like rows, where the document itself has none."""
+    """Takes the list or object whose entries look most like rows with prompts."""
     try:
         document = json.loads(Path(name).read_bytes().decode(file.input.get("encoding", "utf-8-sig")))
     except ValueError:  # reading it says more
         return
-    first = document[0] if isinstance(document, list) and document else document
-    names = first if isinstance(first, dict) else {}
-    has_rows = isinstance(document, list) and not isinstance(first, dict)
-    has_rows |= any(rank(key) and isinstance(names[key], str) for key in names)
-    has_ids = isinstance(document, dict) and all(isinstance(value, dict | str) for value in document.values())
-    if not has_rows and not has_ids and (paths := lists_of_rows(document)):
-        file.input["rows"] = paths[0]
-        if len(paths) > 1:
-            file.propose("rows", "Which list has the rows?", dict.fromkeys(paths[: 1 + _OTHERS], ""))
+    scores = lists_of_rows(document)
+    best = next(iter(scores), "")
+    if best:
+        file.input["rows"] = best
+        close = [path for path in scores if path and scores[best] - scores[path] < 1]
+        file.propose("rows", "Which list has the rows?", dict.fromkeys(close, ""))
 
 
 def _choose_form(file: _File) -> None:
     """Says whether a table has a header, and what is a prompt in a text without one."""
-    answers, cells, lines = file.given, file.table.cells, file.table.lines
+    answers, cells, lines = file.given, file.cells, file.tables[0].lines
     header = answers.get("header")
     if header == "none" or (not header and columns.is_no_header(cells.columns, cells)):
         file.again(header="none")
@@ -223,81 +296,97 @@ def _choose_form(file: _File) -> None:
     if not Path(file.path).name.lower().endswith(".txt") or cells.columns != ["prompt"]:
         return
     prompts = cells["prompt"].to_list()
-    split = answers.get("split") or _likely_split(prompts, lines.to_list())
-    if split != "lines":
+    split, is_doubt = (
+        (answers["split"], False) if "split" in answers else texts.likely_split(prompts, lines.to_list())
+    )
+    if split == "#":
+        file.again(comments=split)
+    elif split != "lines":
         file.again(split=split)
-        both = {split: file.table.cells["prompt"][0], "lines": prompts[0]}
-        file.propose("split", "What is a prompt?", both)
-
-
-def _likely_split(lines: Sequence[str], numbers: Sequence[int]) -> str:
-    """What is a prompt in a text of these lines, with their numbers, as `input.split` has it."""
-    if all(texts.NAMED.fullmatch(line.strip()) for line in lines):
-        return "named_lines"
-    return "paragraphs" if _are_paragraphs(lines, numbers) else "lines"
-
-
-def _are_paragraphs(lines: Sequence[str], numbers: Sequence[int]) -> bool:
-    """Whether the lines of a text, with their numbers, go on in the next line up to a blank one."""
-    pairs = zip(lines, numbers, lines[1:], numbers[1:], strict=False)
-    follows = [
-        (line, next_line) for line, number, next_line, next_number in pairs if next_number == number + 1
-    ]
-    goes_on = [
-        line.rstrip()[-1:] in ",;:-" or next_line.lstrip()[:1].islower() for line, next_line in follows
-    ]
-    return len(numbers) > len(follows) + 1 and 2 * sum(goes_on) > len(follows)
+        if is_doubt:
+            file.propose("split", "What is a prompt?", {split: file.cells["prompt"][0], "lines": prompts[0]})
 
 
 # ---- columns
 
 
-def _choose_columns(file: _File) -> None:
-    """Says which column has the prompts, the ids, the images, and each setting that is named by its name."""
-    table = file.table.cells
-    column_of: dict[str, Any] = {}
-    _choose_prompt(file, table, column_of)
-    for column in table:
-        setting = columns.looks_like(column)
-        is_taken = setting in table.columns or setting in column_of or column.name in column_of.values()
-        if setting in COLUMNS and setting not in _NO_SETTINGS and not is_taken and _fits(column, setting):
-            column_of[setting] = column.name
-    if (pair := columns.width_and_height(table.columns)) and all(
-        _fits(table[name], "width") for name in pair
-    ):
-        column_of["aspect_ratio"] = list(pair)
-    if "id" in table.columns:
-        column_of |= {} if _tells_apart(table["id"]) else {"id": None}
-    elif ids := [column.name for column in table if column.name not in column_of.values() and _is_id(column)]:
-        column_of["id"] = ids[0]
-    _choose_images(file, table, column_of)
-    if column_of:
-        file.input["columns"] = column_of
+def _choose_columns(file: _File) -> str:
+    """Says which column is for which field, and returns the medium: `images`, `videos` or `both`."""
+    judged, names = file.judged, dict[str, Any]()
+    media = _choose_prompt(file, names)
+
+    def free(field: str) -> list[Candidate]:
+        used = {name for taken in names.values() for name in (taken if isinstance(taken, list) else [taken])}
+        return ranked(field, [column for name, column in judged.items() if name not in used])
+
+    for ours in _SETTINGS:
+        likely = [candidate for candidate in free(ours) if _fits(file.cells[candidate.column], ours)]
+        if likely:
+            file.why[likely[0].column] = likely[0].why
+        if ours in judged and (not likely or likely[0].column != ours) and judged[ours].holds != Kind.NOTHING:
+            names[ours] = None
+            file.not_used[ours] = f"holds {judged[ours].holds}; it is no {ours.replace('_', ' ')}"
+        if likely and likely[0].column != ours:
+            names[ours] = likely[0].column
+    pair = columns.width_and_height(file.cells.columns)
+    if pair and all(_fits(file.cells[name], "width") for name in pair):
+        names["aspect_ratio"] = list(pair)
+    _choose_models_of_file(file, names)
+    _choose_images(file, names)
+    ids = free("id")
+    if "id" in judged:
+        names |= {} if _tells_apart(file, "id") else {"id": None}
+    elif ids := [candidate for candidate in ids if _tells_apart(file, candidate.column)]:
+        names["id"] = ids[0].column
+        file.why[ids[0].column] = ids[0].why
+    media = media or _choose_medium(file, names)
+    if media == "images":
+        for ours in _OF_VIDEOS:
+            name = names.pop(ours, ours if ours in judged else None)
+            if name:
+                names |= {ours: None} if name == ours else {}
+                file.not_used[name] = f"is {ours} of a video, and images are made"
+    if names:
+        file.input["columns"] = names
+    return media
 
 
-def _choose_prompt(file: _File, table: pl.DataFrame, column_of: dict[str, Any]) -> None:
-    if (prompt := file.given.get("prompt", "")) and "{" in prompt:
-        file.input["template"] = prompt
-        return
-    if prompt:
-        file.check_column(prompt)
-        column_of |= {} if prompt == "prompt" else {"prompt": int(prompt) if prompt.isdecimal() else prompt}
-        return
-    has_header = "header" not in file.input
-    likely = columns.prompts_like(table if has_header else table.rename(lambda number: f"column {number}"))
-    likely = likely if has_header else [name.removeprefix("column ") for name in likely]
-    exact = [name for name in table.columns if name.strip().lower() == "prompt"]
-    if not likely and not exact:
+def _choose_prompt(file: _File, names: dict[str, Any]) -> str:
+    """Takes the likeliest column of prompts, or what a person says. Where one is for stills and one for films
+    of them, the medium is a doubt, and is returned.
+    """
+    given = file.given.get("prompt", "")
+    if "{" in given:
+        file.input["template"] = given
+        return ""
+    ranking = ranked("prompt", file.judged.values())
+    if given:
+        file.check_column(given)
+        ranking = [Candidate(given, 0, "as you say")]
+    if not ranking:
         raise InputError(
             f"{file.path}: no column looks like prompts; {file.its_columns()}",
             hint='Name it: --prompt COLUMN. Or make prompts of columns: --prompt "A photo of a {COLUMN}".',
         )
-    column = exact[0] if exact else likely[0]
-    if column.strip().lower() != "prompt":
-        column_of["prompt"] = column if has_header else int(column)
-    if not exact and len(likely) > 1 and (not rank(column) or rank(likely[1])):
-        candidates = {name: _first_cell(table[name]) for name in likely[: 1 + _OTHERS]}
-        file.propose("prompt", "Which column has the prompts?", candidates)
+    close = [ranking[0].column, *in_doubt(ranking)]
+    stills = [name for name in close if called(name, "still") and not called(name, "video")]
+    films = [name for name in close if called(name, "video") and not called(name, "still")]
+    column, media = close[0], ""
+    if stills and films:
+        media = file.given.get("media", "images")
+        column = films[0] if media == "videos" else stills[0]
+        candidates = {"images": f"{stills[0]}: {file.example(stills[0])}"}
+        candidates["videos"] = f"{films[0]}: {file.example(films[0])}"
+        candidates["both"] = f"stills of {stills[0]}, then films of those that you keep, by {films[0]}"
+        file.propose("media", "Images or videos?", candidates)
+        if media == "both":
+            file.input["films"] = films[0]
+    else:
+        file.propose("prompt", "Which column has the prompts?", {name: file.example(name) for name in close})
+    file.why[column] = next(candidate.why for candidate in ranking if candidate.column == column)
+    if column != "prompt":
+        names["prompt"] = int(column) if "header" in file.input else column
+    return media
 
 
 def _choose_prompt_of_images(file: _File) -> None:
@@ -313,7 +402,7 @@ def _choose_prompt_of_images(file: _File) -> None:
         file.input["defaults"] = {"prompt": prompt}
     else:
         try:
-            _ = file.table
+            _ = file.tables
         except InputError as error:
             hint = f'Give one for all: --prompt "A slow push in". {error.hint}'
             raise InputError(error.message, hint=hint) from None
@@ -322,172 +411,226 @@ def _choose_prompt_of_images(file: _File) -> None:
 def _fits(column: pl.Series, setting: str) -> bool:
     """Whether most cells of a column can be values of a setting; one odd or empty cell is no reason."""
     pattern = {
-        "aspect_ratio": columns.RATIOS,
-        "duration": r"^\s*\d+([.,:]\d+)*\s*(s|sec|secs|seconds)?\s*$",
-        "width": r"^\s*\d+(\.0*)?\s*(px)?\s*$",
+        "duration": r"(?i)^(?:\d+(?:[.,]0*)?\s*(?:s|secs?|seconds?)?|(?:\d+:)?\d+:\d\d)$",
+        "width": r"^\d+(\.0*)?\s*(px)?$",
     }.get(setting, "")
-    return columns.share(column.cast(pl.String, strict=False), pattern) > columns.MOST
+    return share(filled(column), pattern) > 0.5
 
 
-def _is_id(column: pl.Series) -> bool:
-    lower = column.name.lower()
-    return (lower in _IDS or lower.endswith(("_id", " id", ".id", "-id"))) and _tells_apart(column)
+def _tells_apart(file: _File, name: str) -> bool:
+    """Whether a column has another value in each row, of all tables."""
+    if len(file.tables) == 1 or not file.judged[name].tells_apart:
+        return file.judged[name].tells_apart
+    cells = pl.concat([table.cells[name] for table in file.tables if name in table.cells.columns])
+    return cells.n_unique() == cells.len()
 
 
-def _tells_apart(column: pl.Series) -> bool:
-    return not column.null_count() and not column.dtype.is_nested() and column.n_unique() == column.len()
+def _choose_models_of_file(file: _File, names: dict[str, Any]) -> None:
+    """The column of models is used where the catalogue has one of them."""
+    for candidate in ranked("model", file.judged.values()):
+        if not {*filled(file.cells[candidate.column])}.isdisjoint(file.catalogue):
+            names |= {} if candidate.column == "model" else {"model": candidate.column}
+            return
+    if "model" in file.judged:
+        names["model"] = None
+        file.not_used["model"] = f"({file.example('model')}) names no model of the catalogue"
 
 
-def _choose_images(file: _File, table: pl.DataFrame, column_of: dict[str, Any]) -> None:
-    """The column of images that is sent, where there is one whose images are found."""
-    held = [column.name for column in table if columns.holds(column) == IMAGES and column.dtype == pl.String]
-    chosen = file.given.get("images")
-    if not chosen:
-        chosen = held[0] if len(held) == 1 and _is_there(file, table[held[0]]) else _NO_IMAGES
-        candidates = {name: _first_cell(table[name]) for name in held if name not in IMAGE_COLUMNS}
-        candidates[_NO_IMAGES] = "no images are sent"
-        if len(candidates) > 1:
-            candidates = dict(sorted(candidates.items(), key=lambda candidate: candidate[0] != chosen))
-            file.propose("images", "Which images are sent with the prompts?", candidates)
-    if chosen != _NO_IMAGES:
-        file.check_column(chosen)
-    if chosen not in (_NO_IMAGES, *IMAGE_COLUMNS):
-        setting = columns.looks_like(table[chosen])
-        column_of[setting if setting in IMAGE_COLUMNS else "reference_image"] = chosen
+def _choose_images(file: _File, names: dict[str, Any]) -> None:
+    """The columns of images that are sent: those that are found, and are not what was made of the prompts."""
+    held = {name: column for name, column in file.judged.items() if column.are_images}
+    sources = [name for name in held if not called(name, "made")]
+    sources = [name for name in sources if called(name, "image") or _is_there(file, name)]
+    is_edit = any(called(name, "edit") for name in file.why)
+    if not sources and is_edit:
+        sources = [name for name in held if not called(name, "result")]
+    made = [name for name in held if name not in sources and _is_there(file, name)]
+    found = [name for name in sources if _is_there(file, name)]
+    given = file.given.get("images")
+    taken = [] if given in (None, _NO_IMAGES) else [name.strip() for name in given.split(",")]
+    taken = taken if given else found
+    for name in taken:
+        file.check_column(name)
+    roles = {role: name for role in ("first_frame", "last_frame") for name in taken if called(name, role)}
+    others = [name for name in taken if name not in roles.values() and name not in IMAGE_COLUMNS]
+    names |= {role: name for role, name in roles.items() if role != name}
+    names |= {"reference_image": others[0] if len(others) == 1 else others} if others else {}
+    names |= {name: None for name in held if name in IMAGE_COLUMNS and name not in taken}
+    file.why |= {name: "holds images, which are found" for name in taken}
+    is_sure = all(name in roles.values() or name in IMAGE_COLUMNS or called(name, "given") for name in taken)
+    if held and not (taken and is_sure):
+        answers = {", ".join(taken) or _NO_IMAGES, ", ".join(sources), *sources, *made, _NO_IMAGES} - {""}
+        order = sorted(answers, key=lambda answer: (answer != (", ".join(taken) or _NO_IMAGES), answer))
+        examples = {name: file.example(name) for name in held}
+        file.propose(
+            "images",
+            "Which images are sent with the prompts?",
+            {answer: examples.get(answer, "no images are sent" if answer == _NO_IMAGES else "") for answer in order},
+        )
 
 
-def _first_cell(column: pl.Series) -> str:
-    """The first cell of a column of text that is not blank; empty where there is none."""
-    return str(next(iter(columns.filled(column)), ""))
-
-
-def _is_there(file: _File, column: pl.Series) -> bool:
+def _is_there(file: _File, name: str) -> bool:
     """Whether the first image of a column is found: beside the batch file, or from the folder here."""
-    cell = _first_cell(column)
-    return "://" in cell or any((folder / cell).is_file() for folder in (Path(file.path).parent, Path()))
+    cell = file.example(name).strip('[]" ').split('"')[0].split("|")[0].strip()
+    folders = (Path(file.path).parent, Path())
+    return "://" in cell or (bool(cell) and any((folder / cell).is_file() for folder in folders))
 
 
 # ---- the medium and the model
 
 
-def _choose_model(file: _File) -> Guess:
-    batch, sample, comparisons, not_used = _compared(file)
-    proposed = _cheapest_model(file, comparisons, sample.height, batch.rows.height)
+def _choose_medium(file: _File, names: Mapping[str, Any]) -> str:
+    """Images or videos; it is a doubt where there is a reason for both, or a duration alone says videos."""
+    stem, judged = Path(file.path).stem, file.judged
+    prompt = str(names.get("prompt", "prompt"))
+    frames = [name for role in ("first_frame", "last_frame") if (name := names.get(role))]
+    videos = [name for name in (stem, *judged) if called(name, "video") and name != prompt]
+    is_duration = "duration" in judged and "duration" not in names
+    duration = "duration" if is_duration else names.get("duration")
+    made = [name for name, column in judged.items() if column.holds is Kind.IMAGES and called(name, "made")]
+    stills = [name for name in (stem, *made) if called(name, "still") or name in made]
+    types = [column for column in judged.values() if column.holds is Kind.MEDIA_TYPES]
+    if file.given.get("media") or file.given.get("model") in file.catalogue:
+        given = file.catalogue.get(file.given.get("model", ""))
+        return file.given.get("media") or (f"{given.type}s" if given else "")
+    reasons = {"videos": [*frames, *videos, *([duration] if duration else [])], "images": stills}
+    if called(prompt, "video"):
+        reasons = {"videos": [prompt], "images": []}
+    elif called(prompt, "still"):
+        reasons["images"] = [prompt, *stills]
+    if types and {*types[0].examples} & _VIDEO_TYPES:
+        reasons["videos"].insert(0, types[0].name)
+    taken = "videos" if reasons["videos"] and not called(prompt, "still") else "images"
+    other = "images" if taken == "videos" else "videos"
+    if reasons["videos"] and (reasons["images"] or reasons["videos"] == [duration]):
+        because = {medium: ", ".join(dict.fromkeys(words)) for medium, words in reasons.items()}
+        file.propose("media", "Images or videos?", {taken: because[taken], other: because[other]})
+    return taken if reasons["videos"] or reasons["images"] else ""
+
+
+def _priced(file: _File, media: str) -> Guess:
+    films = file.input.pop("films", None)
+    media = "images" if media == "both" else media
+    batch, sample, comparisons = _compared(file, media)
+    proposed = _cheapest_model(file, comparisons, media)
     rows, refused = batch.rows, {}
     if proposed:
         file.input["defaults"] = {"model": proposed.model} | file.input.get("defaults", {})
         rows = rows.with_columns(model=pl.lit(proposed.model))
         names = file.input.get("columns", {})
         takes = file.catalogue[proposed.model].supported_references
-        if proposed.type is ModelType.VIDEO and "reference_image" in names and "first_frame" in takes:
+        is_one = isinstance(names.get("reference_image"), str)
+        if proposed.type is ModelType.VIDEO and is_one and "first_frame" in takes:
             names["first_frame"] = names.pop("reference_image")
         if not proposed.rows:
             tried = (comparison for comparison in comparisons if comparison.type is proposed.type)
             refused = dict.fromkeys(reason for comparison in tried for reason in comparison.reasons.values())
+        _choose_models_of_types(file, comparisons)
     settings = file.settings()
-    priced = price_requests(make_requests(rows, file.catalogue, settings), file.catalogue, settings)
-    first = file.table.cells.head(_FIRST).select(pl.exclude(pl.Struct, pl.Binary, pl.List))
+    if "values" in file.input:
+        rows = batch_of(file.tables, settings.input).rows
+    jobs = price_requests(make_requests(rows, file.catalogue, settings), file.catalogue, settings).jobs
+    first = file.cells.head(_FIRST).select(pl.exclude(pl.Struct, pl.Binary, pl.List))
     return Guess(
         input=file.input,
+        films=films and _films(file, films),
         proposals=tuple(file.proposals),
         rows=batch.total,
         is_sample=sample.height < batch.rows.height,
         taken=proposed,
-        price=Decimal(priced.jobs["price"].sum() or 0),
+        price=Decimal(jobs["price"].sum() or 0),
         refused=tuple(refused)[:_OTHERS],
-        not_used=_not_used(batch) | not_used,
+        not_used=_not_used(batch) | file.not_used,
+        notes=batch.notes,
+        columns=tuple(_explained(file, batch)),
         first=tuple(
             {name: "" if cell is None else str(cell) for name, cell in row.items()}
             for row in first.iter_rows(named=True)
         ),
+        jobs=jobs.head(_FIRST),
     )
 
 
-def _compared(file: _File) -> tuple[Batch, pl.DataFrame, list[Comparison], dict[str, str]]:
-    """The batch, and a sample of its rows on each model; where no model takes any, without the column that is
-    wrong, and why.
+def _compared(file: _File, media: str) -> tuple[Batch, pl.DataFrame, list[Comparison]]:
+    """The batch, and a sample of its rows on each model of the medium; where no model takes any, without the
+    column that is wrong.
     """
-    not_used: dict[str, str] = {}
     while True:
         settings = file.settings()
-        batch = batch_of([file.table], settings.input)
-        sample_size = _IMAGES if file.table.placed else _SAMPLE
+        batch = batch_of(file.tables, settings.input)
+        sample_size = _IMAGES if file.tables[0].placed else _SAMPLE
         sample = batch.rows.gather_every(max(1, -(-batch.rows.height // sample_size)))
         if "model" in batch.columns.used:
-            return batch, sample, [], not_used
-        comparisons = compare(replace(batch, rows=sample), file.catalogue, settings)
-        misfit = _fits_nowhere(file, comparisons)
-        if misfit is None:
-            return batch, sample, comparisons, not_used
-        not_used |= dict([misfit])
+            return batch, sample, []
+        comparisons = [
+            comparison
+            for comparison in compare(replace(batch, rows=sample), file.catalogue, settings)
+            if media in ("", f"{comparison.type.value}s")
+        ]
+        if not _leave_out_misfit(file, comparisons):
+            return batch, sample, comparisons
 
 
-def _fits_nowhere(file: _File, comparisons: Sequence[Comparison]) -> tuple[str, str] | None:
-    """The first column of a setting with which no model takes any row, and why; it is not used any more."""
+def _leave_out_misfit(file: _File, comparisons: Sequence[Comparison]) -> bool:
+    """Whether there is a column of a setting with which no model takes any row; it is not used any more."""
     if not comparisons or comparisons[0].rows:
-        return None
+        return False
     names: dict[str, Any] = file.input.get("columns", {})
-    for ours in [column for column in names if column not in ("prompt", "id")]:
-        reasons = {
-            comparison.model: comparison.reasons[ours]
-            for comparison in comparisons
-            if ours in comparison.reasons
-        }
-        if len(reasons) == len(comparisons):
-            name = names.pop(ours)
-            label = name if isinstance(name, str) else " x ".join(name)
-            texts = [*dict.fromkeys(reasons.values())]
-            return label, f"no model takes its cells as {ours}: {and_more(texts[:_OTHERS], len(texts))}"
-    return None
+    exact = [ours for ours in ("resolution", "output_format") if ours in file.judged and ours not in names]
+    for ours in [column for column in (*names, *exact) if column not in ("prompt", "id")]:
+        reasons = [comparison.reasons[ours] for comparison in comparisons if ours in comparison.reasons]
+        if len(reasons) < len(comparisons) or names.get(ours, ours) is None:
+            continue
+        name = names.pop(ours, ours)
+        if ours in file.judged:
+            file.input["columns"] = names | {ours: None}
+        label = name if isinstance(name, str) else " x ".join(name)
+        reasons = [*dict.fromkeys(reasons)]
+        because = and_more(reasons[:_OTHERS], len(reasons))
+        file.not_used[label] = f"no model takes its cells as {ours}: {because}"
+        return True
+    return False
 
 
-def _cheapest_model(
-    file: _File, comparisons: Sequence[Comparison], sampled: int, rows: int
-) -> Comparison | None:
-    """The cheapest model of those that take most rows; images, unless a name says videos."""
-    model, media = file.given.get("model"), file.given.get("media")
+def _cheapest_model(file: _File, comparisons: Sequence[Comparison], media: str) -> Comparison | None:
+    """The cheapest model of those that take most rows; images, where nothing says videos."""
+    model = file.given.get("model")
     if model and model not in file.catalogue:
         raise InputError(f"the catalogue has no model {model!r}", hint="callsheet models lists them.")
-    eligible = [
-        comparison
-        for comparison in comparisons
-        if media in (None, _media(comparison)) and model in (None, comparison.model)
-    ]
-    names = [Path(file.path).name, *file.table.cells.columns]
-    able = [comparison for comparison in eligible if comparison.rows]
-    if not able:
-        kind = ModelType.VIDEO if "duration" in names[1:] else ModelType.IMAGE
-        return next(
-            (comparison for comparison in eligible if comparison.type is kind), next(iter(eligible), None)
+    eligible = [comparison for comparison in comparisons if model in (None, comparison.model)]
+    best = [comparison for comparison in eligible if comparison.rows == eligible[0].rows]
+    likely = ModelType.VIDEO if media == "videos" else ModelType.IMAGE
+    return next((comparison for comparison in best if comparison.type is likely), next(iter(best), None))
+
+
+def _choose_models_of_types(file: _File, comparisons: Sequence[Comparison]) -> None:
+    """Where a column says image or video of each row, the cheapest model of that type takes it."""
+
+
+def _films(file: _File, prompt: str) -> dict[str, Any]:
+    """`input` of the config for films of the stills that are kept, without the stills' config."""
+    model = next(
+        model.id
+        for model in file.catalogue.values()
+        if model.type == ModelType.VIDEO and "first_frame" in model.supported_references
+    )
+    return {"columns": {"prompt": prompt}, "defaults": {"model": model}}
+
+
+def _explained(file: _File, batch: Batch) -> list[ExplainedColumn]:
+    """What each column holds, and what becomes of it."""
+    names = {
+        name: ours
+        for ours, used in file.settings().input.columns.items()
+        for name in ([used] if isinstance(used, str) else used or ())
+    }
+    names = {column: ours for ours, column in batch.columns.used.items()} | names
+    return [
+        ExplainedColumn(
+            column.name, str(column.holds), column.example, names.get(column.name, ""), file.why.get(column.name, "")
         )
-    best = [comparison for comparison in able if comparison.rows == able[0].rows]
-    says_video = any(word in name.lower() for name in names for word in _VIDEO)
-    likely = ModelType.VIDEO if says_video else ModelType.IMAGE
-    proposed = next((comparison for comparison in best if comparison.type is likely), best[0])
-    same_type = [
-        comparison for comparison in able if comparison.type is proposed.type and comparison is not proposed
+        for column in (file.judged.values() if not file.tables[0].placed else ())
     ]
-    other_type = [comparison for comparison in able if comparison.type is not proposed.type]
-    offered = (proposed, *same_type[:_OTHERS], *other_type[:_OTHERS])
-    if not model and len(offered) > 1:
-        candidates = {comparison.model: _with_price(comparison, sampled, rows) for comparison in offered}
-        file.propose("model", "Images or videos, and on which model?", candidates)
-        if other_type:
-            file.propose("media", "Images or videos?", {_media(proposed): "", _media(other_type[0]): ""})
-    return proposed
-
-
-def _media(comparison: Comparison) -> str:
-    return f"{comparison.type.value}s"
-
-
-def _with_price(comparison: Comparison, sampled: int, rows: int) -> str:
-    """A model with its price for all rows; where a sample was priced, about."""
-    able = "" if comparison.rows == comparison.of else f", {comparison.rows:,} of {comparison.of:,} rows"
-    if sampled == rows:
-        return f"{_media(comparison)}, {dollars(comparison.price)} USD{able}"
-    price = (comparison.price * rows / sampled).quantize(Decimal("0.01"))
-    return f"{_media(comparison)}, about {price} USD{able}"
 
 
 def _not_used(batch: Batch) -> dict[str, str]:
@@ -495,7 +638,7 @@ def _not_used(batch: Batch) -> dict[str, str]:
     reasons = {}
     for name, meaning in batch.columns.unused.items():
         cells = batch.columns.examples.get(name, "")
-        held = columns.HELD.get(IMAGES if meaning in IMAGE_COLUMNS else meaning)
+        held = columns.HELD.get(columns.IMAGES if meaning in IMAGE_COLUMNS else meaning)
         if meaning in COLUMNS and meaning not in IMAGE_COLUMNS:
             reasons[name] = f"looks like {meaning}; to use it: columns: {{{meaning}: {in_yaml(name)}}}"
         elif held:

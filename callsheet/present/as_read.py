@@ -26,6 +26,7 @@ _NAMED = 12  # columns
 _FIRST = 3  # rows
 
 _RATIOS = "1:1|16:9|9:16|4:3|3:4|3:2|2:3|4:5|5:4|21:9"
+_SECONDS = r"(?i)\b(\d{1,3})[ -]?(?:secs?|seconds?|s[ -](?:video|clip|shot|loop|long))\b"  # not `in his 30s`
 _TAG = r"(?i)</?(?:p|br|ul|ol|li|div|span|strong|em|b|i|h[1-6]|a|img|table|tr|td)(?:\s[^>]*)?/?>"
 _NO_PROMPT = (
     r"^[\s=_*#~.+-]+$|"  # a rule
@@ -189,7 +190,7 @@ def _of_prompts(jobs: pl.DataFrame) -> Iterator[Fact]:
             yield "Prompts", f"{counted(lines.len(), 'prompt')} {odd} (line {lines[0]}): sent as text{to_do}"
     for unit, pattern, sent in (
         ("", rf"(?:^|[^\d:])({_RATIOS})(?:[^\d:]|$)", pl.col("ratio")),
-        (" s", r"(?i)\b(\d{1,3})[ -]?(?:s|secs?|seconds?)\b", pl.col("duration").cast(pl.String)),
+        (" s", _SECONDS, pl.col("duration").cast(pl.String)),
     ):
         asked = rows.with_columns(asked=pl.col("prompt").str.extract(pattern), sent=sent)
         differing = asked.filter(pl.col("asked").is_not_null() & pl.col("asked").ne_missing(pl.col("sent")))
