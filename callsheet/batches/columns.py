@@ -304,10 +304,9 @@ def used_and_carried(
                 cells = filled(column).unique(maintain_order=True)
                 examples.setdefault(column.name, ", ".join(cells.head(_EXAMPLES)))
     unused = {name: meaning for name, meaning in meanings.items() if name not in read and meaning is not None}
-    pair = width_and_height(unused)
-    if pair and "aspect_ratio" not in used:
-        unused = {_in_list(pair) if name == pair[0] else name: meaning for name, meaning in unused.items()}
-        del unused[pair[1]]
+    pair = width_and_height(meanings)
+    if pair and "aspect_ratio" not in used and not read & {*pair}:
+        unused |= {_in_list(pair): "aspect_ratio"}
     carried = [name for name, meaning in meanings.items() if meaning != SECRET]
     ordered = {str(column): used[column] for column in COLUMNS if column in used}
     return Columns(ordered, carried, unused, examples)

@@ -213,12 +213,12 @@ def _after(document: str, at: int) -> int:
 
 def lists_of_rows(document: Any) -> dict[str, float]:
     """The lists and objects of rows inside a document, each as `input.rows` names it (the document itself:
-    empty), and how much each looks like prompts; the likeliest first. Those without prompts are left out.
+    empty), and how much each looks like prompts; the likeliest first, and last lists of objects without any.
     """
     entries: dict[tuple[str, ...], list[Any]] = {}
     _collect(document, (), entries, in_list=False)
-    scores = {path: _score(path, rows) for path, rows in entries.items()}
-    likely = sorted((path for path in scores if scores[path]), key=lambda path: (-scores[path], len(path)))
+    scores = {path: score for path, rows in entries.items() if (score := _score(path, rows)) is not None}
+    likely = sorted(scores, key=lambda path: (-scores[path], len(path)))
     return {".".join(path): scores[path] for path in likely}
 
 
@@ -257,15 +257,16 @@ def _are_groups(value: Mapping[str, Any]) -> bool:
     return are_texts and len(value) > 1 and not is_field
 
 
-def _score(path: tuple[str, ...], entries: Sequence[Any]) -> float:
-    """How much entries look like rows with prompts; 0: they are none."""
+def _score(path: tuple[str, ...], entries: Sequence[Any]) -> float | None:
+    """How much entries look like rows with prompts; None: they are no rows."""
     if not entries or not all(isinstance(entry, dict | str) for entry in entries):
-        return 0
+        return None
     name = path[-1] if path else ""
     fields = [dict(_flat({name: entry} if isinstance(entry, str) else entry)) for entry in entries]
     names = dict.fromkeys(key for row in fields for key in row)
     columns = (judge(pl.Series(key, [row.get(key) for row in fields], pl.String)) for key in names)
-    return max((candidate.score for candidate in ranked("prompt", columns)), default=0)
+    best = max((candidate.score for candidate in ranked("prompt", columns)), default=0.0)
+    return best if best or (path and isinstance(entries[0], dict)) else None
 
 
 def _advice(content: Any, config: Input) -> str:
@@ -275,7 +276,9 @@ def _advice(content: Any, config: Input) -> str:
     names = {part for name in needed(config) for part in (name, name.partition(".")[0])}
     if any(names & fields.keys() for fields in objects):
         return ""
-    best, *other_lists = [*lists_of_rows(content)][:_NAMED] or [""]
+    scores = lists_of_rows(content)
+    best, *other_lists = [*scores][:_NAMED] or [""]
+    best = best if best and scores[best] else ""
     also = f" Other lists: {', '.join(filter(None, other_lists))}." if any(other_lists) else ""
     return f"Set input.rows: {in_yaml(best)}.{also}" if best else ""
 

@@ -192,6 +192,8 @@ def judge(column: pl.Series) -> Judgement:
 
 def as_texts(column: pl.Series) -> pl.Series:
     """A column of any type as text; of lists and structs as JSON."""
+    if column.dtype in (pl.Binary, pl.Duration):
+        return pl.repeat("", column.len(), eager=True).alias(column.name)
     if column.dtype.is_nested():
         texts = [None if value is None else json.dumps(value, default=str) for value in column.to_list()]
         return pl.Series(column.name, texts, pl.String)
@@ -232,6 +234,8 @@ def ranked(field: str, columns: Iterable[Judgement]) -> list[Candidate]:
     """The columns that may be for a field, the likeliest first."""
     candidates = []
     for column in columns:
+        if is_secret(column.name):
+            continue
         score, by_name = _of_prompt(column) if field == "prompt" else _of_setting(field, column)
         if score > 0:
             why = f"holds {column.holds}" + (f"; named {by_name}" if by_name else "")
@@ -248,7 +252,9 @@ def _of_prompt(column: Judgement) -> tuple[float, str]:
     """How likely a column has the prompts, and what of its name counts."""
     is_prompt, is_text = called(column.name, "prompt"), called(column.name, "text")
     cells = {Kind.SENTENCES: 4.0, Kind.SHORT: 1.0, Kind.CHOICES: 1.0}.get(column.holds, 0)
-    is_hidden = column.name.startswith("__") or called(column.name, "negative") or is_secret(column.name)
+    if column.holds in (Kind.CODES, Kind.NUMBERS) and (is_prompt or is_text) and not called(column.name, "id"):
+        cells = 0.1
+    is_hidden = column.name.startswith("__") or called(column.name, "negative")
     if is_hidden or not cells or not (is_prompt or is_text or column.words >= _PHRASE):
         return 0, ""
     score, by_name = cells, ""

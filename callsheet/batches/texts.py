@@ -338,7 +338,7 @@ def _read(text: bytes, dialect: _Dialect) -> Table:
     rows: list[list[str]] = []
     ragged: list[tuple[int, str, str]] = []
     merged: list[str] = []
-    for line, cells in _whole_records(text, lines_above, len(columns), dialect, ragged):
+    for line, cells in _whole_records(text, lines_above, dialect, ragged):
         if not any(cells):
             continue
         if number := sum(_lines_like_rows(cell, len(columns), dialect.delimiter) for cell in cells):
@@ -423,11 +423,11 @@ def _by_csv(rows: bytes, columns: int, dialect: _Dialect) -> pl.DataFrame | None
 
 
 class _BrokenRecord(InputError):
-    """A record whose quotes are wrong: the line on which it begins, and why; whether a quote has no end."""
+    """A record whose quotes are wrong: the lines on which it begins and on which that is seen, and why."""
 
-    def __init__(self, dialect: _Dialect, line: int, error: str) -> None:
+    def __init__(self, dialect: _Dialect, line: int, last: int, error: str) -> None:
         quote = dialect.quote
-        self.line, self.is_open = line, "unexpected end of data" in error
+        self.line, self.last = line, last
         self.reason = f"broken quoting: {error}; a {quote} inside a cell is written twice"
         super().__init__(
             f"{dialect.name}, line {line}: broken quoting: {error}",
@@ -458,29 +458,34 @@ def _records(lines: Iterable[bytes], lines_above: int, dialect: _Dialect) -> Ite
                 yield first_line, cells
             first_line = lines_above + reader.line_num + 1
     except csv.Error as error:
-        raise _BrokenRecord(dialect, first_line, str(error)) from None
+        raise _BrokenRecord(dialect, first_line, lines_above + reader.line_num, str(error)) from None
 
 
 def _whole_records(
-    text: bytes, lines_above: int, columns: int, dialect: _Dialect, broken: list[tuple[int, str, str]]
+    text: bytes, lines_above: int, dialect: _Dialect, broken: list[tuple[int, str, str]]
 ) -> Iterator[tuple[int, list[str]]]:
-    """As `_records`; a record that is broken on its own line goes to `broken`, and those below it are read.
+    """As `_records`; a record of one line whose quotes are wrong goes to `broken`, and those below it are read.
 
     Raises:
-        InputError: a quoted cell has no end, or the file has one column, where each line might be a row.
+        InputError: it is not certain where such a record ends, or there is no other one.
     """
+    first_error, has_rows = None, False
     while True:
         try:
-            yield from _records(io.BytesIO(text), lines_above, dialect)
-            return
+            for record in _records(io.BytesIO(text), lines_above, dialect):
+                has_rows = True
+                yield record
+            break
         except _BrokenRecord as error:
-            if columns == 1 or error.is_open:
+            first_error = first_error or error
+            *_, line, rest = text.split(b"\n", error.line - lines_above)
+            is_closed = dialect.quote and line.count(dialect.quote.encode()) % 2 == 0
+            if error.last != error.line or not is_closed:
                 raise
-            lines = text.split(b"\n", error.line - lines_above)
-            if len(lines) <= error.line - lines_above:
-                raise
-            broken.append((error.line, lines[-2].decode(), error.reason))
-            text, lines_above = lines[-1], error.line
+            broken.append((error.line, line.decode(), error.reason))
+            text, lines_above = rest, error.line
+    if first_error and not has_rows:
+        raise first_error
 
 
 # ---- texts without a header

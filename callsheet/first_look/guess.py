@@ -37,7 +37,7 @@ from callsheet.batches.judgements import (
 )
 from callsheet.batches.read import Batch, batch_of
 from callsheet.batches.workbooks import ALL_SHEETS, sheet_names
-from callsheet.cells import IMAGE_COLUMNS
+from callsheet.cells import IMAGE_COLUMNS, rejects, rejects_in_words
 from callsheet.config.load import in_words
 from callsheet.config.settings import COLUMNS, Settings
 from callsheet.errors import ConfigError, InputError
@@ -97,7 +97,7 @@ class Guess:
 
     Attributes:
         input: the settings of `input` that read it, without its path.
-        films: where stills and films of them are wanted, the settings of `input` for the films.
+        films: where stills and films of them are wanted, how the films are read from the stills' columns.
         proposals: what is in doubt, in the order in which it is asked.
         rows: how many rows the file has.
         is_sample: a part of them was priced on each model, because they are many.
@@ -105,14 +105,16 @@ class Guess:
         price: of all of them, in dollars, where that is known.
         refused: where no model takes a row, what the models say that were tried.
         not_used: columns that look like a setting or hold something that matters, each with the reason.
+        other_texts: columns that hold texts like prompts, and are not meant as far as is seen.
         notes: what a person should know of how the file was read.
+        rejects: why rows cannot be bought, in words.
         columns: all of them.
         first: the first rows, as they stand in the file.
         jobs: what is bought for the first rows.
     """
 
     input: dict[str, Any]
-    films: dict[str, Any] | None
+    films: Guess | None
     proposals: tuple[Proposal, ...]
     rows: int
     is_sample: bool
@@ -120,7 +122,9 @@ class Guess:
     price: Decimal
     refused: tuple[str, ...]
     not_used: Mapping[str, str]
+    other_texts: tuple[str, ...]
     notes: tuple[str, ...]
+    rejects: tuple[str, ...]
     columns: tuple[ExplainedColumn, ...]
     first: tuple[Mapping[str, str], ...]
     jobs: pl.DataFrame
@@ -144,6 +148,7 @@ class _File:
     proposals: list[Proposal] = field(default_factory=list)
     why: dict[str, str] = field(default_factory=dict)
     not_used: dict[str, str] = field(default_factory=dict)
+    other_texts: list[str] = field(default_factory=list)
 
     @cached_property
     def tables(self) -> list[Table]:
@@ -278,7 +283,7 @@ def _choose_rows(file: _File, name: str) -> None:
         return
     scores = lists_of_rows(document)
     best = next(iter(scores), "")
-    if best:
+    if best and scores[best]:
         file.input["rows"] = best
         close = [path for path in scores if path and scores[best] - scores[path] < 1]
         file.propose("rows", "Which list has the rows?", dict.fromkeys(close, ""))
@@ -340,12 +345,12 @@ def _choose_columns(file: _File) -> str:
         names["id"] = ids[0].column
         file.why[ids[0].column] = ids[0].why
     media = media or _choose_medium(file, names)
-    if media == "images":
+    if media in ("images", "both"):
         for ours in _OF_VIDEOS:
             name = names.pop(ours, ours if ours in judged else None)
             if name:
                 names |= {ours: None} if name == ours else {}
-                file.not_used[name] = f"is {ours} of a video, and images are made"
+                file.not_used[name] = "is for videos, and images are bought"
     if names:
         file.input["columns"] = names
     return media
@@ -381,8 +386,14 @@ def _choose_prompt(file: _File, names: dict[str, Any]) -> str:
         file.propose("media", "Images or videos?", candidates)
         if media == "both":
             file.input["films"] = films[0]
+    elif file.given.get("media") == "both":
+        raise InputError(
+            f"{file.path}: no two columns are prompts for stills and for films of them; {file.its_columns()}",
+            hint="Such columns are named like image_prompt and motion_prompt.",
+        )
     else:
         file.propose("prompt", "Which column has the prompts?", {name: file.example(name) for name in close})
+    file.other_texts = [likely.column for likely in ranking if likely.column not in {column, *close}]
     file.why[column] = next(candidate.why for candidate in ranking if candidate.column == column)
     if column != "prompt":
         names["prompt"] = int(column) if "header" in file.input else column
@@ -489,7 +500,7 @@ def _choose_medium(file: _File, names: Mapping[str, Any]) -> str:
     duration = "duration" if is_duration else names.get("duration")
     made = [name for name, column in judged.items() if column.holds is Kind.IMAGES and called(name, "made")]
     stills = [name for name in (stem, *made) if called(name, "still") or name in made]
-    types = [column for column in judged.values() if column.holds is Kind.MEDIA_TYPES]
+    of_types, types = _types_of(file)
     if file.given.get("media") or file.given.get("model") in file.catalogue:
         given = file.catalogue.get(file.given.get("model", ""))
         return file.given.get("media") or (f"{given.type}s" if given else "")
@@ -498,8 +509,10 @@ def _choose_medium(file: _File, names: Mapping[str, Any]) -> str:
         reasons = {"videos": [prompt], "images": []}
     elif called(prompt, "still"):
         reasons["images"] = [prompt, *stills]
-    if types and {*types[0].examples} & _VIDEO_TYPES:
-        reasons["videos"].insert(0, types[0].name)
+    if types and types[-1].lower() in _VIDEO_TYPES:
+        if types[0].lower() not in _VIDEO_TYPES:
+            return ""
+        reasons["videos"].insert(0, of_types)
     taken = "videos" if reasons["videos"] and not called(prompt, "still") else "images"
     other = "images" if taken == "videos" else "videos"
     if reasons["videos"] and (reasons["images"] or reasons["videos"] == [duration]):
@@ -512,7 +525,8 @@ def _priced(file: _File, media: str) -> Guess:
     films = file.input.pop("films", None)
     media = "images" if media == "both" else media
     batch, sample, comparisons = _compared(file, media)
-    proposed = _cheapest_model(file, comparisons, media)
+    is_mixed = not media and _choose_models_of_types(file, comparisons)
+    proposed = None if is_mixed else _cheapest_model(file, comparisons, media)
     rows, refused = batch.rows, {}
     if proposed:
         file.input["defaults"] = {"model": proposed.model} | file.input.get("defaults", {})
@@ -525,11 +539,12 @@ def _priced(file: _File, media: str) -> Guess:
         if not proposed.rows:
             tried = (comparison for comparison in comparisons if comparison.type is proposed.type)
             refused = dict.fromkeys(reason for comparison in tried for reason in comparison.reasons.values())
-        _choose_models_of_types(file, comparisons)
     settings = file.settings()
-    if "values" in file.input:
-        rows = batch_of(file.tables, settings.input).rows
-    jobs = price_requests(make_requests(rows, file.catalogue, settings), file.catalogue, settings).jobs
+    if is_mixed:
+        batch = batch_of(file.tables, settings.input)
+        rows = batch.rows
+    priced = price_requests(make_requests(rows, file.catalogue, settings), file.catalogue, settings)
+    wrong = pl.concat([batch.rejects, rejects(priced.wrong, batch.names)])
     first = file.cells.head(_FIRST).select(pl.exclude(pl.Struct, pl.Binary, pl.List))
     return Guess(
         input=file.input,
@@ -538,16 +553,18 @@ def _priced(file: _File, media: str) -> Guess:
         rows=batch.total,
         is_sample=sample.height < batch.rows.height,
         taken=proposed,
-        price=Decimal(jobs["price"].sum() or 0),
+        price=Decimal(priced.jobs["price"].sum() or 0),
         refused=tuple(refused)[:_OTHERS],
         not_used=_not_used(batch) | file.not_used,
+        other_texts=tuple(file.other_texts[:_OTHERS]),
         notes=batch.notes,
+        rejects=tuple(rejects_in_words(wrong)[:_OTHERS]) if proposed is None or proposed.rows else (),
         columns=tuple(_explained(file, batch)),
         first=tuple(
             {name: "" if cell is None else str(cell) for name, cell in row.items()}
             for row in first.iter_rows(named=True)
         ),
-        jobs=jobs.head(_FIRST),
+        jobs=priced.jobs.head(_FIRST),
     )
 
 
@@ -603,18 +620,40 @@ def _cheapest_model(file: _File, comparisons: Sequence[Comparison], media: str) 
     return next((comparison for comparison in best if comparison.type is likely), next(iter(best), None))
 
 
-def _choose_models_of_types(file: _File, comparisons: Sequence[Comparison]) -> None:
-    """Where a column says image or video of each row, the cheapest model of that type takes it."""
+def _types_of(file: _File) -> tuple[str, list[str]]:
+    """The column that says image or video of each row, and its values, those of images first; none: empty."""
+    for column in file.judged.values():
+        if column.holds is Kind.MEDIA_TYPES:
+            values = filled(file.cells[column.name]).unique(maintain_order=True)
+            return column.name, sorted(values, key=lambda value: value.lower() in _VIDEO_TYPES)
+    return "", []
 
 
-def _films(file: _File, prompt: str) -> dict[str, Any]:
-    """`input` of the config for films of the stills that are kept, without the stills' config."""
-    model = next(
-        model.id
-        for model in file.catalogue.values()
-        if model.type == ModelType.VIDEO and "first_frame" in model.supported_references
-    )
-    return {"columns": {"prompt": prompt}, "defaults": {"model": model}}
+def _choose_models_of_types(file: _File, comparisons: Sequence[Comparison]) -> bool:
+    """Whether a column says image of some rows and video of others; each goes to the cheapest model of that."""
+    column, values = _types_of(file)
+    cheapest = {compared.type: compared.model for compared in reversed(comparisons)}
+    models = {
+        value: cheapest.get(ModelType.VIDEO if value.lower() in _VIDEO_TYPES else ModelType.IMAGE)
+        for value in values
+    }
+    if len({*models.values()} - {None}) < 2 or "model" in file.given:
+        return False
+    file.input["columns"] = {**file.input.get("columns", {}), "model": column}
+    file.input["values"] = {"model": models}
+    file.why[column] = "says image or video of each row"
+    return True
+
+
+def _films(file: _File, prompt: str) -> Guess:
+    """How films of the stills are made: by a prompt of their own, on a model that takes a first frame."""
+    catalogue = {name: model for name, model in file.catalogue.items() if "first_frame" in model.supported_references}
+    answers = {**file.given, "prompt": prompt, "media": "videos", "images": _NO_IMAGES}
+    films = guess(file.path, catalogue, answers)
+    read = {ours: name for ours, name in films.input["columns"].items() if ours in ("prompt", "duration", "sound")}
+    if "duration" in file.judged and "duration" not in read:
+        read["duration"] = "duration"
+    return replace(films, input={"columns": read, "defaults": films.input["defaults"]}, proposals=())
 
 
 def _explained(file: _File, batch: Batch) -> list[ExplainedColumn]:
