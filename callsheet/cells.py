@@ -86,7 +86,10 @@ _SECONDS = _CLOCK_PARTS[0].fill_null(0) * 3600 + _CLOCK_PARTS[1] * 60 + _CLOCK_P
 
 _TYPED = {
     "duration": pl.coalesce(
-        *(pl.col("duration").str.extract(form).cast(pl.Int64, strict=False) for form in (_INTEGER, _WITH_UNIT)),
+        *(
+            pl.col("duration").str.extract(form).cast(pl.Int64, strict=False)
+            for form in (_INTEGER, _WITH_UNIT)
+        ),
         _SECONDS,
     ),
     "samples": pl.col("samples").str.extract(_INTEGER).cast(pl.Int64, strict=False),

@@ -38,7 +38,7 @@ from callsheet.batches.judgements import (
     words_of,
 )
 from callsheet.cells import IMAGE_COLUMNS, wrong_cells
-from callsheet.config.settings import COLUMNS, Input
+from callsheet.config.settings import COLUMNS, FileColumn, Input
 from callsheet.errors import InputError
 
 _HEADS = {word for words in NAMES.values() for word in words.split()} | set(
@@ -240,11 +240,13 @@ def _hint(missing: str, names: Mapping[str, str | None], cells: pl.DataFrame, *,
         number = next(iter(prompts_like(cells)), "N") if column == "prompt" else "N"
         return f"Give the number of its column in input.columns, for example {{{column}: {number}}}."
     pair = width_and_height(cells.columns) if column == "aspect_ratio" and similar is None else None
-    alike = next((file_column.name for file_column in cells if setting_of(judge(file_column)) == column), None)
+    alike = next(
+        (file_column.name for file_column in cells if setting_of(judge(file_column)) == column), None
+    )
     guess = similar or alike or (next(iter(prompts_like(cells)), None) if column == "prompt" else None)
-    if guess is None:
+    if guess is None and pair is None:
         return f"Name the file's column in input.columns: {{{column}: NAME}}."
-    example = _in_list(pair) if pair else in_yaml(guess)
+    example = _in_list(pair) if pair else in_yaml(str(guess))
     return f"Name the file's column in input.columns, for example {{{column}: {example}}}."
 
 
@@ -315,7 +317,7 @@ def used_and_carried(
 # ---- one column of several: a ratio of width and height, images in their order
 
 
-def _of_several(config: Input) -> dict[str, tuple[str, ...]]:
+def _of_several(config: Input) -> dict[FileColumn, tuple[str, ...]]:
     """Our columns that the config makes of several of the file's."""
     return {column: names for column, names in config.columns.items() if isinstance(names, tuple)}
 

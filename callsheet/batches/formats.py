@@ -255,14 +255,17 @@ def _sheets(path: Path, name: str, config: Input) -> dict[str, Table]:
         except InputError:  # it is empty, or has no header
             other_sheets.append(sheet)
             continue
-        if {column.lower() for column in needed(config)} <= {column.lower() for column in table.cells.columns}:
+        if {column.lower() for column in needed(config)} <= {
+            column.lower() for column in table.cells.columns
+        }:
             tables[f"{name}, sheet {sheet}"] = table
         else:
             other_sheets.append(sheet)
     if not tables:
         raise InputError(f"{name}: no sheet has the column {needed(config)[0]!r}")
     if other_sheets:
-        note = f"{name}: sheets without prompts are left out: {and_more(other_sheets[:_NAMED], len(other_sheets))}"
+        shown = and_more(other_sheets[:_NAMED], len(other_sheets))
+        note = f"{name}: sheets without prompts are left out: {shown}"
         first, table = next(iter(tables.items()))
         tables[first] = table.noted(note)
     return tables

@@ -153,13 +153,13 @@ def _at_path(
             yield _Found(at, value, {}, f"is no {kind}, and input.rows is {config.rows}")
     elif not path:
         prompt, ids = prompt_name(config.names), id_name(config)
-        children = [*_children(document, at)]
-        if document[at] == "{" and _are_groups({str(key): value for _, key, _, value in children}):
-            for _, group, inner, _ in children:
+        entries = [*_children(document, at)]
+        if document[at] == "{" and _are_groups({str(key): value for _, key, _, value in entries}):
+            for _, group, inner, _ in entries:
                 for begin, _, _, text in _children(document, inner):
                     yield _Found(begin, {prompt: text, "group": group}, around or {})
             return
-        for begin, key, _, value in children:
+        for begin, key, _, value in entries:
             row = {prompt: value} if isinstance(value, str) else value
             has_key = key is not None and isinstance(row, dict)
             yield _Found(begin, {ids: key, **row} if has_key else row, around or {})
@@ -222,7 +222,9 @@ def lists_of_rows(document: Any) -> dict[str, float]:
     return {".".join(path): scores[path] for path in likely}
 
 
-def _collect(value: Any, path: tuple[str, ...], entries: dict[tuple[str, ...], list[Any]], *, in_list: bool) -> None:
+def _collect(
+    value: Any, path: tuple[str, ...], entries: dict[tuple[str, ...], list[Any]], *, in_list: bool
+) -> None:
     """Collects by their paths the entries of all lists, and of objects that are rows by their keys."""
     if len(path) > _DEEPEST or not value or not isinstance(value, list | dict):
         return
@@ -235,13 +237,12 @@ def _collect(value: Any, path: tuple[str, ...], entries: dict[tuple[str, ...], l
                     _collect(inner, (*path, key), entries, in_list=True)
     else:
         values = [*value.values()]
-        if all(isinstance(inner, dict) for inner in values):
-            rows = values
-        elif all(isinstance(inner, str) for inner in values) and not in_list:
+        types = {type(inner) for inner in values}
+        if types == {dict} or (types == {str} and not in_list):
             rows = values
         elif _are_groups(value):
             rows = [text for texts in values for text in texts]
-        for key, inner in value.items():
+        for key, inner in value.items() if not _are_groups(value) else ():
             _collect(inner, (*path, key), entries, in_list=in_list)
     collected = entries.setdefault(path, [])
     collected += rows[: max(0, _LOOKED_AT - len(collected))]

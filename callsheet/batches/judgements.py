@@ -40,22 +40,35 @@ class Kind(StrEnum):
 
 _SIDE = r"(?:[1-9]|1\d|2[01])"
 _PATH = r"(?:[^\s:*?\"<>|]|\S [^\s:*?\"<>|])+"
-_IMAGE = rf"(?i)^\s*(?:data:image/.*|(?:https?:|s3:)?{_PATH}\.(?:png|jpe?g|webp|gif|bmp|tiff?|heic|avif)(?:[?#].*)?)\s*$"
+_IMAGE = rf"(?:data:image/.*|(?:https?:|s3:)?{_PATH}\.(?:png|jpe?g|webp|gif|bmp|tiff?|heic|avif)(?:[?#].*)?)"
 _FORMS = {
-    Kind.IMAGES: _IMAGE.replace("(?i)^", r"(?i)^(?:\[\s*\")?").replace(r"\s*$", r"(?:\".*\])?\s*$"),
+    Kind.IMAGES: rf"(?i)^\s*(?:\[\s*\")?{_IMAGE}(?:\".*\])?\s*$",  # one, or a list
     Kind.ADDRESSES: rf"^\s*(?:(?:https?|s3|gs|file|data):.*|{_PATH}\.[A-Za-z][A-Za-z0-9]{{1,4}}|/\S+)\s*$",
     Kind.JSON: r"(?s)^\s*(?:\{\s*\".*\}|\[.*\])\s*$",
-    Kind.RATIOS: rf"^\s*0?{_SIDE}\s*[:x/×]\s*0?{_SIDE}(?::00)?\s*(?:\(.*\))?\s*$",
-    Kind.PIXELS: r"^\s*\d{2,5}\s*[xX*×]\s*\d{2,5}\s*(?:px)?\s*$",
+    Kind.RATIOS: rf"^\s*0?{_SIDE}\s*[:x/\u00d7]\s*0?{_SIDE}(?::00)?\s*(?:\(.*\))?\s*$",
+    Kind.PIXELS: r"^\s*\d{2,5}\s*[xX*\u00d7]\s*\d{2,5}\s*(?:px)?\s*$",
     Kind.RESOLUTIONS: r"(?i)^\s*(?:\d{3,4}p|\d(?:\.\d+)?k)\s*$",
     Kind.SECONDS: r"(?i)^\s*\d+(?:[.,]\d+)?\s*(?:s|secs?|seconds?)\s*$",
-    Kind.TIMES: r"^\s*(?:\d{1,2}:\d{2}(?::\d{2})?(?:[.,]\d+)?(?:\s*[-–]\s*[\d:.,]+)?|\d{4}-\d\d-\d\d.*)\s*$",
+    Kind.TIMES: r"^\s*(?:\d{1,2}:\d\d(?::\d\d)?(?:[.,]\d+)?(?:\s*-\s*[\d:.,]+)?|\d{4}-\d\d-\d\d.*)\s*$",
     Kind.NUMBERS: r"^\s*[+-]?[\d.,\s]+%?\s*$",
     Kind.YES_OR_NO: r"(?i)^\s*(?:true|false|yes|no|on|off)\s*$",
 }
 _MEDIA_TYPES = {"image", "images", "photo", "picture", "still", "video", "videos", "clip", "movie", "film"}
 _STATES = {
-    *("done", "open", "todo", "to do", "new", "draft", "pending", "ready", "approved", "rejected", "ok", "wip"),
+    *(
+        "done",
+        "open",
+        "todo",
+        "to do",
+        "new",
+        "draft",
+        "pending",
+        "ready",
+        "approved",
+        "rejected",
+        "ok",
+        "wip",
+    ),
     *("complete", "completed", "in progress", "failed", "error", "skip", "skipped", "active", "inactive"),
     *("archived", "published", "cancelled", "finished", "offen", "fertig", "erledigt", "neu", "entwurf"),
 }
@@ -77,9 +90,9 @@ _CLOSE = 1.0
 
 NAMES: Mapping[str, str] = {
     "prompt": "prompt prompts",
-    "text": "caption description text instruction instructions instruct scene visual shot content beschreibung",
-    "unseen": "result output target edited generated narration voiceover voice dialogue script subtitle lyrics "
-    "note notes comment system response answer alt style audio music title transition",
+    "text": "caption description text instruction instructions instruct scene visual shot content",
+    "unseen": "result output target edited generated narration voiceover voice dialogue script subtitle "
+    "lyrics note notes comment system response answer alt style audio music title transition",
     "negative": "negative",
     "id": "id uid uuid key slug sku nr no number index name filename file_name handle shot scene code",
     "aspect_ratio": "aspect_ratio aspect ratio ar size dimensions orientation format seitenverhältnis",
@@ -166,8 +179,8 @@ class Candidate:
 
 def judge(column: pl.Series) -> Judgement:
     """What a column of a table holds, by its first cells."""
-    is_struct = isinstance(column.dtype, pl.Struct)
-    if is_struct and {"bytes", "path"} <= {member.name for member in column.dtype.fields}:
+    fields = column.dtype.fields if isinstance(column.dtype, pl.Struct) else ()
+    if {"bytes", "path"} <= {member.name for member in fields}:
         return Judgement(column.name, Kind.IMAGES)
     cells = as_texts(column.head(ROWS)).str.strip_chars()
     texts = cells.filter((cells != "").fill_null(value=False))
@@ -252,7 +265,11 @@ def _of_prompt(column: Judgement) -> tuple[float, str]:
     """How likely a column has the prompts, and what of its name counts."""
     is_prompt, is_text = called(column.name, "prompt"), called(column.name, "text")
     cells = {Kind.SENTENCES: 4.0, Kind.SHORT: 1.0, Kind.CHOICES: 1.0}.get(column.holds, 0)
-    if column.holds in (Kind.CODES, Kind.NUMBERS) and (is_prompt or is_text) and not called(column.name, "id"):
+    if (
+        column.holds in (Kind.CODES, Kind.NUMBERS)
+        and (is_prompt or is_text)
+        and not called(column.name, "id")
+    ):
         cells = 0.1
     is_hidden = column.name.startswith("__") or called(column.name, "negative")
     if is_hidden or not cells or not (is_prompt or is_text or column.words >= _PHRASE):

@@ -18,6 +18,7 @@ from callsheet.batches.columns import Columns
 from callsheet.batches.formats import names_images, read_tables
 from callsheet.batches.headers import Table, template_columns
 from callsheet.batches.identities import nfc, repeated_ids, row_ids
+from callsheet.batches.judgements import is_secret
 from callsheet.batches.left_out import NOTHING, StoredFiles
 from callsheet.cells import (
     BY_MODEL,
@@ -235,7 +236,7 @@ def _our_columns(
         *[
             json_value(pl.col(name), dtype).alias(_CARRIED + name)
             for name, dtype in types.items()
-            if name not in names.values() and not columns.is_secret(name)
+            if name not in names.values() and not is_secret(name)
         ],
     )
     rows = rows.with_columns(

@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path, PurePath
 from typing import Any, Literal
 
@@ -464,7 +464,7 @@ def _records(lines: Iterable[bytes], lines_above: int, dialect: _Dialect) -> Ite
 def _whole_records(
     text: bytes, lines_above: int, dialect: _Dialect, broken: list[tuple[int, str, str]]
 ) -> Iterator[tuple[int, list[str]]]:
-    """As `_records`; a record of one line whose quotes are wrong goes to `broken`, and those below it are read.
+    """As `_records`; a record of one line whose quotes are wrong goes to `broken`, and others are read.
 
     Raises:
         InputError: it is not certain where such a record ends, or there is no other one.
@@ -496,8 +496,8 @@ NAMED = re.compile(r"([^|]+?)\s*\|\s*(.+)", re.DOTALL)
 """A name and a prompt."""
 
 LABEL = re.compile(
-    rf"\[(?P<bracket>[^\[\]]+)\]|\#+\s*(?P<heading>.+)"
-    rf"|(?P<place>(?i:{_PLACES}|paragraph|part|page|slide)\s*\#?\d+)\s*[:.)-]?|(?P<words>[^.!?,:]{{1,40}}):"
+    r"\[(?P<bracket>[^\[\]]+)\]|\#+\s*(?P<heading>.+)"
+    r"|(?P<place>[^\W\d]+\s*\#?\d+)\s*[:.)-]?|(?P<words>[^.!?,:]{1,40}):"
 )
 """A line that names the prompt below it: in brackets, a heading, `Scene 1`, or words with a colon."""
 
@@ -611,6 +611,9 @@ def likely_split(lines: Sequence[str], numbers: Sequence[int]) -> tuple[str, boo
     if all(map(NAMED.fullmatch, stripped)):
         return "named_lines", True
     labels = [match for line in stripped if (match := LABEL.fullmatch(line))]
+    names = [
+        line for line, below in pairwise(stripped) if LABEL.fullmatch(line) and not LABEL.fullmatch(below)
+    ]
     groups: list[list[tuple[str, int]]] = [[]]
     for line, number in zip(stripped, numbers, strict=True):
         if LABEL.fullmatch(line) or RULE.fullmatch(line):
@@ -620,12 +623,15 @@ def likely_split(lines: Sequence[str], numbers: Sequence[int]) -> tuple[str, boo
     groups = [group for group in groups if group]
     if groups and len(groups) < len(lines) and sum(map(len, groups)) < len(lines):
         is_place = any(match["bracket"] or match["place"] for match in labels)
-        whole = sum(len(group) == 1 or _go_on(group) for group in groups)
-        if is_place or 2 * whole > len(groups) > 1:
-            return "sections", whole < len(groups) and not is_place
+        whole = sum(
+            len(group) == 1 or _go_on(group) or (is_place and group[-1][1] - group[0][1] < len(group))
+            for group in groups
+        )
+        if 2 * whole > len(groups) and (len(groups) > 1 or is_place):
+            return "sections", whole < len(groups) or len({*names}) < len(names)
         if labels and all(match["heading"] for match in labels):
             return "#", False
-    are_apart = any(number > before + 1 for before, number in zip(numbers, numbers[1:], strict=False))
+    are_apart = any(number > before + 1 for before, number in pairwise(numbers))
     both = list(zip(stripped, numbers, strict=True))
     return ("paragraphs", True) if are_apart and _go_on(both) else ("lines", False)
 
@@ -634,7 +640,7 @@ def _go_on(lines: Sequence[tuple[str, int]]) -> bool:
     """Whether most lines that have one right below them, by their numbers, go on in it."""
     follows = [
         line[-1:] in ",;:-" or below[:1].islower()
-        for (line, number), (below, next_number) in zip(lines, lines[1:], strict=False)
+        for (line, number), (below, next_number) in pairwise(lines)
         if next_number == number + 1
     ]
     return 2 * sum(follows) > len(follows)

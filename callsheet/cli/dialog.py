@@ -6,19 +6,22 @@ template, too. `back` asks the question before again. The end of the input, or C
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-import typer
-
+from callsheet import signals
+from callsheet.cli import keyboard
 from callsheet.cli.output import out
-from callsheet.errors import ConfigError, InputError
+from callsheet.errors import ConfigError, InputError, Interrupted
 from callsheet.plain_text import printable
 from callsheet.present.console import print_page
 from callsheet.present.page import Line, Part
 
 if TYPE_CHECKING:
-    from callsheet.first_look.guess import Guess, Proposal
+    from callsheet.first_look.form import Proposal
+    from callsheet.first_look.guess import Guess
 
 _SHOWN = 9  # answers; `all` shows the others
 _NARROWEST = 12  # columns of a cell
@@ -39,7 +42,7 @@ def ask(guess_with: Callable[[Mapping[str, str]], Guess], answers: Mapping[str, 
         answers: what is said already.
 
     Raises:
-        typer.Exit: the person has ended it.
+        Interrupted: the person has ended it.
     """
     said = [dict(answers)]
     guess = guess_with(said[-1])
@@ -69,12 +72,22 @@ def ask(guess_with: Callable[[Mapping[str, str]], Guess], answers: Mapping[str, 
 
 
 def _typed() -> str:
+    """The next line that a person types.
+
+    Raises:
+        Interrupted: the input was ended, or a signal came.
+    """
+
+    async def line() -> str:
+        with signals.cancelled_by_signals():
+            return await keyboard.line()
+
     out.print("> ", end="")
-    try:
-        return input().strip()
-    except (EOFError, KeyboardInterrupt):
-        print_page(out, [Line(), Line("Ended; nothing was written.")])
-        raise typer.Exit(130) from None
+    with suppress(Interrupted):
+        if text := asyncio.run(line()):
+            return text.strip()
+    out.print()
+    raise Interrupted("ended; nothing was written")
 
 
 def _chosen(answer: str, proposal: Proposal) -> str:

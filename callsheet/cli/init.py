@@ -17,6 +17,7 @@ import shutil
 import sys
 import unicodedata
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from decimal import ROUND_CEILING, Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -63,7 +64,7 @@ service:
   base_url: ${{CALLSHEET_BASE_URL}}    # without /v2; the API key is read from CALLSHEET_API_KEY
 
 input:
-  {source}    # path: a CSV, Parquet or Excel file, a folder of images, a glob, or s3://...
+  {source}
 {input}
 budget:
   limit: "{limit}"    # US dollars: the batch never costs more
@@ -73,12 +74,14 @@ budget:
 # storage:
 #   url: out/media    # or s3://bucket/prefix
 """
+_PATHS = "    # a CSV, Parquet or Excel file, a folder of images, a glob, or s3://..."
 _SUGGESTED = (
     '# defaults: {aspect_ratio: "1:1"}                  # for empty cells and missing columns',
     '# template: "A photo of a {product}, {season}"     # makes the prompt from other columns of the file',
     '# matrix: {aspect_ratio: ["1:1", "16:9"]}          # buys each row once for each value',
 )
 _NAMED = 4  # answers of a doubt
+_FIRST = 3  # requests
 _YAML_WORDS = ("yes", "no", "on", "off", "true", "false", "null", "y", "n")
 _NO_YAML = "A YAML file is a config; prompts are read from CSV, Excel, JSON, Parquet and text files."
 _ANOTHER = "Name another folder or config: callsheet init NAME.yaml"
@@ -175,7 +178,7 @@ def init(
         is_file, is_folder = path.is_file(), path.is_dir()
     if _names_images(path) or (no_config and is_file):
         if explain:
-            _explain(path, answers)
+            _explain(path, answers, json)
         else:
             _init_file(path, config or _config_for(path), answers, json)
         return
@@ -233,7 +236,7 @@ def _init_example(path: Path, json: bool) -> None:
 
     example = starter(catalogue)
     batch = _batch_name(config.stem if is_config else path.resolve().name)
-    source = f"path: {_in_yaml(str(prompts))}"
+    source = f"path: {_in_yaml(str(prompts))}{_PATHS}"
     text = _config_text(config, batch, source, _SUGGESTED, example.quoted)
     _write({config: text, prompts: example.as_csv()})
     models = list(dict.fromkeys(row["model"] for row in example.rows if row["model"]))
@@ -262,12 +265,12 @@ def _init_file(path: Path, config: Path, answers: dict[str, str], json: bool) ->
 
     is_asked = not json and sys.stdin.isatty() and sys.stdout.isatty()
     guessed = ask(guess_with, answers) if is_asked else guess_with(answers)
-    source = f"path: {_in_yaml(str(path))}"
+    source = f"path: {_in_yaml(str(path))}{_PATHS}"
     texts = {config: _config_text(config, _batch_name(config.stem), source, _lines(guessed), guessed.price)}
     if guessed.films:
         films = config.with_stem(f"{config.stem}-films")
         check_free(films, hint=_ANOTHER)
-        kept = f"kept: {_in_yaml(str(config))}"
+        kept = f"kept: {_in_yaml(str(config))}    # a film of each still that is kept (callsheet review)"
         lines = _lines(guessed.films)
         texts[films] = _config_text(films, _batch_name(films.stem), kept, lines, guessed.films.price)
     _write(texts)
@@ -280,12 +283,15 @@ def _init_file(path: Path, config: Path, answers: dict[str, str], json: bool) ->
         _show_guess([*texts], guessed)
 
 
-def _explain(path: Path, answers: dict[str, str]) -> None:
+def _explain(path: Path, answers: dict[str, str], json: bool) -> None:
     """Prints what each column holds, what it is taken for, and why."""
     catalogue = _catalogue()
     from callsheet.first_look.guess import guess
 
     guessed = guess(str(path), catalogue, answers)
+    if json:
+        print_json({"columns": [asdict(column) for column in guessed.columns], "guessed": guessed.guesses()})
+        return
     lines = [
         {"column": column.name, "holds": column.holds, "for example": _cut(column.example, 30)}
         | {"taken for": column.taken_for or "nothing; carried", "why": column.why}
@@ -397,7 +403,7 @@ def _show_guess(configs: list[Path], guess: Guess) -> None:
     """Prints the first requests, what was written, what is in doubt, and what to type next."""
     from callsheet.present import as_read
 
-    rows = as_read.first_rows(guess.jobs.with_columns(to_buy=True))
+    rows = as_read.first_rows(guess.jobs.head(_FIRST).with_columns(to_buy=True))
     print_page(out, [*(Line(_as_sent(row)) for row in rows), Facts(_doubts(guess))])
     read = []
     for ours, name in guess.input.get("columns", {}).items():
@@ -409,6 +415,11 @@ def _show_guess(configs: list[Path], guess: Guess) -> None:
     facts = [("Read", ", ".join(read)), *(("Rejected", reason) for reason in guess.rejects)]
     facts += [("Not used", f"{name} {reason}") for name, reason in guess.not_used.items()]
     facts += [("Note", note) for note in guess.notes]
+    facts += as_read.of_prompts(guess.jobs)
+    if guess.films:
+        model = guess.films.input["defaults"]["model"]
+        films = f"{configs[1]}, on {model}: at most {dollars(guess.films.price)} USD, of those that you keep"
+        facts.append(("Films", f"{films} (callsheet review {configs[0]})"))
     _show_written(configs, facts, _buys(guess))
 
 
@@ -427,7 +438,8 @@ def _buys(guess: Guess) -> str:
     """What is bought, and for how much."""
     if not guess.taken:
         return f"{counted(guess.rows, 'row')} on the models that the file names; {dollars(guess.price)} USD"
-    return f"{guess.taken.type.value}s of {_rows_taken(guess)} on {guess.taken.model}, the cheapest; {dollars(guess.price)} USD"
+    model = f"{guess.taken.model}, the cheapest; {dollars(guess.price)} USD"
+    return f"{guess.taken.type.value}s of {_rows_taken(guess)} on {model}"
 
 
 def _doubts(guess: Guess) -> list[tuple[str, str]]:

@@ -426,7 +426,7 @@ def _still_guessed(settings: Settings, catalogue: Catalogue) -> dict[str, Guesse
     """What `callsheet init` has guessed, without what a person has set otherwise since."""
     config = settings.input
     model = catalogue.get(str(config.defaults.get("model")))
-    sent = [name for column in IMAGE_COLUMNS if (name := config.columns.get(column))]
+    sent = [name for column, name in config.columns.items() if column in IMAGE_COLUMNS and name]
     images = [name for names in sent for name in (names if isinstance(names, tuple) else (names,))]
     now = {
         "prompt": config.template or config.columns.get("prompt", "prompt"),

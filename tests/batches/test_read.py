@@ -138,7 +138,7 @@ def test_a_template_makes_the_prompt(batch):
         ("\n\n", "shots.csv", "is empty"),
         ("prompt\n", "shots.csv", "has no rows"),
         ("prompt,prompt\nx,y\n", "shots.csv", "line 1: two columns are named 'prompt'"),
-        ('prompt,id\nx,1\n"y"z,2\n', "shots.csv", "line 3: broken quoting"),
+        ('prompt,id\n"y"z,2\n', "shots.csv", "line 2: broken quoting"),
         ('prompt,id\nx,1\n"y,2\nz,3\n', "shots.csv", "line 3: broken quoting"),
         (b"prompt,id\nx,1\ncaf\xe9,2\n", "shots.csv", "line 3: is not UTF-8 (byte 0xE9)"),
         (gzip.compress(b"prompt,id\nx,1\ncaf\xe9,2\n", mtime=0), "shots.csv.gz", "line 3: is not UTF-8"),
