@@ -92,7 +92,7 @@ NAMES: Mapping[str, str] = {
     "prompt": "prompt prompts",
     "text": "caption description text instruction instructions instruct scene visual shot content",
     "unseen": "result output target edited generated narration voiceover voice dialogue script subtitle "
-    "lyrics note notes comment system response answer alt style audio music title transition",
+    "lyrics note notes comment system response answer alt style sound audio music title transition",
     "negative": "negative",
     "id": "id uid uuid key slug sku nr no number index name filename file_name handle shot scene code",
     "aspect_ratio": "aspect_ratio aspect ratio ar size dimensions orientation format seitenverhältnis",

@@ -29,7 +29,8 @@ from callsheet.plain_text import and_more
 from callsheet.service.models import Catalogue
 
 _TEXTS = (".csv", ".tsv", ".txt", ".json", ".jsonl", ".ndjson")
-_NAMED = 12  # columns
+_NAMED = 12  # columns, sheets
+_FAR = 2  # of how much a sheet looks like prompts
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +160,11 @@ def _choose_sheet(file: FileLook, sheets: Sequence[str]) -> None:
     candidates = {best: "this sheet alone"}
     if len(alike) > 1:
         candidates[ALL_SHEETS] = f"all {len(alike)} sheets with these columns"
-    candidates |= {sheet: "" for sheet in likely if sheet != best}
+    close = [sheet for sheet in likely if scores[sheet] > scores[best] - _FAR]
+    candidates |= dict.fromkeys((sheet for sheet in close if sheet != best), "")
+    if left_out := [sheet for sheet in sheets if sheet not in close]:
+        names_of_sheets = and_more(left_out[:_NAMED], len(left_out))
+        file.not_used[names_of_sheets] = "(sheets) hold nothing like these prompts"
     file.propose("sheet", "Which sheet has the prompts?", candidates)
 
 

@@ -435,7 +435,15 @@ def test_words_of_a_prompt_that_may_be_a_mistake_are_counted(project: Make, prom
 
 
 @pytest.mark.parametrize(
-    "prompt", ["A heron at 10:30 in the morning", "一只苍鹭 A4", "5 ducks, 16:9", "NASA rocket"]
+    "prompt",
+    [
+        "A man in his 30s",
+        "A retro 80s poster",
+        "A heron at 10:30 in the morning",
+        "一只苍鹭 A4",
+        "5 ducks, 16:9",
+        "NASA rocket",
+    ],
 )
 def test_a_plain_prompt_is_not_remarked_on(project: Make, prompt: str) -> None:
     given(project(), "x.csv", f'prompt\n"{prompt}"\n', "--model", "sketch-1")
@@ -575,6 +583,43 @@ FORMS = {
 }
 
 
+FORMS |= {
+    "labels in brackets": (
+        "x.txt",
+        "[scene_01_intro]\nA dark stage, blue light\n\n[scene_02_desk]\nA desk with papers\n",
+        {"split": "sections"},
+        ["A dark stage, blue light", "A desk with papers"],
+    ),
+    "rules between prompts": (
+        "x.txt",
+        "A heron lands\n\n---\n\nA fox crosses\nin the snow\n\n---\n",
+        {"split": "sections"},
+        ["A heron lands", "A fox crosses\nin the snow"],
+    ),
+    "headings above several prompts": (
+        "x.txt",
+        "# Birds\nA heron lands\nAn owl sits\nA swan swims\n# Others\nA fox crosses\nA cat sleeps\n",
+        {"comments": "#"},
+        ["A heron lands", "An owl sits", "A swan swims", "A fox crosses", "A cat sleeps"],
+    ),
+    "tabs and no header": (
+        "x.tsv",
+        "/out/0.png\ta church, vintage, by a painter\n/out/1.png\ta tower, oil, muted, at night\n",
+        {"header": "none", "columns": {"prompt": 2}},
+        ["a church, vintage, by a painter", "a tower, oil, muted, at night"],
+    ),
+    "an object of rows beside a text": (
+        "x.json",
+        {
+            "_doc": "For a book. {palette} comes later.",
+            "images": {"k": {"prompt": "A cover"}, "l": {"prompt": "A hero"}},
+        },
+        {"rows": "images"},
+        ["A cover", "A hero"],
+    ),
+}
+
+
 @pytest.mark.parametrize(("name", "content", "wanted", "prompts"), FORMS.values(), ids=FORMS)
 def test_a_file_is_read_as_its_author_meant_it(
     project: Make, name: str, content: Any, wanted: dict[str, Any], prompts: list[str]
@@ -611,7 +656,9 @@ def test_a_part_of_a_line_that_may_not_be_meant_is_counted_and_never_cut(
     assert [request["prompt"] for request in shown["requests"]] == text.splitlines()
 
 
-@pytest.mark.parametrize(("cell", "seconds"), [("5,0", 5), ("10.0", 10), ("0:05", 5)])
+@pytest.mark.parametrize(
+    ("cell", "seconds"), [("5,0", 5), ("10.0", 10), ("0:05", 5), ("5 s", 5), ("10sec", 10)]
+)
 def test_a_duration_is_read_as_people_write_it(project: Make, cell: str, seconds: int) -> None:
     given(project(), "x.csv", f'prompt;Dauer\nEin Reiher;"{cell}"\n')
     assert quote()["first_request"]["duration"] == seconds
@@ -636,6 +683,113 @@ def test_a_workbook_of_several_sheets_says_which_is_read(project: Make) -> None:
     printed("init", "x.xlsx", "other.yaml", "--sheet", "Shots")
     assert "guessed" not in yaml.safe_load(Path("other.yaml").read_text())["input"]
     assert json.loads(printed("quote", "other.yaml", "--json"))["first_request"]["prompt"] == "A fox"
+
+
+def test_all_sheets_of_the_same_columns_are_one_answer_and_none_is_left_unsaid(project: Make) -> None:
+    made = project()
+    head = [text("id"), text("prompt")]
+    sheets = {f"Day{day}": [head, [text(f"{day}a"), text(f"A heron on day {day}")]] for day in range(1, 13)}
+    workbook(made.folder / "x.xlsx", Readme=[[text("How to")], [text("use this")]], **sheets)
+    printed("init", "x.xlsx", "new.yaml")
+    guessed = config(made, "new.yaml")["guessed"]["sheet"]
+    assert (guessed["taken"], guessed["others"]) == ("Day1", ["*", *(f"Day{day}" for day in range(2, 13))])
+    printed("init", "x.xlsx", "all.yaml", "--sheet", "*")
+    told = json.loads(printed("quote", "all.yaml", "--json", "--show", "9a"))
+    assert (told["rows"], told["rejected_rows"]) == (12, 0)
+    assert told["requests"][0]["prompt"] == "A heron on day 9"
+    assert "Readme (sheets) hold nothing like these prompts" in printed("init", "x.xlsx", "one.yaml")
+    assert told["notes"] == ["x.xlsx: sheets without prompts are left out: Readme"]
+
+
+IMAGES = {
+    "several, in their order": (
+        "image1,image2,prompt\nphotos/cup.png,photos/vase.jpeg,Put the vase beside the cup\n",
+        {"reference_image": ["image1", "image2"]},
+        None,
+        2,
+    ),
+    "a list in a cell": (
+        'scene,characters,prompt\nphotos/cup.png,"[""photos/vase.jpeg"", ""photos/cup.png""]",They meet\n',
+        {"reference_image": ["scene", "characters"]},
+        "scene, characters",
+        3,
+    ),
+    "first and last frames": (
+        "start_image,end_image,prompt\nphotos/cup.png,photos/cup.png,The camera moves in\n",
+        {"first_frame": "start_image", "last_frame": "end_image"},
+        None,
+        2,
+    ),
+    "results that are there": (
+        "filename,prompt\nphotos/cup.png,A white cup on a table\n",
+        {"id": "filename"},
+        "none",
+        0,
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "names", "guessed", "count"), IMAGES.values(), ids=IMAGES)
+def test_images_are_sent_where_they_are_found_and_are_no_results(
+    photos: Project, text: str, names: dict[str, Any], guessed: str | None, count: int
+) -> None:
+    wrote = given(photos, "x.csv", text)
+    assert wrote["columns"] == names
+    assert wrote.get("guessed", {}).get("images", {}).get("taken") == guessed
+    assert len(quote()["first_request"].get("images", [])) == count
+
+
+KINDS = {
+    "Chinese has no blanks": (
+        "name,image_prompt\n豆腐汤,一碗豆腐汤在木桌上晨光手绘风格\n蒸蛋,一碗蒸蛋白瓷碗柔和光线\n",
+        {"prompt": "image_prompt", "id": "name"},
+    ),
+    "an id named like a prompt": (
+        "prompt_id,prompt_text\nP001,A heron lands on a pond\nP002,A fox crosses\n",
+        {"prompt": "prompt_text", "id": "prompt_id"},
+    ),
+    "an instruction beside a target": (
+        "instruct,target_description\nAdd a sunset to the top,Photo of the sunset at sea\n",
+        {"prompt": "instruct"},
+    ),
+    "times are no ratios": (
+        "Timestamp,Shot\n00:00,Wide shot of a city at night\n00:15,A singer before the show\n",
+        {"prompt": "Shot"},
+    ),
+    "a product's texts, not those of its second picture": (
+        "Handle,Body,Alt Text\na,<p>A stool of solid oak.</p>,\na,,\nb,<p>A thin cup.</p>,A cup of hot tea\n",
+        {"prompt": "Body"},
+    ),
+    "words of a setting's name": (
+        "prompt,sound\nWaves,wind and distant thunder\n",
+        {"sound": None},
+    ),
+    "a model of another service": ("prompt,model\nWaves,flux-dev\n", {"model": None}),
+}
+
+
+@pytest.mark.parametrize(("text", "names"), KINDS.values(), ids=KINDS)
+def test_a_column_is_taken_for_what_it_holds_and_its_name_is_the_second_witness(
+    project: Make, text: str, names: dict[str, Any]
+) -> None:
+    wrote = given(project(), "x.csv", text)
+    assert (wrote["columns"], wrote.get("guessed")) == (names, None)
+
+
+def test_one_broken_row_is_rejected_with_its_line_and_the_others_are_read(project: Make) -> None:
+    rows = '"Keep the light, and the pose"\nb,"Like a girl named "KIM". Keep the light, please"\nc,A fox\n'
+    given(project(), "x.csv", f"id,prompt\na,{rows}")
+    assert "line 3: broken quoting" in printed("init", "x.csv", "again.yaml")
+    told = quote()
+    assert (told["jobs"], told["rejected_rows"]) == (2, 1)
+
+
+def test_a_plain_file_is_told_in_six_lines_with_the_requests_first(project: Make) -> None:
+    made = project()
+    (made.folder / "x.csv").write_text("id,prompt\na,A heron\nb,A fox\n")
+    lines = printed("init", "x.csv").splitlines()
+    assert lines[0] == 'a: "A heron"; sketch-1, 16:9, jpeg, 0.25K'
+    assert len(lines) <= 6
 
 
 def test_a_project_is_told_as_one_object_too_and_has_nothing_of_a_batch_file(
