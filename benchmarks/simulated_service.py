@@ -312,7 +312,7 @@ class Client:
             elif not answer.accepted:
                 turn.lanes_full()
             elif model_type is ModelType.VIDEO:
-                turn.keep()
+                turn.keep_lane()
                 self.start(self.video(seconds))
 
     async def finish(self, seconds: float) -> None:

@@ -280,3 +280,8 @@ def guarded(text: pl.Expr) -> pl.Expr:
 def unguarded(text: pl.Expr) -> pl.Expr:
     """Text that `guarded` has made, as it was."""
     return text.str.replace(f"^'('*{_FORMULA})", "${1}")
+
+
+def is_guarded(text: pl.Expr) -> pl.Expr:
+    """Whether text begins as `guarded` makes it."""
+    return text.str.contains(f"^'+{_FORMULA}")

@@ -22,6 +22,7 @@ from callsheet.ledger import databases, queries, sums
 from callsheet.ledger.ledger import Ledger
 from callsheet.plain_text import counted
 from callsheet.storage.names import CLAIM
+from callsheet.storage.spool import work_folder
 from callsheet.storage.store import Store
 
 _REPORT = "report.json"
@@ -114,8 +115,11 @@ async def claim(ledger: Ledger, settings: BatchSettings) -> None:
 
 
 async def stop_for_storage(ledger: Ledger, settings: BatchSettings) -> StorageDown | None:
-    """Why nothing may be bought: nothing of what the ledger has stored in `storage.url` is there any more, as
-    where a disk is not mounted. None where it is there, or the ledger has stored nothing, or `storage.new`.
+    """Why nothing may be bought or stored: nothing of what the ledger has stored in `storage.url` is there,
+    as where a disk is not mounted. None where it is, or the ledger has stored nothing, or `storage.new`.
+
+    The last file alone tells the place, too: a claim is lost where hidden files are not copied, or where a
+    bucket removes what is old.
     """
     newest = await ledger.read(queries.newest_file, settings.storage.url)
     if newest is None or settings.storage.new:
@@ -130,7 +134,8 @@ async def stop_for_storage(ledger: Ledger, settings: BatchSettings) -> StorageDo
             f"{settings.storage.url} is not the place in which the ledger has stored: "
             f"the claim {CLAIM}-{batch} and the last file, {name}, are gone",
             hint="If its disk is not mounted, mount it; then run the same command again. If the files were "
-            "moved away: callsheet run CONFIG --new-place (--set storage.new=true).",
+            "moved away: callsheet run CONFIG --new-place (--set storage.new=true). Files that are paid for "
+            f"wait in {work_folder(settings, make=False) / 'spool'}.",
         )
     return None
 

@@ -41,7 +41,7 @@ from callsheet.pricing.quote import Quote, quote_batch
 from callsheet.records import Progress
 from callsheet.report.contact_sheet.cards import local_path
 from callsheet.report.summary import ReviewResult, Status, Summary, read_status
-from callsheet.reviewing.written_marks import enter, from_table
+from callsheet.reviewing.written_marks import enter_marks, from_table
 from callsheet.standing import read_standing
 from callsheet.steps import batch
 from callsheet.steps.connect import connect
@@ -221,7 +221,7 @@ def review(config: Config, marks: Any, settings: Values | None) -> ReviewResult:
     checked = load_without_service(Path(config), values=settings or {})
     table = _in_memory(marks, "marks")
     parsed = from_table(table, [f"marks, row {number}" for number in range(1, table.height + 1)], "marks")
-    return carry_out(enter(checked, parsed))[1]
+    return carry_out(enter_marks(checked, parsed))[1]
 
 
 def reviews(config: Config, settings: Values | None, *, as_arrow: bool) -> pd.DataFrame | pa.Table:

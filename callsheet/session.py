@@ -223,7 +223,7 @@ class Run:
         self.halt(stop)
         self.polling.cancel()
 
-    def change(self, setting: str, value: Any) -> None:
+    def apply_change(self, setting: str, value: Any) -> None:
         """A person has changed a setting of the runs at work (`ledger/changes.py`); it counts now."""
         if setting == PAUSED:
             self.may_buy.clear() if value else self.may_buy.set()
@@ -475,7 +475,7 @@ async def _follow_changes(run: Run) -> None:
         new = await run.ledger.read(changes.since, run.seen)
         for change in new:
             if run.has_begun or change.run_id is None:
-                run.change(change.setting, change.value)
+                run.apply_change(change.setting, change.value)
             if change.run_id != run.ledger.run_id:
                 WATCHER.get().note(change.line())
             run.seen = change.number

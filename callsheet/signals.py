@@ -59,7 +59,7 @@ def keep_until_heard() -> None:
     For the time before there is an event loop, when nothing is bought yet, and after it, when all is written.
     """
 
-    def keep(number: int, _frame: object) -> None:
+    def remember(number: int, _frame: object) -> None:
         if _unheard:
             os._exit(Interrupted.exit_code)
         _unheard.append(signal.Signals(number))
@@ -69,7 +69,7 @@ def keep_until_heard() -> None:
             signal.signal(number, signal.SIG_IGN)
 
     for number in _not_ignored():
-        signal.signal(number, keep)
+        signal.signal(number, remember)
     # Python takes its handlers away before it unloads its modules; a signal would then kill what succeeded.
     atexit.register(ignore)
 

@@ -3,7 +3,8 @@
 Whatever is counted or listed of a batch is a projection of it: what a quote has to buy, the status, the
 summary, the files of the report, the tables by model, the page with the cards, what is to be bought again.
 What must be quick beside a large batch has one query of its own, and says so there: the progress of a run
-(`sums.of_batch`), a mark (`marks.py`), a row's story (`queries.stories`), a part of the page (`cards.py`).
+(`sums.of_batch`), a mark (`marks.py`), a row's story (`queries.stories`), a part of the page (`cards.py`),
+and what is in doubt (`queries.doubts`: a few attempts that an index finds, those with newer attempts too).
 
 Nothing here writes, and nothing here knows prices, pages or words.
 """

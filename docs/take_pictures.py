@@ -22,7 +22,7 @@ from backlot.settings import Settings
 from callsheet.cli.demo import demo_config
 from callsheet.config.load import load
 from callsheet.ledger.marks import MediaDecision
-from callsheet.reviewing.written_marks import enter, of_row
+from callsheet.reviewing.written_marks import enter_marks, of_row
 from callsheet.session import Bounds
 from callsheet.steps.batch import Steps, generate
 from tests.reviewing.served import served
@@ -69,7 +69,7 @@ def take_films(page: Page, folder: Path) -> None:
         aside(lambda: asyncio.run(generate(stills, approved=False)))
         rows = ("harbour/2", "gulls/1", "cabin/3")
         kept = [of_row(row, MediaDecision.KEPT, None, "--keep") for row in rows]
-        aside(lambda: asyncio.run(enter(stills, kept)))
+        aside(lambda: asyncio.run(enter_marks(stills, kept)))
         summary = aside(lambda: asyncio.run(generate(films, approved=False)))
         address = Path(summary.details.contact_sheet or "").absolute().as_uri()
     show(page, address, height=520, theme="dark")

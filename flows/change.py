@@ -14,7 +14,7 @@ from callsheet.config.setting_types import Text
 from callsheet.errors import ConfigError
 from callsheet.ledger.changes import PAUSED, in_words
 from callsheet.plain_text import counted
-from callsheet.steps.steer import change
+from callsheet.steps.steer import change_setting
 from flows.names import begin, ends_in_a_state, run_name
 from tasks import artifacts
 
@@ -47,7 +47,7 @@ async def change_batch(
         values = {**values, PAUSED: buying == "pause"}
     if not values:
         raise ConfigError("there is nothing to change", hint="Fill in changes, or choose for the buying.")
-    changed = await change(settings, values, name or "somebody in the Prefect UI")
+    changed = await change_setting(settings, values, name or "somebody in the Prefect UI")
     new_values = ", ".join(in_words(setting, value) for setting, value in values.items())
     await artifacts.name_run(settings.batch, new_values)
     message = "; ".join(filter(None, [new_values, changed.allowed_in_words()]))

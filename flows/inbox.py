@@ -96,7 +96,7 @@ def watchers(entrypoints: Named) -> Named:
     )
 
 
-async def look(entrypoints: Named, show: Callable[[str], None], every: float = 60.0) -> None:
+async def watch_inboxes(entrypoints: Named, show: Callable[[str], None], every: float = 60.0) -> None:
     """Looks into the inboxes of these deployments again and again, until it is cancelled.
 
     Each look takes the parameters that the deployments have then on the server. Looks are no runs: 1,440 a

@@ -81,7 +81,7 @@ async def run_production(
     for settings in batches:
         await begin(settings, buys=True)
         if previous and not approved:
-            await _look(previous, settings)
+            await _wait_for_review(previous, settings)
         previous = settings
         if asked and settings.batch != asked:
             continue  # a run that has asked about a later batch buys nothing of this one before the answer
@@ -104,7 +104,7 @@ async def _asked_about(batches: Sequence[Settings], flow_run: str) -> str | None
     return None
 
 
-async def _look(previous: Settings, settings: Settings) -> None:
+async def _wait_for_review(previous: Settings, settings: Settings) -> None:
     """Waits until a person has looked at a batch, and has seen what the one made of it would cost.
 
     A run that begins again with a yes to just that goes on; so does one with nothing to buy that has to

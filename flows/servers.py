@@ -19,8 +19,9 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import httpx
 from prefect import get_client
-from prefect.settings import PREFECT_API_URL, PREFECT_HOME, temporary_settings
+from prefect.settings import PREFECT_API_URL, PREFECT_HOME, get_current_settings, temporary_settings
 
 from callsheet.config.load import masked
 from callsheet.errors import ConfigError, ProcessEnded
@@ -115,6 +116,22 @@ def _free_port(api: str) -> int:
             hint="Another program has it, which is no Prefect server. Choose another one: --port 4201",
         ) from None
     return port
+
+
+async def ui_address() -> str:
+    """Where links to the UI lead: the configured address, or the UI that the connected server opens.
+
+    Prefect's own default leads to its first UI, also where the second one is opened.
+    """
+    settings = get_current_settings()
+    address = str(settings.ui_url).rstrip("/")
+    if "ui_url" not in settings.model_fields_set:
+        with suppress(httpx.HTTPStatusError):  # Prefect Cloud tells nobody
+            async with get_client() as client:
+                answer = await client.request("GET", "/admin/settings")
+            if answer.json()["server"]["ui"].get("v2_enabled"):
+                return f"{address}/v2"
+    return address
 
 
 @asynccontextmanager

@@ -50,11 +50,11 @@ def main() -> None:
 
 
 async def _up(port: int | None, environment: dict[str, str], *, with_backlot: bool, with_inbox: bool) -> None:
-    from prefect.settings import PREFECT_HOME, PREFECT_UI_URL
+    from prefect.settings import PREFECT_HOME
 
     from callsheet.reviewing import sheets
     from flows import deployments, inbox, servers
-    from tasks import events
+    from tasks import events, morning
 
     tls_context()  # Prefect fails on authorities that are not there, and does not name them
     entrypoints, pool = deployments.in_this_folder()
@@ -67,19 +67,20 @@ async def _up(port: int | None, environment: dict[str, str], *, with_backlot: bo
                 environment |= stack.enter_context(_backlot(folder / "backlot.log"))
             err.print("Waiting for the Prefect server: a new one takes 10 to 25 seconds ...")
             server = await stack.enter_async_context(servers.server(api, environment, folder))
-            environment["PREFECT_API_URL"] = api
+            ui = await servers.ui_address()
+            environment |= {"PREFECT_API_URL": api, "PREFECT_UI_URL": ui}
             link = await stack.enter_async_context(sheets.serving(events.reviewed))
             environment[sheets.ENVIRONMENT] = link if urlsplit(api).hostname in servers.LOCAL else ""
-            ui = str(PREFECT_UI_URL.value() or api.removesuffix("/api"))
             _say("UI", ui if server else f"{ui}  (the server ran already)")
             err.print("Waiting for the worker and the deployments ...")
             worker = await stack.enter_async_context(servers.worker(pool, environment, folder))
             for line in await deployments.deploy(entrypoints, environment):
                 err.print(safe(line))
-            first_page = f"{ui}/v2" if server else ui  # of another one it is not known which UI it has
-            _say("Run", f"{first_page}/deployments  ({', '.join(name for name, _ in entrypoints)})")
+            # All on one page: by itself it has ten.
+            _say("Run", f"{ui}/deployments?limit=25  ({', '.join(name for name, _ in entrypoints)})")
+            _say("Morning", f"{ui}/artifacts/key/{morning.KEY}  (once a run has ended)")
             if inboxes:
-                looking = asyncio.create_task(inbox.look(inboxes, _error))
+                looking = asyncio.create_task(inbox.watch_inboxes(inboxes, _error))
                 stack.callback(looking.cancel)
                 names = ", ".join(name for name, _ in inboxes)
                 _say("Inbox", f"looked into each minute, by the parameters of {names}")

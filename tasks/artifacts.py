@@ -6,6 +6,7 @@ No run depends on it: when the server does not answer, a note says so and the ru
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import re
 from collections.abc import AsyncIterator, Awaitable, Mapping
@@ -224,8 +225,12 @@ async def _show_page(kind: str, batch: str, page: Document, first: str) -> None:
 
 
 def _key(kind: str, batch: str) -> str:
-    """An artifact's key: one for each batch, so that the page of artifacts keeps the history of each."""
-    return re.sub("[^a-z0-9]+", "-", f"{kind}-{batch.lower()}").strip("-")
+    """An artifact's key: one for each batch, so that the page of artifacts keeps the history of each.
+
+    Prefect takes ASCII alone, so a name with other letters has a hash in their place.
+    """
+    letters = "" if batch.isascii() else f"-{hashlib.sha256(batch.encode()).hexdigest()[:8]}"
+    return re.sub("[^a-z0-9]+", "-", f"{kind}-{batch.lower()}{letters}").strip("-")
 
 
 async def _answered(request: Awaitable[T], *, notes: bool = True) -> T | None:

@@ -100,11 +100,11 @@ async def heed(run: Run) -> None:
 async def heeding(run: Run) -> AsyncIterator[None]:
     """Within it, what is pressed ends `run` politely; what was pressed before, before it sends anything."""
 
-    async def look() -> None:
+    async def interrupt_when_pressed() -> None:
         _interrupt(run, await until_pressed(run))
 
     await heed(run)
-    looking = asyncio.create_task(look())
+    looking = asyncio.create_task(interrupt_when_pressed())
     try:
         yield
     finally:

@@ -56,7 +56,8 @@ class Table:
         advice: what to write into the config if a column is missing; mostly empty.
         images: the columns that hold images, which are read as their paths; and of each the lines of the rows
             that have an image's bytes and no path.
-        merged: the cells of several lines that look like rows, each in words.
+        unclear: what may not be meant so, such as a cell of several lines that look like rows, each in words.
+        hidden: the lines of hidden rows.
         placed: where the rows are images, the column that names them: each goes where its model takes one.
     """
 
@@ -69,7 +70,8 @@ class Table:
     note: str = ""
     advice: str = ""
     images: Mapping[str, frozenset[int]] = field(default_factory=dict)
-    merged: tuple[str, ...] = ()
+    unclear: tuple[str, ...] = ()
+    hidden: frozenset[int] = frozenset()
     placed: str = ""
 
     def noted(self, note: str) -> Table:

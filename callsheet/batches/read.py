@@ -29,6 +29,7 @@ from callsheet.cells import (
     as_text,
     check,
     fixed_values,
+    is_guarded,
     json_value,
     rejects,
     unguarded,
@@ -36,8 +37,10 @@ from callsheet.cells import (
 )
 from callsheet.config.settings import Input, Settings
 from callsheet.errors import InputError
+from callsheet.plain_text import and_more, counted
 
 _CARRIED = "carried."
+_SHOWN = 5  # lines of hidden rows
 _BYTES_ALONE = "the file has the image's bytes only: write the images into files"
 _NO_TEXT = (pl.Binary, pl.Duration)
 
@@ -63,7 +66,7 @@ class Batch:
         columns: how the files' columns are used.
         left_out: how many rows `input.where` leaves out; they are none of `total`.
         notes: what a person should know of how the files were read, in sentences.
-        merged: the cells that seem to have taken in other rows, each in words.
+        unclear: what may not be meant so, and a person is asked about, each in words.
         stored_files: where the rows are files of another batch, by the place of each the sha256 with which it
             was stored.
     """
@@ -76,7 +79,7 @@ class Batch:
     columns: Columns
     left_out: int = 0
     notes: tuple[str, ...] = ()
-    merged: tuple[str, ...] = ()
+    unclear: tuple[str, ...] = ()
     stored_files: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -106,6 +109,7 @@ def batch_of(tables_of_files: Iterable[Table], config: Input) -> Batch:
     tables: list[pl.DataFrame] = []
     rejected: list[pl.DataFrame] = []
     notes: list[str] = []
+    unclear: list[str] = []
     total = left_out = 0
     for table in tables_of_files:
         source = columns.with_joined(_as_exported(table), config)
@@ -114,8 +118,12 @@ def batch_of(tables_of_files: Iterable[Table], config: Input) -> Batch:
         sources.append(source)
         names.append(ours)
         notes += [source.note, "" if source.placed else columns.note(source.cells, ours)]
+        notes.append(_apostrophes(source, {*ours.values(), *template_columns(config.template)}))
         selected = _selected(source, config)
         left_out += source.cells.height - selected.cells.height
+        selected, hidden = _of_hidden_rows(selected, config)
+        (notes if config.hidden else unclear).append(hidden)
+        unclear += source.unclear
         total += selected.cells.height + len(selected.ragged)
         cells, bad_cells = _our_columns(selected, ours, config)
         tables.append(cells)
@@ -146,7 +154,7 @@ def batch_of(tables_of_files: Iterable[Table], config: Input) -> Batch:
         columns=columns.used_and_carried(sources, names, config),
         left_out=left_out,
         notes=tuple(filter(None, notes)),
-        merged=tuple(cell for source in sources for cell in source.merged),
+        unclear=tuple(filter(None, unclear)),
     )
 
 
@@ -203,6 +211,19 @@ def _as_exported(table: Table) -> Table:
     return replace(table, cells=table.cells.with_columns(unguarded(pl.col(pl.String))))
 
 
+def _apostrophes(table: Table, names: Collection[str | None]) -> str:
+    """In which rows these columns have apostrophes that another program may have written for spreadsheets."""
+    texts = [name for name, dtype in table.cells.schema.items() if name in names and dtype == pl.String]
+    has_some = table.cells.select(pl.any_horizontal(is_guarded(pl.col(texts)))) if texts else None
+    if has_some is None or (lines := table.lines.filter(has_some.to_series())).is_empty():
+        return ""
+    cells = f"{counted(lines.len(), 'row')} {'has' if lines.len() == 1 else 'have'} an apostrophe before"
+    return (
+        f"{table.file}, line {lines[0]}: {cells} =, +, - or @, as programs write it for spreadsheets; it is "
+        "sent as a part of the cell"
+    )
+
+
 def _selected(source: Table, config: Input) -> Table:
     """The rows that `input.where` keeps."""
     cells = source.cells
@@ -214,6 +235,19 @@ def _selected(source: Table, config: Input) -> Table:
     if keep.all():
         return source
     return replace(source, cells=cells.filter(keep), lines=source.lines.filter(keep))
+
+
+def _of_hidden_rows(table: Table, config: Input) -> tuple[Table, str]:
+    """The table, without its hidden rows where these are left; and what is done with them, in words."""
+    is_hidden = table.lines.is_in([*table.hidden])
+    if not is_hidden.any():
+        return table, ""
+    lines = table.lines.filter(is_hidden)
+    rows = f"{counted(lines.len(), 'row')} {'is' if lines.len() == 1 else 'are'} hidden"
+    said = f"{table.file}, line {and_more([*map(str, lines.head(_SHOWN))], lines.len())}: {rows}, and "
+    if config.hidden == "leave":
+        return table.without(is_hidden, ""), f"{said}left out"
+    return table, f"{said}read{'' if config.hidden else ' (input.hidden may be leave, or read)'}"
 
 
 def _our_columns(

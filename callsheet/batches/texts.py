@@ -337,13 +337,13 @@ def _read(text: bytes, dialect: _Dialect) -> Table:
     lines: list[int] = []
     rows: list[list[str]] = []
     ragged: list[tuple[int, str, str]] = []
-    merged: list[str] = []
+    unclear: list[str] = []
     for line, cells in _whole_records(text, lines_above, dialect, ragged):
         if not any(cells):
             continue
         if number := sum(_lines_like_rows(cell, len(columns), dialect.delimiter) for cell in cells):
             last = line + sum(cell.count("\n") for cell in cells)
-            merged.append(
+            unclear.append(
                 f"{dialect.name}, lines {line} to {last}: are one row, and {number} of them look like rows: "
                 f"a {dialect.quote} that opens a cell may have no end"
             )
@@ -363,7 +363,7 @@ def _read(text: bytes, dialect: _Dialect) -> Table:
         pl.Series(name, cells, pl.String) for name, cells in zip(columns, by_column, strict=True) if name
     ]
     numbers = pl.Series(lines, dtype=pl.Int64)
-    return Table(pl.DataFrame(series), numbers, header, tuple(ragged), merged=tuple(merged))
+    return Table(pl.DataFrame(series), numbers, header, tuple(ragged), unclear=tuple(unclear))
 
 
 def _lines_like_rows(cell: str, columns: int, delimiter: str) -> int:

@@ -234,6 +234,7 @@ _NO_RESULTS = "has formulas without a result, read as empty cells: open it in a 
 _RESULT = rb"[^>]*[^/>]>\s*(?:<(?:\w+:)?f(?:[^>]*/>|[^>]*>[^<]*</(?:\w+:)?f>)\s*)?<(?:\w+:)?"
 _FILLED = re.compile(rb'<(?:\w+:)?c (?=[^>]*\br="([A-Z]+)\d+")' + _RESULT + rb"(?:v>[^<]|is\b)")
 _NUMBER = re.compile(rb'<(?:\w+:)?c (?=([^>]*\bs="[1-9]\d*"[^>]*))' + _RESULT + rb"v>([^<]+)<")
+_HIDDEN_ROW = re.compile(rb'<(?:\w+:)?row\s(?=[^>]*\bhidden="(?:1|true)")[^>]*?\br="(\d+)"')
 _ATTRIBUTE = re.compile(rb'\b(\w+)="([^"]*)"')
 _PLACE = re.compile(rb"([A-Z]+)(\d+)")
 _NO_RESULTS_END = (b"</f></c>", b"</f><v/></c>", b"</f><v /></c>", b"</f><v></v></c>")
@@ -296,7 +297,8 @@ def read_sheet(path: Path, name: str, sheet: str | None, needed: list[str], *, h
     if len(sheets) > 1:
         place += f", sheet {loaded.name!r} (input.sheet may be {', '.join(sheets)})"
     cells = _shown(pl.DataFrame(batch), failed.errors if failed else ())
-    cells = _formatted(cells, content, loaded.name)
+    xml = _sheet_xml(content, loaded.name)
+    cells = _formatted(cells, content, xml)
     rows = cells.fill_null("").with_row_index(_ROW, offset=1).cast({_ROW: pl.Int64})
     rows = rows.filter(pl.any_horizontal(pl.exclude(_ROW).str.strip_chars() != ""))
     if rows.is_empty():
@@ -315,7 +317,8 @@ def read_sheet(path: Path, name: str, sheet: str | None, needed: list[str], *, h
     if at > 0:
         notes.append(groups_above(first[:at], name))
     note = "; ".join(filter(None, notes))
-    return Table(rows[at + 1 :].select(selected), rows[_ROW][at + 1 :], header, note=note)
+    hidden = frozenset(map(int, _HIDDEN_ROW.findall(xml)))
+    return Table(rows[at + 1 :].select(selected), rows[_ROW][at + 1 :], header, note=note, hidden=hidden)
 
 
 def _shown(cells: pl.DataFrame, failed: Iterable[Any]) -> pl.DataFrame:
@@ -334,9 +337,22 @@ def _with_texts(cells: pl.DataFrame, texts: _Texts) -> pl.DataFrame:
     )
 
 
-def _formatted(cells: pl.DataFrame, content: bytes, sheet: str) -> pl.DataFrame:
+def _sheet_xml(content: bytes, sheet: str) -> bytes:
+    """The XML of a sheet; empty where there is none: it is an .xls by another name, or a part is missing."""
+    if zipfile.is_zipfile(io.BytesIO(content)):
+        with zipfile.ZipFile(io.BytesIO(content)) as parts, suppress(KeyError):
+            targets = _xml(parts, "xl/_rels/workbook.xml.rels")
+            links = {link.get("Id"): link.get("Target", "") for link in targets}
+            for node in _xml(parts, "xl/workbook.xml").iterfind("{*}sheets/{*}sheet"):
+                if node.get("name") == sheet:
+                    link = next((value for name, value in node.items() if name.endswith("}id")), "")
+                    return parts.read(str(PurePosixPath("/xl", links[link])).lstrip("/"))
+    return b""
+
+
+def _formatted(cells: pl.DataFrame, content: bytes, xml: bytes) -> pl.DataFrame:
     """The cells with each number as its format shows it; a number whose format is not read stays as it is."""
-    if not zipfile.is_zipfile(io.BytesIO(content)):  # an .xls by another name
+    if not xml:
         return cells
     with zipfile.ZipFile(io.BytesIO(content)) as parts, suppress(KeyError):  # a part is not there
         styles, book = _xml(parts, "xl/styles.xml"), _xml(parts, "xl/workbook.xml")
@@ -352,12 +368,7 @@ def _formatted(cells: pl.DataFrame, content: bytes, sheet: str) -> pl.DataFrame:
         since_1904 = any(
             properties.get("date1904") in ("1", "true") for properties in book.iterfind("{*}workbookPr")
         )
-        links = {link.get("Id"): link.get("Target", "") for link in _xml(parts, "xl/_rels/workbook.xml.rels")}
-        for sheet_node in book.iterfind("{*}sheets/{*}sheet") if formats else ():
-            if sheet_node.get("name") == sheet:
-                link = next((value for name, value in sheet_node.items() if name.endswith("}id")), "")
-                part = str(PurePosixPath("/xl", links[link])).lstrip("/")
-                return _with_numbers(cells, parts.read(part), formats, since_1904=since_1904)
+        return _with_numbers(cells, xml, formats, since_1904=since_1904) if formats else cells
     return cells
 
 

@@ -315,12 +315,12 @@ def resume(config: Config, set_: Sets = None, json: Json = False) -> None:
 def _change(settings: BatchSettings, values: Mapping[str, Any], json: bool) -> None:
     from callsheet.ledger.changes import in_words
     from callsheet.present.page import Facts, Line
-    from callsheet.steps.steer import change
+    from callsheet.steps.steer import change_setting
 
-    done = asyncio.run(change(settings, values))
+    done = asyncio.run(change_setting(settings, values))
     if json:
         print_json({"batch": settings.batch, "changed": values, "runs": done.runs})
         return
     facts = [("Changed", in_words(name, value)) for name, value in values.items()]
-    facts += [("Bound", done.allowed_in_words()), *(("At work", run.line()) for run in done.runs)]
+    facts += [("Allowed", done.allowed_in_words()), *(("At work", run.line()) for run in done.runs)]
     print_page(out, [Line(strong=settings.batch), Facts(facts)])

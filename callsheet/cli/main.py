@@ -5,10 +5,11 @@ from __future__ import annotations
 import inspect
 import re
 import sys
+from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -17,7 +18,6 @@ from callsheet.cli.demo import demo
 from callsheet.errors import CallsheetError, ConfigError, OutputError, ends_as, known_error
 from callsheet.present.console import print_page
 from callsheet.present.page import Line, Page
-from callsheet.service.proxies import prepare_no_proxy
 
 LISTED_PAGE = re.compile(r"\| \[docs/(?P<name>\w+)\.md\]\(.+?\) \| (?P<about>.+) \|")
 """A line of README's list of pages."""
@@ -39,17 +39,35 @@ app = typer.Typer(
     rich_markup_mode="rich",
     epilog="New here? `callsheet demo` runs a real batch on this machine, without an account.",
 )
-for command in (
-    *(demo, init.init, buying.quote, buying.run, buying.collect, buying.status),
-    *(rows.show, rows.failed, rows.report, review.review, rows.export, books.resolve),
-    *(books.reconcile, init.models, init.balance, init.up),
-):
-    app.command()(command)
-app.command("open")(rows.open_)
-app.command("set")(buying.set_values)
-app.command("pause")(buying.pause)
-app.command("resume")(buying.resume)
-app.add_typer(books.ledger)
+GROUPS: dict[str, dict[str, Callable[..., Any]]] = {
+    "Begin": {"demo": demo, "init": init.init},
+    "Buy": {
+        "quote": buying.quote,
+        "run": buying.run,
+        "collect": buying.collect,
+        "set": buying.set_values,
+        "pause": buying.pause,
+        "resume": buying.resume,
+    },
+    "Look": {
+        "status": buying.status,
+        "show": rows.show,
+        "failed": rows.failed,
+        "open": rows.open_,
+        "review": review.review,
+        "export": rows.export,
+        "report": rows.report,
+    },
+    "Money": {"resolve": books.resolve, "reconcile": books.reconcile, "balance": init.balance},
+    "At night": {"up": init.up},
+    "Service": {"models": init.models},
+}
+"""The commands, in the order of work."""
+
+for group, commands in GROUPS.items():
+    for name, command in commands.items():
+        app.command(name, rich_help_panel=group)(command)
+app.add_typer(books.ledger, rich_help_panel="Money")
 
 
 @app.callback()
@@ -63,7 +81,9 @@ def options(
 
 
 @app.command(
-    add_help_option=False, context_settings={"ignore_unknown_options": True, "allow_extra_args": True}
+    add_help_option=False,
+    context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+    rich_help_panel="Service",
 )
 def backlot(context: typer.Context) -> None:
     """Run the whole generation service on this machine, with real images and videos, for trials and tests."""
@@ -72,7 +92,7 @@ def backlot(context: typer.Context) -> None:
     backlot_app(context.args, prog_name=context.command_path)
 
 
-@app.command()
+@app.command(rich_help_panel="Begin")
 def docs(
     page: Annotated[
         str | None,
@@ -114,7 +134,6 @@ for command_info in (*app.registered_commands, *books.ledger.registered_commands
 def main() -> None:
     """Runs a command: every error that Callsheet knows becomes a message and an exit code."""
     output.check_streams()
-    prepare_no_proxy()
     try:
         try:
             code = app(standalone_mode=False)

@@ -78,9 +78,9 @@ def review(
     if is_served:
         review_result = _served(settings, config, port)
     else:
-        from callsheet.reviewing.written_marks import enter
+        from callsheet.reviewing.written_marks import enter_marks
 
-        changed, review_result = asyncio.run(enter(settings, marks))
+        changed, review_result = asyncio.run(enter_marks(settings, marks))
         if json:
             print_json(review_result)
             return

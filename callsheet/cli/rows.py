@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from callsheet.config.settings import BatchSettings, Settings
-    from callsheet.exports import Exported
+    from callsheet.export.files import Exported
     from callsheet.ledger.queries import Story
 
 
@@ -259,30 +259,41 @@ def export(
         typer.Option("--to", metavar="FOLDER|s3://...", help="Where to, new or empty.", show_default=False),
     ],
     as_: Annotated[
-        Literal["csv", "imagefolder", "webdataset"],
-        typer.Option("--as", help="What to make.", show_default=False),
-    ],
+        Literal["folder", "csv", "imagefolder", "webdataset", "otio"],
+        typer.Option("--as", help="What to make."),
+    ] = "folder",
     *,
     kept: Annotated[bool, typer.Option("--kept", help="Only the files that are marked as kept.")] = False,
     bom: Annotated[
         bool, typer.Option("--bom", help="CSV files with a byte order mark, for Excel.", show_default=False)
     ] = False,
+    name: Annotated[
+        str,
+        typer.Option(
+            "--name", metavar="TEMPLATE", help="How the files of a folder are named: columns in braces."
+        ),
+    ] = "{row_id}",
+    still_seconds: Annotated[
+        float, typer.Option("--still-seconds", min=0.1, help="How long a cut shows an image.")
+    ] = 3.0,
     set_: Sets = None,
     json: Json = False,
 ) -> None:
-    """Hand on what is stored: as CSV files, an image folder with metadata, or WebDataset shards.
+    """Hand on what is stored: as files for people, a cut for editors, or tables and data sets for programs.
 
     The same command again goes on after any stop, and brings an earlier export up to date: it copies nothing
     twice, and removes what is not part of it any more.
 
-    callsheet export batch.yaml --to handed-on --as csv --bom
+    callsheet export batch.yaml --to handed-on --kept
 
     callsheet export batch.yaml --to s3://bucket/training-set --as webdataset --kept
     """
-    from callsheet.exports import Kind, export
+    from callsheet.export.export import Kind, export
 
     if bom and as_ != "csv":
         raise CallsheetError(f"--bom cannot be combined with --as {as_}", hint="It is for --as csv.")
+    if name != "{row_id}" and as_ not in ("folder", "otio"):
+        raise CallsheetError(f"--name cannot be combined with --as {as_}", hint="It is for --as folder.")
     settings = load_batch(config, set_)
     done = 0
 
@@ -293,7 +304,9 @@ def export(
 
     async def write() -> Exported:
         with signals.cancelled_by_signals():
-            return await export(settings, to, Kind(as_), progress, kept=kept, bom=bom)
+            return await export(
+                settings, to, Kind(as_), progress, kept=kept, bom=bom, name=name, still_seconds=still_seconds
+            )
 
     with err.status("Reading the ledger ...") as status:
         exported = asyncio.run(write())
@@ -310,5 +323,5 @@ def export(
         are = "is" if exported.removed == 1 else "are"
         facts.append(("Removed", f"{counted(exported.removed, 'file')} that {are} not part of it any more"))
     if exported.left_out:
-        facts.append(("Left out", f"{counted(exported.left_out, 'video')}: --as webdataset takes them"))
+        facts.append(("Left out", f"{counted(exported.left_out, 'video')}: --as folder takes them"))
     print_page(out, [Line(f": exported as {as_} to {to}", strong=settings.batch), Facts(facts)])

@@ -191,14 +191,17 @@ class Input(Section):
     sheet: Text | None = None
     """The sheet of an Excel workbook; `"*"`: each that has the columns. Null: the first one."""
 
+    hidden: Literal["read", "leave"] | None = None
+    """What becomes of an Excel workbook's hidden rows. Null: they are read, and a run asks about them."""
+
     rows: Text | None = None
     """Where a JSON file has its rows, by the names of lists: `prompts`, or for lists in lists `scenes.shots`;
     the other fields of outer objects are carried as `scenes.location`. Null: the file is the list."""
 
     split: Literal["lines", "paragraphs", "sections", "named_lines"] = "lines"
     """What is a prompt in a text file without a header: a line; what stands between blank lines; between
-    rules (`---`) or below labels (`[name]`, `Scene 1:`), which are ids; or, in lines of the form `name |
-    prompt`, what follows the name, which is the id."""
+    rules (`---`) or below labels, the ids; or, in lines of the form `name | prompt`, what follows the name,
+    the id."""
 
     defaults: dict[FileColumn, Cell] = {}
     """Values for columns that the file does not have and for empty cells: `{model: still-1}`."""
@@ -353,9 +356,7 @@ class Budget(Section):
 
     repeats: Literal["ask", "buy"] = "ask"
     """`ask`: a person must approve a quote where more than a tenth of the jobs look like what the batch has
-    bought under other row ids, or for the same rows with another file of an image, or more than ten jobs, and
-    more than a tenth of the batch, have other prompts than were bought for the same rows; `buy`: nobody is
-    asked."""
+    bought, or one differs from that only in what cannot be seen of its prompt; `buy`: nobody is asked."""
 
     allow_unpriced: bool = False
     """Whether to buy jobs for which the catalogue has no price. What they cost counts once it is charged, so

@@ -55,7 +55,7 @@ def in_words(setting: str, value: Any) -> str:
     return f"{setting} is {'null' if value is None else value}"
 
 
-def change(
+def enter_change(
     connection: sa.Connection, batch: str, values: Mapping[str, Any], by: str
 ) -> tuple[int, Sequence[OtherRun]]:
     """Enters changes, by the settings' dotted names; nothing where no run of the batch is at work.

@@ -179,13 +179,13 @@ def let_begin(
     word = replace(asked, shown=shown, about=tuple(sentences), why="; ".join(sentences.values()))
     if sentences:
         word = replace(word, decision=None, decided_at=None, decided_by=None, place=None)
-        words.enter(connection, batch, word)
+        words.enter_word(connection, batch, word)
         return word
     own_words = [word for word in basis.words if word.asker == buyer.asker]
     if own_words and own_words[-1].is_yes and covers(own_words[-1], shown):
         word = own_words[-1]
     else:
-        words.enter(connection, batch, word)
+        words.enter_word(connection, batch, word)
     changes.say_limit(connection, batch, basis.limit, f"{asked.decided_by} (config)", buyer.run_id)
     return word
 
@@ -225,9 +225,9 @@ def reasons(shown: Shown, buyer: Buyer, basis: Said, also: Mapping[Reason, str])
     agreed_guesses = {guess for word in basis.words if word.is_yes for guess in word.shown.guesses.items()}
     if new := [guess[1] for guess in shown.guesses.items() if guess not in agreed_guesses]:
         sentences[Reason.GUESSES] = f"`callsheet init` has guessed: {'; '.join(new)}"
-    agreed_cells = {cell for word in basis.words if word.is_yes for cell in word.shown.merged}
-    if cells := [cell for cell in shown.merged if cell not in agreed_cells]:
-        sentences[Reason.MERGED] = "; ".join(cells)
+    agreed = {sentence for word in basis.words if word.is_yes for sentence in word.shown.unclear}
+    if new := [sentence for sentence in shown.unclear if sentence not in agreed]:
+        sentences[Reason.UNCLEAR] = "; ".join(new)
     if above is not None and not covering:
         limits = f"budget.approve_above, {dollars(above)} USD"
         at_most = min(
@@ -295,7 +295,7 @@ _HINTS = {
     "again; to buy them, approve with `callsheet run --yes`, or set budget.repeats to buy.",
     Reason.GUESSES: "Look at `callsheet quote`, then approve with `callsheet run --yes`, or correct the "
     "config and remove input.guessed from it.",
-    Reason.MERGED: "Correct the batch file, or approve with `callsheet run --yes` what is meant so.",
+    Reason.UNCLEAR: "Correct the batch file, or approve with `callsheet run --yes` what is meant so.",
     Reason.PILOT: "Look at the pilot, then go on with the same command and `--yes`.",
 }
 _HINT = "Look at `callsheet quote`, then approve with `callsheet run --yes`."
@@ -483,7 +483,7 @@ def reserve(
     return result
 
 
-def enter(connection: sa.Connection, batch: str, run_id: str, job: Job) -> Attempt:
+def enter_attempt(connection: sa.Connection, batch: str, run_id: str, job: Job) -> Attempt:
     """Enters an attempt at a job for a run, whatever the gate and the policy say: it was sent already.
 
     That is a planned attempt, or a new one that supersedes the last.
@@ -513,15 +513,15 @@ def _write(
         values = _row(job) | {"batch": batch, "run_id": run_id, "state": State.PLANNED}
         number = 1 if last is None else last["attempt"]
         if last is not None and last["state"] == State.PLANNED:
-            writing.change(connection, last, values)
+            writing.change_attempt(connection, last, values)
         else:
             if last is not None:
-                writing.change(connection, last, {"superseded": True})
+                writing.change_attempt(connection, last, {"superseded": True})
                 number += 1
             new.append(values | {"attempt": number})
         fields = (job.key, number, job.type, job.row_id, job.sample, job.model, values["quoted"])
         reserved.append((job, Attempt(*fields, request_key=job.request_key)))
-    writing.enter(connection, new)
+    writing.insert_attempts(connection, new)
     return reserved
 
 

@@ -92,7 +92,7 @@ class Journal:
         self.waiting: set[str] = set()
         self._handle: int | None = None
 
-    async def keep(self, answer: PaidAnswer) -> None:
+    async def keep_answer(self, answer: PaidAnswer) -> None:
         """Writes an answer, once, or says why it cannot be kept."""
         try:
             if self.folder:

@@ -52,7 +52,7 @@ _open_here: set[str] = set()
 """The runs that are open in this process: of a process that lives on, only these are alive."""
 
 
-def enter(
+def enter_run(
     connection: sa.Connection,
     run_id: str,
     batch: str,
@@ -134,7 +134,7 @@ def take_over(connection: sa.Connection, run_id: str, batch: str) -> list[Attemp
     doubts = end_dead(connection, batch)
     of_no_living = _is_of_none([run.id for run in alive(connection, batch)])
     for row in writing.which(connection, attempts.c.batch == batch, of_no_living, _IN_HAND):
-        writing.change(connection, row, {"run_id": run_id})
+        writing.change_attempt(connection, row, {"run_id": run_id})
     return doubts
 
 
@@ -259,7 +259,7 @@ def _write_left(connection: sa.Connection, over: sa.ColumnElement[bool]) -> list
         if key not in values_after:
             writing.remove(connection, row)
         elif row_after != row:
-            writing.change(connection, row, values_after[key])
+            writing.change_attempt(connection, row, values_after[key])
         if row_after["state"] != row["state"]:
             doubts.append(queries.attempt_of(row))
     return doubts

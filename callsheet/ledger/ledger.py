@@ -282,11 +282,11 @@ class Ledger:
         """Writes an answer; also into the journal, where the database fails or refuses it."""
         answer = replace(answer, batch=self.batch, service=self._owner.service, ledger_id=self.id)
         if self._commits.failing:
-            await self._journal.keep(answer)
+            await self._journal.keep_answer(answer)
         try:
             result = await self._commits.write(state, states.answered, self.run_id, answer)
         except LedgerError:
-            await self._journal.keep(answer)
+            await self._journal.keep_answer(answer)
             raise
         if self._journal.waiting:
             await asyncio.to_thread(self._journal.written, answer)
@@ -298,7 +298,7 @@ class Ledger:
         self._note(f"{error}; the run waits and tries again until its lease expires; what is answered {kept}")
         for argument in waiting:
             if isinstance(argument, PaidAnswer):
-                await self._journal.keep(argument)
+                await self._journal.keep_answer(argument)
 
     async def transition(
         self, change: Callable[Concatenate[sa.Connection, str, P], T], *args: P.args, **kwargs: P.kwargs

@@ -51,7 +51,7 @@ def settle(
             decision["cost_source"] = CostSource.QUOTED
         decision["error_message"] = f"{doubt.what.rstrip('.')}; settled as {verb} by {by}"
         decision["finished_at"] = row["finished_at"] or now
-        writing.change(connection, row, decision)
+        writing.change_attempt(connection, row, decision)
         # It may be settled a second time, where an answer came after the first and is in doubt in its turn.
         settled = {"job_key": doubt.job_key, "attempt": doubt.attempt}
         connection.execute(settlements.delete().filter_by(**settled))

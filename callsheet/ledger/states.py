@@ -81,7 +81,7 @@ def intend(
         return None
     if obstacle := Gate(connection, buyer, at, Counting.SEND).lets(attempt.quoted or Decimal(0)):
         return obstacle
-    writing.change(connection, row, {"state": State.SUBMITTING} | sent)
+    writing.change_attempt(connection, row, {"state": State.SUBMITTING} | sent)
     words.buys_at(connection, buyer.batch, rates, at)
     return None
 
@@ -122,10 +122,10 @@ def recover(connection: sa.Connection, run_id: str, answer: PaidAnswer, submitte
     if same_generation := _same_generation(connection, answer):
         if row["settled"] is None:  # it says nothing against what a person settled
             end = _of_end(_of_same_id(answer, same_generation))
-            writing.change(connection, row, taken_over | {"state": State.IN_DOUBT} | end)
+            writing.change_attempt(connection, row, taken_over | {"state": State.IN_DOUBT} | end)
         return
     state, values = _of_answer(answer)
-    writing.change(connection, row, taken_over | {"state": state} | values)
+    writing.change_attempt(connection, row, taken_over | {"state": state} | values)
     _count_charge(connection, answer.batch, attempt, values["cost"])
     _enter_files(connection, attempt, answer)
 
@@ -213,7 +213,7 @@ def says(connection: sa.Connection, run_id: str, video: Attempt, text: str) -> N
     row = writing.row_of(connection, video)
     if row and (row["state"], row["run_id"]) == (State.PENDING, run_id):
         said = {"error_code": UNKNOWN_STATUS if text else None, "error_message": text or None}
-        writing.change(connection, row, said)
+        writing.change_attempt(connection, row, said)
 
 
 _OF_ATTEMPT = sa.and_(
@@ -327,7 +327,7 @@ def _end_file(connection: sa.Connection, run_id: str, end: FileEnd, to: State) -
     is_lost = any(file["lost_at"] is not None for file in files.values())
     state = State.LOST if is_lost else State.STORED
     error = {"error_code": "lost", "error_message": end.lost} if end.lost else {}
-    writing.change(connection, row, {"state": state, "finished_at": end.at} | error)
+    writing.change_attempt(connection, row, {"state": state, "finished_at": end.at} | error)
     return state
 
 

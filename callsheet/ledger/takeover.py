@@ -89,7 +89,7 @@ def begin_run(
     """
     elsewhere = services.elsewhere(connection, owner.service) if owner.service else ()
     spent = sums.spent(connection, but_of=elsewhere)
-    leases.enter(
+    leases.enter_run(
         connection,
         owner.run_id,
         owner.batch,
@@ -231,7 +231,7 @@ class _Reader:
             number, sent = own_attempt.attempt, own_attempt.submitted_at
         else:
             job = owner.jobs[answer.attempt.job_key]
-            number, sent = gate.enter(connection, owner.batch, owner.run_id, job).number, answer.at
+            number, sent = gate.enter_attempt(connection, owner.batch, owner.run_id, job).number, answer.at
             if owner.service:
                 services.bind(connection, owner.batch, owner.service, owner.run_id)
         numbered = replace(answer, attempt=replace(answer.attempt, number=number))

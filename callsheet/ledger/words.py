@@ -34,8 +34,8 @@ class Reason(StrEnum):
     GUESSES = "guesses"
     """`callsheet init` has guessed settings that nobody has seen."""
 
-    MERGED = "merged"
-    """A cell of the batch file seems to have taken in other rows."""
+    UNCLEAR = "unclear"
+    """Something in the batch file may not be meant so: a cell has taken in rows, or rows are hidden."""
 
     UNPRICED = "unpriced"
     """Jobs have no price, and a person wants to be asked above an amount."""
@@ -100,7 +100,7 @@ class Shown:
         unpriced: how many of the jobs have no price.
         repeats: how many look like what the batch has bought, in words, if a person must look at them.
         guesses: what `callsheet init` has guessed and the config still says, by setting.
-        merged: the cells that seem to have taken in other rows, each in words.
+        unclear: what of the batch file may not be meant so, each in words.
         new_rates: the rates at which the batch was neither bought nor approved before, a line each.
         rates: the catalogue's entry of each model, as JSON objects.
         charges: what was charged above its quote, and nobody has accepted.
@@ -117,7 +117,7 @@ class Shown:
     unpriced: int = 0
     repeats: str = ""
     guesses: Mapping[str, str] = field(default_factory=dict)
-    merged: tuple[str, ...] = ()
+    unclear: tuple[str, ...] = ()
     new_rates: tuple[str, ...] = ()
     rates: tuple[dict[str, Any], ...] = ()
     charges: tuple[Charge, ...] = ()
@@ -268,7 +268,7 @@ def allowed(connection: sa.Connection, batch: str) -> Decimal | None:
     return most
 
 
-def enter(connection: sa.Connection, batch: str, word: Word) -> None:
+def enter_word(connection: sa.Connection, batch: str, word: Word) -> None:
     """Enters a word."""
     number = (connection.scalar(sa.select(sa.func.max(words.c.number))) or 0) + 1
     shown = asdict(word.shown)
@@ -293,8 +293,8 @@ def _of_answer(word: Word) -> dict[str, Any]:
 def _word(row: Any) -> Word:
     shown = {name: getattr(row, name) for name in _COLUMNS} | row.shown
     shown["charges"] = tuple(map(charge_of, shown["charges"]))
-    for name in ("new_rates", "rates", "keys", "merged"):
-        if shown.get(name) is not None:  # older words have no `merged`
+    for name in ("new_rates", "rates", "keys", "unclear"):
+        if shown.get(name) is not None:  # older words have no `unclear`
             shown[name] = tuple(shown[name])
     return Word(
         **{name: getattr(row, name) for name in ("id", "asker", "why", "asked_at", "flow_run")},

@@ -59,7 +59,7 @@ def row_of(connection: sa.Connection, attempt: Attempt) -> Values | None:
     return None if row is None else dict(row)
 
 
-def enter(connection: sa.Connection, rows: Sequence[Values]) -> None:
+def insert_attempts(connection: sa.Connection, rows: Sequence[Values]) -> None:
     """Enters new attempts, all with the same columns."""
     rows = [{"superseded": False, "current": True} | row for row in rows]
     if rows:
@@ -67,7 +67,7 @@ def enter(connection: sa.Connection, rows: Sequence[Values]) -> None:
         sums.count(connection, (({}, row) for row in rows))
 
 
-def change(connection: sa.Connection, row: Values, values: Values) -> None:
+def change_attempt(connection: sa.Connection, row: Values, values: Values) -> None:
     """Sets columns of an attempt, which is given as it was read in this transaction."""
     connection.execute(_UPDATE, _key(row) | values)
     sums.count(connection, [(row, row | values)])
@@ -112,7 +112,7 @@ def move(
     """
     row = to_move(connection, run_id, to, attempt, values)
     if row is not None:
-        change(connection, row, {"state": to} | values)
+        change_attempt(connection, row, {"state": to} | values)
     return row
 
 

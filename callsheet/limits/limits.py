@@ -217,7 +217,7 @@ class Turn:
         """Reports that the request is about to leave."""
         self.sent = self.counts = True
         self._limits.lanes.unsent -= 1
-        self._limits.look()
+        self._limits.give_turns()
 
     def unsent(self) -> None:
         """Reports that the request did not leave this machine after all: it does not count in the window."""
@@ -234,7 +234,7 @@ class Turn:
             limit, remaining, reset, date = rate
             ends = math.inf if date is None else self._limits.to_monotonic(reset, date)
             self._pace.learn(self._sent_at, limit=limit, remaining=remaining, ends=ends)
-        self._limits.look()
+        self._limits.give_turns()
 
     def window_full(self, retry_after: float) -> None:
         """Reports a 429 with `Retry-After` (seconds): this type waits that long."""
@@ -246,7 +246,7 @@ class Turn:
         self._refused()
         self._limits.lanes.refused(self._limits.now())
 
-    def keep(self) -> None:
+    def keep_lane(self) -> None:
         """Reports an accepted video: its lane stays taken after this turn, until `AccountLimits.release`."""
         self.kept = True
 
@@ -260,7 +260,7 @@ class Turn:
         lanes.in_use -= not self.kept
         lanes.unsent -= not self.sent
         self._limits.submissions += self.sent
-        self._limits.look()
+        self._limits.give_turns()
 
     def _refused(self) -> None:
         self.counts = False
@@ -312,7 +312,7 @@ class AccountLimits:
         """Waits for a place in the type's window and for a lane. Within a type, first come, first served."""
         future: asyncio.Future[Turn] = asyncio.get_running_loop().create_future()
         self._queues[model_type].append((next(self._tickets), future))
-        self.look()
+        self.give_turns()
         try:
             turn = await future
         except asyncio.CancelledError:
@@ -333,7 +333,7 @@ class AccountLimits:
     def release(self) -> None:
         """Frees a kept or adopted lane: its video is finished."""
         self.lanes.in_use -= 1
-        self.look()
+        self.give_turns()
 
     def give_up(self) -> None:
         """Leaves the video of a kept or adopted lane to the next run.
@@ -353,7 +353,7 @@ class AccountLimits:
         """Other limits of this run's own, from now on; None for none."""
         self.paces[ModelType.IMAGE].cap, self.paces[ModelType.VIDEO].cap = image_rpm, video_rpm
         self.lanes.cap = concurrency
-        self.look()
+        self.give_turns()
 
     def blocked(self, patience: float) -> bool:
         """Whether somebody waits for a lane that will not come free: see `Lanes.blocked`."""
@@ -391,14 +391,14 @@ class AccountLimits:
         self._offset = max(self._offset, date - self.now())
         return unix - self._offset
 
-    def look(self) -> None:
+    def give_turns(self) -> None:
         """Gives turns to those who may go now, and looks again when the next one may."""
         while (seconds := self._give_one()) == 0:
             pass
         if self._timer:
             self._timer.cancel()
         if seconds < math.inf:
-            self._timer = asyncio.get_running_loop().call_later(seconds, self.look)
+            self._timer = asyncio.get_running_loop().call_later(seconds, self.give_turns)
 
     def _give_one(self) -> float:
         """Gives a turn to the caller that has waited longest, of those whose window has a place.

@@ -24,7 +24,8 @@ def _part(part: Part | Pictures) -> str:
             line = f"**{text(strong)}**{text(said)}" if strong else text(said)
             return f"{'#' * part.level} {text(strong + said)}" if part.level else line
         case Facts(facts):
-            return "\n".join(_fact(name, said) for name, said in facts if said)
+            said_lines = "\n".join(_fact(name, said) for name, said in facts if said)
+            return said_lines.replace("\n  ", "\\\n  ")  # what has no name begins a line, not a sentence
         case Table(lines):
             return _cells([[*lines[0]], *(map(text, line.values()) for line in lines)]) if lines else ""
         case Listed(title, items):

@@ -67,6 +67,7 @@ def document(morning: Morning) -> Page:
         Listed("Waits for a person", morning.waiting),
         Listed("In doubt", [_doubts(batch, totals, morning) for batch, totals in morning.in_doubt.items()]),
         Listed("Ended red in the last day", morning.failed),
+        Line(strong="Money", level=2),
         Facts([("Spent today", f"{dollars(morning.spent_today)}{limit}"), ("Balance", balance)], indent=0),
         Table([_batch(batch, totals, morning) for batch, totals in morning.batches.items()], ("batch",)),
     ]

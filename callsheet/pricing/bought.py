@@ -27,9 +27,9 @@ from callsheet.plain_text import and_more, counted
 from callsheet.pricing.rates import PRICED_COLUMNS, PricedJobs
 from callsheet.records import MADE_FROM, MAY_COST, State, canonical, made_from
 
-PLAN_COLUMNS = ["key", *PRICED_COLUMNS, "repeats", "again"]
-"""The columns of `plan.parquet`. `repeats`: the job looks like one that was bought; `again`: it is a sample
-more than the row asks for.
+PLAN_COLUMNS = ["key", *PRICED_COLUMNS, "repeats", "unseen", "again"]
+"""The columns of `plan.parquet`. `repeats`: the job looks like one that was bought; `unseen`: it differs
+from that only in what cannot be seen of its prompt; `again`: it is a sample more than the row asks for.
 """
 
 
@@ -38,6 +38,7 @@ _NTH = pl.int_range(pl.len()).over("request_key")
 _NAME = ["request_key", "made", "name"]
 _BY_HAND = 10  # prompts that a person corrects, and means to buy
 _NAMED = 5  # changed defaults, those of the most jobs
+_PROMPT = r'"prompt":"(?:[^"\\]|\\.)*"'  # of a request
 _INLINED = "sha256:[0-9a-f]{64}"
 _OPEN = (State.SUBMITTING, State.PENDING, State.GENERATED, State.IN_DOUBT)
 
@@ -77,6 +78,16 @@ def _same(requests: pl.Series) -> pl.Series:
     return requests.scatter(at, [canonical(body) for body in bodies])
 
 
+def _as_seen() -> list[pl.Expr]:
+    """The columns `seen`, the prompt as a person sees it (NFKC, without letters that have no sign, blanks as
+    one space), and `rest`, all else of the request. They compare jobs, and make no identity.
+    """
+    prompt = pl.col("request").str.json_path_match("$.prompt").str.normalize("NFKC")
+    visible = prompt.str.replace_all(r"\p{Default_Ignorable_Code_Point}", "")
+    seen = visible.str.replace_all(r"\s{2,}|[^\S ]", " ").str.strip_chars()  # one blank stays as it is
+    return [seen.alias("seen"), same_request().str.replace(_PROMPT, "").alias("rest")]
+
+
 def keyed(jobs: pl.DataFrame, batch: str) -> pl.DataFrame:
     """Jobs with `key`, each job's identity.
 
@@ -113,7 +124,7 @@ def match_bought_jobs(
         request; and what a person should know, in sentences.
     """
     no = pl.lit(False)
-    jobs, not_offered = priced.jobs.with_columns(repeats=no, again=no), priced.not_offered
+    jobs, not_offered = priced.jobs.with_columns(repeats=no, unseen=no, again=no), priced.not_offered
     if ledger_jobs is None or ledger_jobs.is_empty():
         return keyed(jobs, batch).select(PLAN_COLUMNS), []
     rejected = pl.Series(dtype=pl.String) if rejected is None else rejected
@@ -141,7 +152,7 @@ def match_bought_jobs(
         jobs = _placed(jobs, keyed(added, batch))
         notes += sample_notes
     plan = pl.concat([jobs, kept], how="diagonal_relaxed").select(PLAN_COLUMNS)
-    return plan.with_columns(pl.col("repeats", "again").fill_null(value=False)), notes
+    return plan.with_columns(pl.col("repeats", "unseen", "again").fill_null(value=False)), notes
 
 
 # ---- rows without ids that are equal
@@ -258,7 +269,8 @@ def _with_repeats(
     """The jobs with `repeats`: which of the new ones look like what was bought for rows that are gone, by
     their request (a column of ids is new, say) or by their id (a spreadsheet has written 001 as 1); or for
     the same rows, with another file of an image (a program has saved it anew), or where a large part of the
-    batch has other prompts (a template's cells have another format). And what a person should know of these.
+    batch has other prompts (a template's cells have another format); and `unseen`, where the prompt looks the
+    same (an editor has put no-break blanks into it). And what a person should know of these.
 
     `rejected` are the rows of which every stored file is rejected: another prompt or image is what they need.
     """
@@ -297,15 +309,36 @@ def _with_repeats(
             "another file of an image; if only what a program has noted in that file is new, put the old "
             "file back, and it is not bought again"
         )
-    by_prompt = _with_another_prompt(not_rejected, former.filter(own_id))
+    others = not_rejected.filter(~pl.col("key").is_in(by_request.implode()))
+    unseen = _with_the_same_look(others, former)
+    if again := unseen.len():
+        notes.append(
+            f"{counted(again, 'new job')} {'has' if again == 1 else 'have'} a prompt that looks like what "
+            "this batch has bought, with other blanks, width or letters that cannot be seen; with the "
+            "prompts as they were nothing is bought again"
+        )
+    others = others.filter(~pl.col("key").is_in(unseen.implode()))
+    by_prompt = _with_another_prompt(others, former.filter(own_id))
     if again := by_prompt.len():
         notes.append(
             f"{counted(again, 'new job')} {'has' if again == 1 else 'have'} another prompt than what this "
             "batch has bought for the same row; with the prompts as they were nothing is bought again"
         )
     few = again <= _BY_HAND or not are_too_many(again, jobs.height)
-    repeated_keys = [by_request, by_id, by_image, *([] if few else [by_prompt])]
-    return jobs.with_columns(repeats=pl.col("key").is_in(pl.concat(repeated_keys).implode())), notes
+    repeated_keys = pl.concat([by_request, by_id, by_image, unseen, *([] if few else [by_prompt])])
+    key = pl.col("key")
+    flags = {"repeats": key.is_in(repeated_keys.implode()), "unseen": key.is_in(unseen.implode())}
+    return jobs.with_columns(**flags), notes
+
+
+def _with_the_same_look(new: pl.DataFrame, former: pl.DataFrame) -> pl.Series:
+    """The keys of new jobs that differ from what is bought, and gone, in what cannot be seen of a prompt."""
+    look = ["seen", "rest", "sample"]
+    new, former = (
+        jobs.with_columns(_as_seen()).with_columns(nth=pl.int_range(pl.len()).over(look))
+        for jobs in (new, former)
+    )
+    return new.join(former, on=[*look, "nth"], how="semi")["key"]
 
 
 def _with_another_prompt(new: pl.DataFrame, former: pl.DataFrame) -> pl.Series:

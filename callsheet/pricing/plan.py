@@ -70,7 +70,7 @@ class Plan:
         made_at: when the catalogue was read.
         notes: what a person should know of how the rows were read and became jobs, in sentences.
         left_out: how many rows `input.where` leaves out; they are none of `rows`.
-        merged: the cells that seem to have taken in other rows, each in words.
+        unclear: what of the batch file may not be meant so, each in words.
         table: what can be bought: the rows of `plan.parquet`.
         rejects: what is wrong with the rejected rows (`cells.rejects`), sorted by line; rows without a price
             too, unless the config allows them.
@@ -86,7 +86,7 @@ class Plan:
     notes: tuple[str, ...]
     columns: Columns
     left_out: int
-    merged: tuple[str, ...]
+    unclear: tuple[str, ...]
     table: pl.DataFrame = field(repr=False, compare=False)
     rejects: pl.DataFrame = field(repr=False, compare=False)
 
@@ -210,10 +210,10 @@ def make_plan(
         unpriced=priced.unpriced,
         made_at=now.astimezone(UTC),
         catalogue=catalogue,
-        notes=(*batch.notes, *batch.merged, *notes),
+        notes=(*batch.notes, *batch.unclear, *notes),
         columns=batch.columns,
         left_out=batch.left_out,
-        merged=batch.merged,
+        unclear=batch.unclear,
         table=jobs,
         rejects=pl.concat([batch.rejects, priced_rejects]).sort("line", maintain_order=True),
     )
@@ -262,7 +262,7 @@ def open_plan(path: Path) -> Plan | None:
         facts = json.loads(metadata["callsheet.plan"])
         models = [Model.model_validate(model) for model in json.loads(metadata["callsheet.catalogue"])]
         table = pl.read_parquet(content)
-        older = {name: pl.lit(False) for name in ("repeats", "again") if name not in table.columns}
+        older = {name: pl.lit(False) for name in ("repeats", "unseen", "again") if name not in table.columns}
         table = table.with_columns(**older)
         return Plan(
             path=path,
@@ -272,7 +272,7 @@ def open_plan(path: Path) -> Plan | None:
             catalogue={model.id: model for model in models},
             notes=tuple(facts["notes"]),
             columns=Columns(**facts["columns"]),
-            merged=tuple(facts.get("merged", ())),
+            unclear=tuple(facts.get("unclear", ())),
             table=table.select(PLAN_COLUMNS),
             rejects=pl.read_parquet(path.with_suffix(_REJECTS), glob=False),
         )
@@ -285,7 +285,7 @@ def write_plan(plan: Plan) -> None:
     Raises:
         StorageError: they cannot be written.
     """
-    facts = {name: getattr(plan, name) for name in ("batch", "notes", "merged", *_COUNTS)}
+    facts = {name: getattr(plan, name) for name in ("batch", "notes", "unclear", *_COUNTS)}
     facts |= {"made_at": plan.made_at.isoformat(), "columns": asdict(plan.columns)}
     models = [plan.catalogue[name].model_dump(mode="json") for name in sorted(plan.catalogue)]
     metadata = {"callsheet.plan": canonical(facts), "callsheet.catalogue": canonical(models)}

@@ -133,6 +133,11 @@ class Quote:
         return int((self.table["to_buy"] & self.table["repeats"]).sum())
 
     @property
+    def unseen(self) -> int:
+        """Those of `repeats` that differ from what was bought only in what cannot be seen of their prompt."""
+        return int((self.table["to_buy"] & self.table["unseen"]).sum())
+
+    @property
     def without_price(self) -> int:
         """Those of `to_buy` that the catalogue has no price for."""
         return int(self.table.filter("to_buy")["price"].null_count())
@@ -205,7 +210,8 @@ class Quote:
         if self.is_pilot or self.choice:
             keys = tuple(self.table.filter("to_buy")["key"] if self.is_pilot else self._chosen_keys())
         repeats = likely_repeats(self.repeats, self.to_buy)
-        is_asked = self.budget.repeats == "ask" and are_too_many(self.repeats, self.to_buy)
+        must_look = self.unseen or are_too_many(self.repeats, self.to_buy)
+        is_asked = self.budget.repeats == "ask" and must_look
         return Shown(
             plan=self.plan.sha256(),
             jobs=self.to_buy,
@@ -215,7 +221,7 @@ class Quote:
             unpriced=self.without_price,
             repeats=repeats if is_asked else "",
             guesses=self.shown_guesses(),
-            merged=self.plan.merged,
+            unclear=self.plan.unclear,
             new_rates=tuple(self.changes()),
             rates=tuple(self.rates().values()),
             charges=self.said.to_accept,

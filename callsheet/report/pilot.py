@@ -87,7 +87,7 @@ async def _pilot_jobs(
                     model=story.model,
                     state=story.state,
                     place=file.url if file else "",
-                    thumbnail=(await decoder.look(file.url, file.mime_type))[1] if file else b"",
+                    thumbnail=(await decoder.decode(file.url, file.mime_type))[1] if file else b"",
                     reason=story.error_message or "",
                     decision=decisions.get((story.job_key, story.attempt, file.index)) or "" if file else "",
                 )

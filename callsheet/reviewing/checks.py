@@ -287,7 +287,7 @@ async def check_files(
     judge = Judge(command, note, patience) if command else None
     checking = _Checking(ledger, settings, used_thumbnails, judge, note, rejected)
     try:
-        await checking.keep(over, may_leave)
+        await checking.check_until(over, may_leave)
     except LedgerError as error:
         note(f"not all files are checked: {error}. {error.hint}".strip())
     finally:
@@ -317,18 +317,18 @@ class _Checking:
     rejected: Counter[str] = field(default_factory=Counter)  # how many files, by check
     pause: float = _PAUSE
 
-    async def keep(self, over: asyncio.Event | None, may_leave: Callable[[int], bool]) -> None:
+    async def check_until(self, over: asyncio.Event | None, may_leave: Callable[[int], bool]) -> None:
         while over and not over.is_set():
             with anyio.move_on_after(self.pause):
                 await over.wait()
             if not over.is_set():
                 other_runs = await self.ledger.read(leases.others, self.ledger.run_id)
                 # They check what they store.
-                await self._look(lambda _: over.is_set(), [run.run_id for run in other_runs])
-        if left := await self._look(may_leave):
+                await self._check_files(lambda _: over.is_set(), [run.run_id for run in other_runs])
+        if left := await self._check_files(may_leave):
             self.note(f"{counted(left, 'file')} not checked yet: callsheet report CONFIG checks them")
 
-    async def _look(self, may_leave: Callable[[int], bool], other_run_ids: Sequence[str] = ()) -> int:
+    async def _check_files(self, may_leave: Callable[[int], bool], other_run_ids: Sequence[str] = ()) -> int:
         """Checks what is not checked yet, but of these runs; returns how many files `may_leave` has left."""
         began = time.monotonic()
         unchecked = (await self.ledger.read(marks.unchecked)).iter_rows(named=True)

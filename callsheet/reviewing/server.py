@@ -273,7 +273,7 @@ class _Tables:
         self._settings, self._ledger = settings, ledger
         self.outdated = asyncio.Event()
 
-    async def keep(self) -> None:
+    async def update_after_marks(self) -> None:
         while True:
             await self.outdated.wait()
             began = time.monotonic()
@@ -336,7 +336,7 @@ async def opened(
     check_exists(settings.ledger.url)
     async with await Ledger.open(settings.ledger.url, settings.batch) as ledger:
         pages, tables = _Pages(ledger, settings), _Tables(settings, ledger)
-        keeping = asyncio.create_task(tables.keep())
+        keeping = asyncio.create_task(tables.update_after_marks())
         try:
             left = _Left(ledger)
             again = f"callsheet run {shlex.quote(config)} --again"

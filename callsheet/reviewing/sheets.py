@@ -197,7 +197,7 @@ class _Sheets:
         name = scope["path_params"]["config"], scope["path_params"]["batch"]
         async with self._lock:
             if name not in self._open or scope["path"] == f"{scope['root_path']}/":
-                await self._look(*name)
+                await self._reopen(*name)
             sheet = self._open[name] = self._open.pop(name)
             sheet.requests += 1
         try:
@@ -206,7 +206,7 @@ class _Sheets:
             sheet.requests -= 1
             await sheet.close_if_unused()
 
-    async def _look(self, config: str, batch: str) -> None:
+    async def _reopen(self, config: str, batch: str) -> None:
         """Opens a sheet, anew where its config has changed; then closes that of before, and the oldest."""
         settings = await asyncio.to_thread(load_without_service, Path(config), values={"batch": batch})
         old_sheet = self._open.get((config, batch))

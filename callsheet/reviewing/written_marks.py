@@ -119,7 +119,7 @@ def _number(text: str | None, name: str, place: str) -> int | None:
     return int(digits) if digits else None
 
 
-async def enter(settings: BatchSettings, row_marks: Sequence[Said]) -> tuple[int, ReviewResult]:
+async def enter_marks(settings: BatchSettings, row_marks: Sequence[Said]) -> tuple[int, ReviewResult]:
     """Enters marks, all or none, and brings sidecars and manifest up to date.
 
     Returns:

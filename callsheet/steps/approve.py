@@ -89,7 +89,7 @@ async def approve(
         return part, refusal(word) if word.decision else gate.stop_of(word)
     run.has_begun = True
     limit = await run.ledger.read(changes.limit)
-    run.change(changes.LIMIT, None if limit is None else str(limit))
+    run.apply_change(changes.LIMIT, None if limit is None else str(limit))
     return part, None
 
 

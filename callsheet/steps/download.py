@@ -30,6 +30,7 @@ from callsheet.errors import (
 from callsheet.ledger import queries, states
 from callsheet.ledger.states import FileEnd, SameGeneration
 from callsheet.media_types import extension, with_extension
+from callsheet.places import stop_for_storage
 from callsheet.records import Attempt, File, Generation, ModelType, State
 from callsheet.report.report import write_sidecar
 from callsheet.service import verdicts
@@ -45,7 +46,7 @@ _GONE_VIDEO = 3  # the first of them is the reason to ask for a fresh URL
 STORE_TRIES = 3  # a store that refuses this often is left for the next run
 
 
-async def keep(
+async def record_generation(
     run: Run, attempt: Attempt, generation: Generation, carried: Mapping[str, Any] | None = None
 ) -> bool:
     """Writes a paid generation into the ledger, and gives its files, each under a name in storage, on.
@@ -90,6 +91,7 @@ async def keep(
 async def download(run: Run) -> None:
     """Downloads the files of earlier runs and of this one, the most urgent first."""
     refused = 0  # files in a row that storage did not take
+    not_there: StorageDown | None = None
 
     async def worker() -> None:
         nonlocal refused
@@ -100,9 +102,12 @@ async def download(run: Run) -> None:
             if isinstance(spooled, float):
                 run.downloads.again(waiting, spooled)
                 continue
+            if spooled is not None and not_there and not refused:
+                refused = run.downloads.side_by_side
+                _refused(run, waiting.file, not_there)
             if spooled is not None and refused >= run.downloads.side_by_side:
                 try:  # storage takes none now: it is kept for the next run
-                    await asyncio.to_thread(spooled.settle)
+                    await asyncio.to_thread(spooled.complete)
                 except StorageError as error:
                     _refused(run, waiting.file, error)
             elif spooled is not None:
@@ -110,11 +115,13 @@ async def download(run: Run) -> None:
             run.downloads.done(time.monotonic() - began)
 
     try:
-        if left := await asyncio.to_thread(run.spool.look):
+        if left := await asyncio.to_thread(run.spool.find_left):
             # What a killed run had already stored, or lost, and not yet removed.
             keys = [name.partition("-")[0] for name in left]  # see _spool_name
             ended = await run.ledger.read(lambda connection, _: queries.ended(connection, keys))
             await asyncio.to_thread(run.spool.remove, left & {_spool_name(file) for file in ended})
+        if not run.has_claimed:  # otherwise it has looked before it has claimed the place
+            not_there = await stop_for_storage(run.ledger, run.settings)
         with run.unless_ended():  # what is not stored then is left for the next run
             async with anyio.create_task_group() as workers:
                 for _ in range(run.downloads.side_by_side):
@@ -240,7 +247,7 @@ async def _store(run: Run, file: File, spooled: Spooled) -> bool:
             return True
 
 
-def _refused(run: Run, file: File, error: StorageError) -> None:
+def _refused(run: Run, file: File, error: StorageError | StorageDown) -> None:
     if not isinstance(run.stop, StorageDown):  # it is said once, not for each file on its way
         WATCHER.get().note(f"row {file.attempt.row_id}: {error}")
     run.halt(error)

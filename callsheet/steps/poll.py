@@ -18,7 +18,7 @@ from callsheet.service import verdicts
 from callsheet.service.models import Failed, NoFile, Pending
 from callsheet.service.verdicts import Verdict
 from callsheet.session import Run
-from callsheet.steps.download import keep
+from callsheet.steps.download import record_generation
 from callsheet.watch import WATCHER
 
 NOT_FOUND_TRIES = 3  # a 404 may come from a replica that lags; so many in a row do not
@@ -53,7 +53,7 @@ async def _follow(run: Run, video: Attempt) -> None:
     with anyio.CancelScope(shield=True):  # an end that is known is kept, also when the run is interrupted
         match end:
             case Generation():
-                await keep(run, video, end)
+                await record_generation(run, video, end)
             case Failed():
                 await run.ledger.transition(states.failed, End(video, end.message, end.code, end.usage))
                 cost, _ = end.usage.charged()

@@ -54,7 +54,7 @@ async def record(run: Run, display: AbstractAsyncContextManager[None] | None = N
         sheet = open_sheet(run.ledger, run.settings, run.plan)
     async with sheet as page, asyncio.TaskGroup() as background:
         keeping = page and background.create_task(
-            _is_written(page.keep(partial(_header, run), run.collected))
+            _is_written(page.update_until(partial(_header, run), run.collected))
         )
         checking = background.create_task(_check(run, page))
         if page:

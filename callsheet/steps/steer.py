@@ -40,7 +40,7 @@ LOOK = 0.2  # seconds between two looks whether the runs have taken a change
 PATIENCE = 60.0  # seconds that they have for it; a run that is killed is known to be dead by then
 
 
-async def change(
+async def change_setting(
     settings: BatchSettings, values: Mapping[str, Any], by: str = "", *, patience: float = PATIENCE
 ) -> Changed:
     """Changes settings for the runs of the batch that are at work, and waits until they go by that.
@@ -57,7 +57,7 @@ async def change(
     """
     check_exists(settings.ledger.url)
     async with await Ledger.open(settings.ledger.url, settings.batch) as ledger:
-        number, runs = await ledger.write(changes.change, values, by or user_name())
+        number, runs = await ledger.write(changes.enter_change, values, by or user_name())
         allowed = await ledger.read(words.allowed)
         with anyio.move_on_after(patience):
             while left := await ledger.read(changes.not_taken, number):  # noqa: ASYNC110 - a process

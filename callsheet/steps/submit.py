@@ -50,7 +50,7 @@ from callsheet.records import Attempt, Generation, Job, ModelType, State, dollar
 from callsheet.service import verdicts
 from callsheet.service.verdicts import Verdict
 from callsheet.session import Run
-from callsheet.steps.download import keep
+from callsheet.steps.download import record_generation
 from callsheet.watch import WATCHER
 
 BLOCK = 50  # jobs that are reserved in one transaction
@@ -354,13 +354,13 @@ class _Buyer:
         """Makes the answer durable, an image or the id of a video, before the next step gets it."""
         run = self._run
         if isinstance(answer, Generation):
-            is_own = await keep(run, attempt, answer, job.carried)
+            is_own = await record_generation(run, attempt, answer, job.carried)
         elif same_generation := await run.ledger.pending(attempt, answer):
             is_own = False
             run.doubts(attempt, same_generation.what)
         else:
             is_own = True
-            turn.keep()
+            turn.keep_lane()
             run.knows_videos = True
             run.tell(attempt, State.PENDING, answer)
             run.videos.put(replace(attempt, generation_id=answer))

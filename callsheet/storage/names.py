@@ -14,13 +14,13 @@ from urllib.parse import quote
 
 from callsheet.media_types import without_extension
 
-# Characters, all ASCII. File systems allow 255 bytes, and the name of a partial file is a little longer.
+# Bytes. File systems allow 255, and the name of a partial file is a little longer.
 _LONGEST_FIELD = 100
 _LONGEST_SEGMENT = 200
 # What Windows has no files for: characters, and the names of devices, whatever comes after a dot.
 _REFUSED = re.compile(r"[\x00-\x1f<>:\"\\|?*]")
 _DEVICE = re.compile(r"(con|prn|aux|nul|conin\$|conout\$|(com|lpt)[1-9\xb9\xb2\xb3]) *(\.|$)", re.IGNORECASE)
-_SAFE = re.compile(rf"[A-Za-z0-9_-][A-Za-z0-9._-]{{0,{_LONGEST_FIELD - 1}}}")
+_INNER_BLANK = re.compile(r"(?<=[^ ]) (?=[^ ])")
 
 CLAIM = ".callsheet-ledger"
 """The file that claims a `report.url`; with `-` and the batch's name after it, that of a `storage.url`."""
@@ -46,22 +46,34 @@ def ends_with_type(template: str) -> bool:
 def safe_name(text: str) -> str:
     """A field's value (a row id, for example) as part of a file name; different values have different names.
 
-    ASCII letters, digits, `-`, `_` and `.` stay. Everything else, and a leading dot, is percent-encoded. A
-    result of more than 100 characters is cut, and ends in `~` and a hash.
+    Letters and digits of any script stay, and so do `-`, `_`, `.` and single blanks between them; a slash
+    (`shot/1`, a film of the shot's first still) becomes a comma. Everything else is percent-encoded, a
+    leading dot too, and all that is not ASCII in a text that is not in NFC. A result of more than 100 bytes
+    is cut, and ends in `~` and a hash.
     """
-    if _SAFE.fullmatch(text):
-        return text
-    name = quote(text, safe="").replace("~", "%7E")
+    is_nfc = unicodedata.is_normalized("NFC", text)
+    blanks = {match.start() for match in _INNER_BLANK.finditer(text)}
+    characters = (
+        character if index in blanks or _stays(character, is_nfc=is_nfc) else quote(character, safe="")
+        for index, character in enumerate(text)
+    )
+    name = "".join(characters).replace("~", "%7E").replace("%2F", ",")
     if name.startswith("."):
         name = f"%2E{name[1:]}"
     return _shortened(name, _LONGEST_FIELD)
+
+
+def _stays(character: str, *, is_nfc: bool) -> bool:
+    if character.isascii():
+        return character.isalnum() or character in "-_."
+    return is_nfc and unicodedata.category(character)[0] in "LMN"
 
 
 def name(template: str, carried: Mapping[str, object] | None = None, **fields: object) -> str:
     """A file's name inside the store, made from `storage.key`.
 
     The only slashes in it are the template's, because every field goes through `safe_name`. No segment is
-    empty, consists of dots only, or has more than 200 characters. Each is one that Windows takes, on every
+    empty, consists of dots only, or has more than 200 bytes. Each is one that Windows takes, on every
     system, so that what is stored can be moved between them. Never raises for a template that the settings
     accepted.
 
@@ -112,6 +124,8 @@ def _encoded(match: re.Match[str]) -> str:
 
 
 def _shortened(text: str, limit: int) -> str:
-    if len(text) <= limit:
+    """At most so many bytes of UTF-8."""
+    content = text.encode()
+    if len(content) <= limit:
         return text
-    return f"{text[: limit - 33]}~{hashlib.sha256(text.encode()).hexdigest()[:32]}"
+    return f"{content[: limit - 33].decode(errors='ignore')}~{hashlib.sha256(content).hexdigest()[:32]}"

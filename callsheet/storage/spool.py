@@ -77,7 +77,7 @@ class Spool:
             partial.file.write(b"callsheet")
             partial.file.flush()
 
-    def look(self) -> set[str]:
+    def find_left(self) -> set[str]:
         """The names of what earlier runs left, complete or not; for a thread, once, before all else."""
         for path in self.folder.glob("*"):
             name, _, ending = path.name.rpartition(".")
@@ -98,7 +98,7 @@ class Spool:
         return await asyncio.to_thread(_verified, name, paths) if paths else None
 
     async def receive(self, download: Download, announced: str, name: str, *, patience: float) -> Spooled:
-        """Receives a download and verifies it. A small one stays in memory until `Spooled.settle`.
+        """Receives a download and verifies it. A small one stays in memory until `Spooled.complete`.
 
         Args:
             download: what the client receives.
@@ -140,23 +140,23 @@ class Spool:
 
 
 class Spooled:
-    """A verified file: in memory, partly written, or settled in the spool."""
+    """A verified file: in memory, partly written, or complete in the spool."""
 
-    path: Path  # its file, once it is settled
+    path: Path  # its file, once it is complete
 
     def __init__(self, folder: Path, name: str) -> None:
         self.bytes = 0  # its size
         self.held = 0  # bytes in memory that are not written yet
         self.first_bytes = b""  # by which its type is recognised
         self.mime_type = ""  # by its bytes; empty where they are of no known format
-        self.sha256 = ""  # in hex; empty until it is settled
+        self.sha256 = ""  # in hex; empty until it is complete
         self._file = folder / name  # without the ending
         self._blocks: list[bytes] = []
         self._digest = hashlib.sha256()
         self._partial: PartialFile | None = None
 
     @classmethod
-    def settled(cls, path: Path, sha256: str, size: int, mime_type: str = "") -> Self:
+    def completed(cls, path: Path, sha256: str, size: int, mime_type: str = "") -> Self:
         """A file that is complete already."""
         spooled = cls(path.parent, path.name)
         spooled.path, spooled.sha256, spooled.bytes, spooled.mime_type = path, sha256, size, mime_type
@@ -200,7 +200,7 @@ class Spooled:
             with self._named(_PARTIAL).open("rb") as file:
                 return is_whole(file, proven=proven)
 
-    def settle(self) -> None:
+    def complete(self) -> None:
         """Completes the file in the spool, unless it is complete; for a thread.
 
         Raises:
@@ -239,7 +239,7 @@ def _verified(name: str, paths: list[Path]) -> Spooled | None:
                 if path.name == f"{name}.{sha256}":
                     size = file.tell()
                     file.seek(0)
-                    return Spooled.settled(path, sha256, size, recognise(file.read(_FIRST)) or "")
+                    return Spooled.completed(path, sha256, size, recognise(file.read(_FIRST)) or "")
             path.unlink()
     return None
 

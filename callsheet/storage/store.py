@@ -91,7 +91,7 @@ class Store:
         return await self._in_thread(self._place.probe)
 
     async def put(self, spooled: Spooled, name: str, mime_type: str) -> StoredFile:
-        """Stores a verified file, once it is settled in the spool. Nothing that is stored is overwritten.
+        """Stores a verified file, once it is complete in the spool. Nothing that is stored is overwritten.
 
         A file of that name with the same bytes is taken for the file itself, stored by an earlier attempt.
 
@@ -106,7 +106,7 @@ class Store:
         return StoredFile(self.url_of(name), spooled.sha256, spooled.bytes, datetime.now(UTC), mime_type)
 
     def _put(self, spooled: Spooled, name: str, mime_type: str) -> None:
-        spooled.settle()
+        spooled.complete()
         failpoints.passed("before store.put")
         self._place.put(spooled.path, name, spooled.sha256, mime_type)
         failpoints.passed("after store.put")

@@ -49,6 +49,17 @@ def test_columns_are_mapped_and_defaults_fill_what_is_empty(batch):
     assert read.rejects.select("line", "column").rows() == [(2, "text"), (2, "secs")]
 
 
+def test_the_apostrophes_of_another_program_s_export_for_spreadsheets_are_named_and_sent(batch):
+    text = "prompt,tone,shot\n'=A fox,red,1\na fox,'-7 degrees,2\n'tis a fox,'90s,'=3\n"
+    read = batch(text)
+    [note] = read.notes
+    assert "shots.csv, line 2: 1 row has an apostrophe before =, +, - or @" in note
+    assert [prompt for _, prompt in prompts(read)] == ["'=A fox", "a fox", "'tis a fox"]
+    [note] = batch(text, template="{prompt}, {tone}").notes
+    assert "shots.csv, line 2: 2 rows have an apostrophe" in note
+    assert not batch("prompt\n=A fox\n'tis\n").notes, "what no program has written so"
+
+
 @pytest.mark.parametrize(
     ("header", "given", "missing", "hint"),
     [

@@ -329,11 +329,11 @@ def test_a_cell_that_takes_in_rows_is_named_with_its_lines(batch) -> None:
     rows[5] = rows[5].replace(",A", ',"A')
     rows[30] = rows[30].replace("\n", '"\n')
     read = batch("id,prompt\n" + "".join(rows))
-    [merged] = read.merged
-    assert "lines 7 to 32: are one row, and 24 of them look like rows" in merged
+    [unclear] = read.unclear
+    assert "lines 7 to 32: are one row, and 24 of them look like rows" in unclear
     assert read.total == 15
     song = "First verse, and more\nSecond verse\nThird, and more\nFourth, and more\nEnd"
     for prompt in (song, "One, two\nThree, four\nFive", "Rain\n\nSnow"):
-        assert not batch(f'id,prompt\na,"{prompt}"\nb,x\n').merged
+        assert not batch(f'id,prompt\na,"{prompt}"\nb,x\n').unclear
     semicolons = batch('id;prompt;model\na;"x\nb;y;m\nc;y;m\nd;y;m\ne;z";m\n')
-    assert "lines 2 to 6" in semicolons.merged[0]
+    assert "lines 2 to 6" in semicolons.unclear[0]

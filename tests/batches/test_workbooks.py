@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zipfile
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
@@ -22,8 +23,13 @@ def text(cell: str) -> str:
     return f't="inlineStr"><is><t>{cell}</t></is>'
 
 
-def workbook(path: Path, formats: tuple[str, ...] = (), **sheets: list[list[str]]) -> Path:
-    """Writes a workbook; a cell is its XML behind `<c r="A1" `, see `text`; `s="1"` has the first format."""
+def workbook(
+    path: Path, formats: tuple[str, ...] = (), hidden: Collection[int] = (), **sheets: list[list[str]]
+) -> Path:
+    """Writes a workbook; a cell is its XML behind `<c r="A1" `, see `text`; `s="1"` has the first format.
+
+    `hidden` are the numbers of the rows that are hidden in each sheet.
+    """
     kinds = '<Default Extension="xml" ContentType="application/xml"/><Default Extension="rels" '
     kinds += 'ContentType="application/vnd.openxmlformats-package.relationships+xml"/>'
     link = '<Relationship Id="r{}" Type="' + _DOCUMENT + '/{}" Target="{}"/>'
@@ -35,7 +41,7 @@ def workbook(path: Path, formats: tuple[str, ...] = (), **sheets: list[list[str]
         for row, cells in enumerate(rows, 1):
             placed = zip("ABCDE", cells, strict=False)
             filled = [f'<c r="{column}{row}" {cell}</c>' for column, cell in placed if cell]
-            xml += f'<row r="{row}">{"".join(filled)}</row>'
+            xml += f'<row r="{row}" spans="1:5" hidden="{int(row in hidden)}">{"".join(filled)}</row>'
         parts[f"xl/worksheets/sheet{at}.xml"] = f"<worksheet {_MAIN}><sheetData>{xml}</sheetData></worksheet>"
     codes = [f'<numFmt numFmtId="{at}" formatCode="{code}"/>' for at, code in enumerate(formats, 164)]
     styles = [f'<xf numFmtId="{at}"/>' for at in range(164, 164 + len(formats))]
@@ -121,6 +127,24 @@ def test_that_a_workbook_has_other_sheets_is_said(tmp_path):
     read = read_batch(settings(path))
     assert prompts(read) == [(2, "a cat")]
     assert "sheet 'Old' (input.sheet may be Old, Shots)" in read.notes[0]
+
+
+def test_hidden_rows_are_counted_and_asked_about_until_the_config_says_what_becomes_of_them(tmp_path):
+    """By a filter or by hand; those that hold nothing, the header, or what `input.where` leaves are none."""
+    rows = [[text(prompt), "", text(sku)] for prompt, sku in (("a cat", "x"), ("a dog", "y"), ("a fox", "x"))]
+    path = workbook(tmp_path / "x.xlsx", hidden=(1, 2, 4, 5, 6, 7), Shots=[[], HEADER, *rows, [], []])
+    read = read_batch(settings(path))
+    assert prompts(read) == [(3, "a cat"), (4, "a dog"), (5, "a fox")]
+    [sentence] = read.unclear
+    assert sentence.startswith(f"{path}, line 4, 5: 2 rows are hidden, and read")
+    for hidden, left in (("read", 3), ("leave", 1)):
+        read = read_batch(settings(path, hidden=hidden))
+        [note] = read.notes
+        assert (read.total, read.left_out, read.unclear) == (left, 0, ())
+        assert "2 rows are hidden, and " in note
+    [sentence] = read_batch(settings(path, where={"sku": "x"})).unclear
+    assert "line 5: 1 row is hidden" in sentence
+    assert not read_batch(settings(path, where={"prompt": "a cat"})).unclear
 
 
 def test_numbers_are_read_as_their_sheet_shows_them(tmp_path):

@@ -122,7 +122,7 @@ def test_what_is_wrong_with_a_key_is_said_before_anything_is_asked(project: Make
         (["run", "batch.yaml", "--frist", "1"], ["--frist", "--first", "callsheet run --help"]),
         (["quote"], ["CONFIG", "callsheet quote --help"]),
         (["rnu"], ["rnu", "'run'", "callsheet --help"]),
-        (["export", "b.yaml", "--to", "x", "--as", "pdf"], ["'--as': 'pdf' is not one of 'csv'"]),
+        (["export", "b.yaml", "--to", "x", "--as", "pdf"], ["'--as': 'pdf' is not one of 'folder'"]),
     ],
 )
 def test_a_wrong_command_line_is_an_error_as_any_other(words: list[str], said: list[str]) -> None:

@@ -26,7 +26,7 @@ from callsheet.ledger.ledger import Ledger
 from tests.cli import test_commands
 from tests.conftest import Project
 from tests.servers import s3 as s3_server
-from tests.servers.backlots import Observed
+from tests.servers.backlots import Observed, finish_videos
 from tests.servers.forks import forks
 from tests.waiting import wait_until
 
@@ -322,6 +322,37 @@ def test_a_storage_whose_disk_is_not_mounted_stops_the_buying_until_it_is_there_
     assert callsheet(made, "run", "--new-place").returncode == 0
     made.rows(row("jar"))
     assert callsheet(made, "run").returncode == 0, "it is the place now"
+
+
+@pytest.mark.parametrize("is_empty_folder", [False, True])
+def test_what_is_paid_for_waits_in_the_spool_while_the_disk_is_not_mounted(
+    project: Make, is_empty_folder: bool
+) -> None:
+    made = project([row("vase"), row("film", model="dailies-1", duration=1)], video_seconds=3600)
+    made.set(poll={"interval": 0.1, "timeout": 0.1})
+    assert callsheet(made, "run").returncode == 3, "the video is not done"
+    disk, aside = made.folder / "out/media", made.folder / "aside"
+    disk.rename(aside)
+    if is_empty_folder:
+        disk.mkdir()
+    finish_videos(made.backlot.service)
+    made.backlot.service.faults = asked = Observed()
+    made.rows(row("vase"), row("film", model="dailies-1", duration=1), row("cup"))
+    for command, code in (("collect", 3), ("run", 4)):
+        done = callsheet(made, command)
+        told = " ".join((done.stdout + done.stderr).split())
+        assert done.returncode == code, told
+        assert "out/media is not the place" in told
+        assert "out/report/spool" in told
+        assert not disk.exists() or not list(disk.rglob("*")), "nothing is written where the disk belongs"
+        assert len(list((made.folder / "out/report/spool").iterdir())) == 1
+
+    if is_empty_folder:
+        disk.rmdir()
+    aside.rename(disk)
+    assert callsheet(made, "collect").returncode == 0
+    assert len(list((disk / "test").iterdir())) == 2
+    assert asked.prompts["downloads"] == ["a film"], "it is downloaded once"
 
 
 def test_an_export_of_another_ledger_is_left_alone(project: Make) -> None:

@@ -24,7 +24,7 @@ from callsheet.records import ModelType, Progress, State
 from callsheet.report.summary import Status, Summary
 from callsheet.session import Bounds
 from callsheet.steps import batch
-from callsheet.steps.steer import change
+from callsheet.steps.steer import change_setting
 from callsheet.watch import WATCHER, LogWatcher
 from tests.cli.test_review import refused
 from tests.cli.test_rows import printed
@@ -101,7 +101,7 @@ def test_a_pause_holds_the_buying_and_resume_lets_it_go_on(project: Make) -> Non
         settings = load(made.config)
         await person.until(lambda: person.count(State.STORED) >= 2)
         await stands()
-        await change(settings, {PAUSED: True}, by="anna")
+        await change_setting(settings, {PAUSED: True}, by="anna")
         await person.until(lambda: any("paused: by anna" in note for note in person.notes))
         await person.until(lambda: line(person.shown).endswith("the buying is paused"))
         await person.until(lambda: not person.count(State.SUBMITTING, State.GENERATED))
@@ -110,7 +110,7 @@ def test_a_pause_holds_the_buying_and_resume_lets_it_go_on(project: Make) -> Non
         await person.until(lambda: person.shown is not before)  # half a second later
         held.append(len(made.sold))
         await stands()
-        await change(settings, {PAUSED: False}, by="anna")
+        await change_setting(settings, {PAUSED: False}, by="anna")
         await stands()
 
     summary = at_work(made, person, acts)
@@ -137,7 +137,7 @@ def test_a_pause_is_of_the_runs_at_work_and_ends_with_them(project: Make) -> Non
 
     async def acts() -> None:
         await person.until(lambda: person.count(State.STORED) >= 2)
-        await change(load(made.config), {PAUSED: True}, by="anna")
+        await change_setting(load(made.config), {PAUSED: True}, by="anna")
         status.append(await callsheet.status_async(made.config))
         os.kill(os.getpid(), signal.SIGTERM)
 
@@ -156,7 +156,7 @@ def test_a_budget_below_what_is_spent_stops_the_buying_politely(project: Make, w
         await person.until(lambda: person.count(State.STORED) >= 4)
         settings, values = changed_values(made.config, [f"{wall}=0.0030"])
         assert values == {wall: "0.0030"}
-        await change(settings, values)
+        await change_setting(settings, values)
 
     summary = at_work(made, person, acts)
     assert (summary.outcome, summary.stop_reason, summary.exit_code) == ("stopped", "budget", 4)

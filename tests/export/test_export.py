@@ -13,18 +13,21 @@ from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
+import opentimelineio
 import polars as pl
 import pytest
 from PIL import Image
 from typer.testing import CliRunner
 from webdataset import WebDataset
 
-from callsheet import exports
 from callsheet.cli.main import app
 from callsheet.config.load import load
 from callsheet.errors import InputError, StorageError
-from callsheet.exports import Exported, Kind
+from callsheet.export import shards
+from callsheet.export.export import Kind, export
+from callsheet.export.files import Exported
 from tests.cli.test_rows import printed, refusal
 from tests.conftest import Make, Project
 from tests.servers.s3 import Server
@@ -38,7 +41,7 @@ VIDEO = {"id": "waves", "prompt": "waves", "model": "dailies-1", "duration": 1}
 
 
 def exported(made: Project, to: str, kind: str) -> Exported:
-    return asyncio.run(exports.export(load(made.config), to, Kind(kind)))
+    return asyncio.run(export(load(made.config), to, Kind(kind)))
 
 
 def content(folder: Path) -> dict[str, bytes]:
@@ -57,9 +60,9 @@ def members(tar: Path | io.BytesIO) -> dict[str, bytes]:
 
 @pytest.fixture
 def small_shards() -> Iterator[None]:
-    most, exports._MOST_FILES = exports._MOST_FILES, 2
+    most, shards._MOST_FILES = shards._MOST_FILES, 2
     yield
-    exports._MOST_FILES = most
+    shards._MOST_FILES = most
 
 
 # ---- tables
@@ -126,6 +129,114 @@ def refused_in_words(made: Project) -> None:
     }
 
 
+# ---- a folder for people
+
+
+def names_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir() if path.name != "callsheet-export.json")
+
+
+def test_a_folder_has_each_file_under_the_name_of_its_row_and_a_list_of_them(project: Make) -> None:
+    """Videos, too; several files of a row have the numbers that the contact sheet shows."""
+    made = project(
+        [
+            {"id": "Kännchen grün", "prompt": "a jug", "model": "sketch-1", "samples": 3},
+            {"id": "lamps/lamp 1", "prompt": "a lamp", "model": "sketch-1"},
+            VIDEO,
+        ]
+    )
+    made.run()
+    printed("export", str(made.config), "--to", "out/all")
+    files = ["Kännchen grün-1.jpeg", "Kännchen grün-2.jpeg", "Kännchen grün-3.jpeg", "lamps,lamp 1.jpeg"]
+    assert names_in(made.folder / "out/all") == sorted([*files, "files.csv", "waves.mp4"])
+    with (made.folder / "out/all/files.csv").open(newline="") as file:
+        listed = {row["file"]: row["sha256"] for row in csv.DictReader(file)}
+    assert listed == {
+        name: hashlib.sha256((made.folder / "out/all" / name).read_bytes()).hexdigest()
+        for name in [*files, "waves.mp4"]
+    }
+    printed("review", str(made.config), "--keep", "Kännchen grün/2")
+    printed("export", str(made.config), "--to", "out/kept", "--kept")
+    assert names_in(made.folder / "out/kept") == ["Kännchen grün.jpeg", "files.csv"], "it is the only one"
+    printed("review", str(made.config), "--keep", "Kännchen grün/3")
+    again = json.loads(printed("export", str(made.config), "--to", "out/kept", "--kept", "--json"))
+    assert (again["as"], again["copied"], again["removed"]) == ("folder", 2, 1)
+    assert names_in(made.folder / "out/kept") == [*files[1:3], "files.csv"]
+
+
+def test_a_person_names_the_files_and_no_two_share_a_name(project: Make) -> None:
+    prompts = {"id": ["a?b", "A?B", "x-2", "x", "y"], "colour": ["red", "red", "blue", None, "-7"]}
+    rows = [
+        {"id": row_id, "colour": colour, "prompt": f"a cup {row_id}", "model": "sketch-1", "samples": 2}
+        for row_id, colour in zip(*prompts.values(), strict=True)
+    ]
+    made = project(rows)
+    made.run()
+    assert exported(made, "out/ids", "folder").copied == 10
+    assert len({name.casefold() for name in names_in(made.folder / "out/ids")}) == 11
+    names = ("export", str(made.config), "--to", "out/names", "--name")
+    printed(*names, "{colour} by {model}")
+    by_colour = names_in(made.folder / "out/names")
+    assert by_colour[-4:] == [f"red by sketch-1-{number}.jpeg" for number in (1, 2, 3, 4)]
+    assert refusal(*names, "{color}").message == "--name: {color} is no column of the manifest"
+    for template in ("cup", "{row_id", "{row_id}/{colour}"):
+        assert refusal(*names, template).message == f"--name {template}: is no name with a column in braces"
+
+
+def test_a_folder_is_brought_up_to_date_where_names_have_other_files_now(project: Make) -> None:
+    """Also where its list was edited, or it broke off between the list and the files."""
+    made = project(ROWS[2:])
+    made.run()
+    exported(made, "out/set", "folder")
+    first = (made.folder / "out/set/c.jpeg").read_bytes()
+    made.rows(ROWS[2] | {"prompt": "another"})
+    made.run()
+    assert exported(made, "out/set", "folder").copied == 1
+    assert (made.folder / "out/set/c.jpeg").read_bytes() != first
+    (made.folder / "out/set/c.jpeg").unlink()
+    (made.folder / "out/set/files.csv").write_text("somebody\nhas edited it\n")
+    assert exported(made, "out/set", "folder").copied == 1
+    assert exported(made, "out/set", "folder").copied == 0
+
+
+# ---- a cut for editors
+
+
+def test_a_cut_has_the_kept_take_of_each_shot_and_the_others_above_it_disabled(project: Make) -> None:
+    """Read by the library that editing programs read it with."""
+    made = project(
+        [
+            VIDEO | {"id": "sea", "samples": 3, "mood": "calm"},
+            VIDEO | {"id": "kite", "duration": 2, "samples": 2},
+            {"id": "title", "prompt": "a title", "model": "sketch-1"},
+        ]
+    )
+    made.run()
+    printed("review", str(made.config), "--keep", "sea/2", "--reject", "kite/1")
+    done = printed("export", str(made.config), "--to", "out/cut", "--as", "otio", "--still-seconds", "1.5")
+    assert "7 files" in done, "five takes, their list and the timeline"
+    timeline = opentimelineio.adapters.read_from_file(str(made.folder / "out/cut/cut.otio"))
+    cut, *above = timeline.video_tracks()
+    assert [clip.name for clip in cut.find_clips()] == ["sea-2.mp4", "kite.mp4", "title.jpeg"]
+    seconds = [clip.duration().to_seconds() for clip in cut.find_clips()]
+    assert seconds == pytest.approx([1, 2, 1.5], abs=0.05)
+    others = [clip for track in above for clip in track.find_clips()]
+    assert [clip.name for clip in others] == ["sea-1.mp4", "sea-3.mp4"], "the rejected take is not there"
+    assert not any(clip.enabled for clip in others)
+    assert all(clip.range_in_parent().start_time.to_seconds() == 0 for clip in others)
+    for clip in timeline.find_clips():
+        assert (made.folder / "out/cut" / unquote(clip.media_reference.target_url)).is_file()
+        assert clip.source_range == clip.available_range()
+    first = next(iter(cut.find_clips())).metadata["callsheet"]
+    assert (first["row_id"], first["sample"], first["model"], first["decision"]) == (
+        "sea",
+        2,
+        "dailies-1",
+        "kept",
+    )
+    assert Decimal(first["cost"]) > 0
+
+
 # ---- an image folder
 
 
@@ -168,13 +279,14 @@ def test_an_export_that_broke_off_goes_on_and_is_as_if_it_had_not(
     made = project([*ROWS, {"id": "d", "prompt": "four", "model": "sketch-1"}])
     made.run()
     exported(made, "out/whole", kind)
-    monkeypatch.setattr("callsheet.exports.AT_ONCE", 2)
+    module = "image_folder" if kind == "imagefolder" else "shards"
+    monkeypatch.setattr(f"callsheet.export.{module}.AT_ONCE", 2)
 
     def end(_: int) -> None:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        asyncio.run(exports.export(load(made.config), "out/part", Kind(kind), end))
+        asyncio.run(export(load(made.config), "out/part", Kind(kind), end))
     (made.folder / "out/part/.x.jpeg.1234.part").write_bytes(b"what a kill leaves")
     done = exported(made, "out/part", kind)
     assert done.copied == (2 if kind == "imagefolder" else 4)  # a shard is whole or absent
@@ -232,7 +344,7 @@ def test_an_export_to_a_bucket_goes_on_there_too(
     made = project(ROWS)
     made.set(storage={"url": f"s3://{s3.bucket}/export-media"})
     made.run()
-    for kind, again in (("imagefolder", 0), ("webdataset", 0), ("csv", 2)):
+    for kind, again in (("folder", 0), ("imagefolder", 0), ("webdataset", 0), ("csv", 2)):
         to = f"s3://{s3.bucket}/exports/{kind}"
         first = exported(made, to, kind)
         assert first.copied == (2 if kind == "csv" else 3)

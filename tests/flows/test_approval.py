@@ -20,7 +20,7 @@ import pytest
 import yaml
 
 from flows.generate import generate_batch
-from flows.inbox import WATCH_INBOX, look
+from flows.inbox import WATCH_INBOX, watch_inboxes
 from flows.production import run_production
 from flows.resolve import resolve_doubts
 from tests.cli.test_rows import printed
@@ -261,7 +261,7 @@ def put(inbox: Path, name: str, *prompts: str) -> None:
 async def looked(until: Callable[[list[str]], bool]) -> list[str]:
     """Looks as `callsheet up --inbox` does, but more often, until that is so; returns what it has said."""
     said: list[str] = []
-    looking = asyncio.create_task(look([("inbox", WATCH_INBOX)], said.append, every=0.1))
+    looking = asyncio.create_task(watch_inboxes([("inbox", WATCH_INBOX)], said.append, every=0.1))
     await asyncio.to_thread(wait_until, lambda: looking.done() or until(said), "nothing comes of it", 0.3)
     assert looking.cancel(), "it never ends by itself"
     return said

@@ -30,9 +30,10 @@ from callsheet.report.summary import ReviewResult
 from flows.generate import generate_batch
 from tasks.events import reviewed
 from tests.cli.test_commands import CALLSHEET
-from tests.conftest import Project
+from tests.conftest import Project, images
 from tests.flows.test_forms import bought
 from tests.servers.prefect import ROOT, PrefectServer, Up
+from tests.servers.proxies import ReverseProxy
 from tests.servers.sockets import Server, reply, serve, unused_port
 from tests.steps.test_stopping import make_quick
 from tests.waiting import wait_until
@@ -88,18 +89,20 @@ def test_a_night_that_stops_in_doubt_is_red_says_why_and_tells_automations(
     assert run["state"]["message"].endswith(settles)
     page = crew.artifacts(run)[f"costs-{made.folder.name}".replace("_", "-")]
     resolve = crew.deployment("resolve-doubts/resolve")["id"]
-    link = rf"\[Settle the jobs in doubt\]\(\S+/deployments/deployment/{resolve}/run\?(\S+)\)"
+    ui = f"{crew.api.removesuffix('/api')}/v2"
+    link = rf"\[Settle the jobs in doubt\]\({ui}/deployments/deployment/{resolve}/run\?(\S+)\)"
     [query] = re.findall(link, page)
     assert json.loads(parse_qs(query)["parameters"][0]) == {"config": str(made.config)}
     [morning] = crew.ask("artifacts/latest", artifacts={"key": {"any_": ["morning"]}})
     assert morning["description"].startswith("1 bought, 0.0015 USD; 1 in doubt; ")
-    page_of_run = f"/runs/flow-run/{run['id']}"
+    page_of_run = f"{ui}/runs/flow-run/{run['id']}"
     for words in (
         f"[{made.folder.name}: 1, at most 0.0015 USD](",
         f"[{run['name']}, InDoubt](",
         "Spent today: 0.0030 USD, without a limit",
         "Balance: 99.9970 USD",
         "1 bought, 0.0015 USD | 1 stored, 1 in doubt",
+        "## Money\n\n- Spent today",  # otherwise it would stand in the list of red runs
     ):
         assert words in morning["data"].replace("\\", "").replace("*", ""), morning["data"]
     assert morning["data"].count(page_of_run) == 2
@@ -284,6 +287,31 @@ def test_a_schedule_of_one_minute_buys_a_batch_and_goes_on_where_its_last_run_wa
     assert (of_next["state"]["name"], of_next["auto_scheduled"]) == ("InDoubt", True)
     assert made.report()["stored"] == 3
     assert len(made.sold) == 4, "nothing is bought twice"
+
+
+def test_a_scheduled_night_waits_for_a_service_that_is_down_and_buys_once_it_is_back(
+    crew: PrefectServer, project: Callable[..., Project]
+) -> None:
+    made = project(images(2))
+
+    def nights() -> list[dict[str, Any]]:
+        begun = {"tags": {"all_": [f"batch:{made.folder.name}"]}}
+        return list(crew.ask("flow_runs", flow_runs=begun))
+
+    def waits() -> bool:
+        return any("waits for the service" in str(run["state"]["message"]) for run in nights())
+
+    with ReverseProxy(made.backlot.base_url) as proxy:
+        made.set(batch=made.folder.name, service={"base_url": proxy.url})
+        made.at_absolute_paths()
+        proxy.stop()
+        with scheduled(crew, "generate-batch/nightly", config=str(made.config)):
+            wait_until(waits, "no night says that it waits", 1)
+        assert not made.sold
+        proxy.start()
+        wait_until(lambda: all(run["state"]["type"] == "COMPLETED" for run in nights()), "it does not end", 1)
+    assert all(run["auto_scheduled"] for run in nights())
+    assert len(made.sold) == made.report()["stored"] == 2
 
 
 @pytest.mark.parametrize("zone", ["Europe/Berlin", "America/New_York"])

@@ -26,6 +26,7 @@ from callsheet.ledger import changes
 from callsheet.ledger.ledger import Ledger
 from callsheet.present import results
 from callsheet.present.markdown import markdown
+from callsheet.present.page import Facts
 from callsheet.pricing.plan import ToBuyAgain
 from callsheet.report.summary import Details, Summary
 from callsheet.service.client import Client
@@ -33,6 +34,7 @@ from callsheet.session import open_run
 from flows.change import change_batch
 from flows.generate import generate_batch
 from flows.names import final_state, state_of
+from flows.quote import quote_batch
 from flows.reconcile import reconcile_costs
 from tasks import artifacts
 from tasks.steps import STEPS
@@ -333,6 +335,26 @@ def test_the_costs_link_to_the_contact_sheet_where_it_is_served() -> None:
 
     assert f"mark them]({address})" in page(address)
     assert "mark them" not in page(None)
+
+
+def test_what_to_do_about_a_fact_begins_a_line_of_its_own() -> None:
+    page = [Facts([("Not bought", "1 of 4 jobs"), ("", "A higher limit goes on.")])]
+    assert markdown(page) == "- **Not bought**: 1 of 4 jobs\\\n  A higher limit goes on.\n"
+
+
+def test_batches_whose_names_have_other_letters_have_an_artifact_each(
+    prefect: PrefectServer, project: Make
+) -> None:
+    made, keys = project(images(1)), []
+    for name in ("写真", "照片", "照片2", "März", "shots_1"):
+        state: Any = asyncio.run(
+            quote_batch(str(made.config), overrides=[f"batch={name}"], return_state=True)
+        )
+        of_run = {"id": {"any_": [str(state.state_details.flow_run_id)]}}
+        keys += [artifact["key"] for artifact in prefect.ask("artifacts", flow_runs=of_run)]
+    assert len({*keys}) == len(keys) == 5
+    assert keys[-1] == "quote-shots-1", "the others keep their key"
+    assert [key.rpartition("-")[0] for key in keys[:4]] == ["quote", "quote", "quote-2", "quote-m-rz"]
 
 
 # ---- reconcile-costs

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import httpx
 import polars as pl
 import psutil
 import pytest
@@ -18,7 +19,7 @@ import yaml
 
 from callsheet.cli.init import make_project
 from callsheet.errors import ConfigError, ProcessEnded
-from flows import servers
+from flows import reach_this_machine_without_proxy, servers
 from flows.deployments import deploy, in_this_folder
 from flows.up import _backlot, _logs
 from tests.cli.test_commands import callsheet, refused
@@ -86,7 +87,8 @@ def test_one_command_starts_the_ui_the_deployments_a_worker_and_a_backlot(
     """Here the one that all tests use: its worker carries out the runs of theirs."""
     backlot = f"http://127.0.0.1:{the_up.environment['BACKLOT_PORT']}"
     names = [each["name"] for each in yaml.safe_load((ROOT / "prefect.yaml").read_text())["deployments"]]
-    for words in (f"{backlot} with the key sk_backlot", f"/v2/deployments  ({', '.join(names)})"):
+    ui = f"{crew.api.removesuffix('/api')}/v2"
+    for words in (f"{backlot} with the key sk_backlot", f"{ui}/deployments?limit=25  ({', '.join(names)})"):
         assert words in the_up.text
     wait_until(lambda: "The deployment inbox: inbox: there is no such folder" in the_up.text, the_up.text)
     known = http.get(f"{backlot}/v2/models", headers={"Authorization": "Bearer sk_backlot"})
@@ -114,7 +116,9 @@ def test_a_server_that_runs_already_is_used_and_lives_on_when_all_else_is_gone(
     home = {"PREFECT_HOME": str(tmp_path / "prefect"), "PREFECT_API_URL": studio.server.api}
     with up(other, **home, **service) as running:
         running.until(READY)
-        assert "(the server ran already)" in running.text
+        ui = f"{studio.server.api.removesuffix('/api')}/v2"
+        for words in (f"UI         {ui}  (the server ran already)", f"{ui}/deployments?limit=25"):
+            assert words in running.text
         studio.server.start("generate-batch/other", tag="other", config="batch.yaml")
         wait_until(lambda: list(other.glob("out/media/**/*.jpeg")), running.text)
         processes = running.family()
@@ -295,3 +299,20 @@ def test_an_address_of_a_server_that_cannot_be_one_is_an_error(tmp_path: Path) -
         assert running.ended() == 2
     assert f"the Prefect server at {api} does not answer" in running.text
     assert "Traceback" not in running.text
+
+
+@pytest.mark.parametrize("unreadable", ["", "fd07::/64", "::1/128", "[::1]", "[fd07::1]:443"])
+def test_prefects_client_reaches_this_machine_directly_whatever_no_proxy_says(
+    unreadable: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is httpx's, which raises InvalidURL on a network of IPv6 and on brackets."""
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")  # where nothing answers
+    for name in "NO_PROXY", "no_proxy":
+        monkeypatch.setenv(name, f"{unreadable}, 10.0.0.0/8,*.test,fd07::1")
+    reach_this_machine_without_proxy()
+    with serve(reply(200, b"{}")) as server, httpx.Client() as client:
+        assert client.get(server.url).status_code == 200
+    written = os.environ["NO_PROXY"]
+    assert written == "10.0.0.0/8,*.test,fd07::1,localhost,127.0.0.1,::1"
+    reach_this_machine_without_proxy()
+    assert os.environ["NO_PROXY"] == os.environ["no_proxy"] == written, "a second time changes nothing"

@@ -70,7 +70,7 @@ async def buyer(
     told = [] if notes is None else notes
     ledger = await Ledger.open(url, batch, note=told.append, **options)
     await ledger.begin_run(None if balance is None else Decimal(balance))
-    await ledger.write(words.enter, word(ledger, "1000000"))
+    await ledger.write(words.enter_word, word(ledger, "1000000"))
     try:
         yield ledger
     finally:

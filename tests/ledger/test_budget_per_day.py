@@ -53,7 +53,7 @@ def submitted(url: str, when: datetime) -> None:
     engine = open_engine(url)
     with engine.begin() as connection:
         for row in writing.which(connection, attempts.c.submitted_at.is_not(None)):
-            writing.change(connection, row, {"submitted_at": when})
+            writing.change_attempt(connection, row, {"submitted_at": when})
     engine.dispose()
 
 

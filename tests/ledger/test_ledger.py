@@ -98,7 +98,7 @@ async def test_what_may_leave_fits_what_the_batch_may_come_to_by_all_words(url: 
         await ledger.begin_run()
         reserved, considered = await reserve(ledger, *jobs)
         assert (reserved, considered) == ([], 0), "nobody has let it begin"
-        await ledger.write(words.enter, word(ledger, "0.02"))
+        await ledger.write(words.enter_word, word(ledger, "0.02"))
         result = await ledger.reserve(jobs, Policy(), ledger.buyer(Budget(), Decimal(100)))
         assert (len(result.reserved), result.left) == (2, jobs[2:])
         assert (result.obstacle, result.remaining) == (Obstacle.ALLOWED, Decimal(0))
@@ -109,7 +109,7 @@ async def test_what_a_job_without_a_price_costs_takes_nothing_from_what_was_appr
     free, priced = replace(job("free"), price=None), job("priced")
     async with await Ledger.open(url, "b") as ledger:
         await ledger.begin_run()
-        await ledger.write(words.enter, word(ledger, "0.04"))
+        await ledger.write(words.enter_word, word(ledger, "0.04"))
         reserved, _ = await reserve(ledger, free, priced)
         for _, attempt in reserved:
             assert await intend(ledger, attempt) is None
@@ -255,13 +255,13 @@ ANSWERED = replace(
 async def test_a_question_is_answered_once_and_belongs_to_its_batch(url: str) -> None:
     ledger, other = await Ledger.open(url, "shots"), await Ledger.open(url, "other")
     runs = ledger.buyer(Budget())
-    await ledger.write(words.enter, ASKED)
+    await ledger.write(words.enter_word, ASKED)
     assert await ledger.read(words.of_batch) == (ASKED,)
     await ledger.write(gate.answer, runs, ANSWERED)
     with pytest.raises(LedgerError, match="answered already"):
         await ledger.write(gate.answer, runs, replace(ANSWERED, decision=Decision.REFUSED))
     later = replace(ASKED, id="0" * 32, asked_at=NOON + timedelta(days=1))
-    await ledger.write(words.enter, later)
+    await ledger.write(words.enter_word, later)
     assert await ledger.read(words.of_batch) == (ANSWERED, later)
     assert await ledger.read(words.allowed) == Decimal("0.014501")
     assert await other.read(words.of_batch) == ()
@@ -362,7 +362,7 @@ async def test_a_limit_counts_from_when_its_run_is_let_begin_and_set_holds_until
         return await ledger.read(changes.limit)
 
     async def sets(ledger: Ledger, limit: str) -> int:
-        number, _ = await ledger.write(changes.change, {changes.LIMIT: limit}, "somebody")
+        number, _ = await ledger.write(changes.enter_change, {changes.LIMIT: limit}, "somebody")
         return number
 
     async with AsyncExitStack() as stack:

@@ -386,7 +386,7 @@ class LedgerMachine(RuleBasedStateMachine):
         async def buys() -> None:
             other = Ledger(self.engine, Owner(name, "another batch", "one"))
             await other.begin_run()
-            await other.write(words.enter, word(other, "1000"))
+            await other.write(words.enter_word, word(other, "1000"))
             [attempt] = await submitting(other, job(name, price=cost))
             await other.generated(attempt, generation(name, cost), [f"{name}.png"], "out")
             await other.end_run()
@@ -399,7 +399,7 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule(limit=st.sampled_from([None, "0.05", "0.20", "9"]))
     def sets(self, limit: str | None) -> None:
         """A person says another limit to the runs at work: it counts at once, for all of them."""
-        self.do(self.alive[0].write(changes.change, {changes.LIMIT: limit}, "somebody"))
+        self.do(self.alive[0].write(changes.enter_change, {changes.LIMIT: limit}, "somebody"))
         self.limit = None if limit is None else Decimal(limit)
         self.set_to = {ledger.run_id for ledger in self.alive}
 
@@ -453,7 +453,7 @@ class LedgerMachine(RuleBasedStateMachine):
         """A production has bought a batch, and asks about the next: before the answer it buys nothing."""
         other = Ledger(self.engine, Owner(f"production-{len(self.words)}", "next", "one", flow_run=flow_run))
         question = word(other, "9", decision=None, about=(Reason.NEXT,))
-        self.do(other.write(words.enter, question))
+        self.do(other.write(words.enter_word, question))
         said = Said(question.id, flow_run, "p", Decimal(9), True, None, {}, batch="next")
         self.words.append(said)
 
@@ -570,7 +570,9 @@ class LedgerMachine(RuleBasedStateMachine):
             self.compare()
 
     def compare(self) -> None:
-        states, totals, to_buy, adopted, wrong, ever = self.do((self.alive + self.dead)[0].read(self.look))
+        states, totals, to_buy, listed, adopted, wrong, ever = self.do(
+            (self.alive + self.dead)[0].read(self.look)
+        )
         others = sum(self.elsewhere)
         assert ever == (self.ever(), (self.ever() > others) + (others > 0)), (
             "an amount, and of how many batches"
@@ -583,6 +585,10 @@ class LedgerMachine(RuleBasedStateMachine):
         assert totals.spent == sum((each.cost or Decimal(0) for each in self.tries), Decimal(0))
         doubts = [each for each in self.tries if each.state is State.IN_DOUBT]
         assert totals.in_doubt_exposure == sum((each.job.quoted for each in doubts), Decimal(0))
+        in_doubt = [doubt for doubt in listed if doubt.state is State.IN_DOUBT]
+        assert sorted((doubt.job_key, doubt.attempt) for doubt in in_doubt) == sorted(
+            (each.job.key, each.number) for each in doubts
+        )
         planned = {key for key, last in newest.items() if last.state is State.PLANNED}
         assert to_buy == planned | {key for key, last in newest.items() if last.free_again}
         for ledger, (videos, files) in zip(self.alive, adopted, strict=True):
@@ -600,6 +606,7 @@ class LedgerMachine(RuleBasedStateMachine):
             reading.states(connection, batch),
             sums.of_batch(connection, batch),
             {key for key, row in reading.known(Policy())(connection, batch).items() if row["to_buy"]},
+            settleable(connection, batch),
             adopted,
             sums.differences(connection),
             (gate.used_ever(connection), gate.used_by(connection)),

@@ -46,7 +46,7 @@ async def begun(
     told = [] if notes is None else notes
     async with await Ledger.open(url, "b", service=SERVICE, journal=spool, note=told.append) as ledger:
         await ledger.begin_run(find=lambda keys: {one.key: one for one in plan if one.key in keys}, **how)
-        await ledger.write(words.enter, word(ledger, "1000000"))
+        await ledger.write(words.enter_word, word(ledger, "1000000"))
         yield ledger
 
 

@@ -274,7 +274,7 @@ async def test_a_video_keeps_its_lane_until_it_is_released() -> None:
     limits, times = AccountLimits(concurrency=3, clock=VirtualClock()), []
     limits.adopt(2)
     async with sent(limits, VIDEO) as turn:
-        turn.keep()
+        turn.keep_lane()
     start_caller(limits, IMAGE, times)
     await asyncio.sleep(300)
     assert times == []

@@ -84,6 +84,7 @@ def test_a_plan_is_read_back_as_it_was_and_by_other_tools(plan):
         "key", "row_id", "sample", "line", "type", "model", "resolution", "duration", "sound", "request",
         "inlined", "inlined_bytes", "carried", "billable_unit", "unit_price", "quantity", "price", "currency",
         "repeats",
+        "unseen",
         "again",
     ]  # fmt: skip
     texts = ["key", "row_id", "type", "model", "resolution", "request", "billable_unit", "currency"]

@@ -86,7 +86,7 @@ def quote(tmp_path, monkeypatch) -> Quoter:
 
 async def enter(ledger: Ledger, plan: Plan, wanted: dict[str, str]) -> None:
     await ledger.begin_run()
-    await ledger.write(words.enter, word(ledger, "1000000"))
+    await ledger.write(words.enter_word, word(ledger, "1000000"))
     jobs = [job for job in plan.jobs_in_order() if job.row_id in wanted]
     reserved, _ = await reserve(ledger, *jobs)
     for job, attempt in reserved:

@@ -269,9 +269,9 @@ def test_a_decoder_gives_whole_thumbnails_and_one_that_dies_is_started_again(tmp
     async def make() -> None:
         async with aclosing(Decoder(None)) as decoder:
             red, large, clear = (str(tmp_path / f"{name}.png") for name in ("red", "noise", "clear"))
-            _, white = await decoder.look(clear, "image/png")
+            _, white = await decoder.decode(clear, "image/png")
             assert Image.open(io.BytesIO(white)).getpixel((5, 5)) == (255, 255, 255)
-            looks = await asyncio.gather(*(decoder.look(file, "image/png") for file in [large, red] * 2))
+            looks = await asyncio.gather(*(decoder.decode(file, "image/png") for file in [large, red] * 2))
             assert len(looks[0][1]) > 1 << 16
             assert all(jpeg.endswith(b"\xff\xd9") for _, jpeg in looks)
             sizes = [Image.open(io.BytesIO(jpeg)).size for _, jpeg in looks]
@@ -279,8 +279,8 @@ def test_a_decoder_gives_whole_thumbnails_and_one_that_dies_is_started_again(tmp
             assert looks[1][0] == Seen(900, 600, blank=True)
             decoder._process.kill()  # as the system does when it has no memory left
             await decoder._process.wait()
-            assert await decoder.look(red, "image/png") == (None, b"")
-            assert await decoder.look(red, "image/png") == looks[1]
+            assert await decoder.decode(red, "image/png") == (None, b"")
+            assert await decoder.decode(red, "image/png") == looks[1]
             assert decoder.works
 
     asyncio.run(make())

@@ -22,7 +22,7 @@ from backlot.media.pictures import pattern
 from callsheet.config.load import load_without_service
 from callsheet.errors import ConfigError
 from callsheet.records import RejectedFile
-from callsheet.report.contact_sheet.decoder import look, perceptual_hash
+from callsheet.report.contact_sheet.decoder import decode, perceptual_hash
 from callsheet.report.contact_sheet.thumbnails import Decoder
 from callsheet.reviewing.checks import Pictures, not_as_asked
 from callsheet.session import Bounds
@@ -177,7 +177,7 @@ def drawn(seed: int) -> Image.Image:
 def hash_of(image: Image.Image, format_: str = "PNG", **options: Any) -> str:
     """The hash of an image that was saved."""
     image.save("image", format_, **options)
-    seen, _ = look("image", f"image/{format_.lower()}", hashed=True)
+    seen, _ = decode("image", f"image/{format_.lower()}", hashed=True)
     return str(seen["hash"])
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import ssl
 from pathlib import Path
 
 import httpx
@@ -12,7 +11,7 @@ import pytest
 from callsheet.errors import ConfigError, GatewayAnswer, NotSent
 from callsheet.service import proxies, verdicts
 from callsheet.service.client import Client
-from callsheet.service.proxies import prepare_no_proxy, proxy_for
+from callsheet.service.proxies import proxy_for
 from callsheet.service.transport import Unsent
 from tests.servers.sockets import (
     SOCKS_CONNECTED,
@@ -88,32 +87,13 @@ NO_PROXY = [
 ]
 
 
-@pytest.mark.parametrize("prepared", [False, True], ids=["as given", "prepared"])
 @pytest.mark.parametrize(("no_proxy", "direct", "through"), NO_PROXY)
 def test_no_proxy_takes_hosts_out(
-    prepared: bool, no_proxy: str, direct: list[str], through: list[str], monkeypatch: pytest.MonkeyPatch
+    no_proxy: str, direct: list[str], through: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HTTPS_PROXY", "http://proxy.test:3128")
     monkeypatch.setenv("NO_PROXY", no_proxy)
-    if prepared:
-        prepare_no_proxy()
     assert [host for host in [*direct, *through] if proxy_for("https", host, 443)] == through
-
-
-@pytest.mark.parametrize("unreadable", ["", "fd07::/64", "::1/128", "[::1]", "[fd07::1]:443"])
-def test_prefects_client_starts_and_reaches_this_machine_directly_whatever_no_proxy_says(
-    unreadable: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It is httpx's, which raises InvalidURL on a network of IPv6 and on brackets."""
-    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")  # where nothing answers
-    monkeypatch.setenv("NO_PROXY", f"{unreadable}, 10.0.0.0/8,*.test,fd07::1")
-    prepare_no_proxy()
-    with serve(OK) as server, httpx.Client(verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)) as http:
-        assert http.get(server.url).status_code == 200
-    written = os.environ["NO_PROXY"]
-    assert written == "10.0.0.0/8,*.test,fd07::1,localhost,127.0.0.1,::1"
-    prepare_no_proxy()
-    assert os.environ["NO_PROXY"] == os.environ["no_proxy"] == written, "a second time changes nothing"
 
 
 def test_a_proxy_that_cannot_be_used_is_a_config_error_that_does_not_show_its_password(

@@ -26,8 +26,9 @@ from callsheet.pricing.plan import open_plan
 from callsheet.records import Change, Progress, State, dollars
 from callsheet.report.summary import Summary
 from callsheet.steps import batch
-from callsheet.steps.steer import Changed, change
+from callsheet.steps.steer import Changed, change_setting
 from callsheet.watch import Asked, LogWatcher
+from tests.batches.test_workbooks import text, workbook
 from tests.conftest import Make, Project, images
 from tests.servers.backlots import finish_videos
 from tests.steps.test_again import Person, checked
@@ -110,6 +111,23 @@ def test_changed_rates_must_be_approved_whatever_the_price(project: Make) -> Non
     assert made.run(approved=True).stored == 3
     made.rows(*images(4))
     assert made.run().stored == 4, "these rates are approved"
+
+
+def test_hidden_rows_of_a_workbook_are_asked_about_once_or_left_by_the_config(project: Make) -> None:
+    made = project()
+    rows = [[text(f"a fox {number}"), text("sketch-1")] for number in range(3)]
+    sheet = [[text("prompt"), text("model")], *rows]
+    workbook(made.folder / "shots.xlsx", hidden=(3,), Shots=sheet)
+    made.set(input={"path": "shots.xlsx"})
+    assert made.run("batch=left", "report.url=out/left", "input.hidden=leave").stored == 2
+    stopped = made.run()
+    assert (stopped.stop_reason, stopped.submissions) == ("approval", 0)
+    assert "line 3: 1 row is hidden, and read" in str(stopped.stop_message)
+    assert made.run(approved=True).stored == 3
+    workbook(made.folder / "shots.xlsx", hidden=(3,), Shots=[*sheet, [text("a hen"), text("sketch-1")]])
+    assert made.run().stored == 4, "a person has said that it is meant so"
+    workbook(made.folder / "shots.xlsx", hidden=(3, 5), Shots=[*sheet, [text("a cow"), text("sketch-1")]])
+    assert made.run().stop_reason == "approval", "another one is hidden"
 
 
 class Interrupting(LogWatcher):
@@ -391,7 +409,7 @@ def test_a_limit_that_is_taken_away_leaves_what_was_quoted(project: Make) -> Non
                 threads[0].start()
 
     def says() -> None:
-        said.append(asyncio.run(change(load(made.config), {changes.LIMIT: None}, "somebody")))
+        said.append(asyncio.run(change_setting(load(made.config), {changes.LIMIT: None}, "somebody")))
 
     threads: list[threading.Thread] = []
     summary = made.run(watcher=Somebody())

@@ -224,7 +224,7 @@ REASONS = {
     Reason.CHARGES: is_charged_more,
     Reason.REPEATS: repeats,
     Reason.GUESSES: is_guessed,
-    Reason.MERGED: has_a_cell_of_rows,
+    Reason.UNCLEAR: has_a_cell_of_rows,
     Reason.UNPRICED: has_no_price,
     Reason.PILOT: is_after_a_pilot,
 }

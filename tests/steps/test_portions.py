@@ -29,7 +29,7 @@ from callsheet.ledger.ledger import Ledger
 from callsheet.report.summary import Summary
 from callsheet.session import Bounds, Run
 from callsheet.steps import batch
-from callsheet.steps.steer import change
+from callsheet.steps.steer import change_setting
 from tests.conftest import Make
 from tests.long_form import mostly_soak
 from tests.servers.forks import forks
@@ -199,7 +199,7 @@ def said(trial: Trial, values: dict[str, Any], then: Callable[[], None] = lambda
 
     def work() -> None:
         with suppress(ConfigError):  # the run has just ended
-            asyncio.run(change(trial.settings, values, "somebody"))
+            asyncio.run(change_setting(trial.settings, values, "somebody"))
             then()
 
     thread = threading.Thread(target=work)
@@ -224,7 +224,7 @@ def test_a_pause_that_is_confirmed_between_two_portions_holds(trials: Trials, ki
                 wait_until(lambda: run.portions > 1 or over.is_set(), "the next portion has not begun")
                 wait_until(lambda: run.open_jobs.count or over.is_set(), "nothing is reserved")
                 held.append(not first or trial.count() == sent)
-                asyncio.run(change(trial.settings, {PAUSED: False}, "somebody"))
+                asyncio.run(change_setting(trial.settings, {PAUSED: False}, "somebody"))
 
             if run.portions == 1:
                 threads.append(said(trial, {PAUSED: True}, confirmed))

@@ -15,11 +15,12 @@ import pytest
 from PIL import Image
 
 import callsheet
-from callsheet.exports import Kind
+from callsheet.export.export import Kind
 from callsheet.present.priced import facts, figures
 from callsheet.present.results import next_steps
 from tests.conftest import Make, Project
 from tests.export.test_export import exported
+from tests.servers.backlots import Observed
 
 IMAGE = {"prompt": "a vase", "model": "sketch-1"}
 
@@ -359,3 +360,44 @@ def test_an_image_that_was_saved_anew_is_said(project: Make) -> None:
     assert notes(made) == ""
     Image.new("RGB", (64, 64), "red").save(image, dpi=(300, 300))
     assert "2 jobs ask for what was bought for the row, with another file of an image" in notes(made)
+
+
+UNSEEN = (
+    *("a red\u00a0fox", "a  red fox", "a red\u200b fox", "a re\u00add fox", "\u200ea red fox", "a red\nfox"),
+    *("\uff41 red fox", "a red fox\ufe0e"),
+)
+"""The prompt `a red fox`, written in other ways."""
+
+
+@pytest.mark.parametrize("has_ids", [True, False])
+def test_a_change_that_cannot_be_seen_is_not_bought_unseen_however_few_there_are(
+    project: Make, has_ids: bool
+) -> None:
+    """It is sent as it is written, once a person has said yes."""
+    batch = [IMAGE | {"prompt": prompt} for prompt in ("a red fox", *(f"a jug, {n}" for n in range(24)))]
+    batch = [{"id": f"r{n}"} | row if has_ids else row for n, row in enumerate(batch)]
+    made = project(batch[:1])
+    made.backlot.service.faults = asked = Observed()
+    assert made.run().stored == 1
+    for written in UNSEEN:
+        made.rows(batch[0] | {"prompt": written}, *batch[1:])
+        quote = made.quote()
+        assert (quote.to_buy, quote.repeats, bool(quote.shown().repeats)) == (25, 1, True), written
+    assert "1 new job has a prompt that looks like what this batch has bought" in notes(made)
+    stopped = made.run()
+    assert (stopped.stop_reason, stopped.submissions) == ("approval", 0)
+    made.rows(*batch)
+    assert made.run().submissions == 24, "as it was, it is bought"
+    made.rows(batch[0] | {"prompt": written}, *batch[1:])
+    assert made.run("budget.repeats=buy").submissions == 1
+    assert asked.prompts["images"].count(written) == 1
+
+
+def test_a_change_that_can_be_seen_asks_nobody(project: Make) -> None:
+    made = project(rows("a", prompt="a red fox") + rows("b", prompt="a hen"))
+    assert made.run().stored == 2
+    made.rows(*rows("a", prompt="a Red fox"), *rows("b", prompt="a\u00a0hen", model="still-1"))
+    assert made.quote().warnings == ()
+    callsheet.review(made.config, pd.DataFrame([{"row_id": "b", "sample": 1, "decision": "rejected"}]))
+    made.rows(*rows("a", prompt="a red fox"), *rows("b", prompt="a\u00a0hen"))
+    assert made.run().submissions == 1, "it was rejected, and another is what the row needs"

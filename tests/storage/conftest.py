@@ -18,7 +18,7 @@ def spooled(folder: Path, content: bytes = b"media") -> tuple[Path, str]:
 
 
 def put(store: Store, path: Path, sha256: str, file_name: str = "batch/row-1-0.png") -> str:
-    settled = Spooled.settled(path, sha256, path.stat().st_size)
+    settled = Spooled.completed(path, sha256, path.stat().st_size)
     stored = asyncio.run(store.put(settled, file_name, "image/png"))
     assert (stored.sha256, stored.bytes) == (sha256, path.stat().st_size)
     return stored.url

@@ -228,7 +228,7 @@ def test_no_file_is_written_through_a_name_that_can_be_guessed(
     asyncio.run(store.probe())
     asyncio.run(Store(str(tmp_path / "report")).write("report.json", b"{}", "application/json"))
     file.hold(b"media")
-    file.settle()
+    file.complete()
     put(store, file.path, file.sha256, "a.png")
     with pytest.raises(OSError, match="a link, or no regular file"):
         Journal(tmp_path / "spool", "run").append(answer(ATTEMPT))
@@ -242,7 +242,7 @@ def test_a_link_in_the_spool_is_not_taken_for_a_file_that_was_left(tmp_path: Pat
     spool.folder.mkdir()
     (spool.folder / f"a.png.{sha256}").symlink_to(path)
     os.mkfifo(spool.folder / f"b.png.{sha256}")
-    assert spool.look() == {"a.png", "b.png"}
+    assert spool.find_left() == {"a.png", "b.png"}
     assert [asyncio.run(spool.left(name)) for name in ("a.png", "b.png")] == [None, None]
 
 
@@ -302,7 +302,7 @@ def test_stores_that_write_the_same_name_at_once_never_take_each_other_s_file(tm
 
     async def scenario(name: str) -> list[StoredFile | BaseException]:
         puts = (
-            store.put(Spooled.settled(path, sha256, 3_000_000), name, "image/png")
+            store.put(Spooled.completed(path, sha256, 3_000_000), name, "image/png")
             for store, path, sha256 in zip(stores, paths, sums, strict=True)
         )
         return await asyncio.gather(*puts, return_exceptions=True)

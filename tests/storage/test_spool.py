@@ -42,8 +42,8 @@ def fetch(behaviour: Behaviour, promised: str, folder: Path, patience: float = 6
     async def scenario() -> Spooled:
         async with Client(server.url, "sk_x") as client, client.download(server.url) as download:
             spooled = await Spool(folder).receive(download, promised, "job-1-0", patience=patience)
-            spooled.settle()
-            spooled.settle()  # does nothing
+            spooled.complete()
+            spooled.complete()  # does nothing
             return spooled
 
     with serve(behaviour) as server:
@@ -53,7 +53,7 @@ def fetch(behaviour: Behaviour, promised: str, folder: Path, patience: float = 6
 def left(folder: Path) -> Spooled | None:
     """What the next run finds."""
     spool = Spool(folder)
-    spool.look()
+    spool.find_left()
     return asyncio.run(spool.left("job-1-0"))
 
 
@@ -197,7 +197,7 @@ def test_what_earlier_runs_left_is_removed_by_name_and_the_journal_is_not(tmp_pa
         (tmp_path / name).touch()
     (tmp_path / "job-2-0.part").mkdir()  # it cannot be removed, which ends no run
     spool = Spool(tmp_path)
-    assert spool.look() == {"job-1-0", "job-1-01", "job-2-0"}
+    assert spool.find_left() == {"job-1-0", "job-1-01", "job-2-0"}
     spool.remove({"job-1-0", "job-2-0", "job-9-0"})
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*names[2:], "job-2-0.part"])
 

@@ -32,7 +32,7 @@ USED = (
     "callsheet.cli.review",
     "callsheet.cli.rows",
     "callsheet.cli.terminal",
-    "callsheet.exports",
+    "callsheet.export.export",
     "callsheet.waiting_files",
     "callsheet.report.contact_sheet.decoder",
     "callsheet.report.against_account",

@@ -41,12 +41,12 @@ def main() -> None:
     Image.MAX_IMAGE_PIXELS = _MOST_PIXELS // 2  # Pillow refuses twice as many
     for line in sys.stdin.buffer:
         request = json.loads(line)
-        seen, jpeg = look(request["path"], request["type"], hashed=request["hashed"])
+        seen, jpeg = decode(request["path"], request["type"], hashed=request["hashed"])
         sys.stdout.buffer.write(json.dumps(seen | {"jpeg": len(jpeg)}).encode() + b"\n" + jpeg)
         sys.stdout.buffer.flush()
 
 
-def look(path: str, mime_type: str, *, hashed: bool) -> tuple[dict[str, Any], bytes]:
+def decode(path: str, mime_type: str, *, hashed: bool) -> tuple[dict[str, Any], bytes]:
     """What is seen of a file, and a small JPEG of the image, or of a video's first frame that is not dark.
 
     Returns:

@@ -297,7 +297,7 @@ class ContactSheet:
     versions: list[str] = field(default_factory=list)  # of the scripts with cards, as the page knows them
     digests: list[str] = field(default_factory=list)  # of what they are made from; empty: not written yet
 
-    async def keep(self, header: Callable[[], Header], over: asyncio.Event) -> None:
+    async def update_until(self, header: Callable[[], Header], over: asyncio.Event) -> None:
         """Updates the page now and then until `over` is set, with what `header` says of the batch then.
 
         Raises as `write`.
@@ -350,7 +350,7 @@ class ContactSheet:
         )
         self.said = standing.files.select(*marks.FILE, *OPINIONS)
         if self._jobs is None:  # the page's own files, and the jobs that are shown
-            await self.thumbnails.look()
+            await self.thumbnails.find_made()
             jobs = shown_jobs(standing, self.settings.report.contact_sheet)
             for name in ASSETS:
                 mime_type = "text/css" if name.endswith(".css") else "text/javascript"

@@ -69,7 +69,7 @@ class Thumbnails:
         self._error: StorageError | None = None
         self._semaphore = asyncio.Semaphore(_AT_ONCE)
 
-    async def look(self) -> None:
+    async def find_made(self) -> None:
         """Finds those that earlier runs made.
 
         Raises:
@@ -84,7 +84,7 @@ class Thumbnails:
         cancelled uses `asyncio.shield`.
         """
         if sha256 not in self._tasks:
-            self._tasks[sha256] = asyncio.create_task(self._look(sha256, url, mime_type))
+            self._tasks[sha256] = asyncio.create_task(self._draw(sha256, url, mime_type))
         return self._tasks[sha256]
 
     @property
@@ -109,9 +109,9 @@ class Thumbnails:
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
         await self.decoder.aclose()
 
-    async def _look(self, sha256: str, url: str, mime_type: str) -> Seen | None:
+    async def _draw(self, sha256: str, url: str, mime_type: str) -> Seen | None:
         async with self._semaphore:
-            seen, jpeg = await self.decoder.look(url, mime_type)
+            seen, jpeg = await self.decoder.decode(url, mime_type)
             if jpeg and self._keeps and sha256 not in self.made:
                 try:
                     await self._store.write(f"{sha256}.jpg", jpeg, "image/jpeg")
@@ -150,7 +150,7 @@ class Decoder:
         """Whether it is any use to ask: no after several processes have died, one after another."""
         return self._deaths < _MOST_DEATHS
 
-    async def look(self, url: str, mime_type: str) -> tuple[Seen | None, bytes]:
+    async def decode(self, url: str, mime_type: str) -> tuple[Seen | None, bytes]:
         """What is seen of a stored file, and a thumbnail as JPEG, which is empty where it cannot be shown.
 
         Nothing is seen where the file cannot be read, takes long, or ends the process.

@@ -1,0 +1,137 @@
+"""Exports a batch: what is stored and still in the batch file, or kept, as one of several kinds."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from enum import StrEnum
+from pathlib import Path
+
+import polars as pl
+
+from callsheet.config.settings import BatchSettings
+from callsheet.errors import InputError, StorageError
+from callsheet.export import timeline
+from callsheet.export.files import Exported, with_names
+from callsheet.export.folder import BY_ROW, with_readable_names, write_folder
+from callsheet.export.image_folder import write_image_folder
+from callsheet.export.place import mark
+from callsheet.export.shards import write_shards
+from callsheet.export.tables import write_tables
+from callsheet.files import disk_errors, with_home
+from callsheet.ledger.databases import check_exists
+from callsheet.ledger.ledger import Ledger
+from callsheet.ledger.marks import MediaDecision
+from callsheet.pricing.plan import last_plan
+from callsheet.report.contact_sheet.cards import local_path
+from callsheet.report.report import COSTS, OF_MANIFEST, costs, manifest
+from callsheet.standing import read_standing
+from callsheet.storage.store import Store
+
+
+class Kind(StrEnum):
+    """What a batch can be exported as."""
+
+    FOLDER = "folder"
+    CSV = "csv"
+    IMAGEFOLDER = "imagefolder"
+    WEBDATASET = "webdataset"
+    OTIO = "otio"
+
+
+async def export(
+    settings: BatchSettings,
+    to: str,
+    kind: Kind,
+    progress: Callable[[int], None] = lambda _: None,
+    *,
+    kept: bool = False,
+    bom: bool = False,
+    name: str = BY_ROW,
+    still_seconds: float = 3.0,
+) -> Exported:
+    """Exports a batch. What an earlier export has written there already is not written again.
+
+    Args:
+        to: a folder, where `~` is the home folder, or `s3://bucket/prefix`: new, empty, or with an earlier
+            export of the batch.
+        kind: what it is exported as.
+        progress: called with the number of files that were copied in the meantime.
+        kept: only the files that somebody has marked as kept.
+        bom: CSV files begin with a byte order mark, by which Excel reads them as UTF-8.
+        name: how the files of a folder or a cut are named: columns of the manifest in braces.
+        still_seconds: how long a cut shows an image.
+
+    Raises:
+        ConfigError: OpenTimelineIO is not installed, and a cut needs it.
+        InputError: something else is at the destination, or its home folder is not known; or there is nothing
+            to export, or a stored file was removed or changed.
+        StorageError: the destination cannot be written.
+        LedgerError: the ledger cannot be read, or there is none.
+    """
+    if kind is Kind.OTIO:
+        timeline.check_installed()
+    if not to:
+        raise InputError("--to is empty", hint="Name a folder, or s3://bucket/prefix.")
+    try:
+        to = with_home(to)
+    except ValueError as error:
+        raise InputError(f"{to}: {error}", hint="Write the whole path.") from None
+    path = local_path(to)
+    with disk_errors(path or Path(), "--to"):
+        is_other = path is not None and path.exists() and not path.is_dir()
+    if is_other:
+        raise InputError(f"{to}: is a file", hint="Name a folder, or s3://bucket/prefix.")
+    check_exists(settings.ledger.url)
+    endpoint_url = settings.storage.endpoint_url
+    plan = await asyncio.to_thread(last_plan, settings)
+    jobs = plan.table if plan else None
+    async with await Ledger.open(settings.ledger.url, settings.batch, looks=True) as ledger:
+        try:
+            store = Store(to, endpoint_url=endpoint_url, put=settings.storage.put)
+            present = await mark(store, to, batch=settings.batch, kind=kind.value, ledger_id=ledger.id)
+            standing = await ledger.read(read_standing, jobs, of_attempts=COSTS, of_files=OF_MANIFEST)
+            all_files = manifest(standing, in_order=kind is not Kind.WEBDATASET)
+            files = _exported(all_files, kind, kept=kept)
+            if kind is Kind.CSV:
+                return await write_tables(files, costs(standing), store, bom=bom)
+            if files.is_empty() and kept:
+                hint = "callsheet review CONFIG marks files."
+                raise InputError("no stored file is marked as kept", hint=hint)
+            if files.is_empty():
+                hint = "callsheet status CONFIG counts its jobs."
+                raise InputError("the batch has no stored file to export", hint=hint)
+            if kind in (Kind.FOLDER, Kind.OTIO):
+                files = with_readable_names(files, _numbers(all_files, files), name)
+                exported = await write_folder(files, store, present, endpoint_url, progress)
+                if kind is Kind.OTIO:
+                    await timeline.write_timeline(files, store, settings.batch, still_seconds)
+                    exported = replace(exported, files=exported.files + 1)
+                return exported
+            files = with_names(files)
+            if kind is Kind.IMAGEFOLDER:
+                return await write_image_folder(files, store, present, endpoint_url, progress)
+            return await write_shards(files, store, present, endpoint_url, progress, batch=settings.batch)
+        except StorageError as error:  # its hint names the settings of a store's URL
+            error.hint = error.hint.replace("storage.url or report.url", "--to")
+            raise
+
+
+def _exported(files: pl.DataFrame, kind: Kind, *, kept: bool) -> pl.DataFrame:
+    """What is exported of the manifest.
+
+    What is kept is exported also where the batch file no longer has its row: a person wants it.
+    """
+    if kept:
+        return files.filter(pl.col("decision") == MediaDecision.KEPT)
+    if kind is Kind.OTIO:
+        return timeline.takes(files.filter("current"))
+    return files if kind is Kind.CSV else files.filter("current")
+
+
+def _numbers(all_files: pl.DataFrame, files: pl.DataFrame) -> pl.Series:
+    """Which of the files of its row each one is, from 1, in the order of the manifest."""
+    identity = ("job_key", "generation_id", "index")
+    numbered = all_files.select(*identity, number=pl.int_range(1, pl.len() + 1).over("row_id"))
+    return files.join(numbered, on=identity, how="left", maintain_order="left")["number"]

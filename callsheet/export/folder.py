@@ -1,0 +1,126 @@
+"""A folder for people: each file under the name of its row, and `files.csv`, which says what each is.
+
+`files.csv` also says which names in the folder are the export's, and what they have: a name that is to have
+another content is removed first, so whatever is there under a name of the export is the file itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import string
+from collections import defaultdict
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+
+import polars as pl
+
+from callsheet.cells import unguarded
+from callsheet.errors import InputError
+from callsheet.export.files import AT_ONCE, NAME, Exported, Row, local_file
+from callsheet.export.tables import as_csv
+from callsheet.media_types import extension
+from callsheet.records import MADE_FROM
+from callsheet.storage.names import folded, name
+from callsheet.storage.store import Store
+
+INDEX = "files.csv"
+
+BY_ROW = "{row_id}"
+"""How a file is named, without its ending, unless a person says otherwise."""
+
+
+def with_readable_names(files: pl.DataFrame, numbers: pl.Series, template: str) -> pl.DataFrame:
+    """Rows of the manifest with `NAME`: the filled template, with a number where several files have the same.
+
+    Args:
+        numbers: which of the files of its row each one is, from 1, as the contact sheet counts them.
+        template: `{row_id}`, or other columns of the manifest in braces.
+
+    Raises:
+        InputError: the template names no column, or one that is not there.
+    """
+    _check(template, files.columns)
+    places_of_stem = defaultdict[str, list[int]](list)
+    stems = [_stem(template, row) for row in files.iter_rows(named=True)]
+    for place, stem in enumerate(stems):
+        places_of_stem[folded(stem)].append(place)
+    names, taken = [""] * len(stems), set[str]()
+    # Those without a number first: a number gives way to a row whose id ends as if it had one.
+    for places in sorted(places_of_stem.values(), key=lambda places: len(places) > 1):
+        is_one_row = files["row_id"][places].n_unique() == 1
+        for count, place in enumerate(places, 1):
+            stem = stems[place]
+            if len(places) > 1:
+                stem += f"-{numbers[place] if is_one_row else count}"
+            while folded(stem) in taken:
+                stem += "_"
+            taken.add(folded(stem))
+            names[place] = f"{stem}.{extension(files['mime_type'][place])}"
+    return files.with_columns(pl.Series(NAME, names, pl.String))
+
+
+def _check(template: str, columns: list[str]) -> None:
+    fields: list[str] = []
+    with suppress(ValueError):  # a brace without another
+        fields = [field for _, field, _, _ in string.Formatter().parse(template) if field is not None]
+    if wrong := [field for field in fields if field not in columns]:
+        raise InputError(
+            f"--name: {{{wrong[0]}}} is no column of the manifest", hint=f"It has {', '.join(columns)}."
+        )
+    if not fields or "/" in template:
+        raise InputError(
+            f"--name {template}: is no name with a column in braces", hint="{row_id}-{model}, for instance."
+        )
+
+
+def _stem(template: str, row: Row) -> str:
+    """A film that was made of a shot's still (`shot/1`) has the shot's name."""
+    cells = dict(row)
+    if (still := row[MADE_FROM]) and row["row_id"] == f"{still['row']}/{still['sample']}":
+        cells["row_id"] = still["row"]
+    filled = name(f"{template}.{{ext}}", cells, ext=extension(row["mime_type"]))
+    return filled.rpartition(".")[0]
+
+
+async def write_folder(
+    files: pl.DataFrame,
+    store: Store,
+    present: pl.DataFrame,
+    endpoint_url: str | None,
+    progress: Callable[[int], None],
+) -> Exported:
+    """Copies the files that are not there yet, and removes those that are no longer exported.
+
+    `present` has `name` and `size` of each file that is there.
+    """
+
+    async def copy(row: Row) -> None:
+        with ExitStack() as copies:
+            path = await asyncio.to_thread(local_file, row, endpoint_url, copies)
+            await store.write(row[NAME], path, row["mime_type"])
+
+    there = present["name"].to_list()
+    old_files = [file for file in _listed(await store.read(INDEX)).rows() if file[0] in there]
+    outdated = {file for file, _ in {*old_files} - {*files.select(NAME, "sha256").rows()}}
+    for file in sorted(outdated):
+        await store.remove(file)
+    index = files.select(pl.col(NAME).alias("file"), pl.exclude(NAME, "url"))
+    await store.write(INDEX, await asyncio.to_thread(as_csv, index), "text/csv")
+    present = present.filter(~pl.col("name").is_in(outdated))
+    missing = files.join(
+        present, left_on=[NAME, "bytes"], right_on=["name", "size"], how="anti", maintain_order="left"
+    )
+    for chunk in missing.iter_slices(AT_ONCE):
+        await asyncio.gather(*map(copy, chunk.iter_rows(named=True)))
+        progress(chunk.height)
+    removed = outdated - {*files[NAME]}
+    return Exported(files.height + 1, missing.height, int(missing["bytes"].sum()), len(removed))
+
+
+def _listed(content: bytes | None) -> pl.DataFrame:
+    """The names that an earlier export has given, each with the sha256 of its file."""
+    with suppress(pl.exceptions.PolarsError):  # somebody has edited it
+        listed = pl.read_csv(io.BytesIO(content or b""), infer_schema=False)
+        return listed.select(unguarded(pl.col("file")), "sha256").drop_nulls()
+    return pl.DataFrame(schema={"file": pl.String, "sha256": pl.String})
