@@ -27,9 +27,9 @@ from callsheet.batches.headers import (
 from callsheet.batches.judgements import (
     NAMES,
     ROWS,
+    Judgement,
     Kind,
     as_texts,
-    filled,
     is_secret,
     judge,
     ranked,
@@ -61,7 +61,6 @@ _FORMS = (  # that texts have, and names of columns do not
 _RATIO = re.compile(r"\d+:\d+")
 _LONGEST_NAME = 40
 _FAR_MORE = 8  # times
-_EXAMPLES = 3
 _NEARLY_ALL = 0.8
 _LONGEST_HEADER = 5  # words
 _PIXELS = r"^([0-9]{1,6})(?:\.0*)?\s*(?:px)?$"
@@ -270,11 +269,10 @@ def prompts_like(cells: pl.DataFrame) -> list[str]:
     return [candidate.column for candidate in ranked("prompt", map(judge, named))]
 
 
-def holds(column: pl.Series) -> str | None:
+def holds(judged: Judgement) -> str | None:
     """What a column holds that is no setting, and matters: images, media types, states or secrets."""
-    if is_secret(column.name):
+    if is_secret(judged.name):
         return SECRET
-    judged = judge(column)
     kinds = {Kind.MEDIA_TYPES: MEDIA_TYPES, Kind.STATES: STATES}
     return IMAGES if judged.are_images else kinds.get(judged.holds)
 
@@ -297,14 +295,14 @@ def used_and_carried(
             if source.placed:
                 meanings[column.name] = SECRET if is_secret(column.name) else None
                 continue
-            held = IMAGES if column.name in source.images else holds(column)
-            setting = setting_of(judge(column))
+            judged = judge(column)
+            held = IMAGES if column.name in source.images else holds(judged)
+            setting = setting_of(judged)
             meanings[column.name] = (
                 setting if held is None or (held == IMAGES and setting in IMAGE_COLUMNS) else held
             )
-            if held in (MEDIA_TYPES, STATES, IMAGES) and not isinstance(column.dtype, pl.Struct):
-                cells = filled(column).unique(maintain_order=True)
-                examples.setdefault(column.name, ", ".join(cells.head(_EXAMPLES)))
+            if held in (MEDIA_TYPES, STATES, IMAGES) and judged.examples:
+                examples.setdefault(column.name, ", ".join(judged.examples))
     unused = {name: meaning for name, meaning in meanings.items() if name not in read and meaning is not None}
     pair = width_and_height(meanings)
     if pair and "aspect_ratio" not in used and not read & {*pair}:

@@ -86,7 +86,7 @@ _SENTENCE = 4  # words
 _PHRASE = 2
 _VARIETY = 0.2  # of the cells differ, where they are prompts
 _FEW = 5  # cells, of which variety says nothing
-_CLOSE = 1.0
+_CLOSE = 1.5  # scores
 
 NAMES: Mapping[str, str] = {
     "prompt": "prompt prompts",
@@ -258,23 +258,22 @@ def ranked(field: str, columns: Iterable[Judgement]) -> list[Candidate]:
 
 def in_doubt(candidates: Sequence[Candidate]) -> list[str]:
     """The columns that may be meant as well as the first: their score is close to its."""
-    return [other.column for other in candidates[1:] if other.score > candidates[0].score - _CLOSE - 0.5]
+    return [other.column for other in candidates[1:] if other.score > candidates[0].score - _CLOSE]
+
+
+_PROMPTS = {Kind.SENTENCES: 4.0, Kind.SHORT: 1.0, Kind.CHOICES: 1.0, Kind.CODES: 0.1, Kind.NUMBERS: 0.1}
+"""How much what a column holds looks like prompts."""
 
 
 def _of_prompt(column: Judgement) -> tuple[float, str]:
     """How likely a column has the prompts, and what of its name counts."""
     is_prompt, is_text = called(column.name, "prompt"), called(column.name, "text")
-    cells = {Kind.SENTENCES: 4.0, Kind.SHORT: 1.0, Kind.CHOICES: 1.0}.get(column.holds, 0)
-    if (
-        column.holds in (Kind.CODES, Kind.NUMBERS)
-        and (is_prompt or is_text)
-        and not called(column.name, "id")
-    ):
-        cells = 0.1
-    is_hidden = column.name.startswith("__") or called(column.name, "negative")
-    if is_hidden or not cells or not (is_prompt or is_text or column.words >= _PHRASE):
+    score, by_name = _PROMPTS.get(column.holds, 0), ""
+    if column.holds in (Kind.CODES, Kind.NUMBERS) and called(column.name, "id"):
         return 0, ""
-    score, by_name = cells, ""
+    is_hidden = column.name.startswith("__") or called(column.name, "negative")
+    if is_hidden or not score or not (is_prompt or is_text or column.words >= _PHRASE):
+        return 0, ""
     if is_prompt:
         score, by_name = score + 2, "like a prompt"
         score += 2 if column.name.strip().lower() in ("prompt", "prompts") else 0

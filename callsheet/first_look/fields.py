@@ -99,7 +99,7 @@ def _choose_prompt(file: FileLook, names: dict[str, Any]) -> str:
         candidates["both"] = f"stills of {stills[0]}, then films of those that you keep, by {films[0]}"
         file.propose("media", "Images or videos?", candidates)
         if media == "both":
-            file.input["films"] = films[0]
+            file.films_by = films[0]
     elif file.given.get("media") == "both":
         raise InputError(
             f"{file.path}: no two columns are prompts for stills and for films of them; {file.its_columns()}",

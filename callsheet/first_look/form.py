@@ -56,7 +56,15 @@ class Proposal:
 
 @dataclass
 class FileLook:
-    """A batch file that is being looked at: its settings so far, and what is in doubt."""
+    """A batch file that is being looked at: its settings so far, and what is in doubt.
+
+    Attributes:
+        given: what a person has said.
+        why: by column why it is taken.
+        not_used: columns that seem to be for a field, each with the reason.
+        other_texts: columns that might be prompts, and are not meant as far as is seen.
+        films_by: the column of the prompts for films, where stills and films of them are made.
+    """
 
     path: str
     catalogue: Catalogue
@@ -66,6 +74,7 @@ class FileLook:
     why: dict[str, str] = field(default_factory=dict)
     not_used: dict[str, str] = field(default_factory=dict)
     other_texts: list[str] = field(default_factory=list)
+    films_by: str = ""
 
     @cached_property
     def tables(self) -> list[Table]:

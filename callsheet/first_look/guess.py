@@ -125,7 +125,6 @@ def guess(path: str, catalogue: Catalogue, answers: Mapping[str, str]) -> Guess:
 
 
 def _priced(file: FileLook, media: str) -> Guess:
-    films = file.input.pop("films", None)
     media = "images" if media == "both" else media
     batch, sample, comparisons = _compared(file, media)
     is_mixed = not media and _choose_models_of_types(file, comparisons)
@@ -151,7 +150,7 @@ def _priced(file: FileLook, media: str) -> Guess:
     first = file.cells.head(_FIRST).select(pl.exclude(pl.Struct, pl.Binary, pl.List))
     return Guess(
         input=file.input,
-        films=films and _films(file, films),
+        films=_films(file) if file.films_by else None,
         proposals=tuple(file.proposals),
         rows=batch.total,
         is_sample=sample.height < batch.rows.height,
@@ -239,12 +238,12 @@ def _choose_models_of_types(file: FileLook, comparisons: Sequence[Comparison]) -
     return True
 
 
-def _films(file: FileLook, prompt: str) -> Guess:
+def _films(file: FileLook) -> Guess:
     """How films of the stills are made: by a prompt of their own, on a model that takes a first frame."""
     catalogue = {
         name: model for name, model in file.catalogue.items() if "first_frame" in model.supported_references
     }
-    answers = {**file.given, "prompt": prompt, "media": "videos", "images": NO_IMAGES}
+    answers = {**file.given, "prompt": file.films_by, "media": "videos", "images": NO_IMAGES}
     films = guess(file.path, catalogue, answers)
     read = {
         ours: name for ours, name in films.input["columns"].items() if ours in ("prompt", "duration", "sound")

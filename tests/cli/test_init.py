@@ -701,6 +701,21 @@ def test_all_sheets_of_the_same_columns_are_one_answer_and_none_is_left_unsaid(p
     assert told["notes"] == ["x.xlsx: sheets without prompts are left out: Readme"]
 
 
+def test_labels_that_come_again_are_a_doubt_and_no_ids(project: Make) -> None:
+    scenes = "".join(
+        f"[scene {n}]\n---\nprompt:\nA heron lands {n}\n\nsound:\nWind, rain\n\n" for n in (1, 2)
+    )
+    wrote = given(project(), "x.txt", scenes)
+    assert wrote["split"] == "sections"
+    assert wrote["guessed"]["split"] == {"taken": "sections", "others": ["lines"]}
+
+
+def test_a_file_of_which_no_row_can_be_read_says_why(project: Make) -> None:
+    made = project()
+    (made.folder / "x.csv").write_text("id,prompt1,prompt2\n1,A heron lands on a pond\n")
+    assert "no row can be read; line 2: the line has 2 cells" in refusal("init", "x.csv").message
+
+
 IMAGES = {
     "several, in their order": (
         "image1,image2,prompt\nphotos/cup.png,photos/vase.jpeg,Put the vase beside the cup\n",
