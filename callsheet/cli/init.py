@@ -436,10 +436,14 @@ def _cut(text: str, width: int) -> str:
 
 def _buys(guess: Guess) -> str:
     """What is bought, and for how much."""
+    price, rows = f"{dollars(guess.price)} USD", counted(guess.rows, "row")
     if not guess.taken:
-        return f"{counted(guess.rows, 'row')} on the models that the file names; {dollars(guess.price)} USD"
-    model = f"{guess.taken.model}, the cheapest; {dollars(guess.price)} USD"
-    return f"{guess.taken.type.value}s of {_rows_taken(guess)} on {model}"
+        return f"{rows} on the models that the file names; {price}"
+    if not guess.taken.rows:
+        return f"{_rows_taken(guess)}; {price}"
+    tried = f"; {guess.taken.of:,} rows were tried on each model" if guess.is_sample else ""
+    bought = counted(guess.jobs.height, guess.taken.type.value)
+    return f"{bought} of {rows} on {guess.taken.model}, the cheapest{tried}; {price}"
 
 
 def _doubts(guess: Guess) -> list[tuple[str, str]]:

@@ -157,7 +157,7 @@ def test_a_terminal_is_asked_for_each_doubt_with_an_example_of_each_answer(proje
         "1  prompt_de  Ein Reiher",
         "2  prompt_en  A heron",
         'a: "A heron"; sketch-1',
-        "Wrote x.yaml: images of 1 of 1 row on sketch-1, the cheapest; 0.0015 USD",
+        "Wrote x.yaml: 1 image of 1 row on sketch-1, the cheapest; 0.0015 USD",
         "callsheet run x.yaml",
     ):
         assert words in said[at:], said
@@ -461,7 +461,8 @@ def test_a_large_file_is_looked_at_in_parts_and_init_says_so(project: Make) -> N
     made = project()
     pl.DataFrame({"prompt": [f"a heron {n}" for n in range(6_000)]}).write_csv(made.folder / "x.csv")
     said = printed("init", "x.csv")
-    assert "2,000 of 2,000 rows that were tried on each model on sketch-1, the cheapest; 9.0000 USD" in said
+    assert "6,000 images of 6,000 rows on sketch-1, the cheapest; 2,000 rows were tried" in said
+    assert "on each model; 9.0000 USD" in said
     config = yaml.safe_load((made.folder / "x.yaml").read_text())
     assert Decimal(config["budget"]["limit"]) == 9
 
