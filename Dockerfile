@@ -50,4 +50,5 @@ COPY --chown=1000:1000 prefect.yaml ./
 COPY --chown=1000:1000 flows flows
 COPY --chown=1000:1000 tasks tasks
 COPY --chown=1000:1000 configs configs
+COPY --chown=1000:1000 automations automations
 CMD ["callsheet", "--help"]

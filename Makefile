@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help setup demo test soak check docs wheel pictures bench lock clean
+.PHONY: help setup demo test soak check docs wheel pictures bench lock lowest clean
 
 help:  ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -59,6 +59,13 @@ lock: setup  ## renew constraints.txt
 	@$(BIN)/uv pip compile --quiet --universal --upgrade --python-version 3.11 --all-extras \
 		--no-header --no-annotate --no-emit-index-url --no-emit-find-links pyproject.toml --output-file constraints.txt
 
+lowest: setup  ## the tests of flows/ with the lowest versions that pyproject.toml allows
+	@$(PYTHON) -m venv .lowest
+	@$(BIN)/uv pip compile --quiet --resolution lowest-direct --python-version 3.11 --all-extras \
+		--no-header --no-annotate --no-emit-index-url --no-emit-find-links pyproject.toml --output-file .lowest/requirements.txt
+	@.lowest/bin/python -m pip install --quiet --disable-pip-version-check --requirement .lowest/requirements.txt --editable .
+	@.lowest/bin/python -m pytest tests/flows --timeout 900 --numprocesses 4 --dist loadgroup
+
 clean:  ## remove .venv, caches, dist/ and out/
-	rm -rf .venv dist out .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv .lowest dist out .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -288,13 +288,14 @@ async def until_answered(
     client: Client,
     *,
     clock: Callable[[], float] = time.monotonic,
-    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    sleep: Callable[[float], Awaitable[None]] | None = None,
 ) -> T:
     """What `request` returns; a service that is down is waited for, as long as for its refusals.
 
-    Nothing is bought yet, so a signal ends it at once.
+    Nothing is bought yet, so a signal ends it at once, and so does what a person presses in the Prefect UI.
 
     Raises:
+        Interrupted: a person has pressed it.
         ServiceError: what it was answered last, or would be answered again and again.
     """
     until, tries = clock() + settings.limits.patience, 0
@@ -309,7 +310,7 @@ async def until_answered(
             if tries == 1:
                 most = time_in_words(settings.limits.patience)
                 await WATCHER.get().waits(f"the run waits for the service, at most {most}: {error}")
-            await sleep(wait)
+            await (sleep or WATCHER.get().pause)(wait)
         else:
             if tries:
                 await WATCHER.get().waits("the service answers again; the run goes on")

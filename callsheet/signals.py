@@ -86,6 +86,7 @@ def cancelled_by_signals() -> Iterator[None]:
     """
     outer = _HEARING.get()
     if outer and outer.task is asyncio.current_task():
+        outer.done = False  # what was is safe; what begins now can be ended
         with _interrupted_by(outer):
             yield
         return
@@ -143,6 +144,14 @@ def done() -> None:
         hearing.done = True
 
 
+def tell_main_thread(number: signal.Signals) -> None:
+    """The same as if the signal came from outside; the main thread is awake then, whatever it waits for."""
+    if sys.platform == "win32":
+        signal.raise_signal(number)
+    else:
+        signal.pthread_kill(threading.main_thread().ident or 0, number)
+
+
 @contextmanager
 def passed_on() -> Iterator[None]:
     """While it lasts, the main thread passes signals on to what another thread runs.
@@ -172,6 +181,8 @@ def _handled() -> Iterator[None]:
         for number in {*ENDING} - {*_not_ignored()}:  # polars has put its own handler in the place of none
             signal.signal(number, signal.SIG_IGN)
         _handlers_before.update({number: signal.signal(number, _tell) for number in _not_ignored()})
+        if sys.platform != "win32":  # a worker's runs begin with them blocked (`flows/own_worker.py`)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
     _users += 1
     try:
         yield

@@ -6,6 +6,7 @@ answer to the question is no. Nothing here depends on terminals or Prefect.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
@@ -83,6 +84,10 @@ class Watcher:
     async def waits(self, text: str) -> None:
         """The run waits for a service that is down, or goes on: then that answers again."""
         self.note(text)
+
+    async def pause(self, seconds: float) -> None:
+        """Passes the time until that service is asked again."""
+        await asyncio.sleep(seconds)
 
     def finished(self, summary: Summary) -> None:
         """The run is over and its report is written."""

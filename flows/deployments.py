@@ -1,8 +1,8 @@
 """The deployments of `prefect.yaml`: for `callsheet up`, and as `python -m flows.deployments`.
 
-Unlike `prefect deploy --all` it also makes their work pool, leaves schedules, switches and parameters as a
-person has set them in the UI, has the server refuse parameters that a flow does not have, and makes the forms
-of the UI simpler.
+Unlike `prefect deploy --all` it also makes their work pool, and the automations; leaves schedules, switches
+and parameters as a person has set them in the UI; has the server refuse parameters that a flow does not have;
+and makes the forms of the UI simpler.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from prefect.workers.process import ProcessWorker
 
 from callsheet.cli.output import show_error
 from callsheet.errors import CallsheetError, ConfigError
-from flows import server_errors
+from flows import automations, server_errors
 from tasks.service_block import CallsheetService
 
 FILE = Path("prefect.yaml")
@@ -238,7 +238,7 @@ async def _make() -> None:
     entrypoints, pool = in_this_folder()
     with server_errors.in_words():
         await make_pool(pool)
-        changes = await deploy(entrypoints, os.environ)
+        changes = [*await deploy(entrypoints, os.environ), *await automations.make()]
     for line in changes:
         typer.echo(line)
     typer.echo(f"Deployments of the pool {pool}: {', '.join(name for name, _ in entrypoints)}")

@@ -22,6 +22,7 @@ from prefect.runtime import flow_run
 from prefect.settings import PREFECT_API_URL
 from prefect.states import Cancelled, Completed, Crashed, Failed
 
+from callsheet import signals
 from callsheet.cli.output import show_error
 from callsheet.config.load import load_without_service
 from callsheet.config.settings import BatchSettings, Settings
@@ -36,7 +37,7 @@ from flows import server_errors
 from tasks import artifacts, events, morning, suspend
 from tasks.events import Events, leaves
 from tasks.pressed import Pressed, pressed
-from tasks.private_parts import suspend_breaks_no_step_off
+from tasks.private_parts import end_with_the_worker, suspend_breaks_no_step_off
 
 P = ParamSpec("P")
 _BUYS: ContextVar[BatchSettings | None] = ContextVar("buys", default=None)  # what the run buys or collects
@@ -52,18 +53,23 @@ def ends_in_a_state(work: Work[P]) -> Work[P]:
     @functools.wraps(work)
     async def ended(*args: P.args, **kwargs: P.kwargs) -> State[Any]:
         state: State[Any] | None = None
-        try:
+        with signals.cancelled_by_signals():
+            end_with_the_worker()
             try:
-                state = await work(*args, **kwargs)
-            except Exception as error:
-                if (callsheet_error := known_error(error)) is None:
-                    raise
-                state = state_of(callsheet_error)
-                await _say_what_has_ended_it(callsheet_error, state.message or "")
-            return await _unless_pressed(state)
-        finally:  # also where the run waits for a person
-            if isinstance(settings := _BUYS.get(), Settings):
-                await morning.renew(settings, state)
+                try:
+                    with signals.cancelled_by_signals():
+                        state = await work(*args, **kwargs)
+                except Exception as error:
+                    if (callsheet_error := known_error(error)) is None:
+                        raise
+                    signals.done()
+                    state = state_of(callsheet_error)
+                    await _say_what_has_ended_it(callsheet_error, state.message or "")
+                signals.done()
+                return await _unless_pressed(state)
+            finally:  # also where the run waits for a person
+                if isinstance(settings := _BUYS.get(), Settings):
+                    await morning.renew(settings, state)
 
     signed: Any = ended  # Prefect would look for the names of the types in this module
     signed.__signature__ = inspect.signature(work, eval_str=True)

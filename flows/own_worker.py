@@ -4,6 +4,9 @@ Prefect's own kills its runs as soon as it is told to end, and what is on the wi
 writes "Flow run was cancelled successfully." over what a cancelled run has said at its end. This one is told
 to end by a signal (`callsheet.signals.ENDING`); or, where its stdin is a pipe, by its end: who has started it
 is gone then, in whichever way. It tells its runs to stop, and waits for them. Told twice, it kills them all.
+
+SIGTERM is blocked here, and so from the beginning in its runs: one that comes before a run can hear it would
+kill it, and waits instead until `@ends_in_a_state` lets it in. A flow without that ends when it is killed.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ import psutil
 from prefect.cli import app
 
 from callsheet.processes import tell_to_end
-from callsheet.signals import ENDING
+from callsheet.signals import ENDING, tell_main_thread
 from tasks import private_parts
 
 RUNS_ENDING = 45.0  # seconds; a run waits 25 at most for what is on the wire, then it writes its report
@@ -32,6 +35,9 @@ _end_requests: SimpleQueue[None] = SimpleQueue()  # to end; signal handlers may 
 
 def main() -> None:
     """Works until it is told to end."""
+    if sys.platform != "win32":  # before there are threads, which inherit it
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+        threading.Thread(target=_tell_at_sigterm, daemon=True).start()
     if stat.S_ISFIFO(os.fstat(0).st_mode):
         threading.Thread(target=_tell_at_end_of_stdin, daemon=True).start()
     private_parts.listen_to_signals(_listen)
@@ -44,6 +50,13 @@ def _tell_at_end_of_stdin() -> None:
     while os.read(0, 1024):  # not sys.stdin, whose lock blocks the end of the interpreter
         pass
     _end_requests.put(None)
+
+
+if sys.platform != "win32":
+
+    def _tell_at_sigterm() -> None:
+        while signal.sigwait({signal.SIGTERM}):
+            _end_requests.put(None)
 
 
 def _listen(*_: Any) -> None:
@@ -79,16 +92,9 @@ def _end(over: threading.Event) -> None:
         with suppress(psutil.NoSuchProcess):
             process.kill()
     over.set()
-    _interrupt_main_thread()
+    tell_main_thread(signal.SIGINT)
     time.sleep(WORKER_ENDING)
     os._exit(0)
-
-
-def _interrupt_main_thread() -> None:
-    if sys.platform == "win32":
-        signal.raise_signal(signal.SIGINT)
-    else:
-        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
 
 if __name__ == "__main__":

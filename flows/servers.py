@@ -13,6 +13,7 @@ import re
 import socket
 import sys
 import threading
+import time
 from asyncio.subprocess import PIPE, STDOUT, Process
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -20,6 +21,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import httpx
+import psutil
 from prefect import get_client
 from prefect.settings import PREFECT_API_URL, PREFECT_HOME, get_current_settings, temporary_settings
 
@@ -43,6 +45,7 @@ _SERVER = {
     "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": "prefect.server.concurrency.lease_storage.filesystem",
     "PREFECT_SERVER_UI_ENABLED": "true",
 }
+_STARTED_BY = "CALLSHEET_STARTED_BY"  # of a worker and its runs: the folder of its logs, which no other has
 _WORKER = {"PREFECT_WORKER_QUERY_SECONDS": "2"}  # a run that somebody starts in the UI begins at once
 
 
@@ -136,12 +139,42 @@ async def ui_address() -> str:
 
 @asynccontextmanager
 async def worker(pool: str, environment: Mapping[str, str], folder: Path) -> AsyncIterator[Process]:
-    """A worker of a process pool, which is made where there is none. Its runs end before it does."""
+    """A worker of a process pool, which is made where there is none. Its runs end before it does.
+
+    Where it is killed, they hear of it and end by themselves; the server is still needed by then.
+    """
     await make_pool(pool)
     arguments = ["flows.own_worker", "--type", "process", "--pool", pool]
-    variables = _WORKER | dict(environment)
-    async with _child(arguments, variables, folder / WORKER_LOG, patience=_WORKER_ENDING) as process:
-        yield process
+    variables = _WORKER | dict(environment) | {_STARTED_BY: str(folder)}
+    try:
+        async with _child(arguments, variables, folder / WORKER_LOG, patience=_WORKER_ENDING) as process:
+            yield process
+    finally:
+        await _runs_ended(folder)
+
+
+async def _runs_ended(folder: Path) -> None:
+    """Waits for the runs that have outlived their worker; kills them after a while, or when told again."""
+    until = time.monotonic() + _WORKER_ENDING
+    runs = []
+    try:
+        while runs := await asyncio.to_thread(_started_by, folder):
+            if time.monotonic() > until:
+                break
+            await asyncio.sleep(0.5)
+    finally:
+        for run in runs:
+            with suppress(psutil.Error):
+                run.kill()
+
+
+def _started_by(folder: Path) -> list[psutil.Process]:
+    processes = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error, OSError):  # it has ended, or is another user's
+            if process.environ().get(_STARTED_BY) == str(folder):
+                processes.append(process)
+    return processes
 
 
 async def stay(server: Process | None, worker: Process, folder: Path, *, show: Callable[[str], None]) -> None:

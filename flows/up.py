@@ -53,7 +53,7 @@ async def _up(port: int | None, environment: dict[str, str], *, with_backlot: bo
     from prefect.settings import PREFECT_HOME
 
     from callsheet.reviewing import sheets
-    from flows import deployments, inbox, servers
+    from flows import automations, deployments, inbox, servers
     from tasks import events, morning
 
     tls_context()  # Prefect fails on authorities that are not there, and does not name them
@@ -74,7 +74,7 @@ async def _up(port: int | None, environment: dict[str, str], *, with_backlot: bo
             _say("UI", ui if server else f"{ui}  (the server ran already)")
             err.print("Waiting for the worker and the deployments ...")
             worker = await stack.enter_async_context(servers.worker(pool, environment, folder))
-            for line in await deployments.deploy(entrypoints, environment):
+            for line in [*await deployments.deploy(entrypoints, environment), *await automations.make()]:
                 err.print(safe(line))
             # All on one page: by itself it has ten.
             _say("Run", f"{ui}/deployments?limit=25  ({', '.join(name for name, _ in entrypoints)})")

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import anyio
 from prefect.events import emit_event
 
+from callsheet.errors import Interrupted
 from callsheet.ledger.words import Word
 from callsheet.plain_text import printable
 from callsheet.present import results
@@ -20,7 +22,7 @@ from callsheet.records import Attempt, Change, RejectedFile, State, dollars
 from callsheet.report.remedies import remedies
 from callsheet.report.summary import ReviewResult, Summary
 from callsheet.watch import WATCHER, LogWatcher
-from tasks.pressed import flow_run, say
+from tasks.pressed import flow_run, say, until_pressed
 
 _OF_JOBS = {State.IN_DOUBT: "callsheet.job.in_doubt", State.LOST: "callsheet.media.lost"}
 _COUNTS = ("jobs", "stored", "failed", "in_doubt", "lost", "pending")
@@ -78,6 +80,12 @@ class Events(LogWatcher):
         """It is the message of the run's state, too."""
         await super().waits(text)
         await say(text)
+
+    async def pause(self, seconds: float) -> None:
+        """What is pressed meanwhile in the Prefect UI ends the run."""
+        with anyio.move_on_after(seconds):
+            reason, hint = (await until_pressed()).value
+            raise Interrupted(reason, hint=hint)
 
     def finished(self, summary: Summary) -> None:
         """`callsheet.batch.stopped` where the run ended early, otherwise `callsheet.batch.completed`."""

@@ -26,6 +26,8 @@ LOOK = 1.0  # seconds between two looks, each of which takes the server 10 ms
 _PATIENCE = 5.0  # seconds for the server to answer
 SERVER_FAILS = (httpx.HTTPError, PrefectException)
 """What Prefect's client raises where the server fails, or is not there."""
+_SAID: set[str] = set()
+"""The messages that this process has given its flow run's state: by them it knows that state again."""
 
 
 class Pressed(Enum):
@@ -54,6 +56,7 @@ async def as_it_is_now(run: UUID) -> FlowRun | None:
 async def say(message: str) -> None:
     """Makes a message that of the run's state, while it is Running; no other state is changed."""
     if run := flow_run():
+        _SAID.add(message)  # before: also where the answer is lost
         with suppress(*SERVER_FAILS), anyio.move_on_after(_PATIENCE):
             async with get_client() as client:
                 await client.set_flow_run_state(run.id, Running(message=message))
@@ -73,7 +76,7 @@ async def pressed() -> Pressed | None:
         return Pressed.CANCEL
     if state.is_paused():
         return Pressed.SUSPEND if run.deployment_id else Pressed.CANCEL
-    is_own = now.state_id == run.state_id or state.message  # `say`; Prefect starts a run without a message
+    is_own = now.state_id == run.state_id or state.message in _SAID
     is_another_start = state.is_running() and not is_own
     is_resumed = state.is_scheduled() or state.is_pending() or is_another_start
     return Pressed.RESUME if is_resumed else None

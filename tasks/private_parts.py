@@ -5,12 +5,19 @@ A newer release may change it without a word: `tests/flows/test_private_parts.py
 
 from __future__ import annotations
 
+import os
+import signal
+import stat
+import threading
 from collections.abc import Callable
 from typing import Any
 
 from prefect.client.schemas.objects import FlowRun
 from prefect.context import FlowRunContext
 from prefect.input.run_input import Keyset, keyset_from_base_key
+from rich.console import Console
+
+from callsheet import signals
 
 
 def suspend_breaks_no_step_off() -> None:
@@ -22,6 +29,28 @@ def suspend_breaks_no_step_off() -> None:
     if context := FlowRunContext.get():
         request: Any = context.flow_run_suspension_request
         request.raise_if_requested = lambda: None
+
+
+def end_with_the_worker() -> None:
+    """From now on the end of the worker that has started this flow run tells it to stop, as a SIGTERM does.
+
+    A worker gives its runs a pipe as stdin and writes nothing to it, so it ends with the worker, in whichever
+    way. What a run prints has no reader then: the next line of Prefect's log would end the process in the
+    middle of its work, with what is on the wire.
+    """
+    if "PREFECT__WORKER_NAME" not in os.environ or not stat.S_ISFIFO(os.fstat(0).st_mode):
+        return
+
+    def quiet(self: Console) -> None:
+        self.quiet = True
+
+    def tell_at_end_of_stdin() -> None:
+        while os.read(0, 1024):  # not sys.stdin, whose lock blocks the end of the interpreter
+            pass
+        signals.tell_main_thread(signal.SIGTERM)
+
+    Console.on_broken_pipe = quiet  # type: ignore[method-assign]
+    threading.Thread(target=tell_at_end_of_stdin, daemon=True).start()
 
 
 def keys_of_suspension(key: str) -> Keyset:

@@ -18,12 +18,13 @@ class Morning:
     """What the page is made of.
 
     Attributes:
-        batches: every batch of the ledger.
+        batches: every batch of the project's ledgers.
         bought: what each of them has bought in the last day, where that is anything.
         pages: of a batch, the page of the last run.
         waiting: the runs that wait for a person.
         failed: the runs of the last day that ended red.
-        spent_today: what was sent since the UTC day began, over the whole ledger.
+        spent_today: what was sent since the UTC day began, over the whole ledger of the run.
+        spent_elsewhere: the same, over the project's other ledgers.
         per_day: the day's limit, `budget.per_day`; None without one.
         balance: what the workspace has; None where the service has not said it.
     """
@@ -34,6 +35,7 @@ class Morning:
     waiting: Sequence[Link]
     failed: Sequence[Link]
     spent_today: Decimal
+    spent_elsewhere: Decimal
     per_day: Decimal | None
     balance: Decimal | None
 
@@ -61,6 +63,7 @@ def line(morning: Morning) -> str:
 def document(morning: Morning) -> Page:
     """What a person has to do first, then the money, then each batch."""
     limit = f" of {dollars(morning.per_day)} USD" if morning.per_day is not None else " USD, without a limit"
+    elsewhere = morning.spent_elsewhere
     balance = "the service has not said it" if morning.balance is None else f"{dollars(morning.balance)} USD"
     return [
         Line(strong=line(morning), level=1),
@@ -68,7 +71,14 @@ def document(morning: Morning) -> Page:
         Listed("In doubt", [_doubts(batch, totals, morning) for batch, totals in morning.in_doubt.items()]),
         Listed("Ended red in the last day", morning.failed),
         Line(strong="Money", level=2),
-        Facts([("Spent today", f"{dollars(morning.spent_today)}{limit}"), ("Balance", balance)], indent=0),
+        Facts(
+            [
+                ("Spent today", f"{dollars(morning.spent_today)}{limit}"),
+                *([("Spent today from other ledgers", f"{dollars(elsewhere)} USD")] if elsewhere else []),
+                ("Balance", balance),
+            ],
+            indent=0,
+        ),
         Table([_batch(batch, totals, morning) for batch, totals in morning.batches.items()], ("batch",)),
     ]
 

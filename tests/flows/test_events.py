@@ -21,38 +21,40 @@ from urllib.parse import parse_qs
 from zoneinfo import ZoneInfo
 
 import pytest
+import yaml
 from prefect.blocks.webhook import Webhook
 from prefect.client.schemas.objects import StateType
 from prefect.server.schemas.schedules import CronSchedule
 
+from callsheet.cli.init import make_project
+from callsheet.errors import ConfigError
 from callsheet.pricing.plan import ToBuyAgain
 from callsheet.report.summary import ReviewResult
+from flows import automations
 from flows.generate import generate_batch
 from tasks.events import reviewed
 from tests.cli.test_commands import CALLSHEET
 from tests.conftest import Project, images
 from tests.flows.test_forms import bought
-from tests.servers.prefect import ROOT, PrefectServer, Up
+from tests.servers.prefect import ROOT, PrefectServer, Up, free_port, prefect_server
 from tests.servers.proxies import ReverseProxy
 from tests.servers.sockets import Server, reply, serve, unused_port
 from tests.steps.test_stopping import make_quick
 from tests.waiting import wait_until
 
-AUTOMATIONS = Path(__file__).parents[2] / "automations"
+
+def said(listener: Server, about: str) -> list[str]:
+    """The texts about a batch that were posted to a webhook; runs of other tests are told there, too."""
+    texts = [json.loads(request.partition(b"\r\n\r\n")[2])["text"] for request in listener.requests]
+    return [text for text in texts if about in text]
 
 
-def said(listener: Server) -> list[str]:
-    """The texts that were posted to a webhook."""
-    return [json.loads(request.partition(b"\r\n\r\n")[2])["text"] for request in listener.requests]
-
-
-def call(crew: PrefectServer, folder: Path, url: str, *automations: str) -> None:
-    """Has these automations of a project call a URL."""
-    block = Webhook(method="POST", url=url).save(f"for-{folder.name}".replace("_", "-"))
-    for name in automations:
-        file = folder / f"{name}.yaml"
-        file.write_text((AUTOMATIONS / file.name).read_text().replace("WEBHOOK_BLOCK_ID", str(block)))
-        crew.command("automation", "create", "--from-file", str(file))
+def call(url: str) -> None:
+    """Has the automations of the project that is deployed call a URL."""
+    Webhook(method="POST", url=url).save("callsheet", overwrite=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(ROOT)
+        asyncio.run(automations.make())
 
 
 def events(crew: PrefectServer, run: str) -> list[dict[str, Any]]:
@@ -63,7 +65,7 @@ def events(crew: PrefectServer, run: str) -> list[dict[str, Any]]:
 
 
 def test_a_night_that_stops_in_doubt_is_red_says_why_and_tells_automations(
-    crew: PrefectServer, project: Callable[..., Project], tmp_path: Path
+    crew: PrefectServer, project: Callable[..., Project]
 ) -> None:
     cut_off = {"endpoint": "images", "prompt": "cut off", "do": "drop", "when": "after_charging"}
     rows = [{"id": name, "prompt": name, "model": "sketch-1"} for name in ("cut off", "fine", "too much")]
@@ -71,17 +73,17 @@ def test_a_night_that_stops_in_doubt_is_red_says_why_and_tells_automations(
     made.set(batch=made.folder.name, budget={"limit": "0.0030"})
     made.at_absolute_paths()
     with serve(reply(204)) as listener:
-        call(crew, tmp_path, listener.url, "stopped-batch")
+        call(listener.url)
         crew.start("generate-batch/nightly", tag=made.folder.name, config=str(made.config))
         run = crew.ended(made.folder.name)
-        wait_until(lambda: listener.requests, "the webhook is never called", 0.2)
+        wait_until(lambda: said(listener, made.folder.name), "the webhook is never called", 0.2)
     assert (run["state"]["type"], run["state"]["name"]) == ("FAILED", "InDoubt")
     assert "1 stored, 1 in doubt" in run["state"]["message"]
     assert "row cut off in doubt: " in crew.log(run, until="3 jobs: 1 stored, 1 in doubt")
     assert run["run_count"] == 1
     assert {"callsheet", f"batch:{made.folder.name}"} <= set(run["tags"])
     assert made.manifest().height == 1
-    [told] = said(listener)
+    [told] = said(listener, made.folder.name)
     begins = "1 bought, 0.0015 USD; 3 jobs: 1 stored, 1 in doubt"
     assert told.startswith(f"Batch {made.folder.name} has stopped: {begins}")
     settles = "A run of the deployment resolve shows the jobs in doubt with the evidence, and settles them."
@@ -120,7 +122,7 @@ def test_a_night_that_stops_in_doubt_is_red_says_why_and_tells_automations(
 
 
 def test_a_night_that_is_over_before_it_begins_says_why_and_tells_automations(
-    prefect: PrefectServer, project: Callable[..., Project], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    prefect: PrefectServer, project: Callable[..., Project], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The two commonest: the key is refused, or the service is down for longer than the run waits."""
     made = project([{"id": "a", "prompt": "a", "model": "sketch-1"}])
@@ -128,10 +130,10 @@ def test_a_night_that_is_over_before_it_begins_says_why_and_tells_automations(
     monkeypatch.setenv("CALLSHEET_API_KEY", "sk_wrong")
 
     def tells(text: str) -> bool:
-        return text in said(listener)
+        return bool(said(listener, text))
 
     with serve(reply(204)) as listener, unused_port() as port:
-        call(prefect, tmp_path, listener.url, "stopped-batch")
+        call(listener.url)
         nobody = f"http://127.0.0.1:{port}"
         for reason, words, url in (("key", "401", made.backlot.base_url), ("service", "not sent", nobody)):
             name = f"over-by-{reason}"
@@ -153,19 +155,40 @@ def test_a_night_that_is_over_before_it_begins_says_why_and_tells_automations(
             assert stopped["payload"]["stop_reason"] == reason
 
 
+def test_the_morning_has_the_batches_of_every_ledger_of_the_project(
+    prefect: PrefectServer, project: Callable[..., Project]
+) -> None:
+    made = project([{"id": "a", "prompt": "a", "model": "sketch-1"}])
+    stills, films = (f"{made.folder.name}-{name}" for name in ("stills", "films"))
+    made.set(batch=stills)
+    assert made.run().stored == 1
+    configs = made.folder / "configs"
+    configs.mkdir()
+    (configs / "stills.yaml").write_text(made.config.read_text())
+    (configs / "unknown.yaml").write_text("batch: [")
+    made.set(batch=films, ledger={"url": "sqlite:///out/films.db"})
+    made.set(report={"url": "out/films"}, storage={"url": "out/films"})
+    assert bought(made).name == "Complete"
+    [morning] = prefect.ask("artifacts/latest", artifacts={"key": {"any_": ["morning"]}})
+    assert morning["description"].startswith("2 bought, 0.0030 USD")
+    page = morning["data"].replace("\\", "").replace("*", "")
+    for words in (f"| {stills} |", f"| {films} |", "Spent today from other ledgers: 0.0015 USD"):
+        assert words in page, page
+
+
 def test_a_question_and_the_end_of_a_review_call_a_webhook(
-    crew: PrefectServer, project: Callable[..., Project], tmp_path: Path
+    crew: PrefectServer, project: Callable[..., Project]
 ) -> None:
     made = project([{"id": "a", "prompt": "a", "model": "sketch-1"}])
     name = made.folder.name
     made.set(batch=name, budget={"approve_above": "0.0010"})
     with serve(reply(204)) as listener:
-        call(crew, tmp_path, listener.url, "asked", "reviewed")
+        call(listener.url)
         crew.begin(generate_batch, "generate-batch/nightly", tag=name, config=str(made.config))
-        wait_until(lambda: listener.requests, "nobody is told of the question", 0.2)
+        wait_until(lambda: said(listener, name), "nobody is told of the question", 0.2)
         reviewed(ReviewResult(name, 2, 1, 0, None), ToBuyAgain(1, Decimal("0.0015")))
-        wait_until(lambda: len(listener.requests) == 2, "nobody is told of the review", 0.2)
-    assert said(listener) == [
+        wait_until(lambda: len(said(listener, name)) == 2, "nobody is told of the review", 0.2)
+    assert said(listener, name) == [
         f"Batch {name} asks: buy 1 job for 0.0015 USD?",
         f"Batch {name} is reviewed: 2 kept, 1 job to buy again for 0.0015 USD",
     ]
@@ -205,12 +228,91 @@ def test_doubts_that_a_killed_run_left_and_files_that_a_check_rejects_are_told_b
     }
 
 
+def test_a_collector_that_cannot_begin_for_an_hour_calls_a_webhook(crew: PrefectServer) -> None:
+    collector = crew.deployment("collect-media/collector")
+    of = {"flow_id": collector["flow_id"], "deployment_id": collector["id"], "parameters": {}}
+    with serve(reply(204)) as listener:
+        call(listener.url)
+        for number in range(4):
+            assert not said(listener, "collector"), f"after {number} that were cancelled"
+            run = crew.post("flow_runs/", of)
+            crew.post(f"flow_runs/{run['id']}/set_state", {"state": {"type": "CANCELLED"}})
+        wait_until(lambda: said(listener, "No run of the collector could begin"), "nobody is told", 0.2)
+
+
+def test_automations_are_made_renewed_and_left_switched_off_and_wait_for_their_block(
+    crew: PrefectServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "automations/mine.yaml"
+    file.parent.mkdir()
+    monkeypatch.chdir(tmp_path)
+
+    def made(block: str, within: int = 120) -> list[str]:
+        content = yaml.safe_load((ROOT / "automations/dead-runs.yaml").read_text())
+        content["trigger"]["within"] = within
+        content["actions"] = [{"type": "call-webhook", "block_document_id": block, "payload": "{}"}]
+        file.write_text(yaml.safe_dump(content | {"name": tmp_path.name}))
+        return asyncio.run(automations.make())
+
+    [line] = made("nobody")
+    assert line.startswith(
+        "automations/mine.yaml: is not made: the server has no Webhook block 'nobody'. Save"
+    )
+    Webhook(method="POST", url="http://127.0.0.1:9").save("somebody", overwrite=True)
+    assert made("somebody") == [f"automations/mine.yaml: the automation {tmp_path.name} is made"]
+
+    def on_server() -> dict[str, Any]:
+        [automation] = [one for one in crew.ask("automations") if one["name"] == tmp_path.name]
+        return automation
+
+    first = on_server()
+    assert made("somebody") == []
+    assert on_server()["trigger"]["id"] == first["trigger"]["id"], "it goes on waiting for what it waits for"
+    crew.request("PATCH", f"automations/{first['id']}", {"enabled": False})
+    assert made("somebody", within=60) == [
+        f"automations/mine.yaml: the automation {tmp_path.name} is as the file has it now"
+    ]
+    now = on_server()
+    assert (now["id"], now["enabled"], now["trigger"]["within"]) == (first["id"], False, 60)
+    file.write_text("[]")
+    with pytest.raises(ConfigError, match=r"mine\.yaml: there is no automation in it"):
+        asyncio.run(automations.make())
+
+
+@pytest.mark.soak
+def test_a_run_that_died_before_it_began_holds_no_slot_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also on a server with Prefect's defaults, which forgets its leases when it is started anew."""
+    make_project(tmp_path / "studio")
+    file = tmp_path / "studio/automations/not-begun.yaml"
+    file.write_text(file.read_text().replace("within: 300", "within: 30"))
+    monkeypatch.chdir(tmp_path / "studio")
+    home, port = tmp_path / "prefect", free_port()
+
+    def taken(server: PrefectServer, run: dict[str, Any]) -> str:
+        """As a worker takes it; returns the state that it comes into."""
+        pending = {"state": {"type": "PENDING"}}
+        return str(server.post(f"flow_runs/{run['id']}/set_state", pending)["state"]["name"])
+
+    with prefect_server(home, port) as server:
+        command = [sys.executable, "-m", "flows.deployments"]
+        subprocess.run(command, env=server.environment, check=True, capture_output=True)
+        for tag in ("dies", "waits"):
+            server.start("collect-media/collector", tag=tag, config="configs/example.yaml")
+        assert taken(server, server.run("dies")) == "Pending"
+        assert taken(server, server.run("waits")) == "Cancelled"
+    with prefect_server(home, port) as server:
+        assert server.ended("dies")["state"]["name"] == "Crashed"
+        server.start("collect-media/collector", tag="begins", config="configs/example.yaml")
+        assert taken(server, server.run("begins")) == "Pending"
+
+
 @pytest.mark.soak
 def test_a_run_whose_process_is_gone_becomes_crashed(
     prefect: PrefectServer, project: Callable[..., Project]
 ) -> None:
-    """Nobody is left who could say so: not even a worker."""
-    prefect.command("automation", "create", "--from-file", str(AUTOMATIONS / "dead-runs.yaml"))
+    """Nobody is left who could say so: not even a worker. `callsheet up` has made the automation."""
     rows = [{"id": f"s{n}", "prompt": f"image {n}", "model": "sketch-1"} for n in range(300)]
     made = project(rows, image_seconds=2, concurrency=2)
     made.set(batch=made.folder.name)

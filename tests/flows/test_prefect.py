@@ -42,8 +42,10 @@ from tests.cli.test_commands import callsheet
 from tests.cli.test_reconcile import CUT_OFF, STUDIO, doubtful, rows, spend
 from tests.conftest import Make, Project, images
 from tests.flows.test_crew import asks
+from tests.flows.test_suspend import suspend
 from tests.servers.prefect import ROOT, PrefectServer
 from tests.servers.proxies import Failure, ReverseProxy
+from tests.servers.sockets import unused_port
 from tests.steps.test_again import samples, with_check
 from tests.waiting import wait_until
 
@@ -130,6 +132,29 @@ def test_a_run_that_waits_for_the_service_says_so_in_its_state_and_goes_on(
         run = crew.begin(generate_batch, "generate-batch/by-hand", tag=tag, config=str(made.config))
         coming_back.result()
     assert (run["state"]["name"], len(made.sold)) == ("Complete", 1), run["state"]["message"]
+
+
+def test_suspend_is_heeded_while_a_run_waits_for_the_service(crew: PrefectServer, project: Make) -> None:
+    made, tag = project(images(1)), "waits-suspended"
+
+    def press() -> None:
+        def waits() -> bool:
+            runs = crew.ask("flow_runs", flow_runs={"tags": {"all_": [tag]}})
+            return any("waits for the service" in (run["state"]["message"] or "") for run in runs)
+
+        wait_until(waits, "it does not wait", 0.2)
+        suspend(crew, crew.run(tag))
+
+    with unused_port() as port, ThreadPoolExecutor(1) as beside:
+        made.set(service={"base_url": f"http://127.0.0.1:{port}"})
+        pressing = beside.submit(press)
+        run = crew.begin(generate_batch, "generate-batch/by-hand", tag=tag, config=str(made.config))
+        pressing.result()
+    assert run["state"]["name"] == "Suspended"
+    assert run["state"]["message"].startswith("suspended in the Prefect UI")
+    made.set(service={"base_url": made.backlot.base_url})
+    assert crew.post(f"flow_runs/{run['id']}/resume", {})["status"] == "ACCEPT"
+    assert crew.go_on(generate_batch, tag)["state"]["name"] == "Complete"
 
 
 def test_a_server_that_fails_for_a_while_ends_no_run_of_a_deployment_and_its_progress_goes_on(

@@ -23,6 +23,7 @@ from prefect.utilities import processutils
         (run_input.keyset_from_paused_state, "96dba3b0e666"),
         (run_input.keyset_from_base_key, "3fbccac0fc0a"),
         (StateProposer.propose_cancelled, "ac9151d8c788"),
+        (processutils.run_process, "b5f1d15e5eaf"),
         (processutils.setup_signal_handlers_worker, "7f36401896b2"),
         (worker.start, "6d339f6cedbb"),
     ],

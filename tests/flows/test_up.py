@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -143,6 +144,70 @@ def test_ctrl_c_ends_all_that_it_has_started_after_the_runs_at_work(studio: Stud
     [log] = Path(studio.up.environment["PREFECT_HOME"]).glob("callsheet/*/worker.log")
     assert "Finished in state BrokenOff" in log.read_text()
     assert "Traceback" not in studio.up.text
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("victim", ["flows.own_worker", "flows.servers", "flows.up"])
+def test_whatever_is_killed_leaves_no_process_behind_and_no_answer_unrecorded(
+    tmp_path: Path, victim: str
+) -> None:
+    """The run stops in order by itself where nobody is left who could tell it."""
+    mine, port = a_project(tmp_path / "mine"), free_port()
+    environment = {"PREFECT_HOME": str(tmp_path / "prefect"), "BACKLOT_PORT": str(free_port())}
+    slow = {"BACKLOT_IMAGE_SECONDS": "3"}
+    with up(mine, "--port", str(port), "--backlot", **environment, **slow) as running:
+        running.until(READY)
+        server = PrefectServer(f"http://127.0.0.1:{port}/api", {})
+        server.start("generate-batch/mine", tag="mine", config="batch.yaml")
+        wait_until(lambda: list(mine.glob("out/media/**/*.jpeg")), running.text)
+        processes = running.family()
+        [killed] = [
+            process
+            for process in (psutil.Process(running.process.pid), *processes)
+            if victim in " ".join(process.cmdline())
+        ]
+        killed.kill()
+        all_end(processes)
+        assert running.ended() != 0
+    states = {*pl.read_parquet(mine / "out/mine/report/costs.parquet")["state"]}
+    assert "stored" in states
+    assert states <= {"stored", "generated", "in_doubt"}, "the backlot ends with `up`, which has started it"
+    with up(mine, "--port", str(port), **environment) as running:
+        running.until(READY)
+        ended = server.ended("mine")["state"]["name"]
+    assert ended == ("BrokenOff" if victim == "flows.own_worker" else "Crashed"), (
+        "the server was needed for it"
+    )
+
+
+@pytest.mark.parametrize("moment", ["prefect.runner._workspace_supervisor", "prefect.engine"])
+def test_a_run_in_its_first_seconds_ends_in_order_with_its_worker(
+    crew: PrefectServer, tmp_path: Path, moment: str
+) -> None:
+    folder = a_project(tmp_path / "young", pool="young")
+    environment = crew.environment | {"CALLSHEET_BASE_URL": "http://127.0.0.1:9", "CALLSHEET_API_KEY": "sk_x"}
+    command = [sys.executable, "-m", "flows.deployments"]
+    subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True)
+    command = [sys.executable, "-m", "flows.own_worker", "--pool", "young", "--type", "process"]
+    with (tmp_path / "worker.log").open("w") as log:
+        worker = subprocess.Popen(command, cwd=folder, env=environment, stdin=subprocess.PIPE, stderr=log)
+    crew.start("generate-batch/young", tag=moment, config="batch.yaml")
+
+    def has_begun() -> bool:
+        with suppress(psutil.Error):  # a child has ended just now
+            runs = psutil.Process(worker.pid).children()
+            return any(moment in " ".join(run.cmdline()) for run in runs)
+        return False
+
+    try:
+        wait_until(has_begun, "the run never begins", 0.01)
+    finally:
+        worker.send_signal(signal.SIGTERM)
+        worker.wait()  # with its stdin open, whose end would tell it a second time
+    ended = crew.run(moment)
+    crew.request("DELETE", f"deployments/{crew.deployment('generate-batch/young')['id']}")
+    assert ended["state"]["name"] == "BrokenOff", ended["state"]
+    assert ended["state"]["message"].startswith("stopped by SIGTERM")
 
 
 def test_a_worker_that_dies_is_reported_with_the_errors_of_its_log(tmp_path: Path) -> None:
