@@ -199,7 +199,7 @@ def is_no_header(names: Sequence[str], cells: pl.DataFrame) -> bool:
     Only where it is certain: no name is like one of a column, and one of them is of the form that the cells
     below it have. `cells` are the columns, in the order of the names.
     """
-    if not names or not all(names) or any(map(_is_known, names)):
+    if not names or not all(names) or any(map(is_name, names)):
         return False
     below = {name: column.drop_nulls() for name, column in zip(names, cells.head(ROWS), strict=False)}
     are_texts = [texts.dtype == pl.String and texts.len() > 0 for texts in below.values()]
@@ -214,7 +214,7 @@ def is_no_header(names: Sequence[str], cells: pl.DataFrame) -> bool:
     )
 
 
-def _is_known(name: str) -> bool:
+def is_name(name: str) -> bool:
     """Whether a text has a word that names of columns have, or is written as programs write them."""
     words = re.findall(r"[^\W_]+", name.lower())
     if is_a_number(name):

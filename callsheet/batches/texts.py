@@ -575,7 +575,7 @@ def _read_named(lines: Mapping[int, str], name: str, config: Input) -> Table:
 def _read_sections(lines: Mapping[int, str], name: str, config: Input) -> Table:
     """A text whose prompts stand between rules, or below labels, which are their ids where no two are alike.
 
-    Where there are labels, what stands below none is rejected.
+    Where most have labels, what stands below none is rejected.
     """
     sections: dict[int, tuple[str, list[str]]] = {}
     label, first = "", None
@@ -590,7 +590,7 @@ def _read_sections(lines: Mapping[int, str], name: str, config: Input) -> Table:
             first = at
             sections[at], label = (label, [line]), ""
     texts = {at: (label, "\n".join(text).strip()) for at, (label, text) in sections.items()}
-    are_labelled = any(label for label, _ in texts.values())
+    are_labelled = 2 * sum(bool(label) for label, _ in texts.values()) >= max(len(texts), 1)
     broken = tuple(
         (at, text, "stands below no label, and input.split is sections")
         for at, (label, text) in texts.items()
@@ -629,6 +629,8 @@ def likely_split(lines: Sequence[str], numbers: Sequence[int]) -> tuple[str, boo
         )
         if 2 * whole > len(groups) and (len(groups) > 1 or is_place):
             return "sections", whole < len(groups) or len({*names}) < len(names)
+        if sum(RULE.fullmatch(line) is not None for line in stripped) > 1:
+            return "sections", True
         if labels and all(match["heading"] for match in labels):
             return "#", False
     are_apart = any(number > before + 1 for before, number in pairwise(numbers))

@@ -29,6 +29,7 @@ from callsheet.plain_text import and_more
 from callsheet.service.models import Catalogue
 
 _TEXTS = (".csv", ".tsv", ".txt", ".json", ".jsonl", ".ndjson")
+_TABLES = (".csv", ".tsv", ".xlsx")
 _NAMED = 12  # columns, sheets
 _FAR = 2  # of how much a sheet looks like prompts
 
@@ -211,6 +212,10 @@ def _choose_header_or_split(file: FileLook) -> None:
         candidates = {"none": "its first line is a row", "names": "its first line has names"}
         file.propose("header", "Has the file a header?", candidates)
         return
+    is_table = Path(file.path).name.lower().endswith(_TABLES)
+    if is_table and cells.width == 1 and not columns.is_name(cells.columns[0]):
+        is_row, is_name = f"{cells.columns[0]} is a row", f"{cells.columns[0]} is the column's name"
+        file.propose("header", "Has the file a header?", {"names": is_name, "none": is_row})
     if not Path(file.path).name.lower().endswith(".txt") or cells.columns != ["prompt"]:
         return
     prompts = cells["prompt"].to_list()

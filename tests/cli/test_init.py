@@ -711,6 +711,17 @@ def test_labels_that_come_again_are_a_doubt_and_no_ids(project: Make) -> None:
     assert wrote["guessed"]["split"] == {"taken": "sections", "others": ["lines"]}
 
 
+def test_records_between_rules_and_a_first_line_that_may_be_a_row_are_doubts(project: Make) -> None:
+    made = project()
+    records = "".join(f"Word {n}: heron\nPrompt: A heron lands {n}\n-----\n" for n in (1, 2, 3))
+    wrote = given(made, "x.txt", f"# Three of them\n=====\n{records}")
+    assert wrote["guessed"]["split"] == {"taken": "sections", "others": ["lines"]}
+    assert (quote()["jobs"], quote()["rejected_rows"]) == (3, 0)
+    (made.folder / "new.yaml").unlink()
+    wrote = given(made, "x.csv", "Brown bear\nTeddy bear\nPolar bear\n")
+    assert wrote["guessed"] == {"header": {"taken": "names", "others": ["none"]}}
+
+
 def test_a_file_of_which_no_row_can_be_read_says_why(project: Make) -> None:
     made = project()
     (made.folder / "x.csv").write_text("id,prompt1,prompt2\n1,A heron lands on a pond\n")
