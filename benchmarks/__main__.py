@@ -18,6 +18,7 @@ import psutil
 from benchmarks import (
     bench_account,
     bench_backlot,
+    bench_bought,
     bench_ledger,
     bench_limits,
     bench_pages,
@@ -32,6 +33,7 @@ BENCHMARKS = {
     "reading": bench_reading.measure,
     "account": bench_account.measure,
     "ledger": bench_ledger.measure,
+    "bought": bench_bought.measure,
     "pages": bench_pages.measure,
     "backlot": bench_backlot.measure,
     "limits": bench_limits.measure,

@@ -70,7 +70,7 @@ def of_rows(rows: int) -> Review:
         asyncio.run(report_anew(settings, print))  # plots, and what is loaded once
         shutil.rmtree(Path(settings.report.url, sheet.INDEX).with_name("data"))
         made, unchanged = [cpu_of(report_anew(settings, print)) for _ in range(2)]
-        with patch.object(server, "update_tables", AsyncMock()):
+        with patch.object(server, "update_manifest", AsyncMock()):
             return Review(*asyncio.run(reviewed(settings)), made, unchanged)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import logging
 import os
 import sys
 from collections.abc import AsyncIterator, Coroutine, Mapping
@@ -27,10 +28,19 @@ from pyarrow import parquet
 from callsheet import signals
 from callsheet.batches.formats import local_copy
 from callsheet.config.load import load, load_without_service
-from callsheet.config.settings import Settings
-from callsheet.errors import ApprovalNeeded, CallsheetError, ConfigError, InputError, Interrupted, known_error
+from callsheet.config.settings import BatchSettings, Settings
+from callsheet.errors import (
+    ApprovalNeeded,
+    CallsheetError,
+    ConfigError,
+    InputError,
+    Interrupted,
+    LedgerError,
+    StorageError,
+    known_error,
+)
 from callsheet.files import temporary_file_errors
-from callsheet.ledger.databases import check_exists
+from callsheet.ledger.databases import check_exists, exists
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.words import Place
 from callsheet.plain_text import printable
@@ -40,6 +50,7 @@ from callsheet.pricing.plan import QUOTE, last_priced
 from callsheet.pricing.quote import Quote, quote_batch
 from callsheet.records import Progress
 from callsheet.report.contact_sheet.cards import local_path
+from callsheet.report.report import MANIFEST, update_manifest
 from callsheet.report.summary import ReviewResult, Status, Summary, read_status
 from callsheet.reviewing.written_marks import enter_marks, from_table
 from callsheet.standing import read_standing
@@ -53,6 +64,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 T = TypeVar("T")
+logger = logging.getLogger("callsheet")
 Config = str | os.PathLike[str]
 Values = Mapping[str, object]
 
@@ -202,6 +214,8 @@ def carry_out(work: Coroutine[Any, Any, T]) -> T:
 def read(name: str, config: Config, settings: Values | None, *, as_arrow: bool) -> pd.DataFrame | pa.Table:
     """A Parquet file of the report, by its name: see `callsheet.manifest`, `costs` and `plan`."""
     checked = load_without_service(Path(config), values=settings or {})
+    if name == MANIFEST:
+        carry_out(_with_the_last_marks(checked))
     endpoint_url, writers = checked.storage.endpoint_url, "callsheet.run or `callsheet report`"
     url = Store(checked.report.url, endpoint_url=endpoint_url).url_of(name)
     if name == QUOTE:  # which is always on this machine
@@ -214,6 +228,16 @@ def read(name: str, config: Config, settings: Values | None, *, as_arrow: bool) 
         raise InputError(f"{url}: there is no such file yet", hint=f"{writers} writes it.") from None
     except (pa.ArrowException, OSError) as error:
         raise InputError(f"{url}: cannot be read as Parquet: {error}") from None
+
+
+async def _with_the_last_marks(settings: BatchSettings) -> None:
+    """Brings the manifest up to date, where the ledger is there; otherwise the file is as it is."""
+    try:
+        if exists(settings.ledger.url):
+            async with await Ledger.open(settings.ledger.url, settings.batch, looks=True) as ledger:
+                await update_manifest(settings, ledger)
+    except (LedgerError, StorageError) as error:
+        logger.warning("the manifest may lack the last marks: %s", printable(str(error)))
 
 
 def review(config: Config, marks: Any, settings: Values | None) -> ReviewResult:

@@ -31,28 +31,39 @@ async def make() -> list[str]:
         ConfigError: a file has no automation.
     """
     lines = []
+    waiting: dict[str, list[str]] = {}  # files, by the block that they name
     async with get_client() as client:
         for file in await asyncio.to_thread(lambda: sorted(FOLDER.glob("*.yaml"))):
             try:
                 content = yaml.safe_load(await asyncio.to_thread(file.read_text, "utf-8"))
-                line = await _make(content, client)
-            except (OSError, yaml.YAMLError, KeyError, TypeError, ValidationError) as error:
+                if block := await _missing_block(content["actions"], client):
+                    waiting.setdefault(block, []).append(file.name)
+                elif line := await _make(content, client):
+                    lines.append(f"{file}: {line}")
+            except (OSError, yaml.YAMLError, KeyError, TypeError, AttributeError, ValidationError) as error:
                 raise ConfigError(f"{file}: there is no automation in it", hint=str(error)) from None
-            if line:
-                lines.append(f"{file}: {line}")
+    for block, files in waiting.items():
+        are = "is" if len(files) == 1 else "are"
+        lines.append(
+            f"{FOLDER}: {', '.join(files)} {are} not made: the server has no Webhook block {block!r}. "
+            "Save one under Blocks in the UI, and start this again"
+        )
     return lines
 
 
-async def _make(content: dict[str, Any], client: PrefectClient) -> str:
-    actions = [dict(action) for action in content["actions"]]
+async def _missing_block(actions: list[dict[str, Any]], client: PrefectClient) -> str:
+    """Puts the ids of blocks in the place of their names; returns the name of one that is not there."""
     for action in actions:
         if block := action.get(BLOCK):
             try:
                 action[BLOCK] = (await client.read_block_document_by_name(str(block), "webhook")).id
             except ObjectNotFound:
-                where = "Save one under Blocks in the UI, and start this again"
-                return f"is not made: the server has no Webhook block {block!r}. {where}"
-    automation = AutomationCore.model_validate(content | {"actions": actions})
+                return str(block)
+    return ""
+
+
+async def _make(content: dict[str, Any], client: PrefectClient) -> str:
+    automation = AutomationCore.model_validate(content)
     existing = await client.read_automations_by_name(automation.name)
     if not existing:
         await client.create_automation(automation)

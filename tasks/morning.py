@@ -1,7 +1,7 @@
 """The page for the morning: one artifact of the project, `morning`, renewed at the end of each run that buys.
 
 It is of all batches in the run's ledger and in those of the project's configs, and of the runs on the server
-that have a batch's tag.
+that have its tag, or a batch's.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ KEY = "morning"
 _NIGHT = timedelta(days=1)
 _PATIENCE = 15.0  # seconds for server, ledger and service together: the end of the run waits for the page
 _OTHER = 3.0  # of these, for each other ledger
+_PROJECT = "callsheet"  # the tag of the deployments in prefect.yaml
 _TAG = "batch:"
 _RED = (StateType.FAILED, StateType.CRASHED)
 
@@ -139,8 +140,9 @@ async def _balance(settings: Settings) -> Decimal | None:
 
 
 def _links(runs: Iterable[FlowRun]) -> list[Link]:
-    """To the pages of runs of batches, the newest first."""
-    return [Link(f"{run.name}, {run.state_name}", _page(run)) for run in runs if _batches(run)]
+    """To the pages of the project's runs, the newest first: those too that ended before they had a batch."""
+    own_runs = (run for run in runs if _PROJECT in run.tags or _batches(run))
+    return [Link(f"{run.name}, {run.state_name}", _page(run)) for run in own_runs]
 
 
 def _batches(run: FlowRun) -> list[str]:

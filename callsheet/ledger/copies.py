@@ -1,14 +1,16 @@
 """A ledger in another database: a backup, a copy, and one that moves there for good.
 
-A copy is compared with the original, row by row, before it is kept. It does not look at what a row means.
+The databases do it by their own means. A copy is compared with the original before it is kept, cell by cell
+between SQLite files, otherwise by a hash of each row. It does not look at what a row means.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Iterator, Sequence
+import struct
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +28,10 @@ from callsheet.ledger.databases import (
     open_engine,
     shown,
     unchecked,
+    uri_to_read,
 )
 from callsheet.ledger.tables import about, metadata, moved_to
 
-_PAGE = 1_000  # rows that are read and written at once
 _COPIED = [table for table in metadata.sorted_tables if table is not about]
 """The schema's version is there already. The ledger's id is copied apart."""
 _VERSION, _LEDGER_ID = sa.select(about.c.schema_version), sa.select(about.c.ledger_id)
@@ -170,30 +172,130 @@ def _opened(url: str, to: str | sa.URL, *, looks: bool = False) -> Iterator[tupl
 
 
 def _copy(source: sa.Connection, target: sa.Connection) -> dict[str, int]:
-    for table in _COPIED:
-        for page in _pages(source, table):
-            target.execute(table.insert(), [dict(row._mapping) for row in page])
+    """Copies all rows, and makes sure that both have the same; returns how many rows each table has.
+
+    Raises:
+        LedgerError: they have not.
+    """
     target.execute(about.update().values(ledger_id=source.scalar(_LEDGER_ID)))
-    return {table.name: _compared(source, target, table) for table in _COPIED}
+    if source.dialect.name == target.dialect.name == "sqlite":
+        return _copy_attached(source, target)
+    for table in _COPIED:
+        _enter(target, table, _rows(source, table))
+    counts = {}
+    for table in _COPIED:
+        of_source = _sum(source, table)
+        _check_same(table, is_same=_sum(target, table) == of_source)
+        counts[table.name], _ = of_source
+    return counts
 
 
-def _compared(source: sa.Connection, target: sa.Connection, table: sa.Table) -> int:
-    """The number of a table's rows; a LedgerError where they are not the same in both."""
-    count = 0
-    for page, copied_page in zip_longest(_pages(source, table), _pages(target, table)):
-        if page != copied_page:
-            raise LedgerError(f"the copy differs from the ledger in {table.name}; it was not kept")
-        count += len(page)
-    return count
+def _copy_attached(source: sa.Connection, target: sa.Connection) -> dict[str, int]:
+    """The same between two SQLite files: the target reads the other one by itself."""
+    [path] = [Path(row.file) for row in source.exec_driver_sql("PRAGMA database_list") if row.name == "main"]
+    target.exec_driver_sql("ATTACH ? AS original", (uri_to_read(path),))
+    counts = {}
+    for table in _COPIED:
+        name, names = _quoted(table.name), table.columns.keys()
+        in_original = target.exec_driver_sql(f"PRAGMA original.table_info({name})").mappings()
+        # An upgraded ledger may have its columns in another order; otherwise SQLite copies quickly.
+        as_they_are = [row["name"] for row in in_original] == names
+        into, chosen = ("", "*") if as_they_are else (f"({_columns(table)})", _columns(table))
+        target.exec_driver_sql(f"INSERT INTO main.{name} {into} SELECT {chosen} FROM original.{name}")  # noqa: S608
+        counts[table.name] = _count(target, f"original.{name}")
+        copied = _count(target, f"main.{name}")
+        keys = table.primary_key.columns.keys()
+        pairs = _count(
+            target,
+            f"original.{name} AS original JOIN main.{name} AS copied ON {_equal('=', keys)} "
+            f"WHERE {_equal('IS', names)}",
+        )
+        _check_same(table, is_same=copied == pairs == counts[table.name])
+    return counts
 
 
-def _pages(connection: sa.Connection, table: sa.Table) -> Iterator[Sequence[sa.Row[Any]]]:
-    """A table's rows in the order of their primary key, which is the same in both databases."""
-    collation = "C" if connection.dialect.name == "postgresql" else "BINARY"
-    key = [
-        column.collate(collation) if isinstance(column.type, sa.String) else column
-        for column in table.primary_key
-    ]
-    query = sa.select(table).order_by(*key)
-    with closing(connection.execute(query, execution_options={"yield_per": _PAGE})) as result:
-        yield from result.partitions(_PAGE)
+def _count(connection: sa.Connection, rows: str) -> int:
+    return connection.exec_driver_sql(f"SELECT count(*) FROM {rows}").scalar() or 0  # noqa: S608
+
+
+def _equal(operator: str, names: Iterable[str]) -> str:
+    """Whether the original and the copy have the same in these columns."""
+    return " AND ".join(f"original.{name} {operator} copied.{name}" for name in map(_quoted, names))
+
+
+def _check_same(table: sa.Table, *, is_same: bool) -> None:
+    if not is_same:
+        raise LedgerError(f"the copy differs from the ledger in {table.name}; it was not kept")
+
+
+# ---- between two kinds of databases. PostgreSQL hands rows on, and takes them, by COPY
+
+_POSTGRESQL_TYPES = {sa.Boolean: "bool", sa.Integer: "int8", sa.Float: "float8"}  # JSON is its text
+_DIGITS = 10  # of a row's hash that are added up: the sum of millions of rows is an integer of 64 bits
+
+
+def _rows(connection: sa.Connection, table: sa.Table) -> Iterator[Sequence[Any]]:
+    """A table's rows, as they are stored."""
+    driver: Any = connection.connection.driver_connection
+    with closing(driver.cursor()) as cursor:
+        if connection.dialect.name == "sqlite":
+            yield from cursor.execute(f"SELECT {_columns(table)} FROM {_quoted(table.name)}")  # noqa: S608
+            return
+        with cursor.copy(f"COPY {_quoted(table.name)} ({_columns(table)}) TO STDOUT") as copied:
+            copied.set_types([_type(column) for column in table.columns])
+            yield from copied.rows()
+
+
+def _enter(connection: sa.Connection, table: sa.Table, rows: Iterator[Sequence[Any]]) -> None:
+    driver: Any = connection.connection.driver_connection
+    with closing(driver.cursor()) as cursor:
+        if connection.dialect.name == "sqlite":
+            places = ", ".join("?" * len(table.columns))
+            into = f"{_quoted(table.name)} ({_columns(table)})"
+            cursor.executemany(f"INSERT INTO {into} VALUES ({places})", rows)  # noqa: S608
+            return
+        with cursor.copy(f"COPY {_quoted(table.name)} ({_columns(table)}) FROM STDIN") as copied:
+            for row in rows:
+                copied.write_row(row)
+
+
+def _sum(connection: sa.Connection, table: sa.Table) -> tuple[int, int]:
+    """How many rows a table has, and the sum of their hashes, each of all cells: of a number its digits, of a
+    float its bytes.
+    """
+    if connection.dialect.name == "sqlite":
+        driver: Any = connection.connection.driver_connection
+        driver.create_function("row_hash", len(table.columns), _row_hash, deterministic=True)
+        hashed = f"row_hash({_columns(table)})"
+    else:
+        cells = []
+        for column in table.columns:
+            name, kind = _quoted(column.name), _type(column)
+            cell = {"bool": f"{name}::int::text", "float8": f"encode(float8send({name}), 'hex')"}
+            text = cell.get(kind, f"{name}::text")
+            cells.append(f"coalesce(length({text}) || ':' || {text}, '-')")
+        hashed = f"('x' || left(md5({' || '.join(cells)}), {_DIGITS}))::bit({4 * _DIGITS})::bigint"
+    query = f"SELECT count(*), coalesce(sum({hashed}), 0) FROM {_quoted(table.name)}"  # noqa: S608
+    count, total = connection.exec_driver_sql(query).one()
+    return count, int(total)
+
+
+def _row_hash(*cells: str | float | None) -> int:
+    """The same as in PostgreSQL: that has the function itself."""
+    texts = (struct.pack(">d", cell).hex() if isinstance(cell, float) else cell for cell in cells)
+    text = "".join("-" if cell is None else f"{len(str(cell))}:{cell}" for cell in texts)
+    return int(hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()[:_DIGITS], 16)
+
+
+def _type(column: sa.Column[Any]) -> str:
+    """The type in PostgreSQL, as what it is read."""
+    stored = column.type.impl if isinstance(column.type, sa.types.TypeDecorator) else column.type
+    return next((name for kind, name in _POSTGRESQL_TYPES.items() if isinstance(stored, kind)), "text")
+
+
+def _columns(table: sa.Table) -> str:
+    return ", ".join(map(_quoted, table.columns.keys()))
+
+
+def _quoted(name: str) -> str:
+    return f'"{name}"'

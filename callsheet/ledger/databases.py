@@ -327,7 +327,9 @@ def _sqlite(address: sa.URL, busy: float) -> sa.Engine:
         read_only = partial(sqlite3.connect, f"{path.as_uri()}?mode=ro", uri=True, timeout=busy)
         with sa.create_engine("sqlite://", creator=read_only, poolclass=sa.NullPool).connect() as connection:
             _check(connection, str(path), shared=False)
-    engine = sa.create_engine(address, connect_args={"timeout": busy, "check_same_thread": False})
+    engine = sa.create_engine(
+        address, connect_args={"timeout": busy, "check_same_thread": False, "uri": True}
+    )
     opened: list[tuple[int, int] | None] = []
 
     @sa.event.listens_for(engine, "connect")
@@ -384,9 +386,7 @@ def _sqlite_to_read(address: sa.URL, busy: float) -> sa.Engine:
         )
 
     def connect() -> sqlite3.Connection:
-        options = "mode=ro" if wal.exists() else "mode=ro&immutable=1"
-        uri = f"{path.as_uri()}?{options}"
-        connection = sqlite3.connect(uri, uri=True, timeout=busy, check_same_thread=False)
+        connection = sqlite3.connect(uri_to_read(path), uri=True, timeout=busy, check_same_thread=False)
         connection.isolation_level = None
         return connection
 
@@ -407,6 +407,12 @@ def _sqlite_to_read(address: sa.URL, busy: float) -> sa.Engine:
             )
 
     return engine
+
+
+def uri_to_read(path: Path) -> str:
+    """The address by which SQLite only reads a file; beside runs, where these have it open."""
+    has_wal = path.with_name(f"{path.name}-wal").exists()
+    return f"{path.as_uri()}?mode=ro{'' if has_wal else '&immutable=1'}"
 
 
 def _empty() -> sa.Engine:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -47,6 +47,7 @@ class _Write:
 class GroupCommit:
     """Writes to one database for one run, many writes to a commit, one commit at a time.
 
+    Each commit is made in a new `transaction`.
     A database that fails is tried again for as long as the run's lease lives, which others respect.
     `on_failure` is called once when commits begin to fail and are tried again, with the error and the
     arguments of all writes that wait.
@@ -59,9 +60,10 @@ class GroupCommit:
     def __init__(
         self,
         engine: sa.Engine,
+        transaction: Callable[[], AbstractContextManager[sa.Connection]],
         on_failure: Callable[[LedgerUnavailable, Sequence[Any]], Awaitable[None]],
     ) -> None:
-        self._engine = engine
+        self._engine, self._transaction = engine, transaction
         # Nobody else makes a commit wait, and with it the lease: not even a read that takes minutes.
         self._commit_thread = ThreadPoolExecutor(1, "ledger-commits")
         self._read_threads = ThreadPoolExecutor(2, "ledger-reads")
@@ -185,7 +187,7 @@ class GroupCommit:
     def _in_one_transaction(
         self, writes: Sequence[_Write], make: Callable[[sa.Connection, _Write], Any]
     ) -> list[Any]:
-        with self._engine.begin() as connection:
+        with self._transaction() as connection:
             results = [make(connection, write) for write in writes]
             for write in writes:
                 failpoints.passed(f"before ledger.{write.name}")

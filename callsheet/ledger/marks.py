@@ -98,11 +98,19 @@ def mark(connection: sa.Connection, batch: str, new_marks: Sequence[Mark], by: s
         How many were new.
     """
     decided = _decided(connection, [mark.file.job_key for mark in new_marks])
-    number = connection.scalar(sa.select(sa.func.max(marks.c.number))) or 0
+    number = newest(connection)
     new = [mark for mark in new_marks if (mark.decision, mark.note) != decided.get(mark.file, (None, None))]
     said_by = {"batch": batch, "decided_by": by, "decided_at": datetime.now(UTC)}
     rows = [
-        asdict(mark.file) | said_by | {"number": number + nth, "decision": mark.decision, "note": mark.note}
+        {
+            "number": number + nth,
+            "job_key": mark.file.job_key,
+            "attempt": mark.file.attempt,
+            "index": mark.file.index,
+            "decision": mark.decision,
+            "note": mark.note,
+            **said_by,
+        }
         for nth, mark in enumerate(new, start=1)
     ]
     if rows:
@@ -198,9 +206,30 @@ def hashes(connection: sa.Connection, batch: str) -> list[tuple[str, str]]:
     return rows.select("row_id", "hash").rows()
 
 
-def files(connection: sa.Connection, batch: str) -> pl.DataFrame:
-    """Every stored file of the batch: `FILE`, `row_id` and `sample`, in order of storage."""
-    return queries.stored_files(connection, batch, [*FILE, "row_id", "sample"])
+def files(connection: sa.Connection, batch: str, row_ids: Collection[str] | None = None) -> pl.DataFrame:
+    """Each stored file of the batch, or of these rows: `FILE`, `row_id` and `sample`, in order of storage."""
+    names = [*FILE, "row_id", "sample"]
+    if row_ids is None:
+        return queries.stored_files(connection, batch, names)
+    of_rows = [*queries.any_of(attempts.c.row_id, [*row_ids]), sa.false()]  # the last one for the columns
+    return pl.concat(queries.stored_files(connection, batch, names, some) for some in of_rows)
+
+
+def newest(connection: sa.Connection, _: str = "") -> int:
+    """The number of the last mark; 0 without any."""
+    return connection.scalar(sa.select(sa.func.max(marks.c.number))) or 0
+
+
+def counts(connection: sa.Connection, batch: str) -> Counts:
+    """How far the batch is reviewed."""
+    stored = sa.select(sa.func.count()).join_from(attempts, media, queries.FILES_OF)
+    files = connection.scalar(stored.where(attempts.c.batch == batch, media.c.stored_at.is_not(None))) or 0
+    newest_marks = sa.select(marks.c.decision, sa.func.count()).where(marks.c.batch == batch, IS_NEWEST)
+    by_decision: dict[str | None, int] = dict(
+        connection.execute(newest_marks.group_by(marks.c.decision)).all()
+    )
+    kept, rejected = (by_decision.get(decision, 0) for decision in MediaDecision)
+    return Counts(kept, rejected, files - kept - rejected)
 
 
 def stored(connection: sa.Connection, batch: str, keys: Collection[str]) -> dict[FileKey, StoredAt]:

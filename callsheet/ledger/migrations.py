@@ -11,6 +11,7 @@ from __future__ import annotations
 import filecmp
 import itertools
 import sqlite3
+import uuid
 from collections.abc import Callable
 from contextlib import ExitStack, closing
 from importlib.metadata import version as version_of_package
@@ -153,7 +154,18 @@ def _to_17(op: Operations) -> None:
     )
 
 
-MIGRATIONS: dict[int, Callable[[Operations], None]] = {16: _to_16, 17: _to_17}
+def _to_18(op: Operations) -> None:
+    """0.2.0: a batch has a revision, and its rows are found by an index."""
+    op.add_column("batches", sa.Column("revision", sa.String(32)))
+    batches, connection = sa.table("batches", sa.column("batch"), sa.column("revision")), op.get_bind()
+    for batch in connection.scalars(sa.select(batches.c.batch)).all():
+        connection.execute(batches.update().where(batches.c.batch == batch).values(revision=uuid.uuid4().hex))
+    with op.batch_alter_table("batches") as table:
+        table.alter_column("revision", existing_type=sa.String(32), nullable=False)
+    op.create_index("attempts_of_row", "attempts", ["batch", "row_id"])
+
+
+MIGRATIONS: dict[int, Callable[[Operations], None]] = {16: _to_16, 17: _to_17, 18: _to_18}
 """By the schema that they make of the one before it."""
 
 

@@ -116,8 +116,13 @@ def of_jobs(keys: Sequence[str], table: sa.FromClause = attempts) -> Iterator[sa
 
     A key is of one batch only. With a condition on the batch besides, SQLite would read all of the batch.
     """
-    for start in range(0, len(keys), _KEYS):
-        yield table.c.job_key.in_(keys[start : start + _KEYS])
+    yield from any_of(table.c.job_key, keys)
+
+
+def any_of(column: sa.ColumnElement[str], values: Sequence[str]) -> Iterator[sa.ColumnElement[bool]]:
+    """Conditions for rows with one of these values in a column, each for as many as a statement takes."""
+    for start in range(0, len(values), _KEYS):
+        yield column.in_(values[start : start + _KEYS])
 
 
 def stored_hashes(connection: sa.Connection, _batch: str) -> dict[int, set[str]]:
@@ -151,6 +156,15 @@ def row_ids(connection: sa.Connection, batch: str, words: Collection[str]) -> se
     """Those of the words that are ids of rows of the batch."""
     query = sa.select(attempts.c.row_id).where(attempts.c.batch == batch, attempts.c.row_id.in_(words))
     return set(connection.scalars(query))
+
+
+def models_and_rows(connection: sa.Connection, batch: str) -> tuple[set[str], int, int]:
+    """The models of the batch's attempts, how many rows these are of, and how many they are."""
+    of_batch = attempts.c.batch == batch
+    models = connection.scalars(sa.select(attempts.c.model).where(of_batch).distinct())
+    counts = sa.select(sa.func.count(attempts.c.row_id.distinct()), sa.func.count()).where(of_batch)
+    rows, tries = connection.execute(counts).one()
+    return {*models}, rows, tries
 
 
 def doubt_of(row: Any) -> Doubt:

@@ -17,7 +17,7 @@ from sqlalchemy.engine import Dialect
 Values = dict[str, Any]
 """Columns of a row, by name."""
 
-SCHEMA_VERSION = 17
+SCHEMA_VERSION = 18
 SINCE = "0.2.0"
 """The first Callsheet that knows this schema. Who changes a table raises both, and writes a migration."""
 
@@ -59,6 +59,11 @@ class Moment(sa.types.TypeDecorator[datetime]):
     def process_result_value(self, value: Any, dialect: Dialect) -> datetime | None:
         """Back to an aware datetime."""
         return None if value is None else datetime.fromisoformat(value)
+
+
+def new_revision() -> str:
+    """A revision that no batch has had (`revisions.py`)."""
+    return uuid.uuid4().hex
 
 
 metadata = sa.MetaData()
@@ -136,6 +141,7 @@ attempts = sa.Table(
     # Whether the plan that a run has adopted last has the job. Empty: none was adopted since 0.2.0.
     sa.Column("current", sa.Boolean),
     sa.Index("attempts_by_state", "batch", "state", "superseded", "run_id"),
+    sa.Index("attempts_of_row", "batch", "row_id"),
 )
 # A service may give ids of any length, which only this kind of index takes in PostgreSQL.
 sa.Index("attempts_by_generation", attempts.c.generation_id, postgresql_using="hash")
@@ -190,6 +196,7 @@ batches = sa.Table(
     sa.Column("bound_at", Moment, nullable=False),
     sa.Column("rates", sa.JSON, nullable=False, default=dict),
     sa.Column("bought_at", Moment),
+    sa.Column("revision", sa.String(32), nullable=False, default=new_revision),
 )
 
 # A row for every attempt that was in doubt and that a person has settled.

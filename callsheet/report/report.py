@@ -24,8 +24,8 @@ import sqlalchemy as sa
 
 from callsheet.cells import rejects_csv, rejects_in_words
 from callsheet.config.settings import BatchSettings
-from callsheet.errors import InputError, Interrupted, OtherLedger, Stop, StorageConflict
-from callsheet.ledger import leases, sums, words
+from callsheet.errors import InputError, Interrupted, OtherLedger, Stop, StorageConflict, StorageError
+from callsheet.ledger import leases, marks, queries, revisions, sums, words
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.queries import ONLY_NEW, Policy
 from callsheet.ledger.tables import attempts
@@ -96,10 +96,10 @@ def manifest(standing: Standing, files: pl.DataFrame | None = None, *, in_order:
     return pl.concat([asked_for, table.filter(~pl.col(_CURRENT))]).select(columns)
 
 
-def parquet(table: pl.DataFrame) -> bytes:
-    """The table as a Parquet file."""
+def parquet(table: pl.DataFrame, revision: str = "") -> bytes:
+    """The table as a Parquet file, which says by which revision of the batch it is."""
     file = BytesIO()
-    table.write_parquet(file)
+    table.write_parquet(file, metadata={_REVISION: revision} if revision else None)
     return file.getvalue()
 
 
@@ -128,6 +128,7 @@ _OF_ATTEMPT = (
     *("row_id", "sample", "type", "model", "prompt"),
     *("generation_id", "quoted", "cost", "currency", "carried"),
 )
+_OF_SIDECAR = ("name", "url", "sha256")
 _AT_ONCE = 16  # files
 _MEDIA_COLUMNS = {"mime_type", "width", "height", "duration", "fps", "has_sound"}
 
@@ -182,10 +183,35 @@ async def update_sidecars(settings: BatchSettings, ledger: Ledger) -> None:
     """
     if not settings.storage.sidecar:
         return
-    store = Store.of(settings.storage.url, settings.storage)
     standing = await ledger.read(read_standing, of_files=["name", "url", "sha256"])
     is_reviewed = pl.any_horizontal(pl.col("decided_by", "flags").is_not_null())
-    reviewed_files = standing.files.filter(is_reviewed).select("name", "url", "sha256", *_REVIEW)
+    await _update_sidecars(settings, standing.files.filter(is_reviewed).select(*_OF_SIDECAR, *_REVIEW))
+
+
+async def mark_sidecars(settings: BatchSettings, ledger: Ledger, since: int) -> None:
+    """As `update_sidecars`, for the marks with a higher number than `since` alone."""
+    if not settings.storage.sidecar:
+        return
+
+    def read(connection: sa.Connection, batch: str) -> pl.DataFrame:
+        decisions = marks.decisions(connection, batch, since).drop("number")
+        names = [*marks.FILE, *_OF_SIDECAR]
+        parts = [
+            queries.stored_files(connection, batch, names, condition)
+            for condition in queries.of_jobs(decisions["job_key"].unique().to_list())
+        ]
+        return pl.concat(parts).join(decisions, on=marks.FILE).drop(marks.FILE) if parts else pl.DataFrame()
+
+    try:
+        await _update_sidecars(settings, await ledger.read(read))
+    except StorageError as error:
+        error.hint = f"{error.hint} The marks are kept: callsheet report CONFIG writes the sidecars.".strip()
+        raise
+
+
+async def _update_sidecars(settings: BatchSettings, reviewed_files: pl.DataFrame) -> None:
+    """Writes what is said of these files into their sidecars."""
+    store = Store.of(settings.storage.url, settings.storage)
 
     async def update(row: dict[str, Any]) -> None:
         name, url, sha256 = (row.pop(column) for column in ("name", "url", "sha256"))
@@ -194,7 +220,8 @@ async def update_sidecars(settings: BatchSettings, ledger: Ledger) -> None:
             return
         old_sidecar = json.loads(content)
         decided_at = row["decided_at"] and row["decided_at"].isoformat(timespec="seconds")
-        new_sidecar = old_sidecar | row | {"decided_at": decided_at, "flags": row["flags"] or []}
+        flags = row.get("flags", old_sidecar.get("flags")) or []
+        new_sidecar = old_sidecar | row | {"decided_at": decided_at, "flags": flags}
         if new_sidecar != old_sidecar:
             await store.write(f"{name}.json", _as_json(new_sidecar), "application/json")
 
@@ -222,8 +249,10 @@ _IS_ESTIMATED = pl.col("cost_source").is_in(
     (CostSource.COMPUTED, CostSource.QUOTED)
 )  # not the service's word
 _PROBLEMS = (State.FAILED, State.IN_DOUBT, State.LOST)
-_COSTS, _MANIFEST, _REJECTS = "costs.parquet", "manifest.parquet", "rejects.csv"
+MANIFEST, COSTS_FILE, REPORT = "manifest.parquet", "costs.parquet", "report.json"
+_REJECTS = "rejects.csv"
 _ACCEPTED = (State.PENDING, State.GENERATED, State.STORED, State.LOST)
+_REVISION = "callsheet.revision"  # of the batch, in the metadata of the manifest
 _TIMES = 4  # that the manifest is written at the most, where it changes meanwhile
 
 
@@ -264,50 +293,72 @@ async def write_report(ledger: Ledger, store: Store, plan: Plan | None, of_run: 
         StorageError: `report.url` cannot be written.
         LedgerError: the ledger cannot be read.
     """
-    standing = await ledger.read(
-        read_standing,
-        plan.table if plan else None,
-        of_run.policy,
-        of_attempts=(*COSTS, "request", "run_id"),
-        of_files=OF_MANIFEST,
-    )
+
+    def read(connection: sa.Connection, batch: str) -> tuple[Standing, str]:
+        standing = read_standing(
+            connection,
+            batch,
+            plan.table if plan else None,
+            of_run.policy,
+            of_attempts=(*COSTS, "request", "run_id"),
+            of_files=OF_MANIFEST,
+        )
+        return standing, revisions.of_batch(connection, batch)
+
+    standing, revision = await ledger.read(read)
     files = await asyncio.to_thread(manifest, standing)
-    await store.write(_COSTS, await asyncio.to_thread(parquet, costs(standing)), PARQUET_TYPE)
-    await store.write(_MANIFEST, await asyncio.to_thread(parquet, files), PARQUET_TYPE)
+    await store.write(COSTS_FILE, await asyncio.to_thread(parquet, costs(standing)), PARQUET_TYPE)
+    await store.write(MANIFEST, await asyncio.to_thread(parquet, files, revision), PARQUET_TYPE)
     if plan:
         await store.write(_REJECTS, await asyncio.to_thread(rejects_csv, plan.rejects), "text/csv")
     own_runs, began = await ledger.read(leases.same_flow_run, ledger.run_id)
     did = _did(standing, own_runs, began, buys=of_run.buys) if began else None
     details = await asyncio.to_thread(_details, standing, plan, of_run, store.url_of(_REJECTS))
-    details = replace(details, did=did)
+    is_done = not (of_run.stop or of_run.without_image or any(standing.states[state] for state in OPEN))
+    is_done = is_done and not standing.planned["to_buy"].any()
+    details = replace(details, did=did, done_at=revision if is_done else "")
     return await _summary(ledger, store, standing, plan, of_run=of_run, details=details)
+
+
+def _revision_of(manifest_file: bytes) -> str | None:
+    """The revision of the batch by which a manifest was written; None where it does not say."""
+    try:
+        return pl.read_parquet_metadata(manifest_file).get(_REVISION)
+    except pl.exceptions.PolarsError:  # it is damaged
+        return None
 
 
 async def update_manifest(settings: BatchSettings, ledger: Ledger) -> None:
     """Brings the manifest up to date with what is said of files, where there is one and it is this ledger's.
 
-    A run may write it at the same time, and knows more at its end: so it is read again after it is written.
+    A run may write it at the same time, and knows more at its end: so what it is by is read again then.
 
     Raises:
         StorageError: it cannot be written.
         LedgerError: the ledger cannot be read.
     """
     store = Store.of(settings.report.url, settings.storage)
+    content, revision = await store.read(MANIFEST), await ledger.read(revisions.of_batch)
+    if content is None or revision in ("", _revision_of(content)):
+        return
     try:
-        is_own = await store.read(_MANIFEST) is not None and not await warning_of(ledger, settings)
+        if await warning_of(ledger, settings):
+            return
     except OtherLedger:
-        is_own = False
-    if not is_own:
         return
     plan = await asyncio.to_thread(last_plan, settings)
     jobs = plan.table if plan else None
-    written: pl.DataFrame | None = None
+
+    def read(connection: sa.Connection, batch: str) -> tuple[Standing, str]:
+        standing = read_standing(connection, batch, jobs, of_files=OF_MANIFEST)
+        return standing, revisions.of_batch(connection, batch)
+
     for _ in range(_TIMES):
-        files = manifest(await ledger.read(read_standing, jobs, of_files=OF_MANIFEST))
-        if written is not None and files.equals(written):
-            break
-        await store.write(_MANIFEST, await asyncio.to_thread(parquet, files), PARQUET_TYPE)
-        written = files
+        standing, revision = await ledger.read(read)
+        files = await asyncio.to_thread(manifest, standing)
+        await store.write(MANIFEST, await asyncio.to_thread(parquet, files, revision), PARQUET_TYPE)
+        if await ledger.read(revisions.of_batch) == revision:
+            return
 
 
 async def write_summary(store: Store, summary: Summary) -> None:
@@ -316,7 +367,12 @@ async def write_summary(store: Store, summary: Summary) -> None:
     Raises:
         StorageError: `report.url` cannot be written.
     """
-    await store.write("report.json", _as_json(summary.as_json()), "application/json")
+    await store.write(REPORT, report_json(summary), "application/json")
+
+
+def report_json(summary: Summary) -> bytes:
+    """The content of `report.json`."""
+    return _as_json(summary.as_json())
 
 
 async def _summary(
@@ -357,9 +413,9 @@ async def _summary(
         seconds=round(of_run.seconds, 3),
         submissions=of_run.submissions,
         rate_limited=of_run.rate_limited,
-        manifest=store.url_of(_MANIFEST),
-        costs=store.url_of(_COSTS),
-        report=store.url_of("report.json"),
+        manifest=store.url_of(MANIFEST),
+        costs=store.url_of(COSTS_FILE),
+        report=store.url_of(REPORT),
         estimated_costs=standing.attempts.filter(_IS_ESTIMATED)["job_key"].n_unique(),
         **review._asdict(),
         cost_per_kept=review.cost_per_kept(totals.spent),

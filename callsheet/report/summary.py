@@ -13,9 +13,11 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
+import sqlalchemy as sa
+
 from callsheet.config.settings import BatchSettings
 from callsheet.errors import LedgerError
-from callsheet.ledger import changes, leases, sums, words
+from callsheet.ledger import changes, leases, marks, queries, sums, words
 from callsheet.ledger.changes import PAUSED, Setting
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.queries import policy_of
@@ -87,6 +89,7 @@ class Details:
         figures: what the plots show; None where nothing was submitted.
         all_chosen_stored: whether all jobs are stored that the run was for; None where it was for all jobs.
         did: what the run has done; None where none was at work.
+        done_at: the batch's revision (`revisions.py`) by which nothing is left to do; empty where some is.
     """
 
     stop_message: str | None = None
@@ -105,6 +108,7 @@ class Details:
     figures: Figures | None = field(default=None, repr=False)
     all_chosen_stored: bool | None = None
     did: Did | None = None
+    done_at: str = ""
 
 
 class Reviewed(Record):
@@ -255,6 +259,27 @@ class ReviewResult(Reviewed):
     cost_per_kept: Decimal | None
     by_model: tuple[Share, ...] = ()
     by_setting: Shares = field(default_factory=dict)
+
+
+async def read_result(ledger: Ledger, settings: BatchSettings) -> ReviewResult:
+    """How far the batch of an open ledger is reviewed: counted in the ledger, where nothing is compared.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
+    """
+    plan = await asyncio.to_thread(last_plan, settings)
+    planned = plan.table if plan else None
+
+    def read(connection: sa.Connection, batch: str) -> ReviewResult | None:
+        models, rows, tries = queries.models_and_rows(connection, batch)
+        if planned is not None:
+            models |= {*planned["model"].unique()}
+        if len(models) > 1 or rows < tries:
+            return None
+        review, spent = marks.counts(connection, batch), sums.of_batch(connection, batch).spent
+        return ReviewResult(batch, *review, review.cost_per_kept(spent))
+
+    return await ledger.read(read) or (await read_review(ledger, settings))[0]
 
 
 async def read_review(ledger: Ledger, settings: BatchSettings) -> tuple[ReviewResult, ToBuyAgain]:

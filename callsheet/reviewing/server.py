@@ -49,8 +49,9 @@ from callsheet.report.contact_sheet import sheet
 from callsheet.report.contact_sheet.cards import FOLDER, ServedLinks, local_path
 from callsheet.report.contact_sheet.sheet import ContactSheet
 from callsheet.report.contact_sheet.thumbnails import Thumbnails, thumbnail_name
-from callsheet.report.summary import ReviewResult, is_complete, read_review
-from callsheet.reviewing.written_marks import LONGEST_NOTE, update_tables
+from callsheet.report.report import mark_sidecars, update_manifest
+from callsheet.report.summary import ReviewResult, is_complete, read_result, read_review
+from callsheet.reviewing.written_marks import LONGEST_NOTE
 from callsheet.standing import read_standing
 from callsheet.storage.spool import work_folder
 from callsheet.storage.store import Store
@@ -267,30 +268,30 @@ class _Left:
 
 
 class _Tables:
-    """The sidecars and the manifest, brought up to date some seconds after a mark, and at the end."""
+    """The sidecars, brought up to date some seconds after a mark and at the end; the manifest, when nothing
+    was marked for a while. At the end it is left to who needs it next.
+    """
 
-    def __init__(self, settings: BatchSettings, ledger: Ledger) -> None:
+    def __init__(self, settings: BatchSettings, ledger: Ledger, since: int) -> None:
         self._settings, self._ledger = settings, ledger
-        self.outdated = asyncio.Event()
+        self._since = since  # the number of the last mark that the sidecars have
+        self.marked = asyncio.Event()
 
     async def update_after_marks(self) -> None:
         while True:
-            await self.outdated.wait()
-            began = time.monotonic()
+            await self.marked.wait()
+            while self.marked.is_set():
+                self.marked.clear()
+                await asyncio.sleep(_INTERVAL)
             with suppress(StorageError, LedgerError):  # at the end it is said
-                await self.update()
-            await asyncio.sleep(max(_INTERVAL, _SHARE * (time.monotonic() - began)))
+                await self.mark_sidecars()
+                await update_manifest(self._settings, self._ledger)
 
-    async def update(self) -> None:
+    async def mark_sidecars(self) -> None:
         """Does nothing where nothing was marked since the last time."""
-        if not self.outdated.is_set():
-            return
-        self.outdated.clear()
-        try:
-            await update_tables(self._settings, self._ledger)
-        except BaseException:
-            self.outdated.set()
-            raise
+        newest = await self._ledger.read(marks.newest)
+        await mark_sidecars(self._settings, self._ledger, self._since)
+        self._since = newest
 
 
 async def serve(
@@ -317,7 +318,7 @@ async def serve(
                 with signals.listening(end):
                     announce(link)
                     await server.serve(sockets=[listener])
-            return (await read_review(ledger, settings))[0]
+            return await read_result(ledger, settings)
 
 
 @asynccontextmanager
@@ -335,19 +336,20 @@ async def opened(
     """
     check_exists(settings.ledger.url)
     async with await Ledger.open(settings.ledger.url, settings.batch) as ledger:
-        pages, tables = _Pages(ledger, settings), _Tables(settings, ledger)
+        newest = await ledger.read(marks.newest)
+        pages, tables = _Pages(ledger, settings), _Tables(settings, ledger, newest)
         keeping = asyncio.create_task(tables.update_after_marks())
         try:
             left = _Left(ledger)
             again = f"callsheet run {shlex.quote(config)} --again"
             reviewed_before = not await left.any()
-            served = _App(ledger, settings, pages, tables.outdated, left, reviewed, again, reviewed_before)
+            served = _App(ledger, settings, pages, tables.marked, left, reviewed, again, reviewed_before)
             yield served.app(), ledger
         finally:
             keeping.cancel()
             await asyncio.wait([keeping])
             await pages.thumbnails.close()
-        await tables.update()
+        await tables.mark_sidecars()
 
 
 class _Server(uvicorn.Server):

@@ -177,7 +177,7 @@ class _Sheet:
             return
         try:
             await self.parts.aclose()
-        except CallsheetError as error:  # a sidecar or the manifest cannot be written
+        except CallsheetError as error:  # a sidecar cannot be written
             logger.warning("%s. %s", error.message, error.hint)
 
 
@@ -221,7 +221,7 @@ class _Sheets:
             await sheet.close_if_unused()
 
     async def aclose(self) -> None:
-        """Closes all of them: marks go into the sidecars and the manifest."""
+        """Closes all of them: marks go into the sidecars."""
         async with AsyncExitStack() as stack:
             for sheet in self._open.values():
                 stack.push_async_callback(sheet.parts.aclose)

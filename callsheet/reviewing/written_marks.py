@@ -14,15 +14,15 @@ import polars as pl
 
 from callsheet.batches.texts import read_table, read_text
 from callsheet.config.settings import BatchSettings
-from callsheet.errors import InputError, StorageError
+from callsheet.errors import InputError
 from callsheet.ledger import marks
 from callsheet.ledger.databases import check_exists
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.marks import FileKey, Mark, MediaDecision
 from callsheet.plain_text import printable, row_in_words
 from callsheet.processes import user_name
-from callsheet.report.report import update_manifest, update_sidecars
-from callsheet.report.summary import ReviewResult, read_review
+from callsheet.report.report import mark_sidecars
+from callsheet.report.summary import ReviewResult, read_result
 
 COLUMNS = ["row_id", "sample", "index", "decision", "note"]
 """The columns of `marks.csv`."""
@@ -120,7 +120,7 @@ def _number(text: str | None, name: str, place: str) -> int | None:
 
 
 async def enter_marks(settings: BatchSettings, row_marks: Sequence[Said]) -> tuple[int, ReviewResult]:
-    """Enters marks, all or none, and brings sidecars and manifest up to date.
+    """Enters marks, all or none, and brings the sidecars of their files up to date.
 
     Returns:
         How many files have another mark now, and how far the batch is reviewed.
@@ -128,32 +128,20 @@ async def enter_marks(settings: BatchSettings, row_marks: Sequence[Said]) -> tup
     Raises:
         InputError: a row, sample or file is not there; the message names its place.
         LedgerError: there is no ledger, or it cannot be read.
-        StorageError: a sidecar or the manifest cannot be written.
+        StorageError: a sidecar cannot be written.
     """
     check_exists(settings.ledger.url)
     async with await Ledger.open(settings.ledger.url, settings.batch) as ledger:
+        before = await ledger.read(marks.newest)
         changed = await _take(ledger, row_marks, user_name())
-        await update_tables(settings, ledger)
-        return changed, (await read_review(ledger, settings))[0]
-
-
-async def update_tables(settings: BatchSettings, ledger: Ledger) -> None:
-    """Brings what programs read up to date with what was said of files: the sidecars, and the manifest.
-
-    Raises:
-        StorageError: one of them cannot be written; the marks are in the ledger.
-        LedgerError: the ledger cannot be read.
-    """
-    try:
-        await update_sidecars(settings, ledger)
-        await update_manifest(settings, ledger)
-    except StorageError as error:
-        error.hint = f"{error.hint} The marks are kept: callsheet report CONFIG writes the manifest.".strip()
-        raise
+        await mark_sidecars(settings, ledger, before)
+        return changed, await read_result(ledger, settings)
 
 
 async def _take(ledger: Ledger, row_marks: Sequence[Said], by: str) -> int:
-    stored = await ledger.read(marks.files)
+    rows = {row_mark.row_id for row_mark in row_marks}
+    rows |= {f"{row_mark.row_id}/{row_mark.sample}" for row_mark in row_marks if row_mark.sample is not None}
+    stored = await ledger.read(marks.files, rows)
     file_marks: dict[FileKey, Mark] = {}
     marked_by: dict[FileKey, Said] = {}
     files_of_row: dict[str, list[Any]] = {}

@@ -33,6 +33,7 @@ from callsheet.steps.poll import poll
 from callsheet.steps.price import price
 from callsheet.steps.record import record
 from callsheet.steps.submit import submit
+from callsheet.steps.unchanged import Unchanged
 from callsheet.watch import WATCHER
 
 
@@ -89,6 +90,13 @@ async def generate(
     began, ui = began or time.monotonic(), steps.ui(settings)
     with signals.cancelled_by_signals():
         async with await steps.connect(settings) as client:
+            unchanged = Unchanged(settings) if choice == ALL and plan is None and ui is None else None
+            if unchanged and (as_before := await unchanged.summary(client, began)):
+                signals.done()
+                report_of = f"{as_before.written_at:%Y-%m-%d %H:%M} UTC"
+                WATCHER.get().note(f"nothing has changed since the report of {report_of}")
+                WATCHER.get().finished(as_before)
+                return as_before
             rows = await steps.read(settings)
             async with open_ledger(settings, client, ui.flow_run if ui else None) as ledger:
                 priced_plan = await steps.price(rows, settings, client, ledger)
@@ -110,6 +118,8 @@ async def generate(
                     buying = _Buying(run, rows, steps, approved, choice, plan)
                     summary = await buying.in_portions(priced_plan)
                     signals.done()
+            if unchanged and run.plan:
+                await asyncio.to_thread(unchanged.keep, summary, run.plan)
     WATCHER.get().finished(summary)
     return summary
 

@@ -21,7 +21,7 @@ import anyio
 from callsheet import places
 from callsheet.config.settings import BatchSettings
 from callsheet.errors import LedgerError, Stop, StorageError
-from callsheet.ledger import sums
+from callsheet.ledger import marks, sums
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.queries import ONLY_NEW, Policy, policy_of
 from callsheet.plain_text import counted, time_in_words
@@ -31,7 +31,7 @@ from callsheet.report.contact_sheet.sheet import INDEX, ContactSheet, Header, op
 from callsheet.report.plots import write_plots
 from callsheet.report.report import OfRun, update_sidecars, write_report, write_summary
 from callsheet.report.summary import Summary
-from callsheet.reviewing.checks import check_files, may_reject
+from callsheet.reviewing.checks import check_files, is_wanted, may_reject
 from callsheet.session import Run
 from callsheet.standing import read_standing
 from callsheet.storage.store import Store
@@ -85,8 +85,11 @@ async def record(run: Run, display: AbstractAsyncContextManager[None] | None = N
         if page and keeping and await keeping:
             header = Header.of(summary, run.plan, plots)
             wait_for = 0 if run.interrupted else run.bounds.thumbnails
-            if await _is_written(page.finish(header, note, wait_for=wait_for)):
-                summary = _with_page(summary, store)
+            async with _progress_told("thumbnails", lambda: page.thumbnails.waiting, note):
+                if await _is_written(page.finish(header, note, wait_for=wait_for)):
+                    summary = _with_page(summary, store)
+        if is_wanted(run.settings.checks) and not (await run.ledger.read(marks.unchecked)).is_empty():
+            summary = replace(summary, details=replace(summary.details, done_at=""))
         summary = replace(summary, seconds=round(time.monotonic() - run.began, 3))
         async with _nothing_lost(run):
             await write_summary(store, summary)
@@ -140,15 +143,18 @@ async def _progress_told(
     """Within it, a person is told now and then how many files are done, and how long the others take."""
 
     async def tell() -> None:
-        total, began = 0, time.monotonic()
-        told_at = began + _SAID_AFTER - _SAID_EVERY
+        total, began, told_at = 0, 0.0, 0.0
         while True:
             now = left()
+            if now and not total:
+                began = time.monotonic()
+                told_at = began + _SAID_AFTER - _SAID_EVERY
             total, seconds = max(total, now), time.monotonic() - began
-            if now < total and time.monotonic() - told_at >= _SAID_EVERY:
+            if now and time.monotonic() - told_at >= _SAID_EVERY:
                 told_at = time.monotonic()
-                time_left = time_in_words(seconds * now / (total - now))
-                note(f"{subject}: {total - now:,} of {counted(total, 'file')}, about {time_left} left")
+                done = total - now
+                time_left = f", about {time_in_words(seconds * now / done)} left" if done else ""
+                note(f"{subject}: {done:,} of {counted(total, 'file')}{time_left}")
             await asyncio.sleep(_LOOK)
 
     telling = asyncio.create_task(tell())
@@ -171,17 +177,24 @@ async def _check(run: Run, page: ContactSheet | None) -> None:
     of the batch is checked, but for those that could not be looked at or judged (`check_files`).
     """
     decides = run.settings.review.buy_again and may_reject(run.settings.checks)
-    watcher = WATCHER.get()
-    await check_files(
-        run.ledger,
-        run.settings,
-        page.thumbnails if page else None,
-        note=watcher.note,
-        rejected=watcher.rejected,
-        over=run.collected,
-        may_leave=lambda left: not decides and left > run.bounds.thumbnails,
-        patience=run.bounds.judging,
-    )
+    watcher, left = WATCHER.get(), 0
+
+    def may_leave(files: int) -> bool:
+        nonlocal left
+        left = files
+        return not decides and left > run.bounds.thumbnails
+
+    async with _progress_told("checks", lambda: left, watcher.note):
+        await check_files(
+            run.ledger,
+            run.settings,
+            page.thumbnails if page else None,
+            note=watcher.note,
+            rejected=watcher.rejected,
+            over=run.collected,
+            may_leave=may_leave,
+            patience=run.bounds.judging,
+        )
 
 
 async def _is_written(writing: Awaitable[None]) -> bool:

@@ -39,8 +39,9 @@ def bought(project: Make) -> Project:
 
 
 def decided(made: Project) -> list[tuple[str, int, str | None, str | None]]:
-    """What the manifest says; a mark is in it at once."""
-    return made.manifest().select("row_id", "sample", "decision", "note").rows()
+    """What `callsheet.manifest` says, which has each mark at once; the file has it later."""
+    table = callsheet.manifest(made.config, as_arrow=True)
+    return pl.DataFrame(table).select("row_id", "sample", "decision", "note").rows()
 
 
 def refused(*words: str) -> str:
@@ -107,6 +108,31 @@ def test_marks_of_the_command_line_count_everywhere_and_the_ledger_keeps_each(bo
     assert [row.decision for row in rows if row.job_key == rows[-1].job_key] == ["kept", None, "rejected"]
     assert all(row.decided_by and row.decided_at for row in rows)
     assert bought.charged == Decimal("0.0430")
+
+
+def test_a_mark_leaves_the_manifest_to_who_needs_it_next(project: Make) -> None:
+    made = project(ROWS[:1])
+    made.run()
+    [path] = made.folder.rglob("manifest.parquet")
+    needing = [
+        lambda: callsheet.manifest(made.config),
+        lambda: printed("report", str(made.config)),
+        made.run,
+        made.collect,
+    ]
+    for number, needs_it in enumerate(needing):
+        before = path.read_bytes()
+        said = printed("review", str(made.config), "--keep", "mug", "--note", f"{number}", "--json")
+        status = json.loads(printed("status", str(made.config), "--json"))
+        assert status | json.loads(said) == status
+        assert path.read_bytes() == before
+        needs_it()
+        assert made.manifest()["note"].to_list() == [f"{number}"] * 2
+    before = path.stat().st_ino
+    callsheet.manifest(made.config)
+    assert path.stat().st_ino == before, "it is up to date"
+    (made.folder / "out/ledger.db").write_bytes(b"no ledger")
+    assert len(callsheet.manifest(made.config)) == 2, "the file is as it is"
 
 
 def test_marks_of_a_file_are_taken_all_or_none(bought: Project) -> None:

@@ -72,6 +72,9 @@ def test_a_night_that_stops_in_doubt_is_red_says_why_and_tells_automations(
     made = project(rows, faults={"rules": [cut_off]})
     made.set(batch=made.folder.name, budget={"limit": "0.0030"})
     made.at_absolute_paths()
+    without_config = f"{made.folder.name}-without-config"
+    crew.start("generate-batch/nightly", tag=without_config, config="configs/none.yaml")
+    red_run = crew.ended(without_config)
     with serve(reply(204)) as listener:
         call(listener.url)
         crew.start("generate-batch/nightly", tag=made.folder.name, config=str(made.config))
@@ -101,6 +104,7 @@ def test_a_night_that_stops_in_doubt_is_red_says_why_and_tells_automations(
     for words in (
         f"[{made.folder.name}: 1, at most 0.0015 USD](",
         f"[{run['name']}, InDoubt](",
+        f"[{red_run['name']}, Failed](",  # it has no batch
         "Spent today: 0.0030 USD, without a limit",
         "Balance: 99.9970 USD",
         "1 bought, 0.0015 USD | 1 stored, 1 in doubt",
@@ -256,7 +260,7 @@ def test_automations_are_made_renewed_and_left_switched_off_and_wait_for_their_b
 
     [line] = made("nobody")
     assert line.startswith(
-        "automations/mine.yaml: is not made: the server has no Webhook block 'nobody'. Save"
+        "automations: mine.yaml is not made: the server has no Webhook block 'nobody'. Save"
     )
     Webhook(method="POST", url="http://127.0.0.1:9").save("somebody", overwrite=True)
     assert made("somebody") == [f"automations/mine.yaml: the automation {tmp_path.name} is made"]

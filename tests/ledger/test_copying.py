@@ -19,6 +19,7 @@ from callsheet.ledger.tables import attempts, media, metadata
 from callsheet.records import State
 from tests.ledger.buying import buyer, generation, intend, job, reserve, state_of
 from tests.ledger.other_run import other_run
+from tests.ledger.test_opening import execute
 from tests.servers.forks import forks
 
 pytestmark = pytest.mark.anyio
@@ -81,6 +82,35 @@ def test_a_copy_is_of_one_moment_while_a_run_buys(url: str, empty: str) -> None:
         states = connection.execute(sa.select(attempts.c.state)).scalars().all()
     engine.dispose()
     assert sorted(states) == [State.PLANNED, State.PLANNED, State.SUBMITTING]
+
+
+_DAMAGING = {
+    "sqlite": (
+        "CREATE TRIGGER damage AFTER INSERT ON attempts BEGIN "
+        "UPDATE attempts SET quantity = 7 WHERE job_key = NEW.job_key AND row_id LIKE '%a'; END",
+    ),
+    "postgresql": (
+        "CREATE FUNCTION damage() RETURNS trigger LANGUAGE plpgsql AS "
+        "'BEGIN IF right(NEW.row_id, 1) = ''a'' THEN NEW.quantity := 7; END IF; RETURN NEW; END'",
+        "CREATE TRIGGER damage BEFORE INSERT ON attempts FOR EACH ROW EXECUTE FUNCTION damage()",
+    ),
+}
+"""Statements after which a database keeps one row otherwise than it is given."""
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_a_copy_in_which_one_cell_differs_is_not_kept(
+    url: str, kind: str, tmp_path: Path, new_database: Callable[[], str]
+) -> None:
+    asyncio.run(bought(url, "batch"))
+    good, bad = (f"sqlite:///{tmp_path}/{n}.db" if kind == "sqlite" else new_database() for n in range(2))
+    copy(url, good)
+    assert content(good) == content(url)
+    open_engine(bad).dispose()
+    execute(bad, *_DAMAGING[kind])
+    with pytest.raises(LedgerError, match="the copy differs from the ledger in attempts"):
+        copy(url, bad)
+    assert not content(bad)["attempts"]
 
 
 def test_a_ledger_with_rows_is_never_written_over(url: str, empty: str) -> None:

@@ -21,11 +21,12 @@ from PIL import Image
 
 from callsheet.records import State, dollars
 from callsheet.report.contact_sheet import sheet
-from callsheet.report.contact_sheet.thumbnails import Decoder, Seen
+from callsheet.report.contact_sheet.thumbnails import Decoder, Seen, Thumbnails
 from callsheet.report.remedies import remedies
+from callsheet.report.summary import Summary
 from callsheet.session import Bounds
 from tests.conftest import Project
-from tests.report.contact_sheets import with_sheet
+from tests.report.contact_sheets import settings_for, with_sheet
 from tests.servers.backlots import finish_videos
 from tests.servers.forks import forks
 from tests.servers.s3 import Server
@@ -167,9 +168,9 @@ def test_what_has_not_changed_of_the_page_is_left(project: Make, monkeypatch: py
     made = project(rows)
     index, *parts = [SHEET / "index.html", *(SHEET / f"data/jobs-{number:04d}.js" for number in range(3))]
 
-    def made_again() -> list[Path]:
+    def made_again(by: Callable[[], Summary] = made.run) -> list[Path]:
         before = {path: path.stat().st_ino if path.exists() else 0 for path in (index, *parts)}
-        made.run()
+        by()
         return [path for path, inode in before.items() if path.stat().st_ino != inode]
 
     made.run()
@@ -178,11 +179,27 @@ def test_what_has_not_changed_of_the_page_is_left(project: Make, monkeypatch: py
     made.rows(*rows[:2], rows[2] | {"shot": "hero"}, *rows[3:])
     assert (made_again(), cards(1)[0]["carried"]) == ([parts[1]], [["shot", "hero"]])
     parts[2].write_bytes(whole[:100])
-    assert (made_again(), parts[2].read_bytes()) == ([parts[2]], whole)
+    assert (made_again(made.collect), parts[2].read_bytes()) == ([parts[2]], whole)
     index.unlink()
     assert made_again() == [index, parts[0]]
     (SHEET / f"thumbs/{cards(0)[0]['files'][0]['sha256']}.jpg").unlink()
-    assert (made_again(), have_pictures()["a"]) == ([index, parts[0]], True)
+    assert (made_again(made.collect), have_pictures()["a"]) == ([index, parts[0]], True)
+
+
+def test_files_that_wait_for_a_thumbnail_are_looked_at_a_few_at_a_time(tmp_path: Path) -> None:
+    async def missing() -> list[Seen | None]:
+        thumbnails = Thumbnails(settings_for(tmp_path))
+        try:
+            looks = [thumbnails.look_at(f"{n}", str(tmp_path / f"{n}.png"), "image/png") for n in range(200)]
+            assert len(asyncio.all_tasks()) < 20
+            assert thumbnails.waiting == 200
+            await thumbnails.finish()
+            assert thumbnails.waiting == 0
+            return [await look for look in looks]
+        finally:
+            await thumbnails.close()
+
+    assert asyncio.run(missing()) == [None] * 200
 
 
 def test_a_file_that_is_damaged_or_gone_has_a_card_without_a_picture_until_it_is_back(project: Make) -> None:

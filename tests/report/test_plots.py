@@ -111,6 +111,7 @@ def test_a_run_draws_what_has_changed_and_report_draws_it_anew(project: Make) ->
     made.run()
     assert not plots.exists()
     made.bounds = long
+    made.rows(*images("a", "b", "c"))
     summary, recorder = watched(made)
     assert (summary.exit_code, recorder.notes) == (0, [])
     known = json.loads(numbers.read_text())
@@ -143,4 +144,5 @@ def test_plots_that_cannot_be_drawn_or_stored_change_nothing_else(
         assert reason in note
         if plots.exists():
             plots.rmdir()
+        made.rows(*images("a", "b"))
         monkeypatch.setitem(sys.modules, "matplotlib", None)

@@ -368,7 +368,8 @@ def test_a_program_that_fails_is_named_once_and_the_run_goes_on_and_a_mended_one
     assert run(made, blank="flag", command=mended).notes == ["3 files rejected by checks: command 3"]
     seen = (["seen"], "check:command")
     assert found(made) == {"one": seen, "two": seen, "nothing": (["blank", "seen"], "check:command")}
-    assert run(made, blank="flag", command=mended).notes == []
+    [note] = run(made, blank="flag", command=mended).notes
+    assert note.startswith("nothing has changed")
     assert sorted(Path("asked").read_text().split()) == ["nothing", "one", "two"], "each is judged once"
 
 
@@ -432,6 +433,19 @@ def test_of_a_file_on_s3_the_program_gets_a_copy(
 
 def callsheet(*arguments: str) -> Any:
     return forks().run("-m", "callsheet", *arguments, cwd=Path.cwd())
+
+
+def test_a_run_that_waits_for_checks_or_thumbnails_says_how_far_they_are(
+    project: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, seconds in {"_LOOK": 0.005, "_SAID_AFTER": 0.0, "_SAID_EVERY": 0.0}.items():
+        monkeypatch.setattr(f"callsheet.steps.record.{name}", seconds)
+    made = project([{"id": f"s{n}", "prompt": f"image {n}", "model": "sketch-1"} for n in range(40)])
+    made.run()
+    for subject, checks, cards in (("checks", {"blank": "flag"}, 0), ("thumbnails", {}, 100)):
+        made.set(report={"contact_sheet": cards})
+        notes = run(made, **checks).notes
+        assert any(re.match(rf"{subject}: \d+ of \d+ files", note) for note in notes), notes
 
 
 def test_report_says_how_far_it_is_and_how_long_the_rest_takes(

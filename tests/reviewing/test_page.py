@@ -538,7 +538,9 @@ def test_only_the_page_itself_can_mark_and_nothing_can_buy(review: Review) -> No
         assert review.marks() == {"lamp/1": ("kept", None)}
 
 
-def test_the_manifest_has_a_mark_within_seconds_and_the_last_one_at_the_end(batch: Path) -> None:
+def test_the_manifest_has_a_mark_within_seconds_and_the_last_one_when_it_is_read(
+    batch: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """For what reads it while a person reviews, such as a batch of what is kept."""
 
     def decisions() -> dict[str, str | None]:
@@ -557,6 +559,8 @@ def test_the_manifest_has_a_mark_within_seconds_and_the_last_one_at_the_end(batc
         says("kept")
         wait_until(lambda: decisions()["lamp"] == "kept", "the manifest does not have the mark")
         says("rejected")
+    monkeypatch.chdir(batch)
+    callsheet.manifest("batch.yaml")
     assert decisions()["lamp"] == "rejected"
 
 

@@ -11,6 +11,7 @@ import asyncio
 import json
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections import deque
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,9 +66,10 @@ class Thumbnails:
         self.decoder = Decoder(endpoint_url, hashes=settings.checks.duplicate != "off")
         self._keeps = settings.report.contact_sheet > 0
         self._store = Store.of(f"{settings.report.url.rstrip('/')}/{_FOLDER}", settings.storage)
-        self._tasks: dict[str, asyncio.Task[Seen | None]] = {}
+        self._looks: dict[str, asyncio.Future[Seen | None]] = {}
+        self._left: deque[tuple[str, str, str]] = deque()  # a task for each would take ten times the memory
+        self._workers: list[asyncio.Task[None]] = []
         self._error: StorageError | None = None
-        self._semaphore = asyncio.Semaphore(_AT_ONCE)
 
     async def find_made(self) -> None:
         """Finds those that earlier runs made.
@@ -77,20 +79,24 @@ class Thumbnails:
         """
         self.made.update(name.removesuffix(".jpg") for name, _ in await self._store.listing())
 
-    def look_at(self, sha256: str, url: str, mime_type: str) -> asyncio.Task[Seen | None]:
+    def look_at(self, sha256: str, url: str, mime_type: str) -> asyncio.Future[Seen | None]:
         """Has a file looked at, once, and its thumbnail made: what was seen.
 
         None where it cannot be read, takes long, or ends the process that looks. Who waits for it and may be
         cancelled uses `asyncio.shield`.
         """
-        if sha256 not in self._tasks:
-            self._tasks[sha256] = asyncio.create_task(self._draw(sha256, url, mime_type))
-        return self._tasks[sha256]
+        if sha256 not in self._looks:
+            self._looks[sha256] = asyncio.get_running_loop().create_future()
+            self._left.append((sha256, url, mime_type))
+            self._workers = [worker for worker in self._workers if not worker.done()]
+            if len(self._workers) < _AT_ONCE:
+                self._workers.append(asyncio.create_task(self._work()))
+        return self._looks[sha256]
 
     @property
     def waiting(self) -> int:
         """How many have been asked for, and are not made yet."""
-        return sum(not task.done() for task in self._tasks.values())
+        return sum(not look.done() for look in self._looks.values())
 
     async def finish(self) -> None:
         """Waits until all that were asked for are made.
@@ -98,28 +104,41 @@ class Thumbnails:
         Raises:
             StorageError: the report cannot be written.
         """
-        await asyncio.gather(*self._tasks.values())
+        while workers := [worker for worker in self._workers if not worker.done()]:
+            await asyncio.gather(*workers)
         if self._error:
             raise self._error
 
     async def close(self) -> None:
         """Ends the work in the background, and the process that makes them."""
-        for task in self._tasks.values():
-            task.cancel()
-        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        for worker in self._workers:
+            worker.cancel()
+        for look in self._looks.values():
+            look.cancel()
+        await asyncio.gather(*self._workers, return_exceptions=True)
         await self.decoder.aclose()
 
+    async def _work(self) -> None:
+        while self._left:
+            sha256, url, mime_type = self._left.popleft()
+            look = self._looks[sha256]
+            try:
+                seen = await self._draw(sha256, url, mime_type)
+                if not look.done():
+                    look.set_result(seen)
+            finally:
+                look.cancel()  # where it has not ended as it should
+
     async def _draw(self, sha256: str, url: str, mime_type: str) -> Seen | None:
-        async with self._semaphore:
-            seen, jpeg = await self.decoder.decode(url, mime_type)
-            if jpeg and self._keeps and sha256 not in self.made:
-                try:
-                    await self._store.write(f"{sha256}.jpg", jpeg, "image/jpeg")
-                    self.made.add(sha256)
-                    self.drawn += 1
-                except StorageError as error:
-                    self._error = error
-            return seen
+        seen, jpeg = await self.decoder.decode(url, mime_type)
+        if jpeg and self._keeps and sha256 not in self.made:
+            try:
+                await self._store.write(f"{sha256}.jpg", jpeg, "image/jpeg")
+                self.made.add(sha256)
+                self.drawn += 1
+            except StorageError as error:
+                self._error = error
+        return seen
 
 
 def local_file(url: str, endpoint_url: str | None, copies: ExitStack) -> Path | None:

@@ -1,0 +1,240 @@
+"""Whether anything has changed since a run has left nothing to do: then the next one has its result at once.
+
+Such a run keeps its summary beside the plan, with what it went by: the batch's revision in the ledger, the
+batch file and the images it names, the config, the catalogue's entries that price it, the files of the
+report, and this Callsheet's version. The next run compares these, and reads neither rows nor ledger where all
+are the same. An answer that is damaged is none, and so is one about what cannot be looked at so quickly: rows
+from a folder, a glob, S3 or another batch, and links that expire.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from collections.abc import Collection
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+
+import polars as pl
+import sqlalchemy as sa
+from pydantic import TypeAdapter
+
+from callsheet import places
+from callsheet.batches.formats import is_batch_file
+from callsheet.cells import IMAGE_COLUMNS
+from callsheet.config.settings import Settings
+from callsheet.errors import CallsheetError, InvalidApiKey, LedgerError
+from callsheet.files import PartialFile
+from callsheet.ledger import journal, leases, revisions, services
+from callsheet.ledger.databases import exists
+from callsheet.ledger.ledger import Ledger
+from callsheet.pricing.plan import Plan
+from callsheet.records import canonical
+from callsheet.report.contact_sheet.sheet import INDEX
+from callsheet.report.report import COSTS_FILE, MANIFEST, REPORT, report_json
+from callsheet.report.summary import Did, Summary
+from callsheet.service.client import Client
+from callsheet.service.models import Catalogue
+from callsheet.storage.spool import work_folder
+from callsheet.storage.store import Store
+
+ANSWER = "nothing-to-do.json"
+"""In the work folder: the sha256 of the second line, and that line."""
+
+_COARSE = 2_000_000_000  # ns: a file may change again without another time, where a file system is coarse
+
+
+@dataclass(frozen=True, slots=True)
+class _FileState:
+    """A file as it was: it is the same by its size and time, or by its sha256, where that is known."""
+
+    path: str
+    size: int
+    changed_at: int  # ns; 0 where the time says nothing
+    sha256: str | None = None
+
+    def is_same(self) -> bool:
+        with suppress(OSError):
+            now = Path(self.path).stat()
+            if (now.st_size, now.st_mtime_ns) == (self.size, self.changed_at):
+                return True
+            return self.sha256 is not None and _sha256_of(self.path) == self.sha256
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """A summary, and what it went by."""
+
+    version: str
+    settings: str
+    ledger_id: str
+    revision: str
+    models: tuple[str, ...] | None  # None: all of the catalogue
+    catalogue: str
+    report: str
+    files: tuple[_FileState, ...]
+    summary: Summary
+
+
+class Unchanged:
+    """What a run finds of the last one and leaves to the next; made before it reads its rows."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._began = time.time_ns()
+        self._batch_file: _FileState | None = None
+        source = settings.input.path or ""
+        takes_over = settings.ledger.new or settings.storage.new
+        is_quick = is_batch_file(source) and "://" not in source and settings.report.links_valid_for is None
+        if is_quick and not takes_over:
+            with suppress(OSError):
+                self._batch_file = self._read(source, _sha256_of(source))
+
+    async def summary(self, client: Client, began: float) -> Summary | None:
+        """What the last run has found, as this one would; None where something has changed, or is to do.
+
+        `began`: when a person began to wait for it, in monotonic seconds.
+
+        Raises:
+            InvalidApiKey: the service does not accept it.
+        """
+        answer = await asyncio.to_thread(self._kept)
+        try:
+            holds = answer and await self._holds(answer, client)
+        except InvalidApiKey:
+            raise
+        except CallsheetError:  # the whole way says what is wrong
+            return None
+        if not (answer and holds):
+            return None
+        did = Did(buys=True, bought=0, cost=Decimal(0), fetched=0)
+        seconds = round(time.monotonic() - began, 3)
+        details = replace(answer.summary.details, did=did)
+        return replace(answer.summary, details=details, seconds=seconds, submissions=0, rate_limited=0)
+
+    async def _holds(self, answer: _Answer, client: Client) -> bool:
+        """Whether report, ledger and catalogue are those that an answer goes by."""
+        settings = self._settings
+        report = await Store.of(settings.report.url, settings.storage).read(REPORT)
+        if _digest(report or b"") != answer.report or not exists(settings.ledger.url):
+            return False
+        async with await Ledger.open(settings.ledger.url, settings.batch, looks=True) as ledger:
+            as_before = ledger.id == answer.ledger_id and await ledger.read(_left_alone) == answer.revision
+            if not as_before or await places.check(ledger, settings):
+                return False
+            await ledger.read(services.check, client.base_url)
+        return _priced_by(await client.models(), answer.models) == answer.catalogue
+
+    def keep(self, summary: Summary, plan: Plan) -> None:
+        """Keeps a run's summary for the next one, if the run has left nothing to do. A disk that fails takes
+        nothing but that.
+        """
+        path, files = self._path(), self._files(plan)
+        if not (summary.details.done_at and files):
+            with suppress(OSError):
+                path.unlink()
+            return
+        models = None if plan.rejected_rows or plan.unpriced else tuple(plan.table["model"].unique().sort())
+        answer = _Answer(
+            version=version("callsheet"),
+            settings=_of_settings(self._settings),
+            ledger_id=summary.ledger_id,
+            revision=summary.details.done_at,
+            models=models,
+            catalogue=_priced_by(plan.catalogue, models),
+            report=_digest(report_json(summary)),
+            files=files,
+            summary=replace(summary, details=replace(summary.details, figures=None)),
+        )
+        content = _as_json().dump_json(answer)
+        with suppress(OSError), PartialFile(path) as file:
+            file.file.write(f"{_digest(content)}\n".encode() + content)
+            file.commit()
+
+    def _path(self) -> Path:
+        return work_folder(self._settings, make=False) / ANSWER
+
+    def _kept(self) -> _Answer | None:
+        """The last answer, if it is whole, about these settings, and of this version, and its files are the
+        same; and no run has left an answer that the ledger does not have.
+        """
+        path = self._path()
+        if self._batch_file is None:
+            return None
+        with suppress(OSError, ValueError, LedgerError):
+            digest, _, content = path.read_bytes().partition(b"\n")
+            if digest.decode() != _digest(content):
+                return None
+            answer = _as_json().validate_json(content)
+            goes_by = (answer.version, answer.settings) == (
+                version("callsheet"),
+                _of_settings(self._settings),
+            )
+            if goes_by and all(file.is_same() for file in answer.files):
+                return None if journal.left_in(path.with_name("spool")) else answer
+        return None
+
+    def _files(self, plan: Plan) -> tuple[_FileState, ...]:
+        """What the run has read and written; nothing where that cannot be looked at so quickly."""
+        settings = self._settings
+        names_images = {*IMAGE_COLUMNS} & {*plan.columns.used, *settings.input.defaults}
+        if self._batch_file is None or (plan.rejected_rows and names_images):  # one may be there by then
+            return ()
+        images = plan.table.select(pl.col("inlined").explode()).unnest("inlined").drop_nulls().unique()
+        names = [MANIFEST, COSTS_FILE, *([INDEX] if settings.report.contact_sheet else [])]
+        is_local = "://" not in settings.report.url
+        written = [plan.path, *(Path(settings.report.url, name) for name in names if is_local)]
+        try:
+            read = [self._read(place, sha256) for place, sha256 in images.select("source", "sha256").rows()]
+            return (self._batch_file, *read, *map(_written, written))
+        except OSError:  # an image on S3, for instance
+            return ()
+
+    def _read(self, path: str, sha256: str) -> _FileState:
+        """A file that this run reads: that has changed meanwhile, or just before, is told by its bytes."""
+        status = Path(path).stat()
+        is_old = status.st_mtime_ns < self._began - _COARSE
+        return _FileState(path, status.st_size, status.st_mtime_ns if is_old else 0, sha256)
+
+
+def _written(path: Path) -> _FileState:
+    status = path.stat()
+    return _FileState(str(path), status.st_size, status.st_mtime_ns)
+
+
+def _left_alone(connection: sa.Connection, batch: str) -> str:
+    """The batch's revision, where no run of it is at work, and none has left work; otherwise empty."""
+    if leases.alive(connection, batch) or leases.have_left_work(connection, batch):
+        return ""
+    return revisions.of_batch(connection, batch)
+
+
+def _priced_by(catalogue: Catalogue, models: Collection[str] | None) -> str:
+    """A hash of the catalogue's entries of these models; None: of all."""
+    names = sorted(catalogue if models is None else models)
+    entries = [catalogue[name].model_dump(mode="json") if name in catalogue else None for name in names]
+    return _digest(canonical([names, entries]).encode())
+
+
+def _of_settings(settings: Settings) -> str:
+    return _digest(canonical([str(Path.cwd()), settings.model_dump(mode="json")]).encode())
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _sha256_of(path: str) -> str:
+    with Path(path).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@cache
+def _as_json() -> TypeAdapter[_Answer]:
+    return TypeAdapter(_Answer)

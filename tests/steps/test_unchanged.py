@@ -1,0 +1,150 @@
+"""A run of a batch in which nothing has changed ends at once; each thing that has changed alone is noticed.
+
+That a run has looked at the batch is told by its quote: one that ends at once has none.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+
+from callsheet.pricing.quote import Quote
+from callsheet.report.summary import Summary
+from callsheet.steps import unchanged
+from callsheet.watch import LogWatcher
+from tests.cli.test_rows import printed
+from tests.conftest import Make, Project, images
+from tests.pictures import picture
+from tests.steps.test_asking import dearer
+
+
+@dataclass
+class Quotes(LogWatcher):
+    """The quotes that a run has made."""
+
+    made: list[Quote] = field(default_factory=list)
+
+    def quoted(self, quote: Quote) -> None:
+        self.made.append(quote)
+
+
+def looks(made: Project, *overrides: str) -> tuple[Summary, bool]:
+    """A run's summary, and whether it has looked at the batch."""
+    watcher = Quotes()
+    summary = made.run(*overrides, watcher=watcher)
+    return summary, bool(watcher.made)
+
+
+@pytest.fixture
+def bought(project: Make) -> Project:
+    """A batch of which all is bought, and a run says so at once."""
+    made = project(images(3))
+    made.run()
+    assert looks(made)[1] is False
+    return made
+
+
+def a_row(made: Project) -> None:
+    made.rows(*images(4))
+
+
+def a_row_of_the_same_length(made: Project) -> None:
+    text = (made.folder / "prompts.csv").read_text()
+    (made.folder / "prompts.csv").write_text(text.replace("s0", "t0"))
+
+
+def a_mark_by_another_process(made: Project) -> None:
+    printed("review", str(made.config), "--reject", "s1")
+
+
+def a_price(made: Project) -> None:
+    dearer(made)
+
+
+def the_config(made: Project) -> None:
+    made.set(input={"path": "prompts.csv", "template": "{prompt}, at night"})
+
+
+def the_report(made: Project) -> None:
+    (made.folder / "out/report/report.json").unlink()
+
+
+def the_manifest(made: Project) -> None:
+    (made.folder / "out/report/manifest.parquet").unlink()
+
+
+def the_plan(made: Project) -> None:
+    (made.folder / "out/report/plan.parquet").unlink()
+
+
+def the_answer(made: Project) -> None:
+    """One digit of it is another."""
+    path = made.folder / "out/report" / unchanged.ANSWER
+    path.write_text(path.read_text().replace('"stored":3', '"stored":4'))
+
+
+def an_answer_of_a_dead_run(made: Project) -> None:
+    (made.folder / "out/report/spool").mkdir(exist_ok=True)
+    (made.folder / "out/report/spool/answers-x.jsonl").write_text("{}\n")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *(a_row, a_row_of_the_same_length, a_mark_by_another_process, a_price, the_config),
+        *(the_report, the_manifest, the_plan, the_answer, an_answer_of_a_dead_run),
+    ],
+)
+def test_what_has_changed_is_noticed(bought: Project, change: Callable[[Project], None]) -> None:
+    change(bought)
+    assert looks(bought)[1]
+
+
+def test_a_newer_version_looks_once(bought: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unchanged, "version", lambda _: "99.0.0")
+    assert [looks(bought)[1] for _ in range(2)] == [True, False]
+
+
+def test_what_is_the_same_is_not_looked_at(bought: Project) -> None:
+    text = (bought.folder / "prompts.csv").read_bytes()
+    (bought.folder / "prompts.csv").write_bytes(text)
+    assert looks(bought)[1] is False, "saved again"
+    bought.set(batch="second", report={"url": "out/second"})
+    assert looks(bought)[1] is True
+    bought.set(batch="test", report={"url": "out/report"})
+    summary, has_looked = looks(bought)
+    assert not has_looked, "another batch of the ledger has changed"
+    (bought.folder / "out/report" / unchanged.ANSWER).unlink()
+    before = bought.run()
+    same = {name: value for name, value in summary.as_json().items() if name not in ("seconds", "written_at")}
+    assert same == {name: before.as_json()[name] for name in same}
+
+
+def test_a_file_that_is_gone_from_storage_is_noticed_where_something_is_to_buy(bought: Project) -> None:
+    shutil.rmtree(bought.folder / "out/media")
+    assert looks(bought)[1] is False
+    bought.rows(*images(4))
+    summary, has_looked = looks(bought)
+    assert (has_looked, summary.stop_reason) == (True, "storage")
+
+
+def test_a_batch_with_something_left_to_do_is_looked_at(project: Make) -> None:
+    made = project([*images(1), *images(1, "bad", model="none")])
+    made.run("budget.limit=0.0001")
+    assert looks(made)[1], "nothing was bought"
+    assert not looks(made)[1], "a rejected row is nothing to do"
+    made.set(report={"links_valid_for": 60})
+    assert [looks(made)[1] for _ in range(2)] == [True, True], "links expire"
+
+
+def test_a_reference_image_that_has_changed_is_noticed(project: Make) -> None:
+    made = project()
+    (made.folder / "lamp.png").write_bytes(picture(1))
+    made.rows({"id": "a", "prompt": "a lamp", "model": "still-1", "images": '["lamp.png"]'})
+    made.run()
+    assert not looks(made)[1]
+    (made.folder / "lamp.png").write_bytes(picture(2))
+    assert looks(made)[1]
