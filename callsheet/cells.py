@@ -49,6 +49,7 @@ _PARTICULARS = r"\d+|did you mean .*"  # differ from line to line, and do not ma
 _FORMULA = r"(?:(?:\s|[\x00-\x1f\ufeff])*[=+\-@\u{ff1d}\u{ff0b}\u{ff0d}\u{ff20}]|[\t\r])"  # also full-width
 _NUMBER = r"^\s*[+-]?[0-9]+([.,][0-9]+)?\s*$"
 _INTEGER = r"^([+-]?[0-9]+)(?:\.0*|,00?)?$"  # 1,000 may be a thousand
+_WITH_UNIT = r"(?i)^([0-9]+)(?:[.,]0*)?\s*(?:s|secs?|seconds?)$"
 _CLOCK = r"^(?:([0-9]{1,2}):)?([0-9]{1,2}):([0-5][0-9])$"
 _BOOLEANS = dict.fromkeys(["true", "yes", "y", "on", "1", "1.0"], True) | dict.fromkeys(
     ["false", "no", "n", "off", "0", "0.0"], False
@@ -84,14 +85,20 @@ _SECONDS = _CLOCK_PARTS[0].fill_null(0) * 3600 + _CLOCK_PARTS[1] * 60 + _CLOCK_P
 """Of a duration as a clock shows it, minutes and seconds, or hours too: `1:30`, `00:01:30`."""
 
 _TYPED = {
-    "duration": pl.coalesce(pl.col("duration").str.extract(_INTEGER).cast(pl.Int64, strict=False), _SECONDS),
+    "duration": pl.coalesce(
+        *(
+            pl.col("duration").str.extract(form).cast(pl.Int64, strict=False)
+            for form in (_INTEGER, _WITH_UNIT)
+        ),
+        _SECONDS,
+    ),
     "samples": pl.col("samples").str.extract(_INTEGER).cast(pl.Int64, strict=False),
     "sound": pl.col("sound")
     .str.to_lowercase()
     .replace_strict(_BOOLEANS, default=None, return_dtype=pl.Boolean),
 }
-"""The columns that are not text, also as spreadsheets write them (`5.0`, `5,0`, `TRUE`, `yes`); null where a
-cell is none of that."""
+"""The columns that are not text, also as spreadsheets and people write them (`5.0`, `5,0`, `5 s`, `TRUE`,
+`yes`); null where a cell is none of that."""
 
 
 def same_prompt(prompt: pl.Expr) -> pl.Expr:
@@ -101,15 +108,15 @@ def same_prompt(prompt: pl.Expr) -> pl.Expr:
     return prompt.str.replace_all("\r\n?", "\n").str.strip_chars()
 
 
-_TYPED_RATIO = pl.col("aspect_ratio").str.replace(r"^0*([0-9]+):0*([0-9]+)(?::00)?$", "${1}:${2}")
-"""16:9 that was typed into a spreadsheet is a time, and shown as one: 16:09, 16:09:00."""
+_TYPED_RATIO = pl.col("aspect_ratio").str.replace(
+    r"^0*([0-9]+):0*([0-9]+)(?::00)?(?:\s*\(.*\)|\s+[\p{L} ]+)?$", "${1}:${2}"
+)
+"""16:9 that was typed into a spreadsheet is a time, and shown as one: 16:09, 16:09:00. A word may follow it:
+`9:16 (portrait)`."""
 
 
 _PROMPT = pl.col("prompt").str.strip_chars()
 _LENGTH = pl.col("prompt").str.len_chars()
-_NO_SECONDS = "is not a whole number of seconds"
-_MEANT = pl.col("duration").str.extract(r"(?i)^(?:0*:)?0*([1-9][0-9]{0,5})\s*(?:s|secs?|seconds?)?$")
-"""The seconds that are meant by a duration with its unit, or as a clock shows it."""
 
 _UNREADABLE = {column: pl.col(column).is_not_null() & typed.is_null() for column, typed in _TYPED.items()}
 """Where a cell has text that could not be converted to its column's type."""
@@ -127,11 +134,7 @@ _CHECKS: tuple[tuple[str, pl.Expr, str | pl.Expr], ...] = (
     ("prompt", pl.col("prompt").str.contains("\0", literal=True), "contains a NUL character"),
     ("id", pl.col("id").str.contains("\0", literal=True), "contains a NUL character"),
     ("model", pl.col("model").is_null(), "no model is named, and input.defaults has none"),
-    (
-        "duration",
-        _UNREADABLE["duration"],
-        pl.coalesce(pl.format(f"{_NO_SECONDS}; did you mean {{}}?", _MEANT), pl.lit(_NO_SECONDS)),
-    ),
+    ("duration", _UNREADABLE["duration"], "is not a whole number of seconds"),
     ("sound", _UNREADABLE["sound"], "is not a boolean; expected true, false, yes, no, 1 or 0"),
     (
         "samples",

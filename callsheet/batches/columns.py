@@ -22,46 +22,30 @@ from callsheet.batches.headers import (
     is_a_cell,
     is_a_number,
     prompt_name,
-    rank,
     read_by,
 )
+from callsheet.batches.judgements import (
+    NAMES,
+    ROWS,
+    Judgement,
+    Kind,
+    as_texts,
+    is_secret,
+    judge,
+    ranked,
+    setting_of,
+    share,
+    words_of,
+)
 from callsheet.cells import IMAGE_COLUMNS, wrong_cells
-from callsheet.config.settings import COLUMNS, Input
+from callsheet.config.settings import COLUMNS, FileColumn, Input
 from callsheet.errors import InputError
 
-_ALIASES = {  # of each setting: how columns are named that look like it, without blanks and marks
-    "aspect_ratio": "aspectratio ratio ar aspect size imagesize dimensions width height orientation "
-    "seitenverhältnis bildformat proporción relacióndeaspecto formatimage rapport proporzioni "
-    "画幅 比例 宽高比 縦横比 アスペクト比 화면비 соотношениесторон",
-    "resolution": "resolution res quality auflösung résolution resolución resolução risoluzione 分辨率 "
-    "解像度",
-    "samples": "n num count numimages numberofimages samples numsamples variations batchsize quantity copies "
-    "stock anzahl nombre cantidad 数量 枚数",
-    "duration": "seconds secs duration length durationseconds videolength dauer länge sekunden durée "
-    "duración duração durata 时长 時間 秒数 長さ 길이 длительность",
-    "output_format": "outputformat format filetype fileformat responseformat",
-    "sound": "sound audio withsound withaudio generateaudio ton son sonido som 音声 声音",
-    "reference_image": "image imageurl img imagepath referenceimage reference inputimage initimage "
-    "sourceimage images",
-    "first_frame": "firstframe startframe startimage firstimage",
-    "last_frame": "lastframe endframe endimage lastimage",
-    "model": "model modelname modelid engine modell modèle modelo 模型 モデル",
-    "prompt": "prompt prompts",
-    "negative_prompt": "negativeprompt negative",
-    # settings of other services, each by its own name
-    "": "seed type steps style sampler scheduler guidance guidancescale cfg cfgscale strength fps",
-}
-_LIKE = {alias: setting for setting, aliases in _ALIASES.items() for alias in aliases.split()}
-_OTHER_NAMES = frozenset(
-    """id nr no number index key code name names title titel titre nom nombre label slug handle sku product
-    article item date day time timestamp status state note notes comment comments remark category kategorie
-    categorie type kind tag tags style genre mood tone theme topic subject object action setting scene scenes
-    shot shots clip location place background camera movement motion angle lens lighting light colour color
-    character characters author owner client email user language country city url link path file filename
-    folder source duration dauer seconds minutes format size width height version batch group set part page
-    column row beschreibung bild video audio voice voiceover dialogue dialog script text texte texto body
-    content caption price quantity numero número nombre descripción descripcion formato cadre plan plano
-    motif szene opening ending closing heading building painting drawing framing clothing styling""".split()  # noqa: SIM905 - one a line would be a screen
+_HEADS = {word for words in NAMES.values() for word in words.split()} | set(
+    """titel titre nom article item product day status category kind tag tags genre mood theme topic subject
+    object action setting scenes shots location background camera lens lighting light colour color character
+    author client email language country url link folder version batch group set part page column row body
+    price opening ending heading building painting drawing styling""".split()  # noqa: SIM905 - one a line would be a screen
 )
 _QUESTIONS = {"what", "which", "how", "who", "where", "when", "why", "your", "you", "please"} | {
     *("describe", "choose", "select", "enter", "write", "pick", "upload", "take", "give", "draw")
@@ -72,36 +56,11 @@ _FORMS = (  # that texts have, and names of columns do not
     r"(?:\S\s+\S*){5}",  # a sentence: more than five words
     rf"(?i)(?:^|\s)(?:{_ARTICLES})\s+\S|\S\s+(?:{_ARTICLES})\s*$",  # `Riding a bicycle`
     r"(?i)^\s*\S*ing\s+\S",  # `Crossing roads`
+    r"^\s*/\S+$",
 )
 _RATIO = re.compile(r"\d+:\d+")
-RATIOS = r"^\s*\d+\s*[:xX]\s*\d+\s*$"
-_NUMBERS = r"^\s*[+-]?[\d.,:\s]+$"
-_ADDRESS = r"^\s*(?:https?|s3|gs|file|data):"
-_FILE = r"^\s*(?:[^\s:*?\"<>|]|\S [^\s:*?\"<>|])+\.[A-Za-z][A-Za-z0-9]{1,4}\s*$"
-_IMAGE_FILE = r"(?i)\.(?:png|jpe?g|webp|gif|bmp|tiff?|heic|avif)(?:[?#].*)?\s*$"
-_JSON = r"(?s)^\s*(?:\{\s*\".*\}|\[.*\])\s*$"
-_NAMED_IMAGES = re.compile(
-    r"image|img|photo|picture|foto|bild$|sketch|file_?name|file$|[\W_](?:path|url|file)$|画像|图片",
-    re.IGNORECASE,
-)
-_SECRET = re.compile(r"(?:api|access|secret|private)key|secret|passw(?:or)?d|(?:auth|access|api)token|token")
-_MEDIA_TYPES = {
-    *("image", "images", "img", "photo", "picture", "still", "video", "videos", "clip", "movie", "film"),
-    *("bild", "foto", "vidéo", "imagen", "图片", "视频", "画像", "動画"),
-}
-_STATES = {
-    *("done", "open", "todo", "to do", "new", "draft", "pending", "ready", "approved", "rejected", "ok"),
-    *("complete", "completed", "in progress", "wip", "failed", "error", "skip", "skipped", "active"),
-    *("inactive", "archived", "published", "cancelled", "finished", "offen", "fertig", "erledigt", "neu"),
-    *("entwurf", "fait", "terminé", "à faire", "hecho", "pendiente", "待处理", "完成", "未完了", "完了"),
-}
-_STATE_NAMES = {"status", "state", "stage", "done", "stand", "statut", "estado", "状态", "状態"}
 _LONGEST_NAME = 40
 _FAR_MORE = 8  # times
-MOST = 0.5  # of the cells
-_SENTENCE = 2  # words
-_EXAMPLES = 3
-_ROWS = 1_000  # that are looked at
 _NEARLY_ALL = 0.8
 _LONGEST_HEADER = 5  # words
 _PIXELS = r"^([0-9]{1,6})(?:\.0*)?\s*(?:px)?$"
@@ -240,9 +199,9 @@ def is_no_header(names: Sequence[str], cells: pl.DataFrame) -> bool:
     Only where it is certain: no name is like one of a column, and one of them is of the form that the cells
     below it have. `cells` are the columns, in the order of the names.
     """
-    if not names or not all(names) or any(map(_is_known, names)):
+    if not names or not all(names) or any(map(is_name, names)):
         return False
-    below = {name: column.drop_nulls() for name, column in zip(names, cells.head(_ROWS), strict=False)}
+    below = {name: column.drop_nulls() for name, column in zip(names, cells.head(ROWS), strict=False)}
     are_texts = [texts.dtype == pl.String and texts.len() > 0 for texts in below.values()]
     if not all(are_texts) or any(
         share(texts, NUMBER) == 1 and not is_a_cell(name) for name, texts in below.items()
@@ -255,7 +214,7 @@ def is_no_header(names: Sequence[str], cells: pl.DataFrame) -> bool:
     )
 
 
-def _is_known(name: str) -> bool:
+def is_name(name: str) -> bool:
     """Whether a text has a word that names of columns have, or is written as programs write them."""
     words = re.findall(r"[^\W_]+", name.lower())
     if is_a_number(name):
@@ -265,7 +224,7 @@ def _is_known(name: str) -> bool:
         return True
     if len(words) > _LONGEST_HEADER:
         return False
-    return rank(name) > 0 or any(word in _OTHER_NAMES or word in _LIKE for word in ["".join(words), *words])
+    return not _HEADS.isdisjoint(["".join(words), *words, *words_of(name)])
 
 
 def _hint(missing: str, names: Mapping[str, str | None], cells: pl.DataFrame, *, has_header: bool) -> str:
@@ -277,16 +236,16 @@ def _hint(missing: str, names: Mapping[str, str | None], cells: pl.DataFrame, *,
     if column == "model" and similar is None:
         return "Name a model for all rows in input.defaults, for example {model: still-1}."
     if not has_header:
-        numbers = cells.rename(lambda number: f"column {number}")
-        likely = prompts_like(numbers) if column == "prompt" else []
-        number = (likely[0] if likely else "N").removeprefix("column ")
+        number = next(iter(prompts_like(cells)), "N") if column == "prompt" else "N"
         return f"Give the number of its column in input.columns, for example {{{column}: {number}}}."
     pair = width_and_height(cells.columns) if column == "aspect_ratio" and similar is None else None
-    alike = next((file_column.name for file_column in cells if looks_like(file_column) == column), None)
+    alike = next(
+        (file_column.name for file_column in cells if setting_of(judge(file_column)) == column), None
+    )
     guess = similar or alike or (next(iter(prompts_like(cells)), None) if column == "prompt" else None)
-    if guess is None:
+    if guess is None and pair is None:
         return f"Name the file's column in input.columns: {{{column}: NAME}}."
-    example = _in_list(pair) if pair else in_yaml(guess)
+    example = _in_list(pair) if pair else in_yaml(str(guess))
     return f"Name the file's column in input.columns, for example {{{column}: {example}}}."
 
 
@@ -296,96 +255,26 @@ def _in_list(names: Sequence[str]) -> str:
 
 def note(cells: pl.DataFrame, names: Mapping[str, str | None]) -> str:
     """Says so where another column looks far more like the prompts than theirs; otherwise empty."""
-    lengths = {column.name: _length(column) for column in _texts(cells)}
-    used, best = names["prompt"], max(lengths, key=lengths.__getitem__, default=None)
-    if best is None or used not in lengths or lengths[best] < _FAR_MORE * lengths[used]:
+    judged = {column.name: judge(column) for column in cells}
+    likely = [judged[candidate.column] for candidate in ranked("prompt", judged.values())]
+    used, best = names["prompt"], max(likely, key=lambda column: column.words, default=None)
+    if best is None or used not in judged or best.words < _FAR_MORE * judged[used].words:
         return ""
-    return f"The prompts are from the column {used!r}; those in {best!r} are far longer."
+    return f"The prompts are from the column {used!r}; those in {best.name!r} are far longer."
 
 
 def prompts_like(cells: pl.DataFrame) -> list[str]:
-    """The columns that may have the prompts, the likeliest first: those with a prompt's name, then those with
-    a text's, each in the file's order; then other sentences, the longest first.
-    """
-    candidates = []
-    for position, column in enumerate(_texts(cells)):
-        name_rank = rank(column.name)
-        if name_rank or _words(column) >= _SENTENCE:
-            candidates.append((-name_rank, position if name_rank else -_length(column), column.name))
-    return [name for *_, name in sorted(candidates)]
+    """The columns that may have the prompts, the likeliest first."""
+    named = [column for column in cells if 0 < len(column.name) <= _LONGEST_NAME]
+    return [candidate.column for candidate in ranked("prompt", map(judge, named))]
 
 
-def _texts(cells: pl.DataFrame) -> Iterator[pl.Series]:
-    """The columns that may be prompts: of text, and neither numbers, paths, JSON nor anything else that is
-    known. Each without its empty cells.
-    """
-    for column in cells.head(_ROWS).select(pl.col(pl.String)):
-        name, texts = column.name.lower(), filled(column)
-        has_name = 0 < len(name) <= _LONGEST_NAME and not is_a_cell(name)
-        if not has_name or not texts.len() or "negative" in name or name.startswith("__"):
-            continue
-        patterns = (_ADDRESS, _FILE, _JSON, *(() if rank(name) else (_NUMBERS, RATIOS)))
-        if not any(share(texts, pattern) > MOST for pattern in patterns) and holds(column) is None:
-            yield texts
-
-
-def filled(column: pl.Series) -> pl.Series:
-    """The cells of a column of text that are not blank, of the first rows."""
-    texts = column.head(_ROWS).drop_nulls().str.strip_chars()
-    return texts.filter(texts != "")
-
-
-def share(texts: pl.Series, pattern: str) -> float:
-    """How many of some texts match a pattern, from 0 to 1."""
-    return float(texts.str.contains(pattern).sum()) / max(texts.len(), 1)
-
-
-def _length(texts: pl.Series) -> float:
-    return float(texts.str.len_chars().sum()) / max(texts.len(), 1)
-
-
-def _words(texts: pl.Series) -> float:
-    """The words of a text, on average; of Chinese and Japanese two characters count as one."""
-    counts = texts.str.count_matches(r"\S+") + texts.str.count_matches(r"[\u3040-\u9fff]{2}")
-    return float(counts.sum()) / max(texts.len(), 1)
-
-
-def looks_like(column: pl.Series) -> str | None:
-    """The setting that a column looks like by its name or its cells; None where it looks like none."""
-    plain = _plain(column.name.rpartition(".")[2])  # of a dotted name its end
-    by_name = _LIKE.get(plain) or (plain if plain in _LIKE else None)
-    if by_name != "duration" and column.dtype == pl.String and share(filled(column), RATIOS) > MOST:
-        return "aspect_ratio"
-    return by_name
-
-
-def holds(column: pl.Series) -> str | None:
+def holds(judged: Judgement) -> str | None:
     """What a column holds that is no setting, and matters: images, media types, states or secrets."""
-    if is_secret(column.name):
+    if is_secret(judged.name):
         return SECRET
-    if isinstance(column.dtype, pl.Struct) and {"bytes", "path"} == {
-        member.name for member in column.dtype.fields
-    }:
-        return IMAGES
-    if column.dtype != pl.String or not (texts := filled(column)).len():
-        return None
-    values = {text.lower() for text in texts.unique()}
-    if values <= _MEDIA_TYPES:
-        return MEDIA_TYPES
-    if values <= _STATES and (len(values) > 1 or _plain(column.name) in _STATE_NAMES):
-        return STATES
-    is_place = share(texts, _ADDRESS) > MOST or share(texts, r"^\s*\S+\s*$") > MOST
-    is_named = _NAMED_IMAGES.search(column.name) and is_place and share(texts, _NUMBERS) < MOST
-    return IMAGES if is_named or share(texts, _IMAGE_FILE) > MOST else None
-
-
-def is_secret(name: str) -> bool:
-    """Whether a column has the name of a secret. Such a one is never carried."""
-    return _SECRET.fullmatch(_plain(name)) is not None
-
-
-def _plain(name: str) -> str:
-    return re.sub(r"[\W_]+", "", name.lower())
+    kinds = {Kind.MEDIA_TYPES: MEDIA_TYPES, Kind.STATES: STATES}
+    return IMAGES if judged.are_images else kinds.get(judged.holds)
 
 
 def used_and_carried(
@@ -394,7 +283,7 @@ def used_and_carried(
     """How the columns of all files are used. What a template or `where` reads is no missed setting, nor is
     what a ratio is made of.
     """
-    read = {*read_by(config), *(_pair(config) or ())}
+    read = {*read_by(config), *(name for names in _of_several(config).values() for name in names)}
     used: dict[str, str] = {}
     meanings: dict[str, str | None] = {}
     examples: dict[str, str] = {}
@@ -406,31 +295,34 @@ def used_and_carried(
             if source.placed:
                 meanings[column.name] = SECRET if is_secret(column.name) else None
                 continue
-            held = IMAGES if column.name in source.images else holds(column)
-            setting = looks_like(column)
+            judged = judge(column)
+            held = IMAGES if column.name in source.images else holds(judged)
+            setting = setting_of(judged)
             meanings[column.name] = (
                 setting if held is None or (held == IMAGES and setting in IMAGE_COLUMNS) else held
             )
-            if held in (MEDIA_TYPES, STATES, IMAGES) and column.dtype == pl.String:
-                cells = filled(column).unique(maintain_order=True)
-                examples.setdefault(column.name, ", ".join(cells.head(_EXAMPLES)))
+            if held in (MEDIA_TYPES, STATES, IMAGES) and judged.examples:
+                examples.setdefault(column.name, ", ".join(judged.examples))
     unused = {name: meaning for name, meaning in meanings.items() if name not in read and meaning is not None}
-    pair = width_and_height(unused)
-    if pair and "aspect_ratio" not in used:
-        unused = {_in_list(pair) if name == pair[0] else name: meaning for name, meaning in unused.items()}
-        del unused[pair[1]]
+    pair = width_and_height(meanings)
+    if pair and "aspect_ratio" not in used and not read & {*pair}:
+        unused |= {_in_list(pair): "aspect_ratio"}
     carried = [name for name, meaning in meanings.items() if meaning != SECRET]
     ordered = {str(column): used[column] for column in COLUMNS if column in used}
     return Columns(ordered, carried, unused, examples)
 
 
-# ---- a width and a height
+# ---- one column of several: a ratio of width and height, images in their order
 
 
-def _pair(config: Input) -> tuple[str, str] | None:
+def _of_several(config: Input) -> dict[FileColumn, tuple[str, ...]]:
+    """Our columns that the config makes of several of the file's."""
+    return {column: names for column, names in config.columns.items() if isinstance(names, tuple)}
+
+
+def _pair(config: Input) -> tuple[str, ...] | None:
     """The columns of width and height that the config makes a ratio of."""
-    name = config.columns.get("aspect_ratio")
-    return name if isinstance(name, tuple) else None
+    return _of_several(config).get("aspect_ratio")
 
 
 def width_and_height(columns: Iterable[str]) -> tuple[str, str] | None:
@@ -442,20 +334,24 @@ def width_and_height(columns: Iterable[str]) -> tuple[str, str] | None:
     return None
 
 
-def with_ratios(source: Table, config: Input) -> Table:
-    """A table with a column of ratios as `input.columns` makes it: `1024` and `576` are `16:9`.
+def with_joined(source: Table, config: Input) -> Table:
+    """A table with the columns that `input.columns` makes of several.
 
-    Where no common ratio is exactly that, it is the size itself, of which `pricing` finds the nearest ratio.
+    Of width and height it is the ratio: `1024` and `576` are `16:9`. Where no common ratio is exactly that,
+    it is the size itself, of which `pricing` finds the nearest ratio. Images are listed in their order.
     """
-    pair = _pair(config)
-    if pair is None:
-        return source
-    cells = with_fields(source.cells, pair)
-    if not {*pair} <= {*cells.columns}:
-        return source
-    pairs = zip(*(_sizes(cells, name).str.extract(_PIXELS) for name in pair), strict=True)
-    ratios = pl.Series(config.names["aspect_ratio"], [_ratio(*size) for size in pairs], pl.String)
-    return replace(source, cells=cells.with_columns(ratios))
+    for ours, names in _of_several(config).items():
+        cells = with_fields(source.cells, names)
+        if not {*names} <= {*cells.columns}:
+            continue
+        if ours == "aspect_ratio":
+            pairs = zip(*(_sizes(cells, name).str.extract(_PIXELS) for name in names), strict=True)
+            joined = pl.Series([_ratio(*size) for size in pairs], dtype=pl.String)
+        else:
+            texts = [as_texts(cells[name]).str.strip_chars().replace("", None) for name in names]
+            joined = pl.select(pl.concat_str(texts, separator="|", ignore_nulls=True)).to_series()
+        source = replace(source, cells=cells.with_columns(joined.alias(str(config.names[ours]))))
+    return source
 
 
 def wrong_sizes(source: Table, rows: pl.DataFrame, config: Input) -> Iterator[pl.DataFrame]:

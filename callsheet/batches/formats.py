@@ -41,6 +41,7 @@ from callsheet.batches.headers import (
 )
 from callsheet.batches.left_out import NOTHING, StoredFiles, sort_out
 from callsheet.batches.texts import kind_of, read_text
+from callsheet.batches.workbooks import ALL_SHEETS
 from callsheet.config.settings import COLUMNS, Input, Settings
 from callsheet.errors import InputError, TooLarge
 from callsheet.files import open_regular, temporary_file_errors, with_home
@@ -233,11 +234,41 @@ def read_tables(settings: Settings, stored: StoredFiles = NOTHING) -> Iterator[T
     of_several = len(files) > 1 or is_glob(config.source)
     for file in files:
         with local_copy(file, endpoint_url) as path:
-            table = _read_file(path, file, config, of_several=of_several)
-        if table.cells.is_empty() and not table.ragged:
-            raise InputError(f"{file}: has no rows")
-        table = table.noted(note if file == files[0] else "")
-        yield replace(table, file=file, shown=file if len(files) > 1 else None)
+            if config.sheet == ALL_SHEETS and _ending(file) in _EXCEL:
+                tables = _sheets(path, file, config)
+            else:
+                tables = {file: _read_file(path, file, config, of_several=of_several)}
+        for shown, table in tables.items():
+            if table.cells.is_empty() and not table.ragged:
+                raise InputError(f"{shown}: has no rows")
+            noted = table.noted(note if file == files[0] else "")
+            yield replace(noted, file=file, shown=shown if len(files) > 1 or len(tables) > 1 else None)
+
+
+def _sheets(path: Path, name: str, config: Input) -> dict[str, Table]:
+    """The sheets of a workbook that have the columns of the prompts, by how each is named in messages."""
+    tables, other_sheets = dict[str, Table](), list[str]()
+    for sheet in workbooks.sheet_names(path, name):
+        try:
+            update = {"sheet": sheet}
+            table = _read_file(path, name, config.model_copy(update=update), of_several=False)
+        except InputError:  # it is empty, or has no header
+            other_sheets.append(sheet)
+            continue
+        if {column.lower() for column in needed(config)} <= {
+            column.lower() for column in table.cells.columns
+        }:
+            tables[f"{name}, sheet {sheet}"] = table
+        else:
+            other_sheets.append(sheet)
+    if not tables:
+        raise InputError(f"{name}: no sheet has the column {needed(config)[0]!r}")
+    if other_sheets:
+        shown = and_more(other_sheets[:_NAMED], len(other_sheets))
+        note = f"{name}: sheets without prompts are left out: {shown}"
+        first, table = next(iter(tables.items()))
+        tables[first] = table.noted(note)
+    return tables
 
 
 def is_batch_file(name: str) -> bool:

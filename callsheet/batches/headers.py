@@ -20,12 +20,6 @@ from callsheet.config.settings import COLUMNS, FileColumn, Input
 from callsheet.errors import InputError
 from callsheet.plain_text import counted
 
-_PROMPT_NAMES = ("prompt", "提示词", "提示詞", "プロンプト", "프롬프트", "промпт")
-_TEXT_NAMES = {
-    *("caption", "description", "text", "instruction", "instructions", "beschreibung", "bildbeschreibung"),
-    *("texte", "légende", "texto", "descripción", "descrição", "descrizione", "testo", "описание"),
-    *("描述", "説明", "文案", "설명"),
-}
 _WORDS = 4  # of a line that is a prompt and not a column's name
 NUMBER = r"(?i)^\s*(?:[+-]?\d+([.,:x]\d+)?|https?://.*|s3://.*)\s*$"
 """A number, a ratio or an address."""
@@ -138,16 +132,6 @@ def is_a_number(text: str) -> bool:
 def is_a_cell(text: str) -> bool:
     """Whether a text is a cell of a row, and no column's name."""
     return is_a_prompt(text) or is_a_number(text)
-
-
-def rank(name: str) -> int:
-    """How much a column's name is that of prompts: 2 for prompts, 1 for texts, 0 for anything else."""
-    lower = name.lower()
-    if "negative" in lower:
-        return 0
-    if any(word in lower for word in _PROMPT_NAMES):
-        return 2
-    return 1 if _TEXT_NAMES & {*re.split(r"[\W_]+", lower)} else 0
 
 
 def in_yaml(text: str) -> str:

@@ -1,6 +1,7 @@
 """JSON and JSON Lines -> tables of text, with the line of the file on which each row begins.
 
-A row is an object, or a text, which is its prompt. Objects in objects become columns with dotted names
+A row is an object, or a text, which is its prompt; in an object its key is the id, and the texts of a list
+there are a group of that name. Objects in objects become columns with dotted names
 (`body.prompt`), and lists become JSON text. Where the rows are in lists of other objects (`input.rows`), each
 has what those objects have beside the lists.
 """
@@ -15,14 +16,15 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from callsheet.batches.headers import Table, id_name, in_yaml, needed, prompt_name, rank
+from callsheet.batches.headers import Table, id_name, in_yaml, needed, prompt_name
+from callsheet.batches.judgements import called, judge, ranked
 from callsheet.config.settings import COLUMNS, Input
 from callsheet.errors import InputError
 
 _EXPECTED = 'Expected [{"prompt": ...}, ...], a list of texts, or {"an id": {"prompt": ...}, ...}.'
 _LARGEST_WHOLE = 2**53  # up to which a float has each whole number
 _DEEPEST = 8  # lists and objects in each other, in which rows are looked for
-_LOOKED_AT = 1_000  # entries of a list
+_LOOKED_AT = 200  # entries of a list
 _NAMED = 5  # lists
 
 _Broken = list[tuple[int, str, str]]
@@ -151,7 +153,13 @@ def _at_path(
             yield _Found(at, value, {}, f"is no {kind}, and input.rows is {config.rows}")
     elif not path:
         prompt, ids = prompt_name(config.names), id_name(config)
-        for begin, key, _, value in _children(document, at):
+        entries = [*_children(document, at)]
+        if document[at] == "{" and _are_groups({str(key): value for _, key, _, value in entries}):
+            for _, group, inner, _ in entries:
+                for begin, _, _, text in _children(document, inner):
+                    yield _Found(begin, {prompt: text, "group": group}, around or {})
+            return
+        for begin, key, _, value in entries:
             row = {prompt: value} if isinstance(value, str) else value
             has_key = key is not None and isinstance(row, dict)
             yield _Found(begin, {ids: key, **row} if has_key else row, around or {})
@@ -203,62 +211,63 @@ def _after(document: str, at: int) -> int:
 # ---- lists that may be the rows
 
 
-def lists_of_rows(document: Any, *, only_named: bool = False) -> list[str]:
-    """The lists of objects inside a document, each as `input.rows` names it, and lists of texts that are
-    named like prompts. The document itself is none of them.
-
-    Those come first whose objects have a field that is named like prompts, of these the one with the longest
-    texts. `only_named`: the others are left out.
+def lists_of_rows(document: Any) -> dict[str, float]:
+    """The lists and objects of rows inside a document, each as `input.rows` names it (the document itself:
+    empty), and how much each looks like prompts; the likeliest first, and last lists of objects without any.
     """
-    lists: dict[str, list[Any]] = {}
-    _collect(document, (), lists)
-    scores = {path: _score(path, entries) for path, entries in lists.items()}
-    kept = {
-        path: score for path, score in scores.items() if score is not None and (score[0] or not only_named)
-    }
-    return sorted(kept, key=kept.__getitem__, reverse=True)
+    entries: dict[tuple[str, ...], list[Any]] = {}
+    _collect(document, (), entries, in_list=False)
+    scores = {path: score for path, rows in entries.items() if (score := _score(path, rows)) is not None}
+    likely = sorted(scores, key=lambda path: (-scores[path], len(path)))
+    return {".".join(path): scores[path] for path in likely}
 
 
-def _collect(value: Any, path: tuple[str, ...], lists: dict[str, list[Any]]) -> None:
-    """Collects the entries of all lists, by their paths."""
-    if len(path) > _DEEPEST:
+def _collect(
+    value: Any, path: tuple[str, ...], entries: dict[tuple[str, ...], list[Any]], *, in_list: bool
+) -> None:
+    """Collects by their paths the entries of all lists, and of objects that are rows by their keys."""
+    if len(path) > _DEEPEST or not value or not isinstance(value, list | dict):
         return
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            _collect(inner, (*path, key), lists)
-    elif isinstance(value, list):
-        if path and value:
-            entries = lists.setdefault(".".join(path), [])
-            entries += value[: max(0, _LOOKED_AT - len(entries))]
+    rows: list[Any] = []
+    if isinstance(value, list):
+        rows = value
         for entry in value[:_LOOKED_AT]:
             if isinstance(entry, dict):
-                _collect(entry, path, lists)
+                for key, inner in entry.items():
+                    _collect(inner, (*path, key), entries, in_list=True)
+    else:
+        values = [*value.values()]
+        types = {type(inner) for inner in values}
+        if types == {dict} or (types == {str} and not in_list):
+            rows = values
+        elif _are_groups(value):
+            rows = [text for texts in values for text in texts]
+        for key, inner in value.items() if not _are_groups(value) else ():
+            _collect(inner, (*path, key), entries, in_list=in_list)
+    collected = entries.setdefault(path, [])
+    collected += rows[: max(0, _LOOKED_AT - len(collected))]
 
 
-def _score(path: str, entries: Sequence[Any]) -> tuple[int, float] | None:
-    """How much a list looks like rows, by its names, then by its texts; None: it is no list of rows."""
-    texts: dict[str, list[str]] = {}
-    if all(isinstance(entry, str) for entry in entries):
-        name = path.rpartition(".")[2]
-        texts = {name: [*entries]} if rank(name) else {}
-    elif all(isinstance(entry, dict) for entry in entries):
-        for entry in entries:
-            for name, text in _texts(entry):
-                texts.setdefault(name, []).append(text)
-        if not texts:
-            return 0, 0.0
-    return max(
-        ((rank(name), sum(map(len, values)) / len(values)) for name, values in texts.items()), default=None
+def _are_groups(value: Mapping[str, Any]) -> bool:
+    """Whether an object has lists of texts alone, each under the name of a group."""
+    are_texts = all(
+        isinstance(texts, list) and texts and all(isinstance(text, str) for text in texts)
+        for texts in value.values()
     )
+    is_field = any(called(key, what) for key in value for what in ("prompt", "negative", "text", "unseen"))
+    return are_texts and len(value) > 1 and not is_field
 
 
-def _texts(entry: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """The fields of an object that are texts, and those of the objects in it."""
-    for name, value in entry.items():
-        if isinstance(value, str):
-            yield name, value
-        elif isinstance(value, dict):
-            yield from ((inner, text) for inner, text in value.items() if isinstance(text, str))
+def _score(path: tuple[str, ...], entries: Sequence[Any]) -> float | None:
+    """How much entries look like rows with prompts; None: they are no rows."""
+    if not entries or not all(isinstance(entry, dict | str) for entry in entries):
+        return None
+    name = path[-1] if path else ""
+    fields = [dict(_flat({name: entry} if isinstance(entry, str) else entry)) for entry in entries]
+    names = dict.fromkeys(key for row in fields for key in row)
+    columns = (judge(pl.Series(key, [row.get(key) for row in fields], pl.String)) for key in names)
+    best = max((candidate.score for candidate in ranked("prompt", columns)), default=0.0)
+    return best if best or (path and isinstance(entries[0], dict)) else None
 
 
 def _advice(content: Any, config: Input) -> str:
@@ -268,11 +277,10 @@ def _advice(content: Any, config: Input) -> str:
     names = {part for name in needed(config) for part in (name, name.partition(".")[0])}
     if any(names & fields.keys() for fields in objects):
         return ""
-    has_list = isinstance(content, dict) and any(isinstance(value, list) for value in values)
-    if not has_list and any(rank(name) for fields in objects for name, _ in _texts(fields)):
-        return ""
-    best, *other_lists = lists_of_rows(content, only_named=not has_list)[:_NAMED] or [""]
-    also = f" Other lists: {', '.join(other_lists)}." if other_lists else ""
+    scores = lists_of_rows(content)
+    best, *other_lists = [*scores][:_NAMED] or [""]
+    best = best if best and scores[best] else ""
+    also = f" Other lists: {', '.join(filter(None, other_lists))}." if any(other_lists) else ""
     return f"Set input.rows: {in_yaml(best)}.{also}" if best else ""
 
 
@@ -289,7 +297,7 @@ def _table(entries: Sequence[_Found], content: Any, name: str, config: Input, br
         InputError: there are none.
     """
     if entries and all(entry.problem for entry in entries):
-        lists = lists_of_rows(content)
+        lists = [*filter(None, lists_of_rows(content))]
         hint = f"The lists are: {', '.join(lists[:_NAMED])}." if lists else "It has no list of objects."
         raise InputError(f"{name}: has no list {config.rows}, as input.rows says", hint=hint)
     prompt = prompt_name(config.names)

@@ -18,6 +18,7 @@ from callsheet.batches.columns import Columns
 from callsheet.batches.formats import names_images, read_tables
 from callsheet.batches.headers import Table, template_columns
 from callsheet.batches.identities import nfc, repeated_ids, row_ids
+from callsheet.batches.judgements import is_secret
 from callsheet.batches.left_out import NOTHING, StoredFiles
 from callsheet.cells import (
     BY_MODEL,
@@ -111,7 +112,7 @@ def batch_of(tables_of_files: Iterable[Table], config: Input) -> Batch:
     unclear: list[str] = []
     total = left_out = 0
     for table in tables_of_files:
-        source = columns.with_ratios(_as_exported(table), config)
+        source = columns.with_joined(_as_exported(table), config)
         ours = columns.names_of(config, source)
         columns.check(source, ours, config)
         sources.append(source)
@@ -269,7 +270,7 @@ def _our_columns(
         *[
             json_value(pl.col(name), dtype).alias(_CARRIED + name)
             for name, dtype in types.items()
-            if name not in names.values() and not columns.is_secret(name)
+            if name not in names.values() and not is_secret(name)
         ],
     )
     rows = rows.with_columns(
@@ -309,7 +310,7 @@ def _as_text(source: Table, column: str, name: str | None, role: str | None) -> 
         image = pl.struct(pl.lit(role or BY_MODEL).alias("role"), pl.col(name).alias("url"))
         listed = pl.format("[{}]", image.struct.json_encode())
         return pl.when(pl.col(name).is_not_null()).then(listed).alias(column)
-    if column == "images" and isinstance(types[name], pl.List):
+    if column in IMAGE_COLUMNS and isinstance(types[name], pl.List):
         if "Binary" in str(types[name]):  # of which polars makes no JSON
             raise InputError(
                 f"{file}: the column {name!r} has the type {types[name]}; expected addresses or paths",

@@ -5,7 +5,7 @@ encoding in which any file can be read is no help. How a table is written (delim
 is) is detected where the config does not say it. A file without quotes is parsed by polars, which is fast,
 and any other one by Python's `csv`; the cells are the same, and each row has the line of the file on which it
 begins. A line break inside a quoted cell is read as one `\\n`. In a text without a header a prompt is a line,
-a paragraph, or what follows a name on a line (`input.split`).
+a paragraph, what stands between rules or below labels, or what follows a name on a line (`input.split`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path, PurePath
 from typing import Any, Literal
 
@@ -272,6 +272,8 @@ def read_table(
         delimiter = delimiter or sep_line[1]
     # Where no delimiter finds any column, commas are part of the text, except in a .csv.
     delimiters = [delimiter] if delimiter else ["," if ".csv" in name.lower() else "\t", *_DELIMITERS]
+    if delimiter is None and ".tsv" in name.lower() and any("\t" in line for _, line in first):
+        delimiters = ["\t"]
     choices = [(separator, mark) for mark in ([quote] if quote else _QUOTES) for separator in delimiters]
     if not has_header:
         fewest = max((int(name) for name in expected if name.isdecimal()), default=1)
@@ -336,7 +338,7 @@ def _read(text: bytes, dialect: _Dialect) -> Table:
     rows: list[list[str]] = []
     ragged: list[tuple[int, str, str]] = []
     unclear: list[str] = []
-    for line, cells in _records(io.BytesIO(text), lines_above, dialect):
+    for line, cells in _whole_records(text, lines_above, dialect, ragged):
         if not any(cells):
             continue
         if number := sum(_lines_like_rows(cell, len(columns), dialect.delimiter) for cell in cells):
@@ -420,6 +422,20 @@ def _by_csv(rows: bytes, columns: int, dialect: _Dialect) -> pl.DataFrame | None
     return pl.concat(parts)
 
 
+class _BrokenRecord(InputError):
+    """A record whose quotes are wrong: the lines on which it begins and on which that is seen, and why."""
+
+    def __init__(self, dialect: _Dialect, line: int, last: int, error: str) -> None:
+        quote = dialect.quote
+        self.line, self.last = line, last
+        self.reason = f"broken quoting: {error}; a {quote} inside a cell is written twice"
+        super().__init__(
+            f"{dialect.name}, line {line}: broken quoting: {error}",
+            hint=f"A cell that begins with {quote} ends with {quote}; a {quote} inside it is written twice. "
+            f"Where quotes are ordinary characters, set input.quote: {_NO_QUOTE}, which no text has.",
+        )
+
+
 def _reader(lines: Iterable[bytes], dialect: _Dialect) -> Any:
     quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if dialect.quote else csv.QUOTE_NONE
     text = map(bytes.decode, lines)
@@ -442,12 +458,34 @@ def _records(lines: Iterable[bytes], lines_above: int, dialect: _Dialect) -> Ite
                 yield first_line, cells
             first_line = lines_above + reader.line_num + 1
     except csv.Error as error:
-        quote = dialect.quote
-        raise InputError(
-            f"{dialect.name}, line {first_line}: broken quoting: {error}",
-            hint=f"A cell that begins with {quote} ends with {quote}; a {quote} inside it is written twice. "
-            f"Where quotes are ordinary characters, set input.quote: {_NO_QUOTE}, which no text has.",
-        ) from None
+        raise _BrokenRecord(dialect, first_line, lines_above + reader.line_num, str(error)) from None
+
+
+def _whole_records(
+    text: bytes, lines_above: int, dialect: _Dialect, broken: list[tuple[int, str, str]]
+) -> Iterator[tuple[int, list[str]]]:
+    """As `_records`; a record of one line whose quotes are wrong goes to `broken`, and others are read.
+
+    Raises:
+        InputError: it is not certain where such a record ends, or there is no other one.
+    """
+    first_error, has_rows = None, False
+    while True:
+        try:
+            for record in _records(io.BytesIO(text), lines_above, dialect):
+                has_rows = True
+                yield record
+            break
+        except _BrokenRecord as error:
+            first_error = first_error or error
+            *_, line, rest = text.split(b"\n", error.line - lines_above)
+            is_closed = dialect.quote and line.count(dialect.quote.encode()) % 2 == 0
+            if error.last != error.line or not is_closed:
+                raise
+            broken.append((error.line, line.decode(), error.reason))
+            text, lines_above = rest, error.line
+    if first_error and not has_rows:
+        raise first_error
 
 
 # ---- texts without a header
@@ -456,6 +494,14 @@ def _records(lines: Iterable[bytes], lines_above: int, dialect: _Dialect) -> Ite
 _PLACES = "scene|shot|clip|prompt|image|video|frame|szene|bild|scène|plan|escena|toma|カット|镜头"
 NAMED = re.compile(r"([^|]+?)\s*\|\s*(.+)", re.DOTALL)
 """A name and a prompt."""
+
+LABEL = re.compile(
+    r"\[(?P<bracket>[^\[\]]+)\]|\#+\s*(?P<heading>.+)"
+    r"|(?P<place>[^\W\d]+\s*\#?\d+)\s*[:.)-]?|(?P<words>[^.!?,:]{1,40}):"
+)
+"""A line that names the prompt below it: in brackets, a heading, `Scene 1`, or words with a colon."""
+
+RULE = re.compile(r"[\s=_*#~.+-]{3,}")
 
 _NOT_MEANT = (
     ("a name before |", NAMED),
@@ -486,6 +532,8 @@ def read_prompts(lines: Mapping[int, str], name: str, config: Input, *, of_sever
     prompts = {at: line for at, line in lines.items() if line.strip()}
     if config.split == "named_lines":
         return _read_named(prompts, name, config)
+    if config.split == "sections":
+        return _read_sections(lines, name, config)
     if config.split == "paragraphs":
         prompts = _paragraphs(lines)
     names = {}
@@ -522,6 +570,82 @@ def _read_named(lines: Mapping[int, str], name: str, config: Input) -> Table:
     ids, prompts = ([parts[place] for parts in named_prompts.values()] for place in (0, 1))
     cells = pl.DataFrame({id_name(config): ids, prompt_name(config.names): prompts}).cast(pl.String)
     return Table(cells, pl.Series([*named_prompts], dtype=pl.Int64), name, tuple(broken))
+
+
+def _read_sections(lines: Mapping[int, str], name: str, config: Input) -> Table:
+    """A text whose prompts stand between rules, or below labels, which are their ids where no two are alike.
+
+    Where most have labels, what stands below none is rejected.
+    """
+    sections: dict[int, tuple[str, list[str]]] = {}
+    label, first = "", None
+    for at, line in lines.items():
+        match = LABEL.fullmatch(line.strip())
+        if match or RULE.fullmatch(line.strip()):
+            first = None
+            label = next(filter(None, match.groups())).strip() if match else label
+        elif first is not None:
+            sections[first][1].append(line)
+        elif line.strip():
+            first = at
+            sections[at], label = (label, [line]), ""
+    texts = {at: (label, "\n".join(text).strip()) for at, (label, text) in sections.items()}
+    are_labelled = 2 * sum(bool(label) for label, _ in texts.values()) >= max(len(texts), 1)
+    broken = tuple(
+        (at, text, "stands below no label, and input.split is sections")
+        for at, (label, text) in texts.items()
+        if are_labelled and not label
+    )
+    kept = {at: section for at, section in texts.items() if section[0] or not are_labelled}
+    labels, prompts = ([section[place] for section in kept.values()] for place in (0, 1))
+    ids = {id_name(config): labels} if are_labelled and len({*labels}) == len(labels) else {}
+    cells = pl.DataFrame(ids | {prompt_name(config.names): prompts}).cast(pl.String)
+    return Table(cells, pl.Series([*kept], dtype=pl.Int64), name, broken)
+
+
+def likely_split(lines: Sequence[str], numbers: Sequence[int]) -> tuple[str, bool]:
+    """What is a prompt in a text of these lines that are not blank, with their numbers, as `input.split` has
+    it, or `#`, where `input.comments` leaves out headings; and whether that is a doubt.
+    """
+    stripped = [line.strip() for line in lines]
+    if all(map(NAMED.fullmatch, stripped)):
+        return "named_lines", True
+    labels = [match for line in stripped if (match := LABEL.fullmatch(line))]
+    names = [
+        line for line, below in pairwise(stripped) if LABEL.fullmatch(line) and not LABEL.fullmatch(below)
+    ]
+    groups: list[list[tuple[str, int]]] = [[]]
+    for line, number in zip(stripped, numbers, strict=True):
+        if LABEL.fullmatch(line) or RULE.fullmatch(line):
+            groups.append([])
+        else:
+            groups[-1].append((line, number))
+    groups = [group for group in groups if group]
+    if groups and len(groups) < len(lines) and sum(map(len, groups)) < len(lines):
+        is_place = any(match["bracket"] or match["place"] for match in labels)
+        whole = sum(
+            len(group) == 1 or _go_on(group) or (is_place and group[-1][1] - group[0][1] < len(group))
+            for group in groups
+        )
+        if 2 * whole > len(groups) and (len(groups) > 1 or is_place):
+            return "sections", whole < len(groups) or len({*names}) < len(names)
+        if sum(RULE.fullmatch(line) is not None for line in stripped) > 1:
+            return "sections", True
+        if labels and all(match["heading"] for match in labels):
+            return "#", False
+    are_apart = any(number > before + 1 for before, number in pairwise(numbers))
+    both = list(zip(stripped, numbers, strict=True))
+    return ("paragraphs", True) if are_apart and _go_on(both) else ("lines", False)
+
+
+def _go_on(lines: Sequence[tuple[str, int]]) -> bool:
+    """Whether most lines that have one right below them, by their numbers, go on in it."""
+    follows = [
+        line[-1:] in ",;:-" or below[:1].islower()
+        for (line, number), (below, next_number) in pairwise(lines)
+        if next_number == number + 1
+    ]
+    return 2 * sum(follows) > len(follows)
 
 
 def _paragraphs(lines: Mapping[int, str]) -> dict[int, str]:

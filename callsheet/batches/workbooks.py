@@ -222,6 +222,9 @@ def _part(token: str, moment: datetime, seconds: Decimal, *, is_half: bool) -> s
     return f"{number:0{min(width, 2)}d}"
 
 
+ALL_SHEETS = "*"
+"""As `input.sheet`: every sheet that has the columns. No sheet can have this name."""
+
 _ROW = "\0row"  # cannot be the name of a column in a workbook
 _FIRST_ROWS = 20  # of a sheet, among which the header is
 _ERROR = re.compile(r"Error\((\w+)\)")

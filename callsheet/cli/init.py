@@ -16,7 +16,8 @@ import shlex
 import shutil
 import sys
 import unicodedata
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from decimal import ROUND_CEILING, Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -43,7 +44,7 @@ from callsheet.present.page import Facts, Line, Listed, Table
 from callsheet.records import dollars
 
 if TYPE_CHECKING:
-    from callsheet.first_look.guess import Guess, Proposal
+    from callsheet.first_look.guess import Guess
     from callsheet.first_look.starter import Starter
     from callsheet.service.client import Client
     from callsheet.service.models import Catalogue
@@ -63,7 +64,7 @@ service:
   base_url: ${{CALLSHEET_BASE_URL}}    # without /v2; the API key is read from CALLSHEET_API_KEY
 
 input:
-  path: {path}    # a CSV, Parquet or Excel file, a folder of images, a glob, or s3://...
+  {source}
 {input}
 budget:
   limit: "{limit}"    # US dollars: the batch never costs more
@@ -73,11 +74,14 @@ budget:
 # storage:
 #   url: out/media    # or s3://bucket/prefix
 """
+_PATHS = "    # a CSV, Parquet or Excel file, a folder of images, a glob, or s3://..."
 _SUGGESTED = (
     '# defaults: {aspect_ratio: "1:1"}                  # for empty cells and missing columns',
     '# template: "A photo of a {product}, {season}"     # makes the prompt from other columns of the file',
     '# matrix: {aspect_ratio: ["1:1", "16:9"]}          # buys each row once for each value',
 )
+_NAMED = 4  # answers of a doubt
+_FIRST = 3  # requests
 _YAML_WORDS = ("yes", "no", "on", "off", "true", "false", "null", "y", "n")
 _NO_YAML = "A YAML file is a config; prompts are read from CSV, Excel, JSON, Parquet and text files."
 _ANOTHER = "Name another folder or config: callsheet init NAME.yaml"
@@ -131,7 +135,7 @@ def init(
     ] = None,
     model: Annotated[str | None, typer.Option(metavar="MODEL", help="The model for all rows.")] = None,
     images: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="The column of images that are sent, or none.")
+        str | None, typer.Option(metavar="COLUMN", help="The columns of images that are sent, or none.")
     ] = None,
     sheet: Annotated[str | None, typer.Option(metavar="NAME", help="The sheet of a workbook.")] = None,
     rows: Annotated[
@@ -141,19 +145,25 @@ def init(
     encoding: Annotated[
         str | None, typer.Option(metavar="NAME", help="The encoding of a text file: cp1252.")
     ] = None,
+    production: Annotated[
+        bool, typer.Option("--production", help="Two configs: stills, and films of those that you keep.")
+    ] = False,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Print what each column holds and is taken for; write nothing.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Write a commented config and a small CSV, with models of your account's own catalogue.
 
     For a batch file or images that are there: the config that reads them. What the columns do not say for
     certain is asked on a terminal, and elsewhere guessed: a quote then says it first, and a run asks once.
-    Each question has an option, which answers it.
+    Each question has an option, which answers it; --explain says what each column is taken for, and why.
 
     The prices are those of the catalogue, and nothing is bought. Files that exist are left as they are.
 
     callsheet init shots.csv --prompt prompt_en --media videos
     """
-    options = {"prompt": prompt, "media": media, "model": model, "images": images}
+    options = {"prompt": prompt, "media": "both" if production else media, "model": model, "images": images}
     options |= {"sheet": sheet, "rows": rows, "encoding": encoding}
     answers = {name: value for name, value in options.items() if value is not None}
     if project is not None:
@@ -167,7 +177,10 @@ def init(
     with disk_errors(path, "the name", "read"):
         is_file, is_folder = path.is_file(), path.is_dir()
     if _names_images(path) or (no_config and is_file):
-        _init_file(path, config or _config_for(path), answers, json)
+        if explain:
+            _explain(path, answers, json)
+        else:
+            _init_file(path, config or _config_for(path), answers, json)
         return
     from callsheet.batches.formats import is_batch_file
 
@@ -223,7 +236,8 @@ def _init_example(path: Path, json: bool) -> None:
 
     example = starter(catalogue)
     batch = _batch_name(config.stem if is_config else path.resolve().name)
-    text = _config_text(config, batch, prompts, _SUGGESTED, example.quoted)
+    source = f"path: {_in_yaml(str(prompts))}{_PATHS}"
+    text = _config_text(config, batch, source, _SUGGESTED, example.quoted)
     _write({config: text, prompts: example.as_csv()})
     models = list(dict.fromkeys(row["model"] for row in example.rows if row["model"]))
     if json:
@@ -243,36 +257,48 @@ def _init_file(path: Path, config: Path, answers: dict[str, str], json: bool) ->
         )
     check_free(config, hint=f"Name another config: callsheet init {shlex.quote(str(path))} NAME.yaml")
     catalogue = _catalogue()
+    from callsheet.cli.dialog import ask
     from callsheet.first_look.guess import guess
 
-    guessed = guess(str(path), catalogue, answers)
-    if not json and sys.stdin.isatty() and sys.stdout.isatty():
-        print_page(out, [Table(guessed.first, tuple(guessed.first[0]) if guessed.first else ())])
-        while guessed.proposals:
-            answers[guessed.proposals[0].setting] = _asked(guessed.proposals[0])
-            guessed = guess(str(path), catalogue, answers)
-    batch = _batch_name(config.stem)
-    _write({config: _config_text(config, batch, path, _lines(guessed), guessed.price)})
+    def guess_with(said: Mapping[str, str]) -> Guess:
+        return guess(str(path), catalogue, said)
+
+    is_asked = not json and sys.stdin.isatty() and sys.stdout.isatty()
+    guessed = ask(guess_with, answers) if is_asked else guess_with(answers)
+    source = f"path: {_in_yaml(str(path))}{_PATHS}"
+    texts = {config: _config_text(config, _batch_name(config.stem), source, _lines(guessed), guessed.price)}
+    if guessed.films:
+        films = config.with_stem(f"{config.stem}-films")
+        check_free(films, hint=_ANOTHER)
+        kept = f"kept: {_in_yaml(str(config))}    # a film of each still that is kept (callsheet review)"
+        lines = _lines(guessed.films)
+        texts[films] = _config_text(films, _batch_name(films.stem), kept, lines, guessed.films.price)
+    _write(texts)
     if json:
-        fields = {"config": str(config), "batch": batch, "rows": guessed.rows}
+        fields = {"config": str(config), "batch": _batch_name(config.stem), "rows": guessed.rows}
         fields |= {"columns": guessed.input.get("columns", {})}
         fields |= {"model": guessed.taken and guessed.taken.model, "guessed": guessed.guesses()}
         print_json(fields | {"not_used": dict(guessed.not_used)})
     else:
-        _show_guess(config, guessed)
+        _show_guess([*texts], guessed)
 
 
-def _asked(proposal: Proposal) -> str:
-    """What a person answers to a question: Enter takes the first candidate."""
+def _explain(path: Path, answers: dict[str, str], json: bool) -> None:
+    """Prints what each column holds, what it is taken for, and why."""
+    catalogue = _catalogue()
+    from callsheet.first_look.guess import guess
+
+    guessed = guess(str(path), catalogue, answers)
+    if json:
+        print_json({"columns": [asdict(column) for column in guessed.columns], "guessed": guessed.guesses()})
+        return
     lines = [
-        {"": str(number), "may be": value, "for example": example}
-        for number, (value, example) in enumerate(proposal.candidates.items(), 1)
+        {"column": column.name, "holds": column.holds, "for example": _cut(column.example, 30)}
+        | {"taken for": column.taken_for or "nothing; carried", "why": column.why}
+        for column in guessed.columns
     ]
-    print_page(out, [Line(strong=proposal.question), Table(lines, ("may be", "for example"))])
-    number = 0
-    while not 1 <= number <= len(lines):
-        number = typer.prompt(f"Number from 1 to {len(lines)}", default=1, type=int)
-    return lines[number - 1]["may be"]
+    reasons = [Line(f"{name} {reason}") for name, reason in guessed.not_used.items()]
+    print_page(out, [Table(lines, tuple(lines[0]) if lines else ()), *reasons, Facts(_doubts(guessed))])
 
 
 def _batch_name(name: str) -> str:
@@ -290,15 +316,15 @@ def _catalogue() -> Catalogue:
     return ask_service(client_of_environment(hint), lambda client: client.models())
 
 
-def _config_text(config: Path, batch: str, path: Path, lines: Iterable[str], price: Decimal) -> str:
-    """The config for a batch file at `path`, with these lines of `input`, which would cost `price` dollars.
+def _config_text(config: Path, batch: str, source: str, lines: Iterable[str], price: Decimal) -> str:
+    """The config for the rows of a source, with these lines of `input`, which would cost `price` dollars.
 
     The budget is that in whole dollars, rounded up, and at least one.
     """
     return _CONFIG.format(
         config=printable(shlex.quote(str(config))),
         batch=batch,
-        path=_in_yaml(str(path)),
+        source=source,
         input="".join(f"  {line}\n" for line in lines),
         limit=max(price.to_integral_value(ROUND_CEILING), Decimal(1)).quantize(Decimal("0.01")),
     )
@@ -370,33 +396,75 @@ def _show(config: Path, prompts: Path, example: Starter, models: list[str]) -> N
         facts += [
             ("Without", f"{example.without[0]}s: no model of the catalogue makes them at a known price")
         ]
-    _show_written(config, [*facts, ("Prompts", f"{prompts}: put your own into it")])
+    _show_written([config], [*facts, ("Prompts", f"{prompts}: put your own into it")])
 
 
-def _show_guess(config: Path, guess: Guess) -> None:
-    from callsheet.config.settings import guess_in_words
+def _show_guess(configs: list[Path], guess: Guess) -> None:
+    """Prints the first requests, what was written, what is in doubt, and what to type next."""
+    from callsheet.present import as_read
 
-    facts = [("Rows", f"{guess.rows:,}")]
-    for setting, value in guess.input.items():
-        for ours, name in value.items() if setting == "columns" else ():
-            shown = "not used" if name is None else " x ".join(name) if isinstance(name, list) else name
-            facts.append(("Column", f"{ours}: {shown}"))
-        if setting not in ("columns", "defaults"):
-            facts.append(("List" if setting == "rows" else setting.capitalize(), str(value)))
-    if guess.taken:
-        facts.append(("Model", f"{guess.taken.model}: {_rows_taken(guess)}; {dollars(guess.price)} USD"))
+    rows = as_read.first_rows(guess.jobs.head(_FIRST).with_columns(to_buy=True))
+    print_page(out, [*(Line(_as_sent(row)) for row in rows), Facts(_doubts(guess))])
+    read = []
+    for ours, name in guess.input.get("columns", {}).items():
+        joined = (" x " if ours == "aspect_ratio" else " | ").join(name) if isinstance(name, list) else name
+        others = f" (not {' or '.join(guess.other_texts)})" if ours == "prompt" and guess.other_texts else ""
+        read += [f"{ours} from {joined}{others}"] if name is not None else []
+    unnamed = ("columns", "defaults", "values")
+    read += [f"{name} {value}" for name, value in guess.input.items() if name not in unnamed]
+    facts = [("Read", ", ".join(read)), *(("Rejected", reason) for reason in guess.rejects)]
     facts += [("Not used", f"{name} {reason}") for name, reason in guess.not_used.items()]
-    facts += [
-        ("Guessed", guess_in_words(proposal.setting, proposal.taken, proposal.others))
-        for proposal in guess.proposals
-    ]
-    _show_written(config, facts)
+    facts += [("Note", note) for note in guess.notes]
+    facts += as_read.of_prompts(guess.jobs)
+    if guess.films:
+        model = guess.films.input["defaults"]["model"]
+        films = f"{configs[1]}, on {model}: at most {dollars(guess.films.price)} USD, of those that you keep"
+        facts.append(("Films", f"{films} (callsheet review {configs[0]})"))
+    _show_written(configs, facts, _buys(guess))
 
 
-def _show_written(config: Path, facts: list[tuple[str, str]]) -> None:
-    """Prints what was written, and what to type next."""
-    name = shlex.quote(str(config))
-    out.print(f"Wrote [bold]{safe(str(config))}[/].")
+def _as_sent(row: Mapping[str, str]) -> str:
+    """A request on one line, cut to the width."""
+    rest = "; ".join(filter(None, (row.get("images", ""), row["settings"])))
+    room = max(20, out.width - len(row["row"]) - len(rest) - 8)
+    return _cut(f'{row["row"]}: "{_cut(row["prompt"], room)}"; {rest}', out.width)
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else f"{text[: width - 1]}…"
+
+
+def _buys(guess: Guess) -> str:
+    """What is bought, and for how much."""
+    price, rows = f"{dollars(guess.price)} USD", counted(guess.rows, "row")
+    if not guess.taken:
+        return f"{rows} on the models that the file names; {price}"
+    if not guess.taken.rows:
+        return f"{_rows_taken(guess)}; {price}"
+    tried = f"; {guess.taken.of:,} rows were tried on each model" if guess.is_sample else ""
+    bought = counted(guess.jobs.height, guess.taken.type.value)
+    return f"{bought} of {rows} on {guess.taken.model}, the cheapest{tried}; {price}"
+
+
+def _doubts(guess: Guess) -> list[tuple[str, str]]:
+    """What is in doubt, with an example of each answer, that which is taken first."""
+    doubts = []
+    for proposal in guess.proposals:
+        answers = [
+            f"{name} ({_cut(example, 40)})" if example else name
+            for name, example in [*proposal.candidates.items()][:_NAMED]
+        ]
+        more = len(proposal.candidates) - len(answers)
+        others = f", or one of {more} more" if more else ""
+        doubts.append(("Doubt", f"{proposal.setting}: {answers[0]}; or {', or '.join(answers[1:])}{others}?"))
+    return doubts
+
+
+def _show_written(configs: Sequence[Path], facts: list[tuple[str, str]], buys: str = "") -> None:
+    """Prints what was written, what it buys, and what to type next."""
+    name = shlex.quote(str(configs[0]))
+    written = " and ".join(safe(str(config)) for config in configs)
+    out.print(f"Wrote [bold]{written}[/]{safe(f': {buys}' if buys else '.')}")
     print_page(out, [Facts(facts), Listed("Next", [f"callsheet quote {name}", f"callsheet run {name}"])])
 
 

@@ -115,8 +115,8 @@ def _column_name(value: Any) -> Any:
     if type(value) is int and value > 0:
         return str(value)
     names = value if isinstance(value, list | tuple) else [value]
-    if not all(isinstance(name, str) and name for name in names) or (names is value and len(names) != 2):
-        raise ValueError("should be a column's name, or its number, or [width, height]")
+    if not all(isinstance(name, str) and name for name in names) or (names is value and len(names) < 2):
+        raise ValueError("should be a column's name, or its number, or a list of names")
     return tuple(names) if names is value else value
 
 
@@ -193,8 +193,8 @@ def text_like(pattern: str, words: str) -> dict[str, Any]:
 
 
 Text = Annotated[str, StringConstraints(min_length=1)]
-ColumnName = Annotated[str | tuple[str, str], BeforeValidator(_column_name)]
-"""The name of a file's column, or its number as text; or the names of width and height, which are a ratio."""
+ColumnName = Annotated[str | tuple[str, ...], BeforeValidator(_column_name)]
+"""The name of a file's column, or its number as text; or the names of several, which are one together."""
 
 Character = Annotated[str, StringConstraints(min_length=1, max_length=1)]
 Count = Annotated[int, Field(ge=1), BeforeValidator(_not_a_boolean)]

@@ -165,7 +165,8 @@ class Input(Section):
 
     columns: dict[FileColumn, ColumnName | None] = {}
     """The file's name of a column, where it is not Callsheet's own: `{prompt: text}`; in a file without a
-    header its number: `{prompt: 1}`. Of width and height a ratio is made: `{aspect_ratio: [width, height]}`.
+    header its number: `{prompt: 1}`. Of width and height a ratio is made: `{aspect_ratio: [width, height]}`;
+    images may be in several: `{reference_image: [image1, image2]}`.
     Null: the file's column of that name is not used, and carried into the manifest."""
 
     id: Template | None = None
@@ -188,7 +189,7 @@ class Input(Section):
     """`none`: the file has no header; `columns` has the numbers of its columns, from 1. Null: it has one."""
 
     sheet: Text | None = None
-    """The sheet of an Excel workbook. Null: the first one."""
+    """The sheet of an Excel workbook; `"*"`: each that has the columns. Null: the first one."""
 
     hidden: Literal["read", "leave"] | None = None
     """What becomes of an Excel workbook's hidden rows. Null: they are read, and a run asks about them."""
@@ -197,9 +198,10 @@ class Input(Section):
     """Where a JSON file has its rows, by the names of lists: `prompts`, or for lists in lists `scenes.shots`;
     the other fields of outer objects are carried as `scenes.location`. Null: the file is the list."""
 
-    split: Literal["lines", "paragraphs", "named_lines"] = "lines"
-    """What is a prompt in a text file without a header: a line; what stands between blank lines; or, in lines
-    of the form `name | prompt`, what follows the name, which is the id."""
+    split: Literal["lines", "paragraphs", "sections", "named_lines"] = "lines"
+    """What is a prompt in a text file without a header: a line; what stands between blank lines; between
+    rules (`---`) or below labels, the ids; or, in lines of the form `name | prompt`, what follows the name,
+    the id."""
 
     defaults: dict[FileColumn, Cell] = {}
     """Values for columns that the file does not have and for empty cells: `{model: still-1}`."""
@@ -253,18 +255,25 @@ class Input(Section):
 
     @property
     def names(self) -> dict[FileColumn, str | None]:
-        """`columns` with one name for each; for width and height that of the column that is made of them."""
+        """`columns` with one name for each: for several that of the column that is made of them."""
         return {
-            column: " x ".join(name) if isinstance(name, tuple) else name
+            column: (" x " if column == "aspect_ratio" else " | ").join(name)
+            if isinstance(name, tuple)
+            else name
             for column, name in self.columns.items()
         }
 
     @field_validator("columns", mode="after")
     @classmethod
-    def _width_and_height_are_a_ratio(cls, value: dict[str, Any]) -> dict[str, Any]:
+    def _several_are_a_ratio_or_images(cls, value: dict[str, Any]) -> dict[str, Any]:
         for column, name in value.items():
-            if isinstance(name, tuple) and column != "aspect_ratio":
-                raise ValueError(f"has two columns for {column}; only aspect_ratio can be made of two")
+            if not isinstance(name, tuple) or column == "reference_image":
+                continue
+            if column != "aspect_ratio":
+                problem = "only aspect_ratio and reference_image can be made of several"
+                raise ValueError(f"has several columns for {column}; {problem}")
+            if len(name) != 2:
+                raise ValueError("should be [width, height] for aspect_ratio")
         return value
 
     @field_validator("defaults", "matrix", mode="after")

@@ -26,11 +26,12 @@ _NAMED = 12  # columns
 _FIRST = 3  # rows
 
 _RATIOS = "1:1|16:9|9:16|4:3|3:4|3:2|2:3|4:5|5:4|21:9"
+_SECONDS = r"(?i)\b(\d{1,3})[ -]?(?:secs?|seconds?|s[ -](?:video|clip|shot|loop|long))\b"  # not `in his 30s`
 _TAG = r"(?i)</?(?:p|br|ul|ol|li|div|span|strong|em|b|i|h[1-6]|a|img|table|tr|td)(?:\s[^>]*)?/?>"
 _NO_PROMPT = (
     r"^[\s=_*#~.+-]+$|"  # a rule
     r"^[^\p{Ll}\p{Lo}]{0,40}\p{Lu}[^\p{Ll}\p{Lo}]{0,40}$|"  # all in capitals: a heading
-    r"(?i)^(?:paragraph|scene|shot|clip|part|chapter|page|slide|szene|scène|escena)\s*\d+\s*[:.]?$|"
+    r"^\p{L}+\s*#?\d+\s*[:.]?$|"
     r"(?i)^(?:total|sum|date|title|author|project|exported|generated|summe|gesamt|datum)\b[^.!?]{0,40}$"
 )
 _ODD = (
@@ -146,7 +147,7 @@ def of_file(plan: Plan) -> Iterator[Fact]:
     if rows:
         sentence = f"{counted(rows, 'row')} {'asks' if rows == 1 else 'ask'} for what another row asks for"
         yield "Repeated", f"{sentence}: {dollars(price)} USD; input.repeated: once buys each once"
-    yield from _of_prompts(plan.table)
+    yield from of_prompts(plan.table)
 
 
 def _first_of(names: Collection[str]) -> str:
@@ -178,8 +179,8 @@ def _not_used(file_columns: Columns) -> Iterator[Fact]:
         yield "Not used", f"{_first_of(unknown)}: the service has no such setting"
 
 
-def _of_prompts(jobs: pl.DataFrame) -> Iterator[Fact]:
-    """What in the prompts may be a mistake, counted, with the first line of each kind."""
+def of_prompts(jobs: pl.DataFrame) -> Iterator[Fact]:
+    """What in the prompts of jobs may be a mistake, counted, with the first line of each kind."""
     text = pl.col("request").str.extract(r'"prompt":"((?:[^"\\]|\\.)*)"')
     rows = jobs.select("row_id", "line", "duration", prompt=text, ratio=_ratio()).drop_nulls("prompt")
     rows = rows.unique("row_id", keep="first", maintain_order=True)
@@ -189,7 +190,7 @@ def _of_prompts(jobs: pl.DataFrame) -> Iterator[Fact]:
             yield "Prompts", f"{counted(lines.len(), 'prompt')} {odd} (line {lines[0]}): sent as text{to_do}"
     for unit, pattern, sent in (
         ("", rf"(?:^|[^\d:])({_RATIOS})(?:[^\d:]|$)", pl.col("ratio")),
-        (" s", r"(?i)\b(\d{1,3})[ -]?(?:s|secs?|seconds?)\b", pl.col("duration").cast(pl.String)),
+        (" s", _SECONDS, pl.col("duration").cast(pl.String)),
     ):
         asked = rows.with_columns(asked=pl.col("prompt").str.extract(pattern), sent=sent)
         differing = asked.filter(pl.col("asked").is_not_null() & pl.col("asked").ne_missing(pl.col("sent")))

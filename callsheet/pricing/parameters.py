@@ -7,6 +7,7 @@ files, no network, no clock, and no prices.
 from __future__ import annotations
 
 import difflib
+import math
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -29,6 +30,8 @@ MOST_IMAGES = 20
 
 _PIXELS = re.compile(r"\s*(\d{2,5})\s*[x*\u00d7]\s*(\d{2,5})\s*", re.IGNORECASE)
 _RATIO = re.compile(r"\s*(\d+(?:\.\d+)?)\s*[:x/*\u00d7-]\s*(\d+(?:\.\d+)?)\s*", re.IGNORECASE)
+_RESOLUTION = re.compile(r"(\d+(?:\.\d+)?)([pK])", re.IGNORECASE)
+_NEAR = 1.3  # times the side of a resolution
 CLOSE = 1.03
 """How many times a ratio may be another one and still be taken for it: the pixels of a ratio are rounded."""
 
@@ -157,8 +160,9 @@ def _chosen(column: str, value: Any, offered: tuple[Any, ...], model: Model) -> 
     if value is None:
         return offered[0] if offered else None
     if value not in offered:
-        if column == "aspect_ratio" and (ratio := _ratio_of_pixels(value, offered)):
-            return ratio
+        of_pixels = {"aspect_ratio": _ratio_of_pixels, "resolution": _resolution_of_pixels}.get(column)
+        if of_pixels and (meant := of_pixels(value, offered)):
+            return meant
         offers = f"it offers {_listed(offered)}" if offered else f"it takes no {column}"
         nearest = _nearest(column, value, offered)
         guess = f"; did you mean {nearest}?" if nearest is not None and len(offered) > 1 else ""
@@ -172,6 +176,20 @@ def _ratio_of_pixels(text: str, offered: Sequence[str]) -> str | None:
     if not match or min(int(match[1]), int(match[2])) < 64:
         return None
     return next(iter(_by_distance(int(match[1]) / int(match[2]), offered, CLOSE)), None)
+
+
+def _resolution_of_pixels(text: str, offered: Sequence[str]) -> str | None:
+    """The offered resolution that is nearest to a size in pixels (`1024x1024`), by the side of a square that
+    has as many; None where none is near.
+    """
+    match, distances = _PIXELS.fullmatch(text), dict[str, float]()
+    side = math.sqrt(int(match[1]) * int(match[2])) if match else 0
+    for listed in offered if side else ():
+        if parts := _RESOLUTION.fullmatch(listed):
+            wanted = float(parts[1]) * (1024 if parts[2].upper() == "K" else 4 / 3)  # of 16:9
+            distances[listed] = max(side / wanted, wanted / side)
+    nearest = min(distances, key=distances.__getitem__, default=None)
+    return nearest if nearest and distances[nearest] <= _NEAR else None
 
 
 def _nearest(column: str, value: Any, offered: Sequence[Any]) -> Any:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import polars as pl
 import sqlalchemy as sa
 
-from callsheet.cells import rejects_csv
+from callsheet.cells import IMAGE_COLUMNS, rejects_csv
 from callsheet.config.settings import Budget, Guessed, Settings, guess_in_words
 from callsheet.errors import InputError
 from callsheet.ledger import gate, services, sums
@@ -35,7 +35,7 @@ from callsheet.pricing.rates import changed_rates
 from callsheet.pricing.sources import read_rows
 from callsheet.records import Job, ModelType, State, Totals
 from callsheet.service.client import Client
-from callsheet.service.models import Model
+from callsheet.service.models import Catalogue, Model
 from callsheet.standing import Standing, read_standing
 from callsheet.storage.store import Store
 
@@ -415,7 +415,7 @@ def make(
         tries=settings.attempts if policy_of(settings).retry_doubt else 1,
         samples=settings.review.samples if settings.review.buy_again and choice.first is None else 0,
         choice=choice,
-        guessed=settings.input.guessed,
+        guessed=_still_guessed(settings, plan.catalogue),
     )
     if choice:
         sent = standing.newest.filter(pl.col("state") != State.PLANNED)["job_key"]
@@ -426,6 +426,26 @@ def make(
         if (quote.table["to_buy"] & ~jobs).any():
             return replace(quote, pilot_jobs=jobs)
     return quote
+
+
+def _still_guessed(settings: Settings, catalogue: Catalogue) -> dict[str, Guessed]:
+    """What `callsheet init` has guessed, without what a person has set otherwise since."""
+    config = settings.input
+    model = catalogue.get(str(config.defaults.get("model")))
+    sent = [name for column, name in config.columns.items() if column in IMAGE_COLUMNS and name]
+    images = [name for names in sent for name in (names if isinstance(names, tuple) else (names,))]
+    now = {
+        "prompt": config.template or config.columns.get("prompt", "prompt"),
+        "model": model.id if model else None,
+        "media": f"{model.type}s" if model else None,
+        "images": ", ".join(images) or "none",
+        "header": config.header or "names",
+    }
+    return {
+        setting: guess
+        for setting, guess in config.guessed.items()
+        if now.get(setting, getattr(config, setting, None)) in (guess.taken, None)
+    }
 
 
 def _left_of(choice: Choice, said: Said, asker: str, sent: pl.Series) -> Choice:

@@ -67,6 +67,7 @@ class _Listed(BaseModel):
 
 
 _LIST = TypeAdapter(list[_Listed | Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]])
+_TEXTS = TypeAdapter(list[str])
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +120,7 @@ def batch_file(settings: Settings) -> str:
 def parse_references(cells: Mapping[str, str | None]) -> list[Reference] | Reject:
     """The images that a row's four cells name, in the order of the request: `images` (a JSON list of
     {url, role} or of addresses), then `first_frame`, `last_frame`, `reference_image` (one or more, separated
-    by '|').
+    by '|', each of which may be a JSON list).
     """
     text = cells["images"] or "[]"
     try:
@@ -130,8 +131,11 @@ def parse_references(cells: Mapping[str, str | None]) -> list[Reference] | Rejec
         return Reject("images", text, f"is not a JSON list of images ({reason}); {expected}")
     listed = [Reference(item.url, item.role, "images") for item in items]
     for role in ROLES:
-        sources_of_role = (source.strip() for source in (cells[role] or "").split("|"))
-        listed += [Reference(source, role, role) for source in sources_of_role if source]
+        for source in map(str.strip, (cells[role] or "").split("|")):
+            sources = [source] if source else []
+            with suppress(ValidationError):
+                sources = _TEXTS.validate_json(source) if source.startswith("[") else sources
+            listed += [Reference(inner, role, role) for inner in sources]
     return listed
 
 

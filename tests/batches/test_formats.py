@@ -206,7 +206,7 @@ def test_a_column_of_images_is_carried_as_its_paths_and_named(pictures):
     read = read_batch(settings(pictures))
     assert [row["image"] for row in read.rows["carried"]] == ["a.png", None, None]
     assert [row["several"] for row in read.rows["carried"]] == [["a.png"], ["a.png", None], []]
-    assert read.columns.unused == {"image": "reference_image", "several": "image"}
+    assert read.columns.unused == {"image": "image", "several": "image"}
     [table] = read_tables(settings(pictures))
     assert table.images == {"image": {2}, "several": {2}}
 

@@ -189,12 +189,44 @@ def test_an_object_of_rows_may_have_lists_in_them(batch):
 
 
 def test_the_lists_of_rows_of_a_document_are_named_the_likeliest_first():
-    assert lists_of_rows(json.loads(FILM)) == ["scenes.shots", "scenes"]
-    rows = {"uses": [{"url": "x"}], "list": [{"caption": "a cat"}], "long": [{"caption": "a cat asleep"}]}
-    assert lists_of_rows(rows | {"n": [1], "tags": ["x"], "none": []}) == ["long", "list", "uses"]
-    texts = [{"prompts": ["a"], "words": ["b"]}, {"body": {"items": [{"prompt": "a cat"}]}}]
-    assert lists_of_rows(texts) == ["body.items", "prompts"]
-    assert lists_of_rows([{"prompt": "a"}]) == lists_of_rows("a") == []
+    assert [*lists_of_rows(json.loads(FILM))] == ["scenes.shots", "scenes"]
+    rows = {
+        "uses": [{"url": "x"}],
+        "list": [{"caption": "a cat"}],
+        "long": [{"caption": "a cat asleep on it"}],
+    }
+    assert [*lists_of_rows(rows | {"n": [1], "tags": ["x"], "none": []})] == ["long", "list", "uses"]
+    texts = [{"prompts": ["a"], "words": ["b"]}, {"body": {"items": [{"prompt": "a cat asleep on it"}]}}]
+    assert [*lists_of_rows(texts)] == ["body.items", "prompts"]
+    assert [*lists_of_rows([{"prompt": "a"}])] == [""], "the document itself"
+    assert lists_of_rows("a") == {}
+
+
+ROWS_INSIDE = {
+    "a text beside the list": {
+        "master_prompt": "A story of two foxes.",
+        "scenes": [{"prompt": "A fox wakes"}],
+    },
+    "an object of rows": {
+        "_doc": "For a book",
+        "images": {"k": {"prompt": "A fox wakes"}, "l": {"prompt": "y"}},
+    },
+    "objects of objects": {"sizes": {"s": {"w": 1}}, "images": {"k": {"prompt": "A fox wakes"}}},
+}
+
+
+@pytest.mark.parametrize("document", ROWS_INSIDE.values(), ids=ROWS_INSIDE)
+def test_the_only_list_or_object_with_prompts_is_the_rows_whatever_else_is_there(batch, document):
+    path = next(iter(lists_of_rows(document)))
+    assert batch(json.dumps(document), "x.json", rows=path).rows["prompt"][0] == "A fox wakes"
+
+
+def test_groups_of_texts_are_rows_with_the_name_of_their_group(batch):
+    document = {"animals": ["a fox wakes up", "an owl"], "plants": ["a tree in the rain"]}
+    assert next(iter(lists_of_rows(document))) == ""
+    read = batch(json.dumps(document), "x.json")
+    assert prompts(read) == [(1, "a fox wakes up"), (1, "an owl"), (1, "a tree in the rain")]
+    assert read.rows["carried"].to_list()[2] == {"group": "plants"}
 
 
 def test_json_lines_under_the_name_of_a_document_are_read_as_lines(batch, error_of):

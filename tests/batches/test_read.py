@@ -89,7 +89,8 @@ def test_booleans_and_whole_numbers_are_read_as_people_and_spreadsheets_write_th
     [
         ("duration", {"5,0": 5, "10,00": 10, "1:30": 90, "0:05": 5, "00:01:30": 90}),
         ("samples", {"3,0": 3}),
-        ("duration", dict.fromkeys(["1,000", "5,5", "1:75"])),  # a thousand, or one
+        ("duration", {"5s": 5, "10 sec": 10, "5.0 Seconds": 5}),
+        ("duration", dict.fromkeys(["1,000", "5,5", "1:75", "5,5 s", "5-6 s"])),  # a thousand, or one
         ("samples", dict.fromkeys(["1,000", "0:05"])),
     ],
 )
@@ -98,6 +99,12 @@ def test_a_decimal_comma_and_minutes_with_seconds_are_whole_numbers(batch, colum
     wrong = [column for number in numbers.values() if number is None]
     assert read.rows[column].to_list() == [number for number in numbers.values() if number is not None]
     assert [each for _, each, _ in places(read)] == wrong
+
+
+def test_a_ratio_may_have_its_word_behind_it(batch):
+    cells = {"2:3 (portrait)": "2:3", "16:9 wide": "16:9", "16:09:00": "16:9", "wide": "wide"}
+    read = batch("prompt;aspect_ratio\n" + "".join(f"x;{cell}\n" for cell in cells))
+    assert read.rows["aspect_ratio"].to_list() == [*cells.values()]
 
 
 def test_a_wrong_cell_is_rejected_with_column_value_and_reason(batch):
@@ -149,7 +156,7 @@ def test_a_template_makes_the_prompt(batch):
         ("\n\n", "shots.csv", "is empty"),
         ("prompt\n", "shots.csv", "has no rows"),
         ("prompt,prompt\nx,y\n", "shots.csv", "line 1: two columns are named 'prompt'"),
-        ('prompt,id\nx,1\n"y"z,2\n', "shots.csv", "line 3: broken quoting"),
+        ('prompt,id\n"y"z,2\n', "shots.csv", "line 2: broken quoting"),
         ('prompt,id\nx,1\n"y,2\nz,3\n', "shots.csv", "line 3: broken quoting"),
         (b"prompt,id\nx,1\ncaf\xe9,2\n", "shots.csv", "line 3: is not UTF-8 (byte 0xE9)"),
         (gzip.compress(b"prompt,id\nx,1\ncaf\xe9,2\n", mtime=0), "shots.csv.gz", "line 3: is not UTF-8"),

@@ -139,8 +139,12 @@ def test_any_text_is_read_as_csv_reads_it_with_its_lines(tmp_path_factory, text,
     path.write_bytes(written.replace("\n", ends).encode())
     expected = reference(written, delimiter)
     if expected is None:
-        with pytest.raises(InputError, match="broken quoting"):
-            tables(path, delimiter=delimiter, quote='"')
+        try:
+            _, ragged = tables(path, delimiter=delimiter, quote='"')
+        except InputError as error:
+            assert "broken quoting" in error.message
+        else:
+            assert ragged
     else:
         rows, ragged = expected
         nameless = 3 if header.count(",") == 2 else None

@@ -94,7 +94,6 @@ def test_all_that_is_wrong_with_a_row_is_said_at_once_with_what_may_be_meant(pro
     assert (told["rejected_rows"], told["to_buy"]) == (4, 0)
     said = printed("quote", "batch.yaml")
     for wrong in (
-        "line 2, duration: is not a whole number of seconds; did you mean 5? (and 1 line more)",
         "line 2, aspect_ratio: aspect_ratio 16x9 is not offered by reel-1",
         "resolution 1080 is not offered by reel-1; it offers 720p, 1080p; did you mean 1080p?",
         "line 3, aspect_ratio: aspect_ratio landscape is not offered by reel-1",
@@ -102,7 +101,7 @@ def test_all_that_is_wrong_with_a_row_is_said_at_once_with_what_may_be_meant(pro
         "duration 8 is not offered by reel-1; it offers 5, 10; did you mean 10? (and 1 line more)",
     ):
         assert wrong in said
-    assert len(made.rejects()) == 7, "rejects.csv has every one of them"
+    assert len(made.rejects()) == 5, "rejects.csv has every one of them"
     assert "  All are in out/report/rejects.csv.\n" in said
 
 
@@ -115,6 +114,16 @@ def test_the_file_of_all_rejects_is_named_where_the_quote_leaves_some_out(projec
         said = printed("quote", "batch.yaml")
         assert left_out in said
         assert (where in said) == bool(left_out), "all are shown"
+
+
+def test_pixels_are_the_nearest_resolution_that_is_offered_and_others_are_named(project: Make) -> None:
+    made = project()
+    rows = "a,1024x1024,still-1\nb,2560x1440,still-1\nc,1280x720,reel-1\nd,320x200,still-1\n"
+    (made.folder / "x.csv").write_text(f"prompt,resolution,model\n{rows}")
+    printed("init", "x.csv")
+    told = json.loads(printed("quote", "x.yaml", "--json", "--show", "9"))
+    assert [request["resolution"] for request in told["requests"]] == ["1K", "2K", "720p"]
+    assert "320x200 is not offered by still-1; it offers 1K, 2K, 4K" in printed("quote", "x.yaml")
 
 
 def test_pixels_are_the_ratio_that_is_offered_within_three_percent(project: Make) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import subprocess
 import sys
+import termios
 from collections.abc import Callable
 from contextlib import suppress
 from decimal import Decimal
@@ -66,25 +68,24 @@ def test_a_guess_stands_in_the_config_with_what_else_it_may_be_and_a_quote_says_
     made = project()
     wrote = given(made, "x.csv", "id,prompt_de,prompt_en\na,Ein Reiher,A heron\nb,Ein Fuchs,A fox\n")
     assert wrote["columns"] == {"prompt": "prompt_de"}
-    assert wrote["guessed"]["prompt"] == {"taken": "prompt_de", "others": ["prompt_en"]}
-    assert wrote["guessed"]["media"] == {"taken": "images", "others": ["videos"]}
-    assert wrote["guessed"]["model"]["taken"] == "sketch-1"
+    assert wrote["guessed"] == {"prompt": {"taken": "prompt_de", "others": ["prompt_en"]}}
+    assert wrote["defaults"] == {"model": "sketch-1"}, "the cheapest model is a choice, and no doubt"
     told = quote()
     assert told["guessed"] == wrote["guessed"]
     assert told["media"] == {"images": 2, "videos": 0}
     said = printed("quote", "new.yaml").splitlines()
     assert "Buys       2 images (sketch-1, 16:9) of 2 rows" in said[1]
     assert "Guessed    prompt from 'prompt_de' (also: 'prompt_en')" in said[2]
-    assert "images, not videos" in said[2]
 
 
 def test_a_run_asks_once_for_what_was_guessed_and_not_where_the_line_is_removed(project: Make) -> None:
     made = project()
-    given(made, "x.csv", "id,prompt\na,A heron\nb,A fox\n")
+    given(made, "x.csv", "id,prompt_de,prompt_en\na,Ein Reiher,A heron\nb,Ein Fuchs,A fox\n")
     stopped = ran("new.yaml", code=4)
     assert (stopped["stop_reason"], stopped["stored"]) == ("approval", 0)
     assert ran("new.yaml", "--yes")["stored"] == 2
-    (made.folder / "x.csv").write_text("id,prompt\na,A heron\nb,A fox\nc,An owl\n")
+    with (made.folder / "x.csv").open("a") as file:
+        file.write("c,Eine Eule,An owl\n")
     assert ran("new.yaml")["stored"] == 3, "it is asked once"
 
     text = Path("new.yaml").read_text().replace("batch: new", "batch: another")
@@ -102,7 +103,7 @@ def test_what_an_option_says_is_no_guess(project: Make) -> None:
     made.folder.joinpath("new.yaml").unlink()
     wrote = given(made, "x.csv", text, "--prompt", "A film of {prompt_en}", "--media", "videos")
     assert wrote["template"] == "A film of {prompt_en}"
-    assert wrote["guessed"].keys() == {"model"}
+    assert "guessed" not in wrote
     assert quote()["first_request"]["prompt"] == "A film of A heron"
     for options, wrong in (
         (("--prompt", "promt"), "there is no column 'promt'; the columns are id, prompt_de, prompt_en"),
@@ -114,41 +115,120 @@ def test_what_an_option_says_is_no_guess(project: Make) -> None:
 
 
 def on_a_terminal(answers: str, *words: str) -> str:
-    """What a command prints on a terminal, into which somebody types these answers."""
+    """What a command prints on a terminal of its own, into which somebody types these answers when asked."""
     terminal, theirs = os.openpty()
     command = [sys.executable, "-m", "callsheet", *words]
     environment = os.environ | {"COLUMNS": "120", "TERM": "dumb"}
-    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment):
+    with subprocess.Popen(
+        command,
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env=environment,
+        start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509 - Ctrl-C goes to it
+    ):
         os.close(theirs)
-        os.write(terminal, answers.encode())
-        shown = b""
-        with os.fdopen(terminal, "rb", buffering=0) as read, suppress(OSError):  # when the other end closes
-            while some := read.read(4_096):
+        shown, typed = b"", answers.encode()
+        with os.fdopen(terminal, "r+b", buffering=0) as screen, suppress(OSError):  # the other end closes
+            while some := screen.read(4_096):
                 shown += some
+                if typed and b"> " in shown:
+                    screen.write(typed)
+                    typed = b""
     return shown.decode()
 
 
-def test_a_terminal_is_asked_for_each_guess_and_enter_takes_the_first(project: Make) -> None:
+SHOTS = "id,image_prompt,motion_prompt,seconds\na,A heron on a pond,The heron lifts its head,5\n"
+
+
+def asked(made: Project, answers: str, text: str = SHOTS) -> str:
+    """What `init x.csv` says on a terminal to these answers."""
+    (made.folder / "x.csv").write_text(text)
+    return on_a_terminal(answers, "init", "x.csv")
+
+
+def test_a_terminal_is_asked_for_each_doubt_with_an_example_of_each_answer(project: Make) -> None:
     made = project()
-    (made.folder / "x.csv").write_text("id,prompt_de,prompt_en\na,Ein Reiher,A heron\n")
-    said = on_a_terminal("3\n2\n\n", "init", "x.csv")
-    asked = [
-        "Which column has the prompts",
-        "Number from 1 to 2",
-        "Number from 1 to 2",
-        "Images or videos, and on which model",
-        "images, 0.0015 USD",
-        "videos, 0.0160 USD",
-        "callsheet run x.yaml",
-    ]
+    said = asked(made, "2\n", "id,prompt_de,prompt_en\na,Ein Reiher,A heron\n")
     at = 0
-    for words in asked:
+    for words in (
+        "Which column has the prompts?",
+        "1  prompt_de  Ein Reiher",
+        "2  prompt_en  A heron",
+        'a: "A heron"; sketch-1',
+        "Wrote x.yaml: 1 image of 1 row on sketch-1, the cheapest; 0.0015 USD",
+        "callsheet run x.yaml",
+    ):
         assert words in said[at:], said
         at = said.index(words, at) + len(words)
-    wrote = yaml.safe_load((made.folder / "x.yaml").read_text())["input"]
+    wrote = config(made, "x.yaml")
     assert wrote["columns"] == {"prompt": "prompt_en"}
-    assert wrote["defaults"] == {"model": "sketch-1"}
     assert "guessed" not in wrote, "a person has said it"
+
+
+def test_a_question_takes_a_name_or_a_template_says_what_is_wrong_and_goes_back(project: Make) -> None:
+    made = project()
+    text = "id,kind,prompt_de,prompt_en,seconds\na,owl,Ein Reiher,A heron,5\n"
+    said = asked(made, "7\n\nback\nA photo of a {king}\nA photo of a {kind}\nmovies\nimages\n", text)
+    assert "there is no column '7'; the columns are id, kind, prompt_de" in said
+    assert "there is no column 'king'" in said
+    assert said.count("Which column has the prompts?") == 2, "back asks again"
+    assert "'movies' is none of the answers. Type a number from 1 to 2, or back." in said
+    assert "pydantic" not in said
+    wrote = config(made, "x.yaml")
+    assert (wrote["template"], wrote["defaults"]) == ("A photo of a {kind}", {"model": "sketch-1"})
+
+
+@pytest.mark.parametrize("end", ["\x04", "\x03"])
+def test_the_end_of_the_input_and_the_first_interrupt_end_the_questions_and_nothing_is_written(
+    project: Make, end: str
+) -> None:
+    made = project()
+    said = asked(made, end)
+    assert "ended; nothing was written" in said
+    assert "Traceback" not in said
+    assert not (made.folder / "x.yaml").exists()
+
+
+def test_the_first_rows_are_cut_to_the_screen_however_many_columns_there_are(project: Make) -> None:
+    names = ["prompt_de", "prompt_en", *(f"note{number}" for number in range(42))]
+    text = "\n".join([",".join(names), *[",".join(["A heron lands on a pond " * 9] * 44)] * 3])
+    said = asked(project(), "\n", text).replace("\r", "")
+    shown = said[: said.index("Which column")].splitlines()
+    assert len(shown) == 6
+    assert "and 34 more columns: note8" in said
+    assert all(len(line) <= 120 for line in shown)
+
+
+def test_stills_and_films_of_them_are_two_configs(project: Make) -> None:
+    made = project()
+    assert "x-films.yaml, on reel-1: at most 0.2500 USD" in asked(made, "both\n")
+    stills, films = config(made, "x.yaml"), config(made, "x-films.yaml")
+    assert stills["columns"] == {"prompt": "image_prompt"}
+    columns = {"prompt": "motion_prompt", "duration": "seconds"}
+    assert films == {"kept": "x.yaml", "columns": columns, "defaults": {"model": "reel-1"}}
+    assert ran("x.yaml")["stored"] == 1
+    printed("review", "x.yaml", "--keep", "a")
+    first = json.loads(printed("quote", "x-films.yaml", "--json"))["first_request"]
+    assert (first["prompt"], first["duration"]) == ("The heron lifts its head", 5)
+    assert [image["role"] for image in first["images"]] == ["first_frame"]
+    (made.folder / "y.csv").write_text("id,prompt\na,A heron\n")
+    assert "no two columns are prompts" in refusal("init", "y.csv", "--production").message
+
+
+def test_explain_says_what_each_column_holds_and_is_taken_for_and_writes_nothing(project: Make) -> None:
+    made = project()
+    (made.folder / "x.csv").write_text("Nr,prompt_id,prompt_text,Dauer\n1,P001,A heron on a pond,5 s\n")
+    columns = json.loads(printed("init", "x.csv", "--explain", "--json"))["columns"]
+    assert [[*column.values()] for column in columns] == [
+        ["Nr", "numbers", "1", "id", "holds numbers; named like an id"],
+        ["prompt_id", "codes", "P001", "", ""],
+        ["prompt_text", "sentences", "A heron on a pond", "prompt", "holds sentences; named like a prompt"],
+        ["Dauer", "seconds", "5 s", "duration", "holds seconds; named like duration"],
+    ]
+    assert "sentences" in printed("init", "x.csv", "--explain")
+    assert not (made.folder / "x.yaml").exists()
 
 
 PROMPTS = {
@@ -162,7 +242,7 @@ PROMPTS = {
     ),
     "no hidden column": ("__text,caption\nsomething long that a program has written,A heron\n", "caption"),
     "not the longer language": (
-        "text_en,text_de\nA heron,Ein Reiher auf einem sehr großen Teich\n",
+        "text_en,text_de\nA heron on a pond,Ein Reiher auf einem sehr großen Teich\n",
         "text_en",
     ),
     "no paths": ("path,scene\nimages/with/a/long/name/0001.png,A heron lands\n", "scene"),
@@ -234,8 +314,42 @@ def test_the_model_that_is_written_fits_most_rows(project: Make) -> None:
 )
 def test_a_name_that_says_video_is_a_reason_for_videos(project: Make, name: str, text: str) -> None:
     wrote = given(project(), name, text)
-    assert wrote["guessed"]["media"] == {"taken": "videos", "others": ["images"]}
+    assert "guessed" not in wrote, "nothing says images"
     assert quote()["media"] == {"images": 0, "videos": 1}
+
+
+MEDIA = {
+    "a duration alone": ("x.csv", "id,prompt,duration\na,Waves,5\n", ["videos", "images"]),
+    "a duration beside a name of images": ("photos.csv", "prompt,seconds\nWaves,5\n", ["videos", "images"]),
+    "a prompt of images beside one of motion": ("x.csv", SHOTS, ["images", "videos", "both"]),
+    "first frames": ("x.csv", "prompt,start_image\nWaves,https://example.com/a.png\n", []),
+    "nothing": ("x.csv", "id,prompt\na,Waves\n", []),
+}
+
+
+@pytest.mark.parametrize(("name", "text", "answers"), MEDIA.values(), ids=MEDIA)
+def test_the_medium_is_in_doubt_where_there_is_a_reason_for_both(
+    project: Make, name: str, text: str, answers: list[str]
+) -> None:
+    guessed = given(project(), name, text).get("guessed", {}).get("media")
+    assert ([guessed["taken"], *guessed["others"]] if guessed else []) == answers
+
+
+def test_a_column_of_media_types_gives_each_row_a_model_of_its_type(project: Make) -> None:
+    wrote = given(project(), "x.csv", "id,kind,prompt\n1,image,A heron\n2,Video,A fox\n")
+    assert wrote["columns"] == {"model": "kind"}
+    assert wrote["values"] == {"model": {"image": "sketch-1", "Video": "dailies-1"}}
+    assert quote()["media"] == {"images": 1, "videos": 1}
+
+
+def test_a_guess_is_not_said_any_more_where_the_config_says_otherwise(project: Make) -> None:
+    made = project()
+    given(made, "x.csv", "id,prompt_de,prompt_en,duration\na,Ein Reiher,A heron,5\n")
+    assert quote()["guessed"].keys() == {"prompt", "media"}
+    path = made.folder / "new.yaml"
+    text = path.read_text().replace("prompt: prompt_de", "prompt: prompt_en")
+    path.write_text(text.replace('{model: "reel-1"}', '{model: "sketch-1"}'))
+    assert quote()["guessed"] == {}
 
 
 HELD = {
@@ -248,8 +362,8 @@ HELD = {
         "'sketch_file' holds images, which are not sent (in/a)",
     ),
     "media types": (
-        "id,kind,prompt\n1,image,A heron\n2,video,A fox\n",
-        "'kind' holds media types, which have no effect (image, video)",
+        "id,kind,prompt\n1,image,A heron\n2,image,A fox\n",
+        "'kind' holds media types, which have no effect (image)",
     ),
     "states": (
         "id,prompt,status\n1,A heron,done\n2,A fox,open\n",
@@ -321,7 +435,15 @@ def test_words_of_a_prompt_that_may_be_a_mistake_are_counted(project: Make, prom
 
 
 @pytest.mark.parametrize(
-    "prompt", ["A heron at 10:30 in the morning", "一只苍鹭 A4", "5 ducks, 16:9", "NASA rocket"]
+    "prompt",
+    [
+        "A man in his 30s",
+        "A retro 80s poster",
+        "A heron at 10:30 in the morning",
+        "一只苍鹭 A4",
+        "5 ducks, 16:9",
+        "NASA rocket",
+    ],
 )
 def test_a_plain_prompt_is_not_remarked_on(project: Make, prompt: str) -> None:
     given(project(), "x.csv", f'prompt\n"{prompt}"\n', "--model", "sketch-1")
@@ -338,7 +460,9 @@ def test_a_western_text_in_another_encoding_is_read_and_the_encoding_is_a_guess(
 def test_a_large_file_is_looked_at_in_parts_and_init_says_so(project: Make) -> None:
     made = project()
     pl.DataFrame({"prompt": [f"a heron {n}" for n in range(6_000)]}).write_csv(made.folder / "x.csv")
-    assert "2,000 of 2,000 rows that were tried on each model; 9.0000 USD" in printed("init", "x.csv")
+    said = printed("init", "x.csv")
+    assert "6,000 images of 6,000 rows on sketch-1, the cheapest; 2,000 rows were tried" in said
+    assert "on each model; 9.0000 USD" in said
     config = yaml.safe_load((made.folder / "x.yaml").read_text())
     assert Decimal(config["budget"]["limit"]) == 9
 
@@ -460,6 +584,43 @@ FORMS = {
 }
 
 
+FORMS |= {
+    "labels in brackets": (
+        "x.txt",
+        "[scene_01_intro]\nA dark stage, blue light\n\n[scene_02_desk]\nA desk with papers\n",
+        {"split": "sections"},
+        ["A dark stage, blue light", "A desk with papers"],
+    ),
+    "rules between prompts": (
+        "x.txt",
+        "A heron lands\n\n---\n\nA fox crosses\nin the snow\n\n---\n",
+        {"split": "sections"},
+        ["A heron lands", "A fox crosses\nin the snow"],
+    ),
+    "headings above several prompts": (
+        "x.txt",
+        "# Birds\nA heron lands\nAn owl sits\nA swan swims\n# Others\nA fox crosses\nA cat sleeps\n",
+        {"comments": "#"},
+        ["A heron lands", "An owl sits", "A swan swims", "A fox crosses", "A cat sleeps"],
+    ),
+    "tabs and no header": (
+        "x.tsv",
+        "/out/0.png\ta church, vintage, by a painter\n/out/1.png\ta tower, oil, muted, at night\n",
+        {"header": "none", "columns": {"prompt": 2}},
+        ["a church, vintage, by a painter", "a tower, oil, muted, at night"],
+    ),
+    "an object of rows beside a text": (
+        "x.json",
+        {
+            "_doc": "For a book. {palette} comes later.",
+            "images": {"k": {"prompt": "A cover"}, "l": {"prompt": "A hero"}},
+        },
+        {"rows": "images"},
+        ["A cover", "A hero"],
+    ),
+}
+
+
 @pytest.mark.parametrize(("name", "content", "wanted", "prompts"), FORMS.values(), ids=FORMS)
 def test_a_file_is_read_as_its_author_meant_it(
     project: Make, name: str, content: Any, wanted: dict[str, Any], prompts: list[str]
@@ -496,7 +657,9 @@ def test_a_part_of_a_line_that_may_not_be_meant_is_counted_and_never_cut(
     assert [request["prompt"] for request in shown["requests"]] == text.splitlines()
 
 
-@pytest.mark.parametrize(("cell", "seconds"), [("5,0", 5), ("10.0", 10), ("0:05", 5)])
+@pytest.mark.parametrize(
+    ("cell", "seconds"), [("5,0", 5), ("10.0", 10), ("0:05", 5), ("5 s", 5), ("10sec", 10)]
+)
 def test_a_duration_is_read_as_people_write_it(project: Make, cell: str, seconds: int) -> None:
     given(project(), "x.csv", f'prompt;Dauer\nEin Reiher;"{cell}"\n')
     assert quote()["first_request"]["duration"] == seconds
@@ -517,10 +680,143 @@ def test_a_workbook_of_several_sheets_says_which_is_read(project: Make) -> None:
     workbook(made.folder / "x.xlsx", **sheets)
     printed("init", "x.xlsx", "new.yaml")
     wrote = yaml.safe_load(Path("new.yaml").read_text())["input"]
-    assert wrote["guessed"]["sheet"] == {"taken": "Ideas", "others": ["Shots"]}
+    assert wrote["guessed"]["sheet"] == {"taken": "Ideas", "others": ["*", "Shots"]}
     printed("init", "x.xlsx", "other.yaml", "--sheet", "Shots")
-    assert "sheet" not in yaml.safe_load(Path("other.yaml").read_text())["input"]["guessed"]
+    assert "guessed" not in yaml.safe_load(Path("other.yaml").read_text())["input"]
     assert json.loads(printed("quote", "other.yaml", "--json"))["first_request"]["prompt"] == "A fox"
+
+
+def test_all_sheets_of_the_same_columns_are_one_answer_and_none_is_left_unsaid(project: Make) -> None:
+    made = project()
+    head = [text("id"), text("prompt")]
+    sheets = {f"Day{day}": [head, [text(f"{day}a"), text(f"A heron on day {day}")]] for day in range(1, 13)}
+    workbook(made.folder / "x.xlsx", Readme=[[text("How to")], [text("use this")]], **sheets)
+    printed("init", "x.xlsx", "new.yaml")
+    guessed = config(made, "new.yaml")["guessed"]["sheet"]
+    assert (guessed["taken"], guessed["others"]) == ("Day1", ["*", *(f"Day{day}" for day in range(2, 13))])
+    printed("init", "x.xlsx", "all.yaml", "--sheet", "*")
+    told = json.loads(printed("quote", "all.yaml", "--json", "--show", "9a"))
+    assert (told["rows"], told["rejected_rows"]) == (12, 0)
+    assert told["requests"][0]["prompt"] == "A heron on day 9"
+    assert "Readme (sheets) hold nothing like these prompts" in printed("init", "x.xlsx", "one.yaml")
+    assert told["notes"] == ["x.xlsx: sheets without prompts are left out: Readme"]
+
+
+def test_labels_that_come_again_are_a_doubt_and_no_ids(project: Make) -> None:
+    scenes = "".join(
+        f"[scene {n}]\n---\nprompt:\nA heron lands {n}\n\nsound:\nWind, rain\n\n" for n in (1, 2)
+    )
+    wrote = given(project(), "x.txt", scenes)
+    assert wrote["split"] == "sections"
+    assert wrote["guessed"]["split"] == {"taken": "sections", "others": ["lines"]}
+
+
+def test_records_between_rules_and_a_first_line_that_may_be_a_row_are_doubts(project: Make) -> None:
+    made = project()
+    records = "".join(f"Word {n}: heron\nPrompt: A heron lands {n}\n-----\n" for n in (1, 2, 3))
+    wrote = given(made, "x.txt", f"# Three of them\n=====\n{records}")
+    assert wrote["guessed"]["split"] == {"taken": "sections", "others": ["lines"]}
+    assert (quote()["jobs"], quote()["rejected_rows"]) == (3, 0)
+    (made.folder / "new.yaml").unlink()
+    wrote = given(made, "x.csv", "Brown bear\nTeddy bear\nPolar bear\n")
+    assert wrote["guessed"] == {"header": {"taken": "names", "others": ["none"]}}
+
+
+def test_a_file_of_which_no_row_can_be_read_says_why(project: Make) -> None:
+    made = project()
+    (made.folder / "x.csv").write_text("id,prompt1,prompt2\n1,A heron lands on a pond\n")
+    assert "no row can be read; line 2: the line has 2 cells" in refusal("init", "x.csv").message
+
+
+IMAGES = {
+    "several, in their order": (
+        "image1,image2,prompt\nphotos/cup.png,photos/vase.jpeg,Put the vase beside the cup\n",
+        {"reference_image": ["image1", "image2"]},
+        None,
+        2,
+    ),
+    "a list in a cell": (
+        'scene,characters,prompt\nphotos/cup.png,"[""photos/vase.jpeg"", ""photos/cup.png""]",They meet\n',
+        {"reference_image": ["scene", "characters"]},
+        "scene, characters",
+        3,
+    ),
+    "first and last frames": (
+        "start_image,end_image,prompt\nphotos/cup.png,photos/cup.png,The camera moves in\n",
+        {"first_frame": "start_image", "last_frame": "end_image"},
+        None,
+        2,
+    ),
+    "results that are there": (
+        "filename,prompt\nphotos/cup.png,A white cup on a table\n",
+        {"id": "filename"},
+        "none",
+        0,
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "names", "guessed", "count"), IMAGES.values(), ids=IMAGES)
+def test_images_are_sent_where_they_are_found_and_are_no_results(
+    photos: Project, text: str, names: dict[str, Any], guessed: str | None, count: int
+) -> None:
+    wrote = given(photos, "x.csv", text)
+    assert wrote["columns"] == names
+    assert wrote.get("guessed", {}).get("images", {}).get("taken") == guessed
+    assert len(quote()["first_request"].get("images", [])) == count
+
+
+KINDS = {
+    "Chinese has no blanks": (
+        "name,image_prompt\n豆腐汤,一碗豆腐汤在木桌上晨光手绘风格\n蒸蛋,一碗蒸蛋白瓷碗柔和光线\n",
+        {"prompt": "image_prompt", "id": "name"},
+    ),
+    "an id named like a prompt": (
+        "prompt_id,prompt_text\nP001,A heron lands on a pond\nP002,A fox crosses\n",
+        {"prompt": "prompt_text", "id": "prompt_id"},
+    ),
+    "an instruction beside a target": (
+        "instruct,target_description\nAdd a sunset to the top,Photo of the sunset at sea\n",
+        {"prompt": "instruct"},
+    ),
+    "times are no ratios": (
+        "Timestamp,Shot\n00:00,Wide shot of a city at night\n00:15,A singer before the show\n",
+        {"prompt": "Shot"},
+    ),
+    "a product's texts, not those of its second picture": (
+        "Handle,Body,Alt Text\na,<p>A stool of solid oak.</p>,\na,,\nb,<p>A thin cup.</p>,A cup of hot tea\n",
+        {"prompt": "Body"},
+    ),
+    "words of a setting's name": (
+        "prompt,sound\nWaves,wind and distant thunder\n",
+        {"sound": None},
+    ),
+    "a model of another service": ("prompt,model\nWaves,flux-dev\n", {"model": None}),
+}
+
+
+@pytest.mark.parametrize(("text", "names"), KINDS.values(), ids=KINDS)
+def test_a_column_is_taken_for_what_it_holds_and_its_name_is_the_second_witness(
+    project: Make, text: str, names: dict[str, Any]
+) -> None:
+    wrote = given(project(), "x.csv", text)
+    assert (wrote["columns"], wrote.get("guessed")) == (names, None)
+
+
+def test_one_broken_row_is_rejected_with_its_line_and_the_others_are_read(project: Make) -> None:
+    rows = '"Keep the light, and the pose"\nb,"Like a girl named "KIM". Keep the light, please"\nc,A fox\n'
+    given(project(), "x.csv", f"id,prompt\na,{rows}")
+    assert "line 3: broken quoting" in printed("init", "x.csv", "again.yaml")
+    told = quote()
+    assert (told["jobs"], told["rejected_rows"]) == (2, 1)
+
+
+def test_a_plain_file_is_told_in_six_lines_with_the_requests_first(project: Make) -> None:
+    made = project()
+    (made.folder / "x.csv").write_text("id,prompt\na,A heron\nb,A fox\n")
+    lines = printed("init", "x.csv").splitlines()
+    assert lines[0] == 'a: "A heron"; sketch-1, 16:9, jpeg, 0.25K'
+    assert len(lines) <= 6
 
 
 def test_a_project_is_told_as_one_object_too_and_has_nothing_of_a_batch_file(

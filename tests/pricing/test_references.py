@@ -31,13 +31,17 @@ def url(mime: str, content: bytes) -> str:
 
 def test_images_come_in_the_order_of_the_request():
     listed = json.dumps([{"url": "https://h/1.png", "role": "reference_image"}, {"url": "a b.png"}])
-    given = cells(images=listed, reference_image="x.png | s3://b/y.png|", first_frame="f.png")
+    given = cells(
+        images=listed, reference_image='x.png | s3://b/y.png|["z.png", "w.png"]', first_frame="f.png"
+    )
     assert parse_references(given) == [
         Reference("https://h/1.png", "reference_image", "images"),
         Reference("a b.png", None, "images"),
         Reference("f.png", "first_frame", "first_frame"),
         Reference("x.png", "reference_image", "reference_image"),
         Reference("s3://b/y.png", "reference_image", "reference_image"),
+        Reference("z.png", "reference_image", "reference_image"),
+        Reference("w.png", "reference_image", "reference_image"),
     ]
     assert parse_references(cells()) == parse_references(cells(images="[]")) == []
 
