@@ -14,15 +14,16 @@ from math import gcd
 
 import polars as pl
 
-from callsheet.batches.formats import field_names, with_fields
 from callsheet.batches.headers import (
     NUMBER,
     Table,
+    field_names,
     in_yaml,
     is_a_cell,
     is_a_number,
     prompt_name,
     read_by,
+    with_fields,
 )
 from callsheet.batches.judgements import (
     NAMES,

@@ -16,11 +16,13 @@ from typing import Any
 import polars as pl
 from pydantic import ValidationError
 
-from callsheet.batches import columns, texts
-from callsheet.batches.formats import field_names, find_files, read_tables, with_fields
-from callsheet.batches.headers import Table
+from callsheet.batches import columns
+from callsheet.batches.formats import find_files, read_tables
+from callsheet.batches.headers import Table, field_names, with_fields
 from callsheet.batches.json_files import lists_of_rows
 from callsheet.batches.judgements import Judgement, judge, ranked
+from callsheet.batches.lists_of_prompts import likely_split
+from callsheet.batches.texts import likely_readings
 from callsheet.batches.workbooks import ALL_SHEETS, sheet_names
 from callsheet.config.load import in_words
 from callsheet.config.settings import Settings
@@ -184,7 +186,7 @@ def _choose_encoding(file: FileLook, name: str) -> None:
     try:
         content.decode("utf-8-sig")
     except UnicodeDecodeError:
-        if readings := texts.likely_readings(content):
+        if readings := likely_readings(content):
             file.input["encoding"] = next(iter(readings))
             file.propose("encoding", "In which of these encodings is the text right?", readings)
 
@@ -220,7 +222,7 @@ def _choose_header_or_split(file: FileLook) -> None:
         return
     prompts = cells["prompt"].to_list()
     split, is_doubt = (
-        (answers["split"], False) if "split" in answers else texts.likely_split(prompts, lines.to_list())
+        (answers["split"], False) if "split" in answers else likely_split(prompts, lines.to_list())
     )
     if split == "#":
         file.again(comments=split)
