@@ -131,6 +131,11 @@ def called(name: str, purpose: str) -> bool:
     return any(f"_{phrase}_" in text or phrase.replace("_", "") == joined for phrase in phrases)
 
 
+def is_called_only(name: str, purpose: str) -> bool:
+    """Whether a name says this and nothing else: of models `Model Name` does, and `car_model` does not."""
+    return "_".join(words_of(name)) in NAMES[purpose].split()
+
+
 def is_secret(name: str) -> bool:
     """Whether a column has the name of a secret. Such a one is never carried."""
     return _SECRET.fullmatch(re.sub(r"[\W_]+", "", name.lower())) is not None
@@ -325,5 +330,4 @@ def setting_of(column: Judgement) -> str | None:
             return field
     if called(column.name, "negative"):
         return "negative_prompt"
-    words = "_".join(words_of(column.name))
-    return words if words in NAMES["other"].split() else None
+    return "_".join(words_of(column.name)) if is_called_only(column.name, "other") else None

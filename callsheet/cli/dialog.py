@@ -28,6 +28,7 @@ _NARROWEST = 12  # columns of a cell
 _BACK, _ALL = "back", "all"
 _MORE = {
     "prompt": 'a column\'s name, or a template such as "A photo of a {Title}"',
+    "model": "a model's name",
     "sheet": "a sheet's name",
     "images": "columns' names, with commas",
     "rows": "a list's name",

@@ -14,13 +14,25 @@ import polars as pl
 
 from callsheet.batches import columns
 from callsheet.batches.formats import FILE
-from callsheet.batches.judgements import MOST, Candidate, Kind, called, filled, in_doubt, ranked, share
+from callsheet.batches.judgements import (
+    MOST,
+    Candidate,
+    Kind,
+    called,
+    filled,
+    in_doubt,
+    is_called_only,
+    ranked,
+    share,
+)
 from callsheet.cells import IMAGE_COLUMNS
 from callsheet.errors import InputError
 from callsheet.first_look.form import FileLook
+from callsheet.plain_text import and_more
 
 NO_IMAGES = "none"
 VIDEO_TYPES = {"video", "videos", "clip", "movie", "film"}
+_SHOWN = 3  # models that the catalogue does not have
 _OF_VIDEOS = ("duration", "sound", "first_frame", "last_frame")
 _SETTINGS = ("aspect_ratio", "resolution", "duration", "sound", "output_format")
 
@@ -151,14 +163,22 @@ def _tells_apart(file: FileLook, name: str) -> bool:
 
 
 def _choose_models_of_file(file: FileLook, names: dict[str, Any]) -> None:
-    """The column of models is used where the catalogue has one of them."""
-    for candidate in ranked("model", file.judged.values()):
-        if not {*filled(file.cells[candidate.column])}.isdisjoint(file.catalogue):
-            names |= {} if candidate.column == "model" else {"model": candidate.column}
+    """The column of models is used where the catalogue has one of them; where it has none, they are kept, to
+    ask which one is meant.
+    """
+    named = sorted((name for name in file.judged if called(name, "model")), key=lambda name: name != "model")
+    for name in named:
+        if not {*filled(file.cells[name])}.isdisjoint(file.catalogue):
+            names |= {} if name == "model" else {"model": name}
             return
+    for name in named:
+        unknown = filled(file.cells[name]).unique(maintain_order=True).to_list()
+        if unknown and is_called_only(name, "model"):
+            file.unknown_models += unknown
+            models = and_more(unknown[:_SHOWN], len(unknown))
+            file.not_used[name] = f"names no model of the catalogue: {models}"
     if "model" in file.judged:
         names["model"] = None
-        file.not_used["model"] = f"({file.example('model')}) names no model of the catalogue"
 
 
 def _choose_images(file: FileLook, names: dict[str, Any]) -> None:

@@ -66,6 +66,7 @@ class FileLook:
         why: by column why it is taken.
         not_used: columns that seem to be for a field, each with the reason.
         other_texts: columns that might be prompts, and are not meant as far as is seen.
+        unknown_models: what stands in a column of models of which the catalogue has none.
         films_by: the column of the prompts for films, where stills and films of them are made.
     """
 
@@ -77,6 +78,7 @@ class FileLook:
     why: dict[str, str] = field(default_factory=dict)
     not_used: dict[str, str] = field(default_factory=dict)
     other_texts: list[str] = field(default_factory=list)
+    unknown_models: list[str] = field(default_factory=list)
     films_by: str = ""
 
     @cached_property

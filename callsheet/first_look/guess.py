@@ -2,15 +2,18 @@
 
 What the cells of a column hold is judged (`batches/judgements.py`), and the likeliest column of each field is
 taken. Where another is as likely, it is a doubt: it stands in the config with what else it may be
-(`input.guessed`), or is asked on a terminal. The model is none: it is a choice, the cheapest that takes most
-rows. A guess that multiplies money is never made. It buys nothing, and writes nothing.
+(`input.guessed`), or is asked on a terminal. The model is a choice, the cheapest that takes most rows, and
+a doubt only where the file names models that the catalogue does not have. A guess that multiplies money is
+never made. It buys nothing, and writes nothing.
 """
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from itertools import islice
 from typing import Any
 
 import polars as pl
@@ -131,6 +134,7 @@ def _priced(file: FileLook, media: str) -> Guess:
     proposed = None if is_mixed else _cheapest_model(file, comparisons, media)
     rows, refused = batch.rows, {}
     if proposed:
+        _propose_model(file, proposed, comparisons)
         file.input["defaults"] = {"model": proposed.model} | file.input.get("defaults", {})
         rows = rows.with_columns(model=pl.lit(proposed.model))
         names = file.input.get("columns", {})
@@ -220,6 +224,26 @@ def _cheapest_model(file: FileLook, comparisons: Sequence[Comparison], media: st
     best = [comparison for comparison in eligible if comparison.rows == eligible[0].rows]
     likely = ModelType.VIDEO if media == "videos" else ModelType.IMAGE
     return next((comparison for comparison in best if comparison.type is likely), next(iter(best), None))
+
+
+def _propose_model(file: FileLook, cheapest: Comparison, comparisons: Sequence[Comparison]) -> None:
+    """The model is a doubt where the file names models, and the catalogue has none of them."""
+    unknown, types = file.unknown_models, {comparison.type for comparison in comparisons}
+    if not unknown:
+        return
+    if "media" not in file.given:  # a model says it, too
+        types = {ModelType.IMAGE, ModelType.VIDEO}
+    models = [model.id for model in file.catalogue.values() if model.type in types]
+    candidates = {cheapest.model: "the cheapest"}
+    for name in unknown:
+        for similar in difflib.get_close_matches(name.lower(), models):
+            candidates.setdefault(similar, f"like {name}")
+    for comparison in comparisons:
+        if comparison.type is cheapest.type:
+            candidates.setdefault(comparison.model, "")
+    names = and_more(unknown[:_OTHERS], len(unknown))
+    question = f"Which model is meant? The catalogue has no {names}."
+    file.propose("model", question, dict(islice(candidates.items(), 1 + _OTHERS)))
 
 
 def _choose_models_of_types(file: FileLook, comparisons: Sequence[Comparison]) -> bool:
