@@ -104,12 +104,14 @@ def _choose_prompt(file: FileLook, names: dict[str, Any]) -> str:
     films = [name for name in motions if called(name, "video") and not called(name, "still")]
     column, media = close[0], ""
     if stills and films and close[0] in (*stills, *films):
-        media = file.given.get("media", "images")
+        given = _given_medium(file)
+        media = given or "images"
         column = films[0] if media == "videos" else stills[0]
         candidates = {"images": f"{stills[0]}: {file.example(stills[0])}"}
         candidates["videos"] = f"{films[0]}: {file.example(films[0])}"
         candidates["both"] = f"stills of {stills[0]}, then films of those that you keep, by {films[0]}"
-        file.propose("media", "Images or videos?", candidates)
+        if not given:
+            file.propose("media", "Images or videos?", candidates)
         if media == "both":
             file.films_by = films[0]
     elif file.given.get("media") == "both":
@@ -163,22 +165,24 @@ def _tells_apart(file: FileLook, name: str) -> bool:
 
 
 def _choose_models_of_file(file: FileLook, names: dict[str, Any]) -> None:
-    """The column of models is used where the catalogue has one of them; where it has none, they are kept, to
-    ask which one is meant.
+    """The column of models is used where the catalogue has one of them, and a person names no model. Where it
+    has none, they are kept, to ask which one is meant.
     """
-    named = sorted((name for name in file.judged if called(name, "model")), key=lambda name: name != "model")
-    for name in named:
+    columns_of_models = (
+        [] if "model" in file.given else [name for name in file.judged if called(name, "model")]
+    )
+    for name in sorted(columns_of_models, key=lambda name: name != "model"):
         if not {*filled(file.cells[name])}.isdisjoint(file.catalogue):
             names |= {} if name == "model" else {"model": name}
             return
-    for name in named:
+    if "model" in file.judged:
+        names["model"] = None
+    for name in columns_of_models:
         unknown = filled(file.cells[name]).unique(maintain_order=True).to_list()
         if unknown and is_called_only(name, "model"):
             file.unknown_models += unknown
             models = and_more(unknown[:_SHOWN], len(unknown))
             file.not_used[name] = f"names no model of the catalogue: {models}"
-    if "model" in file.judged:
-        names["model"] = None
 
 
 def _choose_images(file: FileLook, names: dict[str, Any]) -> None:
@@ -224,6 +228,12 @@ def _is_there(file: FileLook, name: str) -> bool:
     return "://" in cell or (bool(cell) and any((folder / cell).is_file() for folder in folders))
 
 
+def _given_medium(file: FileLook) -> str:
+    """What a person has said of the medium, by itself or by a model; mostly empty."""
+    model = file.catalogue.get(file.given.get("model", ""))
+    return file.given.get("media") or (f"{model.type}s" if model else "")
+
+
 def _choose_medium(file: FileLook, names: Mapping[str, Any]) -> str:
     """Images or videos; it is a doubt where there is a reason for both, or a duration alone says videos."""
     stem, judged = Path(file.path).stem, file.judged
@@ -235,9 +245,8 @@ def _choose_medium(file: FileLook, names: Mapping[str, Any]) -> str:
     made = [name for name, column in judged.items() if column.holds is Kind.IMAGES and called(name, "made")]
     stills = [name for name in (stem, *made) if called(name, "still") or name in made]
     of_types, types = types_of(file)
-    if file.given.get("media") or file.given.get("model") in file.catalogue:
-        given = file.catalogue.get(file.given.get("model", ""))
-        return file.given.get("media") or (f"{given.type}s" if given else "")
+    if given := _given_medium(file):
+        return given
     reasons = {"videos": [*frames, *videos, *([duration] if duration else [])], "images": stills}
     if called(prompt, "video"):
         reasons = {"videos": [prompt], "images": []}

@@ -344,6 +344,39 @@ def test_a_terminal_is_asked_which_model_is_meant_by_a_name_that_the_catalogue_d
     assert "guessed" not in wrote
 
 
+def test_a_model_that_a_person_names_is_that_of_all_rows_and_says_the_medium(project: Make) -> None:
+    made = project()
+    wrote = given(made, "x.csv", "id,prompt,model\na,A heron,still-1\n", "--model", "poster-1")
+    assert (wrote["columns"], wrote["defaults"]) == ({"model": None}, {"model": "poster-1"})
+    made.folder.joinpath("new.yaml").unlink()
+    wrote = given(made, "x.csv", SHOTS, "--model", "reel-1")
+    assert wrote["columns"] == {"prompt": "motion_prompt", "duration": "seconds"}
+    assert "guessed" not in wrote
+    made.folder.joinpath("new.yaml").unlink()
+    assert given(made, "x.csv", SHOTS, "--production", "--model", "still-1")["defaults"] == {
+        "model": "still-1"
+    }
+    assert config(made, "new-films.yaml")["defaults"] == {"model": "reel-1"}
+    error = refusal("init", "x.csv", "y.yaml", "--media", "images", "--model", "reel-1")
+    assert error.message == "reel-1 makes videos, not images"
+
+
+def test_models_for_images_and_for_videos_are_a_doubt_where_the_file_names_others(project: Make) -> None:
+    made, text = project(), "id,prompt,type,model\na,A heron,image,stil-1\nb,A fox,video,real-1\n"
+    wrote = given(made, "x.csv", text)
+    taken = "sketch-1, dailies-1"
+    assert wrote["guessed"]["model"] == {"taken": taken, "others": ["still-1", "silent-1", "reel-1"]}
+    assert f"Guessed    model {taken} (also: still-1" in printed("quote", "new.yaml")
+    asked(made, "\n", text)
+    wrote = config(made, "x.yaml")
+    assert wrote["values"] == {"model": {"image": "sketch-1", "video": "dailies-1"}}
+    assert "guessed" not in wrote
+    made.folder.joinpath("new.yaml").unlink()
+    shots = "image_prompt,motion_prompt,model\nA heron on a pond,The heron lifts its head,real-1\n"
+    given(made, "y.csv", shots, "--production")
+    assert config(made, "new-films.yaml")["guessed"]["model"]["others"][0] == "reel-1"
+
+
 @pytest.mark.parametrize(
     ("name", "text"), [("video_prompts.csv", "prompt\nA heron\n"), ("x.csv", "clip_prompt\nA heron\n")]
 )
