@@ -19,7 +19,7 @@ from polars.datatypes import DataTypeClass
 
 from callsheet.config.settings import COLUMNS, FileColumn, Input
 from callsheet.errors import InputError
-from callsheet.plain_text import counted
+from callsheet.plain_text import counted, cut
 
 _WORDS = 4  # of a line that is a prompt and not a column's name
 NUMBER = r"(?i)^\s*(?:[+-]?\d+([.,:x]\d+)?|https?://.*|s3://.*)\s*$"
@@ -253,7 +253,7 @@ def _without_footers(table: Table, name: str, prompt: str) -> Table:
     if not (texts and rows and unused) or not any(cells.head(rows).select(is_filled).row(0)):
         return table
     below = pl.int_range(cells.height, eager=True) >= rows
-    texts = [text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…" for text in texts]
+    texts = [cut(text, _SHOWN) for text in texts]
     footers = zip(table.lines.filter(below), texts, strict=True)
     note = ", ".join(f"line {line} ({text})" for line, text in footers)
     return table.without(below, f"{name}: below the rows stands what is none, and left out: {note}")

@@ -19,19 +19,19 @@ from callsheet.errors import InputError
 from callsheet.plain_text import counted
 
 _PLACES = "scene|shot|clip|prompt|image|video|frame|szene|bild|scène|plan|escena|toma|カット|镜头"
-NAMED = re.compile(r"([^|]+?)\s*\|\s*(.+)", re.DOTALL)
+_NAMED = re.compile(r"([^|]+?)\s*\|\s*(.+)", re.DOTALL)
 """A name and a prompt."""
 
-LABEL = re.compile(
+_LABEL = re.compile(
     r"\[(?P<bracket>[^\[\]]+)\]|\#+\s*(?P<heading>.+)"
     r"|(?P<place>[^\W\d]+\s*\#?\d+)\s*[:.)-]?|(?P<words>[^.!?,:]{1,40}):"
 )
 """A line that names the prompt below it: in brackets, a heading, `Scene 1`, or words with a colon."""
 
-RULE = re.compile(r"[\s=_*#~.+-]{3,}")
+_RULE = re.compile(r"[\s=_*#~.+-]{3,}")
 
 _NOT_MEANT = (
-    ("a name before |", NAMED),
+    ("a name before |", _NAMED),
     ("a number first", re.compile(r"\d+\s*[.):]\s+.+", re.DOTALL)),
     ("a label first", re.compile(rf"(?i:{_PLACES})\s*\d+\s*[:.)-]\s*.+", re.DOTALL)),
     ("quotes around it", re.compile('["“«„].+["”»“]', re.DOTALL)),
@@ -80,7 +80,7 @@ def read_prompts(lines: Mapping[int, str], name: str, config: Input, *, of_sever
         count = sum(form.fullmatch(prompt.strip()) is not None for prompt in prompts.values())
         if 2 * count > len(prompts):
             note = f"{count:,} of {counted(len(prompts), 'prompt')} have {oddity}, which is sent"
-            is_name = form is NAMED and config.split == "lines"
+            is_name = form is _NAMED and config.split == "lines"
             table = table.noted(note + ("; with input.split: named_lines it is the id" if is_name else ""))
     return table
 
@@ -90,7 +90,7 @@ def _read_named(lines: Mapping[int, str], name: str, config: Input) -> Table:
     named_prompts: dict[int, tuple[str, str]] = {}
     broken: list[tuple[int, str, str]] = []
     for at, line in lines.items():
-        if match := NAMED.fullmatch(line.strip()):
+        if match := _NAMED.fullmatch(line.strip()):
             named_prompts[at] = match[1], match[2]
         else:
             broken.append((at, line, "is not `name | prompt`, which input.split: named_lines reads"))
@@ -107,8 +107,8 @@ def _read_sections(lines: Mapping[int, str], name: str, config: Input) -> Table:
     sections: dict[int, tuple[str, list[str]]] = {}
     label, first = "", None
     for at, line in lines.items():
-        match = LABEL.fullmatch(line.strip())
-        if match or RULE.fullmatch(line.strip()):
+        match = _LABEL.fullmatch(line.strip())
+        if match or _RULE.fullmatch(line.strip()):
             first = None
             label = next(filter(None, match.groups())).strip() if match else label
         elif first is not None:
@@ -135,15 +135,15 @@ def likely_split(lines: Sequence[str], numbers: Sequence[int]) -> tuple[str, boo
     it, or `#`, where `input.comments` leaves out headings; and whether that is a doubt.
     """
     stripped = [line.strip() for line in lines]
-    if all(map(NAMED.fullmatch, stripped)):
+    if all(map(_NAMED.fullmatch, stripped)):
         return "named_lines", True
-    labels = [match for line in stripped if (match := LABEL.fullmatch(line))]
+    labels = [match for line in stripped if (match := _LABEL.fullmatch(line))]
     names = [
-        line for line, below in pairwise(stripped) if LABEL.fullmatch(line) and not LABEL.fullmatch(below)
+        line for line, below in pairwise(stripped) if _LABEL.fullmatch(line) and not _LABEL.fullmatch(below)
     ]
     groups: list[list[tuple[str, int]]] = [[]]
     for line, number in zip(stripped, numbers, strict=True):
-        if LABEL.fullmatch(line) or RULE.fullmatch(line):
+        if _LABEL.fullmatch(line) or _RULE.fullmatch(line):
             groups.append([])
         else:
             groups[-1].append((line, number))
@@ -156,7 +156,7 @@ def likely_split(lines: Sequence[str], numbers: Sequence[int]) -> tuple[str, boo
         )
         if 2 * whole > len(groups) and (len(groups) > 1 or is_place):
             return "sections", whole < len(groups) or len({*names}) < len(names)
-        if sum(RULE.fullmatch(line) is not None for line in stripped) > 1:
+        if sum(_RULE.fullmatch(line) is not None for line in stripped) > 1:
             return "sections", True
         if labels and all(match["heading"] for match in labels):
             return "#", False

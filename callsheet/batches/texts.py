@@ -13,7 +13,7 @@ import zlib
 from pathlib import Path
 
 from callsheet.errors import InputError
-from callsheet.plain_text import printable
+from callsheet.plain_text import cut, printable
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -163,5 +163,4 @@ def _first_line(content: bytes) -> bytes:
 
 
 def _cut(line: str) -> str:
-    line = printable(line.strip())
-    return line if len(line) <= _LONGEST_LINE else f"{line[: _LONGEST_LINE - 1]}…"
+    return cut(printable(line.strip()), _LONGEST_LINE)

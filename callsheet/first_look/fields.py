@@ -31,7 +31,6 @@ from callsheet.first_look.form import FileLook
 from callsheet.plain_text import and_more
 
 NO_IMAGES = "none"
-VIDEO_TYPES = {"video", "videos", "clip", "movie", "film"}
 _SHOWN = 3  # models that the catalogue does not have
 _OF_VIDEOS = ("duration", "sound", "first_frame", "last_frame")
 _SETTINGS = ("aspect_ratio", "resolution", "duration", "sound", "output_format")
@@ -60,10 +59,9 @@ def choose_columns(file: FileLook) -> str:
         names["aspect_ratio"] = list(pair)
     _choose_models_of_file(file, names)
     _choose_images(file, names)
-    ids = free("id")
     if "id" in judged:
         names |= {} if _tells_apart(file, "id") else {"id": None}
-    elif ids := [candidate for candidate in ids if _tells_apart(file, candidate.column)]:
+    elif ids := [candidate for candidate in free("id") if _tells_apart(file, candidate.column)]:
         names["id"] = ids[0].column
         file.why[ids[0].column] = ids[0].why
     media = media or _choose_medium(file, names)
@@ -252,8 +250,8 @@ def _choose_medium(file: FileLook, names: Mapping[str, Any]) -> str:
         reasons = {"videos": [prompt], "images": []}
     elif called(prompt, "still"):
         reasons["images"] = [prompt, *stills]
-    if types and types[-1].lower() in VIDEO_TYPES:
-        if types[0].lower() not in VIDEO_TYPES:
+    if types and called(types[-1], "video"):
+        if not called(types[0], "video"):
             return ""
         reasons["videos"].insert(0, of_types)
     taken = "videos" if reasons["videos"] and not called(prompt, "still") else "images"
@@ -269,5 +267,5 @@ def types_of(file: FileLook) -> tuple[str, list[str]]:
     for column in file.judged.values():
         if column.holds is Kind.MEDIA_TYPES:
             values = filled(file.cells[column.name]).unique(maintain_order=True)
-            return column.name, sorted(values, key=lambda value: value.lower() in VIDEO_TYPES)
+            return column.name, sorted(values, key=lambda value: called(value, "video"))
     return "", []

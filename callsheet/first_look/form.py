@@ -153,9 +153,11 @@ def look_at_form(file: FileLook) -> None:
 
 def _choose_sheet(file: FileLook, sheets: Sequence[str]) -> None:
     """Takes the first sheet whose columns hold prompts best; all that have its columns are a doubt."""
+    if len(sheets) < 2:
+        return
     scores: dict[str, float] = {}
     names: dict[str, list[str]] = {}
-    for sheet in sheets if len(sheets) > 1 else ():
+    for sheet in sheets:
         try:
             file.again(sheet=sheet)
             names[sheet] = file.cells.columns
@@ -165,8 +167,8 @@ def _choose_sheet(file: FileLook, sheets: Sequence[str]) -> None:
         except InputError:  # an empty one
             scores[sheet] = 0
     likely = [sheet for sheet in scores if scores[sheet]]
-    if len(sheets) < 2 or not likely:
-        file.again(**({"sheet": sheets[0]} if len(sheets) > 1 else {}))
+    if not likely:
+        file.again(sheet=sheets[0])
         return
     best = max(likely, key=lambda sheet: scores[sheet])
     file.again(sheet=best)

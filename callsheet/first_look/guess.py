@@ -21,13 +21,13 @@ import polars as pl
 from callsheet.batches import columns
 from callsheet.batches.formats import names_images
 from callsheet.batches.headers import in_yaml
+from callsheet.batches.judgements import called
 from callsheet.batches.read import Batch, batch_of
 from callsheet.cells import IMAGE_COLUMNS, rejects, rejects_in_words
 from callsheet.config.settings import COLUMNS
 from callsheet.errors import InputError
 from callsheet.first_look.fields import (
     NO_IMAGES,
-    VIDEO_TYPES,
     choose_columns,
     choose_prompt_of_images,
     types_of,
@@ -254,7 +254,7 @@ def _choose_models_of_types(file: FileLook, comparisons: Sequence[Comparison]) -
     column, values = types_of(file)
     cheapest = {compared.type: compared.model for compared in reversed(comparisons)}
     models = {
-        value: cheapest.get(ModelType.VIDEO if value.lower() in VIDEO_TYPES else ModelType.IMAGE)
+        value: cheapest.get(ModelType.VIDEO if called(value, "video") else ModelType.IMAGE)
         for value in values
     }
     chosen = [*dict.fromkeys(model for model in models.values() if model)]
