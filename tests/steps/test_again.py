@@ -113,7 +113,8 @@ def test_a_sample_that_nobody_has_looked_at_buys_nothing_and_the_samples_have_an
     assert to_buy_again(made, "review.samples=3") == (1, PRICE)
     assert made.run(AGAIN).submissions == 0
     assert any(
-        "1 row (bad) has only rejected files and no sample left" in note for note in made.quote(AGAIN).plan.notes
+        "1 row (bad) has only rejected files and no sample left" in note
+        for note in made.quote(AGAIN).plan.notes
     )
     assert made.run(AGAIN, "review.samples=3").submissions == 1
     assert samples(made) == [("bad", 1), ("bad", 2), ("bad", 3)]
