@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -67,6 +66,8 @@ def review(
 
     Without marks it serves the contact sheet on this machine, until Ctrl-C: K keeps, X rejects, arrows move.
 
+    callsheet review CONFIG --keep cup/2 --reject cup keeps one sample, and rejects the others of the row.
+
     callsheet run CONFIG --again buys one more sample of each row of which every file is rejected;
     callsheet export CONFIG --kept hands on what is kept.
     """
@@ -112,25 +113,11 @@ def _given_marks(
         ("--clear", clear, None),
     )
     marks = [of_row(row, decision, note, name) for name, rows, decision in options for row in rows or ()]
-    if twice := next(
-        (first for first, second in combinations(marks, 2) if _share_files(first, second)), None
-    ):
-        raise ConfigError(
-            f"row {twice.row_id} is named twice",
-            hint="Options have no order, so each file is marked once: name the samples one by one.",
-        )
     if from_ and marks:
         raise ConfigError("--from cannot be combined with --keep, --reject and --clear")
     if note and not marks:
         raise ConfigError("--note says why a row is marked", hint="Add --keep, --reject or --clear.")
     return read_marks(from_) if from_ else marks
-
-
-def _share_files(first: Said, second: Said) -> bool:
-    """Whether both mark a file: the same sample of a row, or one of them all its samples."""
-    return first.row_id == second.row_id and (
-        first.sample == second.sample or None in (first.sample, second.sample)
-    )
 
 
 def _served(settings: BatchSettings, config: Path, port: int) -> ReviewResult:

@@ -462,7 +462,8 @@ class Review(Section):
     """What follows from looking at what was bought (`callsheet review`)."""
 
     samples: Count = 3
-    """Up to so many samples of a row are bought in all, when rejected ones are bought again."""
+    """Up to so many samples of a row are bought in all, when rejected ones are bought again. Where
+    `input.defaults` asks for several, the default is two more than that."""
 
     buy_again: bool = False
     """Whether a run buys one more sample of each row of which every stored file is rejected, as
@@ -529,7 +530,7 @@ class BatchSettings(Section):
     storage: Storage = Storage()
     ledger: LedgerSettings = LedgerSettings()
     report: Annotated[Report, Field(validate_default=True)] = Report()
-    review: Review = Review()
+    review: Annotated[Review, Field(validate_default=True)] = Review()
     checks: Checks = Checks()
     reconcile: Reconcile = Reconcile()
 
@@ -540,6 +541,15 @@ class BatchSettings(Section):
         if "batch" not in info.data:  # the batch's own error is reported
             return report
         return report.model_copy(update={"url": report.url.format(batch=info.data["batch"])})
+
+    @field_validator("review", mode="after")
+    @classmethod
+    def _with_more_samples(cls, review: Review, info: ValidationInfo) -> Review:
+        """Two more samples than each row has at first, unless the config says how many."""
+        first = "input" in info.data and info.data["input"].defaults.get("samples")
+        if not isinstance(first, int) or "samples" in review.model_fields_set:
+            return review
+        return review.model_copy(update={"samples": max(review.samples, first + 2)})
 
     _places: Mapping[KeyPath, str] = PrivateAttr(default_factory=dict)
     _file: Path | None = PrivateAttr(default=None)

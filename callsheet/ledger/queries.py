@@ -22,7 +22,7 @@ import sqlalchemy as sa
 from callsheet.config.setting_types import RetryFailed
 from callsheet.config.settings import BatchSettings
 from callsheet.errors import SERVICE_CODES
-from callsheet.ledger.tables import Moment, Money, attempts, media, settlements
+from callsheet.ledger.tables import Moment, Money, attempts, checks, marks, media, settlements
 from callsheet.records import (
     NOT_CHARGED,
     Attempt,
@@ -316,7 +316,7 @@ _KEY = re.compile("[0-9a-f]{8,64}")
 
 @dataclass(frozen=True, slots=True)
 class StoredCopy(Record):
-    """A file of an attempt. Without `stored_at` it is not stored yet, or lost."""
+    """A file of an attempt, and what was said of it. Without `stored_at` it is not stored yet, or lost."""
 
     index: int
     url: str
@@ -329,6 +329,14 @@ class StoredCopy(Record):
     deletes_at: datetime | None
     stored_at: datetime | None
     lost_at: datetime | None
+    decision: str | None = None
+    note: str | None = None
+    decided_by: str | None = None
+    decided_at: datetime | None = None
+    flags: tuple[str, ...] = ()
+
+
+_OF_MARK = ("decision", "note", "decided_by", "decided_at")
 
 
 @dataclass(frozen=True, slots=True)
@@ -404,15 +412,23 @@ def stories_of(connection: sa.Connection, keys: Sequence[str]) -> Iterator[Story
 def _stories_where(
     connection: sa.Connection, condition: sa.ColumnElement[bool], *order: sa.Column[Any]
 ) -> list[Story]:
-    """The stories of these attempts: three statements, however many there are."""
+    """The stories of these attempts: five statements, however many there are."""
     ids = (attempts.c.job_key, attempts.c.attempt)
     keys = [attempts.c[name].label(f"of_{name}") for name in ("job_key", "attempt")]
     files: defaultdict[tuple[str, int], list[StoredCopy]] = defaultdict(list)
     stored = sa.select(media, *keys).join_from(attempts, media, FILES_OF).where(condition)
-    for row in connection.execute(stored.order_by(media.c.index)):
-        fields = {name: getattr(row, name) for name in StoredCopy.__slots__}
-        fields["url"] = row.url or f"{row.storage.rstrip('/')}/{row.name}"
-        files[row.of_job_key, row.of_attempt].append(StoredCopy(**fields))
+    said: defaultdict[tuple[str, int, int], dict[str, Any]] = defaultdict(dict)
+    for table, names in ((marks, _OF_MARK), (checks, ("flags",))):
+        of_attempt = sa.and_(table.c.job_key == attempts.c.job_key, table.c.attempt == attempts.c.attempt)
+        reading = sa.select(table).join(attempts, of_attempt).where(condition).order_by(*table.primary_key)
+        for about in connection.execute(reading).mappings():  # of marks the last one counts
+            said[about["job_key"], about["attempt"], about["index"]] |= {name: about[name] for name in names}
+    for file in connection.execute(stored.order_by(media.c.index)).mappings():
+        fields = {name: file[name] for name in StoredCopy.__slots__ if name in media.c}
+        fields |= said[file["of_job_key"], file["of_attempt"], file["index"]]
+        fields["flags"] = tuple(fields.get("flags", ()))
+        fields["url"] = file["url"] or f"{file['storage'].rstrip('/')}/{file['name']}"
+        files[file["of_job_key"], file["of_attempt"]].append(StoredCopy(**fields))
     settled = sa.select(settlements).join(
         attempts, sa.tuple_(settlements.c.job_key, settlements.c.attempt) == sa.tuple_(*ids)
     )

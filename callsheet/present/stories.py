@@ -78,7 +78,7 @@ def _attempt(story: Story) -> list[Fact]:
         ("id", story.generation_id or ""),
         ("reason", f"{story.error_code}: {story.error_message}" if story.error_message else ""),
         ("settled", settled),
-        *(("file", _file(file)) for file in story.files),
+        *(fact for file in story.files for fact in (("file", _file(file)), *_review(file))),
     ]
 
 
@@ -93,6 +93,16 @@ def _file(file: StoredCopy) -> str:
         return f"{description}; not stored yet{until}"
     stored = f"stored {moment_in_words(file.stored_at)}, sha256 {file.sha256}"
     return f"{description}, {file.bytes:,} bytes, {stored}"
+
+
+def _review(file: StoredCopy) -> list[Fact]:
+    """What a person, or a check, has said of a file."""
+    by = f" by {file.decided_by}, {moment_in_words(file.decided_at)}" if file.decided_at else ""
+    said = f"{file.decision or 'not decided'}{by}" if by else ""
+    return [
+        ("review", f"{said}: {file.note}" if file.note else said),
+        ("flags", ", ".join(file.flags)),
+    ]
 
 
 def failed_screen(

@@ -23,7 +23,7 @@ import polars as pl
 from callsheet.batches.identities import nfc, sha256, without_signature, written_alike
 from callsheet.cells import same_prompt, separate
 from callsheet.config.settings import Settings
-from callsheet.plain_text import and_more, counted
+from callsheet.plain_text import and_more, counted, printable
 from callsheet.pricing.rates import PRICED_COLUMNS, PricedJobs
 from callsheet.records import MADE_FROM, MAY_COST, State, canonical, made_from
 
@@ -37,7 +37,7 @@ _MADE_ID = r"^[0-9a-f]{16}-\d+$"
 _NTH = pl.int_range(pl.len()).over("request_key")
 _NAME = ["request_key", "made", "name"]
 _BY_HAND = 10  # prompts that a person corrects, and means to buy
-_NAMED = 5  # changed defaults, those of the most jobs
+_NAMED = 5  # rows; changed defaults, those of the most jobs
 _PROMPT = r'"prompt":"(?:[^"\\]|\\.)*"'  # of a request
 _INLINED = "sha256:[0-9a-f]{64}"
 _OPEN = (State.SUBMITTING, State.PENDING, State.GENERATED, State.IN_DOUBT)
@@ -447,18 +447,21 @@ def _next_samples(
     waits = pl.col("row_id").is_in(pl.concat([in_flight, to_buy]).implode())
     ends = _last(jobs.filter(pl.col("row_id").is_in(rejected.implode()) & ~waits), "request")
     added = ends.with_columns(pl.col("sample") + 1, again=pl.lit(True)).filter(pl.col("sample") <= highest)
-    used_up = ends.join(added, on="row_id", how="anti")["row_id"].n_unique()
+    used_up = ends.join(added, on="row_id", how="anti")
+    used_up_rows = [printable(row_id) for row_id in used_up["row_id"].unique(maintain_order=True)]
     numbers = added["sample"].unique().sort().to_list()
     samples = f"sample{'s' if len(numbers) > 1 else ''} {' and '.join(map(str, numbers))}"
-    limit = f"at most {highest} of a row are bought (review.samples)"
-    notes = [
-        f"{counted(rows, 'row')} {'has' if rows == 1 else 'have'} only rejected files{outcome}"
-        for rows, outcome in (
-            (added["row_id"].n_unique(), f": bought again, {samples} of {highest}"),
-            (used_up, f" and no sample left: {limit}"),
+    notes = []
+    if rows := added["row_id"].n_unique():
+        outcome = f"bought again, {samples} of {highest}"
+        have = "has" if rows == 1 else "have"
+        notes.append(f"{counted(rows, 'row')} {have} only rejected files: {outcome}")
+    if rows := len(used_up_rows):
+        have, named = "has" if rows == 1 else "have", and_more(used_up_rows[:_NAMED], rows)
+        notes.append(
+            f"{counted(rows, 'row')} ({named}) {have} only rejected files and no sample left: "
+            f"review.samples={max(used_up['sample'].to_list()) + 1} allows one more"
         )
-        if rows
-    ]
     return added, notes
 
 

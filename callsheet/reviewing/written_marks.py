@@ -48,14 +48,18 @@ class Said:
     decision: MediaDecision | None
     note: str | None
     job_key: str = ""  # where a row has asked for several things, the one that is meant; empty for all
+    is_exception: bool = False  # it counts where another mark is of its whole row
     by: str = ""  # who says so, as a client has typed it; empty for the user of this system
 
 
 def of_row(text: str, decision: MediaDecision | None, note: str | None, option: str) -> Said:
-    """`ROW` or `ROW/SAMPLE`, as it is typed after an option. To an id with a slash, add the sample."""
+    """`ROW` or `ROW/SAMPLE`, as it is typed after an option. To an id with a slash, add the sample.
+
+    With the row rejected and a sample kept, the others of the row are rejected.
+    """
     row, slash, sample = text.rpartition("/")
     if slash and sample.isascii() and sample.isdigit():
-        return Said(f"{option} {text}", row, int(sample), None, decision, note)
+        return Said(f"{option} {text}", row, int(sample), None, decision, note, is_exception=True)
     return Said(f"{option} {text}", text, None, None, decision, note)
 
 
@@ -156,7 +160,7 @@ async def _take(ledger: Ledger, row_marks: Sequence[Said], by: str) -> int:
     files_of_row: dict[str, list[Any]] = {}
     for *file, row_id, sample in stored.select(*marks.FILE, "row_id", "sample").iter_rows():
         files_of_row.setdefault(row_id, []).append((FileKey(*file), sample))
-    for row_mark in row_marks:
+    for row_mark in sorted(row_marks, key=lambda row_mark: row_mark.is_exception):
         files = [
             file
             for file, sample in files_of_row.get(row_mark.row_id, ())
@@ -173,8 +177,8 @@ async def _take(ledger: Ledger, row_marks: Sequence[Said], by: str) -> int:
             target += f", index {row_mark.index}" if row_mark.index is not None else ""
             raise InputError(f"{row_mark.place}: the batch has no stored file of {target}", hint=hint)
         for file in files:
-            earlier = said_of.setdefault(file, row_mark)
-            if earlier.decision != row_mark.decision:
+            earlier, said_of[file] = said_of.get(file, row_mark), row_mark
+            if earlier.decision != row_mark.decision and earlier.is_exception == row_mark.is_exception:
                 row = row_in_words(row_mark.row_id)
                 raise InputError(
                     f"{row_mark.place}: says {_said(row_mark)} of {row}, and {earlier.place} says "
@@ -182,7 +186,6 @@ async def _take(ledger: Ledger, row_marks: Sequence[Said], by: str) -> int:
                     hint="Leave one of them. To mark the samples of a row differently, name each. "
                     "No mark was taken.",
                 )
-            said_of[file] = row_mark
     marks_by: dict[str, list[Mark]] = {}
     for file, row_mark in said_of.items():
         marks_by.setdefault(row_mark.by or by, []).append(Mark(file, row_mark.decision, row_mark.note))

@@ -183,12 +183,21 @@ def test_an_id_with_a_slash_is_named_with_its_sample(project: Make) -> None:
     assert [decision for _, _, decision, _ in decided(made)] == ["kept", None]
 
 
+def test_one_command_keeps_a_sample_and_rejects_the_others_of_its_row(bought: Project) -> None:
+    config = str(bought.config)
+    printed("review", config, "--reject", "mug", "--keep", "mug/2")
+    assert [row[:3] for row in decided(bought)[:2]] == [("mug", 1, "rejected"), ("mug", 2, "kept")]
+    printed("review", config, "--keep", "mug/1", "--clear", "mug")
+    assert [row[:3] for row in decided(bought)[:2]] == [("mug", 1, "kept"), ("mug", 2, None)]
+
+
 def test_what_makes_no_sense_is_refused_with_what_to_do(bought: Project) -> None:
     config = str(bought.config)
-    assert "named twice" in refused("review", config, "--keep", "mug", "--reject", "mug")
-    for sample in ("mug/1", "mug"):  # a row and its sample: which of both is meant is not known
-        words = ("--keep", sample, "--reject", "mug" if sample == "mug/1" else "mug/1")
-        assert "name the samples one by one" in refused("review", config, *words)
+    for row in "mug", "mug/1":
+        said = refused("review", config, "--keep", row, "--reject", row)
+        assert (
+            f"--reject {row}: says rejected of row mug, and --keep {row} says kept of the same file" in said
+        )
     assert "no stored file of row 'rug'" in refused("review", config, "--keep", "lamp", "--reject", "rug")
     assert "Add --keep, --reject or --clear" in refused("review", config, "--note", "why")
     assert "cannot be combined" in refused("review", config, "--keep", "mug", "--from", "marks.csv")

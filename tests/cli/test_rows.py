@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 from callsheet.cli.main import app
 from callsheet.errors import CallsheetError
 from callsheet.ledger.tables import SCHEMA_VERSION
+from callsheet.processes import user_name
 from tests.cli.test_commands import callsheet, refused
 from tests.conftest import Project
 
@@ -63,6 +64,11 @@ def test_show_tells_the_whole_story_of_a_row(project: Make) -> None:
     shown = printed("show", str(made.config), attempt["job_key"][:8])
     for text in ("stored", "an apple", attempt["generation_id"], file["sha256"], "0.0015 USD charged"):
         assert text in shown
+    printed("review", str(made.config), "--reject", "good", "--note", "six fingers")
+    shown = " ".join(printed("show", str(made.config), "good").split())
+    assert f"review rejected by {user_name()}, " in shown and ": six fingers" in shown
+    [attempt] = json.loads(printed("show", str(made.config), "good", "--json"))["attempts"]
+    assert (attempt["files"][0]["decision"], attempt["files"][0]["note"]) == ("rejected", "six fingers")
     assert "reason" in printed("show", str(made.config), "bad")
     printed("resolve", str(made.config), "odd", "--not-charged", "--why", "seen on the invoice")
     assert made.run("retry_failed=false").stored == 2

@@ -342,6 +342,12 @@ def test_a_path_that_begins_with_a_tilde_is_in_the_home_folder(write, tmp_path, 
     assert [load(write(SMALL), [f"storage.url={url}"]).storage.url for url in urls] == urls
 
 
+def test_who_asks_for_several_samples_may_buy_two_more_again(write):
+    samples = [load(write(SMALL), said).review.samples for said in ([], ["input.defaults.samples=3"])]
+    assert samples == [3, 5]
+    assert load(write(SMALL), ["input.defaults.samples=3", "review.samples=2"]).review.samples == 2
+
+
 def test_a_home_folder_that_cannot_be_found_is_an_error_with_its_line(write):
     path = write(SMALL + "storage: {url: ~no-such-user/media}\n")
     with pytest.raises(ConfigError) as caught:

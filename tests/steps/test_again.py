@@ -113,7 +113,8 @@ def test_a_sample_that_nobody_has_looked_at_buys_nothing_and_the_samples_have_an
     assert to_buy_again(made, "review.samples=3") == (1, PRICE)
     assert made.run(AGAIN).submissions == 0
     assert any(
-        "1 row has only rejected files and no sample left" in note for note in made.quote(AGAIN).plan.notes
+        "1 row (bad) has only rejected files and no sample left" in note
+        for note in made.quote(AGAIN).plan.notes
     )
     assert made.run(AGAIN, "review.samples=3").submissions == 1
     assert samples(made) == [("bad", 1), ("bad", 2), ("bad", 3)]
@@ -368,7 +369,9 @@ def test_a_run_goes_on_until_each_row_has_a_file_that_is_not_rejected_or_no_samp
         "3 rows have only rejected files: bought again, sample 2 of 3",
         "2 rows have only rejected files: bought again, sample 3 of 3",
     ]
-    assert person.notes[-1].startswith("1 row has only rejected files and no sample left: at most 3 of a row")
+    assert person.notes[-1] == (
+        "1 row (bad) has only rejected files and no sample left: review.samples=4 allows one more"
+    )
     assert person.finished_with == [done], "it is one run"
     assert samples(made) == [
         (name, number) for name, last in needs.items() for number in range(1, min(last, 3) + 1)
