@@ -187,8 +187,8 @@ async def _take(ledger: Ledger, row_marks: Sequence[Said], by: str) -> int:
                     "No mark was taken.",
                 )
     marks_by: dict[str, list[Mark]] = {}
-    for file, row_mark in said_of.items():
-        marks_by.setdefault(row_mark.by or by, []).append(Mark(file, row_mark.decision, row_mark.note))
+    for key, row_mark in said_of.items():
+        marks_by.setdefault(row_mark.by or by, []).append(Mark(key, row_mark.decision, row_mark.note))
     return await ledger.write(_enter, marks_by)
 
 

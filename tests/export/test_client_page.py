@@ -109,6 +109,7 @@ def test_a_client_marks_by_keys_and_buttons_and_review_takes_the_marks_with_the_
     page.keyboard.press("n")
     page.keyboard.insert_text(NOTE)
     page.keyboard.press("Escape")
+    page.keyboard.press("Tab")  # into the card, where arrows move to the next one, too
     page.keyboard.press("ArrowRight")
     expect(card_of(page, HOSTILE)).to_be_focused()
     note = page.get_by_label(f"Note on {HOSTILE}")

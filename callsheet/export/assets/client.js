@@ -8,6 +8,7 @@ const name = (file) => `${file.job_key}/${file.index}`;
 let marks = {}; // by the name of a file: {decision, note}, each only where the client has said it
 let current = 0; // the place of the card that a key is for
 let isKept = true; // whether this browser keeps the marks
+let isSaved = true; // whether marks.csv has them all
 
 const markOf = (file) => marks[name(file)] ?? {};
 const noteOf = (file) => markOf(file).note ?? file.note ?? "";
@@ -42,27 +43,31 @@ const cards = files.map((file, place) => {
   return card;
 });
 
-function draw() {
-  cards.forEach((card, place) => {
-    const { decision } = markOf(files[place]);
-    card.dataset.decision = decision ?? "";
-    for (const button of card.querySelectorAll("button")) {
-      button.setAttribute("aria-pressed", button.dataset.decision === decision);
-    }
-    const box = card.querySelector("textarea");
-    if (box.value !== noteOf(files[place])) box.value = noteOf(files[place]);
-  });
-  const count = marked().length;
-  at("save").disabled = !count;
+function draw(place) {
+  const card = cards[place];
+  const { decision } = markOf(files[place]);
+  card.dataset.decision = decision ?? "";
+  for (const button of card.querySelectorAll("button")) {
+    button.setAttribute("aria-pressed", button.dataset.decision === decision);
+  }
+  const box = card.querySelector("textarea");
+  if (box.value !== noteOf(files[place])) box.value = noteOf(files[place]); // where it is the same, the caret stays
+}
+
+function count() {
+  const number = marked().length;
+  at("save").disabled = !number;
   at("status").textContent = isKept
-    ? `${count} of ${files.length} marked`
-    : `${count} of ${files.length} marked. This browser keeps no marks: save marks.csv before you leave this page.`;
+    ? `${number} of ${files.length} marked`
+    : `${number} of ${files.length} marked. This browser keeps no marks: save marks.csv before you leave this page.`;
 }
 
 function mark(place, change) {
   marks[name(files[place])] = { ...markOf(files[place]), ...change };
+  isSaved = false;
   keep();
-  draw();
+  draw(place);
+  count();
 }
 
 function keep() {
@@ -81,7 +86,8 @@ function recall() {
   } catch {
     isKept = false;
   }
-  draw();
+  files.forEach((_, place) => draw(place));
+  count();
 }
 
 function go(place) {
@@ -107,6 +113,7 @@ at("saving").addEventListener("submit", (event) => {
   link.href = URL.createObjectURL(new Blob([csv()], { type: "text/csv" }));
   link.download = "marks.csv";
   link.click();
+  isSaved = true;
   setTimeout(() => URL.revokeObjectURL(link.href), 1000);
 });
 
@@ -122,7 +129,7 @@ document.addEventListener("keydown", (event) => {
   const decision = { k: "kept", x: "rejected" }[event.key.toLowerCase()];
   if (event.key in steps) {
     if (target.matches("video")) return; // there they move in time, and change the volume
-    go(cards.includes(target) ? current + steps[event.key] : current);
+    go(target.closest("article") ? current + steps[event.key] : current);
   } else if (decision) {
     mark(current, { decision });
     go(current + 1);
@@ -136,6 +143,6 @@ document.addEventListener("keydown", (event) => {
 
 at("by").addEventListener("input", keep);
 addEventListener("storage", (event) => event.key === store && recall()); // another tab of this page has marked
-addEventListener("beforeunload", (event) => { if (!isKept && marked().length) event.preventDefault(); });
+addEventListener("beforeunload", (event) => { if (!isKept && !isSaved) event.preventDefault(); });
 at("cards").append(...cards);
 recall();
