@@ -165,7 +165,7 @@ def review(config: Config, marks: Rows, settings: Values | None = None) -> Revie
 
     Args:
         marks: a DataFrame with the columns of `marks.csv`: `row_id` and `decision` (`kept`, `rejected`, or
-            empty to take a mark back); `sample`, `index` and `note` may be missing.
+            empty to take a mark back); `sample`, `index` and `note` may be missing. `by`: who says so.
 
     Returns:
         The fields of `review --json`: how many files are kept, rejected and to review.

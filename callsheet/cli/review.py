@@ -52,7 +52,7 @@ def review(
             "--from",
             metavar="MARKS.CSV",
             parser=path_at_home,
-            help="Take the marks of a file: row_id,sample,index,decision,note.",
+            help="Take the marks of a file: row_id,sample,index,decision,note,by.",
         ),
     ] = None,
     port: Annotated[

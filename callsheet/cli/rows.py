@@ -259,7 +259,7 @@ def export(
         typer.Option("--to", metavar="FOLDER|s3://...", help="Where to, new or empty.", show_default=False),
     ],
     as_: Annotated[
-        Literal["folder", "csv", "imagefolder", "webdataset", "otio"],
+        Literal["folder", "csv", "imagefolder", "webdataset", "otio", "page"],
         typer.Option("--as", help="What to make."),
     ] = "folder",
     *,
@@ -279,7 +279,8 @@ def export(
     set_: Sets = None,
     json: Json = False,
 ) -> None:
-    """Hand on what is stored: as files for people, a cut for editors, or tables and data sets for programs.
+    """Hand on what is stored: as files for people, a page for a client, a cut for editors, or tables and data
+    sets for programs.
 
     The same command again goes on after any stop, and brings an earlier export up to date: it copies nothing
     twice, and removes what is not part of it any more.
@@ -292,7 +293,7 @@ def export(
 
     if bom and as_ != "csv":
         raise CallsheetError(f"--bom cannot be combined with --as {as_}", hint="It is for --as csv.")
-    if name != "{row_id}" and as_ not in ("folder", "otio"):
+    if name != "{row_id}" and as_ not in ("folder", "otio", "page"):
         raise CallsheetError(f"--name cannot be combined with --as {as_}", hint="It is for --as folder.")
     settings = load_batch(config, set_)
     done = 0

@@ -14,8 +14,9 @@ from callsheet.config.settings import BatchSettings
 from callsheet.errors import InputError, StorageError
 from callsheet.export import timeline
 from callsheet.export.files import Exported, with_names
-from callsheet.export.folder import BY_ROW, with_readable_names, write_folder
+from callsheet.export.folder import ALL, BY_ROW, with_readable_names, write_folder
 from callsheet.export.image_folder import write_image_folder
+from callsheet.export.page import SEEN, write_page
 from callsheet.export.place import mark
 from callsheet.export.shards import write_shards
 from callsheet.export.tables import write_tables
@@ -38,6 +39,7 @@ class Kind(StrEnum):
     IMAGEFOLDER = "imagefolder"
     WEBDATASET = "webdataset"
     OTIO = "otio"
+    PAGE = "page"
 
 
 async def export(
@@ -60,7 +62,7 @@ async def export(
         progress: called with the number of files that were copied in the meantime.
         kept: only the files that somebody has marked as kept.
         bom: CSV files begin with a byte order mark, by which Excel reads them as UTF-8.
-        name: how the files of a folder or a cut are named: columns of the manifest in braces.
+        name: how the files of a folder, a cut or a page are named: columns of the manifest in braces.
         still_seconds: how long a cut shows an image.
 
     Raises:
@@ -96,19 +98,19 @@ async def export(
             files = _exported(all_files, kind, kept=kept)
             if kind is Kind.CSV:
                 return await write_tables(files, costs(standing), store, bom=bom)
-            if files.is_empty() and kept:
-                hint = "callsheet review CONFIG marks files."
-                raise InputError("no stored file is marked as kept", hint=hint)
-            if files.is_empty():
-                hint = "callsheet status CONFIG counts its jobs."
-                raise InputError("the batch has no stored file to export", hint=hint)
-            if kind in (Kind.FOLDER, Kind.OTIO):
-                files = with_readable_names(files, _numbers(all_files, files), name)
-                exported = await write_folder(files, store, present, endpoint_url, progress)
+            _check_not_empty(files, kept=kept)
+            if kind in (Kind.FOLDER, Kind.OTIO, Kind.PAGE):
+                numbers = _numbers(all_files, files)
+                files = with_readable_names(files, numbers, name)
+                listed = SEEN if kind is Kind.PAGE else ALL
+                exported = await write_folder(files, store, present, endpoint_url, progress, listed=listed)
+                if kind is Kind.FOLDER:
+                    return exported
                 if kind is Kind.OTIO:
                     await timeline.write_timeline(files, store, settings.batch, still_seconds)
-                    exported = replace(exported, files=exported.files + 1)
-                return exported
+                else:
+                    await write_page(files, numbers, store, settings.batch, ledger.id)
+                return replace(exported, files=exported.files + 1)
             files = with_names(files)
             if kind is Kind.IMAGEFOLDER:
                 return await write_image_folder(files, store, present, endpoint_url, progress)
@@ -121,13 +123,25 @@ async def export(
 def _exported(files: pl.DataFrame, kind: Kind, *, kept: bool) -> pl.DataFrame:
     """What is exported of the manifest.
 
-    What is kept is exported also where the batch file no longer has its row: a person wants it.
+    What is kept is exported also where the batch file no longer has its row: a person wants it. What is
+    rejected belongs to no cut, and is not shown to a client.
     """
     if kept:
         return files.filter(pl.col("decision") == MediaDecision.KEPT)
-    if kind is Kind.OTIO:
-        return timeline.takes(files.filter("current"))
-    return files if kind is Kind.CSV else files.filter("current")
+    if kind is Kind.CSV:
+        return files
+    if kind in (Kind.OTIO, Kind.PAGE):
+        files = files.filter(pl.col("decision").ne_missing(MediaDecision.REJECTED))
+    return files.filter("current")
+
+
+def _check_not_empty(files: pl.DataFrame, *, kept: bool) -> None:
+    if files.is_empty() and kept:
+        hint = "callsheet review CONFIG marks files."
+        raise InputError("no stored file is marked as kept", hint=hint)
+    if files.is_empty():
+        hint = "callsheet status CONFIG counts its jobs."
+        raise InputError("the batch has no stored file to export", hint=hint)
 
 
 def _numbers(all_files: pl.DataFrame, files: pl.DataFrame) -> pl.Series:

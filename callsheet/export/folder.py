@@ -26,6 +26,9 @@ from callsheet.storage.store import Store
 
 INDEX = "files.csv"
 
+ALL = pl.exclude(NAME, "url")
+"""The columns of `files.csv` beside the names."""
+
 BY_ROW = "{row_id}"
 """How a file is named, without its ending, unless a person says otherwise."""
 
@@ -89,10 +92,13 @@ async def write_folder(
     present: pl.DataFrame,
     endpoint_url: str | None,
     progress: Callable[[int], None],
+    *,
+    listed: pl.Expr,
 ) -> Exported:
     """Copies the files that are not there yet, and removes those that are no longer exported.
 
-    `present` has `name` and `size` of each file that is there.
+    `present` has `name` and `size` of each file that is there; `files.csv` has the columns `listed`, of which
+    one is `sha256`.
     """
 
     async def copy(row: Row) -> None:
@@ -105,7 +111,7 @@ async def write_folder(
     outdated = {file for file, _ in {*old_files} - {*files.select(NAME, "sha256").rows()}}
     for file in sorted(outdated):
         await store.remove(file)
-    index = files.select(pl.col(NAME).alias("file"), pl.exclude(NAME, "url"))
+    index = files.select(pl.col(NAME).alias("file"), listed)
     await store.write(INDEX, await asyncio.to_thread(as_csv, index), "text/csv")
     present = present.filter(~pl.col("name").is_in(outdated))
     missing = files.join(

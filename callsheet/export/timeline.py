@@ -40,11 +40,6 @@ def check_installed() -> None:
         ) from None
 
 
-def takes(files: pl.DataFrame) -> pl.DataFrame:
-    """The files that belong to a cut: what a person has rejected does not."""
-    return files.filter(pl.col("decision").ne_missing(MediaDecision.REJECTED))
-
-
 async def write_timeline(files: pl.DataFrame, store: Store, batch: str, still_seconds: float) -> None:
     """Writes the timeline beside the files.
 

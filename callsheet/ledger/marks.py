@@ -91,15 +91,16 @@ class Counts(NamedTuple):
 
 
 def mark(connection: sa.Connection, batch: str, new_marks: Sequence[Mark], by: str) -> int:
-    """Enters marks, all or none, but for those that say what is known already; as quickly among many marks
-    as among few.
+    """Enters marks, all or none, but for those that the same person has said already; as quickly among many
+    marks as among few.
 
     Returns:
         How many were new.
     """
     decided = _decided(connection, [mark.file.job_key for mark in new_marks])
     number = newest(connection)
-    new = [mark for mark in new_marks if (mark.decision, mark.note) != decided.get(mark.file, (None, None))]
+    unmarked = (None, None, by)
+    new = [mark for mark in new_marks if (mark.decision, mark.note, by) != decided.get(mark.file, unmarked)]
     said_by = {"batch": batch, "decided_by": by, "decided_at": datetime.now(UTC)}
     rows = [
         {
@@ -259,13 +260,15 @@ def undecided(connection: sa.Connection, _: str, files: Sequence[FileKey]) -> li
     return [file for file in files if decided.get(file, (None, None))[0] is None]
 
 
-def _decided(connection: sa.Connection, keys: Sequence[str]) -> dict[FileKey, tuple[str | None, str | None]]:
-    """The newest decision and note of each file of these jobs that has a mark."""
-    query = sa.select(*_columns(marks, "decision", "note")).order_by(marks.c.number)
+def _decided(
+    connection: sa.Connection, keys: Sequence[str]
+) -> dict[FileKey, tuple[str | None, str | None, str]]:
+    """The newest decision and note of each file of these jobs that has a mark, and whose it is."""
+    query = sa.select(*_columns(marks, "decision", "note", "decided_by")).order_by(marks.c.number)
     return {
-        FileKey(*file): (decision, note)
+        FileKey(*file): (decision, note, by)
         for condition in queries.of_jobs(keys, marks)
-        for *file, decision, note in connection.execute(query.where(condition))
+        for *file, decision, note, by in connection.execute(query.where(condition))
     }
 
 

@@ -144,7 +144,8 @@ def screen(quote: Quote, show: str | None = None) -> Page:
         page += [Line(text, tone=Tone.ASIDE, indent=4) for text in as_read.in_lines(request)]
     page += _rejects(quote)
     if not quote.plan.jobs:
-        page.append(Line("Nothing to buy: every row is rejected.", tone=Tone.WARNING))
+        why = "every row is rejected" if quote.plan.rejected_rows else "no row is left"
+        page.append(Line(f"Nothing to buy: {why}.", tone=Tone.WARNING))
     elif not quote.to_buy and not quote.held:
         page.append(Line("Nothing to buy: everything is bought already.", tone=Tone.GOOD))
     return page
@@ -211,6 +212,9 @@ def facts(quote: Quote) -> list[Fact]:
     plan, pilot = quote.plan, quote.pilot
     unpriced = f", {plan.unpriced:,} without a price" if plan.unpriced else ""
     left_out = f", {plan.left_out:,} left out by input.where" if plan.left_out else ""
+    # With a matrix, a row may be rejected for some of its values.
+    in_part = plan.rejected_rows - (plan.rows - plan.table["row_id"].n_unique())
+    rejected = f"{plan.rejected_rows:,} rejected{f', {in_part:,} of them in part' if in_part > 0 else ''}"
     held = f", {quote.held:,} failed or in doubt and not bought again" if quote.held else ""
     later = f"{counted(quote.left_out, 'other job')} {'is' if quote.left_out == 1 else 'are'} left for later"
     first = (
@@ -220,7 +224,7 @@ def facts(quote: Quote) -> list[Fact]:
     all_facts = [
         ("Buys", as_read.buys(quote.table)),
         ("Guessed", "; ".join(quote.shown_guesses().values())),
-        ("Rows", f"{plan.rows:,} read, {plan.rejected_rows:,} rejected{unpriced}{left_out}"),
+        ("Rows", f"{plan.rows:,} read, {rejected}{unpriced}{left_out}"),
         *as_read.of_file(plan),
         ("Jobs", f"{plan.jobs:,}: {quote.to_buy:,} to buy, {quote.already_bought:,} already bought{held}"),
         ("Chosen", f"{quote.choice.line()}; {later}" if quote.choice else ""),

@@ -51,7 +51,7 @@ from callsheet.report.contact_sheet.sheet import ContactSheet
 from callsheet.report.contact_sheet.thumbnails import Thumbnails, thumbnail_name
 from callsheet.report.report import mark_sidecars, update_manifest
 from callsheet.report.summary import ReviewResult, is_complete, read_result, read_review
-from callsheet.reviewing.written_marks import LONGEST_NOTE
+from callsheet.reviewing.written_marks import LONGEST_NAME, LONGEST_NOTE
 from callsheet.standing import Standing
 from callsheet.storage.spool import work_folder
 from callsheet.storage.store import Store
@@ -126,7 +126,6 @@ def _equal(text: str, secret: str) -> bool:
 
 _INTERVAL = 3.0  # seconds between two looks of a page at the jobs
 _SHARE = 4  # making the page takes at most one part in so many of the time
-_LONGEST_NAME = 100  # characters
 _LOOKED_UP = 100  # files at once, to see whether one is left to be marked
 _LARGEST = 1_000_000  # bytes of a request
 _DRAWN = 4  # thumbnails at once: those that nobody looks at any more leave the queue
@@ -156,7 +155,7 @@ class _Marks(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     marks: Annotated[list[_OneMark], Field(min_length=1, max_length=1_000)]
-    by: Annotated[str, Field(max_length=_LONGEST_NAME)] | None = None
+    by: Annotated[str, Field(max_length=LONGEST_NAME)] | None = None
     """Who says so, as that person has typed it; None where nobody has."""
 
 

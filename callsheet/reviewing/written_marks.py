@@ -5,12 +5,13 @@ All of a call is taken, or nothing: a mark of a row that is not there is an erro
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import polars as pl
+from sqlalchemy import Connection
 
 from callsheet.batches.delimited import read_table
 from callsheet.batches.texts import read_text
@@ -30,8 +31,11 @@ COLUMNS = ["row_id", "sample", "index", "decision", "note"]
 
 _NEEDED = ["row_id", "decision"]
 _DECISIONS = {"": None, "kept": MediaDecision.KEPT, "rejected": MediaDecision.REJECTED}
+_OPTIONAL = ("job_key", "by")  # columns that few files need
 LONGEST_NOTE = 2_000
 """Characters."""
+LONGEST_NAME = 100
+"""Characters of the name of who marks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,7 @@ class Said:
     note: str | None
     job_key: str = ""  # where a row has asked for several things, the one that is meant; empty for all
     is_exception: bool = False  # it counts where another mark is of its whole row
+    by: str = ""  # who says so, as a client has typed it; empty for the user of this system
 
 
 def of_row(text: str, decision: MediaDecision | None, note: str | None, option: str) -> Said:
@@ -77,14 +82,15 @@ def read_marks(path: Path) -> list[Said]:
 def from_table(table: pl.DataFrame, places: Sequence[str], name: str) -> list[Said]:
     """The marks of a table with the columns `COLUMNS`; only `row_id` and `decision` must be there.
 
-    Of its other columns only `job_key` is looked at. `places` (of each row) and `name` are for messages.
+    Of its other columns only `job_key` and `by` are looked at. `places` (of each row) and `name` are
+    for messages.
 
     Raises:
         InputError: a column is missing, or a cell is wrong.
     """
     if missing := [column for column in _NEEDED if column not in table.columns]:
         raise InputError(f"{name}: has no column {missing[0]}", hint=f"The columns are {','.join(COLUMNS)}.")
-    columns = [column for column in (*COLUMNS, "job_key") if column in table.columns]
+    columns = [column for column in (*COLUMNS, *_OPTIONAL) if column in table.columns]
     if nested := [column for column in columns if table.schema[column].is_nested()]:
         raise InputError(f"{name}: a cell of {nested[0]} has several values; one is expected")
     rows = table.select(pl.col(columns).cast(pl.String)).iter_rows(named=True)
@@ -102,6 +108,9 @@ def _from_row(row: dict[str, Any], place: str) -> Said:
     note = (row.get("note") or "").strip() or None
     if note and len(note) > LONGEST_NOTE:
         raise InputError(f"{place}: the note has {len(note):,} characters; at most {LONGEST_NOTE:,} are kept")
+    by = (row.get("by") or "").strip()
+    if len(by) > LONGEST_NAME:
+        raise InputError(f"{place}: by has {len(by):,} characters; a name has at most {LONGEST_NAME}")
     return Said(
         place=place,
         row_id=row["row_id"],
@@ -110,6 +119,7 @@ def _from_row(row: dict[str, Any], place: str) -> Said:
         decision=_DECISIONS[decision],
         note=note,
         job_key=row.get("job_key") or "",
+        by=by,
     )
 
 
@@ -147,8 +157,7 @@ async def _take(ledger: Ledger, row_marks: Sequence[Said], by: str) -> int:
     rows = {row_mark.row_id for row_mark in row_marks}
     rows |= {f"{row_mark.row_id}/{row_mark.sample}" for row_mark in row_marks if row_mark.sample is not None}
     stored = await ledger.read(marks.files, rows)
-    file_marks: dict[FileKey, Mark] = {}
-    marked_by: dict[FileKey, Said] = {}
+    said_of: dict[FileKey, Said] = {}
     files_of_row: dict[str, list[Any]] = {}
     for *file, row_id, sample in stored.select(*marks.FILE, "row_id", "sample").iter_rows():
         files_of_row.setdefault(row_id, []).append((FileKey(*file), sample))
@@ -169,7 +178,7 @@ async def _take(ledger: Ledger, row_marks: Sequence[Said], by: str) -> int:
             target += f", index {row_mark.index}" if row_mark.index is not None else ""
             raise InputError(f"{row_mark.place}: the batch has no stored file of {target}", hint=hint)
         for file in files:
-            earlier, marked_by[file] = marked_by.get(file, row_mark), row_mark
+            earlier, said_of[file] = said_of.get(file, row_mark), row_mark
             if earlier.decision != row_mark.decision and earlier.is_exception == row_mark.is_exception:
                 row = row_in_words(row_mark.row_id)
                 raise InputError(
@@ -178,5 +187,12 @@ async def _take(ledger: Ledger, row_marks: Sequence[Said], by: str) -> int:
                     hint="Leave one of them. To mark the samples of a row differently, name each. "
                     "No mark was taken.",
                 )
-            file_marks[file] = Mark(file, row_mark.decision, row_mark.note)
-    return await ledger.write(marks.mark, list(file_marks.values()), by)
+    marks_by: dict[str, list[Mark]] = {}
+    for key, row_mark in said_of.items():
+        marks_by.setdefault(row_mark.by or by, []).append(Mark(key, row_mark.decision, row_mark.note))
+    return await ledger.write(_enter, marks_by)
+
+
+def _enter(connection: Connection, batch: str, marks_by: Mapping[str, Sequence[Mark]]) -> int:
+    """Enters the marks of each person. Returns how many were new."""
+    return sum(marks.mark(connection, batch, person_marks, by) for by, person_marks in marks_by.items())

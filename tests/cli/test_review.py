@@ -150,6 +150,8 @@ def test_marks_of_a_file_are_taken_all_or_none(bought: Project) -> None:
     }
     for line, message in wrong.items():
         assert message in refused("review", config, "--from", str(csv(bought, "mug,1,0,,", line)))
+    by_nobody = csv(bought, f"mug,1,kept,{'x' * 101}", header="row_id,sample,decision,by")
+    assert "line 2: by has 101 characters" in refused("review", config, "--from", str(by_nobody))
     assert decided(bought)[0][2] == "rejected"
     assert "0 files marked" in printed("review", config, "--from", str(csv(bought))), "a file without marks"
     as_excel = csv(bought, "mug;1;", header="row_id;sample;decision")

@@ -344,7 +344,7 @@ def test_an_export_to_a_bucket_goes_on_there_too(
     made = project(ROWS)
     made.set(storage={"url": f"s3://{s3.bucket}/export-media"})
     made.run()
-    for kind, again in (("folder", 0), ("imagefolder", 0), ("webdataset", 0), ("csv", 2)):
+    for kind, again in (("folder", 0), ("page", 0), ("imagefolder", 0), ("webdataset", 0), ("csv", 2)):
         to = f"s3://{s3.bucket}/exports/{kind}"
         first = exported(made, to, kind)
         assert first.copied == (2 if kind == "csv" else 3)
