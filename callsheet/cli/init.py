@@ -433,6 +433,8 @@ def _as_sent(row: Mapping[str, str]) -> str:
 def _buys(guess: Guess) -> str:
     """What is bought, and for how much."""
     price, rows = f"{dollars(guess.price)} USD", counted(guess.rows, "row")
+    if models := guess.input.get("values", {}).get("model"):  # of media types
+        return f"{rows} on {' and '.join(dict.fromkeys(models.values()))}, the cheapest; {price}"
     if not guess.taken:
         return f"{rows} on the models that the file names; {price}"
     if not guess.taken.rows:

@@ -367,6 +367,7 @@ def test_models_for_images_and_for_videos_are_a_doubt_where_the_file_names_other
     taken = "sketch-1, dailies-1"
     assert wrote["guessed"]["model"] == {"taken": taken, "others": ["still-1", "silent-1", "reel-1"]}
     assert f"Guessed    model {taken} (also: still-1" in printed("quote", "new.yaml")
+    assert "2 rows on sketch-1 and dailies-1, the cheapest;" in printed("init", "x.csv", "y.yaml")
     asked(made, "\n", text)
     wrote = config(made, "x.yaml")
     assert wrote["values"] == {"model": {"image": "sketch-1", "video": "dailies-1"}}
