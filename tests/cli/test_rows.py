@@ -77,6 +77,17 @@ def test_show_tells_the_whole_story_of_a_row(project: Make) -> None:
         assert text in shown
 
 
+def test_the_counts_of_rows_that_are_rejected_in_part_or_left_out_agree(project: Make) -> None:
+    made = project(
+        [{"id": "a", "prompt": "waves", "duration": 3}, {"id": "b", "prompt": "wind", "duration": 2}]
+    )
+    made.set(input={"matrix": {"model": ["dailies-1", "reel-1"]}})
+    quoted = " ".join(printed("quote", str(made.config)).split())
+    assert "Buys 2 videos" in quoted and "Rows 2 read, 2 rejected, 2 of them in part" in quoted
+    made.set(input={"matrix": {}, "where": {"id": ["none"]}, "defaults": {"model": "dailies-1"}})
+    assert "Nothing to buy: no row is left." in printed("quote", str(made.config))
+
+
 def test_what_is_not_bought_or_not_known_is_said(project: Make) -> None:
     made = project(ROWS[:1])
     printed("quote", str(made.config))
