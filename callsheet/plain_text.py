@@ -22,6 +22,11 @@ def printable(text: str) -> str:
     return _UNSAFE.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), text)
 
 
+def cut(text: str, longest: int) -> str:
+    """The text, or its beginning with an ellipsis where it has more characters than that."""
+    return text if len(text) <= longest else f"{text[: max(1, longest - 1)]}…"
+
+
 def counted(number: int, noun: str, plural: str = "") -> str:
     """A number with its noun: `1 job`, `1,200 jobs`; `plural` where it is not made with an s."""
     return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"

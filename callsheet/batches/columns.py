@@ -14,15 +14,16 @@ from math import gcd
 
 import polars as pl
 
-from callsheet.batches.formats import field_names, with_fields
 from callsheet.batches.headers import (
     NUMBER,
     Table,
+    field_names,
     in_yaml,
     is_a_cell,
     is_a_number,
     prompt_name,
     read_by,
+    with_fields,
 )
 from callsheet.batches.judgements import (
     NAMES,
@@ -40,6 +41,7 @@ from callsheet.batches.judgements import (
 from callsheet.cells import IMAGE_COLUMNS, wrong_cells
 from callsheet.config.settings import COLUMNS, FileColumn, Input
 from callsheet.errors import InputError
+from callsheet.plain_text import cut
 
 _HEADS = {word for words in NAMES.values() for word in words.split()} | set(
     """titel titre nom article item product day status category kind tag tags genre mood theme topic subject
@@ -169,7 +171,7 @@ def check(source: Table, names: Mapping[str, str | None], config: Input) -> None
     pair = _pair(config)
     if pair and missing == names["aspect_ratio"]:
         missing = next((name for name in pair if name not in fields), missing)
-    listed = [name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…" for name in fields]
+    listed = [cut(name, _LONGEST_NAME) for name in fields]
     raise InputError(
         f"{header}: there is no column {missing!r}; the columns are {', '.join(listed)}",
         hint=(source.advice if is_prompt else "") or _hint(missing, names, cells, has_header=has_header),

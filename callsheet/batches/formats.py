@@ -1,6 +1,6 @@
 """The files of a batch (a path, a glob, or the same on S3) as tables; or their images, a row for each.
 
-A new kind of file is one more function here that makes a `Table`. Of a folder or a glob of images a row's id
+A new kind of file is one more module that makes a `Table`. Of a folder or a glob of images a row's id
 is the image's name, and its prompt may stand in a text file of that name beside it; the images themselves are
 looked at while pricing (`pricing/references.py`). Reads only, and does not know what the columns mean. Every
 error names the file.
@@ -25,10 +25,9 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import polars as pl
-from polars.datatypes import DataTypeClass
 
 from callsheet import s3
-from callsheet.batches import json_files, texts, workbooks
+from callsheet.batches import delimited, json_files, lists_of_prompts, workbooks
 from callsheet.batches.headers import (
     Table,
     is_a_prompt,
@@ -40,7 +39,8 @@ from callsheet.batches.headers import (
     without_what_is_no_row,
 )
 from callsheet.batches.left_out import NOTHING, StoredFiles, sort_out
-from callsheet.batches.texts import kind_of, read_text
+from callsheet.batches.parquet import read_parquet
+from callsheet.batches.texts import read_text
 from callsheet.batches.workbooks import ALL_SHEETS
 from callsheet.config.settings import COLUMNS, Input, Settings
 from callsheet.errors import InputError, TooLarge
@@ -212,7 +212,6 @@ FILE = "file"
 
 _NAMED = 3  # files that are no images
 _AT_ONCE = 8  # texts that are read at the same time
-_Types = Mapping[str, pl.DataType | DataTypeClass]
 
 
 def read_tables(settings: Settings, stored: StoredFiles = NOTHING) -> Iterator[Table]:
@@ -301,7 +300,7 @@ def _read_file(path: Path, name: str, config: Input, *, of_several: bool) -> Tab
         hint = f"To read this file with the same config: --set {override}."
         raise InputError(f"{name}: {problem}", hint=hint)
     if ending in _PARQUET:
-        return _read_parquet(path, name, [*mapped(config), *read_by(config)])
+        return read_parquet(path, name, [*mapped(config), *read_by(config)])
     has_header = config.header is None
     if ending in _EXCEL:
         table = workbooks.read_sheet(path, name, config.sheet, needed(config), has_header=has_header)
@@ -320,16 +319,16 @@ def _read_text(text: bytes, name: str, ending: str, config: Input, *, of_several
         return read(text, name, config)
     names = [*mapped(config), *template_columns(config.template)]
     if ending == ".txt" and config.delimiter is None:
-        lines = texts.lines_of(text.decode(), config)
+        lines = lists_of_prompts.lines_of(text.decode(), config)
         first = next((line for line in lines.values() if line.strip()), "")
         is_table = _has_header(first, names) if config.header is None else any(map(str.isdecimal, names))
         if not is_table:
-            return texts.read_prompts(lines, name, config, of_several=of_several)
+            return lists_of_prompts.read_prompts(lines, name, config, of_several=of_several)
         if config.split != "lines":
             problem = "is a table, by its first line, and input.split is for a text without a header"
             hint = "With input.header: none, its first line is a prompt."
             raise InputError(f"{name}: {problem}", hint=hint)
-    return texts.read_table(
+    return delimited.read_table(
         text,
         name,
         needed=needed(config),
@@ -356,92 +355,6 @@ def _without_comments(table: Table, config: Input) -> Table:
     rows = ~table.cells.to_series(0).fill_null("").str.starts_with(config.comments)
     ragged = tuple(line for line in table.ragged if not line[1].startswith(config.comments))
     return replace(table, cells=table.cells.filter(rows), lines=table.lines.filter(rows), ragged=ragged)
-
-
-def with_fields(cells: pl.DataFrame, names: Iterable[str]) -> pl.DataFrame:
-    """A table with these fields of its structs, by dotted names such as `body.prompt`, as further columns. A
-    name that it does not have is left out.
-    """
-    fields = {name: value for name, value, _ in _named_fields(cells.schema)}
-    missing = [name for name in names if name in fields and name not in cells.columns]
-    return cells.with_columns(fields[name].alias(name) for name in dict.fromkeys(missing))
-
-
-def field_names(schema: _Types) -> list[str]:
-    """The names of a table's columns; those of a struct's fields, dotted, in the place of its own."""
-    return [name for name, _, dtype in _named_fields(schema) if not isinstance(dtype, pl.Struct)]
-
-
-def _named_fields(
-    types: _Types, prefix: str = "", parent: pl.Expr | None = None
-) -> Iterator[tuple[str, pl.Expr, pl.DataType | DataTypeClass]]:
-    """All columns and the fields of structs: their dotted names, values and types."""
-    for name, dtype in types.items():
-        value = pl.col(name) if parent is None else parent.struct.field(name)
-        yield f"{prefix}{name}", value, dtype
-        yield from _named_fields(_fields(dtype), f"{prefix}{name}.", value)
-
-
-def _read_parquet(path: Path, name: str, fields: Iterable[str]) -> Table:
-    """A Parquet file, also with these fields of its structs; a row's line is its number, from 1. Bytes that
-    are text are text, and so are UUIDs.
-    """
-    try:
-        cells = pl.read_parquet(path, glob=False)
-    except OSError as error:
-        raise InputError(f"{name}: cannot be read: {error.strerror or error}") from None
-    except pl.exceptions.PolarsError as error:
-        with path.open("rb") as file:
-            first = file.read(8)
-        kind = "" if first.startswith(b"PAR1") else kind_of(first)
-        problem = f"is not Parquet, but {kind}" if kind else f"cannot be read as Parquet: {error}"
-        raise InputError(f"{name}: {problem if first else 'is empty'}") from None
-    cells, images = _paths_of_images(with_fields(cells, fields))
-    binary = [column.name for column in cells if column.dtype == pl.Binary]
-    uuids = _uuids(path) if binary else set()
-    for column in binary:
-        if column in uuids:
-            digits, lengths = pl.col(column).bin.encode("hex").str, (8, 4, 4, 4, 12)
-            parts = [digits.slice(sum(lengths[:at]), length) for at, length in enumerate(lengths)]
-            cells = cells.with_columns(pl.concat_str(parts, separator="-").alias(column))
-        with suppress(pl.exceptions.PolarsError):  # bytes that are no text stay as they are
-            cells = cells.with_columns(cells[column].cast(pl.String))
-    return Table(cells, pl.int_range(1, cells.height + 1, eager=True), name, images=images)
-
-
-def _paths_of_images(cells: pl.DataFrame) -> tuple[pl.DataFrame, dict[str, frozenset[int]]]:
-    """The cells, in which columns of images (structs of bytes and path, or lists of these) are their paths;
-    and those columns, with the lines of the rows that have the bytes alone.
-    """
-    images: dict[str, frozenset[int]] = {}
-    for name, dtype in cells.schema.items():
-        is_list = isinstance(dtype, pl.List)
-        fields = _fields(dtype.inner if isinstance(dtype, pl.List) else dtype)
-        if fields.get("bytes") != pl.Binary or "path" not in fields:
-            continue
-        struct = pl.element() if is_list else pl.col(name)
-        path = struct.struct.field("path").cast(pl.String)
-        is_bare = path.fill_null("").str.strip_chars().eq("") & struct.struct.field("bytes").is_not_null()
-        if is_list:
-            path, is_bare = pl.col(name).list.eval(path), pl.col(name).list.eval(is_bare).list.any()
-        bare = cells.select(is_bare.fill_null(value=False)).to_series().arg_true()
-        images[name] = frozenset((bare + 1).to_list())
-        cells = cells.with_columns(path.alias(name))
-    return cells, images
-
-
-def _fields(dtype: pl.DataType | DataTypeClass) -> dict[str, pl.DataType | DataTypeClass]:
-    """The fields of a struct, with their types; of any other type none."""
-    return {field.name: field.dtype for field in dtype.fields} if isinstance(dtype, pl.Struct) else {}
-
-
-def _uuids(path: Path) -> set[str]:
-    """The columns of a Parquet file that are UUIDs, of which polars sees the bytes alone."""
-    from pyarrow.parquet import ParquetFile  # which few files need
-
-    schema = ParquetFile(path).schema
-    columns = [schema.column(at) for at in range(len(schema.names))]
-    return {column.path for column in columns if column.logical_type.type == "UUID"}
 
 
 # ---- images

@@ -10,15 +10,16 @@ from __future__ import annotations
 import json
 import re
 import string
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import polars as pl
 import yaml
+from polars.datatypes import DataTypeClass
 
 from callsheet.config.settings import COLUMNS, FileColumn, Input
 from callsheet.errors import InputError
-from callsheet.plain_text import counted
+from callsheet.plain_text import counted, cut
 
 _WORDS = 4  # of a line that is a prompt and not a column's name
 NUMBER = r"(?i)^\s*(?:[+-]?\d+([.,:x]\d+)?|https?://.*|s3://.*)\s*$"
@@ -252,7 +253,41 @@ def _without_footers(table: Table, name: str, prompt: str) -> Table:
     if not (texts and rows and unused) or not any(cells.head(rows).select(is_filled).row(0)):
         return table
     below = pl.int_range(cells.height, eager=True) >= rows
-    texts = [text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…" for text in texts]
+    texts = [cut(text, _SHOWN) for text in texts]
     footers = zip(table.lines.filter(below), texts, strict=True)
     note = ", ".join(f"line {line} ({text})" for line, text in footers)
     return table.without(below, f"{name}: below the rows stands what is none, and left out: {note}")
+
+
+# ---- the fields of structs
+
+_Types = Mapping[str, pl.DataType | DataTypeClass]
+
+
+def with_fields(cells: pl.DataFrame, names: Iterable[str]) -> pl.DataFrame:
+    """A table with these fields of its structs, by dotted names such as `body.prompt`, as further columns. A
+    name that it does not have is left out.
+    """
+    fields = {name: value for name, value, _ in _named_fields(cells.schema)}
+    missing = [name for name in names if name in fields and name not in cells.columns]
+    return cells.with_columns(fields[name].alias(name) for name in dict.fromkeys(missing))
+
+
+def field_names(schema: _Types) -> list[str]:
+    """The names of a table's columns; those of a struct's fields, dotted, in the place of its own."""
+    return [name for name, _, dtype in _named_fields(schema) if not isinstance(dtype, pl.Struct)]
+
+
+def _named_fields(
+    types: _Types, prefix: str = "", parent: pl.Expr | None = None
+) -> Iterator[tuple[str, pl.Expr, pl.DataType | DataTypeClass]]:
+    """All columns and the fields of structs: their dotted names, values and types."""
+    for name, dtype in types.items():
+        value = pl.col(name) if parent is None else parent.struct.field(name)
+        yield f"{prefix}{name}", value, dtype
+        yield from _named_fields(struct_fields(dtype), f"{prefix}{name}.", value)
+
+
+def struct_fields(dtype: pl.DataType | DataTypeClass) -> dict[str, pl.DataType | DataTypeClass]:
+    """The fields of a struct, with their types; of any other type none."""
+    return {field.name: field.dtype for field in dtype.fields} if isinstance(dtype, pl.Struct) else {}

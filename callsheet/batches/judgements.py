@@ -55,22 +55,10 @@ _FORMS = {
 }
 _MEDIA_TYPES = {"image", "images", "photo", "picture", "still", "video", "videos", "clip", "movie", "film"}
 _STATES = {
-    *(
-        "done",
-        "open",
-        "todo",
-        "to do",
-        "new",
-        "draft",
-        "pending",
-        "ready",
-        "approved",
-        "rejected",
-        "ok",
-        "wip",
-    ),
-    *("complete", "completed", "in progress", "failed", "error", "skip", "skipped", "active", "inactive"),
-    *("archived", "published", "cancelled", "finished", "offen", "fertig", "erledigt", "neu", "entwurf"),
+    *("done", "open", "todo", "to do", "new", "draft", "pending", "ready", "approved", "rejected", "ok"),
+    *("wip", "complete", "completed", "in progress", "failed", "error", "skip", "skipped", "active"),
+    *("inactive", "archived", "published", "cancelled", "finished"),
+    *("offen", "fertig", "erledigt", "neu", "entwurf"),
 }
 _CODE = r"^\s*[\w.:#/-]*[\d_/-][\w.:#/-]*\s*$"
 _NO_BLANKS = r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]"
@@ -131,6 +119,11 @@ def called(name: str, purpose: str) -> bool:
     return any(f"_{phrase}_" in text or phrase.replace("_", "") == joined for phrase in phrases)
 
 
+def is_called_only(name: str, purpose: str) -> bool:
+    """Whether a name says this and nothing else: of models `Model Name` does, and `car_model` does not."""
+    return "_".join(words_of(name)) in NAMES[purpose].split()
+
+
 def is_secret(name: str) -> bool:
     """Whether a column has the name of a secret. Such a one is never carried."""
     return _SECRET.fullmatch(re.sub(r"[\W_]+", "", name.lower())) is not None
@@ -182,22 +175,21 @@ def judge(column: pl.Series) -> Judgement:
     fields = column.dtype.fields if isinstance(column.dtype, pl.Struct) else ()
     if {"bytes", "path"} <= {member.name for member in fields}:
         return Judgement(column.name, Kind.IMAGES)
-    cells = as_texts(column.head(ROWS)).str.strip_chars()
-    texts = cells.filter((cells != "").fill_null(value=False))
+    texts, rows = filled(column), min(column.len(), ROWS)
     if not texts.len():
         return Judgement(column.name, Kind.NOTHING)
     distinct = texts.unique(maintain_order=True)
     blanks = texts.str.count_matches(r"\S+") + texts.str.count_matches(_NO_BLANKS) // 2
     words = float(blanks.sum()) / texts.len()
     repeats = distinct.len() / texts.len()
-    tells_apart = distinct.len() == cells.len() and (
+    tells_apart = distinct.len() == rows and (
         column.len() <= ROWS or (not column.dtype.is_nested() and column.n_unique() == column.len())
     )
     return Judgement(
         column.name,
         _kind(column.name, texts, {text.lower() for text in distinct}, words, repeats),
         words,
-        texts.len() / cells.len(),
+        texts.len() / rows,
         tells_apart,
         tuple(distinct.head(3)),
     )
@@ -325,5 +317,4 @@ def setting_of(column: Judgement) -> str | None:
             return field
     if called(column.name, "negative"):
         return "negative_prompt"
-    words = "_".join(words_of(column.name))
-    return words if words in NAMES["other"].split() else None
+    return "_".join(words_of(column.name)) if is_called_only(column.name, "other") else None

@@ -15,7 +15,7 @@ from callsheet import signals
 from callsheet.cli import keyboard
 from callsheet.cli.output import out
 from callsheet.errors import ConfigError, InputError, Interrupted
-from callsheet.plain_text import printable
+from callsheet.plain_text import cut, printable
 from callsheet.present.console import print_page
 from callsheet.present.page import Line, Part
 
@@ -28,6 +28,7 @@ _NARROWEST = 12  # columns of a cell
 _BACK, _ALL = "back", "all"
 _MORE = {
     "prompt": 'a column\'s name, or a template such as "A photo of a {Title}"',
+    "model": "a model's name",
     "sheet": "a sheet's name",
     "images": "columns' names, with commas",
     "rows": "a list's name",
@@ -137,5 +138,4 @@ def _first_rows(rows: Sequence[Mapping[str, str]]) -> Iterator[Part]:
 
 
 def _cut(text: str, width: int) -> str:
-    text = printable(" ".join(text.split())) if "\n" in text else printable(text)
-    return text if len(text) <= width else f"{text[: max(1, width - 1)]}…"
+    return cut(printable(" ".join(text.split()) if "\n" in text else text), width)

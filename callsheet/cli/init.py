@@ -38,7 +38,7 @@ from callsheet.cli.output import (
 )
 from callsheet.errors import ConfigError, InputError
 from callsheet.files import disk_errors
-from callsheet.plain_text import counted, printable
+from callsheet.plain_text import counted, cut, printable
 from callsheet.present.console import print_page, safe
 from callsheet.present.page import Facts, Line, Listed, Table
 from callsheet.records import dollars
@@ -293,7 +293,7 @@ def _explain(path: Path, answers: dict[str, str], json: bool) -> None:
         print_json({"columns": [asdict(column) for column in guessed.columns], "guessed": guessed.guesses()})
         return
     lines = [
-        {"column": column.name, "holds": column.holds, "for example": _cut(column.example, 30)}
+        {"column": column.name, "holds": column.holds, "for example": cut(column.example, 30)}
         | {"taken for": column.taken_for or "nothing; carried", "why": column.why}
         for column in guessed.columns
     ]
@@ -427,16 +427,14 @@ def _as_sent(row: Mapping[str, str]) -> str:
     """A request on one line, cut to the width."""
     rest = "; ".join(filter(None, (row.get("images", ""), row["settings"])))
     room = max(20, out.width - len(row["row"]) - len(rest) - 8)
-    return _cut(f'{row["row"]}: "{_cut(row["prompt"], room)}"; {rest}', out.width)
-
-
-def _cut(text: str, width: int) -> str:
-    return text if len(text) <= width else f"{text[: width - 1]}…"
+    return cut(f'{row["row"]}: "{cut(row["prompt"], room)}"; {rest}', out.width)
 
 
 def _buys(guess: Guess) -> str:
     """What is bought, and for how much."""
     price, rows = f"{dollars(guess.price)} USD", counted(guess.rows, "row")
+    if models := guess.input.get("values", {}).get("model"):  # of media types
+        return f"{rows} on {' and '.join(dict.fromkeys(models.values()))}, the cheapest; {price}"
     if not guess.taken:
         return f"{rows} on the models that the file names; {price}"
     if not guess.taken.rows:
@@ -451,7 +449,7 @@ def _doubts(guess: Guess) -> list[tuple[str, str]]:
     doubts = []
     for proposal in guess.proposals:
         answers = [
-            f"{name} ({_cut(example, 40)})" if example else name
+            f"{name} ({cut(example, 40)})" if example else name
             for name, example in [*proposal.candidates.items()][:_NAMED]
         ]
         more = len(proposal.candidates) - len(answers)

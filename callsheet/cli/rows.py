@@ -166,8 +166,8 @@ def failed(
 
 def _print_rows(settings: Settings, row_ids: set[str]) -> None:
     """Prints these rows as a batch file that the same config reads; a terminal gets no control characters."""
+    from callsheet.batches.delimited import written
     from callsheet.batches.read import original_rows
-    from callsheet.batches.texts import written
 
     rows, input_settings = original_rows(settings, row_ids), settings.input
     is_shown = sys.stdout.isatty()

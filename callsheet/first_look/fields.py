@@ -14,13 +14,24 @@ import polars as pl
 
 from callsheet.batches import columns
 from callsheet.batches.formats import FILE
-from callsheet.batches.judgements import MOST, Candidate, Kind, called, filled, in_doubt, ranked, share
+from callsheet.batches.judgements import (
+    MOST,
+    Candidate,
+    Kind,
+    called,
+    filled,
+    in_doubt,
+    is_called_only,
+    ranked,
+    share,
+)
 from callsheet.cells import IMAGE_COLUMNS
 from callsheet.errors import InputError
 from callsheet.first_look.form import FileLook
+from callsheet.plain_text import and_more
 
 NO_IMAGES = "none"
-VIDEO_TYPES = {"video", "videos", "clip", "movie", "film"}
+_SHOWN = 3  # models that the catalogue does not have
 _OF_VIDEOS = ("duration", "sound", "first_frame", "last_frame")
 _SETTINGS = ("aspect_ratio", "resolution", "duration", "sound", "output_format")
 
@@ -48,10 +59,9 @@ def choose_columns(file: FileLook) -> str:
         names["aspect_ratio"] = list(pair)
     _choose_models_of_file(file, names)
     _choose_images(file, names)
-    ids = free("id")
     if "id" in judged:
         names |= {} if _tells_apart(file, "id") else {"id": None}
-    elif ids := [candidate for candidate in ids if _tells_apart(file, candidate.column)]:
+    elif ids := [candidate for candidate in free("id") if _tells_apart(file, candidate.column)]:
         names["id"] = ids[0].column
         file.why[ids[0].column] = ids[0].why
     media = media or _choose_medium(file, names)
@@ -92,12 +102,14 @@ def _choose_prompt(file: FileLook, names: dict[str, Any]) -> str:
     films = [name for name in motions if called(name, "video") and not called(name, "still")]
     column, media = close[0], ""
     if stills and films and close[0] in (*stills, *films):
-        media = file.given.get("media", "images")
+        given = _given_medium(file)
+        media = given or "images"
         column = films[0] if media == "videos" else stills[0]
         candidates = {"images": f"{stills[0]}: {file.example(stills[0])}"}
         candidates["videos"] = f"{films[0]}: {file.example(films[0])}"
         candidates["both"] = f"stills of {stills[0]}, then films of those that you keep, by {films[0]}"
-        file.propose("media", "Images or videos?", candidates)
+        if not given:
+            file.propose("media", "Images or videos?", candidates)
         if media == "both":
             file.films_by = films[0]
     elif file.given.get("media") == "both":
@@ -151,14 +163,24 @@ def _tells_apart(file: FileLook, name: str) -> bool:
 
 
 def _choose_models_of_file(file: FileLook, names: dict[str, Any]) -> None:
-    """The column of models is used where the catalogue has one of them."""
-    for candidate in ranked("model", file.judged.values()):
-        if not {*filled(file.cells[candidate.column])}.isdisjoint(file.catalogue):
-            names |= {} if candidate.column == "model" else {"model": candidate.column}
+    """The column of models is used where the catalogue has one of them, and a person names no model. Where it
+    has none, they are kept, to ask which one is meant.
+    """
+    columns_of_models = (
+        [] if "model" in file.given else [name for name in file.judged if called(name, "model")]
+    )
+    for name in sorted(columns_of_models, key=lambda name: name != "model"):
+        if not {*filled(file.cells[name])}.isdisjoint(file.catalogue):
+            names |= {} if name == "model" else {"model": name}
             return
     if "model" in file.judged:
         names["model"] = None
-        file.not_used["model"] = f"({file.example('model')}) names no model of the catalogue"
+    for name in columns_of_models:
+        unknown = filled(file.cells[name]).unique(maintain_order=True).to_list()
+        if unknown and is_called_only(name, "model"):
+            file.unknown_models += unknown
+            models = and_more(unknown[:_SHOWN], len(unknown))
+            file.not_used[name] = f"names no model of the catalogue: {models}"
 
 
 def _choose_images(file: FileLook, names: dict[str, Any]) -> None:
@@ -204,6 +226,12 @@ def _is_there(file: FileLook, name: str) -> bool:
     return "://" in cell or (bool(cell) and any((folder / cell).is_file() for folder in folders))
 
 
+def _given_medium(file: FileLook) -> str:
+    """What a person has said of the medium, by itself or by a model; mostly empty."""
+    model = file.catalogue.get(file.given.get("model", ""))
+    return file.given.get("media") or (f"{model.type}s" if model else "")
+
+
 def _choose_medium(file: FileLook, names: Mapping[str, Any]) -> str:
     """Images or videos; it is a doubt where there is a reason for both, or a duration alone says videos."""
     stem, judged = Path(file.path).stem, file.judged
@@ -215,16 +243,15 @@ def _choose_medium(file: FileLook, names: Mapping[str, Any]) -> str:
     made = [name for name, column in judged.items() if column.holds is Kind.IMAGES and called(name, "made")]
     stills = [name for name in (stem, *made) if called(name, "still") or name in made]
     of_types, types = types_of(file)
-    if file.given.get("media") or file.given.get("model") in file.catalogue:
-        given = file.catalogue.get(file.given.get("model", ""))
-        return file.given.get("media") or (f"{given.type}s" if given else "")
+    if given := _given_medium(file):
+        return given
     reasons = {"videos": [*frames, *videos, *([duration] if duration else [])], "images": stills}
     if called(prompt, "video"):
         reasons = {"videos": [prompt], "images": []}
     elif called(prompt, "still"):
         reasons["images"] = [prompt, *stills]
-    if types and types[-1].lower() in VIDEO_TYPES:
-        if types[0].lower() not in VIDEO_TYPES:
+    if types and called(types[-1], "video"):
+        if not called(types[0], "video"):
             return ""
         reasons["videos"].insert(0, of_types)
     taken = "videos" if reasons["videos"] and not called(prompt, "still") else "images"
@@ -240,5 +267,5 @@ def types_of(file: FileLook) -> tuple[str, list[str]]:
     for column in file.judged.values():
         if column.holds is Kind.MEDIA_TYPES:
             values = filled(file.cells[column.name]).unique(maintain_order=True)
-            return column.name, sorted(values, key=lambda value: value.lower() in VIDEO_TYPES)
+            return column.name, sorted(values, key=lambda value: called(value, "video"))
     return "", []

@@ -16,11 +16,13 @@ from typing import Any
 import polars as pl
 from pydantic import ValidationError
 
-from callsheet.batches import columns, texts
-from callsheet.batches.formats import field_names, find_files, read_tables, with_fields
-from callsheet.batches.headers import Table
+from callsheet.batches import columns
+from callsheet.batches.formats import find_files, read_tables
+from callsheet.batches.headers import Table, field_names, with_fields
 from callsheet.batches.json_files import lists_of_rows
 from callsheet.batches.judgements import Judgement, judge, ranked
+from callsheet.batches.lists_of_prompts import likely_split
+from callsheet.batches.texts import likely_readings
 from callsheet.batches.workbooks import ALL_SHEETS, sheet_names
 from callsheet.config.load import in_words
 from callsheet.config.settings import Settings
@@ -64,6 +66,7 @@ class FileLook:
         why: by column why it is taken.
         not_used: columns that seem to be for a field, each with the reason.
         other_texts: columns that might be prompts, and are not meant as far as is seen.
+        unknown_models: what stands in a column of models of which the catalogue has none.
         films_by: the column of the prompts for films, where stills and films of them are made.
     """
 
@@ -75,6 +78,7 @@ class FileLook:
     why: dict[str, str] = field(default_factory=dict)
     not_used: dict[str, str] = field(default_factory=dict)
     other_texts: list[str] = field(default_factory=list)
+    unknown_models: list[str] = field(default_factory=list)
     films_by: str = ""
 
     @cached_property
@@ -149,9 +153,11 @@ def look_at_form(file: FileLook) -> None:
 
 def _choose_sheet(file: FileLook, sheets: Sequence[str]) -> None:
     """Takes the first sheet whose columns hold prompts best; all that have its columns are a doubt."""
+    if len(sheets) < 2:
+        return
     scores: dict[str, float] = {}
     names: dict[str, list[str]] = {}
-    for sheet in sheets if len(sheets) > 1 else ():
+    for sheet in sheets:
         try:
             file.again(sheet=sheet)
             names[sheet] = file.cells.columns
@@ -161,8 +167,8 @@ def _choose_sheet(file: FileLook, sheets: Sequence[str]) -> None:
         except InputError:  # an empty one
             scores[sheet] = 0
     likely = [sheet for sheet in scores if scores[sheet]]
-    if len(sheets) < 2 or not likely:
-        file.again(**({"sheet": sheets[0]} if len(sheets) > 1 else {}))
+    if not likely:
+        file.again(sheet=sheets[0])
         return
     best = max(likely, key=lambda sheet: scores[sheet])
     file.again(sheet=best)
@@ -184,7 +190,7 @@ def _choose_encoding(file: FileLook, name: str) -> None:
     try:
         content.decode("utf-8-sig")
     except UnicodeDecodeError:
-        if readings := texts.likely_readings(content):
+        if readings := likely_readings(content):
             file.input["encoding"] = next(iter(readings))
             file.propose("encoding", "In which of these encodings is the text right?", readings)
 
@@ -220,7 +226,7 @@ def _choose_header_or_split(file: FileLook) -> None:
         return
     prompts = cells["prompt"].to_list()
     split, is_doubt = (
-        (answers["split"], False) if "split" in answers else texts.likely_split(prompts, lines.to_list())
+        (answers["split"], False) if "split" in answers else likely_split(prompts, lines.to_list())
     )
     if split == "#":
         file.again(comments=split)

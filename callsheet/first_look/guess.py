@@ -2,15 +2,18 @@
 
 What the cells of a column hold is judged (`batches/judgements.py`), and the likeliest column of each field is
 taken. Where another is as likely, it is a doubt: it stands in the config with what else it may be
-(`input.guessed`), or is asked on a terminal. The model is none: it is a choice, the cheapest that takes most
-rows. A guess that multiplies money is never made. It buys nothing, and writes nothing.
+(`input.guessed`), or is asked on a terminal. The model is a choice, the cheapest that takes most rows, and
+a doubt only where the file names models that the catalogue does not have. A guess that multiplies money is
+never made. It buys nothing, and writes nothing.
 """
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from itertools import islice
 from typing import Any
 
 import polars as pl
@@ -18,13 +21,13 @@ import polars as pl
 from callsheet.batches import columns
 from callsheet.batches.formats import names_images
 from callsheet.batches.headers import in_yaml
+from callsheet.batches.judgements import called
 from callsheet.batches.read import Batch, batch_of
 from callsheet.cells import IMAGE_COLUMNS, rejects, rejects_in_words
 from callsheet.config.settings import COLUMNS
 from callsheet.errors import InputError
 from callsheet.first_look.fields import (
     NO_IMAGES,
-    VIDEO_TYPES,
     choose_columns,
     choose_prompt_of_images,
     types_of,
@@ -131,6 +134,7 @@ def _priced(file: FileLook, media: str) -> Guess:
     proposed = None if is_mixed else _cheapest_model(file, comparisons, media)
     rows, refused = batch.rows, {}
     if proposed:
+        _propose_model(file, [proposed.model], comparisons)
         file.input["defaults"] = {"model": proposed.model} | file.input.get("defaults", {})
         rows = rows.with_columns(model=pl.lit(proposed.model))
         names = file.input.get("columns", {})
@@ -217,9 +221,32 @@ def _cheapest_model(file: FileLook, comparisons: Sequence[Comparison], media: st
     if model and model not in file.catalogue:
         raise InputError(f"the catalogue has no model {model!r}", hint="callsheet models lists them.")
     eligible = [comparison for comparison in comparisons if model in (None, comparison.model)]
+    if model and comparisons and not eligible:
+        made = f"{file.catalogue[model].type}s"
+        raise InputError(f"{model} makes {made}, not {media or 'images or videos'}")
     best = [comparison for comparison in eligible if comparison.rows == eligible[0].rows]
     likely = ModelType.VIDEO if media == "videos" else ModelType.IMAGE
     return next((comparison for comparison in best if comparison.type is likely), next(iter(best), None))
+
+
+def _propose_model(file: FileLook, cheapest: Sequence[str], comparisons: Sequence[Comparison]) -> None:
+    """The model, or that of each medium, is a doubt where the file names models that the catalogue lacks."""
+    unknown, types = file.unknown_models, {comparison.type for comparison in comparisons}
+    if not unknown:
+        return
+    if "media" not in file.given:  # a model says it, too
+        types = {ModelType.IMAGE, ModelType.VIDEO}
+    models = [model.id for model in file.catalogue.values() if model.type in types]
+    candidates = {", ".join(cheapest): "the cheapest"}
+    for name in unknown:
+        for similar in difflib.get_close_matches(name.lower(), models):
+            candidates.setdefault(similar, f"like {name}")
+    for comparison in comparisons:
+        if comparison.type in {file.catalogue[model].type for model in cheapest}:
+            candidates.setdefault(comparison.model, "")
+    names = and_more(unknown[:_OTHERS], len(unknown))
+    question = f"Which model is meant? The catalogue has no {names}."
+    file.propose("model", question, dict(islice(candidates.items(), 1 + _OTHERS)))
 
 
 def _choose_models_of_types(file: FileLook, comparisons: Sequence[Comparison]) -> bool:
@@ -227,11 +254,13 @@ def _choose_models_of_types(file: FileLook, comparisons: Sequence[Comparison]) -
     column, values = types_of(file)
     cheapest = {compared.type: compared.model for compared in reversed(comparisons)}
     models = {
-        value: cheapest.get(ModelType.VIDEO if value.lower() in VIDEO_TYPES else ModelType.IMAGE)
+        value: cheapest.get(ModelType.VIDEO if called(value, "video") else ModelType.IMAGE)
         for value in values
     }
-    if len({*models.values()} - {None}) < 2 or "model" in file.given:
+    chosen = [*dict.fromkeys(model for model in models.values() if model)]
+    if len(chosen) < 2 or file.given.get("model", ", ".join(chosen)) != ", ".join(chosen):
         return False
+    _propose_model(file, chosen, comparisons)
     file.input["columns"] = {**file.input.get("columns", {}), "model": column}
     file.input["values"] = {"model": models}
     file.why[column] = "says image or video of each row"
@@ -244,13 +273,16 @@ def _films(file: FileLook) -> Guess:
         name: model for name, model in file.catalogue.items() if "first_frame" in model.supported_references
     }
     answers = {**file.given, "prompt": file.films_by, "media": "videos", "images": NO_IMAGES}
+    if answers.get("model") not in catalogue:  # it is that of the stills
+        answers.pop("model", None)
     films = guess(file.path, catalogue, answers)
     read = {
         ours: name for ours, name in films.input["columns"].items() if ours in ("prompt", "duration", "sound")
     }
     if "duration" in file.judged and "duration" not in read:
         read["duration"] = "duration"
-    return replace(films, input={"columns": read, "defaults": films.input["defaults"]}, proposals=())
+    doubts = tuple(proposal for proposal in films.proposals if proposal.setting == "model")
+    return replace(films, input={"columns": read, "defaults": films.input["defaults"]}, proposals=doubts)
 
 
 def _explained(file: FileLook, batch: Batch) -> list[ExplainedColumn]:

@@ -13,7 +13,8 @@ from typing import Any
 import polars as pl
 from sqlalchemy import Connection
 
-from callsheet.batches.texts import read_table, read_text
+from callsheet.batches.delimited import read_table
+from callsheet.batches.texts import read_text
 from callsheet.config.settings import BatchSettings
 from callsheet.errors import InputError
 from callsheet.ledger import marks

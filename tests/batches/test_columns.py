@@ -9,8 +9,8 @@ import polars as pl
 import pytest
 
 from callsheet.batches.columns import is_no_header
+from callsheet.batches.delimited import written
 from callsheet.batches.read import original_rows, read_batch
-from callsheet.batches.texts import written
 from callsheet.errors import InputError
 from tests.batches.conftest import places, prompts, rows_of, settings
 from tests.batches.test_workbooks import text, workbook

@@ -16,7 +16,7 @@ from hypothesis import example, given
 from hypothesis import settings as quick
 from hypothesis import strategies as st
 
-from callsheet.batches import texts
+from callsheet.batches.delimited import read_table
 from callsheet.batches.read import read_batch
 from callsheet.batches.texts import read_text, zstd
 from callsheet.errors import InputError
@@ -98,7 +98,7 @@ def test_lines_of_one_file_may_end_differently(batch):
 def tables(path: Path, **given: Any) -> tuple[list[tuple[Any, ...]], list[int]]:
     """Lines and cells of the rows, and the lines of the ragged ones."""
     text, _ = read_text(path, path.name, None)
-    table = texts.read_table(text, path.name, **{"needed": (), "expected": ()} | given)
+    table = read_table(text, path.name, **{"needed": (), "expected": ()} | given)
     rows = table.cells.select(table.lines.alias("line"), pl.all()).rows()
     return rows, [line for line, _, _ in table.ragged]
 

@@ -309,6 +309,75 @@ def test_the_model_that_is_written_fits_most_rows(project: Make) -> None:
     assert "16:9 is not offered by poster-1; it offers" in printed("quote", "new.yaml")
 
 
+UNKNOWN_MODELS = {
+    "a typo in every cell": ("model", "postr-1", "postr-1", "poster-1"),
+    "those of another service, in a column of another name": ("Model Name", "flux.pro", "dalle-3", None),
+}
+
+
+@pytest.mark.parametrize(("name", "first", "second", "nearest"), UNKNOWN_MODELS.values(), ids=UNKNOWN_MODELS)
+def test_the_model_is_a_doubt_where_a_column_of_models_names_none_of_the_catalogue(
+    project: Make, name: str, first: str, second: str, nearest: str | None
+) -> None:
+    made, text = project(), f"id,prompt,{name}\na,A heron,{first}\nb,A fox,{second}\n"
+    guessed = given(made, "x.csv", text)["guessed"]["model"]
+    assert guessed["taken"] == "sketch-1"
+    assert nearest in (None, guessed["others"][0])
+    said = printed("init", "x.csv", "y.yaml")
+    assert f"Not used   {name} names no model of the catalogue: {first}" in said
+    assert ran("new.yaml", code=4)["stop_reason"] == "approval"
+    made.folder.joinpath("new.yaml").unlink()
+    assert "guessed" not in given(made, "x.csv", text, "--model", "poster-1")
+
+
+def test_a_terminal_is_asked_which_model_is_meant_by_a_name_that_the_catalogue_does_not_have(
+    project: Make,
+) -> None:
+    made = project()
+    said = asked(made, "reel-9\n2\n", "id,prompt,model\na,A heron,postr-1\n")
+    assert "Which model is meant? The catalogue has no postr-1." in said
+    assert "1  sketch-1  the cheapest" in said
+    assert "2  poster-1  like postr-1" in said
+    assert "the catalogue has no model 'reel-9'. Type a number from 1 to" in said
+    wrote = config(made, "x.yaml")
+    assert wrote["defaults"] == {"model": "poster-1"}
+    assert "guessed" not in wrote
+
+
+def test_a_model_that_a_person_names_is_that_of_all_rows_and_says_the_medium(project: Make) -> None:
+    made = project()
+    wrote = given(made, "x.csv", "id,prompt,model\na,A heron,still-1\n", "--model", "poster-1")
+    assert (wrote["columns"], wrote["defaults"]) == ({"model": None}, {"model": "poster-1"})
+    made.folder.joinpath("new.yaml").unlink()
+    wrote = given(made, "x.csv", SHOTS, "--model", "reel-1")
+    assert wrote["columns"] == {"prompt": "motion_prompt", "duration": "seconds"}
+    assert "guessed" not in wrote
+    made.folder.joinpath("new.yaml").unlink()
+    assert given(made, "x.csv", SHOTS, "--production", "--model", "still-1")["defaults"] == {
+        "model": "still-1"
+    }
+    assert config(made, "new-films.yaml")["defaults"] == {"model": "reel-1"}
+    error = refusal("init", "x.csv", "y.yaml", "--media", "images", "--model", "reel-1")
+    assert error.message == "reel-1 makes videos, not images"
+
+
+def test_models_for_images_and_for_videos_are_a_doubt_where_the_file_names_others(project: Make) -> None:
+    made, text = project(), "id,prompt,type,model\na,A heron,image,stil-1\nb,A fox,video,real-1\n"
+    wrote = given(made, "x.csv", text)
+    taken = "sketch-1, dailies-1"
+    assert wrote["guessed"]["model"] == {"taken": taken, "others": ["still-1", "silent-1", "reel-1"]}
+    assert f"Guessed    model {taken} (also: still-1" in printed("quote", "new.yaml")
+    assert "2 rows on sketch-1 and dailies-1, the cheapest;" in printed("init", "x.csv", "y.yaml")
+    asked(made, "\n", text)
+    wrote = config(made, "x.yaml")
+    assert wrote["values"] == {"model": {"image": "sketch-1", "video": "dailies-1"}}
+    assert "guessed" not in wrote
+    made.folder.joinpath("new.yaml").unlink()
+    shots = "image_prompt,motion_prompt,model\nA heron on a pond,The heron lifts its head,real-1\n"
+    given(made, "y.csv", shots, "--production")
+    assert config(made, "new-films.yaml")["guessed"]["model"]["others"][0] == "reel-1"
+
+
 @pytest.mark.parametrize(
     ("name", "text"), [("video_prompts.csv", "prompt\nA heron\n"), ("x.csv", "clip_prompt\nA heron\n")]
 )
@@ -791,7 +860,6 @@ KINDS = {
         "prompt,sound\nWaves,wind and distant thunder\n",
         {"sound": None},
     ),
-    "a model of another service": ("prompt,model\nWaves,flux-dev\n", {"model": None}),
 }
 
 
