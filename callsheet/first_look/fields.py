@@ -33,6 +33,7 @@ from callsheet.plain_text import and_more
 NO_IMAGES = "none"
 _SHOWN = 3  # models that the catalogue does not have
 _OF_VIDEOS = ("duration", "sound", "first_frame", "last_frame")
+_TEXTS = (Kind.SENTENCES, Kind.SHORT, Kind.CHOICES, Kind.CODES)
 _SETTINGS = ("aspect_ratio", "resolution", "duration", "sound", "output_format")
 
 
@@ -100,6 +101,10 @@ def _choose_prompt(file: FileLook, names: dict[str, Any]) -> str:
     stills = [name for name in close if called(name, "still") and not called(name, "video")]
     motions = [likely.column for likely in ranking if file.judged[likely.column].holds is Kind.SENTENCES]
     films = [name for name in motions if called(name, "video") and not called(name, "still")]
+    if file.given.get("media") == "both":  # then one prompt, and words about the motion, are enough
+        stills = stills or [name for name in close[:1] if not called(name, "video")]
+        texts = (name for name in file.judged if name not in stills and file.judged[name].holds in _TEXTS)
+        films = films or [name for name in texts if called(name, "video")]
     column, media = close[0], ""
     if stills and films and close[0] in (*stills, *films):
         given = _given_medium(file)
@@ -115,7 +120,7 @@ def _choose_prompt(file: FileLook, names: dict[str, Any]) -> str:
     elif file.given.get("media") == "both":
         raise InputError(
             f"{file.path}: no two columns are prompts for stills and for films of them; {file.its_columns()}",
-            hint="Such columns are named like image_prompt and motion_prompt.",
+            hint="Such columns are named like image_prompt and motion_prompt, or prompt and motion.",
         )
     else:
         file.propose("prompt", "Which column has the prompts?", {name: file.example(name) for name in close})

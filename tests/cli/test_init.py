@@ -215,6 +215,9 @@ def test_stills_and_films_of_them_are_two_configs(project: Make) -> None:
     assert [image["role"] for image in first["images"]] == ["first_frame"]
     (made.folder / "y.csv").write_text("id,prompt\na,A heron\n")
     assert "no two columns are prompts" in refusal("init", "y.csv", "--production").message
+    (made.folder / "y.csv").write_text("shot,prompt,motion\na,A heron on a pond,slow pan\nb,A fox,static\n")
+    printed("init", "y.csv", "--production")
+    assert config(made, "y-films.yaml")["columns"] == {"prompt": "motion"}
 
 
 def test_explain_says_what_each_column_holds_and_is_taken_for_and_writes_nothing(project: Make) -> None:
