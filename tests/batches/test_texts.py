@@ -12,7 +12,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import example, given
+from hypothesis import assume, example, given
 from hypothesis import settings as quick
 from hypothesis import strategies as st
 
@@ -137,6 +137,7 @@ def test_any_text_is_read_as_csv_reads_it_with_its_lines(tmp_path_factory, text,
     path = tmp_path_factory.mktemp("text") / "x.csv"
     written = (header + text).replace(",", delimiter)
     path.write_bytes(written.replace("\n", ends).encode())
+    assume(path.read_bytes().count(0) * 4 <= path.stat().st_size)  # otherwise it looks like UTF-16
     expected = reference(written, delimiter)
     if expected is None:
         try:
