@@ -38,7 +38,7 @@ OK = reply(200, b"ok")
 
 @asynccontextmanager
 async def client(**settings: float) -> AsyncIterator[Connections]:
-    connections = Connections(**settings)
+    connections = Connections(**{"keepalive": LONGEST} | settings)
     try:
         yield connections
     finally:
