@@ -6,7 +6,7 @@ column of a setting's own name that holds something else is not used.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -97,23 +97,17 @@ def _choose_prompt(file: FileLook, names: dict[str, Any]) -> str:
             f"{file.path}: no column looks like prompts; {file.its_columns()}",
             hint='Name it: --prompt COLUMN. Or make prompts of columns: --prompt "A photo of a {COLUMN}".',
         )
-    close = [ranking[0].column, *in_doubt(ranking)]
-    stills = [name for name in close if called(name, "still") and not called(name, "video")]
-    motions = [likely.column for likely in ranking if file.judged[likely.column].holds is Kind.SENTENCES]
-    films = [name for name in motions if called(name, "video") and not called(name, "still")]
-    if file.given.get("media") == "both":  # then one prompt, and words about the motion, are enough
-        stills = stills or [name for name in close[:1] if not called(name, "video")]
-        texts = (name for name in file.judged if name not in stills and file.judged[name].holds in _TEXTS)
-        films = films or [name for name in texts if called(name, "video")]
-    column, media = close[0], ""
-    if stills and films and close[0] in (*stills, *films):
-        given = _given_medium(file)
-        media = given or "images"
+    likely_columns = [ranking[0].column, *in_doubt(ranking)]
+    stills, films = _for_stills_and_films(file, ranking, likely_columns)
+    column, media = likely_columns[0], ""
+    if stills and films and column in (*stills, *films):
+        given_medium = _given_medium(file)
+        media = given_medium or "images"
         column = films[0] if media == "videos" else stills[0]
         candidates = {"images": f"{stills[0]}: {file.example(stills[0])}"}
         candidates["videos"] = f"{films[0]}: {file.example(films[0])}"
         candidates["both"] = f"stills of {stills[0]}, then films of those that you keep, by {films[0]}"
-        if not given:
+        if not given_medium:
             file.propose("media", "Images or videos?", candidates)
         if media == "both":
             file.films_by = films[0]
@@ -123,12 +117,30 @@ def _choose_prompt(file: FileLook, names: dict[str, Any]) -> str:
             hint="Such columns are named like image_prompt and motion_prompt, or prompt and motion.",
         )
     else:
-        file.propose("prompt", "Which column has the prompts?", {name: file.example(name) for name in close})
-    file.other_texts = [likely.column for likely in ranking if likely.column not in {column, *close}]
+        examples = {name: file.example(name) for name in likely_columns}
+        file.propose("prompt", "Which column has the prompts?", examples)
+    texts = (candidate.column for candidate in ranking)
+    file.other_texts = [name for name in texts if name not in {column, *likely_columns}]
     file.why[column] = next(candidate.why for candidate in ranking if candidate.column == column)
     if column != "prompt":
         names["prompt"] = int(column) if "header" in file.input else column
     return media
+
+
+def _for_stills_and_films(
+    file: FileLook, ranking: Sequence[Candidate], likely_columns: Sequence[str]
+) -> tuple[list[str], list[str]]:
+    """The columns of prompts that are for stills, and those that are for films, by their names."""
+    stills = [name for name in likely_columns if called(name, "still") and not called(name, "video")]
+    sentences = [
+        candidate.column for candidate in ranking if file.judged[candidate.column].holds is Kind.SENTENCES
+    ]
+    films = [name for name in sentences if called(name, "video") and not called(name, "still")]
+    if file.given.get("media") == "both":  # then one prompt, and words about the motion, are enough
+        stills = stills or [name for name in likely_columns[:1] if not called(name, "video")]
+        texts = (name for name in file.judged if name not in stills and file.judged[name].holds in _TEXTS)
+        films = films or [name for name in texts if called(name, "video")]
+    return stills, films
 
 
 def choose_prompt_of_images(file: FileLook) -> None:

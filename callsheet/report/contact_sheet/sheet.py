@@ -315,7 +315,7 @@ class ContactSheet:
     interval: float
     get: Callable[[str], Awaitable[bytes | None]] | None = None
     when_asked: bool = False
-    jobs: pl.DataFrame | None = None  # that are shown
+    jobs: pl.DataFrame = field(default_factory=pl.DataFrame)  # that are shown; no column before `write`
     versions: list[str] = field(default_factory=list)  # of the scripts with cards, as the page knows them
     digests: list[str] = field(default_factory=list)  # of what they are made from; empty: not written yet
     of_all: dict[str, str] = field(default_factory=dict)  # the versions of `OVERVIEW` and `TEXTS`
@@ -382,7 +382,7 @@ class ContactSheet:
                 marks.newest(connection, batch),
             )
         )
-        if self.jobs is None:  # the page's own files, and the jobs that are shown
+        if not self.jobs.columns:  # the page's own files, and the jobs that are shown
             if not self.when_asked:
                 await self.thumbnails.find_made()
             jobs = shown_jobs(standing, self.settings.report.contact_sheet)
@@ -423,7 +423,6 @@ class ContactSheet:
 
         `write` comes first. Raises as that.
         """
-        assert self.jobs is not None  # noqa: S101 - `write` comes first
         jobs, missing = self.jobs.slice(number * PER_PART, PER_PART), set[str]()
         part_facts = await self.ledger.read(lambda connection, _: facts(connection, jobs))
         for sha256, url, mime_type in part_facts.files.select("sha256", "url", "mime_type").iter_rows():
@@ -452,7 +451,6 @@ class ContactSheet:
     async def write_of_all(self, names: Sequence[str]) -> None:
         """Writes `OVERVIEW`, `TEXTS` or both, as the ledger is now. `write` comes first. Raises as that."""
         jobs = self.jobs
-        assert jobs is not None  # noqa: S101 - `write` comes first
         standing = await self.ledger.read(
             read_standing, self._planned, of_attempts=(*SENT, *OF_ATTEMPTS), of_files=["sha256"]
         )
