@@ -9,6 +9,7 @@ never made. It buys nothing, and writes nothing.
 
 from __future__ import annotations
 
+import asyncio
 import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -34,6 +35,7 @@ from callsheet.first_look.fields import (
 )
 from callsheet.first_look.form import FileLook, Proposal, look_at_form
 from callsheet.plain_text import and_more
+from callsheet.pricing.cast import with_cast
 from callsheet.pricing.compare import Comparison, compare
 from callsheet.pricing.rates import price_requests
 from callsheet.pricing.requests import make_requests
@@ -147,7 +149,7 @@ def _priced(file: FileLook, media: str) -> Guess:
             refused = dict.fromkeys(reason for comparison in tried for reason in comparison.reasons.values())
     settings = file.settings()
     if is_mixed:
-        batch = batch_of(file.tables, settings.input)
+        batch = asyncio.run(with_cast(batch_of(file.tables, settings.input), settings))
         rows = batch.rows
     priced = price_requests(make_requests(rows, file.catalogue, settings), file.catalogue, settings)
     wrong = pl.concat([batch.rejects, rejects(priced.wrong, batch.names)])
@@ -180,7 +182,7 @@ def _compared(file: FileLook, media: str) -> tuple[Batch, pl.DataFrame, list[Com
     """
     while True:
         settings = file.settings()
-        batch = batch_of(file.tables, settings.input)
+        batch = asyncio.run(with_cast(batch_of(file.tables, settings.input), settings))
         sample_size = _IMAGES if file.tables[0].placed else _SAMPLE
         sample = batch.rows.gather_every(max(1, -(-batch.rows.height // sample_size)))
         if "model" in batch.columns.used:

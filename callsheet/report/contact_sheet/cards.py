@@ -87,7 +87,9 @@ class Links:
 
     def follow_from(self, facts: Facts) -> tuple[object, ...]:
         """What the links in the cards of some jobs follow from, besides the addresses of their files."""
-        batches = facts.jobs["carried"].str.json_path_match(f"$.{MADE_FROM}.batch").drop_nulls().unique()
+        paths = (f"$.{MADE_FROM}.batch", f"$.{MADE_FROM}[0].batch")  # of one file, and of several
+        carried = facts.jobs["carried"]
+        batches = pl.concat([carried.str.json_path_match(path) for path in paths]).drop_nulls().unique()
         return self._seconds, self._folder, Path.cwd(), [self.to_sheet(batch) for batch in sorted(batches)]
 
     def to_sheet(self, batch: str) -> str | None:

@@ -1,0 +1,112 @@
+"""Batches whose cells name a kept file of another batch: a cast, stills with it, and films of these."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.cli.test_rows import printed
+from tests.conftest import Make, Project
+from tests.steps.test_productions import another, manifest, requests
+
+CAST = [
+    {"id": name, "prompt": f"a portrait of {name}", "model": "still-1", "samples": 3}
+    for name in ("nova", "odo")
+]
+SHOTS: list[dict[str, Any]] = [
+    {"id": "s1", "prompt": "Nova on a pier", "reference_image": "cast.yaml#nova"},
+    {"id": "s2", "prompt": "Both on a boat", "reference_image": "cast.yaml#nova|cast.yaml#odo/2"},
+    {"id": "s3", "prompt": "An empty quay", "reference_image": ""},
+]
+
+
+@pytest.fixture
+def cast(project: Make) -> Project:
+    """Two portraits of three samples, bought, of which one each is kept."""
+    made = project(CAST)
+    made.set(report={"url": "out/batch/report"})
+    cast = another(made, "cast", input={"path": "cast.csv"})
+    made.folder.joinpath("prompts.csv").rename(made.folder / "cast.csv")
+    assert cast.run().stored == 6
+    printed("review", "cast.yaml", "--keep", "nova/1", "--keep", "odo/2")
+    return cast
+
+
+@pytest.fixture
+def shots(cast: Project) -> Project:
+    cast.rows(*SHOTS)
+    return another(cast, "shots", input={"path": "prompts.csv", "defaults": {"model": "still-1"}})
+
+
+def test_a_cell_names_the_kept_file_of_a_row_of_another_batch(cast: Project, shots: Project) -> None:
+    hashes = {f"{row['row_id']}/{row['sample']}": row["sha256"] for row in manifest(cast).to_dicts()}
+    sent = {
+        row: [image["url"] for image in request.get("images", [])]
+        for row, request in requests(shots.quote()).items()
+    }
+    nova, odo = f"sha256:{hashes['nova/1']}", f"sha256:{hashes['odo/2']}"
+    assert sent == {"s1": [nova], "s2": [nova, odo], "s3": []}
+    assert shots.run().stored == 3
+    of_nova = {"batch": "cast", "row": "nova", "sample": 1, "sha256": hashes["nova/1"]}
+    of_odo = {"batch": "cast", "row": "odo", "sample": 2, "sha256": hashes["odo/2"]}
+    rows = {row["row_id"]: row for row in manifest(shots).to_dicts()}
+    assert [rows[row]["made_from"] for row in ("s1", "s2", "s3")] == [of_nova, of_nova, None]
+    assert [rows[row]["also_made_from"] for row in ("s1", "s2", "s3")] == [None, [of_odo], None]
+    assert shots.quote().to_buy == 0
+
+
+def test_a_name_that_means_no_file_or_several_is_a_reject_that_says_what_to_do(
+    cast: Project, shots: Project
+) -> None:
+    printed("review", "cast.yaml", "--keep", "nova/3", "--clear", "odo/2")
+    names = (
+        "cast.yaml#nova",
+        "cast.yaml#odo",
+        "cast.yaml#ada",
+        "none.yaml#nova",
+        "cast.yaml#nova/3",
+        "shots.yaml#s1",
+    )
+    cast.rows(*({"id": f"s{at}", "prompt": name, "reference_image": name} for at, name in enumerate(names)))
+    quote = shots.quote()
+    assert [*requests(quote)] == ["s4"]
+    assert (quote.plan.rows, quote.plan.rejected_rows) == (6, 5)
+    assert dict(quote.plan.rejects.select("value", "reason").iter_rows()) == {
+        "cast.yaml#nova": "cast.yaml#nova has 2 files that are kept (nova/1, nova/3): "
+        "name one, as cast.yaml#nova/1",
+        "cast.yaml#odo": "cast.yaml#odo has 3 files, and none is kept: callsheet review cast.yaml",
+        "cast.yaml#ada": "cast.yaml#ada is no row of which the batch cast has a file",
+        "none.yaml#nova": "none.yaml#nova is of a batch with a wrong config: "
+        "none.yaml: there is no such config file",
+        "shots.yaml#s1": "shots.yaml#s1 is of a batch of which nothing is bought yet: "
+        "callsheet run shots.yaml",
+    }
+    assert quote.plan.rejects["column"].unique().to_list() == ["reference_image"]
+
+
+def test_a_film_of_a_kept_still_has_the_cast_and_the_last_frame_of_a_kept_film_beside_it(
+    cast: Project, shots: Project
+) -> None:
+    shots.run()
+    printed("review", "shots.yaml", "--keep", "s1", "--keep", "s3")
+    cast.rows(*(shot | {"with": "cast.yaml#odo"} for shot in SHOTS))
+    shots.run()
+    columns, role = {"reference_image": "with"}, "reference_image"
+    films = another(
+        cast,
+        "films",
+        input={"kept": "shots.yaml", "columns": columns, "role": role, "defaults": {"model": "reel-1"}},
+    )
+    assert films.run().stored == 2
+    [of_s1] = manifest(films).filter(row_id="s1/1").to_dicts()
+    assert of_s1["made_from"]["batch"] == "shots"
+    assert [file["batch"] for file in of_s1["also_made_from"]] == ["cast"]
+
+    printed("review", "films.yaml", "--keep", "s1/1/1")
+    name = "films.yaml#s1/1/1#last_frame"
+    cast.rows({"id": "s4", "prompt": "and on", "model": "still-1", "images": f'["{name}"]'})
+    on = another(cast, "on", input={"path": "prompts.csv"})
+    assert on.run().stored == 1
+    [still] = manifest(on).to_dicts()
+    assert still["made_from"] == {"batch": "films", "row": "s1/1", "sample": 1, "sha256": of_s1["sha256"]}
