@@ -117,7 +117,8 @@ async def _wait_for_review(previous: Settings, settings: Settings) -> None:
     """
     ui = UI.of_this_run(settings)
     async with await Ledger.open(previous.ledger.url, previous.batch, looks=True) as ledger:
-        counts = (await ledger.read(read_standing)).review
+        standing = await ledger.read(read_standing, of_files=["sha256"])
+    counts, old = standing.review, standing.outdated.height
     asker = ui.flow_run if ui else None
     async with await Ledger.open(settings.ledger.url, settings.batch, flow_run=asker) as ledger:
         if refused := await take_answer(ledger, ledger.buyer(settings.budget), ui):
@@ -136,6 +137,10 @@ async def _wait_for_review(previous: Settings, settings: Settings) -> None:
             f"{previous.batch} is bought: {counted(counts.kept, 'file')} kept, {counts.rejected:,} rejected, "
             f"{counts.to_review:,} to review; it goes on with what is kept"
         )
+        if old:
+            message += (
+                f". {counted(old, 'file')} of it {'is' if old == 1 else 'are'} made from an old one: source"
+            )
         if quote is None:
             message += f". Nothing is kept yet, so {settings.batch} has no price: keep what is good first"
         word = await ask_about(ledger, settings, quote, {Reason.NEXT: message})

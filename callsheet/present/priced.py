@@ -26,7 +26,7 @@ SLOWEST_RPM, FASTEST_RPM = 10, 600
 
 _COSTLIEST = 5  # rows
 _REJECTS_ON_SCREEN, _REJECTS = 10, 20  # reasons
-_FIRST = ("Buys", "Guessed")  # facts that stand above the prices
+_FIRST = ("Source", "Buys", "Guessed")  # facts that stand above the prices
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +60,7 @@ class QuotedBatch(Record):
     plan: str
     rejects: str
     warnings: list[str]
+    old_files: list[str]
     notes: list[str]
     media: dict[str, int]
     guessed: dict[str, dict[str, Any]]
@@ -97,6 +98,7 @@ def figures(quote: Quote) -> QuotedBatch:
         plan=str(plan.path),
         rejects=quote.rejects,
         warnings=list(quote.warnings),
+        old_files=list(quote.old_files),
         notes=list(plan.notes),
         media={f"{model_type.value}s": quote.to_buy_of(model_type) for model_type in ModelType},
         guessed={name: guess.model_dump() for name, guess in quote.guessed.items()},
@@ -222,6 +224,7 @@ def facts(quote: Quote) -> list[Fact]:
     )
     types = quote.lines.group_by("type").agg(pl.col("to_buy").sum())
     all_facts = [
+        *(("Source", old_file) for old_file in quote.old_files),
         ("Buys", as_read.buys(quote.table)),
         ("Guessed", "; ".join(quote.shown_guesses().values())),
         ("Rows", f"{plan.rows:,} read, {rejected}{unpriced}{left_out}"),

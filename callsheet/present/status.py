@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 from callsheet.cells import as_text
-from callsheet.plain_text import counted, moment_in_words
+from callsheet.plain_text import and_more, counted, moment_in_words
 from callsheet.present import priced
 from callsheet.present.accounts import doubts_table
 from callsheet.present.page import Facts, Line, Listed, Page, Table
@@ -17,6 +17,7 @@ from callsheet.report.summary import Pause, Reviewed, ReviewResult, Status
 from callsheet.standing import MODEL, Share
 
 _APPROVALS = 5  # the last ones
+_NAMED = 5  # files
 
 
 def counts(jobs: Mapping[State, int]) -> str:
@@ -43,6 +44,7 @@ def screen(status: Status, config: str, doubts: Sequence[Doubt]) -> Page:
         ("In doubt", in_doubt(status.in_doubt_exposure) if status.in_doubt_exposure else ""),
         ("Reviewed", reviewed(status)),
         ("To buy again", priced.topic(again.jobs, again.quoted) if again.jobs else ""),
+        ("Source", outdated(status.outdated)),
         ("Last run", f"began {moment_in_words(status.last_run)}" if status.last_run else ""),
         ("Paused", _paused(status.paused) if status.paused else ""),
         *(("At work", run.line()) for run in status.other_runs),
@@ -52,6 +54,15 @@ def screen(status: Status, config: str, doubts: Sequence[Doubt]) -> Page:
     page += [Facts(facts), *_compared(status)]
     page += doubts_table(doubts, {}) if doubts else []
     return [*page, Listed("Next", next_steps(status, config))]
+
+
+def outdated(files: Mapping[str, str]) -> str:
+    """How many files are made from what is not kept any more, and which; empty without any."""
+    if not files:
+        return ""
+    are = "file is" if len(files) == 1 else "files are"
+    named = and_more([*files][:_NAMED], len(files))
+    return f"{len(files):,} {are} made from what is not kept any more, or was replaced: {named}"
 
 
 def in_doubt(exposure: Decimal) -> str:

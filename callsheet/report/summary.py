@@ -214,7 +214,8 @@ class Status(Reviewed):
     `paused` says who holds their buying, `last_run` is when a run last began, and `changes` what persons have
     changed since then for the runs at work.
     The counts of the review are those of `Summary`, `by_model` and `by_setting` those of `ReviewResult`.
-    `to_buy_again` is what `quote --again` would buy for rejected rows.
+    `to_buy_again` is what `quote --again` would buy for rejected rows. `outdated` has the flag of each file
+    that is made from an old one, by its row and sample.
     """
 
     batch: str
@@ -242,6 +243,7 @@ class Status(Reviewed):
     last_run: datetime | None = None
     changes: tuple[Setting, ...] = ()
     to_buy_again: ToBuyAgain = field(default_factory=ToBuyAgain)
+    outdated: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,6 +337,10 @@ async def read_status(ledger: Ledger, settings: BatchSettings) -> Status:
             if last_run and setting.changed_at >= last_run and not setting.run_id
         ),
         to_buy_again=again,
+        outdated={
+            f"{row_id}/{sample}": flags[-1]
+            for row_id, sample, flags in standing.outdated.select("row_id", "sample", "flags").iter_rows()
+        },
     )
 
 
@@ -342,10 +348,11 @@ async def _standing(ledger: Ledger, settings: BatchSettings) -> tuple[Standing, 
     """How the batch stands, by the last plan on this machine, and what is to be bought again."""
     plan = await asyncio.to_thread(last_plan, settings)
     jobs, policy = plan.table if plan else None, policy_of(settings)
-    standing = await ledger.read(read_standing, jobs, policy, of_attempts=["request"])
+    of_files = ["sha256"]  # with what is said of them
+    standing = await ledger.read(read_standing, jobs, policy, of_attempts=["request"], of_files=of_files)
     if standing.rejected_rows.is_empty():
         return standing, ToBuyAgain()
-    standing = await ledger.read(read_standing, jobs, policy, of_attempts=ASKED_FOR)
+    standing = await ledger.read(read_standing, jobs, policy, of_attempts=ASKED_FOR, of_files=of_files)
     return standing, to_buy_again(standing, plan, settings)
 
 

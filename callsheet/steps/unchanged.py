@@ -4,7 +4,7 @@ Such a run keeps its summary beside the plan, with what it went by: the batch's 
 batch file and the images it names, the config, the catalogue's entries that price it, the files of the
 report, and this Callsheet's version. The next run compares these, and reads neither rows nor ledger where all
 are the same. An answer that is damaged is none, and so is one about what cannot be looked at so quickly: rows
-from a folder, a glob, S3 or another batch, and links that expire.
+from a folder, a glob, S3 or another batch, files of one that cells name, and links that expire.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from callsheet.ledger import journal, leases, revisions, services
 from callsheet.ledger.databases import exists
 from callsheet.ledger.ledger import Ledger
 from callsheet.pricing.plan import Plan
-from callsheet.records import canonical
+from callsheet.records import MADE_FROM, canonical
 from callsheet.report.contact_sheet.sheet import INDEX
 from callsheet.report.report import COSTS_FILE, MANIFEST, REPORT, report_json
 from callsheet.report.summary import Did, Summary
@@ -185,6 +185,9 @@ class Unchanged:
         settings = self._settings
         names_images = {*IMAGE_COLUMNS} & {*plan.columns.used, *settings.input.defaults}
         if self._batch_file is None or (plan.rejected_rows and names_images):  # one may be there by then
+            return ()
+        carried = plan.table.schema["carried"]
+        if isinstance(carried, pl.Struct) and MADE_FROM in (field.name for field in carried.fields):
             return ()
         images = plan.table.select(pl.col("inlined").explode()).unnest("inlined").drop_nulls().unique()
         names = [MANIFEST, COSTS_FILE, *([INDEX] if settings.report.contact_sheet else [])]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -110,3 +111,54 @@ def test_a_film_of_a_kept_still_has_the_cast_and_the_last_frame_of_a_kept_film_b
     assert on.run().stored == 1
     [still] = manifest(on).to_dicts()
     assert still["made_from"] == {"batch": "films", "row": "s1/1", "sample": 1, "sha256": of_s1["sha256"]}
+
+
+def test_another_kept_file_is_what_a_quote_says_first_with_all_that_hangs_on_it(
+    cast: Project, shots: Project
+) -> None:
+    shots.run()
+    printed("review", "shots.yaml", "--keep", "s1", "--keep", "s2", "--keep", "s3")
+    films = another(
+        cast, "films", input={"kept": "shots.yaml", "defaults": {"model": "silent-1", "duration": 2}}
+    )
+    assert films.run().stored == 3
+    assert shots.quote().old_files == ()
+
+    printed("review", "cast.yaml", "--reject", "nova/1", "--keep", "nova/2")
+    said = "nova/1 of cast is rejected (kept: nova/2): 2 stills and 2 films hang on it"
+    screen = printed("quote", "shots.yaml")
+    assert screen.splitlines()[1].split(maxsplit=1) == ["Source", said]
+    assert (shots.quote().to_buy, shots.quote().repeats) == (2, 0), "a person wants it so"
+    assert films.quote().old_files == (), "their stills are kept"
+
+    assert shots.run().stored == 5
+    assert shots.quote().old_files == (), "they are bought again"
+    assert films.quote().old_files == (), "and not looked at yet"
+    printed("review", "shots.yaml", "--keep", "s1")
+    assert films.quote().old_files == ("s1/1 of shots is replaced (kept: s1/1): 1 film hangs on it",)
+
+
+def test_a_file_that_is_made_from_an_old_one_has_the_flag_source_wherever_it_is_seen(
+    cast: Project, shots: Project
+) -> None:
+    shots.set(report={"contact_sheet": 100})
+    shots.run()
+    assert "Source" not in printed("status", "shots.yaml")
+    printed("review", "cast.yaml", "--clear", "odo/2")
+    flag = "source: odo/2 of cast is not kept any more"
+    assert json.loads(printed("status", "shots.yaml", "--json"))["outdated"] == {"s2/1": flag}
+    assert "Source     1 file is made from what is not kept any more, or was replaced: s2/1" in printed(
+        "status", "shots.yaml"
+    )
+    assert f"flags      {flag}" in printed("show", "shots.yaml", "s2")
+    assert "flags" not in printed("show", "shots.yaml", "s1")
+    printed("report", "shots.yaml")
+    flags = dict(manifest(shots).select("row_id", "flags").iter_rows())
+    assert flags == {"s1": None, "s2": [flag], "s3": None}
+    assert flag in (shots.folder / "out/shots/report/contact-sheet/data/jobs-0000.js").read_text()
+
+
+def test_a_batch_with_nothing_to_do_looks_again_at_what_its_cells_name(cast: Project, shots: Project) -> None:
+    shots.run()
+    printed("review", "cast.yaml", "--reject", "nova/1", "--keep", "nova/2")
+    assert shots.run().stored == 5
