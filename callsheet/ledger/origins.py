@@ -90,10 +90,12 @@ def changes(connection: sa.Connection, batch: str) -> list[str]:
         return []
     ledger_jobs = read(connection, counts)
     files = made.select("from_batch", "from_row", "from_sample", said=_in_words()).unique(maintain_order=True)
-    return [
-        f"{said}: {in_words(hanging_on(ledger_jobs, Origin(*origin)))} on it"
-        for *origin, said in files.iter_rows()
-    ]
+    sentences = []
+    for *origin, said in files.iter_rows():
+        hanging = hanging_on(ledger_jobs, Origin(*origin))
+        images = hanging.filter(type=ModelType.IMAGE.value).height
+        sentences.append(f"{said}: {hanging_in_words(images, hanging.height - images)} on it")
+    return sentences
 
 
 def hanging_on(jobs: pl.DataFrame, origin: Origin) -> pl.DataFrame:
@@ -110,12 +112,11 @@ def hanging_on(jobs: pl.DataFrame, origin: Origin) -> pl.DataFrame:
     return reached
 
 
-def in_words(jobs: pl.DataFrame) -> str:
-    """How many of these jobs there are: `12 stills and 9 films hang`."""
-    names = {ModelType.IMAGE: "still", ModelType.VIDEO: "film"}
-    counts = {name: jobs.filter(type=of_type.value).height for of_type, name in names.items()}
+def hanging_in_words(images: int, videos: int) -> str:
+    """How many jobs hang on a file: `12 stills and 9 films hang`."""
+    counts = {"still": images, "film": videos}
     said = " and ".join(counted(count, name) for name, count in counts.items() if count)
-    return f"{said or 'nothing'} {'hang' if jobs.height > 1 else 'hangs'}"
+    return f"{said or 'nothing'} {'hang' if images + videos > 1 else 'hangs'}"
 
 
 def _types(jobs: pl.DataFrame, names: Sequence[str]) -> dict[str, pl.DataType]:

@@ -15,9 +15,11 @@ import polars as pl
 from callsheet.cells import rejects_in_words
 from callsheet.ledger.charges import in_words as in_words_of_charges
 from callsheet.ledger.gate import Obstacle
+from callsheet.ledger.origins import hanging_in_words
 from callsheet.plain_text import IN_MINUTES, counted, minutes_in_words, row_name
 from callsheet.present import as_read
 from callsheet.present.page import Fact, Facts, Line, Page, Table, Tone
+from callsheet.pricing.downstream import Downstream
 from callsheet.pricing.quote import Quote
 from callsheet.records import ModelType, Record, dollars
 
@@ -300,6 +302,28 @@ def _fits(quote: Quote) -> str:
         "refuse": "nothing is bought, because budget.on_exceed is 'refuse'",
     }
     return f"{quote.fits:,} of {quote.to_buy:,} jobs{cause.get(limit, '')}; {outcome[quote.budget.on_exceed]}"
+
+
+def downstream_screen(downstream: Downstream) -> Page:
+    """What hangs on a kept file, and what it would cost to choose another."""
+    made_from, images, videos = downstream.made_from, 0, 0
+    lines = []
+    for of_batch in downstream.batches:
+        images, videos = images + of_batch.images, videos + of_batch.videos
+        numbers = {"stills": of_batch.images, "films": of_batch.videos, "bought": of_batch.bought}
+        counts = {name: f"{number:,}" for name, number in numbers.items()}
+        line = {"batch": of_batch.batch, "config": of_batch.config, **counts}
+        lines.append(line | {"USD again": dollars(of_batch.quoted)})
+    hang = hanging_in_words(images, videos)
+    file = f" ({made_from['row']}/{made_from['sample']} of {made_from['batch']})"
+    again = f"{topic(downstream.bought, downstream.quoted)}, if another file were kept in its place"
+    facts = [("To buy again", again if downstream.bought else "")]
+    facts += [("Left out", f"{config}: {reason}") for config, reason in downstream.left_out.items()]
+    return [
+        Line(f"{file}: {hang} on it", strong=downstream.file),
+        Table(lines, ("batch", "config"), limit=len(lines)),
+        Facts(facts),
+    ]
 
 
 def costliest(quote: Quote) -> list[dict[str, str]]:

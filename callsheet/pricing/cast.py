@@ -80,14 +80,14 @@ async def with_cast(batch: Batch, settings: Settings) -> Batch:
     cells = cells.filter(pl.col("cell").str.contains(_HAS_NAME)).unique(maintain_order=True)
     if cells.is_empty():
         return batch
-    cast = _Cast(batch_file(settings))
+    cast = KeptFiles(batch_file(settings))
     filled: dict[str, list[dict[str, Any]]] = {column: [] for column in IMAGE_COLUMNS}
     for file, column, cell in cells.iter_rows():
         filled[column].append(await cast.fill(file, column, cell))
     return await asyncio.to_thread(_with_places, batch, filled, cast.stored_files)
 
 
-class _Cast:
+class KeptFiles:
     """The kept files that cells name. `own_file`: the batch file, where there is one alone.
 
     `stored_files` are those that were named, as in `Batch`.
@@ -109,7 +109,7 @@ class _Cast:
             source = reference.source
             if name := parse_name(source):
                 try:
-                    place, origin = await self._kept(name, file or self._own_file)
+                    place, origin = await self.find(name, file or self._own_file)
                 except InputError as error:
                     return filled | {"source": source, "reason": f"{source} {error.message}"}
                 filled["files"].append(origin)
@@ -117,8 +117,10 @@ class _Cast:
             references.append(replace(reference, source=source))
         return filled | {"filled": _cell(column, references)}
 
-    async def _kept(self, name: FileName, file: str) -> tuple[str, dict[str, Any]]:
+    async def find(self, name: FileName, file: str) -> tuple[str, dict[str, Any]]:
         """The place of the one file that is kept of a row, or of its sample; and what is carried of it.
+
+        `file`: the batch file in which the name stands.
 
         Raises:
             InputError: there is none, or there are several; without the name.

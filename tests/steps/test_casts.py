@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 from typing import Any
 
 import pytest
 
-from tests.cli.test_rows import printed
+from tests.cli.test_rows import printed, refusal
 from tests.conftest import Make, Project
 from tests.steps.test_productions import another, manifest, requests
 
@@ -162,3 +163,43 @@ def test_a_batch_with_nothing_to_do_looks_again_at_what_its_cells_name(cast: Pro
     shots.run()
     printed("review", "cast.yaml", "--reject", "nova/1", "--keep", "nova/2")
     assert shots.run().stored == 5
+
+
+def test_a_quote_with_if_prices_what_hangs_on_a_file_through_all_configs_beside_it(
+    cast: Project, shots: Project
+) -> None:
+    shots.run()
+    printed("review", "shots.yaml", "--keep", "s1", "--keep", "s3")
+    given = {"kept": "shots.yaml", "defaults": {"model": "silent-1", "duration": 2}}
+    films = another(cast, "films", input=given)
+    assert films.run().stored == 2
+    printed("review", "films.yaml", "--keep", "s1/1/1", "--keep", "s3/1/1")
+    columns = {"first_frame": "last_frame"}
+    given = {"kept": "films.yaml", "columns": columns, "defaults": {"model": "silent-1", "duration": 2}}
+    another(cast, "on", input=given)
+    (cast.folder / "notes.yaml").write_text("nothing: of ours\n")
+
+    priced = json.loads(printed("quote", "--if", "cast.yaml#nova", "--json"))
+    assert [priced["made_from"][name] for name in ("batch", "row", "sample")] == ["cast", "nova", 1]
+    counts = {
+        each["batch"]: (each["images"], each["videos"], each["bought"], each["quoted"])
+        for each in priced["batches"]
+    }
+    assert counts == {
+        "shots": (2, 0, 2, "0.0800"),
+        "films": (0, 1, 1, counts["films"][3]),
+        "on": (0, 1, 0, "0.0000"),
+    }
+    of_a_film = manifest(films)["cost"][0]
+    assert Decimal(counts["films"][3]) == of_a_film
+    assert (priced["bought"], Decimal(priced["quoted"])) == (3, Decimal("0.08") + of_a_film)
+    assert [*priced["left_out"]] == ["batch.yaml", "notes.yaml"]
+    screen = printed("quote", "--if", "cast.yaml#nova", "shots.yaml", "films.yaml")
+    assert screen.startswith("cast.yaml#nova (nova/1 of cast): 2 stills and 1 film hang on it")
+    assert "To buy again 3 jobs, " in screen
+    assert len(shots.sold) == 6 + 3 + 2
+
+    error = refusal("quote", "--if", "films.yaml#s9")
+    assert error.message == "films.yaml#s9 is no row of which the batch films has a file"
+    assert refusal("quote", "--if", "nova").message == "'nova' is no kept file"
+    assert "Missing argument" in refusal("quote").message
