@@ -134,8 +134,11 @@ def screen(quote: Quote, show: str | None = None) -> Page:
         InputError: see `as_read.requests`.
     """
     quote_facts, prices = facts(quote), in_few_columns(quote, "bought", "to buy", "each", "USD")
-    page: Page = [
-        Line(strong=quote.plan.batch),
+    page: Page = [Line(strong=quote.plan.batch)]
+    if not quote.plan.jobs:
+        why = "every row is rejected" if quote.plan.rejected_rows else "no row is left"
+        page.append(Line(f"Nothing to buy: {why}.", tone=Tone.WARNING))
+    page += [
         Facts(fact for fact in quote_facts if fact[0] in _FIRST),
         Table(prices, ("model", "what"), more="more prices"),
         Facts(fact for fact in quote_facts if fact[0] not in _FIRST),
@@ -147,10 +150,7 @@ def screen(quote: Quote, show: str | None = None) -> Page:
         page.append(Facts([("Request", f"{row}, as it would be sent:")]))
         page += [Line(text, tone=Tone.ASIDE, indent=4) for text in as_read.in_lines(request)]
     page += _rejects(quote)
-    if not quote.plan.jobs:
-        why = "every row is rejected" if quote.plan.rejected_rows else "no row is left"
-        page.append(Line(f"Nothing to buy: {why}.", tone=Tone.WARNING))
-    elif not quote.to_buy and not quote.held:
+    if quote.plan.jobs and not quote.to_buy and not quote.held:
         page.append(Line("Nothing to buy: everything is bought already.", tone=Tone.GOOD))
     return page
 
