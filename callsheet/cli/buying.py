@@ -225,11 +225,12 @@ def _quote_downstream(file: str, configs: list[Path], overrides: list[str], json
 
 
 def status(
-    config: Annotated[
-        Path | None,
+    configs: Annotated[
+        list[Path] | None,
         typer.Argument(
-            metavar="[CONFIG]",
-            help="The config file; without it, all of a ledger (out/ledger.db, or --set ledger.url=...).",
+            metavar="[CONFIG]...",
+            help="The config file; without it, all of a ledger (out/ledger.db, or --set ledger.url=...). "
+            "Those of a production, stills and then films: what each finished shot has cost.",
             show_default=False,
         ),
     ] = None,
@@ -240,7 +241,10 @@ def status(
     set_: Sets = None,
     json: Json = False,
 ) -> None:
-    """Say how a batch stands, or all batches of a ledger, from the ledger alone."""
+    """Say how a batch stands, or all batches of a ledger, from the ledger alone.
+
+    callsheet status stills.yaml films.yaml
+    """
     from callsheet.config.load import load_ledger
     from callsheet.ledger import queries, sums
     from callsheet.ledger.tables import SCHEMA_VERSION
@@ -257,7 +261,11 @@ def status(
             differences = await ledger.read(lambda connection, _: sums.differences(connection))
             return await ledger.read(lambda connection, _: sums.of_ledger(connection)), differences
 
-    if config is not None:
+    if configs and len(configs) > 1:
+        _print_production(configs, set_, json)
+        return
+    if configs:
+        config = configs[0]
         status, doubts = asyncio.run(read_one(load_batch(config, set_)))
         if json:
             print_json(status.as_json() | {"ledger_version": SCHEMA_VERSION})  # no other one is opened
@@ -273,6 +281,18 @@ def status(
         print_json({"ledger_version": SCHEMA_VERSION, "batches": entries})
     else:
         print_page(out, batches_screen(batches))
+
+
+def _print_production(configs: list[Path], overrides: list[str] | None, json: bool) -> None:
+    """Prints what the shots of several batches have cost."""
+    from callsheet.present.status import production_screen
+    from callsheet.report.production import read_production
+
+    production = asyncio.run(read_production([load_batch(config, overrides) for config in configs]))
+    if json:
+        print_json(production)
+    else:
+        print_page(out, production_screen(production))
 
 
 def _check_ledger(url: str, *, is_named: bool) -> None:

@@ -11,7 +11,8 @@ from callsheet.plain_text import and_more, counted, moment_in_words
 from callsheet.present import priced
 from callsheet.present.accounts import doubts_table
 from callsheet.present.page import Facts, Line, Listed, Page, Table
-from callsheet.records import ENDED, Doubt, State, Totals, dollars
+from callsheet.records import ENDED, Doubt, State, Totals, dollars, six_decimals
+from callsheet.report.production import Production
 from callsheet.report.remedies import command, remedies
 from callsheet.report.summary import Pause, Reviewed, ReviewResult, Status
 from callsheet.standing import MODEL, Share
@@ -155,6 +156,32 @@ def by_value(name: str, shares: Sequence[Share]) -> Table:
         counts = {name: f"{number:,}" for name, number in numbers.items()}
         lines.append({head: as_text(share.value) or "", **counts, **quoted, **cost})
     return Table(lines, (head,), more="more", is_narrow=True)
+
+
+# ---- the shots of a production
+
+
+def production_screen(production: Production) -> Page:
+    """A line for each shot with what it has cost by batch, and what a finished one has cost."""
+    batches = [status.batch for status in production.batches]
+    lines = [
+        {"shot": shot.shot}
+        | {f"USD {batch}": dollars(shot.costs.get(batch, Decimal(0))) for batch in batches}
+        | {"USD in all": dollars(shot.spent), "kept": f"{shot.kept:,}"}
+        for shot in production.shots
+    ]
+    finished, cost = production.finished, production.cost_per_finished
+    a_shot = ""
+    if cost is not None:
+        own = dollars(six_decimals(production.spent_on_finished / finished))
+        a_shot = f"{own} USD for a finished shot, and {dollars(cost)} USD with what the others have cost"
+    facts = [
+        ("Finished", f"{finished:,} of {counted(len(lines), 'shot')}, by what is kept in {batches[-1]}"),
+        ("Spent", f"{dollars(production.spent)} USD in {counted(len(batches), 'batch', 'batches')}"),
+        ("Cost", a_shot),
+    ]
+    facts += [("Source", said) for status in production.batches if (said := outdated(status.outdated))]
+    return [Table(lines, ("shot",), more="more shots", is_narrow=True), Facts(facts)]
 
 
 # ---- all batches of a ledger
