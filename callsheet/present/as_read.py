@@ -162,11 +162,10 @@ def _not_used(file_columns: Columns, types: Collection[str]) -> Iterator[Fact]:
         for name, meaning in file_columns.unused.items()
     }
     of_videos = [name for name, meaning in unused.items() if meaning in _OF_VIDEOS]
-    if types == {ModelType.IMAGE}:
+    if ModelType.VIDEO not in types and of_videos:
         unused = {name: meaning for name, meaning in unused.items() if name not in of_videos}
-        if of_videos:
-            are = "is" if len(of_videos) == 1 else "are"
-            yield "Not used", f"{_first_of([*map(repr, of_videos)])} {are} for videos, and images are bought"
+        are, bought = "is" if len(of_videos) == 1 else "are", ", and images are bought" if types else ""
+        yield "Not used", f"{_first_of([*map(repr, of_videos)])} {are} for videos{bought}"
     ours = {repr(name): f"{meaning}: {name}" for name, meaning in unused.items() if meaning in COLUMNS}
     held = {name: meaning for name, meaning in unused.items() if meaning in columns.HELD}
     unknown = [repr(name) for name, meaning in unused.items() if meaning not in (*COLUMNS, *columns.HELD)]

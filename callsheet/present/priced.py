@@ -216,9 +216,7 @@ def facts(quote: Quote) -> list[Fact]:
     plan, pilot = quote.plan, quote.pilot
     unpriced = f", {plan.unpriced:,} without a price" if plan.unpriced else ""
     left_out = f", {plan.left_out:,} left out by input.where" if plan.left_out else ""
-    # With a matrix, a row may be rejected for some of its values.
-    in_part = plan.rejected_rows - (plan.rows - plan.table["row_id"].n_unique())
-    rejected = f"{plan.rejected_rows:,} rejected{f', {in_part:,} of them in part' if in_part > 0 else ''}"
+    rejected = rejected_in_words(plan.rejected_rows, plan.rejected_in_part)
     held = f", {quote.held:,} failed or in doubt and not bought again" if quote.held else ""
     later = f"{counted(quote.left_out, 'other job')} {'is' if quote.left_out == 1 else 'are'} left for later"
     first = (
@@ -245,6 +243,11 @@ def facts(quote: Quote) -> list[Fact]:
         *(("Warning", warning) for warning in quote.warnings),
     ]
     return [(name, text) for name, text in all_facts if text]
+
+
+def rejected_in_words(rows: int, in_part: int) -> str:
+    """How many rows are rejected, and how many of them in part: `3 rejected, 2 of them in part`."""
+    return f"{rows:,} rejected{f', {in_part:,} of them in part' if in_part else ''}"
 
 
 def _at_most(quote: Quote) -> str:

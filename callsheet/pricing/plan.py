@@ -96,6 +96,11 @@ class Plan:
         return self.table.height
 
     @property
+    def rejected_in_part(self) -> int:
+        """Those of the rejected rows of which something can be bought: with a matrix, its other values."""
+        return max(0, self.rejected_rows - (self.rows - self.table["row_id"].n_unique()))
+
+    @property
     def quoted(self) -> Decimal:
         """The sum of all prices, in US dollars."""
         return Decimal(self.table["price"].sum() or 0)

@@ -80,6 +80,7 @@ class Details:
         rows: how many the batch file has; None where the run knows no plan.
         rejects: where `rejects.csv` is.
         rejected: what is wrong with the rejected rows, a line for each reason.
+        rejected_in_part: those of them of which other values of a matrix can be bought.
         surcharge: the jobs that cost more than quoted; empty where there are none.
         other_problems: the number of jobs with other reasons than those of `problems`.
         kept: bought jobs of rows that are rejected now, because the catalogue no longer offers them.
@@ -97,6 +98,7 @@ class Details:
     rows: int | None = None
     rejects: str = ""
     rejected: tuple[str, ...] = ()
+    rejected_in_part: int = 0
     problems: tuple[Problem, ...] = ()
     other_problems: int = 0
     surcharge: str = ""
