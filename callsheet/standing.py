@@ -127,15 +127,16 @@ class Standing:
         return Counts(*(counts[decision] for decision in (*MediaDecision, None)))
 
     @property
-    def outdated(self) -> pl.DataFrame:
-        """The files of current jobs, not rejected, that are made from an old one (`origins.flags`).
-
-        They have `flags`.
+    def outdated(self) -> dict[str, str]:
+        """By row and sample, the flag of each file that is made from an old one (`origins.flags`), and is not
+        rejected. The files have `flags`.
         """
         is_old = pl.col("flags").list.eval(pl.element().str.starts_with(SOURCE)).list.any()
-        of_current = self.jobs.filter("current").select(job_key="key")
         files = self.files.filter(is_old, pl.col("decision").ne_missing(MediaDecision.REJECTED))
-        return files.join(of_current, on="job_key", how="semi", maintain_order="left")
+        return {
+            f"{row_id}/{sample}": flags[-1]
+            for row_id, sample, flags in files.select("row_id", "sample", "flags").iter_rows()
+        }
 
     @property
     def rejected_rows(self) -> pl.Series:

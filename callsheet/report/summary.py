@@ -339,10 +339,7 @@ async def read_status(ledger: Ledger, settings: BatchSettings) -> Status:
             if last_run and setting.changed_at >= last_run and not setting.run_id
         ),
         to_buy_again=again,
-        outdated={
-            f"{row_id}/{sample}": flags[-1]
-            for row_id, sample, flags in standing.outdated.select("row_id", "sample", "flags").iter_rows()
-        },
+        outdated=standing.outdated,
     )
 
 
