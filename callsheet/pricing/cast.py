@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,11 +27,18 @@ from callsheet.plain_text import and_more, counted
 from callsheet.pricing import originals
 from callsheet.pricing.originals import Originals
 from callsheet.pricing.parameters import Reject
-from callsheet.pricing.references import LAST_FRAME, Reference, batch_file, beside, parse_references
+from callsheet.pricing.references import (
+    LAST_FRAME,
+    FileName,
+    Reference,
+    batch_file,
+    beside,
+    parse_name,
+    parse_references,
+)
 from callsheet.records import MADE_FROM, MADE_FROM_FIELDS
 
 _HAS_NAME = r"\.ya?ml#"
-_NAME = re.compile(r"(?P<config>.+?\.ya?ml)#(?P<row>.+)", re.DOTALL)
 _NAMED = 5  # files
 _FILE = pl.Struct({name: pl.Int64 if name == "sample" else pl.String for name in MADE_FROM_FIELDS})
 _FILES = pl.List(_FILE)
@@ -40,20 +46,6 @@ _CELL: dict[str, Any] = {
     **dict.fromkeys(["file", "cell", "filled", "source", "reason"], pl.String),
     "files": _FILES,
 }
-
-
-@dataclass(frozen=True, slots=True)
-class FileName:
-    """The name of a kept file: the config of its batch as it is written, and its row, maybe with a sample."""
-
-    config: str
-    row: str
-
-
-def parse_name(text: str) -> FileName | None:
-    """A name such as `cast.yaml#nova/2`; None where the text is none."""
-    match = _NAME.fullmatch(text.removesuffix(LAST_FRAME))
-    return FileName(match["config"], match["row"]) if match else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,8 +22,9 @@ from callsheet.errors import CallsheetError, InputError, NothingKept
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.origins import Origin, hanging_on, with_origins
 from callsheet.ledger.queries import policy_of
-from callsheet.pricing.cast import KeptFiles, parse_name
+from callsheet.pricing.cast import KeptFiles
 from callsheet.pricing.plan import price_batch
+from callsheet.pricing.references import parse_name
 from callsheet.pricing.sources import read_rows
 from callsheet.records import ModelType, Record
 from callsheet.service.client import Client
@@ -124,7 +125,7 @@ async def _jobs(settings: Settings, connect: Callable[[Settings], Awaitable[Clie
     texts = carried.struct.json_encode() if isinstance(carried.dtype, pl.Struct) else carried.cast(pl.String)
     columns = ("row_id", "sample", "type", "price", "bought")
     jobs = table.select(pl.lit(settings.batch).alias("batch"), pl.col("key").alias("job_key"), *columns)
-    return with_origins(jobs, texts.to_list())
+    return with_origins(jobs, texts)
 
 
 def _by_batch(hanging: pl.DataFrame, config_of: Mapping[str, str]) -> Iterator[Hanging]:

@@ -203,3 +203,15 @@ def test_a_quote_with_if_prices_what_hangs_on_a_file_through_all_configs_beside_
     assert error.message == "films.yaml#s9 is no row of which the batch films has a file"
     assert refusal("quote", "--if", "nova").message == "'nova' is no kept file"
     assert "Missing argument" in refusal("quote").message
+
+
+def test_a_default_names_a_kept_file_for_all_rows_and_a_matrix_cannot(cast: Project, shots: Project) -> None:
+    cast.rows(*({name: shot[name] for name in ("id", "prompt")} for shot in SHOTS))
+    shots.set(input={"defaults": {"model": "still-1", "reference_image": "cast.yaml#odo"}})
+    [odo] = manifest(cast).filter(row_id="odo", sample=2)["sha256"]
+    sent = [request["images"][0]["url"] for request in requests(shots.quote()).values()]
+    assert sent == [f"sha256:{odo}"] * 3
+    matrix = {"reference_image": ["cast.yaml#odo", "cast.yaml#nova"]}
+    shots.set(input={"defaults": {"model": "still-1"}, "matrix": matrix})
+    error = refusal("quote", "shots.yaml")
+    assert "cast.yaml#odo: is a kept file, which only a cell or a default names" in error.message
