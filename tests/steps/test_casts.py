@@ -56,6 +56,9 @@ def test_a_cell_names_the_kept_file_of_a_row_of_another_batch(cast: Project, sho
     assert [rows[row]["made_from"] for row in ("s1", "s2", "s3")] == [of_nova, of_nova, None]
     assert [rows[row]["also_made_from"] for row in ("s1", "s2", "s3")] == [None, [of_odo], None]
     assert shots.quote().to_buy == 0
+    shown = printed("show", "shots.yaml", "s2")
+    assert "made from  cast: nova, sample 1; cast: odo, sample 2" in shown
+    assert "also_made_from" not in shown
 
 
 def test_a_name_that_means_no_file_or_several_is_a_reject_that_says_what_to_do(
