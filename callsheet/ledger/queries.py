@@ -324,6 +324,8 @@ class StoredCopy(Record):
     width: int | None
     height: int | None
     duration: float | None
+    duration_measured: float | None
+    has_sound_measured: bool | None
     bytes: int | None
     sha256: str | None
     deletes_at: datetime | None
@@ -354,6 +356,7 @@ class Story(Record):
     """One attempt at a job.
 
     Attributes:
+        model_delivered: as the answer names it; None where it names none.
         request: as sent, as JSON text, with `sha256:<hex>` in place of each inlined image.
         quoted: in dollars; None where the catalogue had no price.
         cost: in dollars; None while that is not known.
@@ -369,6 +372,7 @@ class Story(Record):
     row_id: str
     type: str
     model: str
+    model_delivered: str | None
     prompt: str
     request: str
     carried: dict[str, Any]

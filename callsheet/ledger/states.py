@@ -171,6 +171,7 @@ def _of_answer(answer: PaidAnswer) -> tuple[State, Values]:
         "finished_at": None,
         "cost": None,
         "cost_source": None,
+        "model_delivered": answer.model,
     }
     if (usage := answer.usage) is None:
         return State.PENDING, values
@@ -262,7 +263,7 @@ def _enter_files(connection: sa.Connection, attempt: Attempt, answer: PaidAnswer
         name = _free_name(connection, answer.storage, wanted_name, attempt, index)
         row = {"job_key": attempt.job_key, "attempt": attempt.number, "index": index}
         row |= {"storage": answer.storage, "name": name, "folded_name": folded(name)}
-        row |= item.model_dump(exclude={"url"}) | {"source_url": item.url}
+        row |= item.model_dump(exclude={"url"}) | {"source_url": item.url, "mime_type_said": item.mime_type}
         connection.execute(_ENTER_FILE, row)
         files.append(File(attempt, index, name, item))
     return files
