@@ -290,8 +290,9 @@ charges = sa.Table(
     metadata,
     sa.Column("batch", sa.Text, primary_key=True),
     sa.Column("last", sa.JSON, nullable=False),  # the last ones, as `charges.Charge`
-    # The dearest of each model and quote: of those that nobody has accepted, and of those that a person has.
-    sa.Column("dearer", sa.JSON, nullable=False),
+    # The dearest of each model, as ordered and as delivered, and quote: of those above their quotes or for
+    # another model that nobody has accepted, and of those that a person has.
+    sa.Column("unaccepted", sa.JSON, nullable=False),
     sa.Column("accepted", sa.JSON, nullable=False),
     sa.Column("above", Money, nullable=False),  # by how much what nobody has accepted is above the quotes
 )
