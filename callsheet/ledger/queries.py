@@ -159,12 +159,15 @@ def row_ids(connection: sa.Connection, batch: str, words: Collection[str]) -> se
 
 
 def models_and_rows(connection: sa.Connection, batch: str) -> tuple[set[str], int, int]:
-    """The models of the batch's attempts, how many rows these are of, and how many they are."""
+    """The models of the batch's attempts, ordered and delivered; how many rows these are of, and how many
+    they are.
+    """
     of_batch = attempts.c.batch == batch
-    models = connection.scalars(sa.select(attempts.c.model).where(of_batch).distinct())
+    pairs = sa.select(attempts.c.model, attempts.c.model_delivered).where(of_batch).distinct()
+    models = {model for pair in connection.execute(pairs) for model in pair if model is not None}
     counts = sa.select(sa.func.count(attempts.c.row_id.distinct()), sa.func.count()).where(of_batch)
     rows, tries = connection.execute(counts).one()
-    return {*models}, rows, tries
+    return models, rows, tries
 
 
 def doubt_of(row: Any) -> Doubt:
