@@ -55,16 +55,16 @@ def _compared(
 ) -> str:
     """`10 s ordered, 2 s came`, where what came or what is said is not as ordered; None is not known.
 
-    What is said is named where it says another thing than the file.
+    What is wrong comes first. What is said is named where it says another thing than the file.
     """
-    if ordered is None or all(value is None or is_same(ordered, value) for value in (came, said)):
+    known = {word: value for word, value in (("came", came), ("said", said)) if value is not None}
+    wrong = [word for word, value in known.items() if ordered is not None and not is_same(ordered, value)]
+    if not wrong:
         return ""
-    parts = [f"{shown(ordered)} ordered"]
-    if came is not None:
-        parts.append(f"{shown(came)} came")
-    if said is not None and (came is None or shown(came) != shown(said)):
-        parts.append(f"{shown(said)} said")
-    return ", ".join(parts)
+    if len(known) > 1 and shown(came) == shown(said):
+        del known["said"]
+    words = sorted(known, key=lambda word: word not in wrong)
+    return ", ".join([f"{shown(ordered)} ordered", *(f"{shown(known[word])} {word}" for word in words)])
 
 
 def _is_as_long(one: float, other: float) -> bool:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from callsheet.present import results
+from callsheet.present.page import Listed
+from callsheet.pricing.plan import ToBuyAgain
 from tests.conftest import Project
+from tests.reviewing.test_checks import callsheet
 
 Make = Callable[..., Project]
 Row = tuple[str, dict[str, Any] | None, list[str]]
@@ -23,13 +28,13 @@ IMAGES: list[Row] = [
     (
         "said to be wide",
         {"do": "says", "fields": {"width": 1024}},
-        ["size: 1:1 ordered, 512 \u00d7 512 came, 1024 \u00d7 512 said"],
+        ["size: 1:1 ordered, 1024 \u00d7 512 said, 512 \u00d7 512 came"],
     ),
     ("compressed", {"do": "other_format"}, ["format: png ordered, jpeg came"]),
     (
         "said to be webp",
         {"do": "says", "fields": {"mime_type": "image/webp"}},
-        ["format: png ordered, png came, webp said"],
+        ["format: png ordered, webp said, png came"],
     ),
     ("without a word", {"do": "says", "fields": NOTHING}, []),
 ]
@@ -40,7 +45,7 @@ VIDEOS: list[Row] = [
     (
         "said to be brief",
         {"do": "says", "fields": {"duration": 2.4}},
-        ["length: 3 s ordered, 3 s came, 2.4 s said"],
+        ["length: 3 s ordered, 2.4 s said, 3 s came"],
     ),
     ("said to be nearly as long", {"do": "says", "fields": {"duration": 2.5}}, []),
     ("hushed", {"do": "silent"}, ["sound: sound ordered, silence came, sound said"]),
@@ -48,7 +53,7 @@ VIDEOS: list[Row] = [
     (
         "said to be without sound",
         {"do": "says", "fields": {"has_sound": False}},
-        ["sound: sound ordered, sound came, no sound said"],
+        ["sound: sound ordered, no sound said, sound came"],
     ),
     ("stopped", {"do": "still"}, ["still: all frames show the same picture"]),
     ("small", {"do": "smaller"}, ["size: 360p ordered, 320 \u00d7 180 came"]),
@@ -111,3 +116,36 @@ def test_what_is_not_as_ordered_can_be_rejected(project: Make) -> None:
     made.run()
     decided = dict(made.manifest().drop_nulls("decided_by").select("row_id", "decided_by").iter_rows())
     assert decided == dict.fromkeys(("named", "compressed", "said to be webp"), "check:delivered")
+
+
+def test_what_is_not_as_ordered_is_counted_in_the_summary(project: Make) -> None:
+    rules: dict[str, dict[str, Any]] = {
+        "short": {"do": "short"},
+        "silent": {"do": "silent"},
+        "named": {"do": "says", "fields": {"model": "still-1"}},
+        "said": {"do": "says", "fields": {"duration": 2.4}},
+    }
+    rows = [
+        *({"prompt": f"short {n}", **VIDEO} for n in range(2)),
+        {"prompt": "short and silent", **VIDEO, "duration": 2},
+        {"prompt": "said", **VIDEO},
+        {"prompt": "named", **IMAGE},
+        {"prompt": "right", **IMAGE},
+    ]
+    made = project(rows, faults={"rules": [{"prompt": prompt, **rule} for prompt, rule in rules.items()]})
+    made.set(checks={"delivered": "flag"})
+    summary = made.run()
+    lines = [
+        "3 of 4 videos are shorter than ordered: 3 s ordered, 1 s came; 2 s ordered, 1 s came",
+        "1 of 4 videos is not as ordered in length: 3 s ordered, 2.4 s said, 3 s came",
+        "1 of 2 images is of another model than ordered: sketch-1 ordered, still-1 said",
+        "1 of 4 videos is not as ordered in sound: sound ordered, silence came, sound said",
+    ]
+    assert results.differences(summary) == lines
+    document = results.document(summary, "batch.yaml", None, ToBuyAgain(), {}, of_this_run=())
+    assert Listed("Not as ordered", lines) in document
+    printed = callsheet("report", "batch.yaml")
+    assert all(line in " ".join(printed.stdout.split()) for line in lines)
+    told = json.loads(callsheet("report", "batch.yaml", "--json").stdout)["differences"]
+    length = {"3 s ordered, 1 s came": 2, "2 s ordered, 1 s came": 1, "3 s ordered, 2.4 s said, 3 s came": 1}
+    assert told[0] == {"flag": "length", "type": "video", "files": 4, "of": 4, "details": length}
