@@ -289,11 +289,14 @@ class Media(ServiceObject):
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """A finished generation: its id, its files in order, and its cost."""
+    """A finished generation: its id, its files in order, its cost, and the model that has made it, by the
+    answer; None where that names none.
+    """
 
     id: str
     media: tuple[Media, ...]
     usage: Usage
+    model: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,7 +355,7 @@ class RejectedFile:
     sample: int
     index: int
     url: str
-    check: str  # `blank`, `size`, `duplicate` or `command`
+    check: str  # `blank`, `size`, `duplicate`, `delivered` or `command`
     flags: tuple[str, ...]
 
 

@@ -165,7 +165,21 @@ def _to_18(op: Operations) -> None:
     op.create_index("attempts_of_row", "attempts", ["batch", "row_id"])
 
 
-MIGRATIONS: dict[int, Callable[[Operations], None]] = {16: _to_16, 17: _to_17, 18: _to_18}
+def _to_19(op: Operations) -> None:
+    """0.2.0: what was delivered, as the answer and as the bytes say it, of which nobody knows of older files;
+    and charges for another model than ordered need a yes, too.
+    """
+    op.add_column("attempts", sa.Column("model_delivered", sa.Text()))
+    op.add_column("media", sa.Column("mime_type_said", sa.Text()))
+    for name in ("width", "height"):
+        op.add_column("media", sa.Column(f"{name}_measured", sa.Integer()))
+    for name in ("duration", "fps"):
+        op.add_column("media", sa.Column(f"{name}_measured", sa.Float()))
+    op.add_column("media", sa.Column("has_sound_measured", sa.Boolean()))
+    op.execute("ALTER TABLE charges RENAME COLUMN dearer TO unaccepted")
+
+
+MIGRATIONS: dict[int, Callable[[Operations], None]] = {16: _to_16, 17: _to_17, 18: _to_18, 19: _to_19}
 """By the schema that they make of the one before it."""
 
 

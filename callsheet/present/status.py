@@ -142,8 +142,14 @@ def by_value(name: str, shares: Sequence[Share]) -> Table:
             a_kept = "" if share.cost_per_kept is None else dollars(share.cost_per_kept)
             quoted, cost = {}, cost | {"USD a kept": a_kept}
         counts = {name: f"{number:,}" for name, number in numbers.items()}
-        lines.append({head: as_text(share.value) or "", **counts, **quoted, **cost})
+        lines.append({head: _value(share), **counts, **quoted, **cost})
     return Table(lines, (head,), more="more", is_narrow=True)
+
+
+def _value(share: Share) -> str:
+    """A value as text; of a model also as which others its jobs were ordered: `b (3 ordered as a)`."""
+    ordered = ", ".join(f"{jobs:,} ordered as {model}" for model, jobs in share.ordered_as.items())
+    return f"{as_text(share.value) or ''}{f' ({ordered})' if ordered else ''}"
 
 
 # ---- all batches of a ledger

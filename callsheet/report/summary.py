@@ -23,7 +23,7 @@ from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.queries import policy_of
 from callsheet.ledger.words import Word
 from callsheet.pricing.plan import Plan, ToBuyAgain, last_plan, to_buy_again
-from callsheet.records import OtherRun, Record, State
+from callsheet.records import ModelType, OtherRun, Record, State
 from callsheet.report.plots import Figures
 from callsheet.standing import ASKED_FOR, MODEL, Share, Shares, Standing, read_standing
 
@@ -50,6 +50,25 @@ class Problem:
     code: str
     jobs: int
     rows: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference(Record):
+    """Stored files that are not as they were ordered, by the flag of a check.
+
+    Attributes:
+        flag: `model`, `length`, `still`, `sound`, `format` or `size`.
+        type: of the files.
+        files: how many have the flag.
+        of: how many files of the type are stored.
+        details: of how many what was ordered, came and is said, by that in words; the most frequent first.
+    """
+
+    flag: str
+    type: ModelType
+    files: int
+    of: int
+    details: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +107,7 @@ class Details:
         contact_sheet: where the page is; None where there is none.
         figures: what the plots show; None where nothing was submitted.
         all_chosen_stored: whether all jobs are stored that the run was for; None where it was for all jobs.
+        differences: the files that are not as they were ordered.
         did: what the run has done; None where none was at work.
         done_at: the batch's revision (`revisions.py`) by which nothing is left to do; empty where some is.
     """
@@ -107,6 +127,7 @@ class Details:
     contact_sheet: str | None = None
     figures: Figures | None = field(default=None, repr=False)
     all_chosen_stored: bool | None = None
+    differences: tuple[Difference, ...] = ()
     did: Did | None = None
     done_at: str = ""
 
@@ -184,6 +205,11 @@ class Summary(Reviewed):
         return self.details.models
 
     @property
+    def differences(self) -> tuple[Difference, ...]:
+        """The files that are not as they were ordered."""
+        return self.details.differences
+
+    @property
     def stop_message(self) -> str | None:
         """What stopped the buying, or the collecting of what is bought, in words."""
         return self.details.stop_message
@@ -195,7 +221,7 @@ class Summary(Reviewed):
 
     def keys(self) -> Iterable[str]:
         """The names of the fields that `--json` prints."""
-        return [*(name for name in Record.keys(self) if name != "details"), "models"]
+        return [*(name for name in Record.keys(self) if name != "details"), "models", "differences"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -138,7 +138,7 @@ class Client:
         """
         response = await self._post("/v2/images/generations", body)
         image = read_answer(response, ImageAnswer.model_validate)
-        return Generation(image.id, image.data, image.usage), rate_headers(response.headers)
+        return Generation(image.id, image.data, image.usage, image.model), rate_headers(response.headers)
 
     async def create_video(self, body: Mapping[str, Any]) -> tuple[str, RateHeaders | None]:
         """Submits a video (INTERFACE 4.4); its id, and headers as of an image.
@@ -182,7 +182,7 @@ class Client:
                 code, message = error.code or "unknown", error.message or "no reason was given"
                 return Failed(code, message, video.usage)
             case _ if video.data:
-                return Generation(generation_id, video.data[:1], video.usage)
+                return Generation(generation_id, video.data[:1], video.usage, video.model)
             case "completed":
                 return NoFile(video.said())
         return Pending(video.said())

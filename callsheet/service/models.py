@@ -12,7 +12,7 @@ from datetime import date
 from decimal import Decimal
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints
 
 from callsheet.records import OR_NONE, Media, ServiceObject, Usage, six_decimals
 
@@ -110,6 +110,7 @@ class ErrorBody(ServiceObject):
 
 _Text = Annotated[str | None, OR_NONE]
 _Id = Annotated[str, Field(min_length=1, coerce_numbers_to_str=True)]
+_Name = Annotated[str | None, StringConstraints(strip_whitespace=True, min_length=1), OR_NONE]
 
 
 _Part = Annotated[
@@ -152,6 +153,7 @@ class ImageAnswer(ServiceObject):
     """A finished image generation (INTERFACE 2.8). With an id and a file it is bought, whatever is odd."""
 
     id: _Id
+    model: _Name = None
     data: Annotated[Files, AfterValidator(_not_empty)]
     usage: UsageOrNone = Cost()
 
@@ -178,6 +180,7 @@ class VideoAnswer(ServiceObject):
 
     id: Annotated[_Id | None, OR_NONE] = None
     status: _Text = None
+    model: _Name = None
     data: Files = ()
     usage: UsageOrNone = Cost()
     error: Annotated[VideoError, BeforeValidator(_error)] = VideoError()

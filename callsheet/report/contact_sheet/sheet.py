@@ -226,6 +226,7 @@ def _shares(shares_by_name: Shares) -> dict[str, list[dict[str, Any]]]:
     return {
         name: [
             {"value": as_text(share.value), **share.review._asdict(), "spent": dollars(share.spent)}
+            | {"orderedAs": share.ordered_as}
             for share in shares
         ]
         for name, shares in shares_by_name.items()
@@ -265,7 +266,9 @@ def _sources(cards: Sequence[Card], storage_url: str, links: Links) -> list[str]
 
 def _article(card: Card) -> str:
     cost = f"{card.cost} USD" if card.cost else ""
-    facts = " · ".join(filter(None, (card.state.replace("_", " "), card.model, card.asked, cost)))
+    facts = " · ".join(
+        filter(None, (card.state.replace("_", " "), card.model_delivered or card.model, card.asked, cost))
+    )
     text = {"row": card.row_id, "state": card.state, "prompt": card.prompt, "facts": facts}
     text["reason"] = card.reason or ""
     return _ARTICLE.substitute({name: escape(value) for name, value in text.items()})

@@ -60,8 +60,10 @@
       const heads = [name.replaceAll("_", " "), "files", "kept", "rejected", "to review", "USD spent", "USD a kept file"];
       table.createTHead().insertRow().append(...heads.map((head) => Object.assign(element("th", "", head), { scope: "col" })));
       const body = table.createTBody();
-      for (const { value, files, kept, rejected, to_review: left, spent, each } of lines) {
-        const head = Object.assign(ofUser("th", "", cards.setting(name, value)), { scope: "row" });
+      for (const { value, orderedAs, files, kept, rejected, to_review: left, spent, each } of lines) {
+        const others = Object.entries(orderedAs).map(([model, jobs]) => `${number(jobs)} ordered as ${model}`);
+        const text = cards.setting(name, value) + (others.length ? ` (${others.join(", ")})` : "");
+        const head = Object.assign(ofUser("th", "", text), { scope: "row" });
         const counts = [files, kept, rejected, left].map(number);
         body.insertRow().append(head, ...[...counts, spent, each ?? ""].map((text) => element("td", "", text)));
       }
