@@ -441,7 +441,7 @@ class Totals:
     """A batch so far: jobs by state, and money in dollars.
 
     `exposure` counts against the budget: spent, reserved, in flight and in doubt. `reserved` is the part of
-    it that was not sent yet.
+    it that was not sent yet. `credits` is money that came back: it takes nothing off `spent` or `exposure`.
     """
 
     states: dict[State, int]
@@ -450,6 +450,12 @@ class Totals:
     in_doubt_exposure: Decimal
     exposure: Decimal
     reserved: Decimal
+    credits: Decimal = Decimal(0)
+
+    @property
+    def net(self) -> Decimal:
+        """What the batch has cost, less what came back."""
+        return self.spent - self.credits
 
     @property
     def paid_jobs(self) -> int:

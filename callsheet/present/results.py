@@ -176,6 +176,7 @@ def facts(summary: Summary) -> list[Fact]:
         ("", f"{outdated} this batch file does not have, or has changed" if details.others else ""),
         ("Quoted", f"{dollars(summary.quoted)} USD"),
         ("Spent", f"{dollars(summary.spent)} USD"),
+        ("Came back", status.came_back(summary.credits)),
         ("Reviewed", status.reviewed(summary)),
         *(("Other run", run.line()) for run in summary.other_runs),
         ("Estimated", _estimated(summary) if summary.estimated_costs else ""),

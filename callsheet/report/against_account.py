@@ -317,7 +317,7 @@ async def reconcile(
     """
     now = datetime.now(UTC)
     today = now.date()
-    _check_range(start, end, today)
+    check_range(start, end, today)
     await check_report(settings)
     service = client.base_url
     store = Store.of(settings.report.url, settings.storage)
@@ -355,8 +355,12 @@ async def reconcile(
     return result
 
 
-def _check_range(start: date | None, end: date | None, today: date) -> None:
-    """Checks the range before anything is read. It may end in the future: then it ends today."""
+def check_range(start: date | None, end: date | None, today: date) -> None:
+    """Checks a range before anything is read. It may end in the future: then it ends today.
+
+    Raises:
+        CallsheetError: it cannot be.
+    """
     if start and start > today:
         raise CallsheetError(f"the range begins in the future, on {start}", hint=f"By UTC, today is {today}.")
     if start and end and end < start:
