@@ -400,6 +400,7 @@ class ExpectedBalance:
         spent_since: the cost since then of everything that the ledger knows to be charged.
         in_doubt: the price of everything since then of which nobody knows whether it was accepted.
         in_flight: the price of everything that is on the wire, or accepted and not answered yet.
+        credits: what came back since then, as persons have entered it: to the balance, or elsewhere.
     """
 
     since: datetime
@@ -407,6 +408,7 @@ class ExpectedBalance:
     spent_since: Decimal
     in_doubt: Decimal
     in_flight: Decimal
+    credits: Decimal = Decimal(0)
 
     @property
     def balance_now(self) -> Decimal:

@@ -6,15 +6,14 @@ A credit makes no room in a budget: limits count what was spent (`gate.py`). Mon
 from __future__ import annotations
 
 from collections.abc import Collection
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
 import sqlalchemy as sa
 
 from callsheet.errors import CallsheetError
-from callsheet.ledger import services, sums
-from callsheet.ledger.sums import total
+from callsheet.ledger import sums
 from callsheet.ledger.tables import Values, claims
 from callsheet.records import dollars
 
@@ -59,11 +58,3 @@ def sent(connection: sa.Connection, batch: str) -> set[AttemptKey]:
     """The attempts of the batch that a claim names which was sent."""
     lists = connection.scalars(sa.select(claims.c.attempts).where(claims.c.batch == batch))
     return {(job_key, attempt) for keys in lists for job_key, attempt in keys}
-
-
-def credits_by_day(connection: sa.Connection, service: str) -> dict[date, Decimal]:
-    """What came back for the batches of a service, by the UTC day on which it was entered."""
-    day = sa.func.substr(sa.type_coerce(claims.c.said_at, sa.String), 1, 10)
-    of_service = claims.c.batch.not_in(services.elsewhere(connection, service))
-    query = sa.select(day, total(claims.c.credit)).where(of_service, claims.c.credit.is_not(None))
-    return {date.fromisoformat(name): amount for name, amount in connection.execute(query.group_by(day))}
