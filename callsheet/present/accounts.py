@@ -287,6 +287,9 @@ def facts(result: Reconciliation) -> Iterator[Fact]:
     """The balances and the other batches."""
     if other_batches := result.total("other_batches"):
         yield "Others", f"other batches of this ledger: {_usd(other_batches)} of the usage"
+    if result.beyond:
+        difference = f"{_usd(abs(result.beyond))} {'more' if result.beyond > 0 else 'less'}"
+        yield "Total", f"the service's own total is {difference} than the sum of its days"
     if result.credits:
         yield "Came back", f"{_usd(result.credits)}, by credits of this ledger's batches"
     balances = result.balances
@@ -374,6 +377,7 @@ def figures(result: Reconciliation, config: str) -> dict[str, Any]:
         ],
         **{book: result.total(book) for book in books},
         "credits": result.credits,
+        "beyond": result.beyond,
         "threshold": result.threshold,
         "is_over": result.is_over,
         "balance": balances

@@ -267,6 +267,7 @@ class Reconciliation:
         at: when the accounts were read.
         credits: what came back, by what was entered on these days.
         file: the URL of `reconcile.parquet`.
+        beyond: by how much the service's own total is more than the sum of its days; no day has it.
     """
 
     batch: str
@@ -278,6 +279,7 @@ class Reconciliation:
     threshold: Decimal
     file: str
     credits: Decimal = Decimal(0)
+    beyond: Decimal = Decimal(0)
 
     def total(self, book: str) -> Decimal:
         """The sum over all days of an amount that a day has: `quoted`, `usage`, `billed` and so on."""
@@ -341,7 +343,7 @@ async def reconcile(
         first = min(start or known_from or last, last)
         # One day more on either side: what was sent near midnight may be charged on the other day.
         wide = first - _DAY, min(last + _DAY, today)
-        billed = await client.daily_costs(_begin(wide[0]), min(_end(wide[1]), now))
+        costs = await client.daily_costs(_begin(wide[0]), min(_end(wide[1]), now))
         balance = KnownBalance(now, await client.balance())
         ledger_days, batch_doubts, came_back = await ledger.read(
             lambda connection, batch: (
@@ -354,7 +356,7 @@ async def reconcile(
     sent = [OpenDoubt(*batch_doubt) for batch_doubt in batch_doubts]
     accepted = [video for video in sent if video.doubt.is_accepted]
     doubts = [open_doubt for open_doubt in sent if not open_doubt.doubt.is_accepted]
-    days, judged = compare(billed, ledger_days, doubts, now, came_back)
+    days, judged = compare(costs.by_day, ledger_days, doubts, now, came_back)
     result = Reconciliation(
         batch=settings.batch,
         days=tuple(day for day in days if first <= day.date <= last),
@@ -364,6 +366,7 @@ async def reconcile(
         at=now,
         threshold=settings.reconcile.threshold,
         file=store.url_of(_FILE),
+        beyond=costs.beyond,
         credits=sum((amount for day, amount in came_back.items() if first <= day <= last), _NOTHING),
     )
     await store.write(_FILE, result.as_parquet(await store.read(_FILE)), PARQUET_TYPE)
@@ -415,4 +418,4 @@ async def _balances(
     usage = await ledger.read(
         lambda connection, _: spending.usage_between(connection, service, start_balance.at, end_balance.at)
     )
-    return Balances(start_balance, end_balance, usage, sum(costs.values(), Decimal(0)))
+    return Balances(start_balance, end_balance, usage, sum(costs.by_day.values(), Decimal(0)))

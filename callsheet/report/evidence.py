@@ -94,7 +94,8 @@ async def gather(
             await ledger.read(services.check, client.base_url)
             balance = await client.balance()
             end = min(datetime.now(UTC), datetime.combine(last.date(), time.max, UTC))
-            billed = await client.daily_costs(datetime.combine(first.date(), time.min, UTC), end)
+            costs = await client.daily_costs(datetime.combine(first.date(), time.min, UTC), end)
+            billed = costs.by_day
     except CallsheetError as error:
         missing = error.message
 
