@@ -10,11 +10,15 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
+import polars as pl
+import pytest
+
 from callsheet.processes import user_name
 from tests.cli.test_reconcile import backdate
 from tests.cli.test_rows import printed, refusal
 from tests.conftest import Project
 from tests.servers.proxies import ReverseProxy
+from tests.servers.s3 import Server
 from tests.steps.test_odd_answers import VIDEOS, changed
 
 Make = Callable[..., Project]
@@ -226,3 +230,21 @@ def test_what_came_back_may_hide_that_a_doubt_was_charged_so_nothing_is_said_of_
     evidence = json.loads(printed("resolve", name, "--json", code=3))["evidence"]
     assert (evidence["credits"], evidence["fits"]) == ("0.0015", None)
     assert "nothing is proposed" in printed("resolve", name, code=3)
+
+
+def test_a_postgresql_ledger_and_a_report_on_s3(
+    project: Make, new_database: Callable[[], str], s3: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in s3.environment().items():
+        monkeypatch.setenv(name, value)
+    made = project(rows("gone", "cut off"), faults=FAULTS)
+    made.set(ledger={"url": new_database()}, report={"url": f"s3://{s3.bucket}/claims"})
+    made.run()
+    answer = claim(made)
+    assert (answer["csv"], answer["owed"]) == (f"s3://{s3.bucket}/claims/claim.csv", "0.0030")
+    stored = s3.client().get_object(Bucket=s3.bucket, Key="claims/claim.csv")["Body"].read()
+    assert pl.read_csv(stored)["owed"].to_list() == [0.0015, 0.0015]
+    assert claim(made, "--sent", "by mail")["sent"] == 2
+    assert claim(made, "--credit", "0.001")["credits"] == "0.0010"
+    assert claim(made)["files"] == []
+    assert json.loads(printed("reconcile", str(made.config), "--json"))["credits"] == "0.0010"
