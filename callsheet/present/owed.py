@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from typing import Any
 
-from callsheet.cells import as_text
 from callsheet.plain_text import counted, moment_in_words, row_name
 from callsheet.present.page import Fact, Facts, Line, Listed, Page, Table, Tone
 from callsheet.records import dollars
@@ -38,8 +37,7 @@ def screen(claim: Claim, config: str) -> Page:
     page: Page = [Line(f": {_topic(claim)}", strong=claim.batch, tone=None if lines else Tone.GOOD)]
     texts = ("row", "id", "why", "ordered", "came")
     page.append(Table(lines, texts, limit=_LISTED, more="more: see the file"))
-    missing = f"the service's account cannot be asked about what is in doubt: {claim.missing}"
-    page.append(Facts([*facts(claim), ("Not known", missing if claim.missing else "")]))
+    page.append(Facts([*(facts(claim) if lines else ()), *(("Note", note) for note in claim.notes)]))
     return [*page, Listed("Next", steps if lines else [])]
 
 
@@ -72,7 +70,7 @@ def facts(claim: Claim) -> Iterator[Fact]:
 def _rules(claim: Claim) -> Iterator[str]:
     if not claim.files:
         return
-    yield "Times are UTC. Amounts are in USD, as the answers have charged them."
+    yield "Times are UTC. Amounts are in USD, as the answers have charged them; without an answer, as quoted."
     yield "What never came should have cost nothing; of what is above its quote the quote counts."
     yield (
         "What came other than ordered should have cost the catalogue's price of what came, of its model, its "
@@ -89,7 +87,7 @@ def _line(file: Claimed) -> dict[str, str]:
         "sent (UTC)": f"{file.submitted_at:%Y-%m-%d %H:%M:%S}",
         "ended (UTC)": f"{file.finished_at:%Y-%m-%d %H:%M:%S}" if file.finished_at else "",
         "why": "; ".join(file.flags) or file.why,
-        "ordered": _settings(file.ordered),
+        "ordered": _in_words(file.ordered),
         "came": _came(file),
         "charged": _amount(file.cost),
         "should be": _amount(file.should_cost),
@@ -100,15 +98,24 @@ def _line(file: Claimed) -> dict[str, str]:
 def _came(file: Claimed) -> str:
     if file.delivered is None:
         return "nothing"
-    parts = {"the answer says": file.delivered["said"], "the file has": file.delivered["measured"]}
-    said = {part: _settings(values) for part, values in parts.items()}
-    return "; ".join(f"{part} {values}" for part, values in said.items() if values)
+    said, measured = (_in_words(file.delivered[by]) for by in ("said", "measured"))
+    return said if said == measured else f"by the answer: {said}; by the file: {measured}"
 
 
-def _settings(values: Mapping[str, Any]) -> str:
-    return ", ".join(
-        f"{name.replace('_', ' ')} {as_text(value)}" for name, value in values.items() if value is not None
-    )
+def _in_words(values: Mapping[str, Any]) -> str:
+    """The settings of a request, or what came, as far as it is known: `reel-1, 16:9, 720p, 5 s, sound`."""
+    width, height = values.get("width"), values.get("height")
+    seconds, frames = values.get("duration"), values.get("fps")
+    sound = values.get("sound", values.get("has_sound"))
+    words = [
+        *(values.get(name) for name in ("model", "aspect_ratio", "resolution")),
+        f"{width} \u00d7 {height}" if width and height else None,
+        None if seconds is None else f"{seconds:g} s",
+        None if frames is None else f"{frames:g} frames a second",
+        None if sound is None else "sound" if sound else "no sound",
+        values.get("output_format", values.get("mime_type")),
+    ]
+    return ", ".join(filter(None, words))
 
 
 def _amount(amount: Decimal | None) -> str:

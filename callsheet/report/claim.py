@@ -29,6 +29,7 @@ from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.paid_back import AttemptKey
 from callsheet.ledger.queries import MONEY
 from callsheet.places import check_report
+from callsheet.plain_text import counted
 from callsheet.pricing.plan import last_plan
 from callsheet.pricing.rates import price_of
 from callsheet.records import Record, State
@@ -114,7 +115,7 @@ class Claim(Record):
         owed: the sum, as far as it can be said.
         not_said: of how many of them it cannot be said what is owed.
         credits: what came back for the batch so far.
-        missing: why the service's account could not be asked about doubts; empty where it was, or had not to.
+        notes: what may be missing in it, and why, in sentences.
         csv, page: where they are.
     """
 
@@ -126,7 +127,7 @@ class Claim(Record):
     not_said: int
     currency: str
     credits: Decimal
-    missing: str
+    notes: tuple[str, ...]
     csv: str
     page: str
     ledger_id: str
@@ -156,7 +157,9 @@ async def make_claim(
             return standing, set() if with_sent else paid_back.sent(connection, batch)
 
         standing, sent = await ledger.read(read)
-    doubts, missing = await _charged_doubts(settings, connect, standing, since)
+    doubts, notes = await _charged_doubts(settings, connect, standing, since)
+    if unchecked := standing.files["flags"].null_count():
+        notes = (*notes, f"{counted(unchecked, 'file')} not checked yet: callsheet report CONFIG checks them")
     claimed = _claimed(standing, doubts, plan.catalogue if plan else {})
     files = tuple(
         file
@@ -173,7 +176,7 @@ async def make_claim(
         not_said=sum(file.owed is None for file in files),
         currency="USD",
         credits=standing.credits,
-        missing=missing,
+        notes=notes,
         csv=store.url_of(CSV),
         page=store.url_of(PAGE),
         ledger_id=ledger.id,
@@ -223,17 +226,17 @@ def _store(settings: Settings) -> Store:
 
 async def _charged_doubts(
     settings: Settings, connect: Callable[[], Awaitable[Client]], standing: Standing, since: date | None
-) -> tuple[set[AttemptKey], str]:
-    """What is in doubt and was charged by the service's account; and why that could not be asked."""
+) -> tuple[set[AttemptKey], tuple[str, ...]]:
+    """What is in doubt and was charged by the service's account; and where that cannot be asked, why."""
     if standing.attempts.filter(state=State.IN_DOUBT).is_empty():
-        return set(), ""
+        return set(), ()
     try:
         async with await connect() as client:
             result = await reconcile(settings, client, since, None)
     except CallsheetError as error:
-        return set(), error.message
+        return set(), (f"the service's account cannot be asked about what is in doubt: {error.message}",)
     doubts = (found.doubt for found in result.doubts if found.verdict is Judgement.CHARGED)
-    return {(doubt.job_key, doubt.attempt) for doubt in doubts}, ""
+    return {(doubt.job_key, doubt.attempt) for doubt in doubts}, ()
 
 
 def _claimed(standing: Standing, doubts: Collection[AttemptKey], catalogue: Catalogue) -> Iterator[Claimed]:

@@ -51,9 +51,16 @@ def amounts(answer: dict[str, Any]) -> dict[str, tuple[str, ...]]:
     return {file["row_id"]: tuple(file[name] for name in names) for file in answer["files"]}
 
 
-def test_what_was_charged_and_never_came_or_cost_more_than_its_quote_is_owed(project: Make) -> None:
+def test_what_was_charged_and_never_came_or_cost_more_than_its_quote_is_owed(
+    project: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made = project(rows("fine", "dear", "gone", "cut off"), faults=FAULTS)
     assert (made.run().lost, made.charged) == (1, Decimal("0.0160"))
+    with monkeypatch.context() as refused:
+        refused.setenv("CALLSHEET_API_KEY", "sk_wrong")
+        answer = claim(made)
+    assert [*amounts(answer)] == ["dear", "gone"]
+    assert "cannot be asked about what is in doubt" in answer["notes"][0]
     answer = claim(made)
     assert amounts(answer) == {
         "dear": ("above its quote", "0.0115", "0.0015", "0.0100"),
