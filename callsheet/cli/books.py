@@ -37,7 +37,7 @@ from callsheet.processes import user_name
 from callsheet.records import State, dollars
 
 if TYPE_CHECKING:
-    from callsheet.config.settings import Settings
+    from callsheet.config.settings import BatchSettings, Settings
     from callsheet.records import Doubt
 
 
@@ -235,11 +235,9 @@ def claim(
     --sent, the next claim leaves out what the last one names. With --credit, money that came back is entered:
     it counts in what a kept file costs, and makes no room in a budget.
     """
-    settings = load_settings(config, set_)
     day = _day("--since", since)
-    if (sent is not None and credit is not None) or (
-        (since or all_) and (sent is not None or credit is not None)
-    ):
+    said = [option for option in (sent, credit) if option is not None]
+    if len(said) > 1 or (said and (since or all_)):
         raise CallsheetError(
             "--sent and --credit exclude each other, and --since and --all",
             hint="Write the claim first; mark it as sent, or enter what came back, by a command of its own.",
@@ -247,11 +245,11 @@ def claim(
     if note is not None and credit is None:
         raise CallsheetError("--note says what a credit was for", hint="Add --credit AMOUNT.")
     if sent is not None:
-        asyncio.run(_mark_sent(settings, sent, json=json))
+        asyncio.run(_mark_sent(load_batch(config, set_), sent, json=json))
     elif credit is not None:
-        asyncio.run(_enter_credit(settings, _amount(credit), note, json=json))
+        asyncio.run(_enter_credit(load_batch(config, set_), _amount(credit), note, json=json))
     else:
-        asyncio.run(_write_claim(settings, day, config, with_sent=all_, json=json))
+        asyncio.run(_write_claim(load_settings(config, set_), day, config, with_sent=all_, json=json))
 
 
 async def _write_claim(
@@ -269,7 +267,7 @@ async def _write_claim(
         print_page(out, owed.screen(made, shlex.quote(str(config))))
 
 
-async def _mark_sent(settings: Settings, note: str, *, json: bool) -> None:
+async def _mark_sent(settings: BatchSettings, note: str, *, json: bool) -> None:
     from callsheet.report.claim import mark_sent
 
     by = user_name()
@@ -282,7 +280,7 @@ async def _mark_sent(settings: Settings, note: str, *, json: bool) -> None:
         typer.echo(printable(f"{settings.batch}: {marked}"))
 
 
-async def _enter_credit(settings: Settings, amount: Decimal, note: str | None, *, json: bool) -> None:
+async def _enter_credit(settings: BatchSettings, amount: Decimal, note: str | None, *, json: bool) -> None:
     from callsheet.ledger import paid_back
 
     by = user_name()

@@ -21,7 +21,7 @@ import polars as pl
 import sqlalchemy as sa
 
 from callsheet.cells import guarded
-from callsheet.config.settings import Settings
+from callsheet.config.settings import BatchSettings, Settings
 from callsheet.errors import CallsheetError
 from callsheet.ledger import paid_back
 from callsheet.ledger.charges import ROUNDING
@@ -137,7 +137,8 @@ class Claim(Record):
 async def make_claim(
     settings: Settings, connect: Callable[[], Awaitable[Client]], since: date | None, *, with_sent: bool
 ) -> Claim:
-    """What the service owes for the batch of a config. It writes nothing.
+    """What the service owes for the batch of a config. Where something is in doubt it reconciles the accounts,
+    and writes what that does; otherwise nothing.
 
     Args:
         connect: makes the service's client, which is asked only where something is in doubt.
@@ -196,7 +197,7 @@ async def write_claim(settings: Settings, claim: Claim, page: str) -> None:
     await store.write(JSON, json.dumps(claim.as_json(), ensure_ascii=False).encode(), "application/json")
 
 
-async def mark_sent(settings: Settings, ledger: Ledger, *, by: str, note: str) -> int:
+async def mark_sent(settings: BatchSettings, ledger: Ledger, *, by: str, note: str) -> int:
     """Marks what the claim names that was written last as sent; returns how many generations are new.
 
     Raises:
@@ -220,7 +221,7 @@ async def mark_sent(settings: Settings, ledger: Ledger, *, by: str, note: str) -
     return len(new)
 
 
-def _store(settings: Settings) -> Store:
+def _store(settings: BatchSettings) -> Store:
     return Store.of(settings.report.url, settings.storage)
 
 
@@ -283,7 +284,7 @@ def _with_amounts(
 ) -> Claimed:
     """An attempt with what it should have cost, and what is owed for it.
 
-    Of a generation that was lost, and of which some files came, nobody can say what the others are worth.
+    Of a generation of which some files came and others are lost, nobody can say what these are worth.
     """
     request = json.loads(attempt["request"])
     ordered = {name: request.get(name) for name in (MODEL, *SETTINGS)}
