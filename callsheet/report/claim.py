@@ -137,8 +137,8 @@ class Claim(Record):
 async def make_claim(
     settings: Settings, connect: Callable[[], Awaitable[Client]], since: date | None, *, with_sent: bool
 ) -> Claim:
-    """What the service owes for the batch of a config. Where something is in doubt it reconciles the accounts,
-    and writes what that does; otherwise nothing.
+    """What the service owes for the batch of a config. Where something is in doubt it reconciles the
+    accounts, and writes what that does; otherwise nothing.
 
     Args:
         connect: makes the service's client, which is asked only where something is in doubt.
