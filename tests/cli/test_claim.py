@@ -13,6 +13,7 @@ from typing import Any
 import polars as pl
 import pytest
 
+from callsheet.present.results import next_steps
 from callsheet.processes import user_name
 from tests.cli.test_reconcile import backdate
 from tests.cli.test_rows import printed, refusal
@@ -55,7 +56,9 @@ def test_what_was_charged_and_never_came_or_cost_more_than_its_quote_is_owed(
     project: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = project(rows("fine", "dear", "gone", "cut off"), faults=FAULTS)
-    assert (made.run().lost, made.charged) == (1, Decimal("0.0160"))
+    summary = made.run()
+    assert (summary.lost, made.charged) == (1, Decimal("0.0160"))
+    assert any(step.startswith("callsheet claim CONFIG") for step in next_steps(summary))
     with monkeypatch.context() as refused:
         refused.setenv("CALLSHEET_API_KEY", "sk_wrong")
         answer = claim(made)
