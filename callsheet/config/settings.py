@@ -426,7 +426,7 @@ class LedgerSettings(Section):
     """The database: `sqlite:///path`, or `postgresql+psycopg://user:password@host/database`."""
 
     new: bool = False
-    """Whether to buy by this ledger even though another one has claimed the batch, or may have bought it:
+    """Whether to buy by this ledger even though another one has taken the batch, or may have bought it:
     what this one does not know is bought again. `callsheet run --new-ledger` sets it for one run."""
 
 

@@ -157,7 +157,8 @@ class Summary(Reviewed):
     the whole batch) say which ledger it is from, and how far that was, at `written_at`. `estimated_costs` are
     the jobs of which the cost is not the service's word. Of the stored files of the whole batch, `kept`,
     `rejected` and `to_review` are counted by what was decided about them; `cost_per_kept` is all that was
-    spent over the files kept, None without one. Money is in dollars.
+    spent, less the `credits` (money that came back), over the files kept, None without one. Money is in
+    dollars.
     """
 
     batch: str
@@ -184,6 +185,7 @@ class Summary(Reviewed):
     paid_jobs: int
     written_at: datetime
     estimated_costs: int = 0
+    credits: Decimal = Decimal(0)
     kept: int = 0
     rejected: int = 0
     to_review: int = 0
@@ -257,6 +259,7 @@ class Status(Reviewed):
     in_doubt_exposure: Decimal
     currency: str
     other_runs: tuple[OtherRun, ...]
+    credits: Decimal = Decimal(0)
     approvals: tuple[Word, ...] = ()
     kept: int = 0
     rejected: int = 0
@@ -302,8 +305,8 @@ async def read_result(ledger: Ledger, settings: BatchSettings) -> ReviewResult:
             models |= {*planned["model"].unique()}
         if len(models) > 1 or rows < tries:
             return None
-        review, spent = marks.counts(connection, batch), sums.of_batch(connection, batch).spent
-        return ReviewResult(batch, *review, review.cost_per_kept(spent))
+        review, cost = marks.counts(connection, batch), sums.of_batch(connection, batch).net
+        return ReviewResult(batch, *review, review.cost_per_kept(cost))
 
     return await ledger.read(read) or (await read_review(ledger, settings))[0]
 
@@ -316,8 +319,9 @@ async def read_review(ledger: Ledger, settings: BatchSettings) -> tuple[ReviewRe
     """
     standing, again = await _standing(ledger, settings)
     by_setting = standing.compared
-    by_model, cost_per_kept = by_setting.pop(MODEL, ()), standing.review.cost_per_kept(standing.spent)
-    return ReviewResult(ledger.batch, *standing.review, cost_per_kept, by_model, by_setting), again
+    by_model = by_setting.pop(MODEL, ())
+    review = ReviewResult(ledger.batch, *standing.review, standing.cost_per_kept, by_model, by_setting)
+    return review, again
 
 
 async def read_status(ledger: Ledger, settings: BatchSettings) -> Status:
@@ -344,13 +348,14 @@ async def read_status(ledger: Ledger, settings: BatchSettings) -> Status:
         batch=ledger.batch,
         **counts,
         spent=totals.spent,
+        credits=totals.credits,
         in_flight_exposure=totals.in_flight_exposure,
         in_doubt_exposure=totals.in_doubt_exposure,
         currency="USD",
         other_runs=tuple(other_runs),
         approvals=asked,
         **standing.review._asdict(),
-        cost_per_kept=standing.review.cost_per_kept(totals.spent),
+        cost_per_kept=standing.cost_per_kept,
         by_model=by_setting.pop(MODEL, ()),
         by_setting=by_setting,
         paused=_paused(changed, other_runs),
