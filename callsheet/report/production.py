@@ -42,7 +42,7 @@ class Production(Record):
     """The shots of several batches, in their order, with the names that `status --json` prints.
 
     `spent_on_finished` is what the finished shots themselves have cost; `cost_per_finished` is all that was
-    spent over these, None without one.
+    spent, less what came back by credits, over these; None without one.
     """
 
     batches: tuple[Status, ...]
@@ -88,13 +88,14 @@ async def read_production(batches: Sequence[BatchSettings]) -> Production:
     )
     finished = [shot.spent for shot in shots if shot.finished]
     spent = sum((shot.spent for shot in shots), Decimal(0))
+    came_back = sum((status.credits for status in statuses), Decimal(0))
     return Production(
         batches=tuple(statuses),
         shots=shots,
         finished=len(finished),
         spent=spent,
         spent_on_finished=sum(finished, Decimal(0)),
-        cost_per_finished=six_decimals(spent / len(finished)) if finished else None,
+        cost_per_finished=six_decimals((spent - came_back) / len(finished)) if finished else None,
     )
 
 
