@@ -380,6 +380,33 @@ def names_images(settings: Settings) -> bool:
     return isinstance(_find(settings, NOTHING), _Images)
 
 
+def versions(settings: Settings, stored: StoredFiles = NOTHING) -> list[list[str]]:
+    """The files that the rows are read from, in order, and of each a text that another version of it changes:
+    its sha256, or its ETag on S3. Of an image it is empty: rows have its name, and its bytes are read later.
+
+    `stored` as in `read_tables`.
+
+    Raises:
+        InputError: as there.
+    """
+    endpoint_url = settings.storage.endpoint_url
+    found = _find(settings, stored)
+    if not isinstance(found, _Images):
+        files, note = found
+        return [[note], *([file, _version(file, endpoint_url)] for file in files)]
+    texts = [[text, _version(text, endpoint_url)] for text in found.prompts.values()]
+    return [[found.note], [*found.others], *([image, ""] for image in found.images), *texts]
+
+
+def _version(name: str, endpoint_url: str | None) -> str:
+    if not name.startswith("s3://"):
+        with Path(name).open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    bucket, key = _bucket_and_key(name)
+    with s3.errors_as(InputError, name):
+        return s3.client(endpoint_url).head_object(Bucket=bucket, Key=key)["ETag"]
+
+
 def is_image(name: str) -> bool:
     """Whether a file is an image, by its name."""
     return name.lower().endswith(ENDINGS)

@@ -1,20 +1,21 @@
 """Whether anything has changed since a run has left nothing to do: then the next one has its result at once.
 
-Such a run keeps its summary beside the plan, with what it went by: the batch's revision in the ledger, the
-batch file and the images it names, the config, the catalogue's entries that price it, the files of the
-report, and this Callsheet's version. The next run compares these, and reads neither rows nor ledger where all
-are the same. An answer that is damaged is none, and so is one about what cannot be looked at so quickly: rows
-from a folder, a glob, S3 or another batch, and links that expire.
+Such a run keeps its summary beside the plan, with what it went by: the batch's revision in the ledger, what
+its rows are made from and the images they name, the config, the catalogue's entries that price it, the files
+of the report, and this Callsheet's version. The next run compares these, and reads neither rows nor ledger
+where all are the same. An answer that is damaged is none, and so is one about images on S3.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
+import os
 import time
 from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from decimal import Decimal
 from functools import cache
 from importlib.metadata import version
@@ -25,15 +26,17 @@ import sqlalchemy as sa
 from pydantic import TypeAdapter
 
 from callsheet import places
-from callsheet.batches.formats import is_batch_file
+from callsheet.batches.formats import is_glob
 from callsheet.cells import IMAGE_COLUMNS
 from callsheet.config.settings import Settings
 from callsheet.errors import CallsheetError, InvalidApiKey, LedgerError
-from callsheet.files import PartialFile
-from callsheet.ledger import journal, leases, revisions, services
+from callsheet.files import PartialFile, with_home
+from callsheet.ledger import journal, leases, revisions, services, words
 from callsheet.ledger.databases import exists
 from callsheet.ledger.ledger import Ledger
 from callsheet.pricing.plan import Plan
+from callsheet.pricing.references import LAST_FRAME, batch_file, beside
+from callsheet.pricing.sources import version_of_rows
 from callsheet.records import canonical
 from callsheet.report.contact_sheet.sheet import INDEX
 from callsheet.report.report import COSTS_FILE, MANIFEST, REPORT, report_json
@@ -78,23 +81,20 @@ class _Answer:
     models: tuple[str, ...] | None  # None: all of the catalogue
     catalogue: str
     report: str
+    rows: str
     files: tuple[_FileState, ...]
+    absent: tuple[str, ...]  # an image of one of these places would come before one of `files`
     summary: Summary
 
 
 class Unchanged:
     """What a run finds of the last one and leaves to the next; made before it reads its rows."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, flow_run: str | None = None) -> None:
         self._settings = settings
+        self._flow_run = flow_run
         self._began = time.time_ns()
-        self._batch_file: _FileState | None = None
-        source = settings.input.path or ""
-        takes_over = settings.ledger.new or settings.storage.new
-        is_quick = is_batch_file(source) and "://" not in source and settings.report.links_valid_for is None
-        if is_quick and not takes_over:
-            with suppress(OSError):
-                self._batch_file = self._read(source, _sha256_of(source))
+        self._rows = ""  # the version of what the rows are made from
 
     async def summary(self, client: Client, began: float) -> Summary | None:
         """What the last run has found, as this one would; None where something has changed, or is to do.
@@ -104,6 +104,10 @@ class Unchanged:
         Raises:
             InvalidApiKey: the service does not accept it.
         """
+        settings = self._settings
+        if not (settings.ledger.new or settings.storage.new):
+            with suppress(CallsheetError, OSError):
+                self._rows = _digest((await version_of_rows(settings)).encode())
         answer = await asyncio.to_thread(self._kept)
         try:
             holds = answer and await self._holds(answer, client)
@@ -125,8 +129,9 @@ class Unchanged:
         if _digest(report or b"") != answer.report or not exists(settings.ledger.url):
             return False
         async with await Ledger.open(settings.ledger.url, settings.batch, looks=True) as ledger:
-            as_before = ledger.id == answer.ledger_id and await ledger.read(_left_alone) == answer.revision
-            if not as_before or await places.check(ledger, settings):
+            revision = await ledger.read(_left_alone, self._flow_run)
+            is_as_before = (ledger.id, revision) == (answer.ledger_id, answer.revision)
+            if not is_as_before or await places.check(ledger, settings):
                 return False
             await ledger.read(services.check, client.base_url)
         return _priced_by(await client.models(), answer.models) == answer.catalogue
@@ -135,8 +140,11 @@ class Unchanged:
         """Keeps a run's summary for the next one, if the run has left nothing to do. A disk that fails takes
         nothing but that.
         """
-        path, files = self._path(), self._files(plan)
-        if not (summary.details.done_at and files):
+        path = self._path()
+        images = plan.table.select(pl.col("inlined").explode()).unnest("inlined").drop_nulls().unique()
+        absent = self._earlier_places(images["source"])
+        files = self._files(plan, images) if absent is not None else ()
+        if not (summary.details.done_at and self._rows and files):
             with suppress(OSError):
                 path.unlink()
             return
@@ -149,7 +157,9 @@ class Unchanged:
             models=models,
             catalogue=_priced_by(plan.catalogue, models),
             report=_digest(report_json(summary)),
+            rows=self._rows,
             files=files,
+            absent=absent or (),
             summary=replace(summary, details=replace(summary.details, figures=None)),
         )
         content = _as_json().dump_json(answer)
@@ -165,39 +175,53 @@ class Unchanged:
         same; and no run has left an answer that the ledger does not have.
         """
         path = self._path()
-        if self._batch_file is None:
-            return None
         with suppress(OSError, ValueError, LedgerError):
             digest, _, content = path.read_bytes().partition(b"\n")
             if digest.decode() != _digest(content):
                 return None
             answer = _as_json().validate_json(content)
-            goes_by = (answer.version, answer.settings) == (
-                version("callsheet"),
-                _of_settings(self._settings),
-            )
-            if goes_by and all(file.is_same() for file in answer.files):
+            now = version("callsheet"), _of_settings(self._settings), self._rows
+            if (answer.version, answer.settings, answer.rows) != now or self._has_old_links(answer.summary):
+                return None
+            if all(file.is_same() for file in answer.files) and not any(map(os.path.lexists, answer.absent)):
                 return None if journal.left_in(path.with_name("spool")) else answer
         return None
 
-    def _files(self, plan: Plan) -> tuple[_FileState, ...]:
-        """What the run has read and written; nothing where that cannot be looked at so quickly."""
+    def _has_old_links(self, summary: Summary) -> bool:
+        """Whether half the time is over for which the links of a page work: then they are made anew."""
+        valid_for = self._settings.report.links_valid_for
+        age = datetime.now(UTC) - summary.written_at
+        return valid_for is not None and age.total_seconds() > valid_for / 2
+
+    def _earlier_places(self, places: pl.Series) -> tuple[str, ...] | None:
+        """Where images that are not beside the batch file would be looked for before these places; None where
+        that is not known, or one is there.
+        """
+        file = batch_file(self._settings)
+        earlier = {beside(place, file) for place in places} - {*places}
+        is_known = not (earlier and is_glob(file.rpartition("/")[0]))
+        return tuple(sorted(earlier)) if is_known and not any(map(os.path.lexists, earlier)) else None
+
+    def _files(self, plan: Plan, images: pl.DataFrame) -> tuple[_FileState, ...]:
+        """The images that the run has read, and what it has written; nothing where that cannot be looked at
+        so quickly.
+        """
         settings = self._settings
         names_images = {*IMAGE_COLUMNS} & {*plan.columns.used, *settings.input.defaults}
-        if self._batch_file is None or (plan.rejected_rows and names_images):  # one may be there by then
+        if plan.rejected_rows and names_images:  # one may be there by then
             return ()
-        images = plan.table.select(pl.col("inlined").explode()).unnest("inlined").drop_nulls().unique()
         names = [MANIFEST, COSTS_FILE, *([INDEX] if settings.report.contact_sheet else [])]
         is_local = "://" not in settings.report.url
         written = [plan.path, *(Path(settings.report.url, name) for name in names if is_local)]
         try:
             read = [self._read(place, sha256) for place, sha256 in images.select("source", "sha256").rows()]
-            return (self._batch_file, *read, *map(_written, written))
+            return (*read, *map(_written, written))
         except OSError:  # an image on S3, for instance
             return ()
 
-    def _read(self, path: str, sha256: str) -> _FileState:
-        """A file that this run reads: that has changed meanwhile, or just before, is told by its bytes."""
+    def _read(self, place: str, sha256: str) -> _FileState:
+        """An image that this run has read: where it changed meanwhile, or just before, its bytes tell."""
+        path = with_home(place.removesuffix(LAST_FRAME))
         status = Path(path).stat()
         is_old = status.st_mtime_ns < self._began - _COARSE
         return _FileState(path, status.st_size, status.st_mtime_ns if is_old else 0, sha256)
@@ -208,9 +232,13 @@ def _written(path: Path) -> _FileState:
     return _FileState(str(path), status.st_size, status.st_mtime_ns)
 
 
-def _left_alone(connection: sa.Connection, batch: str) -> str:
-    """The batch's revision, where no run of it is at work, and none has left work; otherwise empty."""
+def _left_alone(connection: sa.Connection, batch: str, flow_run: str | None) -> str:
+    """The batch's revision, where no run of it is at work, and none has left work; otherwise empty. Nor has a
+    flow run that begins again: it may bring an answer, and says what it did before.
+    """
     if leases.alive(connection, batch) or leases.have_left_work(connection, batch):
+        return ""
+    if flow_run and (leases.began(connection, batch, flow_run) or words.last_of(connection, flow_run, batch)):
         return ""
     return revisions.of_batch(connection, batch)
 
