@@ -270,16 +270,17 @@ async def read_result(ledger: Ledger, settings: BatchSettings) -> ReviewResult:
     plan = await asyncio.to_thread(last_plan, settings)
     planned = plan.table if plan else None
 
-    def read(connection: sa.Connection, batch: str) -> ReviewResult | None:
+    def read(connection: sa.Connection, batch: str) -> ReviewResult:
         models, rows, tries = queries.models_and_rows(connection, batch)
         if planned is not None:
             models |= {*planned["model"].unique()}
         if len(models) > 1 or rows < tries:
-            return None
+            requests = ["request"] if rows < tries else []
+            return _result(batch, read_standing(connection, batch, planned, of_attempts=requests))
         review, spent = marks.counts(connection, batch), sums.of_batch(connection, batch).spent
         return ReviewResult(batch, *review, review.cost_per_kept(spent))
 
-    return await ledger.read(read) or (await read_review(ledger, settings))[0]
+    return await ledger.read(read)
 
 
 async def read_review(ledger: Ledger, settings: BatchSettings) -> tuple[ReviewResult, ToBuyAgain]:
@@ -289,9 +290,13 @@ async def read_review(ledger: Ledger, settings: BatchSettings) -> tuple[ReviewRe
         LedgerError: the ledger cannot be read.
     """
     standing, again = await _standing(ledger, settings)
+    return _result(ledger.batch, standing), again
+
+
+def _result(batch: str, standing: Standing) -> ReviewResult:
     by_setting = standing.compared
     by_model, cost_per_kept = by_setting.pop(MODEL, ()), standing.review.cost_per_kept(standing.spent)
-    return ReviewResult(ledger.batch, *standing.review, cost_per_kept, by_model, by_setting), again
+    return ReviewResult(batch, *standing.review, cost_per_kept, by_model, by_setting)
 
 
 async def read_status(ledger: Ledger, settings: BatchSettings) -> Status:
@@ -342,10 +347,12 @@ async def _standing(ledger: Ledger, settings: BatchSettings) -> tuple[Standing, 
     """How the batch stands, by the last plan on this machine, and what is to be bought again."""
     plan = await asyncio.to_thread(last_plan, settings)
     jobs, policy = plan.table if plan else None, policy_of(settings)
-    standing = await ledger.read(read_standing, jobs, policy, of_attempts=["request"])
-    if standing.rejected_rows.is_empty():
-        return standing, ToBuyAgain()
-    standing = await ledger.read(read_standing, jobs, policy, of_attempts=ASKED_FOR)
+
+    def read(connection: sa.Connection, batch: str) -> Standing:
+        columns = ASKED_FOR if marks.has_rejected(connection, batch) else ["request"]
+        return read_standing(connection, batch, jobs, policy, of_attempts=columns)
+
+    standing = await ledger.read(read)
     return standing, to_buy_again(standing, plan, settings)
 
 
