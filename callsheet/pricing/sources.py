@@ -91,8 +91,9 @@ async def version_of_rows(settings: Settings) -> str:
     origin = await asyncio.to_thread(_checked, settings)
     async with await Ledger.open(origin.ledger.url, origin.batch, looks=True) as ledger:
         revision = await ledger.read(revisions.of_batch)
-    plan = work_folder(origin, make=False) / PLAN
-    order = hashlib.sha256(await asyncio.to_thread(plan.read_bytes)).hexdigest()
+    plan, order = work_folder(origin, make=False) / PLAN, ""
+    with suppress(FileNotFoundError):  # it is bought on another machine
+        order = hashlib.sha256(await asyncio.to_thread(plan.read_bytes)).hexdigest()
     return canonical([origin.model_dump(mode="json"), ledger.id, revision, order])
 
 

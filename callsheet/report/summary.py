@@ -89,7 +89,8 @@ class Details:
         figures: what the plots show; None where nothing was submitted.
         all_chosen_stored: whether all jobs are stored that the run was for; None where it was for all jobs.
         did: what the run has done; None where none was at work.
-        done_at: the batch's revision (`revisions.py`) by which nothing is left to do; empty where some is.
+        done_at: the batch's revision (`revisions.py`) by which nothing is left to do; empty where some is,
+            or where the links of the page may end before their time.
     """
 
     stop_message: str | None = None

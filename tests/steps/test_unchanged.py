@@ -156,6 +156,23 @@ def test_links_are_made_anew_when_half_their_time_is_over(bought: Project) -> No
     assert [looks(bought)[1] for _ in range(2)] == [True, False]
 
 
+def test_links_that_temporary_credentials_have_signed_are_made_anew(
+    project: Make, s3: servers.Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    s3.sign_in(monkeypatch)
+    made = project(images(1))
+    made.set(
+        storage={"url": f"s3://{s3.bucket}/briefly/media"},
+        report={"contact_sheet": 10, "links_valid_for": 86_400},
+    )
+    assert [looks(made)[1] for _ in range(2)] == [True, False]
+    made.set(report={"links_valid_for": 90_000})
+    with monkeypatch.context() as briefly:
+        briefly.setenv("AWS_SESSION_TOKEN", "token")
+        assert looks(made)[1]
+    assert [looks(made)[1] for _ in range(2)] == [True, False]
+
+
 def test_a_reference_image_that_has_changed_is_noticed(project: Make) -> None:
     made = project()
     (made.folder / "lamp.png").write_bytes(picture(1))
