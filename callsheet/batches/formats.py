@@ -402,9 +402,8 @@ def _version(name: str, endpoint_url: str | None) -> str:
     if not name.startswith("s3://"):
         with Path(name).open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
-    bucket, key = _bucket_and_key(name)
     with s3.errors_as(InputError, name):
-        return s3.client(endpoint_url).head_object(Bucket=bucket, Key=key)["ETag"]
+        return s3.state_of(name, endpoint_url).etag
 
 
 def is_image(name: str) -> bool:

@@ -3,7 +3,7 @@
 Such a run keeps its summary beside the plan, with what it went by: the batch's revision in the ledger, what
 its rows are made from and the images they name, the config, the catalogue's entries that price it, the files
 of the report, and this Callsheet's version. The next run compares these, and reads neither rows nor ledger
-where all are the same. An answer that is damaged is none, and so is one about images on S3.
+where all are the same. An answer that is damaged is none.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import asyncio
 import hashlib
 import os
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -25,11 +26,11 @@ import polars as pl
 import sqlalchemy as sa
 from pydantic import TypeAdapter
 
-from callsheet import places
+from callsheet import places, s3
 from callsheet.batches.formats import is_glob
 from callsheet.cells import IMAGE_COLUMNS
 from callsheet.config.settings import Settings
-from callsheet.errors import CallsheetError, InvalidApiKey, LedgerError
+from callsheet.errors import CallsheetError, InputError, InvalidApiKey, LedgerError
 from callsheet.files import PartialFile, with_home
 from callsheet.ledger import journal, leases, revisions, services, words
 from callsheet.ledger.databases import exists
@@ -84,7 +85,12 @@ class _Answer:
     rows: str
     files: tuple[_FileState, ...]
     absent: tuple[str, ...]  # an image of one of these places would come before one of `files`
+    etags: dict[str, str]  # of the images on S3, by URL
     summary: Summary
+
+
+class _NoAnswer(Exception):
+    """A run leaves nothing by which the next one could end at once."""
 
 
 class Unchanged:
@@ -134,22 +140,44 @@ class Unchanged:
             if not is_as_before or await places.check(ledger, settings):
                 return False
             await ledger.read(services.check, client.base_url)
-        return _priced_by(await client.models(), answer.models) == answer.catalogue
+        if _priced_by(await client.models(), answer.models) != answer.catalogue:
+            return False
+        states = await asyncio.to_thread(self._on_s3, answer.etags)
+        return {url: state.etag for url, state in states.items()} == answer.etags
 
     def keep(self, summary: Summary, plan: Plan) -> None:
         """Keeps a run's summary for the next one, if the run has left nothing to do. A disk that fails takes
         nothing but that.
         """
         path = self._path()
-        images = plan.table.select(pl.col("inlined").explode()).unnest("inlined").drop_nulls().unique()
-        absent = self._earlier_places(images["source"])
-        files = self._files(plan, images) if absent is not None else ()
-        if not (summary.details.done_at and self._rows and files):
+        try:
+            content = _as_json().dump_json(self._answer(summary, plan))
+        except (_NoAnswer, InputError, OSError):  # and what is gone already
             with suppress(OSError):
                 path.unlink()
             return
+        with suppress(OSError), PartialFile(path) as file:
+            file.file.write(f"{_digest(content)}\n".encode() + content)
+            file.commit()
+
+    def _answer(self, summary: Summary, plan: Plan) -> _Answer:
+        """What the next run goes by.
+
+        Raises:
+            _NoAnswer: something is left to do, or cannot be looked at so quickly.
+            InputError: an image on S3 is not to be seen.
+            OSError: a file is not to be seen.
+        """
+        names_images = {*IMAGE_COLUMNS} & {*plan.columns.used, *self._settings.input.defaults}
+        if not (summary.details.done_at and self._rows):
+            raise _NoAnswer
+        if plan.rejected_rows and names_images:  # one may be there by then
+            raise _NoAnswer
+        images = plan.table.select(pl.col("inlined").explode()).unnest("inlined").drop_nulls().unique()
+        is_on_s3 = pl.col("source").str.starts_with("s3://")
+        local_images = images.filter(~is_on_s3).select("source", "sha256").rows()
         models = None if plan.rejected_rows or plan.unpriced else tuple(plan.table["model"].unique().sort())
-        answer = _Answer(
+        return _Answer(
             version=version("callsheet"),
             settings=_of_settings(self._settings),
             ledger_id=summary.ledger_id,
@@ -158,14 +186,11 @@ class Unchanged:
             catalogue=_priced_by(plan.catalogue, models),
             report=_digest(report_json(summary)),
             rows=self._rows,
-            files=files,
-            absent=absent or (),
+            files=(*(self._read(*image) for image in local_images), *self._written(plan)),
+            absent=self._earlier_places(images["source"]),
+            etags=self._etags(images.filter(is_on_s3)["source"]),
             summary=replace(summary, details=replace(summary.details, figures=None)),
         )
-        content = _as_json().dump_json(answer)
-        with suppress(OSError), PartialFile(path) as file:
-            file.file.write(f"{_digest(content)}\n".encode() + content)
-            file.commit()
 
     def _path(self) -> Path:
         return work_folder(self._settings, make=False) / ANSWER
@@ -193,31 +218,55 @@ class Unchanged:
         age = datetime.now(UTC) - summary.written_at
         return valid_for is not None and age.total_seconds() > valid_for / 2
 
-    def _earlier_places(self, places: pl.Series) -> tuple[str, ...] | None:
-        """Where images that are not beside the batch file would be looked for before these places; None where
-        that is not known, or one is there.
+    def _earlier_places(self, places: pl.Series) -> tuple[str, ...]:
+        """Where images that are not beside the batch file would be looked for before these places.
+
+        Raises:
+            _NoAnswer: that is not known, or one is there.
         """
         file = batch_file(self._settings)
+        folder = file.rpartition("/")[0]
         earlier = {beside(place, file) for place in places} - {*places}
-        is_known = not (earlier and is_glob(file.rpartition("/")[0]))
-        return tuple(sorted(earlier)) if is_known and not any(map(os.path.lexists, earlier)) else None
+        if any(map(os.path.lexists, earlier)) or (earlier and ("://" in folder or is_glob(folder))):
+            raise _NoAnswer
+        return tuple(sorted(earlier))
 
-    def _files(self, plan: Plan, images: pl.DataFrame) -> tuple[_FileState, ...]:
-        """The images that the run has read, and what it has written; nothing where that cannot be looked at
-        so quickly.
+    def _etags(self, urls: Iterable[str]) -> dict[str, str]:
+        """The ETags of the images of these URLs, as the run has read them.
+
+        Raises:
+            _NoAnswer: one may have changed since.
+            InputError: one is not to be seen.
         """
+        states = self._on_s3(urls)
+        run_time = (time.time_ns() - self._began + _COARSE) / 1e9
+        if any(state.age < run_time for state in states.values()):
+            raise _NoAnswer
+        return {url: state.etag for url, state in states.items()}
+
+    def _on_s3(self, urls: Iterable[str]) -> dict[str, s3.ObjectState]:
+        """The images of these URLs as they are now.
+
+        Raises:
+            InputError: one is not to be seen.
+        """
+
+        def state(url: str) -> s3.ObjectState:
+            with s3.errors_as(InputError, url):
+                return s3.state_of(url.removesuffix(LAST_FRAME), self._settings.storage.endpoint_url)
+
+        urls = [*urls]
+        with ThreadPoolExecutor(s3.THREADS, "states") as threads:
+            return dict(zip(urls, threads.map(state, urls), strict=True))
+
+    def _written(self, plan: Plan) -> Iterator[_FileState]:
+        """The plan, and what is local of the report."""
         settings = self._settings
-        names_images = {*IMAGE_COLUMNS} & {*plan.columns.used, *settings.input.defaults}
-        if plan.rejected_rows and names_images:  # one may be there by then
-            return ()
         names = [MANIFEST, COSTS_FILE, *([INDEX] if settings.report.contact_sheet else [])]
-        is_local = "://" not in settings.report.url
-        written = [plan.path, *(Path(settings.report.url, name) for name in names if is_local)]
-        try:
-            read = [self._read(place, sha256) for place, sha256 in images.select("source", "sha256").rows()]
-            return (*read, *map(_written, written))
-        except OSError:  # an image on S3, for instance
-            return ()
+        report = [] if "://" in settings.report.url else [Path(settings.report.url, name) for name in names]
+        for path in (plan.path, *report):
+            status = path.stat()
+            yield _FileState(str(path), status.st_size, status.st_mtime_ns)
 
     def _read(self, place: str, sha256: str) -> _FileState:
         """An image that this run has read: where it changed meanwhile, or just before, its bytes tell."""
@@ -225,11 +274,6 @@ class Unchanged:
         status = Path(path).stat()
         is_old = status.st_mtime_ns < self._began - _COARSE
         return _FileState(path, status.st_size, status.st_mtime_ns if is_old else 0, sha256)
-
-
-def _written(path: Path) -> _FileState:
-    status = path.stat()
-    return _FileState(str(path), status.st_size, status.st_mtime_ns)
 
 
 def _left_alone(connection: sa.Connection, batch: str, flow_run: str | None) -> str:

@@ -25,6 +25,7 @@ from tests.pictures import picture
 from tests.servers import s3 as servers
 from tests.steps.test_asking import dearer
 from tests.steps.test_productions import another
+from tests.waiting import wait_until
 
 
 @dataclass
@@ -273,6 +274,25 @@ def test_batch_files_on_s3_are_compared(
     made.set(input={"path": f"s3://{s3.bucket}/unchanged/a.csv"})
     made.run()
     assert changes_of(made, lambda: put("a", "image 3")) == [True]
+
+
+def test_images_on_s3_are_compared(
+    project: Make, s3: servers.Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    s3.sign_in(monkeypatch, "reader")
+
+    def put(number: int) -> None:
+        s3.client().put_object(Bucket=s3.bucket, Key="unchanged/lamp.png", Body=picture(number))
+
+    put(1)
+    made = project()
+    url = f"s3://{s3.bucket}/unchanged/lamp.png"
+    made.rows({"id": "a", "prompt": "a lamp", "model": "still-1", "images": f'["{url}"]'})
+    made.set(budget={"repeats": "buy"})
+    for number in (2, 3):
+        wait_until(lambda: not looks(made)[1], "an image that was put just before never counts as old", 0.3)
+        put(number)
+        assert looks(made)[1]
 
 
 def test_what_another_batch_has_kept_is_compared(project: Make) -> None:
