@@ -45,7 +45,7 @@ class Steps:
     read: Callable[[Settings], Awaitable[Batch]] = read_rows
     price: Callable[[Batch, Settings, Client, Ledger], Awaitable[Plan]] = price
     show_quote: Callable[[Quote], Awaitable[None]] | None = None  # besides, to the watcher's `quoted`
-    show_unchanged: Callable[[Summary, Settings], Awaitable[None]] | None = None  # in the place of all others
+    show_unchanged: Callable[[Summary, Settings], Awaitable[None]] | None = None  # the steps are left out
     ui: Callable[[Settings], approve.InTheUI | None] = lambda _: None  # where a run in the Prefect UI asks
     submit: Callable[[Run], Coroutine[Any, Any, None]] = submit
     poll: Callable[[Run], Coroutine[Any, Any, None]] = poll
@@ -94,14 +94,8 @@ async def generate(
         async with await steps.connect(settings) as client:
             is_whole = choice == ALL and plan is None and steps.after_portions is None
             unchanged = Unchanged(settings, flow_run) if is_whole else None
-            if unchanged and (as_before := await unchanged.summary(client, began)):
-                report_of = f"{as_before.written_at:%Y-%m-%d %H:%M} UTC"
-                WATCHER.get().note(f"nothing has changed since the report of {report_of}")
-                if steps.show_unchanged:
-                    await steps.show_unchanged(as_before, settings)
-                signals.done()
-                WATCHER.get().finished(as_before)
-                return as_before
+            if unchanged and (as_before := await unchanged.summary(client, began, buys=True)):
+                return await _finished_at_once(as_before, settings, steps)
             rows = await steps.read(settings)
             async with open_ledger(settings, client, flow_run) as ledger:
                 priced_plan = await steps.price(rows, settings, client, ledger)
@@ -251,17 +245,31 @@ class _Buying:
 async def collect(settings: Settings, *, steps: Steps = Steps(), began: float | None = None) -> Summary:
     """Polls and downloads what is paid for and not stored yet. Never buys; otherwise as `generate`."""
     began, ui = began or time.monotonic(), steps.ui(settings)
+    flow_run = ui.flow_run if ui else None
     with signals.cancelled_by_signals():
-        flow_run = ui.flow_run if ui else None
-        async with (
-            await steps.connect(settings) as client,
-            open_ledger(settings, client, flow_run) as ledger,
-            open_run(settings, client, ledger, bounds=steps.bounds) as run,
-            steps.beside(run),
-        ):
-            run.began = began
-            summary = await _collected(run, steps)
-            signals.done()
+        async with await steps.connect(settings) as client:
+            unchanged = Unchanged(settings, flow_run)
+            if as_before := await unchanged.summary(client, began, buys=False):
+                return await _finished_at_once(as_before, settings, steps)
+            async with (
+                open_ledger(settings, client, flow_run) as ledger,
+                open_run(settings, client, ledger, bounds=steps.bounds) as run,
+                steps.beside(run),
+            ):
+                run.began = began
+                summary = await _collected(run, steps)
+                signals.done()
+    WATCHER.get().finished(summary)
+    return summary
+
+
+async def _finished_at_once(summary: Summary, settings: Settings, steps: Steps) -> Summary:
+    """The summary of a run in which nothing has changed, when a person has been told."""
+    report_of = f"{summary.written_at:%Y-%m-%d %H:%M} UTC"
+    WATCHER.get().note(f"nothing has changed since the report of {report_of}")
+    if steps.show_unchanged:
+        await steps.show_unchanged(summary, settings)
+    signals.done()
     WATCHER.get().finished(summary)
     return summary
 

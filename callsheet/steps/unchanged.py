@@ -3,7 +3,7 @@
 Such a run keeps its summary beside the plan, with what it went by: the batch's revision in the ledger, what
 its rows are made from and the images they name, the config, the catalogue's entries that price it, the files
 of the report, and this Callsheet's version. The next run compares these, and reads neither rows nor ledger
-where all are the same. An answer that is damaged is none.
+where all are the same; `collect` leaves out the rows and what prices them. An answer that is damaged is none.
 """
 
 from __future__ import annotations
@@ -102,34 +102,41 @@ class Unchanged:
         self._began = time.time_ns()
         self._rows = ""  # the version of what the rows are made from
 
-    async def summary(self, client: Client, began: float) -> Summary | None:
+    async def summary(self, client: Client, began: float, *, buys: bool) -> Summary | None:
         """What the last run has found, as this one would; None where something has changed, or is to do.
 
-        `began`: when a person began to wait for it, in monotonic seconds.
+        Args:
+            began: when a person began to wait for it, in monotonic seconds.
+            buys: whether this one is to buy, and goes by its rows and their prices, too.
 
         Raises:
             InvalidApiKey: the service does not accept it.
         """
         settings = self._settings
-        if not (settings.ledger.new or settings.storage.new):
+        if settings.ledger.new or settings.storage.new:
+            return None
+        if buys:
             with suppress(CallsheetError, OSError):
                 self._rows = _digest((await version_of_rows(settings)).encode())
         answer = await asyncio.to_thread(self._kept)
+        if answer is None or (buys and answer.rows != self._rows):
+            return None
         try:
-            holds = answer and await self._holds(answer, client)
+            if not await self._stands(answer, client):
+                return None
+            if buys and not await self._asks_for_the_same(answer, client):
+                return None
         except InvalidApiKey:
             raise
         except CallsheetError:  # the whole way says what is wrong
             return None
-        if not (answer and holds):
-            return None
-        did = Did(buys=True, bought=0, cost=Decimal(0), fetched=0)
+        did = Did(buys=buys, bought=0, cost=Decimal(0), fetched=0)
         seconds = round(time.monotonic() - began, 3)
         details = replace(answer.summary.details, did=did)
         return replace(answer.summary, details=details, seconds=seconds, submissions=0, rate_limited=0)
 
-    async def _holds(self, answer: _Answer, client: Client) -> bool:
-        """Whether report, ledger and catalogue are those that an answer goes by."""
+    async def _stands(self, answer: _Answer, client: Client) -> bool:
+        """Whether report and ledger are as an answer goes by."""
         settings = self._settings
         report = await Store.of(settings.report.url, settings.storage).read(REPORT)
         if _digest(report or b"") != answer.report or not exists(settings.ledger.url):
@@ -140,6 +147,10 @@ class Unchanged:
             if not is_as_before or await places.check(ledger, settings):
                 return False
             await ledger.read(services.check, client.base_url)
+        return True
+
+    async def _asks_for_the_same(self, answer: _Answer, client: Client) -> bool:
+        """Whether prices and the images on S3 are as an answer goes by."""
         if _priced_by(await client.models(), answer.models) != answer.catalogue:
             return False
         states = await asyncio.to_thread(self._on_s3, answer.etags)
@@ -205,8 +216,8 @@ class Unchanged:
             if digest.decode() != _digest(content):
                 return None
             answer = _as_json().validate_json(content)
-            now = version("callsheet"), _of_settings(self._settings), self._rows
-            if (answer.version, answer.settings, answer.rows) != now or self._has_old_links(answer.summary):
+            now = version("callsheet"), _of_settings(self._settings)
+            if (answer.version, answer.settings) != now or self._has_old_links(answer.summary):
                 return None
             if all(file.is_same() for file in answer.files) and not any(map(os.path.lexists, answer.absent)):
                 return None if journal.left_in(path.with_name("spool")) else answer

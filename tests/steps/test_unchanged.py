@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from callsheet.present.results import topic
 from callsheet.pricing.quote import Quote
 from callsheet.report.summary import Summary
 from callsheet.steps import unchanged
@@ -128,6 +129,21 @@ def test_what_is_the_same_is_not_looked_at(bought: Project) -> None:
     before = bought.run()
     same = {name: value for name, value in summary.as_json().items() if name not in ("seconds", "written_at")}
     assert same == {name: before.as_json()[name] for name in same}
+
+
+def test_collect_leaves_a_report_as_it_is_in_which_nothing_has_changed(bought: Project) -> None:
+    before = bought.report()
+    collected = bought.collect()
+    assert topic(collected).startswith("nothing to fetch; 3 of 3 stored, ")
+    assert bought.report() == before
+    assert looks(bought)[1] is False, "the next run goes by the same report"
+    a_row(bought)
+    a_price(bought)
+    assert bought.collect().jobs == 3
+    assert bought.report() == before, "rows and prices are nothing to a run that does not buy"
+    a_mark_by_another_process(bought)
+    assert bought.collect().rejected == 1
+    assert bought.report()["rejected"] == 1
 
 
 def test_a_file_that_is_gone_from_storage_is_noticed_where_something_is_to_buy(bought: Project) -> None:
