@@ -32,6 +32,7 @@ from callsheet.report.summary import Details, Summary
 from callsheet.service.client import Client
 from callsheet.session import open_run
 from flows.change import change_batch
+from flows.collect import collect_media
 from flows.generate import generate_batch
 from flows.names import final_state, state_of
 from flows.quote import quote_batch
@@ -104,11 +105,11 @@ def test_a_run_in_which_nothing_has_changed_has_its_name_and_costs_and_no_task_r
 ) -> None:
     made = project(images(2))
 
-    def night(number: int) -> tuple[dict[str, Any], int]:
+    def night(number: int, flow: Any = generate_batch) -> tuple[dict[str, Any], int]:
         """A run, and how many tasks it has carried out."""
         tag = f"{made.folder.name}-{number}"
         with tags(tag):
-            asyncio.run(generate_batch(str(made.config)))
+            asyncio.run(flow(str(made.config)))
         run = prefect.run(tag)
         return run, len(prefect.ask("task_runs", flow_runs={"id": {"any_": [run["id"]]}}))
 
@@ -126,6 +127,8 @@ def test_a_run_in_which_nothing_has_changed_has_its_name_and_costs_and_no_task_r
     run, tasks = night(4)
     assert tasks == 0
     assert "To buy again 1 job, 0.0015 USD" in prefect.artifacts(run)["costs-test"]
+    run, tasks = night(5, collect_media)
+    assert (run["name"], tasks) == ("test: nothing to fetch; 2 of 2 stored, 0.0030 USD", 0)
 
 
 def test_a_server_that_takes_no_artifacts_ends_no_run(prefect: PrefectServer, project: Make) -> None:
