@@ -381,13 +381,13 @@ def names_images(settings: Settings) -> bool:
 
 
 def versions(settings: Settings, stored: StoredFiles = NOTHING) -> list[list[str]]:
-    """The files that the rows are read from, in order, and of each a text that another version of it changes:
-    its sha256, or its ETag on S3. Of an image it is empty: rows have its name, and its bytes are read later.
-
-    `stored` as in `read_tables`.
+    """What `read_tables` reads, as texts of which one is another where it may read something else: each file
+    with its sha256, or its ETag on S3; an image by its name alone, for its bytes are read later; and the note
+    of what is left out.
 
     Raises:
         InputError: as there.
+        OSError: a file cannot be read.
     """
     endpoint_url = settings.storage.endpoint_url
     found = _find(settings, stored)

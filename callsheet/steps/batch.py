@@ -45,7 +45,7 @@ class Steps:
     read: Callable[[Settings], Awaitable[Batch]] = read_rows
     price: Callable[[Batch, Settings, Client, Ledger], Awaitable[Plan]] = price
     show_quote: Callable[[Quote], Awaitable[None]] | None = None  # besides, to the watcher's `quoted`
-    show_unchanged: Callable[[Summary, Settings], Awaitable[None]] | None = None  # the steps are left out
+    show_unchanged: Callable[[Summary, Settings], Awaitable[None]] | None = None  # in place of the steps
     ui: Callable[[Settings], approve.InTheUI | None] = lambda _: None  # where a run in the Prefect UI asks
     submit: Callable[[Run], Coroutine[Any, Any, None]] = submit
     poll: Callable[[Run], Coroutine[Any, Any, None]] = poll
