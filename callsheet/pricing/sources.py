@@ -9,8 +9,10 @@ are read later, as the images of any batch file (`references.py`). Single cells 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,22 +20,24 @@ from typing import Any
 import polars as pl
 
 from callsheet.batches import columns
-from callsheet.batches.formats import FILE, is_batch_file
+from callsheet.batches.formats import FILE, is_batch_file, versions
 from callsheet.batches.headers import Table, mapped, read_by
 from callsheet.batches.left_out import NOTHING, StoredFiles
 from callsheet.batches.read import Batch, batch_of, read_batch
 from callsheet.config.load import load_without_service
 from callsheet.config.settings import BatchSettings, Settings
 from callsheet.errors import ConfigError, NothingKept
-from callsheet.ledger import queries
+from callsheet.ledger import queries, revisions
 from callsheet.ledger.databases import exists
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.marks import MediaDecision
 from callsheet.plain_text import counted
 from callsheet.pricing import originals
 from callsheet.pricing.cast import with_cast
+from callsheet.pricing.plan import PLAN
 from callsheet.pricing.references import LAST_FRAME
-from callsheet.records import MADE_FROM
+from callsheet.records import MADE_FROM, canonical
+from callsheet.storage.spool import work_folder
 
 _OWN = ("row", "sample", "model", "prompt", FILE, "width", "height", "duration")
 _POSITION = "\0position"
@@ -60,6 +64,25 @@ async def read_rows(settings: Settings) -> Batch:
         )
     batch = await asyncio.to_thread(_batch, settings, origin, stored.files, stored.planned)
     return await with_cast(batch, settings)
+
+
+async def version_of_rows(settings: Settings) -> str:
+    """A text that is another one where `read_rows` may make other rows than now. Of images that are the rows
+    it has the names alone: their bytes are read while pricing.
+
+    Raises:
+        CallsheetError: as `read_rows`.
+        OSError: a file cannot be read.
+    """
+    if settings.input.other is None:
+        return canonical(await asyncio.to_thread(versions, settings, await _stored_files(settings)))
+    origin = await asyncio.to_thread(_checked, settings)
+    async with await Ledger.open(origin.ledger.url, origin.batch, looks=True) as ledger:
+        revision = await ledger.read(revisions.of_batch)
+    plan, order = work_folder(origin, make=False) / PLAN, ""
+    with suppress(FileNotFoundError):  # it is bought on another machine
+        order = hashlib.sha256(await asyncio.to_thread(plan.read_bytes)).hexdigest()
+    return canonical([origin.model_dump(mode="json"), ledger.id, revision, order])
 
 
 async def _stored_files(settings: Settings) -> StoredFiles:
