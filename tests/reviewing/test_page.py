@@ -434,6 +434,26 @@ def test_what_checks_found_is_shown_as_text_and_is_a_filter(page: Page, tmp_path
         expect(page.get_by_role("dialog")).to_contain_text(text)
 
 
+def test_another_model_than_ordered_is_named_and_hidden_while_the_page_is_blind(
+    page: Page, tmp_path: Path
+) -> None:
+    flags = ["model: still-1 ordered, poster-1 said", "length: 10 s ordered, 2 s came"]
+    made = card(1)
+    made = replace(made, model_delivered="poster-1", files=[replace(made.files[0], flags=flags)])
+    visit(page, aside(lambda: written(tmp_path, [made], "complete")).as_uri())
+    article = page.locator("article")
+    expect(article).to_contain_text(f"poster-1 (ordered {made.model})")
+    expect(article.locator(".names-model")).to_be_visible()
+    article.focus()
+    press(page, "b")
+    expect(article.locator(".names-model")).to_be_hidden()
+    expect(article.get_by_text("length: 10 s ordered")).to_be_visible()
+    press(page, "Space")
+    expect(page.locator("#viewer")).to_contain_text("length: 10 s ordered, 2 s came")
+    expect(page.locator("#viewer .names-model")).to_be_hidden()
+    expect(page.locator("#viewer dl")).not_to_contain_text("poster-1")
+
+
 def test_files_on_s3_are_shown_and_what_a_run_buys_meanwhile_comes_by_itself(
     page: Page, browser: Browser, project: Make, s3: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
