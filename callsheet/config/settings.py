@@ -426,7 +426,7 @@ class LedgerSettings(Section):
     """The database: `sqlite:///path`, or `postgresql+psycopg://user:password@host/database`."""
 
     new: bool = False
-    """Whether to buy by this ledger even though another one has claimed the batch, or may have bought it:
+    """Whether to buy by this ledger even though another one has taken the batch, or may have bought it:
     what this one does not know is bought again. `callsheet run --new-ledger` sets it for one run."""
 
 
@@ -479,10 +479,16 @@ class Checks(Section):
     """An image of one colour, or a black video."""
 
     size: Check = "flag"
-    """Another aspect ratio than the one asked for, by more than 3 %, or certainly another resolution."""
+    """Another aspect ratio than the one asked for, by more than 3 %, or certainly another resolution: of the
+    file, or by the answer."""
 
     duplicate: Check = "flag"
     """Nearly the same image as one of another row that is not rejected. Videos are not compared."""
+
+    delivered: Check = "flag"
+    """What else is not as it was ordered, in the file or by the answer: the model; the length of a video, by
+    more than half a second; sound that is missing, silent or not ordered; a video that is a still picture;
+    the format of an image; frames a second, by more than one from what the answer says."""
 
     command: CommandLine | None = None
     """A program of your own, with its arguments; no shell is used. A run starts it once. It reads a line of

@@ -23,7 +23,7 @@ from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.queries import policy_of
 from callsheet.ledger.words import Word
 from callsheet.pricing.plan import Plan, ToBuyAgain, last_plan, to_buy_again
-from callsheet.records import OtherRun, Record, State
+from callsheet.records import ModelType, OtherRun, Record, State
 from callsheet.report.plots import Figures
 from callsheet.standing import ASKED_FOR, MODEL, Share, Shares, Standing, read_standing
 
@@ -50,6 +50,25 @@ class Problem:
     code: str
     jobs: int
     rows: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference(Record):
+    """Stored files that are not as they were ordered, by the flag of a check.
+
+    Attributes:
+        flag: `model`, `length`, `still`, `sound`, `format` or `size`.
+        type: of the files.
+        files: how many have the flag.
+        of: how many files of the type are stored.
+        details: of how many what was ordered, came and is said, by that in words; the most frequent first.
+    """
+
+    flag: str
+    type: ModelType
+    files: int
+    of: int
+    details: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +107,7 @@ class Details:
         contact_sheet: where the page is; None where there is none.
         figures: what the plots show; None where nothing was submitted.
         all_chosen_stored: whether all jobs are stored that the run was for; None where it was for all jobs.
+        differences: the files that are not as they were ordered.
         did: what the run has done; None where none was at work.
         done_at: the batch's revision (`revisions.py`) by which nothing is left to do; empty where some is,
             or where the links of the page may end before their time.
@@ -108,6 +128,7 @@ class Details:
     contact_sheet: str | None = None
     figures: Figures | None = field(default=None, repr=False)
     all_chosen_stored: bool | None = None
+    differences: tuple[Difference, ...] = ()
     did: Did | None = None
     done_at: str = ""
 
@@ -137,7 +158,8 @@ class Summary(Reviewed):
     the whole batch) say which ledger it is from, and how far that was, at `written_at`. `estimated_costs` are
     the jobs of which the cost is not the service's word. Of the stored files of the whole batch, `kept`,
     `rejected` and `to_review` are counted by what was decided about them; `cost_per_kept` is all that was
-    spent over the files kept, None without one. Money is in dollars.
+    spent, less the `credits` (money that came back), over the files kept, None without one. Money is in
+    dollars.
     """
 
     batch: str
@@ -164,6 +186,7 @@ class Summary(Reviewed):
     paid_jobs: int
     written_at: datetime
     estimated_costs: int = 0
+    credits: Decimal = Decimal(0)
     kept: int = 0
     rejected: int = 0
     to_review: int = 0
@@ -185,6 +208,11 @@ class Summary(Reviewed):
         return self.details.models
 
     @property
+    def differences(self) -> tuple[Difference, ...]:
+        """The files that are not as they were ordered."""
+        return self.details.differences
+
+    @property
     def stop_message(self) -> str | None:
         """What stopped the buying, or the collecting of what is bought, in words."""
         return self.details.stop_message
@@ -196,7 +224,7 @@ class Summary(Reviewed):
 
     def keys(self) -> Iterable[str]:
         """The names of the fields that `--json` prints."""
-        return [*(name for name in Record.keys(self) if name != "details"), "models"]
+        return [*(name for name in Record.keys(self) if name != "details"), "models", "differences"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +260,7 @@ class Status(Reviewed):
     in_doubt_exposure: Decimal
     currency: str
     other_runs: tuple[OtherRun, ...]
+    credits: Decimal = Decimal(0)
     approvals: tuple[Word, ...] = ()
     kept: int = 0
     rejected: int = 0
@@ -278,8 +307,8 @@ async def read_result(ledger: Ledger, settings: BatchSettings) -> ReviewResult:
         if len(models) > 1 or rows < tries:
             requests = ["request"] if rows < tries else []
             return _result(batch, read_standing(connection, batch, planned, of_attempts=requests))
-        review, spent = marks.counts(connection, batch), sums.of_batch(connection, batch).spent
-        return ReviewResult(batch, *review, review.cost_per_kept(spent))
+        review, cost = marks.counts(connection, batch), sums.of_batch(connection, batch).net
+        return ReviewResult(batch, *review, review.cost_per_kept(cost))
 
     return await ledger.read(read)
 
@@ -296,8 +325,8 @@ async def read_review(ledger: Ledger, settings: BatchSettings) -> tuple[ReviewRe
 
 def _result(batch: str, standing: Standing) -> ReviewResult:
     by_setting = standing.compared
-    by_model, cost_per_kept = by_setting.pop(MODEL, ()), standing.review.cost_per_kept(standing.spent)
-    return ReviewResult(batch, *standing.review, cost_per_kept, by_model, by_setting)
+    by_model = by_setting.pop(MODEL, ())
+    return ReviewResult(batch, *standing.review, standing.cost_per_kept, by_model, by_setting)
 
 
 async def read_status(ledger: Ledger, settings: BatchSettings) -> Status:
@@ -324,13 +353,14 @@ async def read_status(ledger: Ledger, settings: BatchSettings) -> Status:
         batch=ledger.batch,
         **counts,
         spent=totals.spent,
+        credits=totals.credits,
         in_flight_exposure=totals.in_flight_exposure,
         in_doubt_exposure=totals.in_doubt_exposure,
         currency="USD",
         other_runs=tuple(other_runs),
         approvals=asked,
         **standing.review._asdict(),
-        cost_per_kept=standing.review.cost_per_kept(totals.spent),
+        cost_per_kept=standing.cost_per_kept,
         by_model=by_setting.pop(MODEL, ()),
         by_setting=by_setting,
         paused=_paused(changed, other_runs),

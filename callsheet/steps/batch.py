@@ -18,7 +18,7 @@ from callsheet.batches.read import Batch
 from callsheet.config.settings import Settings
 from callsheet.errors import CallsheetError, InputError, Stop
 from callsheet.ledger.ledger import Ledger
-from callsheet.places import claim, stop_for_storage
+from callsheet.places import stop_for_storage, take
 from callsheet.pricing.choice import ALL, Choice
 from callsheet.pricing.plan import Plan, adopt, is_outdated, price_batch
 from callsheet.pricing.quote import Quote, quote_plan
@@ -170,7 +170,7 @@ class _Buying:
                 WATCHER.get().quoted(quote)
                 if steps.show_quote:
                     await steps.show_quote(quote)
-                if not stop and quote.to_buy and not run.has_claimed:
+                if not stop and quote.to_buy and not run.has_places:
                     stop = await stop_for_storage(ledger, run.settings)
                 if not stop:
                     of_plan = self.plan_sha256 is not None
@@ -189,12 +189,12 @@ class _Buying:
     async def _bought(self, quote: Quote) -> Summary:
         """Buys a portion, stores it, and writes the report."""
         run, steps = self.run, self.steps
-        if quote.to_buy and not run.has_claimed:
+        if quote.to_buy and not run.has_places:
             await asyncio.to_thread(run.spool.probe)
             if note := await run.store.probe():
                 WATCHER.get().note(note)
-            await claim(run.ledger, run.settings)
-            run.has_claimed = True
+            await take(run.ledger, run.settings)
+            run.has_places = True
         await run.begin(quote)
         self.quote = None
         if steps.before_portion:
