@@ -23,7 +23,7 @@ from typing import Any
 import polars as pl
 import sqlalchemy as sa
 
-from callsheet.ledger import marks, queries
+from callsheet.ledger import marks, queries, sums
 from callsheet.ledger.marks import Counts, MediaDecision
 from callsheet.ledger.queries import ONLY_NEW, Policy
 from callsheet.records import BOUGHT, DELIVERED, ENDED, MAY_COST, Record, State, as_json
@@ -72,12 +72,14 @@ class Standing:
         attempts: a row for each attempt that the ledger has, in order of submission; with `made_by`, too.
         files: a row for each stored file, with `made_by` and the newest `decision` about it.
         has_plan: whether there is a plan; otherwise the ledger alone says what the batch is.
+        credits: the money that came back.
     """
 
     jobs: pl.DataFrame
     attempts: pl.DataFrame
     files: pl.DataFrame
     has_plan: bool
+    credits: Decimal = Decimal(0)
 
     @property
     def planned(self) -> pl.DataFrame:
@@ -126,6 +128,11 @@ class Standing:
         decisions = self.files["decision"].value_counts()
         counts = Counter(dict(decisions.iter_rows()))
         return Counts(*(counts[decision] for decision in (*MediaDecision, None)))
+
+    @property
+    def cost_per_kept(self) -> Decimal | None:
+        """What a kept file costs, less what came back, in dollars; None without one."""
+        return self.review.cost_per_kept(self.spent - self.credits)
 
     @property
     def rejected_rows(self) -> pl.Series:
@@ -234,7 +241,7 @@ class Share(Record):
 
     @property
     def cost_per_kept(self) -> Decimal | None:
-        """What a kept file costs, in dollars; None without one."""
+        """What a kept file costs, in dollars; None without one. No credit counts: it is the whole batch's."""
         return self.review.cost_per_kept(self.spent)
 
     def as_json(self) -> dict[str, Any]:
@@ -290,7 +297,8 @@ def read_standing(
         files = files.join(findings, on=marks.FILE, how="left", maintain_order="left")
     jobs = _jobs(plan, attempts.filter(~pl.col("superseded")))
     jobs = _with_sums(jobs, attempts, files)
-    return Standing(_flagged(jobs, has_plan=plan is not None), attempts, files, plan is not None)
+    jobs, came_back = _flagged(jobs, has_plan=plan is not None), sums.credits_of(connection, batch)
+    return Standing(jobs, attempts, files, plan is not None, came_back)
 
 
 def _jobs(plan: pl.DataFrame | None, newest: pl.DataFrame) -> pl.DataFrame:
@@ -314,8 +322,8 @@ def _with_sums(jobs: pl.DataFrame, attempts: pl.DataFrame, files: pl.DataFrame) 
     )
     decided = [pl.col("decision").eq_missing(decision).sum().alias(decision) for decision in MediaDecision]
     counts = files.group_by(key="job_key").agg(pl.len().alias("files"), *decided)
-    for sums in (money, counts):
-        jobs = jobs.join(sums, on="key", how="left", maintain_order="left")
+    for of_jobs in (money, counts):
+        jobs = jobs.join(of_jobs, on="key", how="left", maintain_order="left")
     return jobs.with_columns(pl.col("cost", "exposure", "files", *MediaDecision).fill_null(0))
 
 

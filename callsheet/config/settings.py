@@ -426,7 +426,7 @@ class LedgerSettings(Section):
     """The database: `sqlite:///path`, or `postgresql+psycopg://user:password@host/database`."""
 
     new: bool = False
-    """Whether to buy by this ledger even though another one has claimed the batch, or may have bought it:
+    """Whether to buy by this ledger even though another one has taken the batch, or may have bought it:
     what this one does not know is bought again. `callsheet run --new-ledger` sets it for one run."""
 
 
@@ -454,8 +454,9 @@ class Report(Section):
     links_valid_for: Annotated[Seconds, Field(gt=0, le=604_800)] | None = None
     """Seconds, up to 604,800 (a week), for which the contact sheet's links to files on S3 work. They are
     signed with this machine's AWS credentials: whoever has the page can open them. Those of temporary
-    credentials (a role, a session) stop working when these expire, and the run says so. Null: no links are
-    signed, and the page shows the addresses of files on S3 as text."""
+    credentials (a role, a session) stop working when these expire, and the run says so. A run in which
+    nothing else has changed makes them anew once half the time is over. Null: no links are signed, and the
+    page shows the addresses of files on S3 as text."""
 
 
 class Review(Section):

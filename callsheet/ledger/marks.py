@@ -252,6 +252,14 @@ def newest(connection: sa.Connection, _: str = "") -> int:
     return connection.scalar(sa.select(sa.func.max(marks.c.number))) or 0
 
 
+def has_rejected(connection: sa.Connection, batch: str) -> bool:
+    """Whether a file of the batch was ever rejected."""
+    query = sa.select(marks.c.number).where(
+        marks.c.batch == batch, marks.c.decision == MediaDecision.REJECTED
+    )
+    return connection.scalar(query.limit(1)) is not None
+
+
 def counts(connection: sa.Connection, batch: str) -> Counts:
     """How far the batch is reviewed."""
     stored = sa.select(sa.func.count()).join_from(attempts, media, queries.FILES_OF)

@@ -179,7 +179,27 @@ def _to_19(op: Operations) -> None:
     op.execute("ALTER TABLE charges RENAME COLUMN dearer TO unaccepted")
 
 
-MIGRATIONS: dict[int, Callable[[Operations], None]] = {16: _to_16, 17: _to_17, 18: _to_18, 19: _to_19}
+def _to_20(op: Operations) -> None:
+    """0.2.0: what persons have said of claims, and the money that came back."""
+    op.create_table(
+        "claims",
+        sa.Column("number", sa.BigInteger(), primary_key=True, autoincrement=False),
+        sa.Column("batch", sa.Text(), nullable=False, index=True),
+        sa.Column("credit", sa.BigInteger()),
+        sa.Column("attempts", sa.JSON(), nullable=False),
+        sa.Column("note", sa.Text()),
+        sa.Column("said_by", sa.Text(), nullable=False),
+        sa.Column("said_at", sa.String(27), nullable=False),
+    )
+
+
+MIGRATIONS: dict[int, Callable[[Operations], None]] = {
+    16: _to_16,
+    17: _to_17,
+    18: _to_18,
+    19: _to_19,
+    20: _to_20,
+}
 """By the schema that they make of the one before it."""
 
 

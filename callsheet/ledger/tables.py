@@ -17,7 +17,7 @@ from sqlalchemy.engine import Dialect
 Values = dict[str, Any]
 """Columns of a row, by name."""
 
-SCHEMA_VERSION = 19
+SCHEMA_VERSION = 20
 SINCE = "0.2.0"
 """The first Callsheet that knows this schema. Who changes a table raises both, and writes a migration."""
 
@@ -310,6 +310,19 @@ changes = sa.Table(
     sa.Column("said_to", sa.JSON),  # the runs at work, where it was changed for all
     sa.Column("changed_by", sa.Text, nullable=False),
     sa.Column("changed_at", Moment, nullable=False),
+)
+
+# What persons have said of claims to the service, in order: that one was sent, or that money came back.
+claims = sa.Table(
+    "claims",
+    metadata,
+    sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("batch", sa.Text, nullable=False, index=True),
+    sa.Column("credit", Money),  # what came back; empty: a claim was sent
+    sa.Column("attempts", sa.JSON, nullable=False),  # that the claim names, as lists of job_key and attempt
+    sa.Column("note", sa.Text),
+    sa.Column("said_by", sa.Text, nullable=False),
+    sa.Column("said_at", Moment, nullable=False),
 )
 
 # What pace and lanes have learned of an account, to start the next run with.

@@ -207,6 +207,7 @@ def facts(summary: Summary) -> list[Fact]:
         ("", f"{outdated} this batch file does not have, or has changed" if details.others else ""),
         ("Quoted", f"{dollars(summary.quoted)} USD"),
         ("Spent", f"{dollars(summary.spent)} USD"),
+        ("Came back", status.came_back(summary.credits)),
         ("Reviewed", status.reviewed(summary)),
         *(("Other run", run.line()) for run in summary.other_runs),
         ("Estimated", _estimated(summary) if summary.estimated_costs else ""),
@@ -237,6 +238,8 @@ def next_steps(
     for state in _OLD:
         if summary[state]:
             yield from remedies(state, config=config, deployments=deployments)
+    if summary.lost or details.surcharge:
+        yield f"{command('claim', config)} writes what the service owes, to be sent to it."
     for other_run in summary.other_runs:
         place = f"{other_run.host}, pid {other_run.pid}"
         yield f"Another run is at work ({place}): it finishes its jobs; wait for it, or run again later."

@@ -39,6 +39,7 @@ def screen(status: Status, config: str, doubts: Sequence[Doubt]) -> Page:
         page.append(Line("The ledger has no job of this batch: nothing was bought yet.", indent=2))
     facts = [
         ("Spent", f"{dollars(status.spent)} USD"),
+        ("Came back", came_back(status.credits)),
         ("In flight", in_flight if status.in_flight_exposure else ""),
         ("In doubt", in_doubt(status.in_doubt_exposure) if status.in_doubt_exposure else ""),
         ("Reviewed", reviewed(status)),
@@ -52,6 +53,11 @@ def screen(status: Status, config: str, doubts: Sequence[Doubt]) -> Page:
     page += [Facts(facts), *_compared(status)]
     page += doubts_table(doubts, {}) if doubts else []
     return [*page, Listed("Next", next_steps(status, config))]
+
+
+def came_back(amount: Decimal) -> str:
+    """The money that came back; empty where none did."""
+    return f"{dollars(amount)} USD, by credits" if amount else ""
 
 
 def in_doubt(exposure: Decimal) -> str:
@@ -158,10 +164,12 @@ def _value(share: Share) -> str:
 def batches_screen(batches: Mapping[str, Totals]) -> Page:
     """A line for every batch of a ledger, and the sums of what they cost and may have cost."""
     states = [state for state in State if any(totals.states.get(state) for totals in batches.values())]
+    has_credits = any(totals.credits for totals in batches.values())
     lines = [
         {"batch": batch}
         | {state.in_words: f"{totals.states.get(state, 0):,}" for state in states}
         | {"USD spent": dollars(totals.spent), "USD in doubt": dollars(totals.in_doubt_exposure)}
+        | ({"USD back": dollars(totals.credits)} if has_credits else {})
         for batch, totals in batches.items()
     ]
     spent = sum((totals.spent for totals in batches.values()), Decimal(0))
@@ -177,6 +185,7 @@ def figures(batch: str, totals: Totals) -> dict[str, Any]:
         "batch": batch,
         **{state.value: totals.states.get(state, 0) for state in State},
         "spent": totals.spent,
+        "credits": totals.credits,
         "in_flight_exposure": totals.in_flight_exposure,
         "in_doubt_exposure": totals.in_doubt_exposure,
         "currency": "USD",

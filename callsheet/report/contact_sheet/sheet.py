@@ -93,6 +93,7 @@ class Header:
     outcome: str | None = None
     stop: str | None = None
     in_doubt: Decimal = Decimal(0)
+    credits: Decimal = Decimal(0)
     plots: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
@@ -107,6 +108,7 @@ class Header:
             quoted=summary.quoted if plan else None,
             rejected_rows=summary.rejected_rows,
             in_doubt=summary.in_doubt_exposure,
+            credits=summary.credits,
             plots=plots,
         )
 
@@ -201,6 +203,8 @@ def summary(
         "shown": jobs_shown,
         "states": {state.value: header.states[state] for state in State if header.states.get(state)},
         "spent": dollars(header.spent),
+        "net": dollars(header.spent - header.credits),
+        "credits": dollars(header.credits) if header.credits else None,
         "inDoubt": dollars(header.in_doubt) if header.in_doubt else None,
         "quoted": None if header.quoted is None else dollars(header.quoted),
         "limit": None if limit is None else dollars(limit),

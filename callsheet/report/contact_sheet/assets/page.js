@@ -25,18 +25,19 @@
   }
 
   function figures() {
-    const { states, spent, inDoubt, limit, quoted, written } = callsheet.about;
+    const { states, spent, net, credits, inDoubt, limit, quoted, written } = callsheet.about;
     const { kept, rejected, to_review: left } = marks.reviewed();
     const list = [
       ["Jobs", `${number(states.stored ?? 0)} of ${number(callsheet.about.jobs)} stored`],
       ["Spent", limit === null ? `${spent} USD` : `${spent} of ${limit} USD`],
     ];
+    if (credits !== null) list.push(["Came back", `${credits} USD`]);
     if (inDoubt !== null) list.push(["In doubt", `at most ${inDoubt} USD more`]);
     if (quoted !== null) list.push(["Quoted", `${quoted} USD`]);
     if (kept + rejected + left) {
       list.push(["Reviewed", `${number(kept)} kept · ${number(rejected)} rejected · ${number(left)} to review`]);
     }
-    if (kept) list.push(["Cost per kept", `${marks.costPerKept(spent, kept)} USD`]);
+    if (kept) list.push(["Cost per kept", `${marks.costPerKept(net, kept)} USD`]);
     if (marks.toBuyAgain) list.push(["To buy again", marks.toBuyAgain]);
     list.push(["Written", moment(written)]);
     at("figures").replaceChildren(...list.map(([name, value]) => {
