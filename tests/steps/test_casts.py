@@ -197,6 +197,7 @@ def test_a_quote_with_if_prices_what_hangs_on_a_file_through_all_configs_beside_
     assert Decimal(counts["films"][3]) == of_a_film
     assert (priced["bought"], Decimal(priced["quoted"])) == (3, Decimal("0.08") + of_a_film)
     assert [*priced["left_out"]] == ["batch.yaml", "notes.yaml"]
+    assert [each["price"] for each in priced["batches"]] == ["0.0800", str(of_a_film)[:6], str(of_a_film)[:6]]
     screen = printed("quote", "--if", "cast.yaml#nova", "shots.yaml", "films.yaml")
     assert screen.startswith("cast.yaml#nova (nova/1 of cast): 2 stills and 1 film hang on it")
     assert "To buy again 3 jobs, " in screen
