@@ -303,7 +303,7 @@ def _explain(path: Path, answers: dict[str, str], json: bool) -> None:
 
 def _batch_name(name: str) -> str:
     """A file's or folder's name as that of a batch: letters of every script stay."""
-    from callsheet.config.setting_types import LONGEST_BATCH_NAME, is_of_batch_name  # pydantic, 0.1 s
+    from callsheet.config.setting_types import LONGEST_BATCH_NAME, is_of_batch_name
 
     characters = unicodedata.normalize("NFC", name)
     words = "".join(character if is_of_batch_name(character) else " " for character in characters).split()
@@ -321,7 +321,9 @@ def _config_text(config: Path, batch: str, source: str, lines: Iterable[str], pr
 
     The budget is that in whole dollars, rounded up, and at least one.
     """
-    return _CONFIG.format(
+    from callsheet.config.schema import MODELINE  # pydantic, 0.1 s
+
+    return MODELINE + _CONFIG.format(
         config=printable(shlex.quote(str(config))),
         batch=batch,
         source=source,
@@ -371,7 +373,9 @@ def _rows_taken(guess: Guess) -> str:
 
 
 def _write(texts: Mapping[Path, str]) -> None:
-    """Writes all of these files, or none."""
+    """Writes all of these files, or none; and beside the first, a config, the schema for an editor."""
+    from callsheet.config.schema import write_schema
+
     written: list[Path] = []
     try:
         for path, text in texts.items():
@@ -379,6 +383,7 @@ def _write(texts: Mapping[Path, str]) -> None:
             with path.open("x", encoding="utf-8", newline="") as file:
                 written.append(path)
                 file.write(text)
+        write_schema(next(iter(texts)).parent)
     except OSError as error:
         for path in written:
             path.unlink(missing_ok=True)
@@ -478,6 +483,8 @@ def make_project(folder: Path) -> None:
     check_free(
         *(folder / part for part in PARTS), hint="Name another folder: callsheet init --project FOLDER"
     )
+    from callsheet.config.schema import MODELINE, write_schema
+
     package = Path(__file__).parents[1]
     installed = package / "project"  # otherwise the files are in the root of the repository
     try:
@@ -488,6 +495,9 @@ def make_project(folder: Path) -> None:
                 shutil.copytree(source, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
             else:
                 shutil.copyfile(source, folder / part)
+        for config in (folder / "configs").glob("*.yaml"):
+            config.write_text(MODELINE + config.read_text("utf-8"), encoding="utf-8")
+        write_schema(folder / "configs")
     except OSError as error:
         raise ConfigError(f"{folder}: cannot be written: {error.strerror}") from None
 

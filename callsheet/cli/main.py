@@ -126,6 +126,17 @@ def docs(
         output.out.print(file.read_text("utf-8"), markup=False, end="")
 
 
+@app.command(rich_help_panel="Begin")
+def schema() -> None:
+    """Print the JSON Schema of the config, with which an editor completes and checks it.
+
+    `callsheet init` writes it beside each config, whose first line names it for editors that know YAML.
+    """
+    from callsheet.config.schema import schema_text
+
+    typer.echo(schema_text(), nl=False)
+
+
 for command_info in (*app.registered_commands, *books.ledger.registered_commands):
     # typer would break a paragraph of the help where the docstring's lines end.
     command_info.help = re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.getdoc(command_info.callback) or "")

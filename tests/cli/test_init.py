@@ -908,3 +908,18 @@ def test_what_a_config_would_refuse_is_said_and_nothing_is_written(project: Make
     assert wrong == "`input.encoding` there is no text encoding named 'nope'"
     assert "the name of a config ends in .yaml" in refusal("init", "x.csv", "new.csv").message
     assert not [*made.folder.glob("new.*")]
+
+
+def test_each_config_names_the_schema_beside_it_for_an_editor(project: Make) -> None:
+    made = project()
+    given(made, "x.csv", "id,prompt\na,A heron\n")
+    printed("init", "first.yaml")
+    printed("init", "--project", "studio")
+    for file in (
+        made.folder / "new.yaml",
+        made.folder / "first.yaml",
+        *made.folder.glob("studio/configs/*.yaml"),
+    ):
+        line = file.read_text().splitlines()[0]
+        named = file.parent / line.removeprefix("# yaml-language-server: $schema=")
+        assert named.read_text() == printed("schema"), file
