@@ -1,4 +1,6 @@
-"""`resolve`, `reconcile` and `ledger`: doubts with a person's decision, and the ledger beside the account."""
+"""`resolve`, `reconcile`, `costs` and `ledger`: doubts with a person's decision, the ledger beside the account
+of the service, what all came to, and copies.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +15,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from callsheet.cli.init import check_free
 from callsheet.cli.output import (
     Config,
     Json,
     Sets,
     ask_service,
     at_home,
+    ledger_url,
     load_batch,
     load_settings,
     open_client,
@@ -28,6 +32,7 @@ from callsheet.cli.output import (
     print_json,
 )
 from callsheet.errors import CallsheetError
+from callsheet.files import disk_errors
 from callsheet.plain_text import printable
 from callsheet.present.console import print_page
 from callsheet.present.page import Line, Tone
@@ -37,6 +42,7 @@ from callsheet.records import State
 if TYPE_CHECKING:
     from callsheet.config.settings import Settings
     from callsheet.records import Doubt
+    from callsheet.report.month import LedgerCosts
 
 
 def resolve(
@@ -206,6 +212,68 @@ def _day(option: str, text: str | None) -> date | None:
     except ValueError:
         hint = "Write a UTC day as 2026-01-31."
         raise CallsheetError(f"{option} {text!r} is not a date", hint=hint) from None
+
+
+def costs(
+    config: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[CONFIG]",
+            help="A config of the ledger; without it out/ledger.db, or --set ledger.url=...",
+            show_default=False,
+        ),
+    ] = None,
+    *,
+    since: Annotated[
+        str | None,
+        typer.Option(metavar="DATE", help="The first UTC day. Without it: the first of this month."),
+    ] = None,
+    by: Annotated[
+        str, typer.Option(metavar="WHAT", help="day, month, batch, model, or a column of the batch files.")
+    ] = "batch",
+    csv: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", parser=path_at_home, help="Also write the table there, as CSV."),
+    ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", parser=path_at_home, help="Also draw what was spent each day, as PNG."),
+    ] = None,
+    set_: Sets = None,
+    json: Json = False,
+) -> None:
+    """Say what all batches of a ledger came to, beside the month before, from the ledger alone.
+
+    What was sent since a day: spent, in doubt, kept, what a kept file costs, and what was charged above the
+    quotes. Days are those of the submission, UTC. Files that exist are left as they are.
+
+    callsheet costs --since 2026-01-01 --by month
+
+    callsheet costs batch.yaml --by product --csv products.csv
+    """
+    from callsheet.export.tables import as_csv
+    from callsheet.present import spent
+    from callsheet.report.month import read_costs
+    from callsheet.report.plots import month_plot
+
+    first = _day("--since", since)
+    files = [file for file in (csv, plot) if file]
+    check_free(*files, hint="Name another file, or move it away.")
+
+    async def read(url: str) -> LedgerCosts:
+        async with open_ledger(url, "") as opened:
+            return await read_costs(opened, by, first)
+
+    result = asyncio.run(read(ledger_url("costs", config, set_)))
+    contents = [as_csv(spent.table(result))] if csv else []
+    contents += [month_plot(result)] if plot else []
+    for file, content in zip(files, contents, strict=True):
+        with disk_errors(file, "the name"):
+            file.write_bytes(content)
+    if json:
+        print_json(result)
+    else:
+        print_page(out, [*spent.screen(result), *(Line(f"Wrote {file}") for file in files)])
 
 
 # ---- the ledger itself

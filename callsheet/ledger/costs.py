@@ -1,0 +1,100 @@
+"""What the batches of a ledger came to in a time, by day, model or what else: the database adds it up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+import sqlalchemy as sa
+
+from callsheet.ledger import marks
+from callsheet.ledger.charges import ROUNDING
+from callsheet.ledger.marks import MediaDecision
+from callsheet.ledger.sums import total
+from callsheet.ledger.tables import attempts
+from callsheet.ledger.tables import marks as marks_table
+from callsheet.records import Record, State, six_decimals
+
+DAY, MONTH, BATCH, MODEL = "day", "month", "batch", "model"
+
+_SENT_AT = sa.type_coerce(attempts.c.submitted_at, sa.String)
+_GROUPS: dict[str, sa.ColumnElement[Any]] = {
+    DAY: sa.func.substr(_SENT_AT, 1, 10),
+    MONTH: sa.func.substr(_SENT_AT, 1, 7),
+    BATCH: attempts.c.batch,
+    MODEL: attempts.c.model,
+}
+_PERCENT = sa.literal(int(ROUNDING * 100), sa.Integer)
+_IS_DEAR = attempts.c.cost * sa.literal(100, sa.Integer) > attempts.c.quoted * _PERCENT
+_LOOKED_AT = 1_000  # jobs whose columns are named where one is not there
+
+
+@dataclass(frozen=True, slots=True)
+class Spent(Record):
+    """What was sent in a time came to, in dollars.
+
+    Attributes:
+        bought: the attempts that have cost something.
+        in_doubt_exposure: what it may have cost besides.
+        kept: the files that are kept; `cost_per_kept` is all that was spent over them, None without one.
+        above_quoted: by how much charges were above their quotes, without roundings.
+        credits: the money that came back.
+    """
+
+    bought: int = 0
+    spent: Decimal = Decimal(0)
+    in_doubt_exposure: Decimal = Decimal(0)
+    kept: int = 0
+    cost_per_kept: Decimal | None = None
+    above_quoted: Decimal = Decimal(0)
+    credits: Decimal = Decimal(0)
+
+
+def costs(
+    connection: sa.Connection, by: str | None, since: datetime, until: datetime
+) -> dict[str | None, Spent]:
+    """What was sent from `since` until before `until` came to, in the order of what it is added up by.
+
+    Args:
+        by: `DAY` and `MONTH` (of the submission, UTC), `BATCH`, `MODEL`, or else a column of the batch files
+            that is carried; rows without it are added up as None. None: all of it, as None.
+    """
+    key = sa.null() if by is None else _GROUPS.get(by, attempts.c.carried[by].as_string())
+    within = sa.and_(attempts.c.submitted_at >= since, attempts.c.submitted_at < until)
+    of_file = sa.and_(
+        marks_table.c.job_key == attempts.c.job_key, marks_table.c.attempt == attempts.c.attempt
+    )
+    sent = sa.select(
+        key.label("key"),
+        sa.func.count().filter(attempts.c.cost > 0),
+        total(attempts.c.cost),
+        total(attempts.c.quoted, attempts.c.state == State.IN_DOUBT),
+        total(attempts.c.cost - attempts.c.quoted, _IS_DEAR),
+    ).where(within, attempts.c.state != State.PLANNED)
+    kept = (
+        sa.select(key.label("key"), sa.func.count())
+        .join_from(attempts, marks_table, of_file)
+        .where(within, marks_table.c.decision == MediaDecision.KEPT, marks.IS_NEWEST)
+    )
+    if by is not None:
+        sent, kept = sent.group_by("key"), kept.group_by("key")
+    kept_files = {_text(value): files for value, files in connection.execute(kept)}
+    lines = {}
+    for value, bought, spent, in_doubt, above in connection.execute(sent):
+        files = kept_files.get(_text(value), 0)
+        per_kept = six_decimals(spent / files) if files else None
+        lines[_text(value)] = Spent(bought, spent, in_doubt, files, per_kept, above)
+    return dict(sorted(lines.items(), key=lambda line: (line[0] is None, line[0] or "")))
+
+
+def _text(value: Any) -> str | None:
+    """What a line is of; SQLite has a number of JSON as a number."""
+    return None if value is None else str(value)
+
+
+def carried_columns(connection: sa.Connection) -> list[str]:
+    """The columns that the last jobs carry, by name."""
+    last = sa.select(attempts.c.carried).order_by(attempts.c.submitted_at.desc()).limit(_LOOKED_AT)
+    return sorted({name for carried in connection.scalars(last) for name in carried})
