@@ -1,5 +1,5 @@
-"""`resolve`, `reconcile`, `costs` and `ledger`: doubts with a person's decision, the ledger beside the account
-of the service, what all came to, and copies.
+"""`resolve`, `reconcile`, `costs` and `ledger`: doubts with a person's decision, the ledger beside the
+account, what it came to, and copies.
 """
 
 from __future__ import annotations
