@@ -234,6 +234,9 @@ Dollars = Annotated[
     WithJsonSchema(text_like(r"^[0-9]{1,12}(\.[0-9]{1,6})?$", "an amount in USD, for example 20.00")),
 ]
 
+Share = Annotated[float, Field(gt=0, le=1), BeforeValidator(_not_a_boolean)]
+"""A part of an amount: 0.8 is 80 %."""
+
 RetryFailed = Literal[False, True, "server_error", "gateway", "all"]
 """Which failed jobs are bought again; true is `all`."""
 

@@ -39,6 +39,7 @@ from callsheet.config.setting_types import (
     RetryFailed,
     Seconds,
     ServiceAddress,
+    Share,
     SomeSeconds,
     StorageKey,
     StorageUrl,
@@ -375,6 +376,11 @@ class Budget(Section):
     repeats: Literal["ask", "buy"] = "ask"
     """`ask`: a person must approve a quote where more than a tenth of the jobs look like what the batch has
     bought, or one differs from that only in what cannot be seen of its prompt; `buy`: nobody is asked."""
+
+    warn: Share | None = 0.8
+    """The share of `limit`, `per_day` and `ledger` at which somebody is told, once for each amount. And once
+    a day where the balance is below what the runs that are scheduled for the next day may cost, by their
+    deployments' last runs (in Prefect). Null: never."""
 
     allow_unpriced: bool = False
     """Whether to buy jobs for which the catalogue has no price. What they cost counts once it is charged, so
