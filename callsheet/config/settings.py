@@ -378,9 +378,8 @@ class Budget(Section):
     bought, or one differs from that only in what cannot be seen of its prompt; `buy`: nobody is asked."""
 
     warn: Share | None = 0.8
-    """The share of `limit`, `per_day` and `ledger` at which somebody is told, once for each amount. And once
-    a day where the balance is below what the runs that are scheduled for the next day may cost, by their
-    deployments' last runs (in Prefect). Null: never."""
+    """The share of `limit`, `per_day` and `ledger` at which a person is told, once for each amount; in Prefect
+    also of a balance below what the next day's schedules may cost. Null: never."""
 
     allow_unpriced: bool = False
     """Whether to buy jobs for which the catalogue has no price. What they cost counts once it is charged, so
