@@ -212,7 +212,7 @@ def spending(
         The fields of `costs --json`.
 
     Raises:
-        InputError: no job has this column, or the day is still to come.
+        InputError: no job has this column, or the day is too early or too late.
         LedgerError: the ledger cannot be read.
     """
     from callsheet import python

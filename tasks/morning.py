@@ -71,7 +71,6 @@ async def renew(settings: Settings, state: State | None) -> None:
     with suppress(CallsheetError, *SERVER_FAILS), anyio.move_on_after(_PATIENCE):
         async with get_client() as client:
             morning = await _morning(settings, client, state)
-            await _tell_of_balance(settings, morning)
             page, description = markdown(document(morning)), line(morning)
             key = ArtifactCollectionFilterKey(any_=[KEY])
             there = await client.read_latest_artifacts(artifact_filter=ArtifactCollectionFilter(key=key))
@@ -80,6 +79,7 @@ async def renew(settings: Settings, state: State | None) -> None:
                 await client.update_artifact(there[0].latest_id, update)
             else:
                 await acreate_markdown_artifact(page, key=KEY, description=description)
+            await _tell_of_balance(settings, morning)
 
 
 async def _morning(settings: Settings, client: PrefectClient, state: State | None) -> Morning:

@@ -378,8 +378,8 @@ class Budget(Section):
     bought, or one differs from that only in what cannot be seen of its prompt; `buy`: nobody is asked."""
 
     warn: Share | None = 0.8
-    """The share of `limit`, `per_day` and `ledger` at which a person is told, once for each amount; in Prefect
-    also of a balance below what the next day's schedules may cost. Null: never."""
+    """The share of `limit`, `per_day` and `ledger` at which a person is told, once for each amount. In
+    Prefect, also of a balance below what the next day's schedules may cost. Null: never."""
 
     allow_unpriced: bool = False
     """Whether to buy jobs for which the catalogue has no price. What they cost counts once it is charged, so

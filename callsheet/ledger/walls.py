@@ -37,7 +37,7 @@ class Wall:
         of_day = f" for {self.day}" if self.day else ""
         share = f"{int(100 * self.used / self.amount)} %"
         return (
-            f"{share} of {self.setting}{of_day} are used: {dollars(self.used)} of {dollars(self.amount)} USD"
+            f"{share} of {self.setting}{of_day} is used: {dollars(self.used)} of {dollars(self.amount)} USD"
         )
 
 

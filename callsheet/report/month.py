@@ -18,6 +18,7 @@ from callsheet.plain_text import and_more
 from callsheet.records import Record
 
 _NAMED = 12  # columns
+_FIRST = date(2000, 1, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +70,14 @@ async def read_costs(ledger: Ledger, by: str, since: date | None = None) -> Ledg
         since: the first UTC day; None for the first of this month.
 
     Raises:
-        InputError: no job has this column, or the day is still to come.
+        InputError: no job has this column, or the day is too early or too late.
         LedgerError: the ledger cannot be read.
     """
     today = datetime.now(UTC).date()
     since = since or today.replace(day=1)
-    if since > today:
-        raise InputError(f"{since} is still to come", hint="Name a UTC day that has begun.")
+    if not _FIRST <= since <= today:
+        hint = f"Name a UTC day from {_FIRST} to {today}."
+        raise InputError(f"{since} is too {'late' if since > today else 'early'}", hint=hint)
     return await ledger.read(lambda connection, _: _read(connection, by, since, today))
 
 

@@ -87,7 +87,7 @@ def test_a_night_that_stops_in_doubt_is_red_says_why_and_tells_automations(
     assert {"callsheet", f"batch:{made.folder.name}"} <= set(run["tags"])
     assert made.manifest().height == 1
     [told] = said(listener, f"Batch {made.folder.name} has stopped")
-    used = "% of budget.limit are used"
+    used = "% of budget.limit is used"
     [warned] = said(listener, used)
     assert warned.startswith(f"Batch {made.folder.name}: "), "before the wall, and once"
     begins = "1 bought, 0.0015 USD; 3 jobs: 1 stored, 1 in doubt"

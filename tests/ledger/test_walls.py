@@ -36,20 +36,20 @@ async def test_each_wall_is_told_once_for_its_amount_over_all_runs(url: str) -> 
         await bought(ledger, "a", "b", "c")
         assert await told(ledger, "0.16", per_day="0.16", ever="0.16") == [], "less than 80 %"
         assert await told(ledger, "0.16", per_day="1", warn="0.75") == [
-            "75 % of budget.limit are used: 0.1200 of 0.1600 USD"
+            "75 % of budget.limit is used: 0.1200 of 0.1600 USD"
         ]
         await bought(ledger, "d")
-        of_day = f"100 % of budget.per_day for {datetime.now(UTC):%Y-%m-%d} are used: 0.1600 of 0.1600 USD"
+        of_day = f"100 % of budget.per_day for {datetime.now(UTC):%Y-%m-%d} is used: 0.1600 of 0.1600 USD"
         assert await told(ledger, "0.16", per_day="0.16") == [of_day], "of the limit they were told"
         assert await told(ledger, "0.20", per_day="0.16") == [
-            "80 % of budget.limit are used: 0.1600 of 0.2000 USD"
+            "80 % of budget.limit is used: 0.1600 of 0.2000 USD"
         ], "another amount"
         assert await told(ledger, None, ever="0.20", warn=None) == []
     async with buyer(url, "second") as ledger:
         await bought(ledger, "e")
         assert await told(ledger, "0.05", per_day="0.16", ever="0.2") == [
-            "80 % of budget.limit are used: 0.0400 of 0.0500 USD",
-            "100 % of budget.ledger are used: 0.2000 of 0.2000 USD",
+            "80 % of budget.limit is used: 0.0400 of 0.0500 USD",
+            "100 % of budget.ledger is used: 0.2000 of 0.2000 USD",
         ], "a limit is the batch's own"
     async with buyer(url, "second") as ledger:
         assert await told(ledger, "0.05", ever="0.20") == [], "an earlier run has told it"

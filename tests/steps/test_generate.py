@@ -414,7 +414,7 @@ def test_a_limit_that_is_nearly_used_up_is_said_once_over_two_runs(project: Make
     made = project(images(4))  # of 0.0015 each
     first, second = Walls(), Walls()
     made.run("budget.limit=0.0070", "budget.per_day=1.00", watcher=first)
-    assert first.lines == ["85 % of budget.limit are used: 0.0060 of 0.0070 USD"]
+    assert first.lines == ["85 % of budget.limit is used: 0.0060 of 0.0070 USD"]
     made.rows(*images(5))
     assert made.run("budget.limit=0.0070", watcher=second).stop_reason == "budget"
     assert second.lines == []
