@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -52,40 +53,58 @@ class Spent(Record):
     credits: Decimal = Decimal(0)
 
 
-def costs(
-    connection: sa.Connection, by: str | None, since: datetime, until: datetime
-) -> dict[str | None, Spent]:
+def added_up(parts: Iterable[Spent]) -> Spent:
+    """All of these together."""
+    parts = [*parts]
+
+    def dollars_of(name: str) -> Decimal:
+        return sum((getattr(part, name) for part in parts), Decimal(0))
+
+    spent, kept = dollars_of("spent"), sum(part.kept for part in parts)
+    return Spent(
+        sum(part.bought for part in parts),
+        spent,
+        dollars_of("in_doubt_exposure"),
+        kept,
+        _per_kept(spent, kept),
+        dollars_of("above_quoted"),
+        dollars_of("credits"),
+    )
+
+
+def _per_kept(spent: Decimal, kept: int) -> Decimal | None:
+    return six_decimals(spent / kept) if kept else None
+
+
+def costs(connection: sa.Connection, by: str, since: datetime, until: datetime) -> dict[str | None, Spent]:
     """What was sent from `since` until before `until` came to, in the order of what it is added up by.
 
     Args:
         by: `DAY` and `MONTH` (of the submission, UTC), `BATCH`, `MODEL`, or else a column of the batch files
-            that is carried; rows without it are added up as None. None: all of it, as None.
+            that is carried; rows without it are added up as None.
     """
-    key = sa.null() if by is None else _GROUPS.get(by, attempts.c.carried[by].as_string())
+    key = _GROUPS.get(by, attempts.c.carried[by].as_string()).label("key")
     within = sa.and_(attempts.c.submitted_at >= since, attempts.c.submitted_at < until)
     of_file = sa.and_(
         marks_table.c.job_key == attempts.c.job_key, marks_table.c.attempt == attempts.c.attempt
     )
     sent = sa.select(
-        key.label("key"),
+        key,
         sa.func.count().filter(attempts.c.cost > 0),
         total(attempts.c.cost),
         total(attempts.c.quoted, attempts.c.state == State.IN_DOUBT),
         total(attempts.c.cost - attempts.c.quoted, _IS_DEAR),
     ).where(within, attempts.c.state != State.PLANNED)
     kept = (
-        sa.select(key.label("key"), sa.func.count())
+        sa.select(key, sa.func.count())
         .join_from(attempts, marks_table, of_file)
         .where(within, marks_table.c.decision == MediaDecision.KEPT, marks.IS_NEWEST)
     )
-    if by is not None:
-        sent, kept = sent.group_by("key"), kept.group_by("key")
-    kept_files = {_text(value): files for value, files in connection.execute(kept)}
+    kept_files = {_text(value): files for value, files in connection.execute(kept.group_by("key"))}
     lines = {}
-    for value, bought, spent, in_doubt, above in connection.execute(sent):
+    for value, bought, spent, in_doubt, above in connection.execute(sent.group_by("key")):
         files = kept_files.get(_text(value), 0)
-        per_kept = six_decimals(spent / files) if files else None
-        lines[_text(value)] = Spent(bought, spent, in_doubt, files, per_kept, above)
+        lines[_text(value)] = Spent(bought, spent, in_doubt, files, _per_kept(spent, files), above)
     return dict(sorted(lines.items(), key=lambda line: (line[0] is None, line[0] or "")))
 
 

@@ -85,28 +85,30 @@ def _read(connection: sa.Connection, by: str, since: date, today: date) -> Ledge
     before_since = _month_before(since)
     first, begin, end = (datetime.combine(day, time.min, UTC) for day in (before_since, since, today))
     end += timedelta(days=1)
-    lines = costs.costs(connection, by, begin, end)
-    are_times = by in (DAY, MONTH)
-    earlier = {} if are_times else costs.costs(connection, by, first, begin)
-    if by not in (DAY, MONTH, BATCH, MODEL) and not {*lines, *earlier} - {None}:
+    by_day = {str(day): spent for day, spent in costs.costs(connection, DAY, first, end).items()}
+    lines, earlier = costs.costs(connection, by, begin, end), {}
+    if by not in (DAY, MONTH):
+        earlier = costs.costs(connection, by, first, begin)
+        lines |= {value: Spent() for value in earlier if value not in lines}
+    if by not in (DAY, MONTH, BATCH, MODEL) and not {*lines} - {None}:
         columns = costs.carried_columns(connection)
         others = f"; the columns are {and_more(columns[:_NAMED], len(columns))}" if columns else ""
         hint = f"Give one of {DAY}, {MONTH}, {BATCH} and {MODEL}, or a column of the batch files."
         raise InputError(
             f"no job that was sent since {before_since} has the column {by!r}{others}", hint=hint
         )
-    by_day = costs.costs(connection, DAY, first, end)
-    values = [*lines, *(value for value in earlier if value not in lines)]
-    befores = {value: None if are_times else earlier.get(value, Spent()) for value in values}
     return LedgerCosts(
         since,
         today,
         by,
-        [CostLine(value, lines.get(value, Spent()), before) for value, before in befores.items()],
-        costs.costs(connection, None, begin, end)[None],
+        [
+            CostLine(value, spent, None if by in (DAY, MONTH) else earlier.get(value, Spent()))
+            for value, spent in lines.items()
+        ],
+        costs.added_up(spent for day, spent in by_day.items() if day >= str(since)),
         before_since,
-        costs.costs(connection, None, first, begin)[None],
-        {str(day): of_day.spent for day, of_day in by_day.items()},
+        costs.added_up(spent for day, spent in by_day.items() if day < str(since)),
+        {day: spent.spent for day, spent in by_day.items()},
     )
 
 

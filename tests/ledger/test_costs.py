@@ -42,7 +42,7 @@ async def mark(ledger: Ledger, name: str, *decisions: MediaDecision | None) -> N
         await ledger.write(marks.mark, said, "ada")
 
 
-async def came_to(ledger: Ledger, by: str | None, since: str, until: str) -> dict[str | None, Spent]:
+async def came_to(ledger: Ledger, by: str, since: str, until: str) -> dict[str | None, Spent]:
     return await ledger.read(lambda connection, _: costs.costs(connection, by, at(since), at(until)))
 
 
@@ -64,10 +64,11 @@ async def test_a_time_is_added_up_by_day_month_batch_model_and_column(url: str) 
         hat = Decimal("0.04")
         cap = Spent(1, Decimal("0.02"), kept=1, cost_per_kept=Decimal("0.02"))
         april = ("04-01T00:00:00", "05-01T00:00:00")
-        assert await came_to(ledger, None, *april) == {
-            None: Spent(3, Decimal("0.1204"), hat, 2, Decimal("0.0602"), Decimal("0.02"))
-        }
-        assert await came_to(ledger, costs.DAY, *april) == {
+        by_day = await came_to(ledger, costs.DAY, *april)
+        assert costs.added_up(by_day.values()) == Spent(
+            *(3, Decimal("0.1204"), hat, 2, Decimal("0.0602"), Decimal("0.02"))
+        )
+        assert by_day == {
             "2026-04-01": jug,
             "2026-04-02": replace(pot, in_doubt_exposure=hat),
             "2026-04-30": cap,
@@ -86,5 +87,6 @@ async def test_a_time_is_added_up_by_day_month_batch_model_and_column(url: str) 
             "top": jug,
             None: replace(cap, in_doubt_exposure=hat),
         }
-        assert await came_to(ledger, None, "06-01T00:00:00", "07-01T00:00:00") == {None: Spent()}
+        assert await came_to(ledger, costs.DAY, "06-01T00:00:00", "07-01T00:00:00") == {}
+        assert costs.added_up([]) == Spent()
         assert await ledger.read(lambda connection, _: costs.carried_columns(connection)) == ["shelf"]
