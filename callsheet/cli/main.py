@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from callsheet.cli import books, buying, init, output, review, rows
+from callsheet.cli import books, buying, costs, init, output, review, rows
 from callsheet.cli.demo import demo
 from callsheet.errors import CallsheetError, ConfigError, OutputError, ends_as, known_error
 from callsheet.present.console import print_page
@@ -59,9 +59,10 @@ GROUPS: dict[str, dict[str, Callable[..., Any]]] = {
         "report": rows.report,
     },
     "Money": {
-        "costs": books.costs,
+        "costs": costs.costs,
         "resolve": books.resolve,
         "reconcile": books.reconcile,
+        "claim": books.claim,
         "balance": init.balance,
     },
     "At night": {"up": init.up},

@@ -18,6 +18,7 @@ from collections.abc import (
     Iterator,
 )
 from contextlib import asynccontextmanager, suppress
+from datetime import date
 from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_origin
@@ -272,6 +273,19 @@ def ledger_url(command: str, config: Path | None, overrides: list[str] | None) -
         )
     check_exists(url)
     return url
+
+
+def utc_day(option: str, text: str | None) -> date | None:
+    """The day that an option names; None without it.
+
+    Raises:
+        CallsheetError: it names none.
+    """
+    try:
+        return date.fromisoformat(text) if text else None
+    except ValueError:
+        hint = "Write a UTC day as 2026-01-31."
+        raise CallsheetError(f"{option} {text!r} is not a date", hint=hint) from None
 
 
 def ask_service(connect: Awaitable[Client], question: Callable[[Client], Coroutine[Any, Any, T]]) -> T:

@@ -14,7 +14,7 @@ from callsheet.ledger import marks
 from callsheet.ledger.charges import ROUNDING
 from callsheet.ledger.marks import MediaDecision
 from callsheet.ledger.sums import total
-from callsheet.ledger.tables import attempts
+from callsheet.ledger.tables import attempts, claims
 from callsheet.ledger.tables import marks as marks_table
 from callsheet.records import Record, State, six_decimals
 
@@ -26,6 +26,12 @@ _GROUPS: dict[str, sa.ColumnElement[Any]] = {
     MONTH: sa.func.substr(_SENT_AT, 1, 7),
     BATCH: attempts.c.batch,
     MODEL: attempts.c.model,
+}
+_SAID_AT = sa.type_coerce(claims.c.said_at, sa.String)
+_CREDITS: dict[str, sa.ColumnElement[Any]] = {
+    DAY: sa.func.substr(_SAID_AT, 1, 10),
+    MONTH: sa.func.substr(_SAID_AT, 1, 7),
+    BATCH: claims.c.batch,
 }
 _PERCENT = sa.literal(int(ROUNDING * 100), sa.Integer)
 _IS_DEAR = attempts.c.cost * sa.literal(100, sa.Integer) > attempts.c.quoted * _PERCENT
@@ -39,9 +45,10 @@ class Spent(Record):
     Attributes:
         bought: the attempts that have cost something.
         in_doubt_exposure: what it may have cost besides.
-        kept: the files that are kept; `cost_per_kept` is all that was spent over them, None without one.
+        kept: the files that are kept.
+        cost_per_kept: what was spent, less what came back, over the files kept; None without one.
         above_quoted: by how much charges were above their quotes, without roundings.
-        credits: the money that came back.
+        credits: the money that came back, by when a person has entered it; none by model or column.
     """
 
     bought: int = 0
@@ -60,20 +67,20 @@ def added_up(parts: Iterable[Spent]) -> Spent:
     def dollars_of(name: str) -> Decimal:
         return sum((getattr(part, name) for part in parts), Decimal(0))
 
-    spent, kept = dollars_of("spent"), sum(part.kept for part in parts)
+    spent, kept, credit = dollars_of("spent"), sum(part.kept for part in parts), dollars_of("credits")
     return Spent(
         sum(part.bought for part in parts),
         spent,
         dollars_of("in_doubt_exposure"),
         kept,
-        _per_kept(spent, kept),
+        _per_kept(spent - credit, kept),
         dollars_of("above_quoted"),
-        dollars_of("credits"),
+        credit,
     )
 
 
-def _per_kept(spent: Decimal, kept: int) -> Decimal | None:
-    return six_decimals(spent / kept) if kept else None
+def _per_kept(net: Decimal, kept: int) -> Decimal | None:
+    return six_decimals(net / kept) if kept else None
 
 
 def costs(connection: sa.Connection, by: str, since: datetime, until: datetime) -> dict[str | None, Spent]:
@@ -101,11 +108,26 @@ def costs(connection: sa.Connection, by: str, since: datetime, until: datetime) 
         .where(within, marks_table.c.decision == MediaDecision.KEPT, marks.IS_NEWEST)
     )
     kept_files = {_text(value): files for value, files in connection.execute(kept.group_by("key"))}
-    lines = {}
+    came_back = _credits(connection, by, since, until)
+    lines = {value: Spent(credits=amount) for value, amount in came_back.items()}
     for value, bought, spent, in_doubt, above in connection.execute(sent.group_by("key")):
-        files = kept_files.get(_text(value), 0)
-        lines[_text(value)] = Spent(bought, spent, in_doubt, files, _per_kept(spent, files), above)
+        name = _text(value)
+        files, credit = kept_files.get(name, 0), came_back.get(name, Decimal(0))
+        per_kept = _per_kept(spent - credit, files)
+        lines[name] = Spent(bought, spent, in_doubt, files, per_kept, above, credit)
     return dict(sorted(lines.items(), key=lambda line: (line[0] is None, line[0] or "")))
+
+
+def _credits(
+    connection: sa.Connection, by: str, since: datetime, until: datetime
+) -> dict[str | None, Decimal]:
+    """What came back, by when it was entered or by batch; of a model or a column nobody has said it."""
+    if by not in _CREDITS:
+        return {}
+    key = _CREDITS[by].label("key")
+    entered = sa.and_(claims.c.credit.is_not(None), claims.c.said_at >= since, claims.c.said_at < until)
+    query = sa.select(key, total(claims.c.credit)).where(entered).group_by("key")
+    return dict(connection.execute(query).all())
 
 
 def _text(value: Any) -> str | None:
