@@ -61,6 +61,17 @@ def test_what_the_ledger_came_to_is_said_beside_the_month_before(bought: Project
     assert f"{spent['dear']} USD spent for 1 job" in shown
 
 
+def test_what_came_back_is_beside_what_was_spent_and_in_the_cost_of_a_kept_file(bought: Project) -> None:
+    printed("claim", str(bought.config), "--credit", "0.0005")
+    told = json.loads(printed("costs", "--json"))
+    net = bought.charged - Decimal("0.0005")
+    [line] = told["lines"]
+    for part in (line, told["total"]):
+        assert (part["credits"], part["spent"]) == ("0.0005", dollars(bought.charged))
+        assert (part["kept"], part["cost_per_kept"]) == (1, dollars(net))
+    assert "; 0.0005 came back" in printed("costs", "--by", "model")
+
+
 def test_the_table_is_csv_and_the_days_are_a_picture_and_no_file_is_replaced(bought: Project) -> None:
     wrote = printed("costs", "--by", "shelf", "--csv", "shelves.csv", "--plot", "month.png")
     assert "Wrote shelves.csv" in wrote
