@@ -17,6 +17,7 @@ from callsheet.cli.output import (
     Sets,
     ask_service,
     changeable_like,
+    ledger_url,
     load_batch,
     load_settings,
     open_client,
@@ -24,7 +25,7 @@ from callsheet.cli.output import (
     out,
     print_json,
 )
-from callsheet.errors import ConfigError, LedgerError
+from callsheet.errors import ConfigError
 from callsheet.present.console import print_page
 
 if TYPE_CHECKING:
@@ -245,7 +246,6 @@ def status(
 
     callsheet status stills.yaml films.yaml
     """
-    from callsheet.config.load import load_ledger
     from callsheet.ledger import queries, sums
     from callsheet.ledger.tables import SCHEMA_VERSION
     from callsheet.present.status import batches_screen, figures, screen
@@ -272,9 +272,7 @@ def status(
         else:
             print_page(out, screen(status, shlex.quote(str(config)), doubts))
         return
-    url = load_ledger(set_ or [])
-    _check_ledger(url, is_named=bool(set_))
-    batches, differences = asyncio.run(read_all(url))
+    batches, differences = asyncio.run(read_all(ledger_url("status", None, set_)))
     check_totals(differences)
     if json:
         entries = [figures(name, totals) for name, totals in batches.items()]
@@ -293,23 +291,6 @@ def _print_production(configs: list[Path], overrides: list[str] | None, json: bo
         print_json(production)
     else:
         print_page(out, production_screen(production))
-
-
-def _check_ledger(url: str, *, is_named: bool) -> None:
-    """Makes sure that there is a ledger, the one that somebody has named or that of the folder.
-
-    Raises:
-        LedgerError: there is none.
-    """
-    from callsheet.ledger.databases import check_exists, exists
-
-    if not is_named and not exists(url):
-        raise LedgerError(
-            f"this folder has no ledger: there is no {url.removeprefix('sqlite:///')}",
-            hint="The first run makes it. Go to the folder in which callsheet was run, or name one:\n"
-            "callsheet status CONFIG, or callsheet status --set ledger.url=sqlite:///PATH",
-        )
-    check_exists(url)
 
 
 def _choice(first: int | None, rows: list[str] | None, pilot: int | None = None) -> Choice:

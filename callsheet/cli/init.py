@@ -277,7 +277,9 @@ def _catalogue() -> Catalogue:
 
 
 def _write(texts: Mapping[Path, str]) -> None:
-    """Writes all of these files, or none."""
+    """Writes all of these files, or none; and beside the first, a config, the schema for an editor."""
+    from callsheet.config.schema import write_schema
+
     written: list[Path] = []
     try:
         for path, text in texts.items():
@@ -285,6 +287,7 @@ def _write(texts: Mapping[Path, str]) -> None:
             with path.open("x", encoding="utf-8", newline="") as file:
                 written.append(path)
                 file.write(text)
+        write_schema(next(iter(texts)).parent)
     except OSError as error:
         for path in written:
             path.unlink(missing_ok=True)
@@ -410,6 +413,8 @@ def make_project(folder: Path) -> None:
     check_free(
         *(folder / part for part in PARTS), hint="Name another folder: callsheet init --project FOLDER"
     )
+    from callsheet.config.schema import MODELINE, write_schema
+
     package = Path(__file__).parents[1]
     installed = package / "project"  # otherwise the files are in the root of the repository
     try:
@@ -420,6 +425,9 @@ def make_project(folder: Path) -> None:
                 shutil.copytree(source, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
             else:
                 shutil.copyfile(source, folder / part)
+        for config in (folder / "configs").glob("*.yaml"):
+            config.write_text(MODELINE + config.read_text("utf-8"), encoding="utf-8")
+        write_schema(folder / "configs")
     except OSError as error:
         raise ConfigError(f"{folder}: cannot be written: {error.strerror}") from None
 

@@ -91,7 +91,9 @@ def _text(
 
     `steps` are what to type. `both` is a line of the budget.
     """
-    return _CONFIG.format(
+    from callsheet.config.schema import MODELINE  # pydantic, 0.1 s
+
+    return MODELINE + _CONFIG.format(
         steps="".join(f"#   {printable(step)}\n" for step in steps),
         both=both,
         batch=batch,

@@ -911,6 +911,21 @@ def test_what_a_config_would_refuse_is_said_and_nothing_is_written(project: Make
     assert not [*made.folder.glob("new.*")]
 
 
+def test_each_config_names_the_schema_beside_it_for_an_editor(project: Make) -> None:
+    made = project()
+    given(made, "x.csv", "id,prompt\na,A heron\n")
+    printed("init", "first.yaml")
+    printed("init", "--project", "studio")
+    for file in (
+        made.folder / "new.yaml",
+        made.folder / "first.yaml",
+        *made.folder.glob("studio/configs/*.yaml"),
+    ):
+        line = file.read_text().splitlines()[0]
+        named = file.parent / line.removeprefix("# yaml-language-server: $schema=")
+        assert named.read_text() == printed("schema"), file
+
+
 def test_what_the_models_do_not_take_is_not_mapped_and_where_nothing_can_be_bought_init_ends_with_2(
     project: Make,
 ) -> None:
