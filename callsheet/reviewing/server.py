@@ -282,13 +282,13 @@ class _Left:
 
 
 class _Tables:
-    """The sidecars, brought up to date some seconds after a mark and at the end; the manifest, when nothing
-    was marked for a while. At the end it is left to who needs it next.
+    """The sidecars and the page under `report.url`, brought up to date some seconds after a mark and at the
+    end; the manifest, when nothing was marked for a while. At the end it is left to who needs it next.
     """
 
     def __init__(self, settings: BatchSettings, ledger: Ledger, since: int) -> None:
         self._settings, self._ledger = settings, ledger
-        self._since = since  # the number of the last mark that the sidecars have
+        self._since = since  # the number of the last mark that they have
         self.marked = asyncio.Event()
 
     async def update_after_marks(self) -> None:
@@ -298,13 +298,16 @@ class _Tables:
                 self.marked.clear()
                 await asyncio.sleep(_INTERVAL)
             with suppress(StorageError, LedgerError):  # at the end it is said
-                await self.mark_sidecars()
+                await self.tell()
                 await update_manifest(self._settings, self._ledger)
 
-    async def mark_sidecars(self) -> None:
-        """Does nothing where nothing was marked since the last time."""
+    async def tell(self) -> None:
+        """Tells the sidecars and the page, where anything was marked since the last time."""
         newest = await self._ledger.read(marks.newest)
+        if newest == self._since:
+            return
         await mark_sidecars(self._settings, self._ledger, self._since)
+        await sheet.write_news(self._settings, self._ledger)
         self._since = newest
 
 
@@ -363,7 +366,7 @@ async def opened(
             keeping.cancel()
             await asyncio.wait([keeping])
             await pages.thumbnails.close()
-        await tables.mark_sidecars()
+        await tables.tell()
 
 
 class _Server(uvicorn.Server):
@@ -506,10 +509,9 @@ class _App:
         decisions = await self.ledger.read(
             lambda connection, batch: marks.decisions(connection, batch, since)
         )
-        number = decisions["number"][-1] if decisions.height else since
-        again = await self._again(number)
-        newest = {"number": number, "marks": decisions.drop("decided_at").to_dicts(), "again": again}
-        return JSONResponse(newest, headers=_NEVER_KEEP)
+        told = sheet.news(decisions, since)
+        told["again"] = await self._again(told["number"])
+        return JSONResponse(told, headers=_NEVER_KEEP)
 
     async def mark(self, request: Request) -> Response:
         try:

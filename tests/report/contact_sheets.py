@@ -107,6 +107,7 @@ async def write(
     for name, value in values.items():
         content = f"callsheet.{name}({json.dumps(value)})\n".encode()
         await store.write(f"{FOLDER}/data/{name}.js", content, "text/javascript")
+    await store.write(sheet.NEWS, b"callsheet.news({number:0,marks:[],again:\"\"})", "text/javascript")
     await store.write(sheet.SUMMARY, summary, "text/javascript")
 
 

@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +20,7 @@ from playwright.sync_api import Locator, Page, expect
 import callsheet
 from tests.conftest import Project
 from tests.report.contact_sheets import card, with_sheet, written
-from tests.reviewing.served import Review, copied, marks, served
+from tests.reviewing.served import Review, card_of, figure, filter_button, marks, press, served, visit
 from tests.servers.browser import Browser, aside
 from tests.servers.forks import forks
 from tests.servers.prefect import free_port
@@ -30,81 +30,6 @@ from tests.waiting import wait_until
 Make = Callable[..., Project]
 IMAGE = {"model": "sketch-1", "aspect_ratio": "1:1", "resolution": "0.5K"}
 HOSTILE = '<img src=x onerror="document.title = \'owned\'">, "six" fingers'
-
-
-@pytest.fixture(scope="module")
-def tab(browser: Browser) -> Iterator[Page]:
-    """The page in which all tests open theirs."""
-    with browser.page() as opened:
-        yield opened
-
-
-@pytest.fixture
-def page(tab: Page, browser: Browser) -> Page:
-    browser.empty(tab)
-    return tab
-
-
-@pytest.fixture(scope="module")
-def the_batch() -> list[Path]:
-    """The folder of a real batch, once it is there: the first test that needs it buys the batch."""
-    return []
-
-
-@pytest.fixture
-def batch(
-    the_batch: list[Path],
-    project: Make,
-    tmp_path_factory: pytest.TempPathFactory,
-    monkeypatch: pytest.MonkeyPatch,
-) -> Path:
-    """A batch of four rows with seven stored files, and one that is refused; in the working directory."""
-    if not the_batch:
-        rows = [
-            {"id": "mug", "prompt": "a red mug", "samples": 4, "shot": "hero", **IMAGE},
-            {"id": "lamp", "prompt": "a brass lamp", "samples": 1, "shot": "grid", **IMAGE},
-            {"id": "chair", "prompt": "a chair", "samples": 2, "shot": "grid", **IMAGE},
-            {"id": "refused", "prompt": "a forbidden-test-word", "samples": 1, "shot": "hero", **IMAGE},
-        ]
-        made = with_sheet(project(rows))
-        aside(made.run)
-        the_batch.append(copied(made.folder, tmp_path_factory.mktemp("bought") / "batch"))
-    folder = copied(the_batch[0], tmp_path_factory.mktemp("review") / "batch")
-    monkeypatch.chdir(folder)
-    return folder
-
-
-@pytest.fixture
-def review(batch: Path) -> Iterator[Review]:
-    """The served review of the batch."""
-    with served(batch) as running:
-        yield running
-
-
-def visit(page: Page, address: str) -> None:
-    """Opens a page and waits until it is drawn."""
-    page.goto(address)
-    page.locator("html[data-ready]").wait_for()
-
-
-def card_of(page: Page, row_id: str, sample: int = 1) -> Locator:
-    """The card of a sample."""
-    cards = page.locator("article").filter(has=page.get_by_role("heading", name=row_id, exact=True))
-    return cards.nth(sample - 1)
-
-
-def press(page: Page, keys: str) -> None:
-    for key in keys.split():
-        page.keyboard.press(key)
-
-
-def figure(page: Page, name: str) -> Locator:
-    """A figure at the top of the page."""
-    return page.locator(".figure").filter(has_text=name).locator("dd")
-
-
-def filter_button(page: Page, name: str) -> Locator:
-    return page.get_by_role("group", name="Review").get_by_role("button", name=name)
 
 
 def test_a_batch_is_marked_by_keyboard_alone_and_the_ledger_agrees(
@@ -392,7 +317,7 @@ def test_models_are_compared_side_by_side_and_blind_until_a_decision(page: Page,
 
 
 def test_the_table_by_model_has_each_mark_at_once(page: Page, compared: Project) -> None:
-    """Those of the command line too; and a page from the disk counts its own."""
+    """Those of the command line too; and a page from the disk counts its own besides."""
     with served(compared.folder) as review:
         visit(page, review.link)
         press(page, "k")
@@ -405,7 +330,8 @@ def test_the_table_by_model_has_each_mark_at_once(page: Page, compared: Project)
     visit(page, (compared.folder / "out/report/contact-sheet/index.html").as_uri())
     card_of(page, "mug").focus()
     press(page, "c x Escape")
-    expect(page.get_by_role("row", name="sketch-1 2 0 1 1 0.0030", exact=True)).to_be_visible()
+    expect(page.get_by_role("row", name="sketch-1 2 1 1 0 0.0030 0.0030", exact=True)).to_be_visible()
+    expect(page.get_by_role("row", name="still-1 2 0 2 0 0.0800", exact=True)).to_be_visible()
     press(page, "b")
     expect(page.get_by_role("alert")).to_contain_text("Blind")
     page.reload()

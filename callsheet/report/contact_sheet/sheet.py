@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
-from functools import cache
+from functools import cache, partial
 from html import escape
 from importlib.resources import files
 from string import Template
@@ -60,6 +60,9 @@ INDEX = f"{FOLDER}/index.html"
 
 SUMMARY, OVERVIEW, TEXTS = (f"{FOLDER}/data/{name}.js" for name in ("summary", "overview", "texts"))
 """What the page loads first, and again while a run is under way; after the first cards; and for a search."""
+
+NEWS = f"{FOLDER}/data/news.js"
+"""What was marked since the page was written."""
 
 PER_PART = 500
 """Cards of one script."""
@@ -212,12 +215,13 @@ def summary(
         "newestMark": newest_mark,
         "counts": counts._asdict(),
         "shares": _shares(shares_by_name),
-        "key": f"{settings.batch} {ledger_id}",
+        "key": _key(settings, ledger_id),
         "marks": links.marks,
         "perPart": PER_PART,
         "parts": [address(part_name(number), version) for number, version in enumerate(parts)],
         "overview": address(OVERVIEW, of_all[OVERVIEW]),
         "texts": address(TEXTS, of_all[TEXTS]),
+        "news": links.to_own(NEWS),
     }
     return _script("summary", content)
 
@@ -230,6 +234,38 @@ def _shares(shares_by_name: Shares) -> dict[str, list[dict[str, Any]]]:
         ]
         for name, shares in shares_by_name.items()
     }
+
+
+def news(decisions: pl.DataFrame, since: int, again: str = "") -> dict[str, Any]:
+    """What a page that knows the marks up to the number `since` has to be told.
+
+    `decisions` are the later ones (`marks.decisions`); `again` is what is to be bought again, in words.
+    """
+    number = decisions["number"][-1] if decisions.height else since
+    return {"number": number, "marks": decisions.drop("decided_at").to_dicts(), "again": again}
+
+
+async def write_news(settings: BatchSettings, ledger: Ledger) -> None:
+    """Tells the page under `report.url` what was marked since it was written, where it is of this ledger.
+
+    Raises:
+        StorageError: it cannot be written.
+        LedgerError: the ledger cannot be read.
+    """
+    store = Store.of(settings.report.url, settings.storage)
+    script = await store.read(SUMMARY)
+    try:
+        about = json.loads((script or b"").partition(b"(")[2].rstrip(b")\n"))
+    except ValueError:  # there is no page
+        return
+    if about["key"] == _key(settings, ledger.id):
+        decisions = await ledger.read(partial(marks.decisions, since=about["newestMark"]))
+        await store.write(NEWS, _script("news", news(decisions, about["newestMark"])), "text/javascript")
+
+
+def _key(settings: BatchSettings, ledger_id: str) -> str:
+    """Whose marks a browser keeps."""
+    return f"{settings.batch} {ledger_id}"
 
 
 def index(settings: BatchSettings, cards: Sequence[Card], links: Links) -> bytes:
@@ -389,6 +425,8 @@ class ContactSheet:
             for name in ASSETS:
                 mime_type = "text/css" if name.endswith(".css") else "text/javascript"
                 await self.put(f"{FOLDER}/{name}", asset(name), mime_type)
+            nothing = {"number": 0, "marks": [], "again": ""}
+            await self.put(NEWS, _script("news", nothing), "text/javascript")
             parts = max(1, -(-jobs.height // PER_PART))
             for by_part in (self.versions, self.digests):
                 by_part[:] = (by_part + [""] * parts)[:parts]

@@ -118,7 +118,8 @@ const cards = (() => {
   // Shows the marks of the job as they are now.
   function dress(card) {
     const { files } = card.job;
-    const now = JSON.stringify(files.map(({ decision, note, flags, decided_by }) => [decision, note, flags, decided_by]));
+    const isSelected = card.classList.contains("selected");
+    const now = JSON.stringify([isSelected, ...files.map(({ decision, note, flags, decided_by }) => [decision, note, flags, decided_by])]);
     if (card.dressed === now) return;
     card.dressed = now;
     card.dataset.decision = marks.of(card.job);
@@ -127,7 +128,7 @@ const cards = (() => {
     const note = files.find((file) => file.note)?.note;
     card.append(badges(files));
     if (note) card.append(Object.assign(ofUser("p", "note", note), { title: note }));
-    const words = [marks.of(card.job), files.some((file) => file.flags.length) && "flagged", note].filter(Boolean);
+    const words = [isSelected && "selected", marks.of(card.job), files.some((file) => file.flags.length) && "flagged", note].filter(Boolean);
     card.setAttribute("aria-description", words.join(", "));
   }
 

@@ -146,12 +146,11 @@ const compare = (() => {
   }
 
   // The next file without a decision: of this row, else of the next row that has one. As a function that goes there.
-  function next() {
+  function next(job, isWanted) {
     const order = [...tiles.keys()].map((step) => (chosen + 1 + step) % tiles.length);
-    const here = order.find((index) => index !== chosen && !tiles[index].file.decision);
+    const here = isWanted ? undefined : order.find((index) => index !== chosen && !tiles[index].file.decision);
     if (here !== undefined) return () => focus(here);
-    const { job } = tiles[chosen];
-    const place = grid.nextUnmarked(job, (each) => callsheet.rowAt(each) !== job.row_id);
+    const place = grid.nextUnmarked(job, grid.isOfOtherRow(job));
     return () => (place === undefined ? focus(chosen) : callsheet.when([place], () => open(callsheet.job(place))));
   }
 

@@ -203,6 +203,7 @@
   async function again() {
     if (!document.hidden && await callsheet.look()) {
       marks.compareWithAll();
+      if (!callsheet.about.marks) await marks.poll();
       header();
       marked();
     }
@@ -269,10 +270,8 @@
     else if (asked.size && callsheet.about.marks) grid.focus();
     addEventListener("hashchange", follow);
     at("save").addEventListener("click", marks.save);
-    if (callsheet.about.marks) {
-      await marks.poll();
-      marks.again();
-    }
+    await marks.poll();
+    if (callsheet.about.marks) marks.again();
     document.documentElement.dataset.ready = "";
     later();
   }

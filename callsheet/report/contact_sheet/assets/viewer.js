@@ -187,11 +187,11 @@ const viewer = (() => {
     draw();
   }
 
-  // The next file without a decision, of this job or of the next one. As a function that goes there.
-  function next() {
-    const here = job.files.findIndex((file, index) => index !== shown && !file.decision);
+  // The next file without a decision, of this job or of another one that is wanted. As a function that goes there.
+  function next(job, isWanted) {
+    const here = isWanted ? -1 : job.files.findIndex((file, index) => index !== shown && !file.decision);
     if (here >= 0) return () => show(job, here);
-    const after = grid.nextUnmarked(job);
+    const after = grid.nextUnmarked(job, isWanted);
     return () => after !== undefined && go(after, true);
   }
 

@@ -1,0 +1,138 @@
+"""Choosing among files in a real browser: several at once, one of a row, blind, and beside what they are made from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from callsheet.report.contact_sheet import sheet as contact_sheet
+from tests.report.contact_sheets import card, written
+from tests.reviewing.served import Review, card_of, figure, filter_button, press, served, visit
+from tests.servers.browser import Browser, aside
+from tests.servers.forks import forks
+from tests.waiting import wait_until
+
+
+def selection(page: Page) -> Locator:
+    """The bar that says how many jobs are selected, and marks them."""
+    return page.get_by_role("group", name="Mark what is selected")
+
+
+def centre(card: Locator) -> tuple[float, float]:
+    """The middle of a card's picture."""
+    box = card.locator(".frame").bounding_box()
+    assert box
+    return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+
+
+def test_several_are_selected_by_click_keys_and_rectangle_and_marked_together(
+    page: Page, browser: Browser, review: Review
+) -> None:
+    """One request takes them all, and one undo takes them back."""
+    visit(page, review.link)
+    card_of(page, "mug", 3).click(modifiers=["Shift"])
+    expect(selection(page)).to_contain_text("3 selected")
+    card_of(page, "mug", 2).click(modifiers=["Control"])
+    card_of(page, "lamp").click(modifiers=["Control"])
+    expect(selection(page)).to_contain_text("3 selected")
+    expect(card_of(page, "lamp")).to_have_accessible_description("selected")
+    browser.forget()
+    with page.expect_request(lambda request: request.method == "POST") as sent:
+        press(page, "x")
+    assert len(sent.value.post_data_json["marks"]) == 3
+    rejected = dict.fromkeys(("mug/1", "mug/3", "lamp/1"), ("rejected", None))
+    wait_until(lambda: review.marks() == rejected, "the ledger has other marks")
+    press(page, "n")
+    page.get_by_role("textbox", name="Note on 3 files").fill("too dark")
+    press(page, "Enter")
+    noted = dict.fromkeys(rejected, ("rejected", "too dark"))
+    wait_until(lambda: review.marks() == noted, "the ledger has other marks")
+    press(page, "Control+z Control+z")
+    wait_until(lambda: review.marks() == {}, "the marks are not taken back")
+    press(page, "Escape")
+    expect(selection(page)).to_be_hidden()
+
+    (left, top), (right, bottom) = centre(card_of(page, "mug", 2)), centre(card_of(page, "mug", 4))
+    page.mouse.move(left, top)
+    page.mouse.down()
+    page.mouse.move(right, bottom + 20, steps=4)
+    page.mouse.up()
+    expect(selection(page)).to_contain_text("3 selected")
+    expect(page.get_by_role("dialog")).to_be_hidden()  # it was no click
+    card_of(page, "mug", 2).focus()
+    press(page, "ArrowLeft Shift+ArrowRight")
+    expect(selection(page)).to_contain_text("2 selected")
+    selection(page).get_by_role("button", name="Keep").click()
+    kept = dict.fromkeys(("mug/1", "mug/2"), ("kept", None))
+    wait_until(lambda: review.marks() == kept, "the ledger has other marks")
+    filter_button(page, "unmarked").click()
+    expect(selection(page)).to_be_hidden()  # what is not shown is not selected
+    press(page, "Control+a")
+    expect(selection(page)).to_contain_text("5 selected")
+    press(page, "x")
+    expect(figure(page, "Reviewed")).to_have_text("2 kept · 5 rejected · 0 to review")
+    press(page, "z")
+    expect(figure(page, "Reviewed")).to_have_text("2 kept · 0 rejected · 5 to review")
+    assert (browser.complaints, browser.failures) == ([], [])
+
+
+def test_a_selection_of_thousands_is_marked_and_taken_back_where_few_are_loaded(
+    page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More parts than a page keeps; as from a disk."""
+    monkeypatch.setattr(contact_sheet, "PER_PART", 20)
+    visit(page, aside(lambda: written(tmp_path, [card(n) for n in range(600)], "complete")).as_uri())
+    card_of(page, "row-00000").focus()
+    press(page, "Control+a k")
+    expect(figure(page, "Reviewed")).to_have_text("600 kept · 0 rejected · 0 to review")
+    expect(page.get_by_role("button", name="Save marks.csv (600)")).to_be_visible()
+    press(page, "z")
+    expect(figure(page, "Reviewed")).to_have_text("0 kept · 0 rejected · 600 to review")
+
+
+def test_one_key_keeps_a_file_and_rejects_the_rest_of_its_row(page: Page, review: Review) -> None:
+    """In the grid, in full size and in the comparison; then the next row comes."""
+    visit(page, review.link)
+    press(page, "ArrowRight Shift+K")
+    only = {f"mug/{n}": ("kept" if n == 2 else "rejected", None) for n in range(1, 5)}
+    wait_until(lambda: review.marks() == only, "the ledger has other marks")
+    expect(card_of(page, "lamp")).to_be_focused()
+    press(page, "z")
+    wait_until(lambda: review.marks() == {}, "the marks are not taken back")
+    expect(card_of(page, "mug")).to_be_focused()
+    press(page, "c ArrowRight Shift+K")
+    expect(page.get_by_role("dialog", name="lamp")).to_be_visible()
+    wait_until(lambda: review.marks() == only, "the ledger has other marks")
+    press(page, "Escape ArrowRight Space")
+    page.locator("#viewer").get_by_role("button", name="Only this").click()
+    only |= {"chair/1": ("kept", None), "chair/2": ("rejected", None)}
+    wait_until(lambda: review.marks() == only, "the ledger has other marks")
+    expect(page.get_by_role("dialog", name="lamp")).to_be_visible()
+
+
+def test_a_page_from_the_disk_counts_what_a_command_and_a_served_page_have_marked(
+    page: Page, browser: Browser, batch: Path
+) -> None:
+    """And what its own browser has marked meanwhile; arrows and Space work there at once."""
+    address = (batch / "out/report/contact-sheet/index.html").as_uri()
+    words = ("-m", "callsheet", "review", "batch.yaml", "--keep", "mug/1", "--reject", "lamp")
+    assert forks().run(*words, cwd=batch).returncode == 0
+    visit(page, address)
+    expect(figure(page, "Reviewed")).to_have_text("1 kept · 1 rejected · 5 to review")
+    expect(card_of(page, "lamp")).to_contain_text("rejected")
+    press(page, "ArrowRight Space")
+    expect(page.get_by_role("dialog", name="mug (2 of 4)")).to_be_visible()
+    press(page, "x Space")
+    expect(page.get_by_role("button", name="Save marks.csv (1)")).to_be_visible()
+    with served(batch) as review:
+        visit(page, review.link)
+        press(page, "ArrowRight ArrowRight k")
+        wait_until(lambda: review.marks().get("mug/3") == ("kept", None), "it is not marked")
+    review.process.wait()
+    visit(page, address)
+    expect(figure(page, "Reviewed")).to_have_text("2 kept · 2 rejected · 3 to review")
+    expect(card_of(page, "mug", 3)).to_contain_text("kept")
+    page.evaluate("localStorage.clear()")
+    assert (browser.complaints, browser.failures) == ([], [])
