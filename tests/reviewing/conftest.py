@@ -64,3 +64,12 @@ def review(batch: Path) -> Iterator[Review]:
     """The served review of the batch."""
     with served(batch) as running:
         yield running
+
+
+@pytest.fixture
+def compared(project: Make) -> Project:
+    """A batch that has asked three models for each of its rows; in the working directory."""
+    made = with_sheet(project([{"id": name, "prompt": f"a {name}"} for name in ("mug", "lamp")]))
+    made.set(input={"matrix": {"model": ["sketch-1", "still-1", "poster-1"], "aspect_ratio": ["1:1"]}})
+    aside(made.run)
+    return made

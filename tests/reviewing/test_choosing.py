@@ -1,13 +1,15 @@
-"""Choosing among files in a real browser: several at once, one of a row, blind, and beside what they are made from."""
+"""Choosing among files in a real browser: several at once, one of a row, blind, beside their originals."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from callsheet.report.contact_sheet import sheet as contact_sheet
+from tests.conftest import Project
 from tests.report.contact_sheets import card, written
 from tests.reviewing.served import Review, card_of, figure, filter_button, press, served, visit
 from tests.servers.browser import Browser, aside
@@ -136,3 +138,95 @@ def test_a_page_from_the_disk_counts_what_a_command_and_a_served_page_have_marke
     expect(card_of(page, "mug", 3)).to_contain_text("kept")
     page.evaluate("localStorage.clear()")
     assert (browser.complaints, browser.failures) == ([], [])
+
+
+def captions(page: Page) -> Locator:
+    """What is said below each file of a comparison."""
+    return page.locator("#compare figcaption")
+
+
+def files(page: Page) -> list[str]:
+    """The addresses of the files of a comparison, in their order."""
+    found: list[str] = page.locator("#compare img").evaluate_all("all => all.map((each) => each.src)")
+    return [urlsplit(each).path for each in found]
+
+
+TOLD = [
+    "1 of 3sketch-1 · 0.25K · 0.0015 USD",
+    "2 of 3still-1 · 1K · 0.0400 USD",
+    "3 of 3poster-1 · 2K · 0.0615 USD",
+]
+TELLING = ("sketch-1", "still-1", "poster-1", "USD a kept", "256", "1024", "2048", "0.0615", "Open the file")
+
+
+def test_blind_nothing_tells_models_apart_until_the_last_decision_and_then_how_sure_it_is(
+    page: Page, compared: Project
+) -> None:
+    """Not a mark, not a filter, not a search; and the order of rows and of their files is another one."""
+    with served(compared.folder) as review:
+        visit(page, review.link)
+        press(page, "c")
+        expect(captions(page)).to_have_text(TOLD)
+        plain = files(page)
+        press(page, "Escape b")
+        for word in TELLING:
+            expect(page.locator("body")).not_to_contain_text(word, use_inner_text=True)
+        expect(page.get_by_text("until the last decision.").first).to_be_visible()
+        for name in ("Model", "Sort"):
+            expect(page.get_by_role("combobox", name=name)).to_be_hidden()
+        expect(page.get_by_role("table")).to_be_hidden()
+        page.locator("#search").fill("poster")
+        expect(page.get_by_text("No job matches these filters.")).to_be_visible()
+        page.get_by_role("button", name="Clear filters").click()
+        rows = page.locator("article").evaluate_all("all => all.map(({ job }) => [job.row_id, job.job_key])")
+        assert [row for row, _ in rows] in (["lamp"] * 3 + ["mug"] * 3, ["mug"] * 3 + ["lamp"] * 3)
+        assert [key for _, key in rows[:3]] == sorted(key for _, key in rows[:3])
+        assert rows[0][1] < rows[3][1]
+        card_of(page, "mug").focus()
+        press(page, "c k")
+        expect(captions(page)).to_have_text(["1 of 3", "2 of 3", "3 of 3"])
+        assert files(page) == sorted(plain)
+        press(page, "Home Space")
+        for word in TELLING:
+            expect(page.locator("#viewer")).not_to_contain_text(word)
+        press(page, "Escape ArrowRight x ArrowRight x Escape")
+
+    with served(compared.folder) as review:  # at another port, where it is still blind
+        visit(page, review.link)
+        page.locator("html.blind").wait_for()
+        press(page, "Control+a")
+        expect(page.get_by_role("dialog", name="What was hidden")).to_be_hidden()
+        press(page, "x")
+        revealed = page.get_by_role("dialog", name="What was hidden")
+        expect(revealed).to_contain_text("Every stored file is decided.")
+        expect(revealed.get_by_role("row", name="sketch-1 0 2 0 to 66 % 0.0030", exact=True)).to_be_visible()
+        expect(revealed).to_contain_text("Kept: ")
+        expect(revealed).to_contain_text("with 2 rows this may be chance.")
+        press(page, "Escape")
+        expect(page.get_by_text("until the last decision.").first).to_be_hidden()
+        expect(page.locator("article").first).to_contain_text("sketch-1", use_inner_text=True)
+
+
+def test_so_many_files_of_so_many_rows_say_that_it_is_hardly_chance_and_few_that_it_may_be(
+    page: Page, tmp_path: Path
+) -> None:
+    """It is ended by hand here, in a page from the disk, which keeps it too."""
+    for rows, kept, said in ((6, 2, "may be chance"), (12, 1, "is hardly chance")):
+        cards = [
+            card(2 * n + at, row_id=f"row-{n}", ordinal=at + 1, of=2, model=model)
+            for n in range(rows)
+            for at, model in enumerate(("good", "poor"))
+        ]
+        folder = tmp_path / str(rows)
+        visit(page, aside(lambda folder=folder, cards=cards: written(folder, cards, compared=True)).as_uri())
+        for number in range(rows):
+            page.locator(f"article[data-row-id=row-{number}]").first.focus()
+            press(page, "k k" if number < kept else "k x")
+        press(page, "b")
+        page.reload()
+        page.locator("html[data-ready].blind").wait_for()
+        press(page, "b")
+        revealed = page.get_by_role("dialog", name="What was hidden")
+        words = f"Kept: good {rows} of {rows} and poor {kept} of {rows}; with {rows} rows this {said}."
+        expect(revealed).to_contain_text(words)
+        page.evaluate("localStorage.clear()")

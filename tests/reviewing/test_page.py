@@ -10,7 +10,6 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import httpx
 import polars as pl
@@ -249,73 +248,6 @@ def test_a_browser_that_keeps_nothing_says_so_and_saves_marks_with_the_job_of_ea
     ]
 
 
-@pytest.fixture
-def compared(project: Make) -> Project:
-    """A batch that has asked three models for each of its rows; in the working directory."""
-    made = with_sheet(project([{"id": name, "prompt": f"a {name}"} for name in ("mug", "lamp")]))
-    made.set(input={"matrix": {"model": ["sketch-1", "still-1", "poster-1"], "aspect_ratio": ["1:1"]}})
-    aside(made.run)
-    return made
-
-
-TOLD = [
-    "1 of 3sketch-1 · 0.25K · 0.0015 USD",
-    "2 of 3still-1 · 1K · 0.0400 USD",
-    "3 of 3poster-1 · 2K · 0.0615 USD",
-]
-
-
-def captions(page: Page) -> Locator:
-    """What is said below each file of a comparison."""
-    return page.locator("#compare figcaption")
-
-
-def files(page: Page) -> list[str]:
-    """The addresses of the files of a comparison, in their order."""
-    found: list[str] = page.locator("#compare img").evaluate_all("all => all.map((each) => each.src)")
-    return [urlsplit(each).path for each in found]
-
-
-def test_models_are_compared_side_by_side_and_blind_until_a_decision(page: Page, compared: Project) -> None:
-    """Blind, each row has an order of its own, which stays the same; the switch is remembered."""
-    orders: dict[str, list[str]] = {}
-    for row_id in ("mug", "lamp"):
-        with served(compared.folder) as review:
-            visit(page, review.link)
-            if row_id == "mug":
-                expect(page.get_by_role("row", name="sketch-1 2 0 0 2 0.0030", exact=True)).to_be_visible()
-                press(page, "c")
-                expect(captions(page)).to_have_text(TOLD)
-                plain = files(page)
-                press(page, "b")
-            else:  # the next review has another port
-                card_of(page, "lamp").focus()
-                press(page, "c")
-            expect(captions(page)).to_have_text(["1 of 3", "2 of 3", "3 of 3"])
-            orders[row_id] = files(page)
-            press(page, "Home Space")
-            expect(page.locator("#viewer")).to_contain_text("image/jpeg")
-            for word in ("sketch-1", "still-1", "poster-1", "USD", "of 3", "Open the file"):
-                expect(page.locator("#viewer")).not_to_contain_text(word)
-            press(page, "Escape k")
-            expect(captions(page).first).to_contain_text("USD")
-            expect(captions(page).nth(1)).to_have_text("2 of 3")
-            press(page, "Escape")
-            card = page.locator(f"article[data-row-id={row_id}][data-decision='']").first
-            for shown in (".cost", ".what", ".sample"):
-                expect(card.locator(shown)).to_be_hidden()
-            visit(page, f"{review.address}/")
-            card_of(page, row_id).focus()
-            press(page, "c")
-            assert files(page) == orders[row_id]
-            if row_id == "lamp":
-                page.locator("#compare").get_by_role("button", name="Blind").click()
-                expect(captions(page)).to_have_text(TOLD)
-    keys = {row_id: [path.split("/")[-3] for path in order] for row_id, order in orders.items()}
-    assert keys["mug"] == sorted(path.split("/")[-3] for path in plain)
-    assert keys["lamp"] == sorted(keys["lamp"])
-
-
 def test_the_table_by_model_has_each_mark_at_once(page: Page, compared: Project) -> None:
     """Those of the command line too; and a page from the disk counts its own besides."""
     with served(compared.folder) as review:
@@ -327,20 +259,12 @@ def test_the_table_by_model_has_each_mark_at_once(page: Page, compared: Project)
         expect(page.get_by_role("row", name="sketch-1 2 1 1 0 0.0030 0.0030", exact=True)).to_be_visible()
         expect(page.get_by_role("row", name="still-1 2 0 1 1 0.0800", exact=True)).to_be_visible()
         expect(page.locator("#shares table")).to_have_count(1)  # the ratio has one value
+    review.process.wait()
     visit(page, (compared.folder / "out/report/contact-sheet/index.html").as_uri())
     card_of(page, "mug").focus()
     press(page, "c x Escape")
     expect(page.get_by_role("row", name="sketch-1 2 1 1 0 0.0030 0.0030", exact=True)).to_be_visible()
     expect(page.get_by_role("row", name="still-1 2 0 2 0 0.0800", exact=True)).to_be_visible()
-    press(page, "b")
-    expect(page.get_by_role("alert")).to_contain_text("Blind")
-    page.reload()
-    page.locator("html[data-ready].blind").wait_for()
-    card_of(page, "lamp").focus()
-    press(page, "c")
-    expect(captions(page)).to_have_text(["1 of 3", "2 of 3", "3 of 3"])
-    press(page, "b Escape")
-    expect(card_of(page, "lamp").locator(".cost")).to_be_visible()
 
 
 def test_what_checks_found_is_shown_as_text_and_is_a_filter(page: Page, tmp_path: Path) -> None:

@@ -50,8 +50,8 @@ from callsheet.standing import Shares, Standing, read_standing
 from callsheet.storage.store import Store
 
 ASSETS = (
-    *("style.css", "data.js", "marks.js", "cards.js", "filters.js", "grid.js", "viewer.js", "compare.js"),
-    *("keys.js", "page.js"),
+    *("style.css", "data.js", "marks.js", "cards.js", "blind.js", "filters.js", "grid.js", "viewer.js"),
+    *("compare.js", "keys.js", "page.js"),
 )
 """The page's own files beside `index.html`; the scripts in the order in which they need each other."""
 

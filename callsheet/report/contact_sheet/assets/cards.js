@@ -107,9 +107,10 @@ const cards = (() => {
     }
     const flags = files.flatMap((file) => file.flags);
     if (flags.length) {
-      const sign = ofUser("span", "decision", flags.length > 1 ? `${flags.length} flags` : flags[0]);
+      const text = blind.isOn ? "flagged" : flags.length > 1 ? `${flags.length} flags` : flags[0];
+      const sign = ofUser("span", "decision", text);
       sign.dataset.decision = "flagged";
-      sign.title = flags.join("\n");
+      sign.title = blind.isOn ? "" : flags.join("\n"); // it may have the model's name
       made.append(sign);
     }
     return made;
@@ -119,7 +120,7 @@ const cards = (() => {
   function dress(card) {
     const { files } = card.job;
     const isSelected = card.classList.contains("selected");
-    const now = JSON.stringify([isSelected, ...files.map(({ decision, note, flags, decided_by }) => [decision, note, flags, decided_by])]);
+    const now = JSON.stringify([isSelected, blind.isOn, ...files.map(({ decision, note, flags, decided_by }) => [decision, note, flags, decided_by])]);
     if (card.dressed === now) return;
     card.dressed = now;
     card.dataset.decision = marks.of(card.job);
@@ -187,5 +188,17 @@ const cards = (() => {
     card.addEventListener("blur", end);
   }
 
-  return { make, blank, looks, dress, badges, mark, word, setting, element, ofUser, WORDS };
+  // A table with these heads; each line begins with what it is about, in words of the batch.
+  function table(heads, lines) {
+    const made = element("table", "");
+    made.createTHead().insertRow().append(...heads.map((head) => Object.assign(element("th", "", head), { scope: "col" })));
+    const body = made.createTBody();
+    for (const [first, ...values] of lines) {
+      const texts = values.map((value) => element("td", "", value.toLocaleString()));
+      body.insertRow().append(Object.assign(ofUser("th", "", first), { scope: "row" }), ...texts);
+    }
+    return made;
+  }
+
+  return { make, blank, table, looks, dress, badges, mark, word, setting, element, ofUser, WORDS };
 })();

@@ -114,6 +114,27 @@ const callsheet = (() => {
     return [...parts.values()].flatMap(({ jobs }) => jobs).find(({ job_key }) => job_key.startsWith(key))?.place;
   }
 
+  // What this browser keeps of a person. A served page has it in a cookie: each review has another port, and to browsers
+  // all ports of a machine share their cookies.
+  function remember(name, value) {
+    try {
+      if (about.marks) document.cookie = `${name}=${encodeURIComponent(value)}; max-age=31536000; samesite=strict`;
+      else localStorage.setItem(name, value);
+    } catch {
+      // This browser keeps nothing: it is so until the page is left.
+    }
+  }
+
+  function recalled(name) {
+    try {
+      if (!about.marks) return localStorage.getItem(name) ?? "";
+      const cookie = document.cookie.split("; ").find((each) => each.startsWith(`${name}=`));
+      return decodeURIComponent(cookie?.slice(name.length + 1) ?? "");
+    } catch {
+      return "";
+    }
+  }
+
   // An address that no cache answers.
   function anew(src) {
     return src.includes("?") ? src : `${src}?${Date.now()}`;
@@ -145,7 +166,7 @@ const callsheet = (() => {
   }
 
   return {
-    job, see, when, gather, row, placeOf, look, loadTexts, loadNews,
+    job, see, when, gather, row, placeOf, look, loadTexts, loadNews, remember, recalled,
     onArrival(call) {
       arrived = call;
     },

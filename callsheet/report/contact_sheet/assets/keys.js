@@ -103,7 +103,7 @@ const keys = (() => {
     u: () => decide(null),
     n: note,
     c: comparison,
-    b: () => say(compare.blind() ? "Blind: model and cost are hidden until a decision is made." : ""),
+    b: () => blind.toggle() && say("Blind: models, settings and costs are hidden until the last decision."),
     m: original,
     z: undo,
     "ctrl+z": undo,
@@ -115,7 +115,7 @@ const keys = (() => {
     say = tell;
     document.addEventListener("keydown", (event) => {
       if (event.altKey || event.repeat) return;
-      if (event.target.closest?.("input, select, textarea") || noting.open || help.open) return;
+      if (event.target.closest?.("input, select, textarea") || at("reveal").open || noting.open || help.open) return;
       const letter = /^[a-z?]$/i.test(event.key) ? event.key.toLowerCase() : event.code.replace("Key", "").toLowerCase();
       const name = event.ctrlKey || event.metaKey ? `ctrl+${letter}` : letter === "k" && event.shiftKey ? "shift+k" : letter;
       if (!Object.hasOwn(ACTS, name)) return;

@@ -279,6 +279,12 @@ const marks = (() => {
     })]);
   }
 
+  // How many rows have a file that is decided.
+  function decidedRows() {
+    const { rows } = callsheet.all;
+    return new Set(rows.filter((_, place) => kinds(place) & 0b110)).size; // kept or rejected
+  }
+
   // What a kept file costs, exact: half to even at six decimals, as everywhere in Callsheet.
   function costPerKept(amount, count) {
     const kept = BigInt(count);
@@ -320,15 +326,11 @@ const marks = (() => {
     return document.getElementById("who").value.trim() || null;
   }
 
-  // A cookie, because to browsers all ports of a machine share theirs: each review has another port.
   function askForName() {
     const box = document.getElementById("who");
-    const known = document.cookie.split("; ").find((each) => each.startsWith(`${WHO}=`));
-    box.value = decodeURIComponent(known?.slice(WHO.length + 1) ?? "");
+    box.value = callsheet.recalled(WHO);
     document.getElementById("naming").hidden = false;
-    box.addEventListener("change", () => {
-      document.cookie = `${WHO}=${encodeURIComponent(box.value.trim())}; max-age=31536000; samesite=strict`;
-    });
+    box.addEventListener("change", () => callsheet.remember(WHO, box.value.trim()));
   }
 
   // `tell` is called with what is wrong, or with nothing when all is well.
@@ -361,7 +363,7 @@ const marks = (() => {
   }
 
   return {
-    start, name, know, compareWithAll, kinds, poll, again, set, undo, of, reviewed, shares, costPerKept, save,
+    start, name, know, compareWithAll, kinds, poll, again, set, undo, of, reviewed, shares, decidedRows, costPerKept, save,
     isUnmarked(place) {
       return callsheet.all ? Boolean(kinds(place) & 1) : kindsOf(callsheet.job(place)?.files ?? []) & 1;
     },

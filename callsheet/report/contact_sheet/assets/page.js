@@ -55,18 +55,11 @@
     const tables = marks.shares().filter(([, lines]) => lines.some(({ files }) => files));
     at("shares").hidden = !tables.length;
     at("shares").firstElementChild.textContent = `By ${tables.map(([name]) => name.replaceAll("_", " ")).join(", ")}`;
-    at("shares").lastElementChild.replaceChildren(...tables.map(([name, lines]) => {
-      const table = element("table", "");
-      const heads = [name.replaceAll("_", " "), "files", "kept", "rejected", "to review", "USD spent", "USD a kept file"];
-      table.createTHead().insertRow().append(...heads.map((head) => Object.assign(element("th", "", head), { scope: "col" })));
-      const body = table.createTBody();
-      for (const { value, files, kept, rejected, to_review: left, spent, each } of lines) {
-        const head = Object.assign(ofUser("th", "", cards.setting(name, value)), { scope: "row" });
-        const counts = [files, kept, rejected, left].map(number);
-        body.insertRow().append(head, ...[...counts, spent, each ?? ""].map((text) => element("td", "", text)));
-      }
-      return table;
-    }));
+    at("shares").lastElementChild.replaceChildren(...tables.map(([name, lines]) => cards.table(
+      [name.replaceAll("_", " "), "files", "kept", "rejected", "to review", "USD spent", "USD a kept file"],
+      lines.map(({ value, files, kept, rejected, to_review: left, spent, each }) =>
+        [cards.setting(name, value), files, kept, rejected, left, spent, each ?? ""]),
+    )));
   }
 
   function plots() {
@@ -151,6 +144,13 @@
     redraw();
     viewer.refresh();
     compare.refresh();
+  }
+
+  // It is blind from now on, or not any more: another order begins at its top.
+  function reordered() {
+    marked();
+    redraw(true);
+    if (document.activeElement.matches(".card")) grid.focus();
   }
 
   // The address of this page says which jobs are shown, and which one is open.
@@ -253,12 +253,16 @@
     grid.start(open);
     viewer.onMove(remember);
     keys.start((text) => tell(text, "news"));
-    marks.start(marked, tell);
-    compare.recall();
+    marks.start(() => {
+      marked();
+      blind.marked();
+    }, tell);
+    blind.start(reordered);
     header();
     const asked = new URLSearchParams(location.hash === "#cards" ? "" : location.hash.slice(1));
     filters.read(asked);
-    if (callsheet.about.shown && !asked.size) { // otherwise the overview says what is seen first
+    const isPlain = !asked.size && !blind.isOn; // otherwise the overview says what is seen first
+    if (callsheet.about.shown && isPlain) {
       await callsheet.when([0], () => redraw());
       if (callsheet.about.marks) grid.focus();
       await pictures();
@@ -267,7 +271,7 @@
     offer();
     const place = asked.has("job") ? callsheet.placeOf(asked.get("job")) : undefined;
     if (place !== undefined) open(place);
-    else if (asked.size && callsheet.about.marks) grid.focus();
+    else if (!isPlain && callsheet.about.marks) grid.focus();
     addEventListener("hashchange", follow);
     at("save").addEventListener("click", marks.save);
     await marks.poll();

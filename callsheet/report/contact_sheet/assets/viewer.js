@@ -39,25 +39,25 @@ const viewer = (() => {
   }
 
   function facts(job, file) {
-    const shown = compare.hides(file) ? [] : [
+    const hidden = blind.isOn ? [["Blind", "model, settings and cost are hidden until the last decision"]] : [
+      ["Flags", file?.flags.join("\n")],
+      ["Score", file?.score ?? null],
+      ["Reason", file && job.reason],
+      ["Code", job.code],
       ["Model", job.model],
       ...asked(job),
       ["Cost", job.cost !== null && `${job.cost} USD`],
       ["Quoted", job.quoted !== null && `${job.quoted} USD`],
+      ["File", about(file)],
+      ["Sent", moment(job.submitted_at)],
+      ["Ended", moment(job.finished_at)],
+      ["Generation", job.generation_id],
     ];
     const known = [
       ["State", ` ${cards.word(job.state)}`],
       ["Decision", file?.decision && [file.decision, file.decided_by && `by ${file.decided_by}`].filter(Boolean).join(" ")],
       ["Note", file?.note],
-      ["Flags", file?.flags.join("\n")],
-      ["Score", file?.score ?? null],
-      ["Reason", file && job.reason],
-      ["Code", job.code],
-      ...shown,
-      ["File", about(file)],
-      ["Sent", moment(job.submitted_at)],
-      ["Ended", moment(job.finished_at)],
-      ["Generation", job.generation_id],
+      ...hidden,
       ["Made from", origin(job)],
       ...job.fields,
     ];
@@ -138,9 +138,8 @@ const viewer = (() => {
   function draw() {
     const file = job.files[shown];
     const index = grid.indexOf(job);
-    const hidden = compare.hides(file);
-    at("place").textContent = hidden ? "" : index < 0 ? "not in this filter" : `${(index + 1).toLocaleString()} of ${grid.places.length.toLocaleString()}`;
-    at("viewer-title").textContent = job.of > 1 && !hidden ? `${job.row_id} (${job.ordinal} of ${job.of})` : job.row_id;
+    at("place").textContent = index < 0 ? "not in this filter" : `${(index + 1).toLocaleString()} of ${grid.places.length.toLocaleString()}`;
+    at("viewer-title").textContent = job.of > 1 && !blind.isOn ? `${job.row_id} (${job.ordinal} of ${job.of})` : job.row_id;
     at("viewer-prompt").textContent = job.prompt;
     dialog.dataset.decision = file?.decision ?? "";
     const wanted = file?.url ?? `${job.job_key} ${cards.looks(job)}`;
@@ -151,8 +150,8 @@ const viewer = (() => {
     at("files").replaceChildren(...choices(job));
     at("files").hidden = job.files.length < 2;
     at("known").replaceChildren(...facts(job, file));
-    at("address").replaceChildren(hidden ? "" : address(file)); // which may have the model's name
-    at("address").hidden = !file || hidden;
+    at("address").replaceChildren(blind.isOn ? "" : address(file)); // which may have the model's name
+    at("address").hidden = !file || blind.isOn;
   }
 
   function show(now, file = 0) {
