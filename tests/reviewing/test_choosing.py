@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import io
+import json
+import re
+from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from PIL import Image
+from playwright.sync_api import Locator, Page, Route, expect
 
 from callsheet.report.contact_sheet import sheet as contact_sheet
 from tests.conftest import Project
-from tests.report.contact_sheets import card, written
+from tests.report.contact_sheets import card, with_sheet, written
 from tests.reviewing.served import Review, card_of, figure, filter_button, press, served, visit
 from tests.servers.browser import Browser, aside
 from tests.servers.forks import forks
+from tests.servers.s3 import Server
 from tests.waiting import wait_until
+
+Make = Callable[..., Project]
 
 
 def selection(page: Page) -> Locator:
@@ -230,3 +238,119 @@ def test_so_many_files_of_so_many_rows_say_that_it_is_hardly_chance_and_few_that
         words = f"Kept: good {rows} of {rows} and poor {kept} of {rows}; with {rows} rows this {said}."
         expect(revealed).to_contain_text(words)
         page.evaluate("localStorage.clear()")
+
+
+def photo(colour: str) -> bytes:
+    """A PNG of one colour, 640 pixels wide."""
+    content = io.BytesIO()
+    Image.new("RGB", (640, 480), colour).save(content, "PNG")
+    return content.getvalue()
+
+
+def test_a_file_is_shown_beside_the_images_that_it_is_made_from_and_as_a_wipe(
+    page: Page, browser: Browser, project: Make, s3: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of this machine, of S3 and of the network; none that has changed, and no signature is given away."""
+    s3.sign_in(monkeypatch)
+    s3.client().put_object(Bucket=s3.bucket, Key="photos/s3.png", Body=photo("blue"))
+    secret = "https://photos.test/signed.png?X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Signature=5ec2e7"
+    secret += "&X-Amz-Credential=k&X-Amz-Date=d&X-Amz-Expires=9&X-Amz-SignedHeaders=host"
+    sources = {
+        "local": ["lamp.png"],
+        "pair": ["lamp.png", f"s3://{s3.bucket}/photos/s3.png"],
+        "network": ["https://photos.test/cup.png"],
+        "signed": [secret],
+        "none": [],
+    }
+    rows = [
+        {"id": name, "prompt": "on white", "model": "still-1", "images": json.dumps(images)}
+        for name, images in sources.items()
+    ]
+    made = with_sheet(project(rows))
+    made.set(storage={"url": "out/media", "endpoint_url": s3.endpoint_url})
+    (made.folder / "lamp.png").write_bytes(photo("red"))
+    aside(made.run)
+
+    def network(route: Route) -> None:
+        route.fulfill(body=photo("green"), content_type="image/png")
+
+    page.route("https://photos.test/**", network)
+    viewer, original = page.locator("#viewer"), page.locator("#stage .original")
+    with served(made.folder) as review:
+        visit(page, review.link)
+        press(page, "o")
+        expect(viewer.get_by_role("img", name="Original: lamp.png")).to_have_js_property("naturalWidth", 640)
+        expect(viewer.get_by_role("img")).to_have_count(2)
+        press(page, "o")
+        line = viewer.get_by_role("slider", name="How much of the original is seen")
+        line.focus()
+        press(page, "Home")
+        expect(original).to_have_css("clip-path", "inset(0px 100% 0px 0px)")
+        press(page, "End")
+        expect(original).to_have_css("clip-path", re.compile(r"^inset\(0px( 0%.*)?\)$"))
+        expect(page.get_by_role("dialog", name="local")).to_be_visible()
+        press(page, "k")  # the line takes no letters
+        expect(page.get_by_role("dialog", name="pair")).to_be_visible()
+        press(page, "o")
+        expect(original).to_have_count(0)
+        press(page, "o")
+        expect(original).to_have_count(2)
+        expect(original.nth(1)).to_have_js_property("naturalWidth", 640)
+        press(page, "ArrowRight")
+        expect(viewer.get_by_role("img", name="Original: cup.png")).to_have_js_property("naturalWidth", 640)
+        press(page, "ArrowRight")
+        expect(viewer).to_contain_text("signed.png cannot be shown here")
+        assert "5ec2e7" not in page.content()
+        press(page, "Escape")
+        expect(card_of(page, "signed")).to_be_focused()
+        press(page, "ArrowRight o")
+        expect(page.get_by_role("alert")).to_have_text("This is not made from an image.")
+        assert (browser.complaints, browser.failures) == ([], [])
+        (made.folder / "lamp.png").write_bytes(photo("white"))
+        with review.client() as client:
+            answer = client.get(f"/originals/{key_of(page, 'pair')}/0")
+            assert (answer.status_code, answer.text) == (404, "has changed since it was priced")
+            assert client.get(f"/originals/{key_of(page, 'network')}/0").status_code == 404
+    assert not [
+        path for path in (made.folder / "out/report").rglob("*.[jh]*") if b"5ec2e7" in path.read_bytes()
+    ]
+
+    visit(page, (made.folder / "out/report/contact-sheet/index.html").as_uri())
+    card_of(page, "pair").focus()
+    press(page, "o")
+    expect(original.first).to_have_js_property("naturalWidth", 640)
+    expect(viewer).to_contain_text("s3.png cannot be shown here")
+    page.unroute_all()
+
+
+def key_of(page: Page, row_id: str) -> str:
+    """The key of a row's job."""
+    key: str = card_of(page, row_id).evaluate("(card) => card.job.job_key")
+    return key
+
+
+def test_a_click_shows_pixels_and_all_that_are_compared_move_together(page: Page, review: Review) -> None:
+    visit(page, review.link)
+    press(page, "c")
+    images = page.locator("#compare img.media")
+    expect(images).to_have_count(4)
+    box = images.nth(2).bounding_box()
+    assert box
+    page.mouse.click(box["x"] + box["width"] / 4, box["y"] + box["height"] / 2)
+    for image in images.all():
+        expect(image).to_have_css("object-fit", "none")
+        expect(image).to_have_css(
+            "object-position", re.compile(r"^(24\.\d+|25|25\.\d+)% (49\.\d+|50|50\.\d+)%$")
+        )
+    expect(page.locator("#compare").get_by_role("figure").nth(2)).to_be_focused()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    for image in images.all():
+        expect(image).to_have_css("object-position", re.compile(r"^(49|50)(\.\d+)?% "))
+    press(page, "1")
+    expect(images.first).to_have_css("object-fit", "contain")
+    press(page, "Space 1 Shift+ArrowRight Shift+ArrowDown")
+    large = page.locator("#viewer img.media")
+    expect(large).to_have_css("object-position", "60% 60%")
+    expect(page.get_by_role("dialog", name="mug (3 of 4)")).to_be_visible()
+    press(page, "k")  # what is marked comes with the next file
+    expect(large).to_have_css("object-fit", "none")

@@ -90,10 +90,22 @@ const keys = (() => {
     return compare.open(job, files.length === 1 ? files[0] : null);
   }
 
-  function original() {
+  function otherBatch() {
     const { job } = onTop().target ?? {};
     if (job?.made_from?.href) window.open(job.made_from.href, "_blank", "noopener");
     else if (job) say(job.made_from ? `Made from ${viewer.origin(job)}.` : "This is not made from a file of another batch.");
+  }
+
+  // What the job is made from, in full size.
+  function showOriginal() {
+    const { job, files } = onTop().target ?? {};
+    if (!job) return;
+    if (!job.originals.length) {
+      say("This is not made from an image.");
+      return;
+    }
+    if (!viewer.isOpen) viewer.open(job, files[0]);
+    viewer.before();
   }
 
   const ACTS = {
@@ -104,7 +116,9 @@ const keys = (() => {
     n: note,
     c: comparison,
     b: () => blind.toggle() && say("Blind: models, settings and costs are hidden until the last decision."),
-    m: original,
+    m: otherBatch,
+    o: showOriginal,
+    digit1: () => onTop() !== grid && zoom.toggle(viewer.isOpen ? at("viewer") : at("compare")),
     z: undo,
     "ctrl+z": undo,
     "ctrl+a": () => onTop() === grid && grid.selectAll(),
@@ -115,7 +129,7 @@ const keys = (() => {
     say = tell;
     document.addEventListener("keydown", (event) => {
       if (event.altKey || event.repeat) return;
-      if (event.target.closest?.("input, select, textarea") || at("reveal").open || noting.open || help.open) return;
+      if (event.target.closest?.("input:not(.wipe), select, textarea") || at("reveal").open || noting.open || help.open) return;
       const letter = /^[a-z?]$/i.test(event.key) ? event.key.toLowerCase() : event.code.replace("Key", "").toLowerCase();
       const name = event.ctrlKey || event.metaKey ? `ctrl+${letter}` : letter === "k" && event.shiftKey ? "shift+k" : letter;
       if (!Object.hasOwn(ACTS, name)) return;

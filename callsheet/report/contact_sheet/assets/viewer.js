@@ -1,14 +1,16 @@
 "use strict";
-// One job, large: its files, and everything that is known about it.
+// One job, large: its files, what these are made from, and everything that is known about it.
 
 const viewer = (() => {
   const at = (id) => document.getElementById(id);
   const dialog = at("viewer");
+  const WAYS = ["", "beside", "wipe"];
   const BYTES = new Intl.NumberFormat(undefined, { style: "unit", unit: "byte", notation: "compact" });
   const { element, ofUser } = cards;
   let job = null;
   let shown = 0; // the file of the job
   let moved = () => {};
+  let way = 0; // of `WAYS`, how what it is made from is shown
   let stage; // what is on the stage: a video that is marked plays on, a text that is selected stays so
 
   function about(file) {
@@ -58,7 +60,7 @@ const viewer = (() => {
       ["Decision", file?.decision && [file.decision, file.decided_by && `by ${file.decided_by}`].filter(Boolean).join(" ")],
       ["Note", file?.note],
       ...hidden,
-      ["Made from", origin(job)],
+      ["Made from", origin(job) ?? job.originals.map(({ name }) => name).join("\n")],
       ...job.fields,
     ];
     const rows = known.filter(([, value]) => value || value === 0).map(([name, value]) => {
@@ -114,6 +116,41 @@ const viewer = (() => {
     return instead(job);
   }
 
+  // An image that the job is made from, or why it is not here.
+  function original({ name, href }) {
+    const missing = () => element("p", "none original", `${name} cannot be shown here${href ? ": it is gone, or has changed" : ""}`);
+    if (!href) return missing();
+    const image = Object.assign(element("img", "media original"), { alt: `Original: ${name}`, src: href });
+    image.addEventListener("error", () => image.replaceWith(missing()), { once: true });
+    return image;
+  }
+
+  // A file and what it is made from: all beside each other, or the first original over it, as far as the line.
+  function staged(job, file) {
+    const after = media(job, file);
+    if (!way || !job.originals.length) return [after];
+    if (WAYS[way] === "beside") {
+      return [...job.originals.map(original), after].map((each) => {
+        const half = element("div", "half");
+        half.append(each);
+        return half;
+      });
+    }
+    const line = Object.assign(element("input", "wipe"), { type: "range", min: 0, max: 100, value: 50 });
+    line.setAttribute("aria-label", "How much of the original is seen");
+    const wipe = () => at("stage").style.setProperty("--wipe", `${line.value}%`);
+    line.addEventListener("input", wipe);
+    line.addEventListener("pointerup", () => dialog.focus());
+    wipe();
+    return [after, original(job.originals[0]), line];
+  }
+
+  // Shows what the job is made from, in the next way.
+  function before() {
+    way = (way + 1) % WAYS.length;
+    draw();
+  }
+
   function choices(job) {
     return job.files.map((_, number) => {
       const choice = element("button", "", String(number + 1));
@@ -142,11 +179,14 @@ const viewer = (() => {
     at("viewer-title").textContent = job.of > 1 && !blind.isOn ? `${job.row_id} (${job.ordinal} of ${job.of})` : job.row_id;
     at("viewer-prompt").textContent = job.prompt;
     dialog.dataset.decision = file?.decision ?? "";
-    const wanted = file?.url ?? `${job.job_key} ${cards.looks(job)}`;
-    if (stage !== wanted) at("stage").replaceChildren(media(job, file), element("div", "badges"));
+    const wanted = `${way} ${file?.url ?? `${job.job_key} ${cards.looks(job)}`}`;
+    if (stage !== wanted) at("stage").replaceChildren(...staged(job, file), element("div", "badges"));
+    if (document.activeElement === document.body) dialog.focus(); // the line had it
     stage = wanted;
     at("stage").querySelector(".badges").replaceWith(cards.badges(file ? [file] : []));
     at("acts").hidden = !file;
+    at("original").hidden = !job.originals.length;
+    at("stage").dataset.way = job.originals.length ? WAYS[way] : "";
     at("files").replaceChildren(...choices(job));
     at("files").hidden = job.files.length < 2;
     at("known").replaceChildren(...facts(job, file));
@@ -195,7 +235,7 @@ const viewer = (() => {
   }
 
   dialog.addEventListener("keydown", (event) => {
-    if (event.target.closest("video")) return;
+    if (event.target.closest("video, input")) return;
     if (event.key === "ArrowLeft") move(-1);
     else if (event.key === "ArrowRight") move(1);
     else if (event.key === " " && event.target === dialog) {
@@ -209,6 +249,7 @@ const viewer = (() => {
   dialog.addEventListener("close", () => {
     at("stage").replaceChildren();
     stage = undefined;
+    way = 0;
     moved();
     if (!compare.isOpen) grid.focusOn(job);
   });
@@ -217,7 +258,7 @@ const viewer = (() => {
   at("close").addEventListener("click", () => dialog.close());
 
   return {
-    open, refresh, next, media, origin,
+    open, refresh, next, before, media, origin,
     close: () => dialog.close(),
     onMove(call) {
       moved = call;
