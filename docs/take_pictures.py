@@ -107,7 +107,7 @@ def take_sheet(page: Page, address: str, folder: Path) -> None:
     loaded(page.locator(".frame img"), 10)
     take(page, folder / "contact-sheet.png")
     show(page, address, height=900, theme="dark")
-    page.get_by_text("Plots: spent, by model, files kept, time to store").click()
+    page.get_by_text("Plots", exact=True).click()
     loaded(page.locator("#plots img"), 1)
     take(page, folder / "plots.png")
 

@@ -354,3 +354,51 @@ def test_a_click_shows_pixels_and_all_that_are_compared_move_together(page: Page
     expect(page.get_by_role("dialog", name="mug (3 of 4)")).to_be_visible()
     press(page, "k")  # what is marked comes with the next file
     expect(large).to_have_css("object-fit", "none")
+
+
+@pytest.mark.parametrize(("width", "height", "most"), [(1400, 800, 170), (700, 450, 230), (390, 844, 250)])
+def test_the_header_is_low_and_the_first_mark_moves_nothing(
+    page: Page, review: Review, width: int, height: int, most: int
+) -> None:
+    """On a screen, on one at 200 %, and on a phone; nothing is wider than the page."""
+    page.set_viewport_size({"width": width, "height": height})
+    visit(page, review.link)
+    top = "document.querySelector('article').getBoundingClientRect().top + scrollY"
+    before = page.evaluate(top)
+    assert before < most
+    press(page, "k")
+    expect(figure(page, "Cost per kept")).to_have_text("0.0245 USD")
+    press(page, "x")
+    assert page.evaluate(top) == before
+    press(page, "Shift+ArrowRight b")
+    expect(selection(page)).to_be_visible()
+    for control in page.get_by_role("button").all():
+        box = control.bounding_box() if control.is_visible() else None
+        inside = control.evaluate("(each) => !each.closest('.choosing')")  # which scrolls by itself
+        assert not box or not inside or (box["x"] >= 0 and box["x"] + box["width"] <= width), control
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    press(page, "b Escape")
+    card_of(page, "lamp").focus()
+    for keys, dialog in (("Space", "#viewer"), ("c", "#compare")):
+        press(page, keys)
+        for button in page.locator(dialog).get_by_role("button").all():
+            button.scroll_into_view_if_needed()
+            expect(button).to_be_in_viewport()
+    press(page, "Escape ?")
+    help_dialog = page.get_by_role("dialog", name="Keys")
+    help_dialog.get_by_role("button", name="Close").scroll_into_view_if_needed()
+    expect(help_dialog.get_by_role("button", name="Close")).to_be_in_viewport()
+
+
+def test_a_screen_reader_hears_what_is_selected_blind_and_decided(page: Page, review: Review) -> None:
+    visit(page, review.link)
+    press(page, "Shift+ArrowRight k")
+    expect(card_of(page, "mug", 2)).to_have_accessible_description("selected, kept")
+    expect(selection(page).get_by_role("status")).to_have_text("2 selected")
+    press(page, "b")
+    expect(page.get_by_role("alert")).to_contain_text("Blind: models, settings and costs are hidden")
+    expect(page.get_by_role("search").get_by_role("button", name="End it")).to_have_attribute(
+        "aria-pressed", "true"
+    )
+    controls = re.findall(r"- (?:button|combobox|searchbox|textbox).*", page.locator("body").aria_snapshot())
+    assert [each for each in controls if not re.match(r'- \w+ "\S', each)] == []

@@ -252,6 +252,8 @@ def test_the_table_by_model_has_each_mark_at_once(page: Page, compared: Project)
     """Those of the command line too; and a page from the disk counts its own besides."""
     with served(compared.folder) as review:
         visit(page, review.link)
+        page.get_by_text("By model").click()  # it stays open after a reload
+        card_of(page, "mug").focus()
         press(page, "k")
         expect(page.get_by_role("row", name="sketch-1 2 1 0 1 0.0030 0.0030", exact=True)).to_be_visible()
         words = ("-m", "callsheet", "review", "batch.yaml", "--reject", "lamp")
@@ -259,8 +261,11 @@ def test_the_table_by_model_has_each_mark_at_once(page: Page, compared: Project)
         expect(page.get_by_role("row", name="sketch-1 2 1 1 0 0.0030 0.0030", exact=True)).to_be_visible()
         expect(page.get_by_role("row", name="still-1 2 0 1 1 0.0800", exact=True)).to_be_visible()
         expect(page.locator("#shares table")).to_have_count(1)  # the ratio has one value
+        visit(page, f"{review.address}/")
+        expect(page.get_by_role("row", name="still-1 2 0 1 1 0.0800", exact=True)).to_be_visible()
     review.process.wait()
     visit(page, (compared.folder / "out/report/contact-sheet/index.html").as_uri())
+    page.get_by_text("By model").click()
     card_of(page, "mug").focus()
     expect(page.get_by_role("row", name="sketch-1 2 1 1 0 0.0030 0.0030", exact=True)).to_be_visible()
     press(page, "c x Escape")

@@ -71,7 +71,7 @@ const blind = (() => {
     const left = marks.reviewed().to_review;
     const rows = marks.decidedRows();
     const percent = (share) => Math.round(100 * share);
-    at("reveal-left").textContent = left ? `${left.toLocaleString()} files are not decided yet.` : "Every stored file is decided.";
+    at("reveal-left").textContent = left ? `${left.toLocaleString()} ${left === 1 ? "file is" : "files are"} not decided yet.` : "Every stored file is decided.";
     at("reveal-tables").replaceChildren(...marks.shares().map(([name, all]) => [name, compared(all, rows)])
       .filter(([, lines]) => lines.length).flatMap(([name, lines]) => [
         cards.table([name.replaceAll("_", " "), "kept", "of", "likely share", "USD spent", "USD a kept file"],

@@ -91,9 +91,9 @@ const filters = (() => {
     const counts = counted(found);
     const ofAll = found === all ? counts : counted(all);
     for (const [state, button] of buttons) count(button, counts[state] ?? 0, pressed.has(state), ofAll[state]);
-    const isMarked = REVIEW.slice(1).some((name) => ofAll[name]);
+    const isStored = REVIEW.some((name) => ofAll[name]); // then these are there before the first mark moves them
     for (const [name, button] of reviews) {
-      count(button, counts[name], wanted.has(name), ofAll[name] && (name !== "unmarked" || isMarked));
+      count(button, counts[name], wanted.has(name), name === "flagged" ? ofAll[name] : isStored);
     }
     const kinds = REVIEW.reduce((bits, name, at) => bits | (wanted.has(name) << at), 0);
     const shown = pressed.size || kinds ? found.filter((place) =>
@@ -161,6 +161,7 @@ const filters = (() => {
   function toggle(name, among, changed, ...content) {
     const button = document.createElement("button");
     button.type = "button";
+    button.hidden = true; // until it is known whether there is any
     button.append(...content, ` ${cards.word(name)} `, document.createElement("b"));
     button.addEventListener("click", () => {
       if (!among.delete(name)) among.add(name);

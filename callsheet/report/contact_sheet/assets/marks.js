@@ -329,7 +329,7 @@ const marks = (() => {
   function askForName() {
     const box = document.getElementById("who");
     box.value = callsheet.recalled(WHO);
-    document.getElementById("naming").hidden = false;
+    box.hidden = false;
     box.addEventListener("change", () => callsheet.remember(WHO, box.value.trim()));
   }
 

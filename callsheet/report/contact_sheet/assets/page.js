@@ -4,6 +4,7 @@
 (() => {
   const SLOWLY = 30; // seconds between two looks, when nothing has been written for some time
   const SILENT = 120; // seconds after which the run seems to have stopped
+  const OPEN = "callsheet-shares"; // whether this browser shows the tables by model
   const COLOUR_OF = { complete: "stored", partial: "in_doubt", stopped: "failed" };
   const { element, ofUser } = cards;
   const at = (id) => document.getElementById(id);
@@ -27,16 +28,14 @@
   function figures() {
     const { states, spent, inDoubt, limit, quoted, written } = callsheet.about;
     const { kept, rejected, to_review: left } = marks.reviewed();
-    const list = [
-      ["Jobs", `${number(states.stored ?? 0)} of ${number(callsheet.about.jobs)} stored`],
-      ["Spent", limit === null ? `${spent} USD` : `${spent} of ${limit} USD`],
-    ];
+    const list = [["Jobs", `${number(states.stored ?? 0)} of ${number(callsheet.about.jobs)} stored`]];
+    if (kept + rejected + left) { // also before the first mark, which moves nothing then
+      list.push(["Reviewed", `${number(kept)} kept · ${number(rejected)} rejected · ${number(left)} to review`]);
+      list.push(["Cost per kept", kept ? `${marks.costPerKept(spent, kept)} USD` : "none kept yet"]);
+    }
+    list.push(["Spent", limit === null ? `${spent} USD` : `${spent} of ${limit} USD`]);
     if (inDoubt !== null) list.push(["In doubt", `at most ${inDoubt} USD more`]);
     if (quoted !== null) list.push(["Quoted", `${quoted} USD`]);
-    if (kept + rejected + left) {
-      list.push(["Reviewed", `${number(kept)} kept · ${number(rejected)} rejected · ${number(left)} to review`]);
-    }
-    if (kept) list.push(["Cost per kept", `${marks.costPerKept(spent, kept)} USD`]);
     if (marks.toBuyAgain) list.push(["To buy again", marks.toBuyAgain]);
     list.push(["Written", moment(written)]);
     at("figures").replaceChildren(...list.map(([name, value]) => {
@@ -44,8 +43,8 @@
       figure.append(element("dt", "", name), element("dd", "", value));
       return figure;
     }));
-    at("save").hidden = !marks.mine;
-    at("saved").hidden = !marks.mine;
+    at("save").hidden = at("saved").hidden = Boolean(callsheet.about.marks);
+    at("save").disabled = !marks.mine;
     at("save").textContent = `Save marks.csv (${number(marks.mine)})`;
     shares();
   }
@@ -274,6 +273,8 @@
     else if (!isPlain && callsheet.about.marks) grid.focus();
     addEventListener("hashchange", follow);
     at("save").addEventListener("click", marks.save);
+    at("shares").open = Boolean(callsheet.recalled(OPEN));
+    at("shares").addEventListener("toggle", () => callsheet.remember(OPEN, at("shares").open ? "open" : ""));
     await marks.poll();
     if (callsheet.about.marks) marks.again();
     document.documentElement.dataset.ready = "";
