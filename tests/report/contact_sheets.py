@@ -116,6 +116,7 @@ async def write(
         seen["settings"] = {"model": {"values": models, "codes": codes}}
         seen["shares"]["model"] = [
             {"value": model, "kept": 0, "rejected": 0, "to_review": files[model], "spent": "1.0000"}
+            | {"orderedAs": {}}
             for model in models
         ]
     values = {"overview": seen, "texts": texts(cards)}

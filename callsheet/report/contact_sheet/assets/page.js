@@ -26,14 +26,15 @@
   }
 
   function figures() {
-    const { states, spent, inDoubt, limit, quoted, written } = callsheet.about;
+    const { states, spent, net, credits, inDoubt, limit, quoted, written } = callsheet.about;
     const { kept, rejected, to_review: left } = marks.reviewed();
     const list = [["Jobs", `${number(states.stored ?? 0)} of ${number(callsheet.about.jobs)} stored`]];
     if (kept + rejected + left) { // also before the first mark, which moves nothing then
       list.push(["Reviewed", `${number(kept)} kept · ${number(rejected)} rejected · ${number(left)} to review`]);
-      list.push(["Cost per kept", kept ? `${marks.costPerKept(spent, kept)} USD` : "none kept yet"]);
+      list.push(["Cost per kept", kept ? `${marks.costPerKept(net, kept)} USD` : "none kept yet"]);
     }
     list.push(["Spent", limit === null ? `${spent} USD` : `${spent} of ${limit} USD`]);
+    if (credits !== null) list.push(["Came back", `${credits} USD`]);
     if (inDoubt !== null) list.push(["In doubt", `at most ${inDoubt} USD more`]);
     if (quoted !== null) list.push(["Quoted", `${quoted} USD`]);
     if (marks.toBuyAgain) list.push(["To buy again", marks.toBuyAgain]);
@@ -49,6 +50,12 @@
     shares();
   }
 
+  // As which other models the files of a model were ordered.
+  function ordered(orderedAs) {
+    const others = Object.entries(orderedAs).map(([model, jobs]) => `${number(jobs)} ordered as ${model}`);
+    return others.length ? ` (${others.join(", ")})` : "";
+  }
+
   // How the batch stands by model, and by each setting of which rows have several values: a small table for each.
   function shares() {
     const tables = marks.shares().filter(([, lines]) => lines.some(({ files }) => files));
@@ -56,8 +63,8 @@
     at("shares").firstElementChild.textContent = `By ${tables.map(([name]) => name.replaceAll("_", " ")).join(", ")}`;
     at("shares").lastElementChild.replaceChildren(...tables.map(([name, lines]) => cards.table(
       [name.replaceAll("_", " "), "files", "kept", "rejected", "to review", "USD spent", "USD a kept file"],
-      lines.map(({ value, files, kept, rejected, to_review: left, spent, each }) =>
-        [cards.setting(name, value), files, kept, rejected, left, spent, each ?? ""]),
+      lines.map(({ value, orderedAs, files, kept, rejected, to_review: left, spent, each }) =>
+        [cards.setting(name, value) + ordered(orderedAs), files, kept, rejected, left, spent, each ?? ""]),
     )));
   }
 

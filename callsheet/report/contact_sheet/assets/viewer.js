@@ -42,11 +42,9 @@ const viewer = (() => {
 
   function facts(job, file) {
     const hidden = blind.isOn ? [["Blind", "model, settings and cost are hidden until the last decision"]] : [
-      ["Flags", file?.flags.join("\n")],
-      ["Score", file?.score ?? null],
       ["Reason", file && job.reason],
       ["Code", job.code],
-      ["Model", job.model],
+      ["Model", cards.model(job)],
       ...asked(job),
       ["Cost", job.cost !== null && `${job.cost} USD`],
       ["Quoted", job.quoted !== null && `${job.quoted} USD`],
@@ -59,6 +57,8 @@ const viewer = (() => {
       ["State", ` ${cards.word(job.state)}`],
       ["Decision", file?.decision && [file.decision, file.decided_by && `by ${file.decided_by}`].filter(Boolean).join(" ")],
       ["Note", file?.note],
+      ["Flags", file?.flags.filter((flag) => !(blind.isOn && cards.namesModel(flag))).join("\n")],
+      ["Score", file?.score ?? null],
       ...hidden,
       ["Made from", origin(job) ?? job.originals.map(({ name }) => name).join("\n")],
       ...job.fields,
