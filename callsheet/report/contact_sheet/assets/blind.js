@@ -8,6 +8,7 @@ const blind = (() => {
   const SURE = 1.96; // standard deviations: 95 % of intervals have the share that very many files would have
   const { element } = cards;
   let isOn = false;
+  let left = 0; // files without a decision, when this was last looked at
   let changed = () => {};
 
   function set(wanted) {
@@ -18,18 +19,20 @@ const blind = (() => {
 
   // Hides what tells the files apart, or ends that. Returns whether it is hidden.
   function toggle() {
-    const wasOn = isOn;
+    const { kept, rejected, to_review: now } = marks.reviewed();
+    left = now;
     set(!isOn);
     callsheet.remember(NAME, isOn ? "true" : "");
     changed();
-    const { kept, rejected } = marks.reviewed();
-    if (wasOn && kept + rejected) reveal();
+    if (!isOn && kept + rejected) reveal();
     return isOn;
   }
 
   // After a mark: the last one ends it.
   function marked() {
-    if (isOn && !marks.reviewed().to_review) toggle();
+    const before = left;
+    left = marks.reviewed().to_review;
+    if (isOn && before && !left) toggle();
   }
 
   // Rows, and the jobs of each row, by the keys of jobs, which are hashes.
@@ -68,7 +71,6 @@ const blind = (() => {
   }
 
   function reveal() {
-    const left = marks.reviewed().to_review;
     const rows = marks.decidedRows();
     const percent = (share) => Math.round(100 * share);
     at("reveal-left").textContent = left ? `${left.toLocaleString()} ${left === 1 ? "file is" : "files are"} not decided yet.` : "Every stored file is decided.";
@@ -89,6 +91,7 @@ const blind = (() => {
     // `redraw` is called when it begins or ends.
     start(redraw) {
       changed = redraw;
+      left = marks.reviewed().to_review;
       set(callsheet.recalled(NAME) === "true");
     },
     get isOn() {

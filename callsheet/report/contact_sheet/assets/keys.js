@@ -55,7 +55,7 @@ const keys = (() => {
   }
 
   function sayIfAll() {
-    if (!marks.reviewed().to_review) say("Every stored file is marked.");
+    if (!marks.reviewed().to_review && !at("reveal").open) say("Every stored file is marked.");
   }
 
   function note() {

@@ -33,11 +33,11 @@
       list.push(["Reviewed", `${number(kept)} kept · ${number(rejected)} rejected · ${number(left)} to review`]);
       list.push(["Cost per kept", kept ? `${marks.costPerKept(net, kept)} USD` : "none kept yet"]);
     }
+    if (marks.toBuyAgain) list.push(["To buy again", marks.toBuyAgain]);
     list.push(["Spent", limit === null ? `${spent} USD` : `${spent} of ${limit} USD`]);
     if (credits !== null) list.push(["Came back", `${credits} USD`]);
     if (inDoubt !== null) list.push(["In doubt", `at most ${inDoubt} USD more`]);
     if (quoted !== null) list.push(["Quoted", `${quoted} USD`]);
-    if (marks.toBuyAgain) list.push(["To buy again", marks.toBuyAgain]);
     list.push(["Written", moment(written)]);
     at("figures").replaceChildren(...list.map(([name, value]) => {
       const figure = element("div", "figure");
