@@ -136,7 +136,7 @@ def _equal(text: str, secret: str) -> bool:
 _INTERVAL = 3.0  # seconds between two looks of a page at the jobs
 _SHARE = 4  # making the page takes at most one part in so many of the time
 _LOOKED_UP = 100  # files at once, to see whether one is left to be marked
-_LARGEST = 1_000_000  # bytes of a request
+_LARGEST = 10_000_000  # bytes of a request: of a thousand marks, each with the longest note
 _DRAWN = 4  # thumbnails at once: those that nobody looks at any more leave the queue
 _KEEP = {"Cache-Control": "private, max-age=86400, immutable"}  # a thumbnail has the name of its content
 _KEEP_FOR_NOW = {"Cache-Control": "private, max-age=600"}

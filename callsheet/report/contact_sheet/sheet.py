@@ -29,6 +29,7 @@ import polars as pl
 from callsheet.batches.identities import without_signature
 from callsheet.cells import as_text
 from callsheet.config.settings import BatchSettings
+from callsheet.errors import StorageError
 from callsheet.ledger import marks
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.marks import Counts
@@ -266,14 +267,18 @@ async def write_news(settings: BatchSettings, ledger: Ledger) -> None:
         LedgerError: the ledger cannot be read.
     """
     store = Store.of(settings.report.url, settings.storage)
-    script = await store.read(SUMMARY)
     try:
-        about = json.loads((script or b"").partition(b"(")[2].rstrip(b")\n"))
-    except ValueError:  # there is no page
-        return
-    if about["key"] == _key(settings, ledger.id):
-        decisions = await ledger.read(partial(marks.decisions, since=about["newestMark"]))
-        await store.write(NEWS, _script("news", news(decisions, about["newestMark"])), "text/javascript")
+        script = await store.read(SUMMARY)
+        try:
+            about = json.loads((script or b"").partition(b"(")[2].rstrip(b")\n"))
+        except ValueError:  # there is no page
+            return
+        if about["key"] == _key(settings, ledger.id):
+            decisions = await ledger.read(partial(marks.decisions, since=about["newestMark"]))
+            await store.write(NEWS, _script("news", news(decisions, about["newestMark"])), "text/javascript")
+    except StorageError as error:
+        error.hint = f"{error.hint} The marks are kept: callsheet report CONFIG writes the page anew.".strip()
+        raise
 
 
 def _key(settings: BatchSettings, ledger_id: str) -> str:

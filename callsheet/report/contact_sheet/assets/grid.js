@@ -152,7 +152,6 @@ const grid = (() => {
   // A rectangle that the mouse draws, from a picture or from between the cards, selects what it touches. On texts a
   // press selects text.
   function drag({ button, pointerType, target, pageX: x, pageY: y, ctrlKey, metaKey, shiftKey }) {
-    isDragged = false;
     if (button || pointerType !== "mouse" || target.closest(".head, .prompt, .facts, .none")) return;
     const before = ctrlKey || metaKey || shiftKey ? [...selected] : [];
     const frame = cards.element("div", "rectangle");
@@ -171,6 +170,9 @@ const grid = (() => {
     const end = () => {
       removeEventListener("pointermove", move);
       frame.remove();
+      setTimeout(() => { // after its click
+        isDragged = false;
+      });
     };
     addEventListener("pointermove", move);
     for (const name of ["pointerup", "pointercancel"]) addEventListener(name, end, { once: true });
@@ -250,7 +252,7 @@ const grid = (() => {
       Home: -Infinity, End: Infinity,
     };
     if (event.altKey || event.ctrlKey || event.metaKey) return;
-    if (event.target.closest?.("a, button, input, select, summary, textarea, dialog")) return;
+    if (event.target.closest?.(".about, .tools, .selection, a, dialog")) return;
     if (event.key in steps) {
       event.preventDefault();
       if (!event.shiftKey) select([]);
