@@ -39,6 +39,7 @@ from callsheet.config.setting_types import (
     RetryFailed,
     Seconds,
     ServiceAddress,
+    Share,
     SomeSeconds,
     StorageKey,
     StorageUrl,
@@ -85,6 +86,11 @@ SOURCES = ("path", "kept", "stored")
 """The settings of `input` of which one says where the rows are."""
 
 
+def _columns_but(*columns: str) -> dict[str, Any]:
+    """Which keys a mapping from columns may have, for an editor."""
+    return {"propertyNames": {"enum": [name for name in COLUMNS if name not in columns]}}
+
+
 class Section(BaseModel):
     """A part of the config. It cannot be changed once it is made, and an unknown key is an error."""
 
@@ -99,6 +105,10 @@ class Section(BaseModel):
 
 class Service(Section):
     """The service to buy from."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"anyOf": [{"required": ["base_url"]}, {"required": ["block"]}]}
+    )
 
     block: Text | None = None
     """The CallsheetService block of the Prefect server with the address and the API key. Only runs in Prefect
@@ -150,6 +160,12 @@ def guess_in_words(setting: str, taken: str, others: Sequence[str]) -> str:
 
 class Input(Section):
     """The batch file, and how its columns become requests."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "oneOf": [{"required": [name], "properties": {name: {"type": "string"}}} for name in SOURCES]
+        }
+    )
 
     path: LocalPath | None = None
     """A CSV, TSV, text, JSON, JSON Lines, Parquet or Excel file (text may be `.gz` or `.zst`), a folder of
@@ -203,13 +219,16 @@ class Input(Section):
     rules (`---`) or below labels, the ids; or, in lines of the form `name | prompt`, what follows the name,
     the id."""
 
-    defaults: dict[FileColumn, Cell] = {}
+    defaults: Annotated[dict[FileColumn, Cell], Field(json_schema_extra=_columns_but("id"))] = {}
     """Values for columns that the file does not have and for empty cells: `{model: still-1}`."""
 
     template: Template | None = None
     """A prompt made from columns: `"{adjective} photo of {product}"`. Write a literal brace twice."""
 
-    matrix: dict[FileColumn, Annotated[list[Cell], Field(min_length=1)]] = {}
+    matrix: Annotated[
+        dict[FileColumn, Annotated[list[Cell], Field(min_length=1, json_schema_extra={"uniqueItems": True})]],
+        Field(json_schema_extra=_columns_but("id", "samples")),
+    ] = {}
     """Buys each row once for every combination of these values: `{aspect_ratio: ["1:1", "16:9"]}`. They
     replace the row's own values."""
 
@@ -358,6 +377,10 @@ class Budget(Section):
     """`ask`: a person must approve a quote where more than a tenth of the jobs look like what the batch has
     bought, or one differs from that only in what cannot be seen of its prompt; `buy`: nobody is asked."""
 
+    warn: Share | None = 0.8
+    """The share of `limit`, `per_day` and `ledger` at which a person is told, once for each amount. In
+    Prefect, also of a balance below what the next day's schedules may cost. Null: never."""
+
     allow_unpriced: bool = False
     """Whether to buy jobs for which the catalogue has no price. What they cost counts once it is charged, so
     no budget stops the first of them; with `approve_above` a person is asked."""
@@ -479,16 +502,15 @@ class Checks(Section):
     """An image of one colour, or a black video."""
 
     size: Check = "flag"
-    """Another aspect ratio than the one asked for, by more than 3 %, or certainly another resolution: of the
-    file, or by the answer."""
+    """Another aspect ratio than the one asked for, by more than 3 %, or certainly another resolution."""
 
     duplicate: Check = "flag"
     """Nearly the same image as one of another row that is not rejected. Videos are not compared."""
 
     delivered: Check = "flag"
-    """What else is not as it was ordered, in the file or by the answer: the model; the length of a video, by
-    more than half a second; sound that is missing, silent or not ordered; a video that is a still picture;
-    the format of an image; frames a second, by more than one from what the answer says."""
+    """What else is not as ordered, in the file or by the answer: the model; a video's length, by over half a
+    second, or a still picture; sound that is missing, silent or not ordered; an image's format; frames a
+    second, by over one from the answer's."""
 
     command: CommandLine | None = None
     """A program of your own, with its arguments; no shell is used. A run starts it once. It reads a line of

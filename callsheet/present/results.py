@@ -198,7 +198,8 @@ def stopped(summary: Summary) -> list[Fact]:
 def facts(summary: Summary) -> list[Fact]:
     """What a person needs to know besides."""
     details, rejected, exposure = summary.details, summary.rejected_rows, summary.in_doubt_exposure
-    rejects = f"{rejected:,} rejected: see {details.rejects}" if rejected else "none rejected"
+    said = priced.rejected_in_words(rejected, details.rejected_in_part)
+    rejects = f"{said}: see {details.rejects}" if rejected else "none rejected"
     outdated = f"{details.others:,} of them {'is' if details.others == 1 else 'are'} of rows that"
     sent = f"{counted(summary.submissions, 'submission')}, {summary.rate_limited:,} rate limited"
     return [
@@ -238,7 +239,7 @@ def next_steps(
     for state in _OLD:
         if summary[state]:
             yield from remedies(state, config=config, deployments=deployments)
-    if summary.lost or details.surcharge:
+    if summary.lost or details.surcharge or summary.differences:
         yield f"{command('claim', config)} writes what the service owes, to be sent to it."
     for other_run in summary.other_runs:
         place = f"{other_run.host}, pid {other_run.pid}"
