@@ -319,9 +319,10 @@ async def until_answered(
 
 @asynccontextmanager
 async def open_ledger(
-    settings: Settings, client: Client, flow_run: str | None = None
+    settings: Settings, client: Client, flow_run: str | None = None, purse: str | None = None
 ) -> AsyncIterator[Ledger]:
-    """The batch's ledger, for a run; `flow_run`: its id in Prefect, where it is one.
+    """The batch's ledger, for a run; `flow_run`: its id in Prefect, where it is one; `purse`: the name in
+    which it buys.
 
     Raises:
         OtherLedger: it is not the batch's ledger, or an older copy of it (`places.check`).
@@ -336,6 +337,7 @@ async def open_ledger(
         settings.batch,
         service=client.base_url,
         flow_run=flow_run,
+        purse=purse,
         journal=work_folder(settings) / "spool",
         note=note,
     ) as ledger:

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from callsheet.cli import books, buying, init, output, review, rows
+from callsheet.cli import books, buying, init, output, purse, review, rows
 from callsheet.cli.demo import demo
 from callsheet.errors import CallsheetError, ConfigError, OutputError, ends_as, known_error
 from callsheet.present.console import print_page
@@ -58,7 +58,12 @@ GROUPS: dict[str, dict[str, Callable[..., Any]]] = {
         "export": rows.export,
         "report": rows.report,
     },
-    "Money": {"resolve": books.resolve, "reconcile": books.reconcile, "balance": init.balance},
+    "Money": {
+        "purse": purse.purse,
+        "resolve": books.resolve,
+        "reconcile": books.reconcile,
+        "balance": init.balance,
+    },
     "At night": {"up": init.up},
     "Service": {"models": init.models},
 }

@@ -228,6 +228,7 @@ class Quote:
             keys=keys,
             part=self.part,
             is_rest=self.is_rest,
+            fits=self.fits,
         )
 
     def shown_guesses(self) -> dict[str, str]:
