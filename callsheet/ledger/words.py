@@ -213,6 +213,7 @@ class Word(Record):
             "jobs": self.shown.jobs,
             "quoted": self.shown.quoted,
             "at_most": self.shown.at_most,
+            "why": self.why,
         }
         of_answer = ("decision", "decided_at", "decided_by", "place", "budget_limit", "note")
         others = {name: getattr(self, name) for name in ("asked_at", "flow_run", *of_answer)}
