@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from callsheet.cli.output import (
+    SKILL,
     Json,
     Sets,
     T,
@@ -467,6 +468,7 @@ def _show_written(configs: Sequence[Path], facts: list[tuple[str, str]], buys: s
 
 
 PARTS = ("flows", "tasks", "configs", "automations", "prefect.yaml")
+AGENTS = "AGENTS.md"
 
 
 def make_project(folder: Path) -> None:
@@ -476,7 +478,8 @@ def make_project(folder: Path) -> None:
         ConfigError: one of them is there already, or the folder cannot be written; nothing was written.
     """
     check_free(
-        *(folder / part for part in PARTS), hint="Name another folder: callsheet init --project FOLDER"
+        *(folder / part for part in (*PARTS, AGENTS)),
+        hint="Name another folder: callsheet init --project FOLDER",
     )
     package = Path(__file__).parents[1]
     installed = package / "project"  # otherwise the files are in the root of the repository
@@ -488,6 +491,7 @@ def make_project(folder: Path) -> None:
                 shutil.copytree(source, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
             else:
                 shutil.copyfile(source, folder / part)
+        shutil.copyfile(SKILL, folder / AGENTS)
     except OSError as error:
         raise ConfigError(f"{folder}: cannot be written: {error.strerror}") from None
 
