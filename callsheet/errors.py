@@ -318,7 +318,8 @@ class GatewayAnswer(Refusal):
 
 def code_of(error: CallsheetError) -> str:
     """What a program knows an error by: its type's name in the tree above, as `approval_needed`."""
-    return re.sub(r"\B(?=[A-Z])", "_", type(error).__name__).lower()
+    name = next(kind.__name__ for kind in type(error).__mro__ if kind.__module__ == __name__)
+    return re.sub(r"\B(?=[A-Z])", "_", name).lower()
 
 
 def as_stop(error: CallsheetError) -> Stop:

@@ -180,7 +180,7 @@ def _first_sentence(text: str) -> str:
 
 
 SKILL = Path(__file__).with_name("SKILL.md")
-"""What agents are told: by `callsheet docs skill`, the AGENTS.md of a project, and `callsheet mcp`."""
+"""What agents are told: `docs skill` prints it, a project has it as AGENTS.md, and `mcp` begins with it."""
 
 
 def docs_folder() -> Path:
