@@ -28,7 +28,7 @@ from fastmcp.utilities.types import Image
 
 from callsheet.batches.formats import is_glob
 from callsheet.cli.output import SKILL, docs_folder, open_ledger
-from callsheet.config.load import load_without_service
+from callsheet.config.load import load, load_without_service
 from callsheet.config.settings import BatchSettings
 from callsheet.errors import CallsheetError, ConfigError, code_of
 from callsheet.ledger import purses, queries
@@ -99,6 +99,7 @@ class Tools:
         self._folder = folder.resolve()
         self._name = name
         self._started: dict[str, tuple[subprocess.Popen[bytes], IO[bytes]]] = {}
+        self._starting = asyncio.Lock()
 
     async def models(self, config: str | None = None) -> ToolResult:
         """List the service's models, what they take, and their prices. Free."""
@@ -252,12 +253,18 @@ class Tools:
         return f"./{name}" if name.startswith(("-", "~")) else name
 
     def _config(self, path: str) -> str:
-        """A config in the folder, whose files are all in it, too.
+        """A config in the folder, whose files are all in it, too, and whose key will be hidden.
 
         Raises:
             ConfigError: one is not, or the config is wrong.
         """
         name = self._inside(path)
+        settings = None
+        with suppress(ConfigError):  # of the service, which some commands do not need
+            settings = load(Path(name), reads_batch=False)
+        if settings and not _SECRET.search(settings.service.api_key_env):
+            message = f"{name}: service.api_key_env is a name by which nobody sees that its value is secret"
+            raise ConfigError(message, hint="Choose one with KEY, SECRET or TOKEN.", where=name)
         for place in _places(load_without_service(Path(name))):
             if "://" not in place:
                 pattern = self._inside(place)
@@ -291,18 +298,23 @@ class Tools:
         self, name: str, path: str, options: list[str], wait: int, context: Context
     ) -> ToolResult:
         """Starts a command that outlives this server, unless a run of the batch is at work already."""
-        if not self._is_at_work(path) and not (await _read_status(path))["other_runs"]:
-            output = TemporaryFile()  # noqa: SIM115 - it is read when the process has ended
-            process = subprocess.Popen(  # noqa: ASYNC220, S603 - it is not waited for, and is our own program
-                [*_CALLSHEET, name, "--json", "--quiet", *options, "--", path],
-                cwd=self._folder,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.DEVNULL,
-                **APART,
-            )
-            self._started[path] = process, output
+        async with self._starting:
+            if not self._is_at_work(path) and not (await _read_status(path))["other_runs"]:
+                self._started[path] = self._apart(name, "--json", "--quiet", *options, "--", path)
         return await self._state(path, wait, context)
+
+    def _apart(self, *words: str) -> tuple[subprocess.Popen[bytes], IO[bytes]]:
+        """A command that outlives this server, and what it prints."""
+        output = TemporaryFile()  # noqa: SIM115 - it is read when the process has ended
+        process = subprocess.Popen(  # noqa: S603 - our own program
+            [*_CALLSHEET, *words],
+            cwd=self._folder,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.DEVNULL,
+            **APART,
+        )
+        return process, output
 
     def _is_at_work(self, path: str) -> bool:
         return path in self._started and self._started[path][0].poll() is None

@@ -134,19 +134,19 @@ def said(connection: sa.Connection, batch: str, buyer: Buyer, limit: Decimal | N
     all_words = words.all_of_batch(connection, batch)
     limit = _limit(connection, buyer, limit, all_words)
     charged, allowed = charges.of_batch(connection, batch), words.allowed(connection, batch)
-    now = leases.time_by_database(connection)
+    now, purse = leases.time_by_database(connection), _purse(connection, buyer)
     return Said(
         words=all_words,
         exposure=sums.exposure(connection, batch).priced,
         limit=limit,
-        room=_room(connection, buyer, limit, now, Counting.QUOTE),
+        room=_room(connection, buyer, limit, now, Counting.QUOTE, purse=purse),
         charged=charged,
         to_accept=charged.to_accept(allowed if limit is None else limit),
         known_rates=words.known_rates(connection, batch, all_words),
         used_today=used_today(connection, now, but_of=batch),
         used_ever=used_ever(connection, but_of=batch),
         used_by=used_by(connection, but_of=batch),
-        purse=_purse(connection, buyer),
+        purse=purse,
     )
 
 
@@ -355,8 +355,8 @@ class Gate:
 
     def __init__(self, connection: sa.Connection, buyer: Buyer, at: datetime, counting: Counting) -> None:
         limit = changes.limit(connection, buyer.batch)
-        self._room = _room(connection, buyer, limit, at, counting)
         self._buyer, self._purse = buyer, _purse(connection, buyer)
+        self._room = _room(connection, buyer, limit, at, counting, purse=self._purse)
         self._closed: Obstacle | None = None
         if not words.may_buy(connection, buyer.asker):
             self._closed = Obstacle.QUESTION
@@ -388,7 +388,13 @@ class Gate:
 
 
 def _room(
-    connection: sa.Connection, buyer: Buyer, limit: Decimal | None, at: datetime, counting: Counting
+    connection: sa.Connection,
+    buyer: Buyer,
+    limit: Decimal | None,
+    at: datetime,
+    counting: Counting,
+    *,
+    purse: Purse | None,
 ) -> dict[Obstacle, Decimal]:
     """What is left within each obstacle that there is."""
     batch, budget = buyer.batch, buyer.budget
@@ -402,7 +408,7 @@ def _room(
         reserved = _reserved_by(connection, batch, buyer.run_id) if counting is Counting.RESERVE else 0
         room[Obstacle.ALLOWED] = allowed - reserved - exposure.priced
     if buyer.purse is not None:
-        room[Obstacle.PURSE] = _left_in_purse(connection, _purse(connection, buyer), batch, counting)
+        room[Obstacle.PURSE] = _left_in_purse(connection, purse, batch, counting)
     room[Obstacle.BALANCE] = buyer.affordable - taken
     is_sent, but_of = counting is Counting.SEND, batch if counting is Counting.QUOTE else None
     if budget.ledger is not None:
