@@ -63,6 +63,7 @@ GROUPS: dict[str, dict[str, Callable[..., Any]]] = {
         "purse": purse.purse,
         "resolve": books.resolve,
         "reconcile": books.reconcile,
+        "claim": books.claim,
         "balance": init.balance,
     },
     "At night": {"up": init.up},

@@ -186,7 +186,7 @@ def _image_set(
     """The images of one row: their JSON in the request and in what the row asks for, where they are a text;
     and role and column of each, as JSON.
     """
-    images, asked, inlined, inlined_bytes = [], [], {}, 0
+    images, asked, inlined, inlined_bytes = [], [], [], 0
     for reference in listed:
         image = examined[reference.source, file]
         if isinstance(image, str):
@@ -197,13 +197,13 @@ def _image_set(
         asked.append(images[-1] | {"url": without_signature(image.url)})
         inlined_bytes += image.added_bytes
         if image.sha256:
-            inlined[image.sha256] = image.place
+            inlined.append({"sha256": image.sha256, "source": image.place})
     roles = [(reference.role, reference.column) for reference in listed]
     return {
         "sent_images": canonical(images) if images else None,
         "asked_images": canonical(canonical(asked)) if images else None,
         "roles": json.dumps(roles) if roles else None,
-        "inlined": [{"sha256": sha256, "source": source} for sha256, source in inlined.items()] or None,
+        "inlined": inlined or None,
         "inlined_bytes": inlined_bytes,
     }
 
