@@ -383,8 +383,8 @@ def _places(settings: BatchSettings) -> Iterable[str]:
     yield from (settings.storage.url, settings.report.url)
     if (file := file_of(settings.ledger.url)) is not None:
         yield str(file)
-    for config in filter(None, (source.kept, source.stored)):
-        yield from _places(load_without_service(Path(config)))
+    for config in filter(None, (source.kept, source.stored)):  # whose files are read
+        yield load_without_service(Path(config)).storage.url
 
 
 # ---- answers
@@ -396,7 +396,8 @@ def _read(content: bytes, exit_code: int | None) -> dict[str, Any]:
         answer = json.loads(content)
         if isinstance(answer, dict):
             return answer
-    return {"error": f"the command has ended without an answer, with {exit_code}", "code": "no_answer"}
+    message = f"the command has ended without an answer, with {exit_code}"
+    return {"error": message, "message": message, "code": "callsheet_error"}
 
 
 def _failed(error: CallsheetError) -> ToolResult:

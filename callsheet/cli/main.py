@@ -169,7 +169,7 @@ def _fail(error: CallsheetError) -> None:
     else:
         output.show_error(error)
     if "--json" in sys.argv:
-        config = next((word for word in sys.argv[2:3] if not word.startswith("-")), None)
+        config = next((word for word in sys.argv[2:] if word.endswith((".yaml", ".yml"))), None)
         answer: dict[str, Any] = {"error": error.message, "hint": error.hint, "code": code_of(error)}
         answer |= {"message": error.message, "where": error.where or None}
         answer |= {"next": what_next.after(error, config)}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from callsheet.cli.output import Config, Json, Sets, load_batch, out, print_json
+from callsheet.cli.output import Config, Json, Sets, load_batch, open_ledger, out, print_json
 from callsheet.errors import ConfigError
 from callsheet.present.console import print_page
 from callsheet.processes import user_name
@@ -111,8 +111,9 @@ async def _look(settings: BatchSettings, close: str | None) -> list[Purse]:
     from callsheet.ledger.databases import check_exists
     from callsheet.ledger.ledger import Ledger
 
+    if close is None:
+        async with open_ledger(settings.ledger.url, settings.batch) as ledger:
+            return await ledger.read(purses.all_of_batch)
     check_exists(settings.ledger.url)
-    async with await Ledger.open(settings.ledger.url, settings.batch, looks=close is None) as ledger:
-        if close is not None:
-            return [await ledger.write(purses.close, close, user_name())]
-        return await ledger.read(purses.all_of_batch)
+    async with await Ledger.open(settings.ledger.url, settings.batch) as ledger:
+        return [await ledger.write(purses.close, close, user_name())]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import shutil
 from collections.abc import Callable
 from decimal import Decimal
@@ -11,6 +13,7 @@ from typing import Any
 import pytest
 
 import callsheet
+from callsheet.cli.main import app
 from callsheet.errors import ApprovalNeeded, ConfigError
 from callsheet.processes import user_name
 from tests.cli.test_rows import printed, refusal
@@ -37,6 +40,7 @@ def run(made: Project, *options: str, code: int) -> dict[str, Any]:
 
 def test_a_run_by_a_purse_stops_at_the_wall_and_a_person_goes_on(project: Make) -> None:
     made = given(project)
+    made.set(budget={"approve_above": "0.0010"})
     stopped = run(made, code=4)
     assert (stopped["stop_reason"], stopped["stored"], stopped["spent"]) == ("approval", 4, PURSE)
     [asked] = stopped["approvals"]
@@ -45,7 +49,9 @@ def test_a_run_by_a_purse_stops_at_the_wall_and_a_person_goes_on(project: Make) 
     assert made.charged == 4 * PRICE
     printed("purse", str(made.config), "0.0030")
     assert run(made, code=4)["stored"] == 6, "another purse"
-    assert json.loads(printed("run", str(made.config), "--json"))["stored"] == 10, "or a run of a person"
+    assert json.loads(printed("run", str(made.config), "--yes", "--json"))["stored"] == 10, (
+        "or a run of a person"
+    )
     assert run(made, code=0)["stored"] == 10
     assert made.charged == 10 * PRICE
     [*_, last] = json.loads(printed("purse", str(made.config), "--list", "--json"))["purses"]
@@ -144,3 +150,25 @@ def test_a_time_is_one_of_up_to_a_year(project: Make, time: str) -> None:
 def test_without_an_amount_a_purse_is_listed_or_closed(project: Make) -> None:
     made = project(images(1))
     assert "what about the purse?" in refusal("purse", str(made.config)).message
+
+
+def test_what_an_agent_is_told_works_when_it_is_typed(project: Make) -> None:
+    """`callsheet docs skill`, which is the AGENTS.md of a project, too."""
+    made = project()
+    (made.folder / "shots.csv").write_text("id,prompt,model\nlamp,a lamp,sketch-1\n" + "cup,a cup,sketch-1\n")
+    skill = printed("docs", "skill")
+    [typed] = re.findall(r"^```sh\n(.*?)^```$", skill, re.DOTALL | re.MULTILINE)
+    init, *others, export = [shlex.split(line, comments=True)[1:] for line in typed.splitlines()]
+    printed(*init)
+    assert json.loads(printed("purse", "shots.yaml", "--list", "--json"))["purses"] == []
+    printed("purse", "shots.yaml", "1.00")
+    for words in others:
+        printed(*words)
+    printed("review", "shots.yaml", "--keep", "lamp")
+    printed(*export)
+    assert made.charged == 2 * PRICE
+    listed = re.findall(r"^\| `callsheet ([a-z]+)", skill, re.MULTILINE)
+    assert len({*listed}) == 10
+    assert {*listed} <= {command.name or command.callback.__name__ for command in app.registered_commands}
+    printed("init", "--project", "project")
+    assert (made.folder / "project/AGENTS.md").read_text() == skill
