@@ -65,7 +65,7 @@ def test_a_run_by_a_purse_stops_at_the_wall_and_a_person_goes_on(project: Make) 
         ("budget.approve_above=null",),
         ("budget.limit=1000.00", "budget.on_exceed=skip"),
         ("batch=renamed", "report.url=out/renamed"),
-        ("ledger.url=sqlite:///out/other.db", "ledger.new=true"),
+        ("ledger.url=sqlite:///out/other.db", "report.url=out/other", "storage.url=out/others"),
         ("input.matrix.aspect_ratio=[1:1, 16:9]",),
         ("input.defaults.samples=9",),
         ("review.buy_again=true", "review.samples=9", "on_doubt=retry", "attempts=9"),
@@ -105,6 +105,19 @@ def test_another_folder_with_a_copy_of_everything_has_nothing_to_spend(
     assert made.charged == Decimal(PURSE)
     shutil.rmtree(there / "out")
     printed(*words, code=4)
+    assert made.charged == Decimal(PURSE)
+
+
+def test_an_older_copy_of_the_ledger_in_its_place_has_no_more_to_spend(project: Make) -> None:
+    """Not even where a run may buy by it: a person says that, not who buys by a purse."""
+    made = given(project)
+    printed("ledger", "backup", str(made.config), "--to", "older.db")
+    run(made, code=4)
+    for end in ("", "-wal", "-shm"):
+        (made.folder / f"out/ledger.db{end}").unlink(missing_ok=True)
+    shutil.copy(made.folder / "older.db", made.folder / "out/ledger.db")
+    for option in ((), ("--new-ledger",), ("--set", "ledger.new=true")):
+        refusal("run", str(made.config), "--purse", "agent", *option)
     assert made.charged == Decimal(PURSE)
 
 
