@@ -139,7 +139,7 @@ def said(connection: sa.Connection, batch: str, buyer: Buyer, limit: Decimal | N
         words=all_words,
         exposure=sums.exposure(connection, batch).priced,
         limit=limit,
-        room=_room(connection, buyer, limit, now, Counting.QUOTE, purse=purse),
+        room=room_within(connection, buyer, limit, now, Counting.QUOTE, purse=purse),
         charged=charged,
         to_accept=charged.to_accept(allowed if limit is None else limit),
         known_rates=words.known_rates(connection, batch, all_words),
@@ -356,7 +356,7 @@ class Gate:
     def __init__(self, connection: sa.Connection, buyer: Buyer, at: datetime, counting: Counting) -> None:
         limit = changes.limit(connection, buyer.batch)
         self._buyer, self._purse = buyer, _purse(connection, buyer)
-        self._room = _room(connection, buyer, limit, at, counting, purse=self._purse)
+        self._room = room_within(connection, buyer, limit, at, counting, purse=self._purse)
         self._closed: Obstacle | None = None
         if not words.may_buy(connection, buyer.asker):
             self._closed = Obstacle.QUESTION
@@ -387,14 +387,14 @@ class Gate:
         return max(Decimal(0), self._room.get(obstacle, Decimal(0)))
 
 
-def _room(
+def room_within(
     connection: sa.Connection,
     buyer: Buyer,
     limit: Decimal | None,
     at: datetime,
     counting: Counting,
     *,
-    purse: Purse | None,
+    purse: Purse | None = None,
 ) -> dict[Obstacle, Decimal]:
     """What is left within each obstacle that there is."""
     batch, budget = buyer.batch, buyer.budget
