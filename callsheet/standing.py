@@ -29,10 +29,10 @@ from callsheet.ledger.queries import ONLY_NEW, Policy
 from callsheet.records import BOUGHT, DELIVERED, ENDED, MAY_COST, Record, State, as_json
 
 _OF_ATTEMPT = (
-    *("job_key", "attempt", "superseded", "row_id", "sample", "model", "state"),
+    *("job_key", "attempt", "superseded", "row_id", "sample", "file_number", "model", "state"),
     *("quoted", "cost", "current", "submitted_at"),
 )
-_OF_FILE = (*marks.FILE, "row_id", "sample", "model")
+_OF_FILE = (*marks.FILE, "row_id", "sample", "file_number", "model")
 _ENDED = (*DELIVERED, State.FAILED)
 _SENT = (State.SUBMITTING, State.PENDING, State.IN_DOUBT)  # what they cost is not known yet
 
@@ -59,6 +59,7 @@ class Standing:
             only the ledger has, in order of submission. Besides:
             `position` in the plan, null where only the ledger has it;
             `state`, `quoted`, `submitted_at` of the newest attempt; `planned` without one;
+            `file_number` in its row, null before it is first reserved;
             `price`: the plan's, or what was quoted;
             `cost` and `exposure` (spent, in flight and in doubt) of all its attempts;
             `files`, `kept`, `rejected`: how many of its files are stored, and what was decided;
@@ -278,7 +279,7 @@ def read_standing(
 
 def _jobs(plan: pl.DataFrame | None, newest: pl.DataFrame) -> pl.DataFrame:
     """The jobs of a plan, then those that only the ledger has, each with its newest attempt."""
-    facts = ("state", "quoted", "current", "submitted_at", "to_buy")
+    facts = ("file_number", "state", "quoted", "current", "submitted_at", "to_buy")
     in_ledger = newest.select("row_id", "sample", "model", *facts, key="job_key", price="quoted")
     if plan is None:
         return in_ledger.with_columns(line=pl.lit(None, pl.Int64), position=pl.lit(None, pl.UInt32))

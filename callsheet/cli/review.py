@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from callsheet.report.summary import ReviewResult
     from callsheet.reviewing.written_marks import Said
 
-_WHICH = "ROW[/SAMPLE]"
+_WHICH = "ROW[/NUMBER]"
 
 
 def review(
@@ -37,7 +37,7 @@ def review(
     *,
     keep: Annotated[
         list[str] | None,
-        typer.Option("--keep", metavar=_WHICH, help="Keep the files of a row, or of its sample; repeatable."),
+        typer.Option("--keep", metavar=_WHICH, help="Keep the files of a row, or one of them; repeatable."),
     ] = None,
     reject: Annotated[
         list[str] | None, typer.Option("--reject", metavar=_WHICH, help="Reject them; repeatable.")
@@ -66,7 +66,7 @@ def review(
 
     Without marks it serves the contact sheet on this machine, until Ctrl-C: K keeps, X rejects, arrows move.
 
-    callsheet review CONFIG --keep cup/2 --reject cup keeps one sample, and rejects the others of the row.
+    callsheet review CONFIG --keep cup/2 --reject cup keeps one file, and rejects the others of the row.
 
     callsheet run CONFIG --again buys one more sample of each row of which every file is rejected;
     callsheet export CONFIG --kept hands on what is kept.

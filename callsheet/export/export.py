@@ -94,14 +94,12 @@ async def export(
             store = Store(to, endpoint_url=endpoint_url, put=settings.storage.put)
             present = await mark(store, to, batch=settings.batch, kind=kind.value, ledger_id=ledger.id)
             standing = await ledger.read(read_standing, jobs, of_attempts=COSTS, of_files=OF_MANIFEST)
-            all_files = manifest(standing, in_order=kind is not Kind.WEBDATASET)
-            files = _exported(all_files, kind, kept=kept)
+            files = _exported(manifest(standing, in_order=kind is not Kind.WEBDATASET), kind, kept=kept)
             if kind is Kind.CSV:
                 return await write_tables(files, costs(standing), store, bom=bom)
             _check_not_empty(files, kept=kept)
             if kind in (Kind.FOLDER, Kind.OTIO, Kind.PAGE):
-                numbers = _numbers(all_files, files)
-                files = with_readable_names(files, numbers, name)
+                files = with_readable_names(files, name)
                 listed = SEEN if kind is Kind.PAGE else ALL
                 exported = await write_folder(files, store, present, endpoint_url, progress, listed=listed)
                 if kind is Kind.FOLDER:
@@ -109,7 +107,7 @@ async def export(
                 if kind is Kind.OTIO:
                     await timeline.write_timeline(files, store, settings.batch, still_seconds)
                 else:
-                    await write_page(files, numbers, store, settings.batch, ledger.id)
+                    await write_page(files, store, settings.batch, ledger.id)
                 return replace(exported, files=exported.files + 1)
             files = with_names(files)
             if kind is Kind.IMAGEFOLDER:
@@ -142,10 +140,3 @@ def _check_not_empty(files: pl.DataFrame, *, kept: bool) -> None:
     if files.is_empty():
         hint = "callsheet status CONFIG counts its jobs."
         raise InputError("the batch has no stored file to export", hint=hint)
-
-
-def _numbers(all_files: pl.DataFrame, files: pl.DataFrame) -> pl.Series:
-    """Which of the files of its row each one is, from 1, in the order of the manifest."""
-    identity = ("job_key", "generation_id", "index")
-    numbered = all_files.select(*identity, number=pl.int_range(1, pl.len() + 1).over("row_id"))
-    return files.join(numbered, on=identity, how="left", maintain_order="left")["number"]

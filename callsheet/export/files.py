@@ -29,8 +29,8 @@ NAME = "\0name"
 Row = Mapping[str, Any]
 """A row of the manifest, a file."""
 
-_ABOUT = ["row_id", "sample", "index", "model", "prompt", "mime_type", "width", "height", "duration", "fps"]
-_ABOUT += ["has_sound", "cost", "sha256", "bytes", "job_key", "generation_id"]
+_ABOUT = ["row_id", "sample", "file_number", "index", "model", "prompt", "mime_type", "width", "height"]
+_ABOUT += ["duration", "fps", "has_sound", "cost", "sha256", "bytes", "job_key", "generation_id"]
 _ABOUT += ["decision", "note", "flags"]
 _NOT_ABOUT = {"url", "deletes_at", "stored_at", "current", "decided_by", "decided_at", NAME}
 # Columns that the loader of an image folder makes itself, or takes for the names of more files.

@@ -33,11 +33,10 @@ BY_ROW = "{row_id}"
 """How a file is named, without its ending, unless a person says otherwise."""
 
 
-def with_readable_names(files: pl.DataFrame, numbers: pl.Series, template: str) -> pl.DataFrame:
+def with_readable_names(files: pl.DataFrame, template: str) -> pl.DataFrame:
     """Rows of the manifest with `NAME`: the filled template, with a number where several files have the same.
 
     Args:
-        numbers: which of the files of its row each one is, from 1, as the contact sheet counts them.
         template: `{row_id}`, or other columns of the manifest in braces.
 
     Raises:
@@ -55,7 +54,7 @@ def with_readable_names(files: pl.DataFrame, numbers: pl.Series, template: str) 
         for count, place in enumerate(places, 1):
             stem = stems[place]
             if len(places) > 1:
-                stem += f"-{numbers[place] if is_one_row else count}"
+                stem += f"-{files['file_number'][place] if is_one_row else count}"
             while folded(stem) in taken:
                 stem += "_"
             taken.add(folded(stem))
@@ -80,7 +79,7 @@ def _check(template: str, columns: list[str]) -> None:
 def _stem(template: str, row: Row) -> str:
     """A film that was made of a shot's still (`shot/1`) has the shot's name."""
     cells = dict(row)
-    if (still := row[MADE_FROM]) and row["row_id"] == f"{still['row']}/{still['sample']}":
+    if (still := row[MADE_FROM]) and row["row_id"].startswith(f"{still['row']}/"):
         cells["row_id"] = still["row"]
     filled = name(f"{template}.{{ext}}", cells, ext=extension(row["mime_type"]))
     return filled.rpartition(".")[0]

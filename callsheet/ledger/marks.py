@@ -208,8 +208,10 @@ def hashes(connection: sa.Connection, batch: str) -> list[tuple[str, str]]:
 
 
 def files(connection: sa.Connection, batch: str, row_ids: Collection[str] | None = None) -> pl.DataFrame:
-    """Each stored file of the batch, or of these rows: `FILE`, `row_id` and `sample`, in order of storage."""
-    names = [*FILE, "row_id", "sample"]
+    """Each stored file of the batch, or of these rows, in order of storage: `FILE`, `row_id`, `sample` and
+    `file_number`.
+    """
+    names = [*FILE, "row_id", "sample", "file_number"]
     if row_ids is None:
         return queries.stored_files(connection, batch, names)
     of_rows = [*queries.any_of(attempts.c.row_id, [*row_ids]), sa.false()]  # the last one for the columns

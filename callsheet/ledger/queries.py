@@ -154,8 +154,12 @@ def doubts(connection: sa.Connection, batch: str, *, pending: bool = False) -> l
 
 def row_ids(connection: sa.Connection, batch: str, words: Collection[str]) -> set[str]:
     """Those of the words that are ids of rows of the batch."""
-    query = sa.select(attempts.c.row_id).where(attempts.c.batch == batch, attempts.c.row_id.in_(words))
-    return set(connection.scalars(query))
+    query = sa.select(attempts.c.row_id).where(attempts.c.batch == batch)
+    return {
+        row_id
+        for condition in any_of(attempts.c.row_id, [*words])
+        for row_id in connection.scalars(query.where(condition))
+    }
 
 
 def models_and_rows(connection: sa.Connection, batch: str) -> tuple[set[str], int, int]:
@@ -363,6 +367,7 @@ class Story(Record):
 
     job_key: str
     sample: int
+    file_number: int
     attempt: int
     newest: bool
     state: State
@@ -396,7 +401,7 @@ def stories(connection: sa.Connection, batch: str, row: str) -> list[Story]:
     of_row = attempts.c.row_id == row
     if _KEY.fullmatch(row):
         of_row = sa.or_(of_row, attempts.c.job_key.startswith(row))
-    order = (attempts.c.sample, attempts.c.job_key, attempts.c.attempt)
+    order = (attempts.c.file_number, attempts.c.job_key, attempts.c.attempt)
     return _stories_where(connection, sa.and_(attempts.c.batch == batch, of_row), *order)
 
 

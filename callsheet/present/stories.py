@@ -40,7 +40,6 @@ def screen(batch: str, row: str, stories: Sequence[Story], planned: Mapping[str,
 def _job(key: str, stories: Sequence[Story]) -> Page:
     """A job by its newest attempt, and then each attempt."""
     newest = stories[-1]
-    sample = f", sample {newest.sample}" if newest.sample > 1 else ""
     origin, columns = made_from(newest.carried)
     facts = [
         ("model", f"{newest.model} ({newest.type})"),
@@ -49,7 +48,8 @@ def _job(key: str, stories: Sequence[Story]) -> Page:
         ("carried", ", ".join(f"{name} {value}" for name, value in columns.items() if value is not None)),
         ("made from", f"{origin['batch']}: {origin['row']}, sample {origin['sample']}" if origin else ""),
     ]
-    page: Page = [Line(), Line(f"{sample}: {newest.state.in_words}", strong=key[:12]), Facts(facts)]
+    title = Line(f", file {newest.file_number}: {newest.state.in_words}", strong=key[:12])
+    page: Page = [Line(), title, Facts(facts)]
     for story in stories:
         page.append(Line(f": {story.state.in_words}", strong=f"attempt {story.attempt}", indent=2))
         page.append(Facts(_attempt(story), indent=4))

@@ -49,8 +49,9 @@ from callsheet.standing import MODEL, OPEN, SUBMITTED, Standing, read_standing
 from callsheet.storage.store import Store
 
 _OF_MEDIA = (
-    *("job_key", "row_id", "sample", "generation_id", "index", "model", "prompt", "url", "sha256", "bytes"),
-    *("mime_type", "width", "height", "duration", "fps", "has_sound", "cost", "deletes_at", "stored_at"),
+    *("job_key", "row_id", "sample", "file_number", "generation_id", "index", "model", "prompt"),
+    *("url", "sha256", "bytes", "mime_type", "width", "height", "duration", "fps", "has_sound"),
+    *("cost", "deletes_at", "stored_at"),
 )
 _CURRENT = "current"
 _REVIEW = ("decision", "decided_by", "decided_at", "note", "flags")

@@ -178,6 +178,7 @@ SENT = ("type", "request", "carried")
 """Columns of attempts that `shown_jobs` needs."""
 
 _JOB = ("job_key", "row_id", "sample", "type", "model", "quoted", "request")
+_IN_ROW = ("ordinal", "of", "number", "highest")
 _ATTEMPT = (
     *("job_key", "state", "generation_id", "error_message", "cost"),
     *("submitted_at", "finished_at"),
@@ -218,6 +219,8 @@ class Card:
 
     Attributes:
         ordinal, of: which of the jobs of its row it is, that stand beside each other.
+        number, highest: its number in its row, as `callsheet review --keep` has it, and the highest there. A
+            job that was never reserved has the number that is next.
         asked: the aspect ratio, the resolution and so on that the request names.
         settings: these by name, as text.
         reason: why it failed, is in doubt or lost.
@@ -241,6 +244,8 @@ class Card:
     quoted: str | None
     carried: list[tuple[str, str]]
     files: list[MediaFile]
+    number: int = 1
+    highest: int = 1
     settings: Mapping[str, str] = field(default_factory=dict)
     state: State = State.PLANNED
     cost: str | None = None
@@ -255,23 +260,23 @@ class Card:
 
 
 def shown_jobs(standing: Standing, limit: int) -> pl.DataFrame:
-    """The first of the batch's jobs, with the columns `_JOB`, `carried` as text, and of its row's jobs, which
-    are neighbours, which it is (`ordinal`, `of`).
+    """The first of the batch's jobs, with the columns `_JOB`, `carried` as text, and `_IN_ROW`: which of the
+    jobs of its row it is, which are neighbours in the order of their numbers.
 
-    Those of the plan are in its order. The others are after the jobs of their row, where the plan has it, and
-    otherwise at the end: by row, in order of its first submission, and then by sample. The attempts have
-    the columns `SENT`.
+    The rows of the plan are in its order. The others are at the end, in order of their first submission. The
+    attempts have the columns `SENT`.
     """
     jobs = standing.counting.with_columns(
         first_sent=pl.col("submitted_at").min().over("row_id"), place=pl.col("position").min().over("row_id")
     )
-    order = ("first_sent", "row_id", "sample", "submitted_at", "key")
-    is_planned = pl.col("position").is_not_null()
-    jobs = pl.concat([jobs.filter(is_planned), jobs.filter(~is_planned).sort(order, nulls_last=True)])
-    shown = jobs.sort("place", nulls_last=True, maintain_order=True).head(limit)
+    order = ("place", "first_sent", "row_id", "file_number", "position", "key")
+    shown = jobs.sort(order, nulls_last=True).head(limit)
     shown = shown.with_columns(
         ordinal=pl.int_range(1, pl.len() + 1).over("row_id"), of=pl.len().over("row_id")
     )
+    highest, is_new = pl.col("file_number").max().over("row_id").fill_null(0), pl.col("file_number").is_null()
+    number = pl.coalesce("file_number", highest + is_new.cum_sum().over("row_id"))
+    shown = shown.with_columns(number=number).with_columns(highest=pl.col("number").max().over("row_id"))
     shown = shown.with_columns(job_key="key", quoted="price").drop("key", "place")
     if standing.has_plan:
         carried = pl.col("carried")
@@ -285,7 +290,7 @@ def shown_jobs(standing: Standing, limit: int) -> pl.DataFrame:
         shown = shown.with_columns(
             pl.when(is_others).then(f"{name}_sent").otherwise(name).alias(name) for name in SENT
         )
-    return shown.select(*_JOB, "ordinal", "of", "carried")
+    return shown.select(*_JOB, *_IN_ROW, "carried")
 
 
 def request_field(name: str, request: str = "request") -> pl.Expr:
@@ -299,7 +304,7 @@ def _described(jobs: pl.DataFrame) -> pl.DataFrame:
     facts = request_field("aspect_ratio"), request_field("resolution"), request_field("duration") + " s"
     return jobs.select(
         *(name for name in _JOB if name != "request"),
-        *("ordinal", "of", "carried"),
+        *(*_IN_ROW, "carried"),
         prompt=request_field("prompt").fill_null(""),
         asked=pl.concat_str(facts, separator=" · ", ignore_nulls=True),
         settings=pl.struct(request_field(name).alias(name) for name in SETTINGS),

@@ -140,7 +140,7 @@ const viewer = (() => {
     const index = grid.indexOf(job);
     const hidden = compare.hides(file);
     at("place").textContent = hidden ? "" : index < 0 ? "not in this filter" : `${(index + 1).toLocaleString()} of ${grid.places.length.toLocaleString()}`;
-    at("viewer-title").textContent = job.of > 1 && !hidden ? `${job.row_id} (${job.ordinal} of ${job.of})` : job.row_id;
+    at("viewer-title").textContent = job.highest > 1 && !hidden ? `${job.row_id} (${job.number} of ${job.highest})` : job.row_id;
     at("viewer-prompt").textContent = job.prompt;
     dialog.dataset.decision = file?.decision ?? "";
     const wanted = file?.url ?? `${job.job_key} ${cards.looks(job)}`;
