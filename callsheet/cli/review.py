@@ -1,14 +1,18 @@
-"""`review`: marks what is stored as kept or rejected, from the command line, a file, or a page."""
+"""`review` marks what is stored as kept or rejected, from the command line, a file, or a page; `tidy` removes
+what nobody wants.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import shlex
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from callsheet.cli import keyboard
 from callsheet.cli.output import (
     Config,
     Json,
@@ -27,6 +31,7 @@ from callsheet.present.page import Line
 if TYPE_CHECKING:
     from callsheet.config.settings import BatchSettings
     from callsheet.report.summary import ReviewResult
+    from callsheet.report.tidy import Tidying
     from callsheet.reviewing.written_marks import Said
 
 _WHICH = "ROW[/NUMBER]"
@@ -89,6 +94,71 @@ def review(
     from callsheet.present.status import review_screen
 
     print_page(out, review_screen(review_result, shlex.quote(str(config))))
+
+
+def tidy(
+    config: Config,
+    older_than: Annotated[
+        int, typer.Option("--older-than", metavar="DAYS", min=0, help="Only what is unwanted so long.")
+    ] = 30,
+    *,
+    yes: Annotated[bool, typer.Option("--yes", help="Remove them without a question.")] = False,
+    set_: Sets = None,
+    json: Json = False,
+) -> None:
+    """List the stored files that nobody wants any more, and remove them on a yes. It buys nothing.
+
+    They are rejected; or the batch file no longer asks for them, and nobody has kept them.
+
+    The ledger keeps what it knows of them, so none is bought again; export, report and status go on.
+    """
+    settings = load_batch(config, set_)
+    removed, tidying = asyncio.run(_tidied(settings, older_than, yes=yes, is_quiet=json))
+    if json:
+        counts = {"files": tidying.files, "bytes": tidying.bytes, "cost": tidying.cost, "removed": removed}
+        print_json({"batch": settings.batch, **counts})
+        return
+    from callsheet.present.status import tidy_screen
+
+    if removed or not tidying.files:
+        print_page(out, tidy_screen(settings.batch, tidying, days=older_than, removed=removed))
+    elif not yes:
+        err.print("Nothing was removed; --yes removes them.")
+
+
+async def _tidied(settings: BatchSettings, days: int, *, yes: bool, is_quiet: bool) -> tuple[bool, Tidying]:
+    """Lists, asks where there is a terminal to ask on, and removes: whether it did, and the files."""
+    from callsheet.ledger.databases import check_exists
+    from callsheet.ledger.ledger import Ledger
+    from callsheet.present.status import tidy_screen
+    from callsheet.report.tidy import find_unwanted, remove
+
+    done = 0
+
+    def progress(files: int) -> None:
+        nonlocal done
+        done += files
+        status.update(f"{counted(done, 'file')} removed")
+
+    check_exists(settings.ledger.url)
+    async with await Ledger.open(settings.ledger.url, settings.batch) as ledger:
+        unwanted = await find_unwanted(ledger, settings, days)
+        if not unwanted.files:
+            return False, unwanted
+        if not is_quiet:
+            print_page(out, tidy_screen(settings.batch, unwanted, days=days))
+        if not (yes or (not is_quiet and await _is_yes("Remove them from storage?"))):
+            return False, unwanted
+        with err.status("Removing ...") as status:
+            return True, await remove(ledger, settings, unwanted, days, progress)
+
+
+async def _is_yes(question: str) -> bool:
+    if not (sys.stdin.isatty() and err.is_terminal):
+        return False
+    keyboard.forget()  # what was typed before the question is not an answer
+    err.print(rf"{question} \[y/N] ", end="")
+    return (await keyboard.line()).strip().lower() in ("y", "yes")
 
 
 def _given_marks(

@@ -13,7 +13,7 @@ import polars as pl
 from callsheet.config.settings import BatchSettings
 from callsheet.errors import InputError, StorageError
 from callsheet.export import timeline
-from callsheet.export.files import Exported, with_names
+from callsheet.export.files import AT_ONCE, Exported, with_names
 from callsheet.export.folder import ALL, BY_ROW, with_readable_names, write_folder
 from callsheet.export.image_folder import write_image_folder
 from callsheet.export.page import SEEN, write_page
@@ -68,7 +68,7 @@ async def export(
     Raises:
         ConfigError: OpenTimelineIO is not installed, and a cut needs it.
         InputError: something else is at the destination, or its home folder is not known; or there is nothing
-            to export, or a stored file was removed or changed.
+            to export, or a stored file that is not rejected was removed or changed.
         StorageError: the destination cannot be written.
         LedgerError: the ledger cannot be read, or there is none.
     """
@@ -93,26 +93,31 @@ async def export(
         try:
             store = Store(to, endpoint_url=endpoint_url, put=settings.storage.put)
             present = await mark(store, to, batch=settings.batch, kind=kind.value, ledger_id=ledger.id)
-            standing = await ledger.read(read_standing, jobs, of_attempts=COSTS, of_files=OF_MANIFEST)
+            of_files = (*OF_MANIFEST, "storage", "name")
+            standing = await ledger.read(read_standing, jobs, of_attempts=COSTS, of_files=of_files)
             files = _exported(manifest(standing, in_order=kind is not Kind.WEBDATASET), kind, kept=kept)
             if kind is Kind.CSV:
                 return await write_tables(files, costs(standing), store, bom=bom)
+            is_gone = pl.col("url").is_in((await _gone(standing.files, endpoint_url)).implode())
+            files, gone = files.filter(~is_gone), files.filter(is_gone)["url"]
             _check_not_empty(files, kept=kept)
             if kind in (Kind.FOLDER, Kind.OTIO, Kind.PAGE):
                 files = with_readable_names(files, name)
                 listed = SEEN if kind is Kind.PAGE else ALL
                 exported = await write_folder(files, store, present, endpoint_url, progress, listed=listed)
-                if kind is Kind.FOLDER:
-                    return exported
                 if kind is Kind.OTIO:
                     await timeline.write_timeline(files, store, settings.batch, still_seconds)
-                else:
+                elif kind is Kind.PAGE:
                     await write_page(files, store, settings.batch, ledger.id)
-                return replace(exported, files=exported.files + 1)
-            files = with_names(files)
-            if kind is Kind.IMAGEFOLDER:
-                return await write_image_folder(files, store, present, endpoint_url, progress)
-            return await write_shards(files, store, present, endpoint_url, progress, batch=settings.batch)
+                if kind is not Kind.FOLDER:
+                    exported = replace(exported, files=exported.files + 1)
+            elif kind is Kind.IMAGEFOLDER:
+                exported = await write_image_folder(with_names(files), store, present, endpoint_url, progress)
+            else:
+                exported = await write_shards(
+                    with_names(files), store, present, endpoint_url, progress, batch=settings.batch
+                )
+            return replace(exported, not_there=tuple(gone))
         except StorageError as error:  # its hint names the settings of a store's URL
             error.hint = error.hint.replace("storage.url or report.url", "--to")
             raise
@@ -131,6 +136,21 @@ def _exported(files: pl.DataFrame, kind: Kind, *, kept: bool) -> pl.DataFrame:
     if kind in (Kind.OTIO, Kind.PAGE):
         files = files.filter(pl.col("decision").ne_missing(MediaDecision.REJECTED))
     return files.filter("current")
+
+
+async def _gone(files: pl.DataFrame, endpoint_url: str | None) -> pl.Series:
+    """The URLs of stored files that are gone, and nobody wants: `tidy` has removed them, or they are rejected
+    and not in storage any more.
+    """
+    is_removed = pl.col("removed_at").is_not_null()
+    removed = files.filter(is_removed, pl.col("decision").ne_missing(MediaDecision.KEPT))
+    rejected = files.filter(~is_removed, decision=MediaDecision.REJECTED)
+    stores = {url: Store(url, endpoint_url=endpoint_url) for url in rejected["storage"].unique()}
+    are_there: list[bool] = []
+    for chunk in rejected.select("storage", "name").iter_slices(AT_ONCE):
+        are_there += await asyncio.gather(*(stores[url].exists(file) for url, file in chunk.iter_rows()))
+    missing = rejected.filter(~pl.Series(are_there, dtype=pl.Boolean))
+    return pl.concat([removed["url"], missing["url"]])
 
 
 def _check_not_empty(files: pl.DataFrame, *, kept: bool) -> None:

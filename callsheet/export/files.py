@@ -32,7 +32,7 @@ Row = Mapping[str, Any]
 _ABOUT = ["row_id", "sample", "file_number", "index", "model", "prompt", "mime_type", "width", "height"]
 _ABOUT += ["duration", "fps", "has_sound", "cost", "sha256", "bytes", "job_key", "generation_id"]
 _ABOUT += ["decision", "note", "flags"]
-_NOT_ABOUT = {"url", "deletes_at", "stored_at", "current", "decided_by", "decided_at", NAME}
+_NOT_ABOUT = {"url", "deletes_at", "stored_at", "removed_at", "current", "decided_by", "decided_at", NAME}
 # Columns that the loader of an image folder makes itself, or takes for the names of more files.
 _TAKEN = re.compile(r"image|label|(.*_)?file_names?")
 _LONGEST = 80
@@ -47,6 +47,7 @@ class Exported:
     bytes: int  # the size of what was written
     removed: int = 0  # those of earlier exports that are not part of it any more
     left_out: int = 0  # those that are not of a type that is exported
+    not_there: tuple[str, ...] = ()  # the URLs of those that nobody wants and that are gone
 
 
 def with_names(rows: pl.DataFrame) -> pl.DataFrame:

@@ -159,6 +159,14 @@ def found(connection: sa.Connection, batch: str, findings: Sequence[Finding]) ->
     return rejected
 
 
+def removed(connection: sa.Connection, _: str, files: Sequence[FileKey]) -> None:
+    """Enters that stored files are not in storage any more."""
+    now = datetime.now(UTC)
+    for file in files:
+        of_file = [media.c[name] == value for name, value in asdict(file).items()]
+        connection.execute(media.update().where(*of_file).values(removed_at=now))
+
+
 def decisions(connection: sa.Connection, batch: str, since: int = 0) -> pl.DataFrame:
     """The newest mark of each file that has one, in order: `FILE`, `number`, `decision`, `note`, `decided_by`
     and `decided_at`. `since`: only those with a higher number.
@@ -192,7 +200,8 @@ def unchecked(connection: sa.Connection, batch: str) -> pl.DataFrame:
         checks.c.index == media.c.index,
     )
     names = (*FILE, "run_id", "row_id", "sample", "model", "url", "mime_type", "sha256")
-    left = queries.stored_files(connection, batch, names, ~sa.exists().where(of_file, checks.c.judged))
+    is_judged = sa.exists().where(of_file, checks.c.judged)
+    left = queries.stored_files(connection, batch, names, ~is_judged, media.c.removed_at.is_(None))
     not_judged = sa.select(*_columns(checks, "flags", "hash")).where(
         checks.c.batch == batch, ~checks.c.judged
     )

@@ -167,8 +167,10 @@ def _to_18(op: Operations) -> None:
 
 def _to_19(op: Operations) -> None:
     """0.2.0: each job has a number of its own in its row. That is its sample; of several jobs of the row with
-    that sample, the first one's. The others have the next numbers, by what they ask for.
+    that sample, the first one's. The others have the next numbers, by what they ask for. And stored files may
+    be removed.
     """
+    op.add_column("media", sa.Column("removed_at", sa.String(27)))
     op.add_column("attempts", sa.Column("file_number", sa.Integer()))
     op.execute("UPDATE attempts SET file_number = sample")
     names = ("batch", "row_id", "job_key", "sample", "request", "submitted_at", "file_number")

@@ -219,7 +219,7 @@ def newest_file(connection: sa.Connection, _: str, storage: str) -> tuple[str, s
     query = (
         sa.select(attempts.c.batch, media.c.name)
         .join(media, FILES_OF)
-        .where(media.c.storage == storage, media.c.stored_at.is_not(None))
+        .where(media.c.storage == storage, media.c.stored_at.is_not(None), media.c.removed_at.is_(None))
         .order_by(media.c.stored_at.desc())
         .limit(1)
     )
@@ -333,6 +333,7 @@ class StoredCopy(Record):
     deletes_at: datetime | None
     stored_at: datetime | None
     lost_at: datetime | None
+    removed_at: datetime | None
     decision: str | None = None
     note: str | None = None
     decided_by: str | None = None

@@ -171,6 +171,7 @@ media = sa.Table(
     sa.Column("bytes", sa.BigInteger),
     sa.Column("stored_at", Moment),
     sa.Column("lost_at", Moment),
+    sa.Column("removed_at", Moment),  # from storage, by `callsheet tidy`
     sa.Index("media_by_folded_name", "storage", "folded_name", unique=True),
 )
 

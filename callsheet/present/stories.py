@@ -92,6 +92,8 @@ def _file(file: StoredCopy) -> str:
         until = f", its URL expires {moment_in_words(file.deletes_at)}" if file.deletes_at else ""
         return f"{description}; not stored yet{until}"
     stored = f"stored {moment_in_words(file.stored_at)}, sha256 {file.sha256}"
+    if file.removed_at:
+        stored += f"; removed {moment_in_words(file.removed_at)}"
     return f"{description}, {file.bytes:,} bytes, {stored}"
 
 

@@ -109,7 +109,8 @@ async def test_jobs_of_a_row_that_share_a_sample_get_numbers_of_their_own_and_th
     async with buyer(url) as ledger:
         await submitting(ledger, *of_b, *of_a, job("mug"))
     numbers = {row["job_key"]: row["file_number"] for row in table(url, "attempts")}
-    execute(url, "ALTER TABLE attempts DROP COLUMN file_number")
+    for table_name, column in (("attempts", "file_number"), ("media", "removed_at")):
+        execute(url, f"ALTER TABLE {table_name} DROP COLUMN {column}")
     execute(url, "UPDATE about SET schema_version = 18")
     execute(url, "UPDATE runs SET ended_at = started_at")
     open_engine(url).dispose()

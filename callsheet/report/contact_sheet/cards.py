@@ -343,7 +343,8 @@ def facts(connection: sa.Connection, jobs: pl.DataFrame) -> Facts:
     tables = tables.outerjoin(ledger_marks, sa.and_(_is_of(ledger_marks, of_file), marks.IS_NEWEST))
     tables = tables.outerjoin(checks, _is_of(checks, of_file))
     stored = (
-        sa.select(*of_file[:2], *(media.c[name] for name in _FILE), *said, checks.c.flags, checks.c.score)
+        sa.select(*of_file[:2], *(media.c[name] for name in (*_FILE, "removed_at")), *said)
+        .add_columns(checks.c.flags, checks.c.score)
         .select_from(tables)
         .where(~attempts.c.superseded, media.c.stored_at.is_not(None))
         .order_by(attempts.c.job_key, media.c.index)
@@ -365,7 +366,7 @@ def cards(facts: Facts) -> list[Card]:
     attempt_of = {row["job_key"]: row for row in facts.attempts.iter_rows(named=True)}
     files_of: defaultdict[str, list[MediaFile]] = defaultdict(list)
     for row in facts.files.iter_rows(named=True):
-        key, flags = row.pop("job_key"), json.loads(row.pop("flags") or "[]")
+        key, flags, _ = row.pop("job_key"), json.loads(row.pop("flags") or "[]"), row.pop("removed_at")
         files_of[key].append(MediaFile(**row, flags=flags))
     rows = _described(facts.jobs).iter_rows(named=True)
     return [_card(job, attempt_of.get(job["job_key"]), files_of[job["job_key"]]) for job in rows]
