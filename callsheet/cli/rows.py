@@ -325,6 +325,9 @@ def export(
         facts.append(("Removed", f"{counted(exported.removed, 'file')} that {are} not part of it any more"))
     if exported.left_out:
         facts.append(("Left out", f"{counted(exported.left_out, 'video')}: --as folder takes them"))
+    if exported.unmarked:
+        formats = "their format does not carry where a file came from"
+        facts.append(("Provenance", f"not in {counted(exported.unmarked, 'file')}: {formats}"))
     if gone := exported.not_there:
         named = f"{counted(len(gone), 'file')} that nobody wants: {and_more(gone[:3], len(gone))}"
         facts.append(("Not there", named))

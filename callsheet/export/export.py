@@ -7,20 +7,23 @@ from collections.abc import Callable
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import polars as pl
 
 from callsheet.config.settings import BatchSettings
 from callsheet.errors import InputError, StorageError
 from callsheet.export import timeline
-from callsheet.export.files import AT_ONCE, Exported, with_names
+from callsheet.export.files import AT_ONCE, Copying, Exported, with_names
 from callsheet.export.folder import ALL, BY_ROW, with_readable_names, write_folder
 from callsheet.export.image_folder import write_image_folder
 from callsheet.export.page import SEEN, write_page
 from callsheet.export.place import mark
+from callsheet.export.provenance import CARRIED, Provenance
 from callsheet.export.shards import write_shards
 from callsheet.export.tables import write_tables
 from callsheet.files import disk_errors, with_home
+from callsheet.ledger import services
 from callsheet.ledger.databases import check_exists
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.marks import MediaDecision
@@ -98,13 +101,14 @@ async def export(
             files = _exported(manifest(standing, in_order=kind is not Kind.WEBDATASET), kind, kept=kept)
             if kind is Kind.CSV:
                 return await write_tables(files, costs(standing), store, bom=bom)
+            copying = await _copying(ledger, settings)
             is_gone = pl.col("url").is_in((await _gone(standing.files, endpoint_url)).implode())
             files, gone = files.filter(~is_gone), files.filter(is_gone)["url"]
             _check_not_empty(files, kept=kept)
             if kind in (Kind.FOLDER, Kind.OTIO, Kind.PAGE):
                 files = with_readable_names(files, name)
                 listed = SEEN if kind is Kind.PAGE else ALL
-                exported = await write_folder(files, store, present, endpoint_url, progress, listed=listed)
+                exported = await write_folder(files, store, present, copying, progress, listed=listed)
                 if kind is Kind.OTIO:
                     await timeline.write_timeline(files, store, settings.batch, still_seconds)
                 elif kind is Kind.PAGE:
@@ -112,12 +116,13 @@ async def export(
                 if kind is not Kind.FOLDER:
                     exported = replace(exported, files=exported.files + 1)
             elif kind is Kind.IMAGEFOLDER:
-                exported = await write_image_folder(with_names(files), store, present, endpoint_url, progress)
+                exported = await write_image_folder(with_names(files), store, present, copying, progress)
             else:
                 exported = await write_shards(
-                    with_names(files), store, present, endpoint_url, progress, batch=settings.batch
+                    with_names(files), store, present, copying, progress, batch=settings.batch
                 )
-            return replace(exported, not_there=tuple(gone))
+            unmarked = files.filter(~pl.col("mime_type").is_in(CARRIED)).height if copying.provenance else 0
+            return replace(exported, not_there=tuple(gone), unmarked=unmarked)
         except StorageError as error:  # its hint names the settings of a store's URL
             error.hint = error.hint.replace("storage.url or report.url", "--to")
             raise
@@ -136,6 +141,15 @@ def _exported(files: pl.DataFrame, kind: Kind, *, kept: bool) -> pl.DataFrame:
     if kind in (Kind.OTIO, Kind.PAGE):
         files = files.filter(pl.col("decision").ne_missing(MediaDecision.REJECTED))
     return files.filter("current")
+
+
+async def _copying(ledger: Ledger, settings: BatchSettings) -> Copying:
+    if not settings.storage.provenance:
+        return Copying(settings.storage.endpoint_url)
+    service = await ledger.read(services.of_batch)
+    host = urlsplit(service or "").hostname or ""
+    provenance = Provenance(host, with_prompt=settings.storage.provenance == "prompt")
+    return Copying(settings.storage.endpoint_url, provenance)
 
 
 async def _gone(files: pl.DataFrame, endpoint_url: str | None) -> pl.Series:

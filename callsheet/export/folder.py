@@ -17,7 +17,7 @@ import polars as pl
 
 from callsheet.cells import unguarded
 from callsheet.errors import InputError
-from callsheet.export.files import AT_ONCE, NAME, Exported, Row, local_file
+from callsheet.export.files import AT_ONCE, NAME, Copying, Exported, Row
 from callsheet.export.tables import as_csv
 from callsheet.media_types import extension
 from callsheet.records import MADE_FROM
@@ -89,7 +89,7 @@ async def write_folder(
     files: pl.DataFrame,
     store: Store,
     present: pl.DataFrame,
-    endpoint_url: str | None,
+    copying: Copying,
     progress: Callable[[int], None],
     *,
     listed: pl.Expr,
@@ -102,7 +102,7 @@ async def write_folder(
 
     async def copy(row: Row) -> None:
         with ExitStack() as copies:
-            path = await asyncio.to_thread(local_file, row, endpoint_url, copies)
+            path = await asyncio.to_thread(copying.local_file, row, copies)
             await store.write(row[NAME], path, row["mime_type"])
 
     there = present["name"].to_list()
@@ -113,9 +113,7 @@ async def write_folder(
     index = files.select(pl.col(NAME).alias("file"), listed)
     await store.write(INDEX, await asyncio.to_thread(as_csv, index), "text/csv")
     present = present.filter(~pl.col("name").is_in(outdated))
-    missing = files.join(
-        present, left_on=[NAME, "bytes"], right_on=["name", "size"], how="anti", maintain_order="left"
-    )
+    missing = copying.missing(files, present, pl.col(NAME))
     for chunk in missing.iter_slices(AT_ONCE):
         await asyncio.gather(*map(copy, chunk.iter_rows(named=True)))
         progress(chunk.height)
