@@ -5,6 +5,7 @@ what nobody wants.
 from __future__ import annotations
 
 import asyncio
+import io
 import shlex
 import sys
 from pathlib import Path
@@ -35,6 +36,12 @@ if TYPE_CHECKING:
     from callsheet.reviewing.written_marks import Said
 
 _WHICH = "ROW[/NUMBER]"
+_ALL_ADDRESSES = ("", "0.0.0.0", "::", "*")  # noqa: S104 - they are refused
+_WARNING = (
+    "Whoever has this link and reaches this machine sees the page, and can mark files; nothing can be bought "
+    "there. It is not encrypted: others in the network may read what is sent, the link too. Use it where you "
+    "trust them."
+)
 
 
 def review(
@@ -64,6 +71,14 @@ def review(
         int,
         typer.Option("--port", metavar="N", help="Serve the page at this port; 0: any that is free."),
     ] = 0,
+    host: Annotated[
+        str | None,
+        typer.Option(
+            "--host",
+            metavar="ADDRESS",
+            help="Serve the page to your network, at this machine's address there.",
+        ),
+    ] = None,
     set_: Sets = None,
     json: Json = False,
 ) -> None:
@@ -79,10 +94,14 @@ def review(
     settings = load_batch(config, set_)
     marks = _given_marks(keep, reject, clear, note, from_)
     is_served = not (marks or from_ or json)
-    if port and not is_served:
-        raise ConfigError("--port is for the page, which is served without marks and without --json")
+    for option, is_given in (("--port", port != 0), ("--host", host is not None)):
+        if is_given and not is_served:
+            raise ConfigError(f"{option} is for the page, which is served without marks and without --json")
+    if host in _ALL_ADDRESSES:
+        hint = "Name the one that a phone or tablet in your network reaches, such as 192.168.1.20."
+        raise ConfigError(f"--host {host} means all addresses of this machine", hint=hint)
     if is_served:
-        review_result = _served(settings, config, port)
+        review_result = _served(settings, config, host, port)
     else:
         from callsheet.reviewing.written_marks import enter_marks
 
@@ -190,10 +209,12 @@ def _given_marks(
     return read_marks(from_) if from_ else marks
 
 
-def _served(settings: BatchSettings, config: Path, port: int) -> ReviewResult:
+def _served(settings: BatchSettings, config: Path, host: str | None, port: int) -> ReviewResult:
     """Serves the page until Ctrl-C. Returns how far the batch is reviewed then."""
+    import segno
+
     from callsheet.cli.rows import open_in_browser
-    from callsheet.reviewing.server import serve
+    from callsheet.reviewing.server import LOOPBACK, serve
 
     def announce(link: str) -> None:
         out.print(safe(link))
@@ -201,5 +222,12 @@ def _served(settings: BatchSettings, config: Path, port: int) -> ReviewResult:
         opened = open_in_browser(link)
         hint = "" if opened else "No browser could be opened here: open this link in yours. "
         err.print(f"{hint}It works until Ctrl-C, which ends the review; each mark is kept at once.")
+        if host is None:
+            return
+        err.print(_WARNING)
+        if err.is_terminal:
+            code = io.StringIO()
+            segno.make(link).terminal(code, compact=True)
+            err.print(code.getvalue(), highlight=False, soft_wrap=True)
 
-    return asyncio.run(serve(settings, str(config), port, announce))
+    return asyncio.run(serve(settings, str(config), (host or LOOPBACK).lower(), port, announce))
