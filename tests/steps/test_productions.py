@@ -17,15 +17,17 @@ from typing import Any
 
 import polars as pl
 import pytest
-from PIL import Image
+from PIL import ExifTags, Image
 from playwright.sync_api import expect
 
 from backlot.server import Backlot
+from callsheet.cells import BY_MODEL
 from callsheet.config.load import load
 from callsheet.errors import CallsheetError, ConfigError, InputError
 from callsheet.present.results import stopped
 from callsheet.pricing.quote import Quote
 from callsheet.pricing.references import Reading, fill
+from callsheet.records import canonical
 from callsheet.watch import LogWatcher
 from tests.cli.test_rows import printed, refusal
 from tests.conftest import Make, Project
@@ -312,6 +314,40 @@ def test_a_row_that_has_bought_several_things_numbers_them_and_what_was_bought_k
     quote = films.quote()
     assert quote.to_buy == 0
     assert former in quote.table["row_id"]
+
+
+def test_photos_keep_their_ratios_and_what_was_bought_of_them_without_stays_the_same_job(
+    project: Make,
+) -> None:
+    made = project([])
+    photos = made.folder / "photos"
+    photos.mkdir()
+    for name, size in (("wide", (300, 200)), ("upright", (320, 180)), ("thin", (640, 64))):
+        exif = Image.Exif()
+        if name == "upright":  # as a camera does that was held so
+            exif[ExifTags.Base.Orientation] = 6
+        Image.new("RGB", size).save(photos / f"{name}.jpeg", exif=exif)
+    made.set(input={"path": "photos", "defaults": {"model": "still-1", "prompt": "on white"}})
+    quote = made.quote()
+    ratios = {row_id: request["aspect_ratio"] for row_id, request in requests(quote).items()}
+    assert ratios == {"thin": "1:1", "upright": "9:16", "wide": "3:2"}, "the model offers nothing as thin"
+    assert "the aspect ratio of each image is asked for, where the model offers it" in quote.plan.notes
+    for job in quote.jobs_in_order():
+        images = canonical([{"role": BY_MODEL, "url": job.request["images"][0]["url"]}])
+        asked = {"images": images, "model": "still-1", "prompt": "on white"}
+        row = {"asked": asked, "batch": "test", "row_id": job.row_id, "sample": 1}
+        assert job.key == hashlib.sha256(canonical(row).encode()).hexdigest(), "as without the ratio"
+
+    made.run()
+    as_without = "replace(replace(request, '3:2', '1:1'), '9:16', '1:1')"  # as 0.1.0 has bought them
+    ledger = f"sqlite:///{made.folder}/out/ledger.db"
+    execute(ledger, f"UPDATE attempts SET request = {as_without}, request_key = job_key")
+    again = made.quote()
+    assert again.to_buy == 0
+    said = "default aspect_ratio of still-1 was 1:1 and is 3:2 now"
+    assert any(said in note for note in again.plan.notes)
+    made.set(input={"defaults": {"model": "still-1", "prompt": "on white", "aspect_ratio": "16:9"}})
+    assert {request["aspect_ratio"] for request in requests(made.quote()).values()} == {"16:9"}
 
 
 def test_the_config_of_the_film_says_more_than_the_stills(films: Project) -> None:
