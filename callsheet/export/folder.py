@@ -50,16 +50,35 @@ def with_readable_names(files: pl.DataFrame, template: str) -> pl.DataFrame:
     names, taken = [""] * len(stems), set[str]()
     # Those without a number first: a number gives way to a row whose id ends as if it had one.
     for places in sorted(places_of_stem.values(), key=lambda places: len(places) > 1):
-        is_one_row = files["row_id"][places].n_unique() == 1
-        for count, place in enumerate(places, 1):
-            stem = stems[place]
-            if len(places) > 1:
-                stem += f"-{files['file_number'][place] if is_one_row else count}"
+        numbers = _numbers(files[places])
+        for number, place in zip(numbers, places, strict=True):
+            stem = f"{stems[place]}-{number}" if len(places) > 1 else stems[place]
             while folded(stem) in taken:
                 stem += "_"
             taken.add(folded(stem))
             names[place] = f"{stem}.{extension(files['mime_type'][place])}"
     return files.with_columns(pl.Series(NAME, names, pl.String))
+
+
+def _numbers(files: pl.DataFrame) -> list[str]:
+    """What tells files of one name apart: of a row their numbers; films of a shot the numbers of its stills,
+    and their own where several are of one still; otherwise their places.
+    """
+    numbers = files["file_number"].cast(pl.String)
+    if files["row_id"].n_unique() == 1:
+        return numbers.to_list()
+    shots = [_shot_of(row) for row in files.select("row_id", MADE_FROM).iter_rows(named=True)]
+    if None in shots or len({*shots}) > 1:
+        return [str(place) for place in range(1, files.height + 1)]
+    stills = files["row_id"].str.strip_prefix(f"{shots[0]}/").str.replace_all("/", "-")
+    is_alone = ~files["row_id"].is_duplicated()
+    return pl.select(pl.when(is_alone).then(stills).otherwise(stills + "-" + numbers)).to_series().to_list()
+
+
+def _shot_of(row: Row) -> str | None:
+    """The row of a film's still, where the film's own row is named after it (`shot/1`); otherwise None."""
+    still = row[MADE_FROM]
+    return still["row"] if still and row["row_id"].startswith(f"{still['row']}/") else None
 
 
 def _check(template: str, columns: list[str]) -> None:
@@ -77,10 +96,8 @@ def _check(template: str, columns: list[str]) -> None:
 
 
 def _stem(template: str, row: Row) -> str:
-    """A film that was made of a shot's still (`shot/1`) has the shot's name."""
-    cells = dict(row)
-    if (still := row[MADE_FROM]) and row["row_id"].startswith(f"{still['row']}/"):
-        cells["row_id"] = still["row"]
+    """A film that was made of a shot's still has the shot's name."""
+    cells = {**row, "row_id": _shot_of(row) or row["row_id"]}
     filled = name(f"{template}.{{ext}}", cells, ext=extension(row["mime_type"]))
     return filled.rpartition(".")[0]
 

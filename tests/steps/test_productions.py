@@ -283,6 +283,13 @@ def test_of_two_models_each_still_has_one_number_and_a_film_is_made_of_the_one_t
     assert (film["row_id"], film["made_from"]["sha256"]) == ("shot-4/5", still["sha256"])
     printed("export", "films.yaml", "--to", "films")
     assert (films.folder / "films/shot-4.mp4").is_file(), "a film is named after its shot"
+    printed("review", "batch.yaml", "--keep", "shot-4/2")
+    films.run()
+    printed("export", "films.yaml", "--to", "films")
+    assert sorted(path.name for path in (films.folder / "films").glob("*.mp4")) == [
+        "shot-4-2.mp4",
+        "shot-4-5.mp4",
+    ], "and after its still, where there are several"
 
     stills.set(input={"matrix": {"model": ["poster-1", "sketch-1", "still-1"]}})
     stills.rows(SHOTS[3] | {"samples": 4})
@@ -293,7 +300,7 @@ def test_of_two_models_each_still_has_one_number_and_a_film_is_made_of_the_one_t
         (11, "sketch-1", 4),
         (12, "still-1", 4),
     ]
-    assert manifest(stills).filter(decision="kept")["file_number"].to_list() == [5]
+    assert manifest(stills).filter(decision="kept")["file_number"].to_list() == [2, 5]
     assert films.quote().to_buy == 0
 
 
