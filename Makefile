@@ -52,7 +52,7 @@ pictures: setup  ## take the pictures of docs/pictures anew (needs Chromium)
 	@$(BIN)/python -m docs.take_pictures
 	@CALLSHEET_DRAW=1 $(BIN)/python -m pytest -m soak -q tests/flows/test_browser.py
 
-bench: setup  ## measure speed and memory: prints the table of docs/machines.md (15 minutes)
+bench: setup  ## measure speed and memory: prints the table of benchmarks/README.md (15 minutes)
 	@$(BIN)/python -m benchmarks
 
 lock: setup  ## renew constraints.txt

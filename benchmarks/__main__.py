@@ -1,4 +1,4 @@
-"""Runs the benchmarks, and prints their figures as the table of docs/machines.md.
+"""Runs the benchmarks, and prints their figures as the table of benchmarks/README.md.
 
     python -m benchmarks [NAME ...] [--quick]
 
