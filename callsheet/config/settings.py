@@ -413,8 +413,7 @@ class Storage(Section):
     the row, prompt, model, request, cost and sha256."""
 
     provenance: Literal[False, True, "prompt"] = False
-    """Whether files that are exported say in XMP that a model has made them, and which; `prompt`: with what
-    prompt, too. What is stored stays as it came."""
+    """Whether exported copies say in XMP that a model has made them; `prompt`: with what prompt, too."""
 
     key: StorageKey = "{batch}/{row_id}-{sample}-{index}.{ext}"
     """A file's name inside `storage.url`. Placeholders: `{batch}`, `{row_id}`, `{sample}`, `{index}`,
