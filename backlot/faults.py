@@ -191,6 +191,53 @@ class WrongSize(Rule):
     do: Literal["wrong_size"]
 
 
+class Smaller(Rule):
+    """Makes it half as wide and half as high as was asked for."""
+
+    acts_on = frozenset({"images", "videos"})
+    do: Literal["smaller"]
+
+
+class OtherFormat(Rule):
+    """Makes a PNG instead of an image of another format, and a JPEG instead of a PNG."""
+
+    acts_on = frozenset({"images"})
+    do: Literal["other_format"]
+
+
+class Short(Rule):
+    """Makes a video of so many seconds. All that was asked for is charged."""
+
+    acts_on = frozenset({"videos"})
+    do: Literal["short"]
+    seconds: int = Field(default=1, ge=1)
+
+
+class Silent(Rule):
+    """Makes a video with a sound track in which nothing is to be heard; without `track`, without one."""
+
+    acts_on = frozenset({"videos"})
+    do: Literal["silent"]
+    track: bool = True
+
+
+class Still(Rule):
+    """Makes a video of which all frames show the same picture."""
+
+    acts_on = frozenset({"videos"})
+    do: Literal["still"]
+
+
+class Says(Rule):
+    """Says another thing of what was made than is true; null: nothing."""
+
+    acts_on = frozenset({"images", "status"})
+    do: Literal["says"]
+    fields: dict[Literal["model", "width", "height", "duration", "fps", "has_sound", "mime_type"], Any] = (
+        Field(min_length=1)
+    )
+
+
 AnyRule = Annotated[
     FailRequest
     | Limit
@@ -205,7 +252,13 @@ AnyRule = Annotated[
     | ExtraFields
     | NullSize
     | Blank
-    | WrongSize,
+    | WrongSize
+    | Smaller
+    | OtherFormat
+    | Short
+    | Silent
+    | Still
+    | Says,
     Field(discriminator="do"),
 ]
 RULE: TypeAdapter[Rule] = TypeAdapter(AnyRule)
@@ -311,6 +364,9 @@ class Matched(tuple[Rule, ...]):
                 case NullSize():
                     for item in body.get("data", []):
                         item["width"] = item["height"] = None
+                case Says():
+                    for part in (body, *body.get("data", [])):
+                        part.update({name: rule.fields[name] for name in rule.fields if name in part})
                 case ExtraFields():
                     for part in (body, *body.get("data", []), body.get("usage"), body.get("error")):
                         if part is not None:
@@ -319,9 +375,23 @@ class Matched(tuple[Rule, ...]):
 
     def made(self, recipe: Recipe) -> Recipe:
         """What is made instead of what was asked for."""
-        if self.find(WrongSize):
-            recipe = replace(recipe, width=max(recipe.width // 4 * 2, 2))
-        return replace(recipe, blank=True) if self.find(Blank) else recipe
+        for rule in self:
+            match rule:
+                case WrongSize() | Smaller():
+                    recipe = replace(recipe, width=max(recipe.width // 4 * 2, 2))
+                    if isinstance(rule, Smaller):
+                        recipe = replace(recipe, height=max(recipe.height // 4 * 2, 2))
+                case OtherFormat():
+                    recipe = replace(recipe, format="jpeg" if recipe.format == "png" else "png")
+                case Short():
+                    recipe = replace(recipe, duration=min(rule.seconds, recipe.duration))
+                case Silent():
+                    recipe = replace(recipe, sound=recipe.sound and rule.track, silent=True)
+                case Still():
+                    recipe = replace(recipe, still=True)
+                case Blank():
+                    recipe = replace(recipe, blank=True)
+        return recipe
 
     @property
     def surcharge(self) -> Decimal:

@@ -217,8 +217,8 @@ class Service:
         price, quantity = model.unit_price(resolution, sound=recipe.sound), recipe.duration or 1
         references = tuple(reference for _, reference in images)
         recipe = faults.made(replace(recipe, references=references, program=program is not None))
-        if recipe.blank:
-            recipe = replace(recipe, program=False)  # no program is asked for a black image
+        if recipe.blank or recipe.silent or recipe.still:
+            recipe = replace(recipe, program=False)  # no program is asked for such a file
         generation = Generation(
             id=f"req-{uuid.uuid4().hex}",
             workspace=workspace.name,

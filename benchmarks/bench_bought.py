@@ -19,6 +19,7 @@ SIZES = 1_000, 20_000, 100_000
 RUN = "run", "batch.yaml", "--json"
 COMMANDS = {
     "`run` with nothing to buy": (RUN, "at most 2 s"),
+    "`collect` with nothing to fetch": (("collect", "batch.yaml", "--json"), "at most 2 s"),
     "`status`": (("status", "batch.yaml", "--json"), ""),
     "`quote`": (("quote", "batch.yaml", "--json"), ""),
     "`review --keep` of a row": (("review", "batch.yaml", "--json", "--keep", "row-7"), "at most 2 s"),

@@ -29,6 +29,7 @@ from benchmarks.measuring import CALLSHEET, Figure, measured, project
 from callsheet.config.load import load_without_service
 from callsheet.config.settings import BatchSettings
 from callsheet.ledger import marks
+from callsheet.pricing.bought import request_key
 from callsheet.report.contact_sheet import sheet
 from callsheet.reviewing import server
 from callsheet.steps.record import report_anew
@@ -109,7 +110,7 @@ def store(folder: Path, base_url: str) -> None:
     """Stores every row of the project, of which one is bought."""
     measured([*CALLSHEET, "run", "batch.yaml", "--first", "1", "--yes", "--json"], folder, base_url)
     [plan] = folder.glob("out/**/plan.parquet")
-    jobs = pl.read_parquet(plan, columns=["key", "row_id", "sample", "request"])
+    jobs = pl.read_parquet(plan, columns=["key", "row_id", "sample", "request"]).with_columns(request_key())
     with sqlite3.connect(folder / "out" / "ledger.db") as ledger:
         ledger.row_factory = sqlite3.Row
         bought, file, checked = (
@@ -119,7 +120,7 @@ def store(folder: Path, base_url: str) -> None:
         image = folder / file["url"]
         thumbnail = folder / "out" / "bench" / "report" / "contact-sheet" / "thumbs" / f"{file['sha256']}.jpg"
         rows: dict[str, list[dict[str, Any]]] = {"attempts": [], "media": [], "checks": []}
-        for number, (key, row_id, sample, request) in enumerate(jobs.iter_rows()):
+        for number, (key, row_id, sample, request, request_sha256) in enumerate(jobs.iter_rows()):
             if key == bought["job_key"]:
                 continue
             name = f"{file['name']}-{number}{image.suffix}"
@@ -128,7 +129,7 @@ def store(folder: Path, base_url: str) -> None:
             rows["attempts"].append(
                 bought
                 | {"job_key": key, "row_id": row_id, "sample": sample, "request": request, "prompt": prompt}
-                | {"request_key": sha256, "generation_id": f"req-{number}"}
+                | {"request_key": request_sha256, "generation_id": f"req-{number}"}
             )
             url = f"{file['url']}-{number}{image.suffix}"
             rows["media"].append(

@@ -16,7 +16,7 @@ The whole tree:
     │   ├── ServiceDown           the service fails for every job, or cannot be reached
     │   ├── StorageDown           storage refuses every file
     │   ├── Doubtful              too many jobs in a row ended in doubt or were lost
-    │   ├── PriceChanged          the service charges more than was quoted
+    │   ├── PriceChanged          the service charges more than was quoted, or for another model
     │   ├── NoLane                other work holds every lane of the workspace
     │   └── Interrupted           Ctrl-C, SIGTERM, or a cancel in the Prefect UI
     ├── StorageError              the store of the media or the report refused a read or a write
@@ -147,7 +147,7 @@ class Doubtful(Stop):
 
 
 class PriceChanged(Stop):
-    """The service charges more than was quoted, or what was quoted is spent."""
+    """The service charges more than was quoted, or delivers another model than was ordered."""
 
     reason = "price"
 

@@ -1,7 +1,7 @@
 """Whose the places of a batch are: another ledger does not know what is bought, and would buy it again.
 
 It is another one in another folder, on another machine, and where the ledger was lost; a backup may be
-older than the last run. So a run claims both places before its first purchase, by a file in each, which names
+older than the last run. So a run takes both places before its first purchase, by a file in each, which names
 its batch and its ledger: a `report.url` has one batch, and a `storage.url` has each batch's name once. The
 report names both as well, and says how many jobs were paid for. A command looks at these once, where it has
 opened its ledger.
@@ -21,7 +21,7 @@ from callsheet.errors import OtherLedger, StorageConflict, StorageDown, StorageE
 from callsheet.ledger import databases, queries, sums
 from callsheet.ledger.ledger import Ledger
 from callsheet.plain_text import counted
-from callsheet.storage.names import CLAIM
+from callsheet.storage.names import OWNER_FILE
 from callsheet.storage.spool import work_folder
 from callsheet.storage.store import Store
 
@@ -35,7 +35,7 @@ _OWN_PLACE = "Give this batch a report.url of its own, such as out/{batch}/repor
 
 
 class _Owner(BaseModel):
-    """Whose a place is, as a file in it says: a claim, or the last report, which has the other fields too."""
+    """Whose a place is, as its owner file says, or the last report, which has the other fields too."""
 
     batch: str
     ledger_id: str
@@ -89,13 +89,13 @@ async def check_report(settings: BatchSettings) -> None:
         await _owners(settings)
 
 
-async def claim(ledger: Ledger, settings: BatchSettings) -> None:
-    """Claims `report.url`, and the batch's name in `storage.url`: a run is about to buy. Of two that do so at
+async def take(ledger: Ledger, settings: BatchSettings) -> None:
+    """Takes `report.url`, and the batch's name in `storage.url`: a run is about to buy. Of two that do so at
     the same moment, one gets it; with `ledger.new` it is taken over from another ledger.
 
     Raises:
-        OtherLedger: another ledger has claimed the batch, or another batch the report.
-        StorageError: it cannot be claimed.
+        OtherLedger: another ledger has taken the batch, or another batch the report.
+        StorageError: it cannot be taken.
     """
     content = (json.dumps({"batch": ledger.batch, "ledger_id": ledger.id}) + "\n").encode()
     for place, name in _files(settings)[1:]:
@@ -118,8 +118,8 @@ async def stop_for_storage(ledger: Ledger, settings: BatchSettings) -> StorageDo
     """Why nothing may be bought or stored: nothing of what the ledger has stored in `storage.url` is there,
     as where a disk is not mounted. None where it is, or the ledger has stored nothing, or `storage.new`.
 
-    The last file alone tells the place, too: a claim is lost where hidden files are not copied, or where a
-    bucket removes what is old.
+    The last file alone tells the place, too: an owner file is lost where hidden files are not copied, or
+    where a bucket removes what is old.
     """
     newest = await ledger.read(queries.newest_file, settings.storage.url)
     if newest is None or settings.storage.new:
@@ -127,12 +127,12 @@ async def stop_for_storage(ledger: Ledger, settings: BatchSettings) -> StorageDo
     batch, name = newest
     media = Store.of(settings.storage.url, settings.storage)
     with suppress(StorageError):  # who may only write there
-        for file in (f"{CLAIM}-{settings.batch}", f"{CLAIM}-{batch}", name):
+        for file in (f"{OWNER_FILE}-{settings.batch}", f"{OWNER_FILE}-{batch}", name):
             if await media.exists(file):
                 return None
         return StorageDown(
             f"{settings.storage.url} is not the place in which the ledger has stored: "
-            f"the claim {CLAIM}-{batch} and the last file, {name}, are gone",
+            f"the file {OWNER_FILE}-{batch} and the last file, {name}, are gone",
             hint="If its disk is not mounted, mount it; then run the same command again. If the files were "
             "moved away: callsheet run CONFIG --new-place (--set storage.new=true). Files that are paid for "
             f"wait in {work_folder(settings, make=False) / 'spool'}.",
@@ -162,9 +162,9 @@ async def _doubts_of(ledger: Ledger | None, settings: BatchSettings) -> tuple[st
 
 
 def _files(settings: BatchSettings) -> list[tuple[Store, str]]:
-    """The files that say whose the places are: the report, then the two claims."""
+    """The files that say whose the places are: the report, then the two owner files."""
     reports, media = (Store.of(url, settings.storage) for url in (settings.report.url, settings.storage.url))
-    return [(reports, _REPORT), (reports, CLAIM), (media, f"{CLAIM}-{settings.batch}")]
+    return [(reports, _REPORT), (reports, OWNER_FILE), (media, f"{OWNER_FILE}-{settings.batch}")]
 
 
 async def _owners(settings: BatchSettings) -> list[tuple[str, _Owner]]:
@@ -187,7 +187,7 @@ async def _owners(settings: BatchSettings) -> list[tuple[str, _Owner]]:
 
 def _begun_elsewhere(settings: BatchSettings) -> str:
     """Why a ledger that is about to begin may not be the batch's: its path begins at the working directory,
-    and the config lies elsewhere, or a folder above the config is claimed for the batch. Otherwise empty, and
+    and the config lies elsewhere, or a folder above the config is taken for the batch. Otherwise empty, and
     where the ledger is there.
     """
     path, config, here = databases.file_of(settings.ledger.url), settings.file, Path.cwd()
@@ -197,11 +197,11 @@ def _begun_elsewhere(settings: BatchSettings) -> str:
     if not _lies_in(here, config):
         return f"{begins} the config lies in another folder, {config.parent}"
     for folder in config.parents:
-        claim_there = folder / settings.report.url / CLAIM
+        owner_file = folder / settings.report.url / OWNER_FILE
         with suppress(OSError, ValidationError):  # none is there, or it may not be read
-            owner = _Owner.model_validate_json(claim_there.read_bytes())
+            owner = _Owner.model_validate_json(owner_file.read_bytes())
             if folder != here and owner.batch == settings.batch:
-                return f"{begins} {claim_there} is of another one: {owner.line()}"
+                return f"{begins} {owner_file} is of another one: {owner.line()}"
     return ""
 
 

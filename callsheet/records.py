@@ -289,11 +289,14 @@ class Media(ServiceObject):
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """A finished generation: its id, its files in order, and its cost."""
+    """A finished generation: its id, its files in order, its cost, and the model that has made it, by the
+    answer; None where that names none.
+    """
 
     id: str
     media: tuple[Media, ...]
     usage: Usage
+    model: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,7 +355,7 @@ class RejectedFile:
     sample: int
     index: int
     url: str
-    check: str  # `blank`, `size`, `duplicate` or `command`
+    check: str  # `blank`, `size`, `duplicate`, `delivered` or `command`
     flags: tuple[str, ...]
 
 
@@ -400,6 +403,7 @@ class ExpectedBalance:
         spent_since: the cost since then of everything that the ledger knows to be charged.
         in_doubt: the price of everything since then of which nobody knows whether it was accepted.
         in_flight: the price of everything that is on the wire, or accepted and not answered yet.
+        credits: what came back since then, as persons have entered it: to the balance, or elsewhere.
     """
 
     since: datetime
@@ -407,6 +411,7 @@ class ExpectedBalance:
     spent_since: Decimal
     in_doubt: Decimal
     in_flight: Decimal
+    credits: Decimal = Decimal(0)
 
     @property
     def balance_now(self) -> Decimal:
@@ -441,7 +446,7 @@ class Totals:
     """A batch so far: jobs by state, and money in dollars.
 
     `exposure` counts against the budget: spent, reserved, in flight and in doubt. `reserved` is the part of
-    it that was not sent yet.
+    it that was not sent yet. `credits` is money that came back: it takes nothing off `spent` or `exposure`.
     """
 
     states: dict[State, int]
@@ -450,6 +455,12 @@ class Totals:
     in_doubt_exposure: Decimal
     exposure: Decimal
     reserved: Decimal
+    credits: Decimal = Decimal(0)
+
+    @property
+    def net(self) -> Decimal:
+        """What the batch has cost, less what came back."""
+        return self.spent - self.credits
 
     @property
     def paid_jobs(self) -> int:

@@ -10,6 +10,9 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 
 from callsheet.errors import InputError, StorageError
@@ -124,6 +127,25 @@ def _region_of(bucket: str, endpoint_url: str | None, _variables: object) -> str
         return None
     region: str | None = answer["ResponseMetadata"]["HTTPHeaders"].get("x-amz-bucket-region")
     return region
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectState:
+    """What tells an object from another one of its name, and for how many seconds it has been there, by the
+    server's clock; 0 where that is not known.
+    """
+
+    etag: str
+    age: float
+
+
+def state_of(url: str, endpoint_url: str | None) -> ObjectState:
+    """The state of an object, which is not read. Call it inside `errors_as`."""
+    bucket, _, key = url.removeprefix("s3://").partition("/")
+    answer = client(endpoint_url).head_object(Bucket=bucket, Key=key)
+    now = answer["ResponseMetadata"]["HTTPHeaders"].get("date")
+    age = parsedate_to_datetime(now) - answer["LastModified"] if now else timedelta()
+    return ObjectState(answer["ETag"], age.total_seconds())
 
 
 def by_temporary_credentials(address: str) -> bool:

@@ -106,7 +106,7 @@ class Run:
         progress: how the batch stood when it was last looked at.
         seen: the number of the last change that it goes by.
         portions: how many it has begun with.
-        has_claimed: the batch is claimed for its ledger, and its store takes a write.
+        has_places: the places are taken for the batch and its ledger, and its store takes a write.
         left_in_doubt: what dead runs were sending, of which a person is told with the first portion.
 
     Attributes of the portion that is bought now:
@@ -148,7 +148,7 @@ class Run:
     progress: Progress = field(default_factory=lambda: Progress(0, {}, Decimal(0)))
     seen: int = 0
     portions: int = 0
-    has_claimed: bool = False
+    has_places: bool = False
     left_in_doubt: Sequence[Attempt] = ()
     _begun: set[anyio.CancelScope] = field(default_factory=set)
     _deciding: anyio.CancelScope | None = None

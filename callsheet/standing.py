@@ -14,8 +14,8 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cached_property
 from typing import Any
@@ -23,16 +23,16 @@ from typing import Any
 import polars as pl
 import sqlalchemy as sa
 
-from callsheet.ledger import marks, queries
+from callsheet.ledger import marks, queries, sums
 from callsheet.ledger.marks import Counts, MediaDecision
 from callsheet.ledger.queries import ONLY_NEW, Policy
 from callsheet.records import BOUGHT, DELIVERED, ENDED, MAY_COST, Record, State, as_json
 
 _OF_ATTEMPT = (
-    *("job_key", "attempt", "superseded", "row_id", "sample", "file_number", "model", "state"),
-    *("quoted", "cost", "current", "submitted_at"),
+    *("job_key", "attempt", "superseded", "row_id", "sample", "file_number", "model", "model_delivered"),
+    *("state", "quoted", "cost", "current", "submitted_at"),
 )
-_OF_FILE = (*marks.FILE, "row_id", "sample", "file_number", "model")
+_OF_FILE = (*marks.FILE, "row_id", "sample", "file_number", "model", "model_delivered")
 _ENDED = (*DELIVERED, State.FAILED)
 _SENT = (State.SUBMITTING, State.PENDING, State.IN_DOUBT)  # what they cost is not known yet
 
@@ -41,6 +41,8 @@ ASKED_FOR = ("type", "request_key", "request", "carried")
 
 OPEN = (State.SUBMITTING, State.PENDING, State.GENERATED)
 """The states in which a job is sent, and a run has something to do with it."""
+
+_MADE_BY = pl.coalesce("model_delivered", "model").alias("made_by")
 
 SUBMITTED = pl.col("submitted_at").is_not_null() & (pl.col("state") != State.PLANNED)
 """Attempts that were submitted."""
@@ -60,6 +62,7 @@ class Standing:
             `position` in the plan, null where only the ledger has it;
             `state`, `quoted`, `submitted_at` of the newest attempt; `planned` without one;
             `file_number` in its row, null before it is first reserved;
+            `made_by`: the model that was delivered, by the answer; otherwise the one that was ordered;
             `price`: the plan's, or what was quoted;
             `cost` and `exposure` (spent, in flight and in doubt) of all its attempts;
             `files`, `kept`, `rejected`: how many of its files are stored, and what was decided;
@@ -67,15 +70,17 @@ class Standing:
             `counts`: it is one of the batch's jobs: the batch file asks for it, or it has cost money or may;
             `to_buy`: a run buys it; `bought`: it is accepted, stored or lost, and costs nothing more;
             `open`: a run has to look at it when it buys: to buy, or another run or a person may free it.
-        attempts: a row for each attempt that the ledger has, in order of submission.
-        files: a row for each stored file, with the newest `decision` about it.
+        attempts: a row for each attempt that the ledger has, in order of submission; with `made_by`, too.
+        files: a row for each stored file, with `made_by` and the newest `decision` about it.
         has_plan: whether there is a plan; otherwise the ledger alone says what the batch is.
+        credits: the money that came back.
     """
 
     jobs: pl.DataFrame
     attempts: pl.DataFrame
     files: pl.DataFrame
     has_plan: bool
+    credits: Decimal = Decimal(0)
 
     @property
     def planned(self) -> pl.DataFrame:
@@ -126,6 +131,11 @@ class Standing:
         return Counts(*(counts[decision] for decision in (*MediaDecision, None)))
 
     @property
+    def cost_per_kept(self) -> Decimal | None:
+        """What a kept file costs, less what came back, in dollars; None without one."""
+        return self.review.cost_per_kept(self.spent - self.credits)
+
+    @property
     def rejected_rows(self) -> pl.Series:
         """The id of each row that has stored files, all of them rejected, whatever it was bought for."""
         is_rejected = pl.col("decision").eq_missing(MediaDecision.REJECTED).all()
@@ -151,9 +161,10 @@ class Standing:
     def shares(self) -> Shares:
         """What the batch has of each model, and of each value of each setting that is compared.
 
-        A setting is compared where a row has asked for several of its values, as `input.matrix` does, and
-        where it is not one value for each model: its table would be that of the models. It is what was sent
-        that counts: the config and the batch file may have changed since. The attempts have their `request`.
+        A model is the one that was delivered, which may be another than was ordered. A setting is compared
+        where a row has asked for several of its values, as `input.matrix` does, and where it is not one value
+        for each model: its table would be that of the models. It is what was sent that counts: the config and
+        the batch file may have changed since. The attempts have their `request`.
         """
         sent, compared = self.submitted, []
         if sent["row_id"].is_duplicated().any():
@@ -163,20 +174,28 @@ class Standing:
 
     @property
     def compared(self) -> Shares:
-        """The shares of which there are several: models, and values of a setting."""
-        return {name: shares for name, shares in self.shares.items() if len(shares) > 1}
+        """The shares of which there are several, models and values of a setting; or another model came."""
+        return {
+            name: shares
+            for name, shares in self.shares.items()
+            if len(shares) > 1 or any(share.ordered_as for share in shares)
+        }
 
     def _shares(self, name: str, sent: pl.DataFrame) -> tuple[Share, ...]:
         """A share for each value of a setting; of a model also with the jobs that were not sent."""
         of_attempt = ["job_key", "attempt"]
-        newest = sent.filter(~pl.col("superseded")).select(name, "state", key="job_key")
+        column = "made_by" if name == MODEL else name
+        newest = sent.filter(~pl.col("superseded")).select(column, "state", key="job_key")
         jobs, files = self.counting, self.files
         if name != MODEL:
             jobs = jobs.drop(name, strict=False).join(newest.select(name, "key"), on="key")
             files = files.join(sent.select(*of_attempt, name), on=of_attempt)
-        of_jobs = jobs.group_by(name).agg(pl.len(), pl.col("price").sum())
-        costs = dict(sent.group_by(name).agg(pl.col("cost").sum()).iter_rows())
-        states, decisions = _counted(newest, name, "state"), _counted(files, name, "decision")
+        of_jobs = jobs.group_by(column).agg(pl.len(), pl.col("price").sum())
+        costs = dict(sent.group_by(column).agg(pl.col("cost").sum()).iter_rows())
+        states, decisions = _counted(newest, column, "state"), _counted(files, column, "decision")
+        ordered: defaultdict[Any, Counter[str]] = defaultdict(Counter)
+        if name == MODEL:
+            ordered = _counted(jobs.filter(pl.col(MODEL) != pl.col(column)), column, MODEL)
         shares = [
             Share(
                 setting=name,
@@ -186,8 +205,9 @@ class Standing:
                 quoted=price,
                 spent=costs.get(value, Decimal(0)),
                 review=Counts(*(decisions[value][decision] for decision in (*MediaDecision, None))),
+                ordered_as=dict(sorted(ordered[value].items())),
             )
-            for value, jobs_of_value, price in of_jobs.drop_nulls(name).iter_rows()
+            for value, jobs_of_value, price in of_jobs.drop_nulls(column).iter_rows()
         ]
         return tuple(sorted(shares, key=lambda share: _in_order(share.value)))
 
@@ -197,7 +217,8 @@ class Share(Record):
     """What a batch has of a model, or of a value of a setting, as `models` and `by_setting` have it in JSON.
 
     `jobs` are the batch's; `states` has those that were submitted. `quoted` is the price of all of them, in
-    dollars; jobs without a price count as free. `spent` is what they have cost so far.
+    dollars; jobs without a price count as free. `spent` is what they have cost so far. `ordered_as` has of a
+    model how many of the jobs were ordered as another one, by that.
     """
 
     setting: str
@@ -207,6 +228,7 @@ class Share(Record):
     quoted: Decimal
     spent: Decimal
     review: Counts
+    ordered_as: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def files(self) -> int:
@@ -220,7 +242,7 @@ class Share(Record):
 
     @property
     def cost_per_kept(self) -> Decimal | None:
-        """What a kept file costs, in dollars; None without one."""
+        """What a kept file costs, in dollars; None without one. No credit counts: it is the whole batch's."""
         return self.review.cost_per_kept(self.spent)
 
     def as_json(self) -> dict[str, Any]:
@@ -234,6 +256,7 @@ class Share(Record):
             "quoted": self.quoted,
             "spent": self.spent,
             "cost_per_kept": self.cost_per_kept,
+            **({"ordered_as": self.ordered_as} if self.ordered_as else {}),
         }
         return {name: as_json(value) for name, value in fields.items()}
 
@@ -264,6 +287,7 @@ def read_standing(
     of_attempt = dict.fromkeys((*_OF_ATTEMPT, *of_attempts))
     of_file = dict.fromkeys((*_OF_FILE, *of_files, *(["stored_at"] if of_files else [])))
     attempts, files = queries.attempts_and_files(connection, batch, of_attempt, of_file, policy)
+    attempts, files = attempts.with_columns(_MADE_BY), files.with_columns(_MADE_BY)
     decisions = marks.decisions(connection, batch).drop("number")
     if not of_files:
         decisions = decisions.select(*marks.FILE, "decision")
@@ -274,12 +298,13 @@ def read_standing(
         files = files.join(findings, on=marks.FILE, how="left", maintain_order="left")
     jobs = _jobs(plan, attempts.filter(~pl.col("superseded")))
     jobs = _with_sums(jobs, attempts, files)
-    return Standing(_flagged(jobs, has_plan=plan is not None), attempts, files, plan is not None)
+    jobs, came_back = _flagged(jobs, has_plan=plan is not None), sums.credits_of(connection, batch)
+    return Standing(jobs, attempts, files, plan is not None, came_back)
 
 
 def _jobs(plan: pl.DataFrame | None, newest: pl.DataFrame) -> pl.DataFrame:
     """The jobs of a plan, then those that only the ledger has, each with its newest attempt."""
-    facts = ("file_number", "state", "quoted", "current", "submitted_at", "to_buy")
+    facts = ("file_number", "state", "quoted", "current", "submitted_at", "made_by", "to_buy")
     in_ledger = newest.select("row_id", "sample", "model", *facts, key="job_key", price="quoted")
     if plan is None:
         return in_ledger.with_columns(line=pl.lit(None, pl.Int64), position=pl.lit(None, pl.UInt32))
@@ -298,8 +323,8 @@ def _with_sums(jobs: pl.DataFrame, attempts: pl.DataFrame, files: pl.DataFrame) 
     )
     decided = [pl.col("decision").eq_missing(decision).sum().alias(decision) for decision in MediaDecision]
     counts = files.group_by(key="job_key").agg(pl.len().alias("files"), *decided)
-    for sums in (money, counts):
-        jobs = jobs.join(sums, on="key", how="left", maintain_order="left")
+    for of_jobs in (money, counts):
+        jobs = jobs.join(of_jobs, on="key", how="left", maintain_order="left")
     return jobs.with_columns(pl.col("cost", "exposure", "files", *MediaDecision).fill_null(0))
 
 
@@ -313,6 +338,7 @@ def _flagged(jobs: pl.DataFrame, *, has_plan: bool) -> pl.DataFrame:
         open=(pl.col("to_buy") | ~state.is_in(_ENDED)).fill_null(value=True) & is_offered,
         current=pl.coalesce("current", is_planned if has_plan else pl.lit(True)),
         state=state.fill_null(State.PLANNED),
+        made_by=pl.coalesce("made_by", MODEL),
     )
     may_cost = pl.col("state").is_in(MAY_COST) | (pl.col("cost") > 0)
     return jobs.with_columns(counts=is_planned | pl.col("current") | may_cost)

@@ -113,9 +113,13 @@ class LogWatcher(Watcher):
         logger.warning("%s", printable(text))
 
     def finished(self, summary: Summary) -> None:
-        """Logs the summary in one line, and each reason why jobs failed, are in doubt or lost."""
+        """Logs the summary in one line, each reason why jobs failed, are in doubt or lost, and what is not as
+        it was ordered.
+        """
         for problem in summary.details.problems:
             logger.warning("%s", printable(results.problem(problem)))
+        for difference in results.differences(summary):
+            logger.warning("%s", printable(difference))
         logger.info("%s", printable(results.line(summary)))
 
 

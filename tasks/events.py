@@ -100,6 +100,7 @@ class Events(LogWatcher):
             quoted=dollars(summary.quoted),
             spent=dollars(summary.spent),
             in_doubt_exposure=dollars(summary.in_doubt_exposure),
+            not_as_ordered=results.differences(summary),
             report=summary.report,
         )
 

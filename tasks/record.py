@@ -8,8 +8,11 @@ from contextlib import asynccontextmanager
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
+from callsheet.config.settings import Settings
 from callsheet.errors import ApprovalRefused
+from callsheet.ledger.ledger import Ledger
 from callsheet.present import results
+from callsheet.pricing.plan import ToBuyAgain
 from callsheet.report.summary import Summary, read_review
 from callsheet.session import Run
 from callsheet.steps import record as library
@@ -34,6 +37,16 @@ async def record(run: Run) -> Summary:
         refused = "refused, " if isinstance(run.stop, ApprovalRefused) else ""
         await artifacts.name_run(summary.batch, results.topic(summary, refused))
     return summary
+
+
+async def show_unchanged(summary: Summary, settings: Settings) -> None:
+    """The costs and the name of a run that has found everything as the last one has left it."""
+    again = ToBuyAgain()
+    if summary.rejected:
+        async with await Ledger.open(settings.ledger.url, settings.batch, looks=True) as ledger:
+            _, again = await read_review(ledger, settings)
+    await artifacts.show_costs(summary, settings, again)
+    await artifacts.name_run(summary.batch, results.topic(summary))
 
 
 @asynccontextmanager

@@ -14,7 +14,7 @@ from tasks.poll import poll
 from tasks.pressed import heed, heeding
 from tasks.price import price
 from tasks.read import read
-from tasks.record import record
+from tasks.record import record, show_unchanged
 from tasks.service_block import connect
 from tasks.submit import submit
 
@@ -23,6 +23,7 @@ STEPS = Steps(
     read=read,
     price=price,
     show_quote=artifacts.show_quote,
+    show_unchanged=show_unchanged,
     ui=UI.of_this_run,
     submit=submit,
     poll=poll,

@@ -355,7 +355,7 @@ def project(
             "poll": {"interval": 0.1},
             # two processes less for each run
             "report": {"url": "out/report", "contact_sheet": 0, "plots": False},
-            "checks": {"blank": False, "size": False, "duplicate": False},
+            "checks": {"blank": False, "size": False, "duplicate": False, "delivered": False},
         }
         made = Project(tmp_path, backlot, settings)
         made.set()

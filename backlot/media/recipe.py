@@ -28,7 +28,8 @@ class Reference:
 class Recipe:
     """Everything that decides the content. Sizes in pixels, `duration` in seconds (0 for an image).
 
-    `sample` counts, from 1, how often the same was asked for. `blank`: black, whatever was asked for.
+    `sample` counts, from 1, how often the same was asked for. `blank`: black, whatever was asked for;
+    `silent`: nothing is to be heard; `still`: all frames show the same picture.
     `program`: the file is made by the model's program, not drawn, and `references` have the whole images.
     """
 
@@ -43,6 +44,8 @@ class Recipe:
     sample: int = 1
     references: tuple[Reference, ...] = ()
     blank: bool = field(default=False, repr=False)  # not in the digest: it is no part of what was asked for
+    silent: bool = field(default=False, repr=False)
+    still: bool = field(default=False, repr=False)
     program: bool = field(default=False, repr=False)
 
     @property

@@ -48,7 +48,8 @@ def images(recipe: Recipe) -> Iterator[Image.Image]:
     step = max(min(size) // 120, 1)
     first, last = (pictures.frame(recipe, role, size) for role in ("first_frame", "last_frame"))
     for n in range(count):
-        picture.paste(ImageChops.offset(pattern, -n * step, 0))
+        if not recipe.still:
+            picture.paste(ImageChops.offset(pattern, -n * step, 0))
         if first and n == 0:
             yield first
         elif last and n == count - 1:
@@ -64,7 +65,7 @@ def chord(recipe: Recipe) -> Iterator[av.AudioFrame]:
     for n in range(RATE):
         t = n / RATE * 2 * math.pi
         tone = math.sin(t * root) + 0.6 * math.sin(t * (root * 3 // 2)) + 0.4 * math.sin(t * root * 2)
-        second.append(tone * 0.12 * (0.75 - 0.25 * math.cos(t)))
+        second.append(0 if recipe.silent else tone * 0.12 * (0.75 - 0.25 * math.cos(t)))
     samples = second * recipe.duration
     for n in range(0, len(samples), 1024):
         block = samples[n : n + 1024]

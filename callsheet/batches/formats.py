@@ -380,6 +380,32 @@ def names_images(settings: Settings) -> bool:
     return isinstance(_find(settings, NOTHING), _Images)
 
 
+def versions(settings: Settings, stored: StoredFiles = NOTHING) -> list[list[str]]:
+    """What `read_tables` reads, as texts of which one is another where it may read something else: each file
+    with its sha256, or its ETag on S3; an image by its name alone, for its bytes are read later; and the note
+    of what is left out.
+
+    Raises:
+        InputError: as there.
+        OSError: a file cannot be read.
+    """
+    endpoint_url = settings.storage.endpoint_url
+    found = _find(settings, stored)
+    if not isinstance(found, _Images):
+        files, note = found
+        return [[note], *([file, _version(file, endpoint_url)] for file in files)]
+    texts = [[text, _version(text, endpoint_url)] for text in found.prompts.values()]
+    return [[found.note], [*found.others], *([image, ""] for image in found.images), *texts]
+
+
+def _version(name: str, endpoint_url: str | None) -> str:
+    if not name.startswith("s3://"):
+        with Path(name).open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    with s3.errors_as(InputError, name):
+        return s3.state_of(name, endpoint_url).etag
+
+
 def is_image(name: str) -> bool:
     """Whether a file is an image, by its name."""
     return name.lower().endswith(ENDINGS)

@@ -1,7 +1,7 @@
 """Files that are no input, though they lie where images or batch files are looked for.
 
 What Callsheet has made is never read by chance: a batch would buy edits of its own edits, again and again. It
-is known by its place (a claim or an export's mark lies there; or it is this config's own `storage.url` or
+is known by its place (an owner file or an export's mark is there; or it is this config's own `storage.url` or
 `report.url`, wherever links lead), and by its bytes, which the ledger has stored. It is read where it is
 named: by `input.kept` and `input.stored`, or as one file. Folders that systems keep for themselves are left
 out too, and what is hidden.
@@ -18,7 +18,7 @@ from types import MappingProxyType
 from callsheet.config.settings import Settings
 from callsheet.files import path_of
 from callsheet.plain_text import and_more, counted
-from callsheet.storage.names import CLAIM, EXPORT_MARK
+from callsheet.storage.names import EXPORT_MARK, OWNER_FILE
 
 _OF_SYSTEMS = {
     *("@eadir", "#recycle", "#snapshot", "@recycle", "@recently-snapshot"),  # of a NAS
@@ -108,11 +108,11 @@ def _places(
     reports, others = {_real_url(settings.report.url)}, {_real_url(settings.storage.url)}
     for file in around:
         parent, _, name = file.rpartition("/")
-        if name == CLAIM:
+        if name == OWNER_FILE:
             reports.add(real_folder(parent))
         elif name == EXPORT_MARK:
             others.add(real_folder(parent))
-        elif (batch := name.removeprefix(f"{CLAIM}-")) != name:
+        elif (batch := name.removeprefix(f"{OWNER_FILE}-")) != name:
             # In the folder itself the files of another batch are known by its name, as storage.key has it;
             # of this batch the ledger knows them.
             place = real_folder(parent)

@@ -1,4 +1,6 @@
-"""`resolve`, `reconcile` and `ledger`: doubts with a person's decision, and the ledger beside the account."""
+"""`resolve`, `reconcile`, `claim` and `ledger`: doubts and how a person settles them, the ledger beside the
+account, and what the service owes.
+"""
 
 from __future__ import annotations
 
@@ -28,14 +30,14 @@ from callsheet.cli.output import (
     print_json,
 )
 from callsheet.errors import CallsheetError
-from callsheet.plain_text import printable
+from callsheet.plain_text import counted, printable
 from callsheet.present.console import print_page
 from callsheet.present.page import Line, Tone
 from callsheet.processes import user_name
-from callsheet.records import State
+from callsheet.records import State, dollars
 
 if TYPE_CHECKING:
-    from callsheet.config.settings import Settings
+    from callsheet.config.settings import BatchSettings, Settings
     from callsheet.records import Doubt
 
 
@@ -206,6 +208,102 @@ def _day(option: str, text: str | None) -> date | None:
     except ValueError:
         hint = "Write a UTC day as 2026-01-31."
         raise CallsheetError(f"{option} {text!r} is not a date", hint=hint) from None
+
+
+def claim(
+    config: Config,
+    *,
+    since: Annotated[
+        str | None,
+        typer.Option(metavar="DATE", help="The first UTC day of submission. Without it: all days."),
+    ] = None,
+    all_: Annotated[bool, typer.Option("--all", help="Also what was in a claim that was sent.")] = False,
+    sent: Annotated[
+        str | None,
+        typer.Option(metavar="NOTE", help="The claim that was written last was sent: when, to whom."),
+    ] = None,
+    credit: Annotated[
+        str | None, typer.Option(metavar="AMOUNT", help="So much came back, in USD, for this batch.")
+    ] = None,
+    note: Annotated[str | None, typer.Option(metavar="TEXT", help="Of a credit: what it was for.")] = None,
+    set_: Sets = None,
+    json: Json = False,
+) -> None:
+    """Write what the service owes: charged and never delivered, other than ordered, or above its quote.
+
+    claim.csv and claim.md in the report are for the service; nothing in them is secret. It buys nothing. With
+    --sent, the next claim leaves out what the last one names. With --credit, money that came back is entered:
+    it counts in what a kept file costs, and makes no room in a budget.
+    """
+    day = _day("--since", since)
+    said = [option for option in (sent, credit) if option is not None]
+    if len(said) > 1 or (said and (since or all_)):
+        raise CallsheetError(
+            "--sent and --credit exclude each other, and --since and --all",
+            hint="Write the claim first; mark it as sent, or enter what came back, by a command of its own.",
+        )
+    if note is not None and credit is None:
+        raise CallsheetError("--note says what a credit was for", hint="Add --credit AMOUNT.")
+    if sent is not None:
+        asyncio.run(_mark_sent(load_batch(config, set_), sent, json=json))
+    elif credit is not None:
+        asyncio.run(_enter_credit(load_batch(config, set_), _amount(credit), note, json=json))
+    else:
+        asyncio.run(_write_claim(load_settings(config, set_), day, config, with_sent=all_, json=json))
+
+
+async def _write_claim(
+    settings: Settings, since: date | None, config: Path, *, with_sent: bool, json: bool
+) -> None:
+    from callsheet.present import owed
+    from callsheet.present.markdown import markdown
+    from callsheet.report.claim import make_claim, write_claim
+
+    made = await make_claim(settings, lambda: open_client(settings), since, with_sent=with_sent)
+    await write_claim(settings, made, markdown(owed.document(made)))
+    if json:
+        print_json(made)
+    else:
+        print_page(out, owed.screen(made, shlex.quote(str(config))))
+
+
+async def _mark_sent(settings: BatchSettings, note: str, *, json: bool) -> None:
+    from callsheet.report.claim import mark_sent
+
+    by = user_name()
+    async with open_ledger(settings.ledger.url, settings.batch) as ledger:
+        count = await mark_sent(settings, ledger, by=by, note=note)
+    if json:
+        print_json({"batch": settings.batch, "sent": count, "note": note, "said_by": by})
+    else:
+        marked = f"{counted(count, 'generation')} marked as claimed; the next claim leaves them out"
+        typer.echo(printable(f"{settings.batch}: {marked}"))
+
+
+async def _enter_credit(settings: BatchSettings, amount: Decimal, note: str | None, *, json: bool) -> None:
+    from callsheet.ledger import paid_back
+
+    by = user_name()
+    async with open_ledger(settings.ledger.url, settings.batch) as ledger:
+        total = await ledger.write(paid_back.enter_credit, amount, by=by, note=note)
+    if json:
+        said = {"credit": amount, "credits": total, "note": note, "said_by": by}
+        print_json({"batch": settings.batch, **said, "currency": "USD"})
+    else:
+        entered = f"a credit of {dollars(amount)} USD is entered; {dollars(total)} USD came back in all"
+        typer.echo(printable(f"{settings.batch}: {entered}"))
+
+
+def _amount(text: str) -> Decimal:
+    from pydantic import Field, TypeAdapter, ValidationError
+
+    from callsheet.config.setting_types import Dollars
+
+    try:
+        return TypeAdapter[Decimal](Annotated[Dollars, Field(gt=0)]).validate_python(text)
+    except ValidationError as error:
+        hint = "Write what came back as an amount in USD above 0, as 0.40."
+        raise CallsheetError(f"--credit {text!r}: {error.errors()[0]['msg']}", hint=hint) from None
 
 
 # ---- the ledger itself

@@ -59,7 +59,12 @@ GROUPS: dict[str, dict[str, Callable[..., Any]]] = {
         "export": rows.export,
         "report": rows.report,
     },
-    "Money": {"resolve": books.resolve, "reconcile": books.reconcile, "balance": init.balance},
+    "Money": {
+        "resolve": books.resolve,
+        "reconcile": books.reconcile,
+        "claim": books.claim,
+        "balance": init.balance,
+    },
     "At night": {"up": init.up},
     "Service": {"models": init.models},
 }

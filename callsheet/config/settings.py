@@ -429,7 +429,7 @@ class LedgerSettings(Section):
     """The database: `sqlite:///path`, or `postgresql+psycopg://user:password@host/database`."""
 
     new: bool = False
-    """Whether to buy by this ledger even though another one has claimed the batch, or may have bought it:
+    """Whether to buy by this ledger even though another one has taken the batch, or may have bought it:
     what this one does not know is bought again. `callsheet run --new-ledger` sets it for one run."""
 
 
@@ -457,8 +457,9 @@ class Report(Section):
     links_valid_for: Annotated[Seconds, Field(gt=0, le=604_800)] | None = None
     """Seconds, up to 604,800 (a week), for which the contact sheet's links to files on S3 work. They are
     signed with this machine's AWS credentials: whoever has the page can open them. Those of temporary
-    credentials (a role, a session) stop working when these expire, and the run says so. Null: no links are
-    signed, and the page shows the addresses of files on S3 as text."""
+    credentials (a role, a session) stop working when these expire, and the run says so. A run in which
+    nothing else has changed makes them anew once half the time is over. Null: no links are signed, and the
+    page shows the addresses of files on S3 as text."""
 
 
 class Review(Section):
@@ -481,10 +482,16 @@ class Checks(Section):
     """An image of one colour, or a black video."""
 
     size: Check = "flag"
-    """Another aspect ratio than the one asked for, by more than 3 %, or certainly another resolution."""
+    """Another aspect ratio than the one asked for, by more than 3 %, or certainly another resolution: of the
+    file, or by the answer."""
 
     duplicate: Check = "flag"
     """Nearly the same image as one of another row that is not rejected. Videos are not compared."""
+
+    delivered: Check = "flag"
+    """What else is not as it was ordered, in the file or by the answer: the model; the length of a video, by
+    more than half a second; sound that is missing, silent or not ordered; a video that is a still picture;
+    the format of an image; frames a second, by more than one from what the answer says."""
 
     command: CommandLine | None = None
     """A program of your own, with its arguments; no shell is used. A run starts it once. It reads a line of

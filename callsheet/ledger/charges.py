@@ -1,7 +1,8 @@
-"""What the service has charged next to its quotes, over all runs of a batch.
+"""What the service has charged next to its quotes, and for which model, over all runs of a batch.
 
-A service that charges more than it lists stops the buying of every run, before that costs a whole batch,
-until a person has accepted these charges by name (`gate.py`). Money is in dollars.
+A service that charges more than it lists, or delivers another model than was ordered, stops the buying of
+every run, before that costs a whole batch, until a person has accepted these charges by name (`gate.py`).
+Money is in dollars.
 """
 
 from __future__ import annotations
@@ -19,35 +20,49 @@ from callsheet.records import dollars
 
 ROUNDING = Decimal("1.01")  # a charge of at most this many times its quote is a rounding, and not dearer
 _LAST = 3  # charges that are looked at
-DEARER = 2  # of these that stop the buying
+DEARER = 2  # of these that stop the buying, being dearer or for another model
 SHARE = Decimal("0.1")  # of what the batch may come to: so much above the quotes stops the buying, too
 
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """What a job was charged, next to its quote; `is_dearer`: than a person has accepted for such a job."""
+    """What a job was charged, next to its quote.
+
+    Attributes:
+        model: as it was ordered.
+        needs_yes: it is dearer than a person has accepted for such a job, or for a model that nobody has
+            accepted in place of the one that was ordered.
+        delivered: the model by the answer, where that is another one; otherwise empty.
+    """
 
     row_id: str
     sample: int
     model: str
     quoted: Decimal
     cost: Decimal
-    is_dearer: bool = False
+    needs_yes: bool = False
+    delivered: str = ""
 
     @property
     def pair(self) -> tuple[str, Decimal]:
         """What says which jobs are such jobs: the model and the quote."""
         return self.model, self.quoted
 
+    @property
+    def models(self) -> tuple[str, str]:
+        """The model that was ordered, and the other one that has come."""
+        return self.model, self.delivered
+
     def as_json(self) -> list[Any]:
         """As the ledger has it."""
-        return [self.row_id, self.sample, self.model, str(self.quoted), str(self.cost), self.is_dearer]
+        amounts = str(self.quoted), str(self.cost)
+        return [self.row_id, self.sample, self.model, *amounts, self.needs_yes, self.delivered]
 
 
 def charge_of(value: Sequence[Any]) -> Charge:
-    """A charge as the ledger has it."""
-    row_id, sample, model, quoted, cost, is_dearer = value
-    return Charge(row_id, sample, model, Decimal(quoted), Decimal(cost), is_dearer)
+    """A charge as the ledger has it; an older one says nothing of another model."""
+    row_id, sample, model, quoted, cost, *others = value
+    return Charge(row_id, sample, model, Decimal(quoted), Decimal(cost), *others)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,31 +70,45 @@ class Charged:
     """How a batch is charged.
 
     Attributes:
-        last: the last charges, the newest last, as far as one of them was dearer.
-        dearer: the dearest charge of each model and quote that nobody has accepted.
+        last: the last charges, the newest last, as far as one of them needs a yes.
+        unaccepted: those that need one, the dearest of each model, ordered and delivered, and quote.
         accepted: what a person has accepted.
         above: by how much all charges that nobody has accepted are above their quotes.
     """
 
     last: tuple[Charge, ...] = ()
-    dearer: tuple[Charge, ...] = ()
+    unaccepted: tuple[Charge, ...] = ()
     accepted: tuple[Charge, ...] = ()
     above: Decimal = Decimal(0)
 
     def to_accept(self, allowed: Decimal | None) -> tuple[Charge, ...]:
         """What a person must accept before more is bought; `allowed`: what the batch may come to, or None."""
-        in_a_row = sum(charge.is_dearer for charge in self.last) >= DEARER
-        return self.dearer if in_a_row or (allowed is not None and self.above > allowed * SHARE) else ()
+        in_a_row = sum(charge.needs_yes for charge in self.last) >= DEARER
+        return self.unaccepted if in_a_row or (allowed is not None and self.above > allowed * SHARE) else ()
 
 
-def in_words(dearer: Iterable[Charge]) -> str:
+def in_words(unaccepted: Sequence[Charge]) -> str:
     """What nobody has accepted, in a sentence."""
-    listed = (
+    dearer = [
         f"row {row_name(charge.row_id, charge.sample)}: {dollars(charge.cost)} USD, "
         f"quoted {dollars(charge.quoted)}"
-        for charge in dearer
-    )
-    return f"the service charges more than was quoted: {'; '.join(listed)}"
+        for charge in unaccepted
+        if charge.cost > charge.quoted * ROUNDING
+    ]
+    others = [
+        f"row {row_name(charge.row_id, charge.sample)}: {charge.delivered}, ordered {charge.model}"
+        for charge in unaccepted
+        if charge.delivered
+    ]
+    in_words = [
+        f"{what}: {'; '.join(listed)}"
+        for what, listed in (
+            ("the service charges more than was quoted", dearer),
+            ("the service delivers another model than was ordered", others),
+        )
+        if listed
+    ]
+    return "; ".join(in_words)
 
 
 def dearest(listed: Iterable[Charge]) -> dict[tuple[str, Decimal], Decimal]:
@@ -95,47 +124,62 @@ def of_batch(connection: sa.Connection, batch: str) -> Charged:
     row = connection.execute(_OF_BATCH, {"the_batch": batch}).first()
     if row is None:
         return Charged()
-    last, dearer, accepted = (tuple(map(charge_of, kind)) for kind in (row.last, row.dearer, row.accepted))
-    return Charged(last, dearer, accepted, row.above)
+    last, unaccepted, accepted = (
+        tuple(map(charge_of, kind)) for kind in (row.last, row.unaccepted, row.accepted)
+    )
+    return Charged(last, unaccepted, accepted, row.above)
 
 
 def count(connection: sa.Connection, batch: str, charge: Charge) -> None:
     """The service has charged a job."""
     charged = of_batch(connection, batch)
     highest = max(dearest(charged.accepted).get(charge.pair, charge.quoted), charge.quoted)
-    counted = replace(charge, is_dearer=charge.cost > highest * ROUNDING)
-    if not any(last.is_dearer for last in (*charged.last, counted)):
+    is_dearer = charge.cost > highest * ROUNDING
+    is_of_other = charge.delivered != "" and charge.models not in _models(charged.accepted)
+    counted = replace(charge, needs_yes=is_dearer or is_of_other)
+    if not any(last.needs_yes for last in (*charged.last, counted)):
         return  # it would change nothing that anybody asks for, and each job of a batch comes here
     charged = replace(charged, last=(*charged.last, counted)[-_LAST:])
-    if counted.is_dearer:
-        above = charged.above + charge.cost - highest
-        charged = replace(charged, dearer=_with(charged.dearer, counted), above=above)
+    if counted.needs_yes:
+        above = charged.above + (charge.cost - highest if is_dearer else 0)
+        charged = replace(charged, unaccepted=_with(charged.unaccepted, counted), above=above)
     _write(connection, batch, charged)
 
 
 def accept(connection: sa.Connection, batch: str, to_accept: Sequence[Charge]) -> None:
-    """A person has accepted these charges, and that they are above their quotes; others are not accepted."""
+    """A person has accepted these charges: that they are above their quotes, and for other models than were
+    ordered. Others are not accepted.
+    """
     charged = of_batch(connection, batch)
     for charge in to_accept:
         charged = replace(charged, accepted=_with(charged.accepted, charge))
-    accepted = dearest(charged.accepted)
+    accepted, models = dearest(charged.accepted), _models(charged.accepted)
     left = tuple(
-        charge for charge in charged.dearer if charge.cost > accepted.get(charge.pair, charge.quoted)
+        charge
+        for charge in charged.unaccepted
+        if charge.cost > max(accepted.get(charge.pair, charge.quoted), charge.quoted)
+        or (charge.delivered and charge.models not in models)
     )
     above = charged.above if left else Decimal(0)
-    _write(connection, batch, replace(charged, last=charged.last if left else (), dearer=left, above=above))
+    _write(
+        connection, batch, replace(charged, last=charged.last if left else (), unaccepted=left, above=above)
+    )
+
+
+def _models(accepted: Iterable[Charge]) -> set[tuple[str, str]]:
+    return {charge.models for charge in accepted}
 
 
 def _with(listed: Sequence[Charge], added: Charge) -> tuple[Charge, ...]:
-    """The list, with a charge in the place of a lower one of the same model and quote."""
-    by_pair = {charge.pair: charge for charge in sorted([*listed, added], key=lambda charge: charge.cost)}
-    return tuple(by_pair.values())
+    """The list, with a charge in the place of a lower one of the same models and quote."""
+    in_order = sorted([*listed, added], key=lambda charge: charge.cost)
+    return tuple({(charge.pair, charge.delivered): charge for charge in in_order}.values())
 
 
 def _write(connection: sa.Connection, batch: str, charged: Charged) -> None:
     values = {
         name: [charge.as_json() for charge in getattr(charged, name)]
-        for name in ("last", "dearer", "accepted")
+        for name in ("last", "unaccepted", "accepted")
     }
     row: dict[str, Any] = {**values, "above": charged.above}
     if connection.execute(charges.update().where(charges.c.batch == batch), row).rowcount == 0:

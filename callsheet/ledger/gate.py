@@ -43,7 +43,7 @@ class Obstacle(StrEnum):
     """Its run was not let begin, or has a question that is not answered with yes."""
 
     PRICE = "price"
-    """Jobs were charged more than was quoted, and nobody has accepted that."""
+    """Jobs were charged more than was quoted, or for another model, and nobody has accepted that."""
 
     LIMIT = "limit"
     """It does not fit what the batch may spend: `budget.limit`, as it was said last."""
@@ -102,7 +102,7 @@ class Said:
         limit: what the batch may spend once the run is let begin; None for no limit.
         room: what is left for the batch within each obstacle that there is.
         charged: how the batch is charged.
-        to_accept: the charges above their quotes that a person must accept first.
+        to_accept: the charges, above their quotes or for other models, that a person must accept first.
         known_rates: the catalogue's entries, by model, at which the batch last bought or was approved.
         used_today, used_ever: what counts against `budget.per_day` and `budget.ledger`.
         used_by: how many batches that belongs to.
@@ -407,7 +407,7 @@ def _reserved_by(connection: sa.Connection, batch: str, run_id: str) -> Decimal:
 def stop_at(obstacle: Obstacle, does_not_fit: str, left: Decimal, budget: Budget, basis: Said) -> Stop:
     """The stop at an obstacle; `does_not_fit` is in words such as `row 7, 0.0400 USD, does not fit`."""
     if obstacle is Obstacle.PRICE:
-        return PriceChanged(charges.in_words(basis.charged.dearer), hint=_HINTS[Reason.CHARGES])
+        return PriceChanged(charges.in_words(basis.charged.unaccepted), hint=_HINTS[Reason.CHARGES])
     if obstacle in (Obstacle.QUESTION, Obstacle.ALLOWED):
         return ApprovalNeeded("nobody has said yes to what is left to buy", hint=_HINT)
     if obstacle is Obstacle.BALANCE:

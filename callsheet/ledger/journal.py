@@ -40,6 +40,7 @@ class PaidAnswer:
         names: the wanted name of each of the `media`, in order.
         storage: the storage URL that the names are in.
         ledger_id: the ledger that the answer is for.
+        model: the model that has made it, by the answer; None where that names none.
     """
 
     attempt: Attempt
@@ -52,6 +53,7 @@ class PaidAnswer:
     service: str = ""
     ledger_id: str = ""
     at: datetime = field(default_factory=lambda: datetime.now(UTC))
+    model: str | None = None
 
 
 _ANSWERS = TypeAdapter(PaidAnswer)  # what a line of JSON says

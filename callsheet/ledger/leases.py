@@ -327,6 +327,12 @@ def same_flow_run(
     return [row.id for row in rows], rows[0].started_at if rows else None
 
 
+def began(connection: sa.Connection, batch: str, flow_run: str) -> bool:
+    """Whether a flow run of Prefect has been at work at the batch."""
+    query = sa.select(runs.c.id).where(runs.c.batch == batch, runs.c.flow_run == flow_run).limit(1)
+    return connection.scalar(query) is not None
+
+
 def others(connection: sa.Connection, batch: str, run_id: str | None) -> list[OtherRun]:
     """The runs of the batch that are alive besides this one, if it is one, the oldest first."""
     jobs = (

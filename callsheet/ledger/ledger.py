@@ -277,7 +277,8 @@ class Ledger:
         Raises:
             LedgerError: the job is in another state, or the answer cannot be stored.
         """
-        answer = PaidAnswer(attempt, generation.id, generation.usage, generation.media, tuple(names), storage)
+        paid_for = (generation.id, generation.usage, generation.media)
+        answer = PaidAnswer(attempt, *paid_for, tuple(names), storage, model=generation.model)
         return await self._answered(State.GENERATED, answer)
 
     async def _answered(self, state: State, answer: PaidAnswer) -> list[File] | SameGeneration:

@@ -23,6 +23,8 @@ from callsheet.records import six_decimals
 FILE = ["job_key", "attempt", "index"]
 """The columns that say which file it is."""
 
+_SAID = ("model_delivered", "mime_type_said", "width", "height", "duration", "fps", "has_sound")
+
 _LATER = marks.alias("later")
 IS_NEWEST = ~sa.exists().where(
     *(_LATER.c[name] == marks.c[name] for name in FILE), _LATER.c.number > marks.c.number
@@ -56,11 +58,24 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
+class Measured:
+    """What was measured in a file: pixels, seconds, frames a second, and whether anything can be heard. What
+    an image does not have, and what could not be measured, is None.
+    """
+
+    width: int | None = None
+    height: int | None = None
+    duration: float | None = None
+    fps: float | None = None
+    has_sound: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
     """What the checks found in a file: flags in words, the score of the user's program, a perceptual hash.
 
     `rejected_by`: the check that rejects the file (`blank`); empty where none does. `judged`: False where the
-    user's program could not say anything, and is asked again.
+    user's program could not say anything, and is asked again. `measured`: None where it was measured before.
     """
 
     file: FileKey
@@ -69,6 +84,7 @@ class Finding:
     hash: str | None = None
     rejected_by: str = ""
     judged: bool = True
+    measured: Measured | None = None
 
 
 class StoredAt(NamedTuple):
@@ -147,6 +163,7 @@ def found(connection: sa.Connection, batch: str, findings: Sequence[Finding]) ->
     ]
     if rows:
         connection.execute(checks.insert(), rows)
+    _measured(connection, new)
     rejecting = [finding for finding in new if finding.rejected_by]
     decided = _decided(connection, [finding.file.job_key for finding in rejecting])
     rejected = [finding for finding in rejecting if finding.file not in decided]
@@ -165,6 +182,19 @@ def removed(connection: sa.Connection, _: str, files: Sequence[FileKey]) -> None
     for file in files:
         of_file = [media.c[name] == value for name, value in asdict(file).items()]
         connection.execute(media.update().where(*of_file).values(removed_at=now))
+
+
+def _measured(connection: sa.Connection, findings: Sequence[Finding]) -> None:
+    """Enters what was measured in files beside what the service says of them."""
+    of_file = (media.c[name] == sa.bindparam(f"the_{name}") for name in FILE)
+    rows = [
+        {f"the_{name}": value for name, value in asdict(finding.file).items()}
+        | {f"{name}_measured": value for name, value in asdict(finding.measured).items()}
+        for finding in findings
+        if finding.measured
+    ]
+    if rows:
+        connection.execute(media.update().where(*of_file), rows)
 
 
 def decisions(connection: sa.Connection, batch: str, since: int = 0) -> pl.DataFrame:
@@ -191,15 +221,16 @@ def checked(connection: sa.Connection, batch: str) -> tuple[int, int]:
 
 def unchecked(connection: sa.Connection, batch: str) -> pl.DataFrame:
     """The stored files of the batch that no check has seen, or that the user's program could not judge:
-    `FILE`, `run_id` (that has bought it), `row_id`, `sample`, `model`, `url`, `mime_type` and `sha256`, in
-    order of storage; and `flags` (a JSON list) and `hash`, null where no check has seen it.
+    `FILE`, `run_id` (that has bought it), `row_id`, `sample`, `model`, `type`, `url`, `mime_type` and
+    `sha256`, and what the service says of them, in order of storage; and `flags` (a JSON list) and `hash`,
+    null where no check has seen it.
     """
     of_file = sa.and_(
         checks.c.job_key == attempts.c.job_key,
         checks.c.attempt == attempts.c.attempt,
         checks.c.index == media.c.index,
     )
-    names = (*FILE, "run_id", "row_id", "sample", "model", "url", "mime_type", "sha256")
+    names = (*FILE, "run_id", "row_id", "sample", "model", "type", "url", "mime_type", "sha256", *_SAID)
     is_judged = sa.exists().where(of_file, checks.c.judged)
     left = queries.stored_files(connection, batch, names, ~is_judged, media.c.removed_at.is_(None))
     not_judged = sa.select(*_columns(checks, "flags", "hash")).where(
@@ -230,6 +261,14 @@ def files(connection: sa.Connection, batch: str, row_ids: Collection[str] | None
 def newest(connection: sa.Connection, _: str = "") -> int:
     """The number of the last mark; 0 without any."""
     return connection.scalar(sa.select(sa.func.max(marks.c.number))) or 0
+
+
+def has_rejected(connection: sa.Connection, batch: str) -> bool:
+    """Whether a file of the batch was ever rejected."""
+    query = sa.select(marks.c.number).where(
+        marks.c.batch == batch, marks.c.decision == MediaDecision.REJECTED
+    )
+    return connection.scalar(query.limit(1)) is not None
 
 
 def counts(connection: sa.Connection, batch: str) -> Counts:

@@ -166,6 +166,34 @@ def _to_18(op: Operations) -> None:
 
 
 def _to_19(op: Operations) -> None:
+    """0.2.0: what was delivered, as the answer and as the bytes say it, of which nobody knows of older files;
+    and charges for another model than ordered need a yes, too.
+    """
+    op.add_column("attempts", sa.Column("model_delivered", sa.Text()))
+    op.add_column("media", sa.Column("mime_type_said", sa.Text()))
+    for name in ("width", "height"):
+        op.add_column("media", sa.Column(f"{name}_measured", sa.Integer()))
+    for name in ("duration", "fps"):
+        op.add_column("media", sa.Column(f"{name}_measured", sa.Float()))
+    op.add_column("media", sa.Column("has_sound_measured", sa.Boolean()))
+    op.execute("ALTER TABLE charges RENAME COLUMN dearer TO unaccepted")
+
+
+def _to_20(op: Operations) -> None:
+    """0.2.0: what persons have said of claims, and the money that came back."""
+    op.create_table(
+        "claims",
+        sa.Column("number", sa.BigInteger(), primary_key=True, autoincrement=False),
+        sa.Column("batch", sa.Text(), nullable=False, index=True),
+        sa.Column("credit", sa.BigInteger()),
+        sa.Column("attempts", sa.JSON(), nullable=False),
+        sa.Column("note", sa.Text()),
+        sa.Column("said_by", sa.Text(), nullable=False),
+        sa.Column("said_at", sa.String(27), nullable=False),
+    )
+
+
+def _to_21(op: Operations) -> None:
     """0.2.0: each job has a number of its own in its row. That is its sample; of several jobs of the row with
     that sample, the first one's. The others have the next numbers, by what they ask for. And stored files may
     be removed.
@@ -207,7 +235,14 @@ def _to_19(op: Operations) -> None:
         table.alter_column("file_number", existing_type=sa.Integer(), nullable=False)
 
 
-MIGRATIONS: dict[int, Callable[[Operations], None]] = {16: _to_16, 17: _to_17, 18: _to_18, 19: _to_19}
+MIGRATIONS: dict[int, Callable[[Operations], None]] = {
+    16: _to_16,
+    17: _to_17,
+    18: _to_18,
+    19: _to_19,
+    20: _to_20,
+    21: _to_21,
+}
 """By the schema that they make of the one before it."""
 
 

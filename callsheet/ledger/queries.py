@@ -163,12 +163,15 @@ def row_ids(connection: sa.Connection, batch: str, words: Collection[str]) -> se
 
 
 def models_and_rows(connection: sa.Connection, batch: str) -> tuple[set[str], int, int]:
-    """The models of the batch's attempts, how many rows these are of, and how many they are."""
+    """The models of the batch's attempts, ordered and delivered; how many rows these are of, and how many
+    they are.
+    """
     of_batch = attempts.c.batch == batch
-    models = connection.scalars(sa.select(attempts.c.model).where(of_batch).distinct())
+    pairs = sa.select(attempts.c.model, attempts.c.model_delivered).where(of_batch).distinct()
+    models = {model for pair in connection.execute(pairs) for model in pair if model is not None}
     counts = sa.select(sa.func.count(attempts.c.row_id.distinct()), sa.func.count()).where(of_batch)
     rows, tries = connection.execute(counts).one()
-    return {*models}, rows, tries
+    return models, rows, tries
 
 
 def doubt_of(row: Any) -> Doubt:
@@ -328,6 +331,8 @@ class StoredCopy(Record):
     width: int | None
     height: int | None
     duration: float | None
+    duration_measured: float | None
+    has_sound_measured: bool | None
     bytes: int | None
     sha256: str | None
     deletes_at: datetime | None
@@ -359,6 +364,7 @@ class Story(Record):
     """One attempt at a job.
 
     Attributes:
+        model_delivered: as the answer names it; None where it names none.
         request: as sent, as JSON text, with `sha256:<hex>` in place of each inlined image.
         quoted: in dollars; None where the catalogue had no price.
         cost: in dollars; None while that is not known.
@@ -375,6 +381,7 @@ class Story(Record):
     row_id: str
     type: str
     model: str
+    model_delivered: str | None
     prompt: str
     request: str
     carried: dict[str, Any]

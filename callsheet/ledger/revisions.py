@@ -18,6 +18,7 @@ from callsheet.ledger.tables import (
     changes,
     charges,
     checks,
+    claims,
     marks,
     media,
     new_revision,
@@ -25,7 +26,7 @@ from callsheet.ledger.tables import (
     words,
 )
 
-_OF_BATCH = {attempts, media, settlements, words, marks, checks, charges, changes}
+_OF_BATCH = {attempts, media, settlements, words, marks, checks, charges, changes, claims}
 _REPLACE = batches.update().where(batches.c.batch == sa.bindparam("the_batch"))
 
 

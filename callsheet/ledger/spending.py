@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from callsheet.ledger import services, sums
 from callsheet.ledger.queries import IS_ESTIMATED, IS_POLLED, doubt_of
 from callsheet.ledger.sums import total
-from callsheet.ledger.tables import attempts, runs, settlements
+from callsheet.ledger.tables import attempts, claims, runs, settlements
 from callsheet.records import DELIVERED, Doubt, ExpectedBalance, State
 
 _IN_FLIGHT = sa.or_(attempts.c.state == State.SUBMITTING, IS_POLLED)
@@ -109,6 +109,19 @@ def doubts(connection: sa.Connection, service: str, first: date, last: date) -> 
     return [(row.batch, doubt_of(row)) for row in connection.execute(query)]
 
 
+def credits_by_day(connection: sa.Connection, service: str) -> dict[date, Decimal]:
+    """What came back for the batches of the service, by the UTC day on which a person has entered it."""
+    day = sa.func.substr(sa.type_coerce(claims.c.said_at, sa.String), 1, 10)
+    query = sa.select(day, total(claims.c.credit)).where(_came_back(connection, service))
+    return {date.fromisoformat(name): amount for name, amount in connection.execute(query.group_by(day))}
+
+
+def _came_back(connection: sa.Connection, service: str) -> sa.ColumnElement[bool]:
+    """The credits of the batches that do not belong to another service."""
+    of_service = claims.c.batch.not_in(services.elsewhere(connection, service))
+    return sa.and_(claims.c.credit.is_not(None), of_service)
+
+
 def expected_balance(connection: sa.Connection, batch: str, first: datetime) -> ExpectedBalance | None:
     """What the balance at a batch's service should be, counted from before a doubt that was sent at `first`.
 
@@ -136,12 +149,16 @@ def expected_balance(connection: sa.Connection, batch: str, first: datetime) -> 
     labelled = (amount.label(name) for name, amount in amounts.items())
     row = connection.execute(sa.select(*labelled).where(_was_sent(connection, service))).one()
     other_batches = services.elsewhere(connection, service)
+    came_back = sa.select(total(claims.c.credit)).where(
+        _came_back(connection, service), claims.c.said_at >= base.started_at
+    )
     return ExpectedBalance(
         since=base.started_at,
         balance_then=base.balance_at_start,
         spent_since=sums.spent(connection, but_of=other_batches) - base.spent_at_start - row.older,
         in_doubt=row.in_doubt,
         in_flight=row.in_flight,
+        credits=connection.scalar(came_back) or Decimal(0),
     )
 
 

@@ -106,7 +106,7 @@ def answered(connection: sa.Connection, run_id: str, answer: PaidAnswer) -> list
     to, values = _of_answer(answer)
     if move(connection, run_id, to, attempt, values) is None:
         return [queries.file_of(row, attempt) for row in _files_of(connection, attempt).values()]
-    _count_charge(connection, answer.batch, attempt, values["cost"])
+    _count_charge(connection, answer.batch, attempt, values["cost"], answer.model)
     return _enter_files(connection, attempt, answer)
 
 
@@ -126,14 +126,22 @@ def recover(connection: sa.Connection, run_id: str, answer: PaidAnswer, submitte
         return
     state, values = _of_answer(answer)
     writing.change_attempt(connection, row, taken_over | {"state": state} | values)
-    _count_charge(connection, answer.batch, attempt, values["cost"])
+    _count_charge(connection, answer.batch, attempt, values["cost"], answer.model)
     _enter_files(connection, attempt, answer)
 
 
-def _count_charge(connection: sa.Connection, batch: str, attempt: Attempt, cost: Decimal | None) -> None:
-    """Counts what a job with a price was charged, next to its quote."""
-    if attempt.quoted is not None and cost is not None:
-        charge = Charge(attempt.row_id, attempt.sample, attempt.model, attempt.quoted, cost)
+def _count_charge(
+    connection: sa.Connection, batch: str, attempt: Attempt, cost: Decimal | None, model: str | None = None
+) -> None:
+    """Counts what a job was charged, next to its quote, and for which model, as far as the answer says that.
+
+    What has no price, or no cost that is known, is never above it, and may be of another model.
+    """
+    delivered = "" if model in (None, attempt.model) else model
+    amounts = [amount for amount in (attempt.quoted, cost) if amount is not None]
+    if delivered or len(amounts) == 2:
+        quoted, charged = (amounts or [Decimal(0)])[0], (amounts or [Decimal(0)])[-1]
+        charge = Charge(attempt.row_id, attempt.sample, attempt.model, quoted, charged, delivered=delivered)
         charges.count(connection, batch, charge)
 
 
@@ -171,6 +179,7 @@ def _of_answer(answer: PaidAnswer) -> tuple[State, Values]:
         "finished_at": None,
         "cost": None,
         "cost_source": None,
+        "model_delivered": answer.model,
     }
     if (usage := answer.usage) is None:
         return State.PENDING, values
@@ -262,7 +271,7 @@ def _enter_files(connection: sa.Connection, attempt: Attempt, answer: PaidAnswer
         name = _free_name(connection, answer.storage, wanted_name, attempt, index)
         row = {"job_key": attempt.job_key, "attempt": attempt.number, "index": index}
         row |= {"storage": answer.storage, "name": name, "folded_name": folded(name)}
-        row |= item.model_dump(exclude={"url"}) | {"source_url": item.url}
+        row |= item.model_dump(exclude={"url"}) | {"source_url": item.url, "mime_type_said": item.mime_type}
         connection.execute(_ENTER_FILE, row)
         files.append(File(attempt, index, name, item))
     return files

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
-from callsheet.ledger.tables import AMOUNTS, Money, Values, attempts, totals
+from callsheet.ledger.tables import AMOUNTS, Money, Values, attempts, claims, totals
 from callsheet.records import State, Totals
 
 _ADD = (
@@ -98,7 +98,13 @@ def of_batch(connection: sa.Connection, batch: str) -> Totals:
         in_doubt_exposure=money.in_doubt,
         exposure=money.reserved + money.in_flight + money.in_doubt + money.spent,
         reserved=money.reserved,
+        credits=credits_of(connection, batch),
     )
+
+
+def credits_of(connection: sa.Connection, batch: str) -> Decimal:
+    """The money that came back for the batch, as persons have entered it, in dollars."""
+    return connection.scalar(sa.select(total(claims.c.credit)).where(claims.c.batch == batch)) or Decimal(0)
 
 
 def of_ledger(connection: sa.Connection) -> dict[str, Totals]:

@@ -17,7 +17,7 @@ from sqlalchemy.engine import Dialect
 Values = dict[str, Any]
 """Columns of a row, by name."""
 
-SCHEMA_VERSION = 19
+SCHEMA_VERSION = 21
 SINCE = "0.2.0"
 """The first Callsheet that knows this schema. Who changes a table raises both, and writes a migration."""
 
@@ -120,6 +120,7 @@ attempts = sa.Table(
     sa.Column("file_number", sa.Integer, nullable=False),
     sa.Column("type", sa.String(16), nullable=False),
     sa.Column("model", sa.Text, nullable=False),
+    sa.Column("model_delivered", sa.Text),  # as the answer names it; empty where it names none
     sa.Column("prompt", sa.Text, nullable=False),
     # As sent, as canonical JSON, with `sha256:<hex>` in place of each inlined image.
     sa.Column("request", sa.Text, nullable=False),
@@ -159,12 +160,20 @@ media = sa.Table(
     # `name` as file systems compare it that ignore case.
     sa.Column("folded_name", sa.Text, nullable=False),
     sa.Column("source_url", sa.Text, nullable=False),
-    sa.Column("mime_type", sa.Text, nullable=False),
+    sa.Column("mime_type", sa.Text, nullable=False),  # of what is stored, by its bytes
+    # As the answer says; empty where it does not.
+    sa.Column("mime_type_said", sa.Text),
     sa.Column("width", sa.Integer),
     sa.Column("height", sa.Integer),
     sa.Column("duration", sa.Float),
     sa.Column("fps", sa.Float),
     sa.Column("has_sound", sa.Boolean),
+    # By the bytes of what is stored; empty where nobody has looked yet, or no decoder can show it.
+    sa.Column("width_measured", sa.Integer),
+    sa.Column("height_measured", sa.Integer),
+    sa.Column("duration_measured", sa.Float),
+    sa.Column("fps_measured", sa.Float),
+    sa.Column("has_sound_measured", sa.Boolean),
     sa.Column("deletes_at", Moment),  # empty where the service does not say
     sa.Column("url", sa.Text),
     sa.Column("sha256", sa.String(64)),
@@ -284,8 +293,9 @@ charges = sa.Table(
     metadata,
     sa.Column("batch", sa.Text, primary_key=True),
     sa.Column("last", sa.JSON, nullable=False),  # the last ones, as `charges.Charge`
-    # The dearest of each model and quote: of those that nobody has accepted, and of those that a person has.
-    sa.Column("dearer", sa.JSON, nullable=False),
+    # The dearest of each model, as ordered and as delivered, and quote: of those above their quotes or for
+    # another model that nobody has accepted, and of those that a person has.
+    sa.Column("unaccepted", sa.JSON, nullable=False),
     sa.Column("accepted", sa.JSON, nullable=False),
     sa.Column("above", Money, nullable=False),  # by how much what nobody has accepted is above the quotes
 )
@@ -303,6 +313,19 @@ changes = sa.Table(
     sa.Column("said_to", sa.JSON),  # the runs at work, where it was changed for all
     sa.Column("changed_by", sa.Text, nullable=False),
     sa.Column("changed_at", Moment, nullable=False),
+)
+
+# What persons have said of claims to the service, in order: that one was sent, or that money came back.
+claims = sa.Table(
+    "claims",
+    metadata,
+    sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("batch", sa.Text, nullable=False, index=True),
+    sa.Column("credit", Money),  # what came back; empty: a claim was sent
+    sa.Column("attempts", sa.JSON, nullable=False),  # that the claim names, as lists of job_key and attempt
+    sa.Column("note", sa.Text),
+    sa.Column("said_by", sa.Text, nullable=False),
+    sa.Column("said_at", Moment, nullable=False),
 )
 
 # What pace and lanes have learned of an account, to start the next run with.

@@ -26,7 +26,7 @@ class Reason(StrEnum):
     """Why a person is asked; in the order in which they are said."""
 
     CHARGES = "charges"
-    """The service charges more than was quoted."""
+    """The service charges more than was quoted, or delivers another model than was ordered."""
 
     REPEATS = "repeats"
     """Many of the jobs look like what the batch has bought."""
@@ -103,7 +103,7 @@ class Shown:
         unclear: what of the batch file may not be meant so, each in words.
         new_rates: the rates at which the batch was neither bought nor approved before, a line each.
         rates: the catalogue's entry of each model, as JSON objects.
-        charges: what was charged above its quote, and nobody has accepted.
+        charges: what was charged above its quote or for another model, and nobody has accepted.
         keys: the keys of the jobs that were chosen; None where all of the plan is meant.
         part: which part of the plan, in words; empty where it is all of it.
         is_rest: the pilot is bought, and this is the rest.

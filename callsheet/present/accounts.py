@@ -170,6 +170,8 @@ def evidence_facts(evidence: Evidence) -> Iterator[Fact]:
         in_flight = f"; in flight now: {_usd(expected.in_flight)}" if expected.in_flight else ""
         shortfall = f"{_usd(gone)} more than the ledger has{in_doubt}{in_flight}"
         yield "Gone", f"{_paid_in(gone)}{in_doubt}" if gone < 0 else shortfall
+    if expected and expected.credits:
+        yield "Came back", f"{_usd(expected.credits)} since then, by credits"
     for day, service, ledger in evidence.days:
         yield f"{day}", f"{_usd(service)} by the service, {dollars(ledger)} by the ledger"
     if conclusion := _conclusion(evidence):
@@ -185,6 +187,8 @@ def _conclusion(evidence: Evidence) -> str:
     expected, gone = evidence.expected, evidence.gone
     if expected is None or gone is None or gone < 0 or expected.in_flight:
         return ""
+    if expected.credits:
+        return "what came back may hide what was charged: nothing is proposed"
     if not gone:
         return "nothing is gone: none of it seems to have been charged"
     if gone == expected.in_doubt:
@@ -207,6 +211,7 @@ def evidence_figures(evidence: Evidence) -> dict[str, Any]:
         "gone": evidence.gone,
         "in_doubt_since": expected and expected.in_doubt,
         "in_flight": expected and expected.in_flight,
+        "credits": expected and expected.credits,
         "days": [
             {"date": day, "service": service, "ledger": ledger} for day, service, ledger in evidence.days
         ],
@@ -282,6 +287,11 @@ def facts(result: Reconciliation) -> Iterator[Fact]:
     """The balances and the other batches."""
     if other_batches := result.total("other_batches"):
         yield "Others", f"other batches of this ledger: {_usd(other_batches)} of the usage"
+    if result.beyond:
+        difference = f"{_usd(abs(result.beyond))} {'more' if result.beyond > 0 else 'less'}"
+        yield "Total", f"the service's own total is {difference} than the sum of its days"
+    if result.credits:
+        yield "Came back", f"{_usd(result.credits)}, by credits of this ledger's batches"
     balances = result.balances
     if balances is None:
         yield "Balance", "unknown before: no run has read it yet"
@@ -366,6 +376,8 @@ def figures(result: Reconciliation, config: str) -> dict[str, Any]:
             for day in result.days
         ],
         **{book: result.total(book) for book in books},
+        "credits": result.credits,
+        "beyond": result.beyond,
         "threshold": result.threshold,
         "is_over": result.is_over,
         "balance": balances

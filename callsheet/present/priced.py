@@ -231,6 +231,7 @@ def facts(quote: Quote) -> list[Fact]:
         ("Pilot", f"{first}; then somebody is asked whether to buy the rest" if first else ""),
         ("To pay", f"{dollars(quote.quoted)} USD"),
         ("At most", _at_most(quote)),
+        ("Charges", in_words_of_charges(quote.said.to_accept)),
         *_limits(quote),
         ("Balance", _balance(quote)),
         ("Fits", _fits(quote)),
@@ -252,8 +253,7 @@ def _at_most(quote: Quote) -> str:
         return ""
     again = f"; a job in doubt may be bought {quote.tries} times in all" if quote.tries > 1 else ""
     rejected = f"; what is rejected is bought again, up to {quote.samples} samples" if quote.samples else ""
-    dearer = f"; {in_words_of_charges(quote.said.to_accept)}" if quote.said.to_accept else ""
-    return f"{unpriced}{dollars(quote.at_most)} USD{again}{rejected}{dearer}"
+    return f"{unpriced}{dollars(quote.at_most)} USD{again}{rejected}"
 
 
 def _limits(quote: Quote) -> Iterator[Fact]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 
 from callsheet.errors import CallsheetError, Interrupted, ends_as
@@ -18,6 +20,8 @@ from callsheet.report.summary import Problem, Summary
 _TONES = {"complete": Tone.GOOD, "partial": Tone.WARNING, "stopped": Tone.BAD}
 _OLD = (State.IN_DOUBT, State.LOST)  # a person settles it, or nobody can: an earlier run may have left it
 _PROBLEMS = (*_OLD, State.FAILED, State.PENDING)
+_DETAILS = 3  # of files that are not as ordered
+_LENGTHS = re.compile(r"([\d.]+) s ordered, ([\d.]+) s came")  # what is wrong is named first
 _APPROVALS = 20  # the last ones
 _REJECTS = 20  # reasons
 _NOTHING = "nothing bought"
@@ -38,6 +42,7 @@ def screen(summary: Summary, config: str | None, *, media: str) -> Page:
     ]
     if details.other_problems:
         page.append(Line(_other_problems(summary), tone=Tone.WARNING, indent=2))
+    page += [Line(text, tone=Tone.WARNING, indent=2) for text in differences(summary)]
     return [*page, Listed("Next", next_steps(summary, config))] if config else page
 
 
@@ -74,6 +79,7 @@ def document(
         Facts(stopped(summary)),
         *_problems(summary, [state for state in _PROBLEMS if state not in _OLD or state in of_this_run]),
         Line(_other_problems(summary)),
+        Listed("Not as ordered", differences(summary)),
     ]
     if summary.rejected_rows:
         page.append(Listed(f"{counted(summary.rejected_rows, 'row')} rejected", details.rejected[:_REJECTS]))
@@ -155,6 +161,31 @@ def problem(entry: Problem) -> str:
     return f"{entry.jobs} jobs {state} ({and_more(entry.rows, entry.jobs)}): {entry.reason}"
 
 
+def differences(summary: Summary) -> list[str]:
+    """What is not as it was ordered: `12 of 40 videos are shorter than ordered: 10 s ordered, 2 s came`."""
+    lines = []
+    for entry in summary.differences:
+        by_words: defaultdict[str, dict[str, int]] = defaultdict(dict)
+        for detail, files in entry.details.items():
+            by_words[_not_as_ordered(entry.flag, detail)][detail] = files
+        for words, details in by_words.items():
+            files = sum(details.values())
+            are, first = "is" if files == 1 else "are", [*details][:_DETAILS]
+            more = f" and {len(details) - _DETAILS:,} more" if len(details) > _DETAILS else ""
+            of = counted(entry.of, entry.type)
+            lines.append(f"{files:,} of {of} {are} {words}: {'; '.join(first)}{more}")
+    return lines
+
+
+def _not_as_ordered(flag: str, detail: str) -> str:
+    """What is wrong, in words: the flag is of a check, and the detail what it says."""
+    if flag == "length" and (lengths := _LENGTHS.match(detail)):
+        ordered, came = float(lengths[1]), float(lengths[2])
+        return f"{'shorter' if came < ordered else 'longer'} than ordered"
+    of = {"model": "of another model than ordered", "still": "of one still picture"}
+    return of.get(flag, f"not as ordered in {flag}")
+
+
 def stopped(summary: Summary) -> list[Fact]:
     """How many jobs were not bought and why, or what went wrong otherwise, and what to do about it."""
     left = summary.not_bought
@@ -176,6 +207,7 @@ def facts(summary: Summary) -> list[Fact]:
         ("", f"{outdated} this batch file does not have, or has changed" if details.others else ""),
         ("Quoted", f"{dollars(summary.quoted)} USD"),
         ("Spent", f"{dollars(summary.spent)} USD"),
+        ("Came back", status.came_back(summary.credits)),
         ("Reviewed", status.reviewed(summary)),
         *(("Other run", run.line()) for run in summary.other_runs),
         ("Estimated", _estimated(summary) if summary.estimated_costs else ""),
@@ -206,6 +238,8 @@ def next_steps(
     for state in _OLD:
         if summary[state]:
             yield from remedies(state, config=config, deployments=deployments)
+    if summary.lost or details.surcharge:
+        yield f"{command('claim', config)} writes what the service owes, to be sent to it."
     for other_run in summary.other_runs:
         place = f"{other_run.host}, pid {other_run.pid}"
         yield f"Another run is at work ({place}): it finishes its jobs; wait for it, or run again later."

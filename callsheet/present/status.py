@@ -40,6 +40,7 @@ def screen(status: Status, config: str, doubts: Sequence[Doubt]) -> Page:
         page.append(Line("The ledger has no job of this batch: nothing was bought yet.", indent=2))
     facts = [
         ("Spent", f"{dollars(status.spent)} USD"),
+        ("Came back", came_back(status.credits)),
         ("In flight", in_flight if status.in_flight_exposure else ""),
         ("In doubt", in_doubt(status.in_doubt_exposure) if status.in_doubt_exposure else ""),
         ("Reviewed", reviewed(status)),
@@ -53,6 +54,11 @@ def screen(status: Status, config: str, doubts: Sequence[Doubt]) -> Page:
     page += [Facts(facts), *_compared(status)]
     page += doubts_table(doubts, {}) if doubts else []
     return [*page, Listed("Next", next_steps(status, config))]
+
+
+def came_back(amount: Decimal) -> str:
+    """The money that came back; empty where none did."""
+    return f"{dollars(amount)} USD, by credits" if amount else ""
 
 
 def in_doubt(exposure: Decimal) -> str:
@@ -164,8 +170,14 @@ def by_value(name: str, shares: Sequence[Share]) -> Table:
             a_kept = "" if share.cost_per_kept is None else dollars(share.cost_per_kept)
             quoted, cost = {}, cost | {"USD a kept": a_kept}
         counts = {name: f"{number:,}" for name, number in numbers.items()}
-        lines.append({head: as_text(share.value) or "", **counts, **quoted, **cost})
+        lines.append({head: _value(share), **counts, **quoted, **cost})
     return Table(lines, (head,), more="more", is_narrow=True)
+
+
+def _value(share: Share) -> str:
+    """A value as text; of a model also as which others its jobs were ordered: `b (3 ordered as a)`."""
+    ordered = ", ".join(f"{jobs:,} ordered as {model}" for model, jobs in share.ordered_as.items())
+    return f"{as_text(share.value) or ''}{f' ({ordered})' if ordered else ''}"
 
 
 # ---- all batches of a ledger
@@ -174,10 +186,12 @@ def by_value(name: str, shares: Sequence[Share]) -> Table:
 def batches_screen(batches: Mapping[str, Totals]) -> Page:
     """A line for every batch of a ledger, and the sums of what they cost and may have cost."""
     states = [state for state in State if any(totals.states.get(state) for totals in batches.values())]
+    has_credits = any(totals.credits for totals in batches.values())
     lines = [
         {"batch": batch}
         | {state.in_words: f"{totals.states.get(state, 0):,}" for state in states}
         | {"USD spent": dollars(totals.spent), "USD in doubt": dollars(totals.in_doubt_exposure)}
+        | ({"USD back": dollars(totals.credits)} if has_credits else {})
         for batch, totals in batches.items()
     ]
     spent = sum((totals.spent for totals in batches.values()), Decimal(0))
@@ -193,6 +207,7 @@ def figures(batch: str, totals: Totals) -> dict[str, Any]:
         "batch": batch,
         **{state.value: totals.states.get(state, 0) for state in State},
         "spent": totals.spent,
+        "credits": totals.credits,
         "in_flight_exposure": totals.in_flight_exposure,
         "in_doubt_exposure": totals.in_doubt_exposure,
         "currency": "USD",

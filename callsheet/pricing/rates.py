@@ -53,7 +53,7 @@ def offer(
     if isinstance(resolved, Reject):
         return resolved
     of_request: dict[str, Any] = {name: resolved.parameters.get(name) for name in _PRICED_BY[1:]}
-    price, unpriced = _price(catalogue[combination.model], **of_request)
+    price, unpriced = price_of(catalogue[combination.model], **of_request)
     return Offer(resolved.type, resolved.parameters, price, unpriced)
 
 
@@ -105,7 +105,7 @@ def _prices(combinations: list[dict[str, Any]], catalogue: Catalogue) -> list[di
     cells = []
     for combination in combinations:
         model, *of_request = (combination[name] for name in _PRICED_BY)
-        price, unpriced = _price(catalogue[model], *of_request)
+        price, unpriced = price_of(catalogue[model], *of_request)
         cells.append(
             {
                 "billable_unit": price and price.billable_unit,
@@ -126,7 +126,7 @@ def _per_sample(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.with_columns(sample=pl.int_ranges(1, pl.col("samples") + 1)).explode("sample")
 
 
-def _price(
+def price_of(
     model: Model, resolution: str | None, duration: int | None, sound: bool | None
 ) -> tuple[Price | None, str]:
     """The price by the matching rate (INTERFACE 2.10, rules 1 to 4), or why there is no price."""

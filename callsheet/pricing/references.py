@@ -162,7 +162,7 @@ def examine(source: str, file: str = "", reading: Reading = Reading()) -> Reques
         return _data_url_problem(source, reading) or RequestImage(source)
     if "://" in source and not source.startswith("s3://"):
         return "is not an https:// or s3:// address, a data: URL or a local path"
-    places, problem = dict.fromkeys((_beside(source, file), source)), ""
+    places, problem = dict.fromkeys((beside(source, file), source)), ""
     for place in places:
         try:
             content, sha256, is_fitted = _read(place, reading)
@@ -251,7 +251,7 @@ def _last_frame(place: str, reading: Reading) -> tuple[bytes, str]:
         return _cached(f"{sha256}.last_frame", partial(_frame, local), reading), sha256
 
 
-def _beside(source: str, file: str) -> str:
+def beside(source: str, file: str) -> str:
     """A relative path in the folder of a batch file; another place stays as it is."""
     folder = file.rpartition("/")[0]
     is_relative = folder and "://" not in source and not source.startswith(("/", "~"))

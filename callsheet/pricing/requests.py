@@ -191,7 +191,7 @@ def _image_set(
     """The images of one row: their JSON in the request and in what the row asks for, where they are a text;
     role and column of each, as JSON; and the size of the first.
     """
-    images, asked, inlined, inlined_bytes, sizes = [], [], {}, 0, []
+    images, asked, inlined, inlined_bytes, sizes = [], [], [], 0, []
     for reference in listed:
         image = examined[reference.source, file]
         if isinstance(image, str):
@@ -203,14 +203,14 @@ def _image_set(
         inlined_bytes += image.added_bytes
         sizes.append(image.size)
         if image.sha256:
-            inlined[image.sha256] = image.place
+            inlined.append({"sha256": image.sha256, "source": image.place})
     roles = [(reference.role, reference.column) for reference in listed]
     return {
         "sent_images": canonical(images) if images else None,
         "asked_images": canonical(canonical(asked)) if images else None,
         "roles": json.dumps(roles) if roles else None,
         "size": sizes[0] if sizes and not file else None,
-        "inlined": [{"sha256": sha256, "source": source} for sha256, source in inlined.items()] or None,
+        "inlined": inlined or None,
         "inlined_bytes": inlined_bytes,
     }
 

@@ -8,6 +8,7 @@ are read later, as the images of any batch file (`references.py`).
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 from collections.abc import Sequence
 from contextlib import suppress
@@ -20,23 +21,24 @@ import polars as pl
 import sqlalchemy as sa
 
 from callsheet.batches import columns
-from callsheet.batches.formats import FILE, is_batch_file, objects
+from callsheet.batches.formats import FILE, is_batch_file, objects, versions
 from callsheet.batches.headers import Table, mapped, read_by
 from callsheet.batches.left_out import NOTHING, StoredFiles
 from callsheet.batches.read import Batch, batch_of, read_batch
 from callsheet.config.load import load_without_service
 from callsheet.config.settings import BatchSettings, Settings
 from callsheet.errors import ConfigError, InputError, NothingKept
-from callsheet.ledger import queries
+from callsheet.ledger import queries, revisions
 from callsheet.ledger.databases import exists
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.marks import MediaDecision
 from callsheet.plain_text import and_more, counted, printable
 from callsheet.pricing import originals
-from callsheet.pricing.plan import last_plan
+from callsheet.pricing.plan import PLAN, last_plan
 from callsheet.pricing.references import LAST_FRAME
-from callsheet.records import MADE_FROM
+from callsheet.records import MADE_FROM, canonical
 from callsheet.standing import Standing, read_standing
+from callsheet.storage.spool import work_folder
 from callsheet.storage.store import Store
 
 _OWN = ("row", "sample", "model", "prompt", FILE, "width", "height", "duration")
@@ -84,6 +86,25 @@ async def _bought_ids(settings: Settings, ids: Sequence[str]) -> set[str]:
         return set()
     async with await Ledger.open(settings.ledger.url, settings.batch, looks=True) as ledger:
         return await ledger.read(lambda connection, batch: queries.row_ids(connection, batch, ids))
+
+
+async def version_of_rows(settings: Settings) -> str:
+    """A text that is another one where `read_rows` may make other rows than now. Of images that are the rows
+    it has the names alone: their bytes are read while pricing.
+
+    Raises:
+        CallsheetError: as `read_rows`.
+        OSError: a file cannot be read.
+    """
+    if settings.input.other is None:
+        return canonical(await asyncio.to_thread(versions, settings, await _stored_files(settings)))
+    origin = await asyncio.to_thread(_checked, settings)
+    async with await Ledger.open(origin.ledger.url, origin.batch, looks=True) as ledger:
+        revision = await ledger.read(revisions.of_batch)
+    plan, order = work_folder(origin, make=False) / PLAN, ""
+    with suppress(FileNotFoundError):  # it is bought on another machine
+        order = hashlib.sha256(await asyncio.to_thread(plan.read_bytes)).hexdigest()
+    return canonical([origin.model_dump(mode="json"), ledger.id, revision, order])
 
 
 async def _stored_files(settings: Settings) -> StoredFiles:

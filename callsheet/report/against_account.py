@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Any
 
 import polars as pl
@@ -96,6 +97,7 @@ def compare(
     spending: Mapping[date, Spending],
     doubts: Sequence[OpenDoubt],
     now: datetime,
+    came_back: Mapping[date, Decimal] = MappingProxyType({}),
 ) -> tuple[list[Day], list[OpenDoubt]]:
     """Puts the two accounts side by side, as they were read at `now`.
 
@@ -103,11 +105,12 @@ def compare(
         billed: the service's account, for every UTC day of a range.
         spending: the ledger's; days without spending may be missing.
         doubts: what was sent on these days, and nobody knows whether it was accepted.
+        came_back: credits, by the day on which a person has entered them.
 
     Returns:
         The days in order, and the doubts with their verdicts.
     """
-    accounts = _Accounts(billed, spending, doubts, now)
+    accounts = _Accounts(billed, spending, doubts, now, came_back)
     verdicts = {day: accounts.verdict(day) for day in billed}
     days = [accounts.day(day, verdicts) for day in sorted(billed)]
     judgements_of: defaultdict[str, set[Judgement]] = defaultdict(set)
@@ -130,8 +133,10 @@ class _Accounts:
         spending: Mapping[date, Spending],
         doubts: Sequence[OpenDoubt],
         now: datetime,
+        came_back: Mapping[date, Decimal],
     ) -> None:
-        self._now, self._billed = now, billed
+        self._now, self._billed, self._came_back = now, billed, came_back
+        self._back_left = sum(came_back.values(), _NOTHING)  # that is the name of no day's difference yet
         self._spending = defaultdict(Spending, spending)
         self._in_doubt: defaultdict[date, Decimal] = defaultdict(Decimal)
         for open_doubt in doubts:
@@ -151,7 +156,10 @@ class _Accounts:
         Not charged: there is no difference on the day and on those beside it, and none can come any more.
         Charged: the difference is the price of all of them, nothing in flight can be charged in their place,
         and the days beside it are as clear. What is charged near midnight may be on either day.
+        What came back may be booked on any day before it was entered, and hide a charge: nothing is certain.
         """
+        if any(entered >= day - _DAY for entered in self._came_back):
+            return Judgement.UNCLEAR
         days = (day - _DAY, day, day + _DAY)
         if not any(map(self._difference, days)):
             return Judgement.UNCLEAR if self._lags(day + _DAY) else Judgement.NOT_CHARGED
@@ -177,7 +185,9 @@ class _Accounts:
                 "in doubt or in flight": open_,
             }
         else:
+            entered_later = (amount for entered, amount in self._came_back.items() if entered >= day)
             explanations = {
+                "came back": min(self._back_left, sum(entered_later, _NOTHING)),
                 "not yet posted": unexplained if self._lags(day) else _NOTHING,
                 "sent near midnight": spending.late + spending.early,
             }
@@ -185,6 +195,7 @@ class _Accounts:
         for name, at_most in explanations.items():
             amounts[name] = min(unexplained, at_most)
             unexplained -= amounts[name]
+        self._back_left -= amounts.get("came back", _NOTHING)
         amounts |= {
             "unexplained": unexplained,
             "surcharge over the quote": spending.surcharge,
@@ -254,7 +265,9 @@ class Reconciliation:
             it later. It is no doubt about money, and has no verdict: a run with the right key asks for it.
         balances: None where no run has read the balance before.
         at: when the accounts were read.
+        credits: what came back, by what was entered on these days.
         file: the URL of `reconcile.parquet`.
+        beyond: by how much the service's own total is more than the sum of its days; no day has it.
     """
 
     batch: str
@@ -265,6 +278,8 @@ class Reconciliation:
     at: datetime
     threshold: Decimal
     file: str
+    credits: Decimal = Decimal(0)
+    beyond: Decimal = Decimal(0)
 
     def total(self, book: str) -> Decimal:
         """The sum over all days of an amount that a day has: `quoted`, `usage`, `billed` and so on."""
@@ -317,7 +332,7 @@ async def reconcile(
     """
     now = datetime.now(UTC)
     today = now.date()
-    _check_range(start, end, today)
+    check_range(start, end, today)
     await check_report(settings)
     service = client.base_url
     store = Store.of(settings.report.url, settings.storage)
@@ -328,19 +343,20 @@ async def reconcile(
         first = min(start or known_from or last, last)
         # One day more on either side: what was sent near midnight may be charged on the other day.
         wide = first - _DAY, min(last + _DAY, today)
-        billed = await client.daily_costs(_begin(wide[0]), min(_end(wide[1]), now))
+        costs = await client.daily_costs(_begin(wide[0]), min(_end(wide[1]), now))
         balance = KnownBalance(now, await client.balance())
-        ledger_days, batch_doubts = await ledger.read(
+        ledger_days, batch_doubts, came_back = await ledger.read(
             lambda connection, batch: (
                 spending.days(connection, batch, service, *wide),
                 spending.doubts(connection, service, *wide),
+                spending.credits_by_day(connection, service),
             )
         )
         balances = await _balances(ledger, client, (_begin(first), _end(last)), balance)
     sent = [OpenDoubt(*batch_doubt) for batch_doubt in batch_doubts]
     accepted = [video for video in sent if video.doubt.is_accepted]
     doubts = [open_doubt for open_doubt in sent if not open_doubt.doubt.is_accepted]
-    days, judged = compare(billed, ledger_days, doubts, now)
+    days, judged = compare(costs.by_day, ledger_days, doubts, now, came_back)
     result = Reconciliation(
         batch=settings.batch,
         days=tuple(day for day in days if first <= day.date <= last),
@@ -350,13 +366,19 @@ async def reconcile(
         at=now,
         threshold=settings.reconcile.threshold,
         file=store.url_of(_FILE),
+        beyond=costs.beyond,
+        credits=sum((amount for day, amount in came_back.items() if first <= day <= last), _NOTHING),
     )
     await store.write(_FILE, result.as_parquet(await store.read(_FILE)), PARQUET_TYPE)
     return result
 
 
-def _check_range(start: date | None, end: date | None, today: date) -> None:
-    """Checks the range before anything is read. It may end in the future: then it ends today."""
+def check_range(start: date | None, end: date | None, today: date) -> None:
+    """Checks a range before anything is read. It may end in the future: then it ends today.
+
+    Raises:
+        CallsheetError: it cannot be.
+    """
     if start and start > today:
         raise CallsheetError(f"the range begins in the future, on {start}", hint=f"By UTC, today is {today}.")
     if start and end and end < start:
@@ -396,4 +418,4 @@ async def _balances(
     usage = await ledger.read(
         lambda connection, _: spending.usage_between(connection, service, start_balance.at, end_balance.at)
     )
-    return Balances(start_balance, end_balance, usage, sum(costs.values(), Decimal(0)))
+    return Balances(start_balance, end_balance, usage, sum(costs.by_day.values(), Decimal(0)))

@@ -49,11 +49,11 @@ class Evidence:
         They are plain where nothing is gone, what all jobs cost, or what exactly one of them costs. A job is
         charged or not as a whole, with all its attempts, because they are settled together.
 
-        None where they are not plain: anything else is gone, something is in flight, a doubt has no price, or
-        other batches have doubts, too.
+        None where they are not plain: anything else is gone, something is in flight, a doubt has no price,
+        other batches have doubts, too, or money came back, which nobody can tell from what was not charged.
         """
         expected, shortfall = self.expected, self.gone
-        if expected is None or shortfall is None or expected.in_flight:
+        if expected is None or shortfall is None or expected.in_flight or expected.credits:
             return None
         prices: defaultdict[str, Decimal] = defaultdict(Decimal)
         for doubt in self.doubts:
@@ -94,7 +94,8 @@ async def gather(
             await ledger.read(services.check, client.base_url)
             balance = await client.balance()
             end = min(datetime.now(UTC), datetime.combine(last.date(), time.max, UTC))
-            billed = await client.daily_costs(datetime.combine(first.date(), time.min, UTC), end)
+            costs = await client.daily_costs(datetime.combine(first.date(), time.min, UTC), end)
+            billed = costs.by_day
     except CallsheetError as error:
         missing = error.message
 

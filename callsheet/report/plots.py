@@ -105,7 +105,7 @@ def _spent(paid: pl.DataFrame) -> list[tuple[datetime, Decimal]]:
 def _seconds(attempts: pl.DataFrame) -> dict[str, tuple[int, Sequence[float]]]:
     """Of each model; those with the most files first."""
     seconds = (pl.col("finished_at") - pl.col("submitted_at")).dt.total_microseconds() / 1e6
-    stored = attempts.filter(pl.col("state") == State.STORED).select("model", seconds=seconds)
+    stored = attempts.filter(pl.col("state") == State.STORED).select(model="made_by", seconds=seconds)
     places = _numbered(pl.col("seconds").quantile(quantile, "nearest").round(4) for quantile in QUANTILES)
     models = stored.filter(pl.col("seconds") > 0).group_by("model").agg(pl.len().alias("files"), *places)
     rows = models.sort("files", "model", descending=[True, False]).iter_rows()

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -38,20 +39,21 @@ from callsheet.records import (
     MADE_FROM_FIELDS,
     CostSource,
     File,
+    ModelType,
     State,
     StoredFile,
     dollars,
     made_from,
 )
 from callsheet.report.plots import figures_of
-from callsheet.report.summary import PARTICULARS, Details, Did, Problem, Summary, is_complete
+from callsheet.report.summary import PARTICULARS, Details, Did, Difference, Problem, Summary, is_complete
 from callsheet.standing import MODEL, OPEN, SUBMITTED, Standing, read_standing
 from callsheet.storage.store import Store
 
 _OF_MEDIA = (
-    *("job_key", "row_id", "sample", "file_number", "generation_id", "index", "model", "prompt"),
-    *("url", "sha256", "bytes", "mime_type", "width", "height", "duration", "fps", "has_sound"),
-    *("cost", "deletes_at", "stored_at", "removed_at"),
+    *("job_key", "row_id", "sample", "file_number", "generation_id", "index", "model", "model_delivered"),
+    *("prompt", "url", "sha256", "bytes", "mime_type", "width", "height", "duration", "fps", "has_sound"),
+    *("duration_measured", "has_sound_measured", "cost", "deletes_at", "stored_at", "removed_at"),
 )
 _CURRENT = "current"
 _REVIEW = ("decision", "decided_by", "decided_at", "note", "flags")
@@ -245,6 +247,7 @@ def is_sidecar_of(content: bytes | None, sha256: str) -> bool:
 
 _ROWS_NAMED = 5  # for each reason; the others are counted
 _REASONS_NAMED = 10  # the jobs with others are counted
+_DIFFERENCE = r"^(model|length|still|sound|format|size): (.*)"
 _DEAREST = 10
 _IS_ESTIMATED = pl.col("cost_source").is_in(
     (CostSource.COMPUTED, CostSource.QUOTED)
@@ -419,7 +422,8 @@ async def _summary(
         report=store.url_of(REPORT),
         estimated_costs=standing.attempts.filter(_IS_ESTIMATED)["job_key"].n_unique(),
         **review._asdict(),
-        cost_per_kept=review.cost_per_kept(totals.spent),
+        credits=totals.credits,
+        cost_per_kept=standing.cost_per_kept,
         other_runs=tuple(run for run in runs if run.jobs),
         approvals=asked,
         details=details,
@@ -447,6 +451,7 @@ def _details(standing: Standing, plan: Plan | None, of_run: OfRun, rejects: str)
         models=standing.shares[MODEL],
         dearest=_most_expensive(standing.submitted),
         figures=figures_of(standing.submitted, standing.shares[MODEL]),
+        differences=_differences_of(standing.files),
         all_chosen_stored=all_chosen_stored,
     )
 
@@ -498,6 +503,23 @@ def _problems_of(attempts: pl.DataFrame) -> tuple[tuple[Problem, ...], int]:
         for state, message, code, jobs, rows in groups.head(_REASONS_NAMED).iter_rows()
     )
     return problems, int(groups["jobs"].slice(_REASONS_NAMED).sum())
+
+
+def _differences_of(files: pl.DataFrame) -> tuple[Difference, ...]:
+    """The files that are not as they were ordered: how many of each type and flag, the most first."""
+    is_video = pl.col("mime_type").str.starts_with("video/")
+    files = files.select("flags", type=pl.when(is_video).then(pl.lit("video")).otherwise(pl.lit("image")))
+    stored = dict(files.group_by("type").len().iter_rows())
+    parts = [pl.col("flags").str.extract(_DIFFERENCE, place).alias(f"part{place}") for place in (1, 2)]
+    counts = files.explode("flags").with_columns(parts).drop_nulls("part1").group_by("type", "^part.*$").len()
+    details: defaultdict[tuple[str, str], dict[str, int]] = defaultdict(dict)
+    for kind, flag, detail, count in counts.sort("len", "part2", descending=[True, False]).iter_rows():
+        details[kind, flag][detail] = count
+    differences = (
+        Difference(flag, ModelType(kind), sum(of_flag.values()), stored[kind], of_flag)
+        for (kind, flag), of_flag in details.items()
+    )
+    return tuple(sorted(differences, key=lambda difference: (-difference.files, difference.flag)))
 
 
 def _surcharge_of(attempts: pl.DataFrame) -> str:

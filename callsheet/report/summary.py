@@ -23,7 +23,7 @@ from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.queries import policy_of
 from callsheet.ledger.words import Word
 from callsheet.pricing.plan import Plan, ToBuyAgain, last_plan, to_buy_again
-from callsheet.records import OtherRun, Record, State
+from callsheet.records import ModelType, OtherRun, Record, State
 from callsheet.report.plots import Figures
 from callsheet.standing import ASKED_FOR, MODEL, Share, Shares, Standing, read_standing
 
@@ -50,6 +50,25 @@ class Problem:
     code: str
     jobs: int
     rows: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference(Record):
+    """Stored files that are not as they were ordered, by the flag of a check.
+
+    Attributes:
+        flag: `model`, `length`, `still`, `sound`, `format` or `size`.
+        type: of the files.
+        files: how many have the flag.
+        of: how many files of the type are stored.
+        details: of how many what was ordered, came and is said, by that in words; the most frequent first.
+    """
+
+    flag: str
+    type: ModelType
+    files: int
+    of: int
+    details: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +107,10 @@ class Details:
         contact_sheet: where the page is; None where there is none.
         figures: what the plots show; None where nothing was submitted.
         all_chosen_stored: whether all jobs are stored that the run was for; None where it was for all jobs.
+        differences: the files that are not as they were ordered.
         did: what the run has done; None where none was at work.
-        done_at: the batch's revision (`revisions.py`) by which nothing is left to do; empty where some is.
+        done_at: the batch's revision (`revisions.py`) by which nothing is left to do; empty where some is,
+            or where the links of the page may end before their time.
     """
 
     stop_message: str | None = None
@@ -107,6 +128,7 @@ class Details:
     contact_sheet: str | None = None
     figures: Figures | None = field(default=None, repr=False)
     all_chosen_stored: bool | None = None
+    differences: tuple[Difference, ...] = ()
     did: Did | None = None
     done_at: str = ""
 
@@ -136,7 +158,8 @@ class Summary(Reviewed):
     the whole batch) say which ledger it is from, and how far that was, at `written_at`. `estimated_costs` are
     the jobs of which the cost is not the service's word. Of the stored files of the whole batch, `kept`,
     `rejected` and `to_review` are counted by what was decided about them; `cost_per_kept` is all that was
-    spent over the files kept, None without one. Money is in dollars.
+    spent, less the `credits` (money that came back), over the files kept, None without one. Money is in
+    dollars.
     """
 
     batch: str
@@ -163,6 +186,7 @@ class Summary(Reviewed):
     paid_jobs: int
     written_at: datetime
     estimated_costs: int = 0
+    credits: Decimal = Decimal(0)
     kept: int = 0
     rejected: int = 0
     to_review: int = 0
@@ -184,6 +208,11 @@ class Summary(Reviewed):
         return self.details.models
 
     @property
+    def differences(self) -> tuple[Difference, ...]:
+        """The files that are not as they were ordered."""
+        return self.details.differences
+
+    @property
     def stop_message(self) -> str | None:
         """What stopped the buying, or the collecting of what is bought, in words."""
         return self.details.stop_message
@@ -195,7 +224,7 @@ class Summary(Reviewed):
 
     def keys(self) -> Iterable[str]:
         """The names of the fields that `--json` prints."""
-        return [*(name for name in Record.keys(self) if name != "details"), "models"]
+        return [*(name for name in Record.keys(self) if name != "details"), "models", "differences"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +260,7 @@ class Status(Reviewed):
     in_doubt_exposure: Decimal
     currency: str
     other_runs: tuple[OtherRun, ...]
+    credits: Decimal = Decimal(0)
     approvals: tuple[Word, ...] = ()
     kept: int = 0
     rejected: int = 0
@@ -270,16 +300,17 @@ async def read_result(ledger: Ledger, settings: BatchSettings) -> ReviewResult:
     plan = await asyncio.to_thread(last_plan, settings)
     planned = plan.table if plan else None
 
-    def read(connection: sa.Connection, batch: str) -> ReviewResult | None:
+    def read(connection: sa.Connection, batch: str) -> ReviewResult:
         models, rows, tries = queries.models_and_rows(connection, batch)
         if planned is not None:
             models |= {*planned["model"].unique()}
         if len(models) > 1 or rows < tries:
-            return None
-        review, spent = marks.counts(connection, batch), sums.of_batch(connection, batch).spent
-        return ReviewResult(batch, *review, review.cost_per_kept(spent))
+            requests = ["request"] if rows < tries else []
+            return _result(batch, read_standing(connection, batch, planned, of_attempts=requests))
+        review, cost = marks.counts(connection, batch), sums.of_batch(connection, batch).net
+        return ReviewResult(batch, *review, review.cost_per_kept(cost))
 
-    return await ledger.read(read) or (await read_review(ledger, settings))[0]
+    return await ledger.read(read)
 
 
 async def read_review(ledger: Ledger, settings: BatchSettings) -> tuple[ReviewResult, ToBuyAgain]:
@@ -289,9 +320,13 @@ async def read_review(ledger: Ledger, settings: BatchSettings) -> tuple[ReviewRe
         LedgerError: the ledger cannot be read.
     """
     standing, again = await _standing(ledger, settings)
+    return _result(ledger.batch, standing), again
+
+
+def _result(batch: str, standing: Standing) -> ReviewResult:
     by_setting = standing.compared
-    by_model, cost_per_kept = by_setting.pop(MODEL, ()), standing.review.cost_per_kept(standing.spent)
-    return ReviewResult(ledger.batch, *standing.review, cost_per_kept, by_model, by_setting), again
+    by_model = by_setting.pop(MODEL, ())
+    return ReviewResult(batch, *standing.review, standing.cost_per_kept, by_model, by_setting)
 
 
 async def read_status(ledger: Ledger, settings: BatchSettings) -> Status:
@@ -318,13 +353,14 @@ async def read_status(ledger: Ledger, settings: BatchSettings) -> Status:
         batch=ledger.batch,
         **counts,
         spent=totals.spent,
+        credits=totals.credits,
         in_flight_exposure=totals.in_flight_exposure,
         in_doubt_exposure=totals.in_doubt_exposure,
         currency="USD",
         other_runs=tuple(other_runs),
         approvals=asked,
         **standing.review._asdict(),
-        cost_per_kept=standing.review.cost_per_kept(totals.spent),
+        cost_per_kept=standing.cost_per_kept,
         by_model=by_setting.pop(MODEL, ()),
         by_setting=by_setting,
         paused=_paused(changed, other_runs),
@@ -342,10 +378,12 @@ async def _standing(ledger: Ledger, settings: BatchSettings) -> tuple[Standing, 
     """How the batch stands, by the last plan on this machine, and what is to be bought again."""
     plan = await asyncio.to_thread(last_plan, settings)
     jobs, policy = plan.table if plan else None, policy_of(settings)
-    standing = await ledger.read(read_standing, jobs, policy, of_attempts=["request"])
-    if standing.rejected_rows.is_empty():
-        return standing, ToBuyAgain()
-    standing = await ledger.read(read_standing, jobs, policy, of_attempts=ASKED_FOR)
+
+    def read(connection: sa.Connection, batch: str) -> Standing:
+        columns = ASKED_FOR if marks.has_rejected(connection, batch) else ["request"]
+        return read_standing(connection, batch, jobs, policy, of_attempts=columns)
+
+    standing = await ledger.read(read)
     return standing, to_buy_again(standing, plan, settings)
 
 

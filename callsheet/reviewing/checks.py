@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 import shlex
 import time
 from array import array
@@ -28,11 +27,11 @@ from callsheet.config.settings import BatchSettings, Checks
 from callsheet.errors import LedgerError
 from callsheet.ledger import leases, marks, queries
 from callsheet.ledger.ledger import Ledger
-from callsheet.ledger.marks import FileKey, Finding
+from callsheet.ledger.marks import FileKey, Finding, Measured
 from callsheet.plain_text import counted, printable
-from callsheet.pricing.parameters import CLOSE
 from callsheet.records import RejectedFile
 from callsheet.report.contact_sheet.thumbnails import Seen, Thumbnails, local_file
+from callsheet.reviewing.delivered import differences
 
 PATIENCE = 60.0
 """Seconds that the program may take for a file."""
@@ -151,20 +150,19 @@ class Judge:
 
 
 _NEAR = 4  # of 64 bits: no more differ in another size or format; of unlike images rarely fewer than 10
-_RATIO = re.compile(r"([1-9]\d*(?:\.\d+)?):([1-9]\d*(?:\.\d+)?)")
-_PIXELS = re.compile(r"(\d+) ?[x\u00d7] ?(\d+)", re.IGNORECASE)
-_THOUSANDS = re.compile(r"(\d+(?:\.\d+)?)K", re.IGNORECASE)
-_LINES = re.compile(r"(\d+)p", re.IGNORECASE)
+
+
+_OWN = ("blank", "size", "duplicate", "delivered")  # the checks that are no program of the user's
 
 
 def is_wanted(checks: Checks) -> bool:
     """Whether the config wants any check at all."""
-    return checks.command is not None or {checks.blank, checks.size, checks.duplicate} != {"off"}
+    return checks.command is not None or any(getattr(checks, name) != "off" for name in _OWN)
 
 
 def may_reject(checks: Checks) -> bool:
     """Whether a check may reject a file."""
-    return checks.command is not None or "reject" in (checks.blank, checks.size, checks.duplicate)
+    return checks.command is not None or any(getattr(checks, name) == "reject" for name in _OWN)
 
 
 class Pictures:
@@ -194,21 +192,23 @@ class Pictures:
 
 
 def wrong(
-    checks: Checks, seen: Seen, row_id: str, request: Mapping[str, Any], pictures: Pictures
+    checks: Checks, seen: Seen, file: Mapping[str, Any], request: Mapping[str, Any], pictures: Pictures
 ) -> list[tuple[str, str]]:
-    """What the checks find in a file of a row, by the request as it was sent (INTERFACE 2.3, 2.4).
+    """What the checks find in a file, a row of `marks.unchecked`, by the request as it was sent.
 
     Returns:
         The check and its flag, a short text for people, of each that finds something. A file that no decoder
-        can show is `unreadable`: a person should look at it, and no check rejects it.
+        can show is `unreadable`: a person should look at it, and no check rejects it for that.
     """
+    row_id, check_flags = file["row_id"], []
     if not seen.width:
-        return [("", "unreadable")]
-    check_flags = []
+        check_flags.append(("", "unreadable"))
     if checks.blank != "off" and seen.blank:
         check_flags.append(("blank", "blank"))
-    if checks.size != "off" and (asked := not_as_asked(seen.width, seen.height, request)):
-        check_flags.append(("size", f"size: {seen.width} \u00d7 {seen.height}, not {asked}"))
+    for name, difference in differences(request, file, seen).items():
+        check = "size" if name == "size" else "delivered"
+        if getattr(checks, check) != "off":
+            check_flags.append((check, f"{name}: {difference}"))
     if checks.duplicate != "off" and seen.hash and (other_row := pictures.like(row_id, seen.hash)):
         check_flags.append(("duplicate", f"duplicate of row {other_row}"))
     return check_flags
@@ -217,37 +217,6 @@ def wrong(
 def rejecting(checks: Checks, check_flags: Iterable[tuple[str, str]]) -> str:
     """The first check that found something and rejects the file for it; empty where none does."""
     return next((name for name, _ in check_flags if name and getattr(checks, name) == "reject"), "")
-
-
-def not_as_asked(width: int, height: int, request: Mapping[str, Any]) -> str:
-    """The aspect ratio or resolution that was asked for and a file does not have; empty where it has both.
-
-    `width` and `height` are in pixels.
-    """
-    ratio, resolution = str(request.get("aspect_ratio", "")), str(request.get("resolution", ""))
-    if match := _RATIO.fullmatch(ratio):
-        times = width / height * float(match[2]) / float(match[1])
-        if max(times, 1 / times) > CLOSE:
-            return ratio
-    return "" if _may_be(width, height, resolution) else resolution
-
-
-def _may_be(width: int, height: int, resolution: str) -> bool:
-    """Whether a size may be what a resolution means, which the interface does not say (2.3, 2.4).
-
-    Services take `2K` for the longer side of an image or for the side of a square of its area, and `720p` for
-    the shorter side of a video or of a wide one of its area. So only what is neither is wrong: what the next
-    smaller or larger resolution would be. Any other word says nothing.
-    """
-    short, long = sorted((width, height))
-    if pixels := _PIXELS.fullmatch(resolution):
-        return (width, height) == (int(pixels[1]), int(pixels[2]))
-    if thousands := _THOUSANDS.fullmatch(resolution):
-        side = float(thousands[1]) * 1024
-        return long >= 0.9 * side and short <= 1.1 * side
-    if lines := _LINES.fullmatch(resolution):
-        return 0.75 * int(lines[1]) <= short <= 1.4 * int(lines[1])
-    return True
 
 
 _PART = 16  # files that are looked at side by side; their checks are what a kill may undo
@@ -380,17 +349,19 @@ class _Checking:
         self, file: dict[str, Any], seen: Seen, request: dict[str, Any], carried: dict[str, Any]
     ) -> Finding | None:
         """What is found in a file; None where nothing is, and the user's program has not judged it."""
-        checks, row_id = self.settings.checks, file["row_id"]
-        check_flags = wrong(checks, seen, row_id, request, self.pictures)
+        checks = self.settings.checks
+        check_flags = wrong(checks, seen, file, request, self.pictures)
         answer = await self._judged(file, request, carried)
         if answer is None and not check_flags:
             return None
         judged, answer = answer is not None, answer or Judged()
         check = rejecting(checks, check_flags) or ("command" if answer.reject else "")
         if seen.hash and not check:
-            self.pictures.add(row_id, seen.hash)
+            self.pictures.add(file["row_id"], seen.hash)
         flags = (*(flag for _, flag in check_flags), *answer.flags)
-        return Finding(_key(file), flags, answer.score, seen.hash, check, judged)
+        size = (seen.width or None, seen.height or None)
+        measured = Measured(*size, seen.duration, seen.fps, seen.has_sound)
+        return Finding(_key(file), flags, answer.score, seen.hash, check, judged, measured)
 
     async def _judgement(
         self, file: dict[str, Any], request: dict[str, Any], carried: dict[str, Any]

@@ -256,6 +256,7 @@ def _header(now: _Now, plan: Plan | None, standing: Standing) -> sheet.Header:
         jobs=jobs,
         states=standing.states,
         spent=now.totals.spent,
+        credits=now.totals.credits,
         quoted=standing.quoted if plan else None,
         rejected_rows=plan.rejected_rows if plan else 0,
         in_doubt=now.totals.in_doubt_exposure,

@@ -56,6 +56,7 @@ _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _GATEWAY = frozenset({502, 504})  # a gateway sends these, and it may have passed the request on
 _BY_STATUS: dict[int, type[Refusal]] = {401: InvalidApiKey, 402: QuotaExceeded, 429: RateLimit}
 _OTHER_CERTIFICATE = frozenset({9, 10, 62, 64})  # OpenSSL: not yet valid, expired, another name or address
+_LONGEST_HELP = 300  # characters of the address of a page of help
 _LONGEST_ADDRESS = 2_000  # characters; a data URI is longer
 _NO_BALANCE = "Top up the workspace's balance; the same command goes on from here."
 _objects = TypeAdapter(list[dict[str, Any]])
@@ -143,8 +144,10 @@ def refusal(name: str, response: httpx.Response, *, api_key: str, hint: str = ""
             error_type = ServerError
         text = body.message.replace(api_key, "sk_...")[:500]  # it may repeat a whole data URL
         param = f", {body.param}" if body.param else ""
+        help_at = (body.doc_url or "").replace(api_key, "sk_...")[:_LONGEST_HELP]
+        see = f" See {help_at}" if help_at.startswith(("http://", "https://")) else ""
         error = error_type(
-            f"{name}: {text} ({status} {body.code}{param})",
+            f"{name}: {text}{see} ({status} {body.code}{param})",
             status=status,
             code=body.code,
             hint=_NO_BALANCE if error_type is QuotaExceeded else "",

@@ -47,6 +47,7 @@ from callsheet.service.models import (
     Balance,
     Catalogue,
     Costs,
+    DailyCosts,
     Download,
     Failed,
     ImageAnswer,
@@ -67,6 +68,7 @@ _OTHER_PROJECT = (
 _MOST_REDIRECTS = 20  # of one download
 _MOST_RESUMES = 3  # one after another that bring nothing of a file
 _CONTENT_RANGE = re.compile("bytes ([0-9]{1,15})-[0-9]{1,15}/([0-9]{1,15})")
+_ROUNDING = Decimal("0.0000005")  # of an amount that is kept with six decimals
 _MOST_DAYS = timedelta(days=179)  # from a request's first day of costs to its last: within 180 of `start`
 # The bytes of a file must be those that Content-Length counts, and compressing them again helps nobody.
 _HEADERS = {"User-Agent": "callsheet", "Accept": "*/*", "Accept-Encoding": "identity"}
@@ -138,7 +140,7 @@ class Client:
         """
         response = await self._post("/v2/images/generations", body)
         image = read_answer(response, ImageAnswer.model_validate)
-        return Generation(image.id, image.data, image.usage), rate_headers(response.headers)
+        return Generation(image.id, image.data, image.usage, image.model), rate_headers(response.headers)
 
     async def create_video(self, body: Mapping[str, Any]) -> tuple[str, RateHeaders | None]:
         """Submits a video (INTERFACE 4.4); its id, and headers as of an image.
@@ -182,7 +184,7 @@ class Client:
                 code, message = error.code or "unknown", error.message or "no reason was given"
                 return Failed(code, message, video.usage)
             case _ if video.data:
-                return Generation(generation_id, video.data[:1], video.usage)
+                return Generation(generation_id, video.data[:1], video.usage, video.model)
             case "completed":
                 return NoFile(video.said())
         return Pending(video.said())
@@ -191,7 +193,7 @@ class Client:
         """The workspace's balance in dollars (INTERFACE 4.6). It is free and never cached: also a probe."""
         return read_answer(await self._repeated("/v2/billing/balance"), Balance.model_validate).balance
 
-    async def daily_costs(self, start: datetime, end: datetime) -> dict[date, Decimal]:
+    async def daily_costs(self, start: datetime, end: datetime) -> DailyCosts:
         """What the project was charged on each UTC day of a range of any length, in dollars (INTERFACE 4.7).
 
         It is asked for in pieces of whole days. The first and the last day count from `start` and until
@@ -202,6 +204,7 @@ class Client:
         """
         start, end = start.astimezone(UTC), end.astimezone(UTC)
         costs: dict[date, Decimal] = {}
+        beyond = Decimal(0)
         while start < end:
             last = min(end, datetime.combine(start.date() + _MOST_DAYS, time.max, UTC))
             query = urlencode({"start": start.isoformat(), "end": last.isoformat()})
@@ -214,8 +217,9 @@ class Client:
                     hint="Is this the service of the interface's version 2?",
                 )
             costs |= {day.date: day.cost for day in answer.data}
+            beyond += _beyond(answer)
             start = datetime.combine(last.date() + timedelta(days=1), time.min, UTC)
-        return costs
+        return DailyCosts(costs, beyond)
 
     @asynccontextmanager
     async def download(self, url: str) -> AsyncIterator[Download]:
@@ -361,6 +365,14 @@ class Client:
                 return response
             await stack.aclose()
         raise ConnectionError(f"there are more than {_MOST_REDIRECTS} redirects")
+
+
+def _beyond(costs: Costs) -> Decimal:
+    """By how much the total is more than the sum of its days; nothing where only their rounding differs."""
+    if costs.total_cost is None:
+        return Decimal(0)
+    difference = costs.total_cost - sum((day.cost for day in costs.data), Decimal(0))
+    return difference if abs(difference) > _ROUNDING * (len(costs.data) + 1) else Decimal(0)
 
 
 def _checked_key(text: str, place: str) -> str:

@@ -12,7 +12,7 @@ from datetime import date
 from decimal import Decimal
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints
 
 from callsheet.records import OR_NONE, Media, ServiceObject, Usage, six_decimals
 
@@ -47,6 +47,9 @@ def _with_price(rates: Any) -> Any:
     return [rate for rate in rates if not isinstance(rate, dict) or "unit_price" in rate]
 
 
+_Text = Annotated[str | None, OR_NONE]
+
+
 class Pricing(ServiceObject):
     """A model's prices. With empty `rates` the model has no price; it does not mean that it is free."""
 
@@ -66,6 +69,7 @@ class Model(ServiceObject):
     supports_sound: bool = False
     supported_references: dict[str, int] = Field(default_factory=dict)
     pricing: Pricing = Pricing()
+    created_at: _Text = None
     unreadable: str = ""
     """Why the catalogue's entry cannot be read. The other fields are then empty, and it cannot be used."""
     ambiguous: bool = False
@@ -106,10 +110,11 @@ class ErrorBody(ServiceObject):
     code: str
     type: str | None = None
     param: str | None = None
+    doc_url: _Text = None
 
 
-_Text = Annotated[str | None, OR_NONE]
 _Id = Annotated[str, Field(min_length=1, coerce_numbers_to_str=True)]
+_Name = Annotated[str | None, StringConstraints(strip_whitespace=True, min_length=1), OR_NONE]
 
 
 _Part = Annotated[
@@ -152,6 +157,7 @@ class ImageAnswer(ServiceObject):
     """A finished image generation (INTERFACE 2.8). With an id and a file it is bought, whatever is odd."""
 
     id: _Id
+    model: _Name = None
     data: Annotated[Files, AfterValidator(_not_empty)]
     usage: UsageOrNone = Cost()
 
@@ -178,6 +184,7 @@ class VideoAnswer(ServiceObject):
 
     id: Annotated[_Id | None, OR_NONE] = None
     status: _Text = None
+    model: _Name = None
     data: Files = ()
     usage: UsageOrNone = Cost()
     error: Annotated[VideoError, BeforeValidator(_error)] = VideoError()
@@ -214,6 +221,16 @@ class Costs(ServiceObject):
 
     currency: Literal["USD"]
     data: tuple[DayCost, ...]
+    total_cost: Annotated[_Amount | None, OR_NONE] = None
+
+
+class DailyCosts(NamedTuple):
+    """The costs of each UTC day of a range, in dollars, and by how much the service's own total is more than
+    their sum: nothing, where it gives none.
+    """
+
+    by_day: dict[date, Decimal]
+    beyond: Decimal
 
 
 def parse(body: bytes) -> Any:

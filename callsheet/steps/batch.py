@@ -18,7 +18,7 @@ from callsheet.batches.read import Batch
 from callsheet.config.settings import Settings
 from callsheet.errors import CallsheetError, InputError, Stop
 from callsheet.ledger.ledger import Ledger
-from callsheet.places import claim, stop_for_storage
+from callsheet.places import stop_for_storage, take
 from callsheet.pricing.choice import ALL, Choice
 from callsheet.pricing.plan import Plan, adopt, is_outdated, price_batch
 from callsheet.pricing.quote import Quote, quote_plan
@@ -45,6 +45,7 @@ class Steps:
     read: Callable[[Settings], Awaitable[Batch]] = read_rows
     price: Callable[[Batch, Settings, Client, Ledger], Awaitable[Plan]] = price
     show_quote: Callable[[Quote], Awaitable[None]] | None = None  # besides, to the watcher's `quoted`
+    show_unchanged: Callable[[Summary, Settings], Awaitable[None]] | None = None  # in place of the steps
     ui: Callable[[Settings], approve.InTheUI | None] = lambda _: None  # where a run in the Prefect UI asks
     submit: Callable[[Run], Coroutine[Any, Any, None]] = submit
     poll: Callable[[Run], Coroutine[Any, Any, None]] = poll
@@ -88,17 +89,15 @@ async def generate(
         Pause: (Prefect's) the run waits for a person, who is asked in the UI or has suspended it there.
     """
     began, ui = began or time.monotonic(), steps.ui(settings)
+    flow_run = ui.flow_run if ui else None
     with signals.cancelled_by_signals():
         async with await steps.connect(settings) as client:
-            unchanged = Unchanged(settings) if choice == ALL and plan is None and ui is None else None
-            if unchanged and (as_before := await unchanged.summary(client, began)):
-                signals.done()
-                report_of = f"{as_before.written_at:%Y-%m-%d %H:%M} UTC"
-                WATCHER.get().note(f"nothing has changed since the report of {report_of}")
-                WATCHER.get().finished(as_before)
-                return as_before
+            is_whole = choice == ALL and plan is None and steps.after_portions is None
+            unchanged = Unchanged(settings, flow_run) if is_whole else None
+            if unchanged and (as_before := await unchanged.summary(client, began, buys=True)):
+                return await _finished_at_once(as_before, settings, steps)
             rows = await steps.read(settings)
-            async with open_ledger(settings, client, ui.flow_run if ui else None) as ledger:
+            async with open_ledger(settings, client, flow_run) as ledger:
                 priced_plan = await steps.price(rows, settings, client, ledger)
                 if plan is not None and await asyncio.to_thread(priced_plan.sha256) != plan:
                     raise InputError(
@@ -171,7 +170,7 @@ class _Buying:
                 WATCHER.get().quoted(quote)
                 if steps.show_quote:
                     await steps.show_quote(quote)
-                if not stop and quote.to_buy and not run.has_claimed:
+                if not stop and quote.to_buy and not run.has_places:
                     stop = await stop_for_storage(ledger, run.settings)
                 if not stop:
                     of_plan = self.plan_sha256 is not None
@@ -190,12 +189,12 @@ class _Buying:
     async def _bought(self, quote: Quote) -> Summary:
         """Buys a portion, stores it, and writes the report."""
         run, steps = self.run, self.steps
-        if quote.to_buy and not run.has_claimed:
+        if quote.to_buy and not run.has_places:
             await asyncio.to_thread(run.spool.probe)
             if note := await run.store.probe():
                 WATCHER.get().note(note)
-            await claim(run.ledger, run.settings)
-            run.has_claimed = True
+            await take(run.ledger, run.settings)
+            run.has_places = True
         await run.begin(quote)
         self.quote = None
         if steps.before_portion:
@@ -246,17 +245,31 @@ class _Buying:
 async def collect(settings: Settings, *, steps: Steps = Steps(), began: float | None = None) -> Summary:
     """Polls and downloads what is paid for and not stored yet. Never buys; otherwise as `generate`."""
     began, ui = began or time.monotonic(), steps.ui(settings)
+    flow_run = ui.flow_run if ui else None
     with signals.cancelled_by_signals():
-        flow_run = ui.flow_run if ui else None
-        async with (
-            await steps.connect(settings) as client,
-            open_ledger(settings, client, flow_run) as ledger,
-            open_run(settings, client, ledger, bounds=steps.bounds) as run,
-            steps.beside(run),
-        ):
-            run.began = began
-            summary = await _collected(run, steps)
-            signals.done()
+        async with await steps.connect(settings) as client:
+            unchanged = Unchanged(settings, flow_run)
+            if as_before := await unchanged.summary(client, began, buys=False):
+                return await _finished_at_once(as_before, settings, steps)
+            async with (
+                open_ledger(settings, client, flow_run) as ledger,
+                open_run(settings, client, ledger, bounds=steps.bounds) as run,
+                steps.beside(run),
+            ):
+                run.began = began
+                summary = await _collected(run, steps)
+                signals.done()
+    WATCHER.get().finished(summary)
+    return summary
+
+
+async def _finished_at_once(summary: Summary, settings: Settings, steps: Steps) -> Summary:
+    """The summary of a run in which nothing has changed, when a person has been told."""
+    report_of = f"{summary.written_at:%Y-%m-%d %H:%M} UTC"
+    WATCHER.get().note(f"nothing has changed since the report of {report_of}")
+    if steps.show_unchanged:
+        await steps.show_unchanged(summary, settings)
+    signals.done()
     WATCHER.get().finished(summary)
     return summary
 

@@ -120,7 +120,7 @@ async def download(run: Run) -> None:
             keys = [name.partition("-")[0] for name in left]  # see _spool_name
             ended = await run.ledger.read(lambda connection, _: queries.ended(connection, keys))
             await asyncio.to_thread(run.spool.remove, left & {_spool_name(file) for file in ended})
-        if not run.has_claimed:  # otherwise it has looked before it has claimed the place
+        if not run.has_places:  # otherwise it has looked before it has taken the place
             not_there = await stop_for_storage(run.ledger, run.settings)
         with run.unless_ended():  # what is not stored then is left for the next run
             async with anyio.create_task_group() as workers:

@@ -88,7 +88,8 @@ async def record(run: Run, display: AbstractAsyncContextManager[None] | None = N
             async with _progress_told("thumbnails", lambda: page.thumbnails.waiting, note):
                 if await _is_written(page.finish(header, note, wait_for=wait_for)):
                     summary = _with_page(summary, store)
-        if is_wanted(run.settings.checks) and not (await run.ledger.read(marks.unchecked)).is_empty():
+        is_checked = not is_wanted(run.settings.checks) or (await run.ledger.read(marks.unchecked)).is_empty()
+        if not is_checked or (page and page.links.may_end_early):  # the next run has something to do
             summary = replace(summary, details=replace(summary.details, done_at=""))
         summary = replace(summary, seconds=round(time.monotonic() - run.began, 3))
         async with _nothing_lost(run):

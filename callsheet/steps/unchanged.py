@@ -1,20 +1,22 @@
 """Whether anything has changed since a run has left nothing to do: then the next one has its result at once.
 
-Such a run keeps its summary beside the plan, with what it went by: the batch's revision in the ledger, the
-batch file and the images it names, the config, the catalogue's entries that price it, the files of the
-report, and this Callsheet's version. The next run compares these, and reads neither rows nor ledger where all
-are the same. An answer that is damaged is none, and so is one about what cannot be looked at so quickly: rows
-from a folder, a glob, S3 or another batch, and links that expire.
+Such a run keeps its summary beside the plan, with what it went by: the batch's revision in the ledger, what
+its rows are made from and the images they name, the config, the catalogue's entries that price it, the files
+of the report, and this Callsheet's version. The next run compares these, and reads neither rows nor ledger
+where all are the same; `collect` leaves out the rows and what prices them. An answer that is damaged is none.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
+import os
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from decimal import Decimal
 from functools import cache
 from importlib.metadata import version
@@ -24,16 +26,18 @@ import polars as pl
 import sqlalchemy as sa
 from pydantic import TypeAdapter
 
-from callsheet import places
-from callsheet.batches.formats import is_batch_file
+from callsheet import places, s3
+from callsheet.batches.formats import is_glob
 from callsheet.cells import IMAGE_COLUMNS
 from callsheet.config.settings import Settings
-from callsheet.errors import CallsheetError, InvalidApiKey, LedgerError
-from callsheet.files import PartialFile
-from callsheet.ledger import journal, leases, revisions, services
+from callsheet.errors import CallsheetError, InputError, InvalidApiKey, LedgerError
+from callsheet.files import PartialFile, with_home
+from callsheet.ledger import journal, leases, revisions, services, words
 from callsheet.ledger.databases import exists
 from callsheet.ledger.ledger import Ledger
 from callsheet.pricing.plan import Plan
+from callsheet.pricing.references import LAST_FRAME, batch_file, beside
+from callsheet.pricing.sources import version_of_rows
 from callsheet.records import canonical
 from callsheet.report.contact_sheet.sheet import INDEX
 from callsheet.report.report import COSTS_FILE, MANIFEST, REPORT, report_json
@@ -78,70 +82,113 @@ class _Answer:
     models: tuple[str, ...] | None  # None: all of the catalogue
     catalogue: str
     report: str
+    rows: str
     files: tuple[_FileState, ...]
+    absent: tuple[str, ...]  # an image of one of these places would come before one of `files`
+    etags: dict[str, str]  # of the images on S3, by URL
     summary: Summary
+
+
+class _NoAnswer(Exception):
+    """A run leaves nothing by which the next one could end at once."""
 
 
 class Unchanged:
     """What a run finds of the last one and leaves to the next; made before it reads its rows."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, flow_run: str | None = None) -> None:
         self._settings = settings
+        self._flow_run = flow_run
         self._began = time.time_ns()
-        self._batch_file: _FileState | None = None
-        source = settings.input.path or ""
-        takes_over = settings.ledger.new or settings.storage.new
-        is_quick = is_batch_file(source) and "://" not in source and settings.report.links_valid_for is None
-        if is_quick and not takes_over:
-            with suppress(OSError):
-                self._batch_file = self._read(source, _sha256_of(source))
+        self._rows = ""  # the version of what the rows are made from
 
-    async def summary(self, client: Client, began: float) -> Summary | None:
+    async def summary(self, client: Client, began: float, *, buys: bool) -> Summary | None:
         """What the last run has found, as this one would; None where something has changed, or is to do.
 
-        `began`: when a person began to wait for it, in monotonic seconds.
+        Args:
+            began: when a person began to wait for it, in monotonic seconds.
+            buys: whether this one is to buy, and goes by its rows and their prices, too.
 
         Raises:
             InvalidApiKey: the service does not accept it.
         """
+        settings = self._settings
+        if settings.ledger.new or settings.storage.new:
+            return None
+        if buys:
+            with suppress(CallsheetError, OSError):
+                self._rows = _digest((await version_of_rows(settings)).encode())
         answer = await asyncio.to_thread(self._kept)
+        if answer is None or (buys and answer.rows != self._rows):
+            return None
         try:
-            holds = answer and await self._holds(answer, client)
+            if not await self._stands(answer, client):
+                return None
+            if buys and not await self._asks_for_the_same(answer, client):
+                return None
         except InvalidApiKey:
             raise
         except CallsheetError:  # the whole way says what is wrong
             return None
-        if not (answer and holds):
-            return None
-        did = Did(buys=True, bought=0, cost=Decimal(0), fetched=0)
+        did = Did(buys=buys, bought=0, cost=Decimal(0), fetched=0)
         seconds = round(time.monotonic() - began, 3)
         details = replace(answer.summary.details, did=did)
         return replace(answer.summary, details=details, seconds=seconds, submissions=0, rate_limited=0)
 
-    async def _holds(self, answer: _Answer, client: Client) -> bool:
-        """Whether report, ledger and catalogue are those that an answer goes by."""
+    async def _stands(self, answer: _Answer, client: Client) -> bool:
+        """Whether report and ledger are as an answer goes by."""
         settings = self._settings
         report = await Store.of(settings.report.url, settings.storage).read(REPORT)
         if _digest(report or b"") != answer.report or not exists(settings.ledger.url):
             return False
         async with await Ledger.open(settings.ledger.url, settings.batch, looks=True) as ledger:
-            as_before = ledger.id == answer.ledger_id and await ledger.read(_left_alone) == answer.revision
-            if not as_before or await places.check(ledger, settings):
+            revision = await ledger.read(_left_alone, self._flow_run)
+            is_as_before = (ledger.id, revision) == (answer.ledger_id, answer.revision)
+            if not is_as_before or await places.check(ledger, settings):
                 return False
             await ledger.read(services.check, client.base_url)
-        return _priced_by(await client.models(), answer.models) == answer.catalogue
+        return True
+
+    async def _asks_for_the_same(self, answer: _Answer, client: Client) -> bool:
+        """Whether prices and the images on S3 are as an answer goes by."""
+        if _priced_by(await client.models(), answer.models) != answer.catalogue:
+            return False
+        states = await asyncio.to_thread(self._on_s3, answer.etags)
+        return {url: state.etag for url, state in states.items()} == answer.etags
 
     def keep(self, summary: Summary, plan: Plan) -> None:
         """Keeps a run's summary for the next one, if the run has left nothing to do. A disk that fails takes
         nothing but that.
         """
-        path, files = self._path(), self._files(plan)
-        if not (summary.details.done_at and files):
+        path = self._path()
+        try:
+            content = _as_json().dump_json(self._answer(summary, plan))
+        except (_NoAnswer, InputError, OSError):  # and what is gone already
             with suppress(OSError):
                 path.unlink()
             return
+        with suppress(OSError), PartialFile(path) as file:
+            file.file.write(f"{_digest(content)}\n".encode() + content)
+            file.commit()
+
+    def _answer(self, summary: Summary, plan: Plan) -> _Answer:
+        """What the next run goes by.
+
+        Raises:
+            _NoAnswer: something is left to do, or cannot be looked at so quickly.
+            InputError: an image on S3 is not to be seen.
+            OSError: a file is not to be seen.
+        """
+        names_images = {*IMAGE_COLUMNS} & {*plan.columns.used, *self._settings.input.defaults}
+        if not (summary.details.done_at and self._rows):
+            raise _NoAnswer
+        if plan.rejected_rows and names_images:  # one may be there by then
+            raise _NoAnswer
+        images = plan.table.select(pl.col("inlined").explode()).unnest("inlined").drop_nulls().unique()
+        is_on_s3 = pl.col("source").str.starts_with("s3://")
+        local_images = images.filter(~is_on_s3).select("source", "sha256").rows()
         models = None if plan.rejected_rows or plan.unpriced else tuple(plan.table["model"].unique().sort())
-        answer = _Answer(
+        return _Answer(
             version=version("callsheet"),
             settings=_of_settings(self._settings),
             ledger_id=summary.ledger_id,
@@ -149,13 +196,12 @@ class Unchanged:
             models=models,
             catalogue=_priced_by(plan.catalogue, models),
             report=_digest(report_json(summary)),
-            files=files,
+            rows=self._rows,
+            files=(*(self._read(*image) for image in local_images), *self._written(plan)),
+            absent=self._earlier_places(images["source"]),
+            etags=self._etags(images.filter(is_on_s3)["source"]),
             summary=replace(summary, details=replace(summary.details, figures=None)),
         )
-        content = _as_json().dump_json(answer)
-        with suppress(OSError), PartialFile(path) as file:
-            file.file.write(f"{_digest(content)}\n".encode() + content)
-            file.commit()
 
     def _path(self) -> Path:
         return work_folder(self._settings, make=False) / ANSWER
@@ -165,52 +211,89 @@ class Unchanged:
         same; and no run has left an answer that the ledger does not have.
         """
         path = self._path()
-        if self._batch_file is None:
-            return None
         with suppress(OSError, ValueError, LedgerError):
             digest, _, content = path.read_bytes().partition(b"\n")
             if digest.decode() != _digest(content):
                 return None
             answer = _as_json().validate_json(content)
-            goes_by = (answer.version, answer.settings) == (
-                version("callsheet"),
-                _of_settings(self._settings),
-            )
-            if goes_by and all(file.is_same() for file in answer.files):
+            now = version("callsheet"), _of_settings(self._settings)
+            if (answer.version, answer.settings) != now or self._has_old_links(answer.summary):
+                return None
+            if all(file.is_same() for file in answer.files) and not any(map(os.path.lexists, answer.absent)):
                 return None if journal.left_in(path.with_name("spool")) else answer
         return None
 
-    def _files(self, plan: Plan) -> tuple[_FileState, ...]:
-        """What the run has read and written; nothing where that cannot be looked at so quickly."""
-        settings = self._settings
-        names_images = {*IMAGE_COLUMNS} & {*plan.columns.used, *settings.input.defaults}
-        if self._batch_file is None or (plan.rejected_rows and names_images):  # one may be there by then
-            return ()
-        images = plan.table.select(pl.col("inlined").explode()).unnest("inlined").drop_nulls().unique()
-        names = [MANIFEST, COSTS_FILE, *([INDEX] if settings.report.contact_sheet else [])]
-        is_local = "://" not in settings.report.url
-        written = [plan.path, *(Path(settings.report.url, name) for name in names if is_local)]
-        try:
-            read = [self._read(place, sha256) for place, sha256 in images.select("source", "sha256").rows()]
-            return (self._batch_file, *read, *map(_written, written))
-        except OSError:  # an image on S3, for instance
-            return ()
+    def _has_old_links(self, summary: Summary) -> bool:
+        """Whether half the time is over for which the links of a page work: then they are made anew."""
+        valid_for = self._settings.report.links_valid_for
+        age = datetime.now(UTC) - summary.written_at
+        return valid_for is not None and age.total_seconds() > valid_for / 2
 
-    def _read(self, path: str, sha256: str) -> _FileState:
-        """A file that this run reads: that has changed meanwhile, or just before, is told by its bytes."""
+    def _earlier_places(self, places: pl.Series) -> tuple[str, ...]:
+        """Where images that are not beside the batch file would be looked for before these places.
+
+        Raises:
+            _NoAnswer: that is not known, or one is there.
+        """
+        file = batch_file(self._settings)
+        folder = file.rpartition("/")[0]
+        earlier = {beside(place, file) for place in places} - {*places}
+        if any(map(os.path.lexists, earlier)) or (earlier and ("://" in folder or is_glob(folder))):
+            raise _NoAnswer
+        return tuple(sorted(earlier))
+
+    def _etags(self, urls: Iterable[str]) -> dict[str, str]:
+        """The ETags of the images of these URLs, as the run has read them.
+
+        Raises:
+            _NoAnswer: one may have changed since.
+            InputError: one is not to be seen.
+        """
+        states = self._on_s3(urls)
+        run_time = (time.time_ns() - self._began + _COARSE) / 1e9
+        if any(state.age < run_time for state in states.values()):
+            raise _NoAnswer
+        return {url: state.etag for url, state in states.items()}
+
+    def _on_s3(self, urls: Iterable[str]) -> dict[str, s3.ObjectState]:
+        """The images of these URLs as they are now.
+
+        Raises:
+            InputError: one is not to be seen.
+        """
+
+        def state(url: str) -> s3.ObjectState:
+            with s3.errors_as(InputError, url):
+                return s3.state_of(url.removesuffix(LAST_FRAME), self._settings.storage.endpoint_url)
+
+        urls = [*urls]
+        with ThreadPoolExecutor(s3.THREADS, "states") as threads:
+            return dict(zip(urls, threads.map(state, urls), strict=True))
+
+    def _written(self, plan: Plan) -> Iterator[_FileState]:
+        """The plan, and what is local of the report."""
+        settings = self._settings
+        names = [MANIFEST, COSTS_FILE, *([INDEX] if settings.report.contact_sheet else [])]
+        report = [] if "://" in settings.report.url else [Path(settings.report.url, name) for name in names]
+        for path in (plan.path, *report):
+            status = path.stat()
+            yield _FileState(str(path), status.st_size, status.st_mtime_ns)
+
+    def _read(self, place: str, sha256: str) -> _FileState:
+        """An image that this run has read: where it changed meanwhile, or just before, its bytes tell."""
+        path = with_home(place.removesuffix(LAST_FRAME))
         status = Path(path).stat()
         is_old = status.st_mtime_ns < self._began - _COARSE
         return _FileState(path, status.st_size, status.st_mtime_ns if is_old else 0, sha256)
 
 
-def _written(path: Path) -> _FileState:
-    status = path.stat()
-    return _FileState(str(path), status.st_size, status.st_mtime_ns)
-
-
-def _left_alone(connection: sa.Connection, batch: str) -> str:
-    """The batch's revision, where no run of it is at work, and none has left work; otherwise empty."""
+def _left_alone(connection: sa.Connection, batch: str, flow_run: str | None) -> str:
+    """The batch's revision, where no run of it is at work, and none has left work; otherwise empty. Nor has a
+    flow run that begins again: it may bring an answer, and says what it did before.
+    """
     if leases.alive(connection, batch) or leases.have_left_work(connection, batch):
+        return ""
+    if flow_run and (leases.began(connection, batch, flow_run) or words.last_of(connection, flow_run, batch)):
         return ""
     return revisions.of_batch(connection, batch)
 

@@ -22,8 +22,8 @@ _REFUSED = re.compile(r"[\x00-\x1f<>:\"\\|?*]")
 _DEVICE = re.compile(r"(con|prn|aux|nul|conin\$|conout\$|(com|lpt)[1-9\xb9\xb2\xb3]) *(\.|$)", re.IGNORECASE)
 _INNER_BLANK = re.compile(r"(?<=[^ ]) (?=[^ ])")
 
-CLAIM = ".callsheet-ledger"
-"""The file that claims a `report.url`; with `-` and the batch's name after it, that of a `storage.url`."""
+OWNER_FILE = ".callsheet-ledger"
+"""The file that says whose a `report.url` is; with `-` and the batch's name, that of a `storage.url`."""
 
 EXPORT_MARK = "callsheet-export.json"
 """The file that says of which export a folder is."""

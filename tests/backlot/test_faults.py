@@ -39,6 +39,44 @@ def faulty(tmp_path: Path, clock: Clock) -> Iterator[Faulty]:
         yield start
 
 
+def test_what_comes_can_be_other_than_what_was_ordered_and_said_is_what_came(
+    faulty: Faulty, clock: Clock
+) -> None:
+    """All that was asked for is charged; `says` alone says another thing than is true."""
+    api = faulty(
+        "{prompt: a little, do: smaller}",
+        "{prompt: a photo, do: other_format}",
+        "{prompt: brief, do: short, seconds: 1}",
+        "{prompt: hushed, do: silent}",
+        "{prompt: mute, do: silent, track: false}",
+        "{prompt: frozen, do: still}",
+        "{prompt: other, do: says, fields: {model: reel-1, duration: 9, width: null}}",
+    )
+    order = {"resolution": "1K", "aspect_ratio": "1:1", "output_format": "png"}
+    little, photo = (
+        make_image(api, prompt=prompt, **order).json()["data"][0] for prompt in ("a little one", "a photo")
+    )
+    assert (little["width"], little["height"], photo["mime_type"]) == (512, 512, "image/jpeg")
+    assert Image.open(io.BytesIO(api.get(photo["url"]).content)).format == "JPEG"
+    videos = {}
+    for prompt in ("brief", "hushed", "mute", "frozen", "other", "usual"):
+        made = make_video(api, prompt=prompt, model="dailies-1", duration=2, sound=True)
+        clock.now += 10
+        videos[prompt] = api.get(f"/v2/videos/generations/{made.json()['id']}").json()
+    said = {prompt: video["data"][0] for prompt, video in videos.items()}
+    assert {prompt: (item["duration"], item["has_sound"]) for prompt, item in said.items()} == {
+        "brief": (1, True),
+        "hushed": (2, True),
+        "mute": (2, False),
+        "frozen": (2, True),
+        "other": (9, True),
+        "usual": (2, True),
+    }
+    assert [video["usage"]["quantity"] for video in videos.values()] == [2] * 6
+    assert (videos["other"]["model"], videos["usual"]["model"]) == ("reel-1", "dailies-1")
+    assert (said["other"]["width"], said["other"]["height"]) == (None, said["usual"]["height"])
+
+
 def test_a_file_can_be_black_or_of_another_size_than_asked_for(faulty: Faulty, clock: Clock) -> None:
     api = faulty("{prompt: nothing, do: blank}", "{prompt: narrow, do: wrong_size}")
     black, narrow, usual = (

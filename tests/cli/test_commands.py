@@ -137,6 +137,8 @@ def test_models_and_balance_need_no_config(project: Make) -> None:
     listed = callsheet("models")
     assert "reel-1" in listed.stdout
     assert "unpriced" in listed.stdout
+    for model in json.loads(callsheet("models", "--json").stdout)["models"]:
+        assert model["created_at"] == "2026-01-15T09:00:00.000Z"
     assert callsheet("balance").stdout == "100.0000 USD\n"
     assert json.loads(callsheet("balance", "--json").stdout)["balance"] == "100.0000"
     refused(callsheet("models", "--set", "service.api_key_env=OTHER"), "--set", "config")

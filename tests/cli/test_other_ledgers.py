@@ -147,7 +147,7 @@ def test_a_report_url_is_of_one_batch_and_no_command_of_another_writes_there(pro
 
 
 def test_a_batch_has_its_place_from_its_first_purchase_on(project: Make) -> None:
-    """A run that is killed before it has written a report has claimed it all the same."""
+    """A run that is killed before it has written a report has taken its places all the same."""
     made = project([row("vase")])
     assert callsheet(made, "run").returncode == 0
     (made.folder / "out/report/report.json").unlink()
@@ -157,13 +157,13 @@ def test_a_batch_has_its_place_from_its_first_purchase_on(project: Make) -> None
         test_commands.refused(refused, "is of the batch test, and this is the batch films")
     settings = load(made.config, ["batch=films"])
 
-    async def claimed() -> None:
+    async def taken() -> None:
         """As of two runs that have both found the place free."""
         async with await Ledger.open(settings.ledger.url, settings.batch) as ledger:
-            await places.claim(ledger, settings)
+            await places.take(ledger, settings)
 
     with pytest.raises(OtherLedger, match="of the batch test, and this is the batch films"):
-        asyncio.run(claimed())
+        asyncio.run(taken())
     assert callsheet(made, "run").returncode == 0
     assert spent_at(made) == Decimal("0.0015")
 
@@ -174,7 +174,7 @@ def files_of(folder: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in files if not path.name.startswith("ledger.db-")}
 
 
-def test_where_ledger_and_report_are_lost_the_claim_beside_the_media_tells_that_the_batch_is_bought(
+def test_where_ledger_and_report_are_lost_the_owner_file_beside_the_media_tells_that_the_batch_is_bought(
     project: Make,
 ) -> None:
     made = project([row("vase")])
@@ -224,8 +224,8 @@ def test_the_same_config_from_another_folder_begins_no_new_ledger(
     words[1] = str(made.folder / words[1])
     test_commands.refused(test_commands.callsheet(*words, cwd=elsewhere), *folders)
     inside = test_commands.callsheet("run", "batch.yaml", cwd=made.folder / "configs")
-    claim = f"{made.folder}/out/other/.callsheet-ledger"
-    test_commands.refused(inside, f"{claim} is of another one: it buys the batch other")
+    owner_file = f"{made.folder}/out/other/.callsheet-ledger"
+    test_commands.refused(inside, f"{owner_file} is of another one: it buys the batch other")
     assert not list((made.folder / "configs").rglob("*.db"))
 
 
@@ -279,7 +279,7 @@ def test_of_two_ledgers_that_buy_one_batch_at_the_same_moment_one_buys_nothing(
     assert spent_at(made) == Decimal("0.0045")
     assert run_in(made, *machines[loser], "--new-ledger", **environment).returncode == 0
     assert spent_at(made) == Decimal("0.0090"), "it was said that it buys again"
-    assert run_in(made, *moved, **environment).returncode == 2, "and the claim is the other's now"
+    assert run_in(made, *moved, **environment).returncode == 2, "and the places are the other's now"
 
 
 def run_in(made: Project, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -315,7 +315,7 @@ def test_a_storage_whose_disk_is_not_mounted_stops_the_buying_until_it_is_there_
     assert spent_at(made) == Decimal("1.5") * spent
     (disk / ".callsheet-ledger-test").unlink()
     made.rows(row("vase"), row("jug"))
-    assert callsheet(made, "run").returncode == 0, "its files are there: only the claim is gone"
+    assert callsheet(made, "run").returncode == 0, "its files are there: only the owner file is gone"
     shutil.rmtree(disk)
     made.rows(row("pot"))
     assert callsheet(made, "run").returncode == 4

@@ -20,8 +20,10 @@ from tests.cli.test_rows import printed, refusal
 from tests.conftest import Project
 from tests.servers import http
 from tests.servers.backlots import finish_videos
+from tests.servers.proxies import ReverseProxy
 from tests.servers.s3 import Server
 from tests.servers.sockets import error_reply, json_reply, serve
+from tests.steps.test_odd_answers import changed
 
 Make = Callable[..., Project]
 IMAGE = {"prompt": "an image", "model": "sketch-1", "aspect_ratio": "1:1"}  # 0.0015 USD
@@ -311,6 +313,20 @@ def test_a_postgresql_ledger_and_a_report_on_s3(
     assert reconcile(made, "--start", yesterday, code=3)["unexplained"] == "0.0400"
     found = s3.client().get_object(Bucket=s3.bucket, Key="books/reconcile.parquet")["Body"].read()
     assert pl.read_parquet(found)["billed"].to_list() == [Decimal(0), Decimal("0.0430")]
+
+
+def test_a_total_of_the_service_that_is_not_the_sum_of_its_days_is_named(project: Make) -> None:
+    made = project(rows("a"))
+    made.run()
+    with ReverseProxy(made.backlot.base_url) as gateway:
+        gateway.rewrite = changed("/v2/billing/costs", lambda answer: answer.update(total_cost=0.0115))
+        made.set(service={"base_url": gateway.url})
+        rebound = printed("ledger", "service-moved", str(made.config))
+        assert gateway.url in rebound
+        answer = reconcile(made)
+        assert (answer["billed"], answer["beyond"], answer["unexplained"]) == ("0.0015", "0.0100", "0.0000")
+        text = " ".join(printed("reconcile", str(made.config)).split())
+        assert "Total the service's own total is 0.0100 USD more than the sum of its days" in text
 
 
 # ---- a service that cannot be asked

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from pydoc import locate
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("callsheet", "backlot", "flows", "tasks", "tests", "benchmarks", "docs", "configs")
@@ -39,6 +40,19 @@ def test_every_section_of_the_interface_that_is_cited_exists() -> None:
     ]
     assert len(cited) > 100, "the citations are not found any more"
     assert [(file, number) for file, number in cited if number not in sections] == []
+
+
+def test_each_clause_of_the_interface_says_what_carries_it() -> None:
+    """And each name exists. Purpose, keys' origin and what is not specified are no clauses to carry."""
+    clauses = {title.partition(" ")[0].removesuffix(".") for title in headings("interface.md")}
+    text = (ROOT / "docs/interface.md").read_text("utf-8").partition("\n## 10. ")[2]
+    carried = re.findall(r"^- ([\d., ]+) (.+)$", text, re.MULTILINE)
+    named = {clause for listed, _ in carried for clause in listed.split(", ")}
+    assert named == clauses - {"The", "1", "2", "4", "5", "5.3", "5.5", "10"}
+    for clause, said in carried:
+        names = re.findall("`(.+?)`", said)
+        assert names or said.startswith("nothing: "), clause
+        assert [name for name in names if locate(f"callsheet.{name}") is None] == []
 
 
 def test_every_page_and_section_that_is_cited_exists() -> None:

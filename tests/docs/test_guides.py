@@ -133,6 +133,7 @@ def test_the_fields_of_each_command_s_json_are_on_the_page(shots: Project) -> No
         ("tidy batch.yaml", 0),
         ("resolve batch.yaml", 0),
         ("reconcile batch.yaml", 0),
+        ("claim batch.yaml", 0),
         ("export batch.yaml --to exported --as csv", 0),
         ("balance", 0),
         ("ledger backup batch.yaml --to copy.db", 0),

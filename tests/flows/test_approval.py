@@ -142,6 +142,16 @@ def test_a_run_asks_until_somebody_approves_what_was_shown_and_buys_up_to_the_li
         assert words in costs
 
 
+def test_an_answer_is_kept_although_another_run_has_bought_all_meanwhile(
+    crew: PrefectServer, waiting: Waiting
+) -> None:
+    made, tag = waiting()
+    assert made.run(approved=True).stored == 3
+    assert answer(crew, asked(crew, tag), decision="approve", note="at last") == "ACCEPT"
+    assert crew.go_on(generate_batch, tag)["state"]["name"] == "Complete"
+    assert [one["note"] for one in made.report()["approvals"] if one["place"] == "ui"] == ["at last"]
+
+
 def test_a_yes_to_the_first_jobs_buys_them_and_none_of_a_batch_that_has_changed_since(
     crew: PrefectServer, waiting: Waiting
 ) -> None:

@@ -210,7 +210,7 @@ class Studio:
         there = {
             one["Key"].removeprefix(prefix): one["Size"] for one in objects if one["Key"].startswith(prefix)
         }
-        there.pop(f".callsheet-ledger-{self.made.folder.name}")  # by which the batch is claimed
+        there.pop(f".callsheet-ledger-{self.made.folder.name}")  # its owner file
         assert there == stored
 
 

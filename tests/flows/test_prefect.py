@@ -32,6 +32,7 @@ from callsheet.report.summary import Details, Summary
 from callsheet.service.client import Client
 from callsheet.session import open_run
 from flows.change import change_batch
+from flows.collect import collect_media
 from flows.generate import generate_batch
 from flows.names import final_state, state_of
 from flows.quote import quote_batch
@@ -40,6 +41,7 @@ from tasks import artifacts
 from tasks.steps import STEPS
 from tests.cli.test_commands import callsheet
 from tests.cli.test_reconcile import CUT_OFF, STUDIO, doubtful, rows, spend
+from tests.cli.test_rows import printed
 from tests.conftest import Make, Project, images
 from tests.flows.test_crew import asks
 from tests.flows.test_suspend import suspend
@@ -96,6 +98,37 @@ def test_a_run_buys_a_batch_in_rounds_and_shows_it(
     assert "to buy again" not in artifacts["costs-test"].lower()
     assert "| video | dailies-1 | " in artifacts["costs-test"]
     assert "dailies-1" in artifacts["quote-test"]
+
+
+def test_a_run_in_which_nothing_has_changed_has_its_name_and_costs_and_no_task_runs(
+    prefect: PrefectServer, project: Make
+) -> None:
+    made = project(images(2))
+
+    def night(number: int, flow: Any = generate_batch) -> tuple[dict[str, Any], int]:
+        """A run, and how many tasks it has carried out."""
+        tag = f"{made.folder.name}-{number}"
+        with tags(tag):
+            asyncio.run(flow(str(made.config)))
+        run = prefect.run(tag)
+        return run, len(prefect.ask("task_runs", flow_runs={"id": {"any_": [run["id"]]}}))
+
+    assert night(1)[1] > 0
+    run, tasks = night(2)
+    assert (run["name"], tasks) == ("test: nothing to buy; 2 of 2 stored, 0.0030 USD", 0)
+    assert run["state"]["name"] == "Complete"
+    assert run["state"]["message"].startswith("nothing to buy; 2 jobs: 2 stored; 0.0030 USD spent")
+    shown = prefect.artifacts(run)
+    assert shown.keys() == {"costs-test"}
+    assert "test: complete" in shown["costs-test"]
+
+    printed("review", str(made.config), "--reject", "s1")
+    assert night(3)[1] > 0, "a mark is a change"
+    run, tasks = night(4)
+    assert tasks == 0
+    assert "To buy again 1 job, 0.0015 USD" in prefect.artifacts(run)["costs-test"]
+    run, tasks = night(5, collect_media)
+    assert (run["name"], tasks) == ("test: nothing to fetch; 2 of 2 stored, 0.0030 USD", 0)
 
 
 def test_a_server_that_takes_no_artifacts_ends_no_run(prefect: PrefectServer, project: Make) -> None:

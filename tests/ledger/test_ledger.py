@@ -237,7 +237,7 @@ SHOWN = Shown(
     exposure=Decimal("0.01"),
     rates=({"id": "still-1", "pricing": {"rates": [{"unit_price": "0.0015"}]}},),
     guesses={"prompt": "prompt from 'text'"},
-    charges=(charges.Charge("x", 1, "still-1", Decimal("0.0015"), Decimal("0.0030"), is_dearer=True),),
+    charges=(charges.Charge("x", 1, "still-1", Decimal("0.0015"), Decimal("0.0030"), needs_yes=True),),
     keys=("c" * 64,),
 )
 ASKED = Word("a" * 32, "somebody", SHOWN, (Reason.PRICE,), "it is dear", NOON)

@@ -80,3 +80,22 @@ def test_the_shares_of_the_models_come_to_the_whole_batch(project: Make) -> None
     assert sum(share.files for share in shares) == standing.files.height
     assert standing.jobs["exposure"].sum() == standing.spent
     assert standing.states == {State.STORED: 3}
+
+
+def test_the_shares_are_of_the_models_that_were_delivered_and_say_as_which_they_were_ordered(
+    project: Make,
+) -> None:
+    other = {"prompt": "a lamp", "do": "says", "fields": {"model": "still-1"}}
+    made = project(rows("a mug", "a lamp", "a chair"), faults={"rules": [other]})
+    made.run()
+    printed("review", str(made.config), "--keep", "a-lamp")
+    standing = made.read(read_standing, of_attempts=["request"])
+    shares = {
+        share.value: (share.jobs, share.files, share.review.kept, share.spent, share.ordered_as)
+        for share in standing.shares["model"]
+    }
+    each = made.charged / 3
+    assert shares == {"sketch-1": (2, 2, 0, 2 * each, {}), "still-1": (1, 1, 1, each, {"sketch-1": 1})}
+    assert "still-1 (1 ordered as" in printed("status", str(made.config))
+    by_model = json.loads(printed("review", str(made.config), "--json"))["by_model"]
+    assert [line.get("ordered_as") for line in by_model] == [None, {"sketch-1": 1}]

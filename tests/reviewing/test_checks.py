@@ -24,7 +24,8 @@ from callsheet.errors import ConfigError
 from callsheet.records import RejectedFile
 from callsheet.report.contact_sheet.decoder import decode, perceptual_hash
 from callsheet.report.contact_sheet.thumbnails import Decoder
-from callsheet.reviewing.checks import Pictures, not_as_asked
+from callsheet.reviewing.checks import Pictures
+from callsheet.reviewing.delivered import not_as_asked
 from callsheet.session import Bounds
 from callsheet.steps.record import report_anew
 from callsheet.watch import LogWatcher
@@ -38,7 +39,7 @@ from tests.waiting import LONGEST, wait_until
 Make = Callable[..., Project]
 IMAGE = {"model": "sketch-1", "aspect_ratio": "1:1", "resolution": "0.5K", "output_format": "png"}
 VIDEO = {"model": "dailies-1", "duration": 1}
-OFF = {"blank": "off", "size": "off", "duplicate": "off", "command": None}
+OFF = {"blank": "off", "size": "off", "duplicate": "off", "delivered": "off", "command": None}
 FAULTS = {"rules": [{"prompt": "nothing", "do": "blank"}, {"prompt": "narrow", "do": "wrong_size"}]}
 
 
@@ -104,11 +105,11 @@ def test_one_colour_a_black_video_and_another_ratio_than_asked_for_are_found(pro
     watching = run(made, blank="flag", size="reject")
     flags = found(made)
     video_size, by = flags.pop("narrow video")
-    assert (video_size[0].endswith("not 9:16"), by) == (True, "check:size")
+    assert (video_size[0].startswith("size: 9:16 ordered, "), by) == (True, "check:size")
     assert flags == {
         "nothing": (["blank"], None),
         "something": ([], None),
-        "narrow": (["size: 256 \u00d7 512, not 1:1"], "check:size"),
+        "narrow": (["size: 1:1 ordered, 256 \u00d7 512 came"], "check:size"),
         "a video of nothing": (["blank"], None),
         "a video": ([], None),
     }
@@ -247,7 +248,7 @@ def test_what_was_not_checked_or_cannot_be_read_is_checked_later_and_what_a_pers
     assert made.manifest()["decision"].to_list() == ["rejected", "kept", None]
     Path("elsewhere").rename(url)
     run(made, blank="reject", size="flag")
-    assert found(made) == known | {"narrow": (["size: 256 \u00d7 512, not 1:1"], None)}
+    assert found(made) == known | {"narrow": (["size: 1:1 ordered, 256 \u00d7 512 came"], None)}
 
 
 def test_a_run_waits_for_very_many_files_only_where_it_buys_again_what_a_check_rejects(project: Make) -> None:
@@ -299,7 +300,7 @@ def test_a_ledger_in_postgresql_has_the_same(project: Make, new_database: Callab
     run(made, duplicate="reject")
     assert found(made) == {
         "nothing": (["blank"], "check:blank"),
-        "narrow": (["size: 256 \u00d7 512, not 1:1"], None),
+        "narrow": (["size: 1:1 ordered, 256 \u00d7 512 came"], None),
         "a": ([], None),
         "b": (["duplicate of row a"], "check:duplicate"),
     }
@@ -385,7 +386,7 @@ def test_what_the_other_checks_have_found_stays_when_the_program_judges_the_file
     run(made, **builtin, command=fails)
     made.rows(*first, first[1] | {"id": "second", "output_format": "webp"})
     run(made, **builtin, command=fails)
-    size, like = "size: 256 \u00d7 512, not 1:1", "duplicate of row first"
+    size, like = "size: 1:1 ordered, 256 \u00d7 512 came", "duplicate of row first"
     flags = {"nothing": ["blank"], "first": [size], "second": [size, like]}
     by = {"nothing": "check:blank"}
     assert found(made) == {row: (flags[row], by.get(row)) for row in flags}

@@ -9,6 +9,7 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -18,6 +19,7 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 import callsheet
+from tests.cli.test_rows import printed
 from tests.conftest import Project
 from tests.report.contact_sheets import card, with_sheet, written
 from tests.reviewing.served import Review, copied, marks, served
@@ -266,6 +268,8 @@ def test_two_browsers_see_each_others_marks_and_a_browser_without_the_link_sees_
 
 
 def test_from_the_disk_marks_are_kept_and_saved_for_review_from(page: Page, batch: Path) -> None:
+    for command in (("claim", "batch.yaml", "--credit", "0.0045"), ("report", "batch.yaml")):
+        aside(partial(printed, *command))
     sheet = (batch / "out/report/contact-sheet/index.html").as_uri()
     visit(page, sheet)
     card_of(page, "mug").focus()
@@ -274,7 +278,8 @@ def test_from_the_disk_marks_are_kept_and_saved_for_review_from(page: Page, batc
     press(page, "Shift+Enter")
     page.keyboard.insert_text("second line")
     press(page, "Enter")
-    expect(figure(page, "Cost per kept")).to_have_text("0.0245 USD")
+    expect(figure(page, "Came back")).to_have_text("0.0045 USD")
+    expect(figure(page, "Cost per kept")).to_have_text("0.0200 USD")
     visit(page, sheet)  # anew
     expect(card_of(page, "mug", 2)).to_contain_text("rejected")
     expect(figure(page, "Reviewed")).to_have_text("1 kept · 1 rejected · 5 to review")
@@ -427,6 +432,26 @@ def test_what_checks_found_is_shown_as_text_and_is_a_filter(page: Page, tmp_path
     page.locator("article").click()
     for text in (HOSTILE, "blank", "0.25"):
         expect(page.get_by_role("dialog")).to_contain_text(text)
+
+
+def test_another_model_than_ordered_is_named_and_hidden_while_the_page_is_blind(
+    page: Page, tmp_path: Path
+) -> None:
+    flags = ["model: still-1 ordered, poster-1 said", "length: 10 s ordered, 2 s came"]
+    made = card(1)
+    made = replace(made, model_delivered="poster-1", files=[replace(made.files[0], flags=flags)])
+    visit(page, aside(lambda: written(tmp_path, [made], "complete")).as_uri())
+    article = page.locator("article")
+    expect(article).to_contain_text(f"poster-1 (ordered {made.model})")
+    expect(article.locator(".names-model")).to_be_visible()
+    article.focus()
+    press(page, "b")
+    expect(article.locator(".names-model")).to_be_hidden()
+    expect(article.get_by_text("length: 10 s ordered")).to_be_visible()
+    press(page, "Space")
+    expect(page.locator("#viewer")).to_contain_text("length: 10 s ordered, 2 s came")
+    expect(page.locator("#viewer .names-model")).to_be_hidden()
+    expect(page.locator("#viewer dl")).not_to_contain_text("poster-1")
 
 
 def test_files_on_s3_are_shown_and_what_a_run_buys_meanwhile_comes_by_itself(

@@ -326,7 +326,10 @@ def test_a_range_of_two_years_is_asked_for_in_pieces_and_no_charge_is_missing_or
         for moment in moments:
             body = {"model": "still-1", "prompt": f"a fox at {moment}"}
             http.post(f"{lot.base_url}/v2/images/generations", json=body, headers=headers).raise_for_status()
-        costs = run(lot.base_url, lambda client: client.daily_costs(FIRST, moments[-1]), key=lot.api_key)
+        costs, beyond = run(
+            lot.base_url, lambda client: client.daily_costs(FIRST, moments[-1]), key=lot.api_key
+        )
+    assert beyond == 0
     assert list(costs) == [FIRST.date() + timedelta(days=n) for n in range(730)]
     assert {day: cost for day, cost in costs.items() if cost} == {
         moment.date(): Decimal("0.04") for moment in moments
@@ -345,11 +348,25 @@ def test_the_range_is_sent_with_its_time_zone_and_costs_are_exact_a_refund_too()
     body = answer("2026-03-01", "2026-03-02", "2026-03-03")
     body["data"][1]["cost"] = -0.30000000000000004
     with serve(json_reply(body)) as server:
-        costs = run(server.url, lambda client: client.daily_costs(START, END))
+        costs, _ = run(server.url, lambda client: client.daily_costs(START, END))
     assert list(map(str, costs.values())) == ["0.100000", "-0.300000", "0.100000"]
     [request] = server.requests
     query = parse_qs(urlsplit(request.split(b" ")[1].decode()).query)
     assert query == {"start": ["2026-03-01T06:00:00+00:00"], "end": ["2026-03-03T12:00:00+00:00"]}
+
+
+def test_a_total_that_is_not_the_sum_of_its_days_is_known_and_one_that_is_rounded_is_it() -> None:
+    days = answer("2026-03-01", "2026-03-02", "2026-03-03")
+    for total, beyond in (
+        (0.30000000000000004, "0"),
+        (0.3000019, "0"),
+        (0.5, "0.2"),
+        (0.1, "-0.2"),
+        (None, "0"),
+        ("a lot", "0"),
+    ):
+        costs = ask(json_reply(days | {"total_cost": total}), lambda client: client.daily_costs(START, END))
+        assert costs.beyond == Decimal(beyond), total
 
 
 def test_an_answer_without_each_day_once_is_an_error() -> None:

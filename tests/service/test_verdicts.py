@@ -249,6 +249,17 @@ def test_each_status_and_code_has_its_error_type() -> None:
         assert f"POST /v2/images/generations: No. ({status} {code}, model)" in str(error)
 
 
+def test_an_error_shows_where_to_read_more() -> None:
+    """Only an address, and not the key in it."""
+    said = [("https://help.example/codes#blocked", " See https://help.example/codes#blocked"), (None, "")]
+    said += [("file:///etc/passwd", ""), (f"https://help.example/{KEY}", " See https://help.example/sk_...")]
+    for doc_url, see in said:
+        with pytest.raises(Refusal) as caught:
+            ask(error_reply(422, "content_policy_violation", doc_url=doc_url), image)
+        wanted = f"POST /v2/images/generations: No.{see} (422 content_policy_violation)"
+        assert caught.value.message == wanted
+
+
 def test_what_a_person_can_do_is_said_and_no_key() -> None:
     with pytest.raises(NotFound) as unknown:
         ask(error_reply(404, "not_found"), lambda client: client.video("req-1"))

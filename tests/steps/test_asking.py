@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import callsheet
-from backlot.faults import RULE, Faults, Matched, Surcharge
+from backlot.faults import RULE, Faults, Matched, Says, Surcharge
 from callsheet import python
 from callsheet.config.load import load
 from callsheet.errors import InputError, Interrupted
@@ -519,3 +519,65 @@ def test_a_tenth_of_the_bound_above_the_quotes_stops_it(project: Make) -> None:
     done = made.run(approved=True)
     assert done.stored == 30
     assert [one.decision for one in done.approvals] == [Decision.APPROVED]
+
+
+# ---- a service that delivers another model than was ordered
+
+
+def named(model: str | None, **which: Any) -> Faults:
+    """A service that says of images that this model has made them; null: of none."""
+    return Faults([Says(do="says", endpoint="images", fields={"model": model}, **which)])
+
+
+def test_two_of_three_of_another_model_stop_the_buying_until_a_person_accepts_that_model(
+    project: Make,
+) -> None:
+    made = project(images(10))
+    made.set(limits={"concurrency": 1}, budget={"limit": "10.00"})
+    made.backlot.service.faults = named("still-1", nth=[1, 3, 4])
+    stopped = made.run()
+    assert (stopped.stop_reason, stopped.stored, stopped.exit_code) == ("price", 3, 4)
+    why = "the service delivers another model than was ordered: row s2: still-1, ordered sketch-1"
+    assert why in str(stopped.details.stop_message)
+    again = made.run()
+    assert (again.stop_reason, again.submissions) == ("price", 0)
+    made.backlot.service.faults = named("still-1")
+    person = Person(says=True)
+    assert made.run(watcher=person).stored == 10
+    assert why in person.asked[0].word.why
+    made.rows(*images(12))
+    assert made.run().stored == 12, "what was accepted once is not asked again"
+    made.rows(*images(20))
+    made.backlot.service.faults = named("poster-1")
+    assert (made.run().stop_reason, made.charged) == ("price", 14 * PRICE)
+    made.backlot.service.faults = named("sketch-1")
+    assert made.run(approved=True).stored == 20
+
+
+def test_single_answers_of_another_model_and_answers_that_name_none_do_not_stop_a_run(project: Make) -> None:
+    made = project(images(8))
+    made.set(limits={"concurrency": 1})
+    made.backlot.service.faults = named("still-1", nth=[1, 4, 7])
+    assert (made.run().stored, made.run().stop_reason) == (8, None)
+    made.rows(*images(12))
+    made.backlot.service.faults = named(None)
+    assert made.run().stored == 12
+
+
+def test_films_and_jobs_without_a_price_of_another_model_stop_the_buying_too(project: Make) -> None:
+    video = {"model": "dailies-1", "duration": 1}
+    unpriced = {"model": "proof-1"}
+    for batch_name, row in (("films", video), ("unpriced", unpriced)):
+        made = project([{"id": f"r{n}", "prompt": f"row {n}", **row} for n in range(12)])
+        made.set(
+            batch=batch_name,
+            limits={"concurrency": 1},
+            budget={"allow_unpriced": True},
+            report={"url": f"out/{batch_name}"},
+            storage={"url": f"out/media/{batch_name}"},
+            ledger={"url": f"sqlite:///out/{batch_name}.db"},
+        )
+        made.backlot.service.faults = Faults([Says(do="says", fields={"model": "still-1"})])
+        stopped = made.run()
+        assert (stopped.stop_reason, stopped.stored < 12) == ("price", True)
+        assert f"still-1, ordered {row['model']}" in str(stopped.details.stop_message)

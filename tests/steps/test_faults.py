@@ -371,10 +371,11 @@ def submissions(kind: str) -> Iterator[Cell]:
         yield cell("502", nth, "in_doubt", charged=False)
         yield cell("drop-before", nth, "in_doubt", charged=False)
         yield cell("drop-after", nth, "in_doubt")
-        for name in ("delay", "surcharge", "extra-fields", "blank", "wrong-size"):
+        for name in ("delay", "surcharge", "extra-fields", "blank", "wrong-size", "smaller"):
             yield cell(name, nth, "stored")
         if kind == "image":
             yield cell("null-size", nth, "stored")
+            yield cell("says-nothing", nth, "stored")
             yield cell("expire-url", nth, "generated")
             yield cell("deleted", nth, "lost")
         else:
@@ -388,6 +389,8 @@ OTHERS = {
     "extra-fields": EXTRA_FIELDS,
     "blank": {"do": "blank"},
     "wrong-size": {"do": "wrong_size"},
+    "smaller": {"do": "smaller"},
+    "says-nothing": {"do": "says", "fields": {"model": None, "mime_type": None}},
     "null-size": NULL_SIZE,
     "expire-url": EXPIRE,
     "deleted": {**EXPIRE, "deleted": True},

@@ -753,7 +753,7 @@ def test_batches_that_store_in_the_folder_of_their_images_buy_nothing_of_each_ot
     assert len(edits.sold) == 4
 
 
-def test_what_another_ledger_has_made_is_known_by_its_claim(edits: Project) -> None:
+def test_what_another_ledger_has_made_is_known_by_its_owner_file(edits: Project) -> None:
     edits.set(storage={"url": "photos"})
     edits.run()
     day = another(edits, "day", ledger={"url": "sqlite:///out/day.db"}, storage={"url": "photos/day"})

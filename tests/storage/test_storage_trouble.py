@@ -54,7 +54,7 @@ class Shop(LogWatcher):
         return [path.name for path in self.project.folder.glob("out/report/spool/*")]
 
     def objects(self, folder: str) -> dict[str, bytes]:
-        """The objects of a folder, by their name under `url`, but for the batch's claim."""
+        """The objects of a folder, by their name under `url`, but for the batch's owner file."""
         client, bucket = self.server.client(), self.server.bucket
         root = self.url.removeprefix(f"s3://{bucket}/") + "/"
         found = client.list_objects_v2(Bucket=bucket, Prefix=root + folder)["Contents"]
@@ -253,7 +253,7 @@ def test_a_report_that_cannot_be_written_is_an_error_and_the_next_run_writes_it(
     shop.proxy.prefix = f"{shop.url.removeprefix('s3:/')}/report/"
     shop.proxy.trouble = refuse(
         403, "AccessDenied", after=5
-    )  # the rejects and the claim, before anything is bought
+    )  # the rejects and the owner file, before anything is bought
     done = callsheet("run", str(shop.project.config), "--json")
     assert done.returncode == 3, done.stderr
     assert "Traceback" not in done.stderr

@@ -180,7 +180,7 @@ SENT = ("type", "request", "carried")
 _JOB = ("job_key", "row_id", "sample", "type", "model", "quoted", "request")
 _IN_ROW = ("ordinal", "of", "number", "highest")
 _ATTEMPT = (
-    *("job_key", "state", "generation_id", "error_message", "cost"),
+    *("job_key", "state", "model_delivered", "generation_id", "error_message", "cost"),
     *("submitted_at", "finished_at"),
 )
 _WITHOUT_FILES = [state for state in State if state not in (State.PLANNED, State.STORED)]
@@ -218,6 +218,7 @@ class Card:
     """A job as the page shows it; its script names the same fields. Money is in dollars, as text.
 
     Attributes:
+        model_delivered: as the answer names it, where that is another one than was ordered (`model`).
         ordinal, of: which of the jobs of its row it is, that stand beside each other.
         number, highest: its number in its row, as `callsheet review --keep` has it, and the highest there. A
             job that was never reserved has the number that is next.
@@ -257,6 +258,7 @@ class Card:
     sent: dict[str, Any] | None = None
     steps: Sequence[str] = ()
     made_from: Mapping[str, Any] | None = None
+    model_delivered: str | None = None
 
 
 def shown_jobs(standing: Standing, limit: int) -> pl.DataFrame:
@@ -381,9 +383,11 @@ def _card(job: dict[str, Any], attempt: dict[str, Any] | None, files: list[Media
         return Card(**fields)
     state, code = State(attempt["state"]), attempt["error_code"]
     sent, reason = json.loads(attempt["sent"] or "{}"), attempt["error_message"]
+    delivered = attempt["model_delivered"]
     fields |= {
         "prompt": job["prompt"] or sent.get("prompt", ""),
         "state": state,
+        "model_delivered": None if delivered == job["model"] else delivered,
         "cost": _money(attempt["cost"]),
         "generation_id": attempt["generation_id"],
         "code": code,

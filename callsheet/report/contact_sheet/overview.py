@@ -17,6 +17,7 @@ from callsheet.standing import Standing
 OF_ATTEMPTS = ("finished_at", "generation_id", "error_code", "error_message")
 """Columns of the attempts that are needed, besides `SENT`."""
 
+_TO_SORT_BY = ("cost", "submitted_at", "finished_at")
 _KEY = 16  # characters of a job's key that tell it from the others
 _MOST_COLUMNS = 8  # by which one can filter
 _TO_SEARCH = ("row_id", "prompt", "model", "generation_id", "error_code", "error_message", "carried")
@@ -28,7 +29,7 @@ def overview(jobs: pl.DataFrame, standing: Standing, compared: Collection[str]) 
     `jobs` are from `shown_jobs`. `compared` are the settings of which the page shows shares. The files of a
     job are a text: `attempt/index/decision/flagged`, with a space between two.
     """
-    newest = standing.newest.select("job_key", "attempt", "state", "cost", "submitted_at", "finished_at")
+    newest = standing.newest.select("job_key", "attempt", "state", "made_by", *_TO_SORT_BY)
     files = standing.files.join(newest, on=["job_key", "attempt"], how="semi").sort("job_key", "index")
     is_flagged = pl.col("flags").list.len() > 0
     file = pl.format(
@@ -39,9 +40,10 @@ def overview(jobs: pl.DataFrame, standing: Standing, compared: Collection[str]) 
     files = files.group_by("job_key", maintain_order=True).agg(files=file.str.join(" "))
     facts = jobs.join(newest, on="job_key", how="left", maintain_order="left")
     facts = facts.join(files, on="job_key", how="left", maintain_order="left")
-    asked = {name: facts["model"] if name == "model" else _asked(facts, name) for name in compared}
+    facts = facts.with_columns(made_by=pl.coalesce("made_by", "model"))
+    asked = {name: facts["made_by"] if name == "model" else _asked(facts, name) for name in compared}
     carried = _carried(jobs)
-    columns = [("Model", facts["model"]), *((name, pl.Series(values)) for name, values in carried.items())]
+    columns = [("Model", facts["made_by"]), *((name, pl.Series(values)) for name, values in carried.items())]
     several = [(name, values) for name, values in columns if values.drop_nulls().n_unique() > 1]
     return {
         "keys": facts["job_key"].str.head(_KEY).to_list(),

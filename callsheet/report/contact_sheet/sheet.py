@@ -93,6 +93,7 @@ class Header:
     outcome: str | None = None
     stop: str | None = None
     in_doubt: Decimal = Decimal(0)
+    credits: Decimal = Decimal(0)
     plots: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
@@ -107,6 +108,7 @@ class Header:
             quoted=summary.quoted if plan else None,
             rejected_rows=summary.rejected_rows,
             in_doubt=summary.in_doubt_exposure,
+            credits=summary.credits,
             plots=plots,
         )
 
@@ -201,6 +203,8 @@ def summary(
         "shown": jobs_shown,
         "states": {state.value: header.states[state] for state in State if header.states.get(state)},
         "spent": dollars(header.spent),
+        "net": dollars(header.spent - header.credits),
+        "credits": dollars(header.credits) if header.credits else None,
         "inDoubt": dollars(header.in_doubt) if header.in_doubt else None,
         "quoted": None if header.quoted is None else dollars(header.quoted),
         "limit": None if limit is None else dollars(limit),
@@ -226,6 +230,7 @@ def _shares(shares_by_name: Shares) -> dict[str, list[dict[str, Any]]]:
     return {
         name: [
             {"value": as_text(share.value), **share.review._asdict(), "spent": dollars(share.spent)}
+            | {"orderedAs": share.ordered_as}
             for share in shares
         ]
         for name, shares in shares_by_name.items()
@@ -265,7 +270,9 @@ def _sources(cards: Sequence[Card], storage_url: str, links: Links) -> list[str]
 
 def _article(card: Card) -> str:
     cost = f"{card.cost} USD" if card.cost else ""
-    facts = " · ".join(filter(None, (card.state.replace("_", " "), card.model, card.asked, cost)))
+    facts = " · ".join(
+        filter(None, (card.state.replace("_", " "), card.model_delivered or card.model, card.asked, cost))
+    )
     text = {"row": card.row_id, "state": card.state, "prompt": card.prompt, "facts": facts}
     text["reason"] = card.reason or ""
     return _ARTICLE.substitute({name: escape(value) for name, value in text.items()})

@@ -42,12 +42,21 @@ class Seen:
         width, height: in pixels, as it is shown; 0 where no decoder can show the file.
         blank: an image of one colour, or a video of black frames alone.
         hash: a perceptual hash, 16 hex digits; None of a video, of what is blank, or where none is wanted.
+        duration, fps: of a video, in seconds and frames a second; None where that cannot be measured.
+        has_sound: whether anything can be heard in a video; None where that cannot be said.
+        silent: a video has a sound track, and nothing can be heard.
+        still: all frames of a video show the same picture, which is not black.
     """
 
     width: int = 0
     height: int = 0
     blank: bool = False
     hash: str | None = None
+    duration: float | None = None
+    fps: float | None = None
+    has_sound: bool | None = None
+    silent: bool = False
+    still: bool = False
 
 
 class Thumbnails:

@@ -81,7 +81,7 @@ const cards = (() => {
     const facts = element("p", "facts");
     const [file] = job.files;
     const size = file?.width && file.height ? `${file.width} × ${file.height}` : job.asked;
-    facts.append(state, ofUser("span", "what", [job.model, size].filter(Boolean).join(" · ")));
+    facts.append(state, ofUser("span", "what", [model(job), size].filter(Boolean).join(" · ")));
     card.append(frame, head, ofUser("p", "prompt", job.prompt), facts);
     fill(card);
     dress(card);
@@ -89,11 +89,21 @@ const cards = (() => {
     return card;
   }
 
+  // The model of a job: the one that was delivered, and which was ordered where that is another one.
+  function model(job) {
+    return job.model_delivered ? `${job.model_delivered} (ordered ${job.model})` : job.model;
+  }
+
   // A setting of a request, as text that says by itself what is meant.
   function setting(name, value) {
     if (name === "duration") return `${value} s`;
     if (name === "sound") return value === "true" ? "with sound" : "without sound";
     return value;
+  }
+
+  // Whether a flag says which model a file is from: a blind page does not show it.
+  function namesModel(flag) {
+    return flag.startsWith("model: ");
   }
 
   // What is decided about files and what checks found, as small signs.
@@ -106,10 +116,11 @@ const cards = (() => {
       made.lastElementChild.dataset.decision = decision;
     }
     const flags = files.flatMap((file) => file.flags);
-    if (flags.length) {
-      const sign = ofUser("span", "decision", flags.length > 1 ? `${flags.length} flags` : flags[0]);
+    for (const [kind, listed] of [["", flags.filter((flag) => !namesModel(flag))], [" names-model", flags.filter(namesModel)]]) {
+      if (!listed.length) continue;
+      const sign = ofUser("span", `decision${kind}`, listed.length > 1 ? `${listed.length} flags` : listed[0]);
       sign.dataset.decision = "flagged";
-      sign.title = flags.join("\n");
+      sign.title = listed.join("\n");
       made.append(sign);
     }
     return made;
@@ -186,5 +197,5 @@ const cards = (() => {
     card.addEventListener("blur", end);
   }
 
-  return { make, blank, looks, dress, badges, mark, word, setting, element, ofUser, WORDS };
+  return { make, blank, looks, dress, badges, namesModel, mark, model, word, setting, element, ofUser, WORDS };
 })();

@@ -29,7 +29,7 @@ const compare = (() => {
     if (hides(file)) return [];
     const names = Object.keys(job.settings).filter((name) => tiles.some((each) => each.job.settings[name] !== job.settings[name]));
     const settings = names.map((name) => cards.setting(name, job.settings[name]));
-    return [job.model, ...settings, job.cost && `${job.cost} USD`].filter(Boolean);
+    return [cards.model(job), ...settings, job.cost && `${job.cost} USD`].filter(Boolean);
   }
 
   // As many columns as make the tiles largest.

@@ -25,18 +25,19 @@
   }
 
   function figures() {
-    const { states, spent, inDoubt, limit, quoted, written } = callsheet.about;
+    const { states, spent, net, credits, inDoubt, limit, quoted, written } = callsheet.about;
     const { kept, rejected, to_review: left } = marks.reviewed();
     const list = [
       ["Jobs", `${number(states.stored ?? 0)} of ${number(callsheet.about.jobs)} stored`],
       ["Spent", limit === null ? `${spent} USD` : `${spent} of ${limit} USD`],
     ];
+    if (credits !== null) list.push(["Came back", `${credits} USD`]);
     if (inDoubt !== null) list.push(["In doubt", `at most ${inDoubt} USD more`]);
     if (quoted !== null) list.push(["Quoted", `${quoted} USD`]);
     if (kept + rejected + left) {
       list.push(["Reviewed", `${number(kept)} kept · ${number(rejected)} rejected · ${number(left)} to review`]);
     }
-    if (kept) list.push(["Cost per kept", `${marks.costPerKept(spent, kept)} USD`]);
+    if (kept) list.push(["Cost per kept", `${marks.costPerKept(net, kept)} USD`]);
     if (marks.toBuyAgain) list.push(["To buy again", marks.toBuyAgain]);
     list.push(["Written", moment(written)]);
     at("figures").replaceChildren(...list.map(([name, value]) => {
@@ -60,8 +61,10 @@
       const heads = [name.replaceAll("_", " "), "files", "kept", "rejected", "to review", "USD spent", "USD a kept file"];
       table.createTHead().insertRow().append(...heads.map((head) => Object.assign(element("th", "", head), { scope: "col" })));
       const body = table.createTBody();
-      for (const { value, files, kept, rejected, to_review: left, spent, each } of lines) {
-        const head = Object.assign(ofUser("th", "", cards.setting(name, value)), { scope: "row" });
+      for (const { value, orderedAs, files, kept, rejected, to_review: left, spent, each } of lines) {
+        const others = Object.entries(orderedAs).map(([model, jobs]) => `${number(jobs)} ordered as ${model}`);
+        const text = cards.setting(name, value) + (others.length ? ` (${others.join(", ")})` : "");
+        const head = Object.assign(ofUser("th", "", text), { scope: "row" });
         const counts = [files, kept, rejected, left].map(number);
         body.insertRow().append(head, ...[...counts, spent, each ?? ""].map((text) => element("td", "", text)));
       }

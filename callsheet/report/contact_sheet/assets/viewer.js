@@ -40,7 +40,7 @@ const viewer = (() => {
 
   function facts(job, file) {
     const shown = compare.hides(file) ? [] : [
-      ["Model", job.model],
+      ["Model", cards.model(job)],
       ...asked(job),
       ["Cost", job.cost !== null && `${job.cost} USD`],
       ["Quoted", job.quoted !== null && `${job.quoted} USD`],
@@ -49,7 +49,7 @@ const viewer = (() => {
       ["State", ` ${cards.word(job.state)}`],
       ["Decision", file?.decision && [file.decision, file.decided_by && `by ${file.decided_by}`].filter(Boolean).join(" ")],
       ["Note", file?.note],
-      ["Flags", file?.flags.join("\n")],
+      ["Flags", file?.flags.filter((flag) => !(compare.hides(file) && cards.namesModel(flag))).join("\n")],
       ["Score", file?.score ?? null],
       ["Reason", file && job.reason],
       ["Code", job.code],
