@@ -164,7 +164,7 @@ class Standing:
         A model is the one that was delivered, which may be another than was ordered. A setting is compared
         where a row has asked for several of its values, as `input.matrix` does, and where it is not one value
         for each model: its table would be that of the models. It is what was sent that counts: the config and
-        the batch file may have changed since. The attempts have their `request`.
+        the batch file may have changed since. Where a row has several attempts, these have their `request`.
         """
         sent, compared = self.submitted, []
         if sent["row_id"].is_duplicated().any():

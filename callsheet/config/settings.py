@@ -482,16 +482,15 @@ class Checks(Section):
     """An image of one colour, or a black video."""
 
     size: Check = "flag"
-    """Another aspect ratio than the one asked for, by more than 3 %, or certainly another resolution: of the
-    file, or by the answer."""
+    """Another aspect ratio than the one asked for, by more than 3 %, or certainly another resolution."""
 
     duplicate: Check = "flag"
     """Nearly the same image as one of another row that is not rejected. Videos are not compared."""
 
     delivered: Check = "flag"
-    """What else is not as it was ordered, in the file or by the answer: the model; the length of a video, by
-    more than half a second; sound that is missing, silent or not ordered; a video that is a still picture;
-    the format of an image; frames a second, by more than one from what the answer says."""
+    """What else is not as ordered, in the file or by the answer: the model; a video's length, by over half a
+    second, or a still picture; sound that is missing, silent or not ordered; an image's format; frames a
+    second, by over one from the answer's."""
 
     command: CommandLine | None = None
     """A program of your own, with its arguments; no shell is used. A run starts it once. It reads a line of

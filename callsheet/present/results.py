@@ -238,7 +238,7 @@ def next_steps(
     for state in _OLD:
         if summary[state]:
             yield from remedies(state, config=config, deployments=deployments)
-    if summary.lost or details.surcharge:
+    if summary.lost or details.surcharge or summary.differences:
         yield f"{command('claim', config)} writes what the service owes, to be sent to it."
     for other_run in summary.other_runs:
         place = f"{other_run.host}, pid {other_run.pid}"

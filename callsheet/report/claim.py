@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -34,6 +35,7 @@ from callsheet.pricing.plan import last_plan
 from callsheet.pricing.rates import price_of
 from callsheet.records import Record, State
 from callsheet.report.against_account import Judgement, check_range, reconcile
+from callsheet.report.summary import DIFFERENCE
 from callsheet.service.client import Client
 from callsheet.service.models import Catalogue
 from callsheet.standing import MODEL, SETTINGS, SUBMITTED, Standing, read_standing
@@ -41,12 +43,15 @@ from callsheet.storage.store import Store
 
 CSV, PAGE, JSON = "claim.csv", "claim.md", "claim.json"
 
-_OF_ATTEMPT = ("request", "generation_id", "currency", "finished_at")
-_SAID = ("width", "height", "duration", "fps", "has_sound")
-_OF_FILE = (*_SAID, "mime_type", "sha256")
-_DELIVERED_FLAGS = ("model", "length", "sound", "size", "format", "still")
-# Those of which the catalogue has the price. It has none of a still picture, nor of another size: which
-# resolution that is, the interface does not say.
+_OF_ATTEMPT = ("request", "generation_id", "model_delivered", "finished_at")
+_MEASURES = ("width", "height", "duration", "fps", "has_sound")
+_OF_FILE = (
+    *(*_MEASURES, "mime_type_said"),
+    *(*(f"{name}_measured" for name in _MEASURES), "mime_type"),
+    "sha256",
+)
+# The differences of which the catalogue has the price. It has none of a still picture, nor of another size:
+# which resolution that is, the interface does not say.
 _PRICED_FLAGS = frozenset({"model", "length", "sound", "format"})
 
 
@@ -159,7 +164,9 @@ async def make_claim(
 
         standing, sent = await ledger.read(read)
     doubts, notes = await _charged_doubts(settings, connect, standing, since)
-    if unchecked := standing.files["flags"].null_count():
+    if settings.checks.delivered == "off":
+        notes = (*notes, "checks.delivered is off: nobody has looked whether what came is as it was ordered")
+    elif unchecked := standing.files["flags"].null_count():
         notes = (*notes, f"{counted(unchecked, 'file')} not checked yet: callsheet report CONFIG checks them")
     claimed = _claimed(standing, doubts, plan.catalogue if plan else {})
     files = tuple(
@@ -256,8 +263,7 @@ def _claimed(standing: Standing, doubts: Collection[AttemptKey], catalogue: Cata
 def _flags(files: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """What is other than ordered in these files: the flag, in words, by what it is about."""
     texts = (flag for file in files for flag in file["flags"] or ())
-    about = {text.partition(":")[0]: text for text in texts}
-    return {name: about[name] for name in _DELIVERED_FLAGS if name in about}
+    return {match[1]: match[0] for match in map(re.compile(DIFFERENCE).match, texts) if match}
 
 
 def _why(attempt: Mapping[str, Any], flags: Collection[str], *, is_charged_doubt: bool) -> Why | None:
@@ -303,7 +309,7 @@ def _with_amounts(
         **{name: attempt[name] for name in ("row_id", "sample", "generation_id", "model", "submitted_at")},
         **{name: attempt[name] for name in ("finished_at", "quoted", "cost", "job_key", "attempt")},
         why=why,
-        model_delivered=attempt.get("model_delivered"),
+        model_delivered=attempt["model_delivered"],
         flags=tuple(flags.values()),
         ordered=ordered,
         delivered=delivered,
@@ -315,10 +321,12 @@ def _with_amounts(
 
 def _delivered(attempt: Mapping[str, Any], file: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """What came, as the answer says it and by its bytes."""
-    said = {MODEL: attempt.get("model_delivered")} | {name: file[name] for name in _SAID}
-    measured = {name: file.get(f"{name}_measured") for name in _SAID}
-    said |= {"mime_type": file.get("mime_type_said")}
-    return {"said": said, "measured": measured | {"mime_type": file["mime_type"]}}
+    said = {MODEL: attempt["model_delivered"]} | {name: file[name] for name in _MEASURES}
+    measured = {name: file[f"{name}_measured"] for name in _MEASURES}
+    return {
+        "said": said | {"mime_type": file["mime_type_said"]},
+        "measured": measured | {"mime_type": file["mime_type"]},
+    }
 
 
 def _came(

@@ -46,7 +46,16 @@ from callsheet.records import (
     made_from,
 )
 from callsheet.report.plots import figures_of
-from callsheet.report.summary import PARTICULARS, Details, Did, Difference, Problem, Summary, is_complete
+from callsheet.report.summary import (
+    DIFFERENCE,
+    PARTICULARS,
+    Details,
+    Did,
+    Difference,
+    Problem,
+    Summary,
+    is_complete,
+)
 from callsheet.standing import MODEL, OPEN, SUBMITTED, Standing, read_standing
 from callsheet.storage.store import Store
 
@@ -247,7 +256,6 @@ def is_sidecar_of(content: bytes | None, sha256: str) -> bool:
 
 _ROWS_NAMED = 5  # for each reason; the others are counted
 _REASONS_NAMED = 10  # the jobs with others are counted
-_DIFFERENCE = r"^(model|length|still|sound|format|size): (.*)"
 _DEAREST = 10
 _IS_ESTIMATED = pl.col("cost_source").is_in(
     (CostSource.COMPUTED, CostSource.QUOTED)
@@ -510,7 +518,7 @@ def _differences_of(files: pl.DataFrame) -> tuple[Difference, ...]:
     is_video = pl.col("mime_type").str.starts_with("video/")
     files = files.select("flags", type=pl.when(is_video).then(pl.lit("video")).otherwise(pl.lit("image")))
     stored = dict(files.group_by("type").len().iter_rows())
-    parts = [pl.col("flags").str.extract(_DIFFERENCE, place).alias(f"part{place}") for place in (1, 2)]
+    parts = [pl.col("flags").str.extract(DIFFERENCE, place).alias(f"part{place}") for place in (1, 2)]
     counts = files.explode("flags").with_columns(parts).drop_nulls("part1").group_by("type", "^part.*$").len()
     details: defaultdict[tuple[str, str], dict[str, int]] = defaultdict(dict)
     for kind, flag, detail, count in counts.sort("len", "part2", descending=[True, False]).iter_rows():

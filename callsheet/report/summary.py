@@ -52,6 +52,10 @@ class Problem:
     rows: tuple[str, ...]
 
 
+DIFFERENCE = r"^(model|length|still|sound|format|size): (.*)"
+"""A flag of a file that is not as it was ordered: what is not, and how, in words."""
+
+
 @dataclass(frozen=True, slots=True)
 class Difference(Record):
     """Stored files that are not as they were ordered, by the flag of a check.

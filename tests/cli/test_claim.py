@@ -63,6 +63,7 @@ def test_what_was_charged_and_never_came_or_cost_more_than_its_quote_is_owed(
         refused.setenv("CALLSHEET_API_KEY", "sk_wrong")
         answer = claim(made)
     assert [*amounts(answer)] == ["dear", "gone"]
+    assert "checks.delivered is off" in answer["notes"][1]
     assert "cannot be asked about what is in doubt" in answer["notes"][0]
     answer = claim(made)
     assert amounts(answer) == {
@@ -258,3 +259,72 @@ def test_a_postgresql_ledger_and_a_report_on_s3(
     assert claim(made, "--credit", "0.001")["credits"] == "0.0010"
     assert claim(made)["files"] == []
     assert json.loads(printed("reconcile", str(made.config), "--json"))["credits"] == "0.0010"
+
+
+# ---- what came other than ordered
+
+VIDEO = {"model": "dailies-1", "aspect_ratio": "16:9", "resolution": "360p", "duration": 3, "sound": "true"}
+OTHER: dict[str, tuple[dict[str, Any], list[dict[str, Any]], str | None]] = {
+    "another model": (
+        {"model": "still-1"},
+        [{"do": "says", "endpoint": "images", "fields": {"model": "poster-1"}}],
+        "0.0390",
+    ),
+    "short": (VIDEO, [{"do": "short", "seconds": 1}], "0.0115"),
+    "without sound": (VIDEO, [{"do": "silent", "track": False}], "0.0240"),
+    "short and silent": (VIDEO, [{"do": "short", "seconds": 1}, {"do": "silent"}], "0.0080"),
+    "small": ({"model": "still-1", "resolution": "2K"}, [{"do": "smaller"}], None),
+    "a model that nobody knows": (
+        {"model": "still-1"},
+        [{"do": "says", "endpoint": "images", "fields": {"model": "still-9"}}],
+        None,
+    ),
+    "another format": ({"model": "sketch-1", "output_format": "png"}, [{"do": "other_format"}], "0.0015"),
+    "said to be brief": (
+        VIDEO,
+        [{"do": "says", "endpoint": "status", "fields": {"duration": 1}}],
+        "0.0345",
+    ),
+    "of one picture": (VIDEO, [{"do": "still"}], None),
+    "short and dear": (
+        VIDEO,
+        [{"do": "short", "seconds": 2}, {"do": "surcharge", "amount": "0.01"}],
+        "0.0230",
+    ),
+}
+"""By what is wrong: what was ordered, the faults, and what it should have cost by the catalogue."""
+
+
+def test_a_claim_of_twenty_files_opens_in_a_spreadsheet_and_its_sums_are_the_ledger_s(project: Make) -> None:
+    rules = [{"prompt": f"{name}.", **fault} for name, (_, faults, _) in OTHER.items() for fault in faults]
+    twenty = [
+        {"id": f"={name} {number}", "prompt": f"{name}.", **ordered}
+        for number in (1, 2)
+        for name, (ordered, *_) in OTHER.items()
+    ]
+    made = project([*twenty, *rows("fine")], faults={"rules": rules})
+    made.set(checks={"size": "flag", "delivered": "flag"}, limits={"concurrency": 1})
+    summary = made.run()
+    while summary.stop_reason == "price":  # other models stop the buying, until a person accepts them
+        summary = made.run(approved=True)
+    assert summary.stored == 21
+    answer = claim(made)
+    should_cost = {file["row_id"]: file["should_cost"] for file in answer["files"]}
+    assert should_cost == {row["id"]: OTHER[row["prompt"][:-1]][2] for row in twenty}
+    lines = written(made)
+    assert [line["row_id"] for line in lines] == [f"'{file['row_id']}" for file in answer["files"]]
+    of_ledger = made.costs().filter(pl.col("row_id") != "fine")
+    assert sum(Decimal(line["cost"]) for line in lines) == of_ledger["cost"].sum() == Decimal(answer["cost"])
+    assert sum(Decimal(line["owed"] or 0) for line in lines) == Decimal(answer["owed"])
+    assert answer["notes"] == []
+    assert answer["not_said"] == sum(not line["owed"] for line in lines) == 6
+    stored = made.manifest()["sha256"].to_list()
+    for line, file in zip(lines, answer["files"], strict=True):
+        assert (line["sha256"] in stored, bool(line["flags"])) == (True, True)
+        assert file["why"] == "other than ordered"
+        if file["should_cost"]:
+            owed = Decimal(line["cost"]) - Decimal(line["should_cost"])
+            assert Decimal(line["owed"]) == owed
+    page = (made.folder / "out/report/claim.md").read_text()
+    assert f"Owed**: {answer['owed']} USD" in page
+    assert "6 generations: what it should have cost, the catalogue does not say" in page
