@@ -25,12 +25,14 @@ from callsheet import errors
 if TYPE_CHECKING:
     import os
     from collections.abc import Mapping
+    from datetime import date
 
     import pandas as pd
     import pyarrow as pa
 
     from callsheet.present.priced import QuotedBatch
     from callsheet.python import Rows
+    from callsheet.report.month import LedgerCosts
     from callsheet.report.summary import ReviewResult, Status, Summary
 
     Config = str | os.PathLike[str]
@@ -49,6 +51,7 @@ __all__ = [
     "reviews",
     "run",
     "run_async",
+    "spending",
     "status",
     "status_async",
 ]
@@ -195,6 +198,27 @@ def reviews(
     from callsheet import python
 
     return python.reviews(config, settings, as_arrow=as_arrow)
+
+
+def spending(
+    config: Config, by: str = "batch", since: date | None = None, settings: Values | None = None
+) -> LedgerCosts:
+    """What all batches of the config's ledger came to, beside the month before, from the ledger alone.
+
+    Args:
+        by: `day`, `month`, `batch`, `model`, or a column of the batch files.
+        since: the first UTC day; without it, the first of this month.
+
+    Returns:
+        The fields of `costs --json`.
+
+    Raises:
+        InputError: no job has this column, or the day is too early or too late.
+        LedgerError: the ledger cannot be read.
+    """
+    from callsheet import python
+
+    return python.carry_out(python.spending(config, by, since, settings))
 
 
 def manifest(

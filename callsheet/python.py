@@ -16,6 +16,7 @@ import sys
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, asynccontextmanager, suppress
+from datetime import date
 from html import escape
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -50,6 +51,7 @@ from callsheet.pricing.plan import QUOTE, last_priced
 from callsheet.pricing.quote import Quote, quote_batch
 from callsheet.records import Progress
 from callsheet.report.contact_sheet.cards import local_path
+from callsheet.report.month import LedgerCosts, read_costs
 from callsheet.report.report import MANIFEST, update_manifest
 from callsheet.report.summary import ReviewResult, Status, Summary, read_status
 from callsheet.reviewing.written_marks import enter_marks, from_table
@@ -187,6 +189,13 @@ async def status(config: Config, settings: Values | None) -> Status:
     checked = load_without_service(Path(config), values=settings or {})
     async with await Ledger.open(checked.ledger.url, checked.batch, looks=True) as ledger:
         return await read_status(ledger, checked)
+
+
+async def spending(config: Config, by: str, since: date | None, settings: Values | None) -> LedgerCosts:
+    """See `callsheet.spending`."""
+    checked = load_without_service(Path(config), values=settings or {})
+    async with await Ledger.open(checked.ledger.url, checked.batch, looks=True) as ledger:
+        return await read_costs(ledger, by, since)
 
 
 def carry_out(work: Coroutine[Any, Any, T]) -> T:

@@ -180,19 +180,31 @@ class Job:
 
 
 MADE_FROM = "made_from"
-"""The carried cell of a job that is made from a file of another batch: which file that is."""
+"""The carried cell of a job that is made from files of other batches: which these are, or which one it is."""
 
 MADE_FROM_FIELDS = ("batch", "row", "sample", "sha256")
 
+ALSO_MADE_FROM = "also_made_from"
+"""The carried column of a job that is made from several: the others, after the first."""
+
+
+def origins(carried: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The files of other batches that a job is made from, each with `MADE_FROM_FIELDS`, in order."""
+    cell = carried.get(MADE_FROM)
+    files: list[Any] = cell if isinstance(cell, list) else [cell]
+    is_ours = all(isinstance(file, dict) and set(file) == set(MADE_FROM_FIELDS) for file in files)
+    return files if is_ours else []
+
 
 def made_from(carried: Mapping[str, Any]) -> tuple[dict[str, Any] | None, dict[str, Any]]:
-    """The file of another batch that a job is made from (`MADE_FROM_FIELDS`; None: from none), and what it
-    carries besides. A column of a batch file that has the same name is carried as any other.
+    """The first file of another batch that a job is made from (None: from none), and what it carries besides,
+    with `ALSO_MADE_FROM`. A column of a batch file that has the same name is carried as any other.
     """
-    source = carried.get(MADE_FROM)
-    if not isinstance(source, dict) or set(source) != set(MADE_FROM_FIELDS):
-        return None, dict(carried)
-    return source, {name: value for name, value in carried.items() if name != MADE_FROM}
+    files = origins(carried)
+    if not files:
+        return None, {name: value for name, value in carried.items() if name != MADE_FROM or value}
+    others = {name: value for name, value in carried.items() if name != MADE_FROM}
+    return files[0], others | ({ALSO_MADE_FROM: files[1:]} if files[1:] else {})
 
 
 def _or_none(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:

@@ -23,9 +23,11 @@ from typing import Any
 import polars as pl
 import sqlalchemy as sa
 
-from callsheet.ledger import marks, queries, sums
+from callsheet.ledger import marks, origins, queries, sums
 from callsheet.ledger.marks import Counts, MediaDecision
+from callsheet.ledger.origins import SOURCE
 from callsheet.ledger.queries import ONLY_NEW, Policy
+from callsheet.ledger.tables import attempts as ledger_attempts
 from callsheet.records import BOUGHT, DELIVERED, ENDED, MAY_COST, Record, State, as_json
 
 _OF_ATTEMPT = (
@@ -129,6 +131,18 @@ class Standing:
         decisions = self.files["decision"].value_counts()
         counts = Counter(dict(decisions.iter_rows()))
         return Counts(*(counts[decision] for decision in (*MediaDecision, None)))
+
+    @property
+    def outdated(self) -> dict[str, str]:
+        """By row and sample, the flag of each file that is made from an old one (`origins.flags`), and is not
+        rejected. The files have `flags`.
+        """
+        is_old = pl.col("flags").list.eval(pl.element().str.starts_with(SOURCE)).list.any()
+        files = self.files.filter(is_old, pl.col("decision").ne_missing(MediaDecision.REJECTED))
+        return {
+            f"{row_id}/{sample}": flags[-1]
+            for row_id, sample, flags in files.select("row_id", "sample", "flags").iter_rows()
+        }
 
     @property
     def cost_per_kept(self) -> Decimal | None:
@@ -282,7 +296,7 @@ def read_standing(
         of_attempts: more columns of the ledger's `attempts`.
         of_files: more columns of files, or of their attempts; with them come `stored_at`, by which they are
             in order, and what persons and checks have said: `note`, `decided_by`, `decided_at`, `flags` (a
-            list of texts) and `score`.
+            list of texts) and `score`. One of the flags is that of `origins.flags`.
     """
     of_attempt = dict.fromkeys((*_OF_ATTEMPT, *of_attempts))
     of_file = dict.fromkeys((*_OF_FILE, *of_files, *(["stored_at"] if of_files else [])))
@@ -296,10 +310,21 @@ def read_standing(
         flags = pl.col("flags").str.json_decode(pl.List(pl.String))
         findings = marks.findings(connection, batch).select(*marks.FILE, flags, "score")
         files = files.join(findings, on=marks.FILE, how="left", maintain_order="left")
+        files = with_source_flags(files, origins.flags(connection, ledger_attempts.c.batch == batch))
     jobs = _jobs(plan, attempts.filter(~pl.col("superseded")))
     jobs = _with_sums(jobs, attempts, files)
     jobs, came_back = _flagged(jobs, has_plan=plan is not None), sums.credits_of(connection, batch)
     return Standing(jobs, attempts, files, plan is not None, came_back)
+
+
+def with_source_flags(files: pl.DataFrame, source_flags: pl.DataFrame) -> pl.DataFrame:
+    """Files with `origins.flags` among their `flags`."""
+    if source_flags.is_empty():
+        return files
+    files = files.join(source_flags, on=["job_key", "attempt"], how="left", maintain_order="left")
+    flags = pl.col("flags")
+    added = pl.concat_list(flags.fill_null(pl.lit([], pl.List(pl.String))), "flag")
+    return files.with_columns(pl.when(pl.col("flag").is_null()).then(flags).otherwise(added)).drop("flag")
 
 
 def _jobs(plan: pl.DataFrame | None, newest: pl.DataFrame) -> pl.DataFrame:

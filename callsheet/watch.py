@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from callsheet.cells import rejects_in_words
+from callsheet.ledger.walls import Wall
 from callsheet.ledger.words import Place, Word
 from callsheet.plain_text import counted, printable
 from callsheet.present import priced, results
@@ -80,6 +81,10 @@ class Watcher:
 
     def note(self, text: str) -> None:
         """Something happened that a person should know; the run goes on."""
+
+    def nears(self, wall: Wall) -> None:
+        """A limit is nearly used up; called once for its amount, over all runs."""
+        self.note(wall.line())
 
     async def waits(self, text: str) -> None:
         """The run waits for a service that is down, or goes on: then that answers again."""

@@ -112,14 +112,19 @@ def _union(members: Sequence[Any], metadata: Sequence[Any]) -> str:
 def _plain(annotation: Any, metadata: Sequence[Any]) -> str:
     if _is_section(annotation):
         return " and ".join(f"`{name}`" for name in annotation.model_fields)
+    if any(getattr(bound, "le", None) == 1 for bound in _flat(metadata)):
+        return "share, up to 1"
     if annotation is not str:
         return _TYPES[annotation] + _bounds(metadata)
     return "one character" if any(getattr(item, "max_length", 0) == 1 for item in metadata) else "text"
 
 
+def _flat(metadata: Sequence[Any]) -> list[Any]:
+    return [bound for item in metadata for bound in getattr(item, "metadata", [item])]
+
+
 def _bounds(metadata: Sequence[Any]) -> str:
-    flat = [bound for item in metadata for bound in getattr(item, "metadata", [item])]
-    for bound in flat:
+    for bound in _flat(metadata):
         if isinstance(bound, annotated_types.Ge) and bound.ge:
             return f", at least {bound.ge}"
         if isinstance(bound, annotated_types.Gt):

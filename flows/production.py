@@ -18,6 +18,7 @@ from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.words import Reason
 from callsheet.places import warning_of
 from callsheet.plain_text import counted
+from callsheet.present.status import outdated
 from callsheet.pricing.choice import ALL
 from callsheet.pricing.plan import PLAN, price_batch, write_plan
 from callsheet.pricing.quote import quote_plan
@@ -117,7 +118,8 @@ async def _wait_for_review(previous: Settings, settings: Settings) -> None:
     """
     ui = UI.of_this_run(settings)
     async with await Ledger.open(previous.ledger.url, previous.batch, looks=True) as ledger:
-        counts = (await ledger.read(read_standing)).review
+        standing = await ledger.read(read_standing, of_files=["sha256"])
+    counts, old_files = standing.review, outdated(standing.outdated)
     asker = ui.flow_run if ui else None
     async with await Ledger.open(settings.ledger.url, settings.batch, flow_run=asker) as ledger:
         if refused := await take_answer(ledger, ledger.buyer(settings.budget), ui):
@@ -136,6 +138,7 @@ async def _wait_for_review(previous: Settings, settings: Settings) -> None:
             f"{previous.batch} is bought: {counted(counts.kept, 'file')} kept, {counts.rejected:,} rejected, "
             f"{counts.to_review:,} to review; it goes on with what is kept"
         )
+        message += f". {old_files}" if old_files else ""
         if quote is None:
             message += f". Nothing is kept yet, so {settings.batch} has no price: keep what is good first"
         word = await ask_about(ledger, settings, quote, {Reason.NEXT: message})

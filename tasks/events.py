@@ -7,12 +7,14 @@ Prefect sends them in the background, adds the flow run, its deployment and its 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Any
 
 import anyio
 from prefect.events import emit_event
 
 from callsheet.errors import Interrupted
+from callsheet.ledger.walls import BALANCE, Wall
 from callsheet.ledger.words import Word
 from callsheet.plain_text import printable
 from callsheet.present import results
@@ -75,6 +77,18 @@ class Events(LogWatcher):
                 check=file.check,
                 flags=[_short(flag) for flag in file.flags],
             )
+
+    def nears(self, wall: Wall) -> None:
+        """`callsheet.batch.warned`: a limit is nearly used up."""
+        super().nears(wall)
+        _of_batch(
+            "warned",
+            self.batch,
+            setting=wall.setting,
+            amount=dollars(wall.amount),
+            used=dollars(wall.used),
+            message=wall.line(),
+        )
 
     async def waits(self, text: str) -> None:
         """It is the message of the run's state, too."""
@@ -170,6 +184,11 @@ def reviewed(review: ReviewResult, again: ToBuyAgain) -> None:
         to_buy_again=again.jobs,
         price=dollars(again.quoted),
     )
+
+
+def low_balance(batch: str, balance: Decimal, cost: Decimal, message: str) -> None:
+    """`callsheet.batch.warned`: the balance is below what the runs of the next day may cost."""
+    _of_batch("warned", batch, setting=BALANCE, amount=dollars(balance), used=dollars(cost), message=message)
 
 
 def approved(batch: str, word: Word) -> None:

@@ -10,14 +10,20 @@ import signal
 import stat
 import threading
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any
 
 from prefect.client.schemas.objects import FlowRun
+from prefect.client.schemas.responses import DeploymentResponse
+from prefect.client.schemas.schedules import CronSchedule, IntervalSchedule, RRuleSchedule
 from prefect.context import FlowRunContext
 from prefect.input.run_input import Keyset, keyset_from_base_key
+from prefect.server.schemas import schedules as server_schedules
 from rich.console import Console
 
 from callsheet import signals
+
+_MOST_PLANNED = 1_000  # runs of a schedule in a day
 
 
 def suspend_breaks_no_step_off() -> None:
@@ -29,6 +35,27 @@ def suspend_breaks_no_step_off() -> None:
     if context := FlowRunContext.get():
         request: Any = context.flow_run_suspension_request
         request.raise_if_requested = lambda: None
+
+
+async def planned_runs(deployment: DeploymentResponse, start: datetime, end: datetime) -> int:
+    """How many runs a deployment's schedules ask for between two moments, up to a thousand of each.
+
+    The server itself plans the next few alone.
+    """
+    if deployment.paused:
+        return 0
+    of_server = {
+        CronSchedule: server_schedules.CronSchedule,
+        IntervalSchedule: server_schedules.IntervalSchedule,
+        RRuleSchedule: server_schedules.RRuleSchedule,
+    }
+    runs = 0
+    for entry in deployment.schedules:
+        schedule: Any = of_server.get(type(entry.schedule))
+        if entry.active and schedule:
+            dates = schedule.model_validate(entry.schedule.model_dump())
+            runs += len(await dates.get_dates(_MOST_PLANNED, start=start, end=end))
+    return runs
 
 
 def end_with_the_worker() -> None:

@@ -28,6 +28,7 @@ from callsheet.cli.output import (
     out,
     path_at_home,
     print_json,
+    utc_day,
 )
 from callsheet.errors import CallsheetError
 from callsheet.plain_text import counted, printable
@@ -190,7 +191,7 @@ def reconcile(
     range; 4 the service cannot be asked.
     """
     settings = load_settings(config, set_)
-    days = _day("--start", start), _day("--end", end)
+    days = utc_day("--start", start), utc_day("--end", end)
     from callsheet.present import accounts
     from callsheet.report.against_account import reconcile
 
@@ -200,14 +201,6 @@ def reconcile(
     else:
         print_page(out, accounts.screen(result, str(config)))
     raise typer.Exit(3 if result.is_over else 0)
-
-
-def _day(option: str, text: str | None) -> date | None:
-    try:
-        return date.fromisoformat(text) if text else None
-    except ValueError:
-        hint = "Write a UTC day as 2026-01-31."
-        raise CallsheetError(f"{option} {text!r} is not a date", hint=hint) from None
 
 
 def claim(
@@ -235,7 +228,7 @@ def claim(
     --sent, the next claim leaves out what the last one names. With --credit, money that came back is entered:
     it counts in what a kept file costs, and makes no room in a budget.
     """
-    day = _day("--since", since)
+    day = utc_day("--since", since)
     said = [option for option in (sent, credit) if option is not None]
     if len(said) > 1 or (said and (since or all_)):
         raise CallsheetError(

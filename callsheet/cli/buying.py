@@ -17,6 +17,7 @@ from callsheet.cli.output import (
     Sets,
     ask_service,
     changeable_like,
+    ledger_url,
     load_batch,
     load_settings,
     open_client,
@@ -24,12 +25,13 @@ from callsheet.cli.output import (
     out,
     print_json,
 )
-from callsheet.errors import ConfigError, LedgerError
+from callsheet.errors import ConfigError
 from callsheet.present.console import print_page
 
 if TYPE_CHECKING:
     from callsheet.config.settings import BatchSettings, Settings
     from callsheet.pricing.choice import Choice
+    from callsheet.pricing.downstream import Downstream
     from callsheet.records import Doubt, Totals
     from callsheet.report.summary import Status, Summary
 
@@ -111,7 +113,7 @@ def run(
     set_ += _BUY_AGAIN if again else []
     choice = _choice(first, only, pilot)
     if dry_run:
-        quote(config, set_, json, first, only)
+        quote([config], set_, json, first, only)
         return
     settings = load_settings(config, set_)  # what is wrong in it is said before the imports, which take long
     from callsheet.cli.terminal import run_watched, screen_of
@@ -141,7 +143,10 @@ def collect(
 
 
 def quote(
-    config: Config,
+    configs: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="CONFIG", help="The config file (YAML).", show_default=False),
+    ] = None,
     set_: Sets = None,
     json: Json = False,
     first: First = None,
@@ -159,10 +164,21 @@ def quote(
     compare: Annotated[
         bool, typer.Option("--compare", help="Price the same rows on each model that can take them, too.")
     ] = False,
+    if_: Annotated[
+        str | None,
+        typer.Option(
+            "--if",
+            metavar="CONFIG#ROW",
+            help="Price what would be bought again if that kept file were another: in the configs that are "
+            "named, or in all beside its own.",
+        ),
+    ] = None,
 ) -> None:
     """Price a batch exactly, show the first rows, and list what is wrong with which line. Buys nothing.
 
     callsheet quote batch.yaml --show 2
+
+    callsheet quote --if cast.yaml#nova
 
     callsheet quote batch.yaml --compare --set input.path=more.csv
     """
@@ -170,7 +186,14 @@ def quote(
     from callsheet.pricing.compare import compare_models
     from callsheet.pricing.quote import quote_batch
 
-    settings = load_settings(config, [*(set_ or []), *(_BUY_AGAIN if again else [])])
+    if if_ is not None:
+        _quote_downstream(if_, configs or [], set_ or [], json)
+        return
+    if not configs:
+        raise ConfigError("Missing argument 'CONFIG'.", hint="callsheet quote --help says what there is.")
+    if len(configs) > 1:
+        raise ConfigError("quote takes one config", hint="Several go with --if, as --if cast.yaml#nova.")
+    settings = load_settings(configs[0], [*(set_ or []), *(_BUY_AGAIN if again else [])])
     choice = _choice(first, only)
     batch_quote = ask_service(open_client(settings), lambda client: quote_batch(settings, client, choice))
     comparisons = asyncio.run(compare_models(batch_quote.plan, settings)) if compare else []
@@ -185,12 +208,30 @@ def quote(
         print_page(out, [*priced.screen(batch_quote, show), *catalogue.comparison_screen(comparisons)])
 
 
+def _quote_downstream(file: str, configs: list[Path], overrides: list[str], json: bool) -> None:
+    """Prints what hangs on a kept file, and what that would cost again."""
+    from callsheet import signals
+    from callsheet.present import priced
+    from callsheet.pricing.downstream import price_downstream
+
+    async def price() -> Downstream:
+        with signals.cancelled_by_signals():
+            return await price_downstream(file, configs, overrides, open_client)
+
+    downstream = asyncio.run(price())
+    if json:
+        print_json(downstream)
+    else:
+        print_page(out, priced.downstream_screen(downstream))
+
+
 def status(
-    config: Annotated[
-        Path | None,
+    configs: Annotated[
+        list[Path] | None,
         typer.Argument(
-            metavar="[CONFIG]",
-            help="The config file; without it, all of a ledger (out/ledger.db, or --set ledger.url=...).",
+            metavar="[CONFIG]...",
+            help="The config file; without it, all of a ledger (out/ledger.db, or --set ledger.url=...). "
+            "Those of a production, stills and then films: what each finished shot has cost.",
             show_default=False,
         ),
     ] = None,
@@ -201,8 +242,10 @@ def status(
     set_: Sets = None,
     json: Json = False,
 ) -> None:
-    """Say how a batch stands, or all batches of a ledger, from the ledger alone."""
-    from callsheet.config.load import load_ledger
+    """Say how a batch stands, or all batches of a ledger, from the ledger alone.
+
+    callsheet status stills.yaml films.yaml
+    """
     from callsheet.ledger import queries, sums
     from callsheet.ledger.tables import SCHEMA_VERSION
     from callsheet.present.status import batches_screen, figures, screen
@@ -218,16 +261,18 @@ def status(
             differences = await ledger.read(lambda connection, _: sums.differences(connection))
             return await ledger.read(lambda connection, _: sums.of_ledger(connection)), differences
 
-    if config is not None:
+    if configs and len(configs) > 1:
+        _print_production(configs, set_, json)
+        return
+    if configs:
+        config = configs[0]
         status, doubts = asyncio.run(read_one(load_batch(config, set_)))
         if json:
             print_json(status.as_json() | {"ledger_version": SCHEMA_VERSION})  # no other one is opened
         else:
             print_page(out, screen(status, shlex.quote(str(config)), doubts))
         return
-    url = load_ledger(set_ or [])
-    _check_ledger(url, is_named=bool(set_))
-    batches, differences = asyncio.run(read_all(url))
+    batches, differences = asyncio.run(read_all(ledger_url("status", None, set_)))
     check_totals(differences)
     if json:
         entries = [figures(name, totals) for name, totals in batches.items()]
@@ -236,21 +281,16 @@ def status(
         print_page(out, batches_screen(batches))
 
 
-def _check_ledger(url: str, *, is_named: bool) -> None:
-    """Makes sure that there is a ledger, the one that somebody has named or that of the folder.
+def _print_production(configs: list[Path], overrides: list[str] | None, json: bool) -> None:
+    """Prints what the shots of several batches have cost."""
+    from callsheet.present.status import production_screen
+    from callsheet.report.production import read_production
 
-    Raises:
-        LedgerError: there is none.
-    """
-    from callsheet.ledger.databases import check_exists, exists
-
-    if not is_named and not exists(url):
-        raise LedgerError(
-            f"this folder has no ledger: there is no {url.removeprefix('sqlite:///')}",
-            hint="The first run makes it. Go to the folder in which callsheet was run, or name one:\n"
-            "callsheet status CONFIG, or callsheet status --set ledger.url=sqlite:///PATH",
-        )
-    check_exists(url)
+    production = asyncio.run(read_production([load_batch(config, overrides) for config in configs]))
+    if json:
+        print_json(production)
+    else:
+        print_page(out, production_screen(production))
 
 
 def _choice(first: int | None, rows: list[str] | None, pilot: int | None = None) -> Choice:

@@ -9,16 +9,12 @@ hide.
 
 from __future__ import annotations
 
-import json as jsonlib
 import os
-import re
 import shlex
 import shutil
 import sys
-import unicodedata
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import asdict
-from decimal import ROUND_CEILING, Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -38,9 +34,16 @@ from callsheet.cli.output import (
 )
 from callsheet.errors import ConfigError, InputError
 from callsheet.files import disk_errors
-from callsheet.plain_text import counted, cut, printable
+from callsheet.first_look.config_text import (
+    batch_name,
+    rows_taken,
+    steps_of_production,
+    text_of_example,
+    texts_of_guess,
+)
+from callsheet.plain_text import counted, cut
 from callsheet.present.console import print_page, safe
-from callsheet.present.page import Facts, Line, Listed, Table
+from callsheet.present.page import Facts, Line, Listed, Table, Tone
 from callsheet.records import dollars
 
 if TYPE_CHECKING:
@@ -49,40 +52,8 @@ if TYPE_CHECKING:
     from callsheet.service.client import Client
     from callsheet.service.models import Catalogue
 
-_CONFIG = """\
-# A batch for Callsheet: what is bought, for how much at most, and where it is stored.
-#
-#   callsheet quote {config}    prices it, shows the first rows, says what is wrong; buys nothing
-#   callsheet run {config}      buys what is not bought yet, and stores it; run it again after any stop
-#
-# Relative paths start at the folder in which callsheet is run. What a line has after # is a comment.
-# `callsheet docs configuration` has every key.
-
-batch: {batch}    # a job is bought once in a batch, however often the batch is run
-
-service:
-  base_url: ${{CALLSHEET_BASE_URL}}    # without /v2; the API key is read from CALLSHEET_API_KEY
-
-input:
-  {source}
-{input}
-budget:
-  limit: "{limit}"    # US dollars: the batch never costs more
-  # approve_above: "5.00"    # asks before a quote above this amount is bought
-  # pilot: 6                 # buys 6 jobs of all kinds first, and asks before the rest
-
-# storage:
-#   url: out/media    # or s3://bucket/prefix
-"""
-_PATHS = "    # a CSV, Parquet or Excel file, a folder of images, a glob, or s3://..."
-_SUGGESTED = (
-    '# defaults: {aspect_ratio: "1:1"}                  # for empty cells and missing columns',
-    '# template: "A photo of a {product}, {season}"     # makes the prompt from other columns of the file',
-    '# matrix: {aspect_ratio: ["1:1", "16:9"]}          # buys each row once for each value',
-)
 _NAMED = 4  # answers of a doubt
 _FIRST = 3  # requests
-_YAML_WORDS = ("yes", "no", "on", "off", "true", "false", "null", "y", "n")
 _NO_YAML = "A YAML file is a config; prompts are read from CSV, Excel, JSON, Parquet and text files."
 _ANOTHER = "Name another folder or config: callsheet init NAME.yaml"
 
@@ -235,9 +206,8 @@ def _init_example(path: Path, json: bool) -> None:
     from callsheet.first_look.starter import starter  # polars, which the first checks do not need
 
     example = starter(catalogue)
-    batch = _batch_name(config.stem if is_config else path.resolve().name)
-    source = f"path: {_in_yaml(str(prompts))}{_PATHS}"
-    text = _config_text(config, batch, source, _SUGGESTED, example.quoted)
+    batch = batch_name(config.stem if is_config else path.resolve().name)
+    text = text_of_example(config, batch, prompts, example.quoted)
     _write({config: text, prompts: example.as_csv()})
     models = list(dict.fromkeys(row["model"] for row in example.rows if row["model"]))
     if json:
@@ -258,29 +228,29 @@ def _init_file(path: Path, config: Path, answers: dict[str, str], json: bool) ->
     check_free(config, hint=f"Name another config: callsheet init {shlex.quote(str(path))} NAME.yaml")
     catalogue = _catalogue()
     from callsheet.cli.dialog import ask
+    from callsheet.config.settings import LedgerSettings
     from callsheet.first_look.guess import guess
+    from callsheet.ledger.databases import exists
 
     def guess_with(said: Mapping[str, str]) -> Guess:
         return guess(str(path), catalogue, said)
 
     is_asked = not json and sys.stdin.isatty() and sys.stdout.isatty()
     guessed = ask(guess_with, answers) if is_asked else guess_with(answers)
-    source = f"path: {_in_yaml(str(path))}{_PATHS}"
-    texts = {config: _config_text(config, _batch_name(config.stem), source, _lines(guessed), guessed.price)}
+    configs = [config]
     if guessed.films:
-        films = config.with_stem(f"{config.stem}-films")
-        check_free(films, hint=_ANOTHER)
-        kept = f"kept: {_in_yaml(str(config))}    # a film of each still that is kept (callsheet review)"
-        lines = _lines(guessed.films)
-        texts[films] = _config_text(films, _batch_name(films.stem), kept, lines, guessed.films.price)
-    _write(texts)
+        configs.append(config.with_stem(f"{config.stem}-films"))
+        check_free(configs[1], hint=_ANOTHER)
+    _write(texts_of_guess(path, configs, guessed, has_ledger=exists(LedgerSettings().url)))
     if json:
-        fields = {"config": str(config), "batch": _batch_name(config.stem), "rows": guessed.rows}
+        fields = {"config": str(config), "batch": batch_name(config.stem), "rows": guessed.rows}
         fields |= {"columns": guessed.input.get("columns", {})}
         fields |= {"model": guessed.taken and guessed.taken.model, "guessed": guessed.guesses()}
-        print_json(fields | {"not_used": dict(guessed.not_used)})
+        print_json(fields | {"not_used": dict(guessed.not_used), "to_buy": guessed.jobs.height})
     else:
-        _show_guess([*texts], guessed)
+        _show_guess(configs, guessed)
+    if _without_jobs(guessed):
+        raise typer.Exit(2)
 
 
 def _explain(path: Path, answers: dict[str, str], json: bool) -> None:
@@ -301,77 +271,15 @@ def _explain(path: Path, answers: dict[str, str], json: bool) -> None:
     print_page(out, [Table(lines, tuple(lines[0]) if lines else ()), *reasons, Facts(_doubts(guessed))])
 
 
-def _batch_name(name: str) -> str:
-    """A file's or folder's name as that of a batch: letters of every script stay."""
-    from callsheet.config.setting_types import LONGEST_BATCH_NAME, is_of_batch_name  # pydantic, 0.1 s
-
-    characters = unicodedata.normalize("NFC", name)
-    words = "".join(character if is_of_batch_name(character) else " " for character in characters).split()
-    short = "-".join(words).strip("-._")[:100].encode()[:LONGEST_BATCH_NAME]
-    return short.decode(errors="ignore") or "my-batch"
-
-
 def _catalogue() -> Catalogue:
     hint = "Set it to the service's address. To try it without an account: callsheet backlot"
     return ask_service(client_of_environment(hint), lambda client: client.models())
 
 
-def _config_text(config: Path, batch: str, source: str, lines: Iterable[str], price: Decimal) -> str:
-    """The config for the rows of a source, with these lines of `input`, which would cost `price` dollars.
-
-    The budget is that in whole dollars, rounded up, and at least one.
-    """
-    return _CONFIG.format(
-        config=printable(shlex.quote(str(config))),
-        batch=batch,
-        source=source,
-        input="".join(f"  {line}\n" for line in lines),
-        limit=max(price.to_integral_value(ROUND_CEILING), Decimal(1)).quantize(Decimal("0.01")),
-    )
-
-
-def _in_yaml(text: str) -> str:
-    """A text as a value of the config; a `${` in it is not read from the environment."""
-    return jsonlib.dumps(text, ensure_ascii=not text.isprintable()).replace("${", "$${")
-
-
-def _lines(guess: Guess) -> Iterator[str]:
-    """The lines of `input` that say how a batch file is read."""
-    for setting, value in guess.input.items():
-        yield f"{setting}: {_flow(value)}"
-    if guess.input.get("columns", {}).get("id", "") is None:
-        yield '# The ids repeat, so they are not used. To make ids of columns: id: "{category}-{id}"'
-    if guess.taken:
-        yield f"# {guess.taken.model}: {_rows_taken(guess)}; {dollars(guess.price)} USD"
-    for name, reason in guess.not_used.items():
-        yield printable(f"# Not used: the column {name} {reason}")
-    if guess.proposals:
-        yield "guessed:    # a quote says these first, and a run asks once; remove what is right"
-    for setting, guessed in guess.guesses().items():
-        yield f"  {setting}: {_flow(guessed)}"
-
-
-def _flow(value: Any) -> str:
-    """A value of the config on one line."""
-    if isinstance(value, Mapping):
-        return f"{{{', '.join(f'{_flow(name)}: {_flow(entry)}' for name, entry in value.items())}}}"
-    if isinstance(value, list):
-        return f"[{', '.join(map(_flow, value))}]"
-    if isinstance(value, str):
-        return value if re.fullmatch(r"[a-z_]+", value) and value not in _YAML_WORDS else _in_yaml(value)
-    return jsonlib.dumps(value)
-
-
-def _rows_taken(guess: Guess) -> str:
-    comparison = guess.taken
-    rows = f"{comparison.rows:,} of {counted(comparison.of, 'row')}" if comparison else ""
-    if guess.refused:
-        rows += f", and no model takes any: {'; '.join(guess.refused)}"
-    return f"{rows} that were tried on each model" if guess.is_sample else rows
-
-
 def _write(texts: Mapping[Path, str]) -> None:
-    """Writes all of these files, or none."""
+    """Writes all of these files, or none; and beside the first, a config, the schema for an editor."""
+    from callsheet.config.schema import write_schema
+
     written: list[Path] = []
     try:
         for path, text in texts.items():
@@ -379,6 +287,7 @@ def _write(texts: Mapping[Path, str]) -> None:
             with path.open("x", encoding="utf-8", newline="") as file:
                 written.append(path)
                 file.write(text)
+        write_schema(next(iter(texts)).parent)
     except OSError as error:
         for path in written:
             path.unlink(missing_ok=True)
@@ -399,11 +308,24 @@ def _show(config: Path, prompts: Path, example: Starter, models: list[str]) -> N
     _show_written([config], [*facts, ("Prompts", f"{prompts}: put your own into it")])
 
 
+def _without_jobs(guess: Guess) -> Guess | None:
+    """The stills or the films, where nothing of them can be bought."""
+    parts = (guess, guess.films) if guess.films else (guess,)
+    return next((part for part in parts if part.jobs.is_empty()), None)
+
+
 def _show_guess(configs: list[Path], guess: Guess) -> None:
     """Prints the first requests, what was written, what is in doubt, and what to type next."""
     from callsheet.present import as_read
 
-    rows = as_read.first_rows(guess.jobs.head(_FIRST).with_columns(to_buy=True))
+    unsold = _without_jobs(guess)
+    if unsold:
+        why = "; ".join(unsold.rejects or unsold.refused)
+        what = "No film" if unsold is guess.films else "Nothing"
+        print_page(out, [Line(f"{what} can be bought: every row is rejected. {why}", tone=Tone.WARNING)])
+    rows = as_read.first_rows(
+        guess.jobs.unique("row_id", keep="first", maintain_order=True).head(_FIRST).with_columns(to_buy=True)
+    )
     print_page(out, [*(Line(_as_sent(row)) for row in rows), Facts(_doubts(guess))])
     read = []
     for ours, name in guess.input.get("columns", {}).items():
@@ -412,7 +334,10 @@ def _show_guess(configs: list[Path], guess: Guess) -> None:
         read += [f"{ours} from {joined}{others}"] if name is not None else []
     unnamed = ("columns", "defaults", "values")
     read += [f"{name} {value}" for name, value in guess.input.items() if name not in unnamed]
-    facts = [("Read", ", ".join(read)), *(("Rejected", reason) for reason in guess.rejects)]
+    facts = [
+        ("Read", ", ".join(read)),
+        *(("Rejected", reason) for reason in guess.rejects if unsold is not guess),
+    ]
     facts += [("Not used", f"{name} {reason}") for name, reason in guess.not_used.items()]
     facts += [("Note", note) for note in guess.notes]
     facts += as_read.of_prompts(guess.jobs)
@@ -420,7 +345,14 @@ def _show_guess(configs: list[Path], guess: Guess) -> None:
         model = guess.films.input["defaults"]["model"]
         films = f"{configs[1]}, on {model}: at most {dollars(guess.films.price)} USD, of those that you keep"
         facts.append(("Films", f"{films} (callsheet review {configs[0]})"))
-    _show_written(configs, facts, _buys(guess))
+        unused = {name: why for name, why in guess.films.not_used.items() if why != guess.not_used.get(name)}
+        facts += [("Films", f"without {name}: {reason}") for name, reason in unused.items()]
+        if (taken := guess.films.taken) and taken.rows < taken.of:
+            reasons = "; ".join(guess.films.rejects)
+            facts.append(("Films", f"only of {taken.rows:,} of {counted(taken.of, 'row')}: {reasons}"))
+    buys = _buys(guess) if unsold is not guess else "no row can be bought as it is read"
+    steps = steps_of_production(configs) if guess.films else ()
+    _show_written(configs, facts, buys, steps)
 
 
 def _as_sent(row: Mapping[str, str]) -> str:
@@ -438,7 +370,7 @@ def _buys(guess: Guess) -> str:
     if not guess.taken:
         return f"{rows} on the models that the file names; {price}"
     if not guess.taken.rows:
-        return f"{_rows_taken(guess)}; {price}"
+        return f"{rows_taken(guess)}; {price}"
     tried = f"; {guess.taken.of:,} rows were tried on each model" if guess.is_sample else ""
     bought = counted(guess.jobs.height, guess.taken.type.value)
     return f"{bought} of {rows} on {guess.taken.model}, the cheapest{tried}; {price}"
@@ -458,12 +390,15 @@ def _doubts(guess: Guess) -> list[tuple[str, str]]:
     return doubts
 
 
-def _show_written(configs: Sequence[Path], facts: list[tuple[str, str]], buys: str = "") -> None:
+def _show_written(
+    configs: Sequence[Path], facts: list[tuple[str, str]], buys: str = "", steps: Sequence[str] = ()
+) -> None:
     """Prints what was written, what it buys, and what to type next."""
     name = shlex.quote(str(configs[0]))
     written = " and ".join(safe(str(config)) for config in configs)
     out.print(f"Wrote [bold]{written}[/]{safe(f': {buys}' if buys else '.')}")
-    print_page(out, [Facts(facts), Listed("Next", [f"callsheet quote {name}", f"callsheet run {name}"])])
+    steps = steps or [f"callsheet quote {name}", f"callsheet run {name}"]
+    print_page(out, [Facts(facts), Listed("Next", steps)])
 
 
 PARTS = ("flows", "tasks", "configs", "automations", "prefect.yaml")
@@ -478,6 +413,8 @@ def make_project(folder: Path) -> None:
     check_free(
         *(folder / part for part in PARTS), hint="Name another folder: callsheet init --project FOLDER"
     )
+    from callsheet.config.schema import MODELINE, write_schema
+
     package = Path(__file__).parents[1]
     installed = package / "project"  # otherwise the files are in the root of the repository
     try:
@@ -488,6 +425,9 @@ def make_project(folder: Path) -> None:
                 shutil.copytree(source, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
             else:
                 shutil.copyfile(source, folder / part)
+        for config in (folder / "configs").glob("*.yaml"):
+            config.write_text(MODELINE + config.read_text("utf-8"), encoding="utf-8")
+        write_schema(folder / "configs")
     except OSError as error:
         raise ConfigError(f"{folder}: cannot be written: {error.strerror}") from None
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from callsheet.cli import books, buying, init, output, review, rows
+from callsheet.cli import books, buying, costs, init, output, review, rows
 from callsheet.cli.demo import demo
 from callsheet.errors import CallsheetError, ConfigError, OutputError, ends_as, known_error
 from callsheet.present.console import print_page
@@ -60,6 +60,7 @@ GROUPS: dict[str, dict[str, Callable[..., Any]]] = {
         "report": rows.report,
     },
     "Money": {
+        "costs": costs.costs,
         "resolve": books.resolve,
         "reconcile": books.reconcile,
         "claim": books.claim,
@@ -130,6 +131,17 @@ def docs(
         raise ConfigError(f"the documentation has no page {page}", hint="`callsheet docs` lists the pages.")
     with output.out.pager() if output.out.is_terminal else nullcontext():
         output.out.print(file.read_text("utf-8"), markup=False, end="")
+
+
+@app.command(rich_help_panel="Begin")
+def schema() -> None:
+    """Print the JSON Schema of the config, with which an editor completes and checks it.
+
+    `callsheet init` writes it beside each config, whose first line names it for editors that know YAML.
+    """
+    from callsheet.config.schema import schema_text
+
+    typer.echo(schema_text(), nl=False)
 
 
 for command_info in (*app.registered_commands, *books.ledger.registered_commands):

@@ -18,6 +18,7 @@ from collections.abc import (
     Iterator,
 )
 from contextlib import asynccontextmanager, suppress
+from datetime import date
 from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_origin
@@ -26,7 +27,7 @@ import typer
 from rich.console import Console, ConsoleDimensions
 from typing_extensions import Buffer
 
-from callsheet.errors import CallsheetError, ConfigError, OutputError
+from callsheet.errors import CallsheetError, ConfigError, LedgerError, OutputError
 from callsheet.files import with_home
 from callsheet.present.console import print_page
 from callsheet.present.page import Line, Tone
@@ -250,6 +251,41 @@ def load_batch(config: Path, overrides: list[str] | None) -> BatchSettings:
     from callsheet.config.load import load_without_service
 
     return load_without_service(config, overrides or ())
+
+
+def ledger_url(command: str, config: Path | None, overrides: list[str] | None) -> str:
+    """The ledger of a command's config; without one, that of `--set ledger.url`, or of the folder.
+
+    Raises:
+        LedgerError: without a config, there is none.
+    """
+    if config is not None:
+        return load_batch(config, overrides).ledger.url
+    from callsheet.config.load import load_ledger
+    from callsheet.ledger.databases import check_exists, exists
+
+    url = load_ledger(overrides or [])
+    if not overrides and not exists(url):
+        raise LedgerError(
+            f"this folder has no ledger: there is no {url.removeprefix('sqlite:///')}",
+            hint="The first run makes it. Go to the folder in which callsheet was run, or name one:\n"
+            f"callsheet {command} CONFIG, or callsheet {command} --set ledger.url=sqlite:///PATH",
+        )
+    check_exists(url)
+    return url
+
+
+def utc_day(option: str, text: str | None) -> date | None:
+    """The day that an option names; None without it.
+
+    Raises:
+        CallsheetError: it names none.
+    """
+    try:
+        return date.fromisoformat(text) if text else None
+    except ValueError:
+        hint = "Write a UTC day as 2026-01-31."
+        raise CallsheetError(f"{option} {text!r} is not a date", hint=hint) from None
 
 
 def ask_service(connect: Awaitable[Client], question: Callable[[Client], Coroutine[Any, Any, T]]) -> T:

@@ -56,7 +56,7 @@ def show(
     json: Json = False,
 ) -> None:
     """Tell all that is known of a row: its request, attempts, times, costs, files and reasons."""
-    from callsheet.ledger import leases, queries
+    from callsheet.ledger import leases, origins, queries
     from callsheet.present import stories
     from callsheet.records import State
 
@@ -64,7 +64,8 @@ def show(
     row_id = _id_of(row, settings)
 
     def read(connection: Connection, batch: str) -> tuple[list[Story], str]:
-        return list(queries.stories(connection, batch, row_id)), leases.refusal(connection, batch)
+        told = origins.flagged(connection, queries.stories(connection, batch, row_id))
+        return told, leases.refusal(connection, batch)
 
     attempts, refusal = _read(settings, read)
     planned = _planned(settings, row_id, {story.job_key for story in attempts})

@@ -97,7 +97,7 @@ def _plain(node: Any, name_of_line: Callable[[int], str], places: dict[KeyPath, 
                 raise ConfigError(f"{key_line}: the key {dotted((*place, key))} is given twice")
             places[*place, key] = key_line
             if value_node.value == "" and value_node.style is None and _type_of(place) is str:
-                raise ConfigError(f"{line}: {dotted(place)} {_NOT_QUOTED}")  # {product} is a mapping in YAML
+                raise ConfigError(f"{line}: {dotted(place)} {NOT_QUOTED}")  # {product} is a mapping in YAML
             if (place or node.flow_style) and value_node.value == "" and value_node.style is None:
                 raise _empty_value(key_line, (*place, key))
             values[key] = _plain(value_node, name_of_line, places, (*place, key))
@@ -375,7 +375,7 @@ _NO_REUSE = (
     "leave it out: a batch buys its own files, and takes those of another one as its input by "
     "input.stored: CONFIG (or input.kept)"
 )
-_REMOVED: Mapping[KeyPath, str] = {
+REMOVED: Mapping[KeyPath, str] = {
     ("reuse",): _NO_REUSE,
     ("input", "reuse"): _NO_REUSE,
     ("input", "pattern"): "for lines of the form `name | prompt` set input.split: named_lines; for any other "
@@ -395,8 +395,8 @@ def _explain(error: Any, file: str, places: Mapping[KeyPath, str]) -> str:
     source = places.get(place, file)
     if error["type"] == "missing":
         return f"{source}: the key {dotted(location)} is missing"
-    if location in _REMOVED:
-        return f"{source}: {dotted(location)} is no setting any more; {_REMOVED[location]}"
+    if location in REMOVED:
+        return f"{source}: {dotted(location)} is no setting any more; {REMOVED[location]}"
     if error["type"] == "extra_forbidden" or "[key]" in error["loc"]:
         section = _type_of(location[:-1])
         if "[key]" in error["loc"]:
@@ -411,8 +411,8 @@ def _explain(error: Any, file: str, places: Mapping[KeyPath, str]) -> str:
     return f"{source}: {dotted(place)} {_problem(error, _type_of(location))}{actual}"
 
 
-_NOT_QUOTED = "should be text: put it in quotes"
-_EXPECTED = {
+NOT_QUOTED = "should be text: put it in quotes"
+EXPECTED = {
     **dict.fromkeys(("bool_type", "bool_parsing"), "should be true or false"),
     **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "should be a whole number"),
     **dict.fromkeys(("float_type", "float_parsing"), "should be a number"),
@@ -440,7 +440,7 @@ def _problem(error: Any, type_: Any) -> str:
     """What is wrong with a value, in words that say what is allowed."""
     kind, context = error["type"], error.get("ctx", {})
     if kind == "string_type":  # YAML reads 2026 as a number, yes as a boolean, and a brace as a mapping
-        return "should be text" if error["input"] is None else _NOT_QUOTED
+        return "should be text" if error["input"] is None else NOT_QUOTED
     if kind in ("model_type", "dict_type"):
         names = f", some of {', '.join(type_.model_fields)}" if hasattr(type_, "model_fields") else ""
         return f"should have keys with values{names}"
@@ -448,7 +448,7 @@ def _problem(error: Any, type_: Any) -> str:
         return f"should be {context['expected'].replace('False, True', 'false, true')}"
     if kind in ("decimal_max_places", "decimal_whole_digits"):
         kind = "decimal_max_digits"
-    if expected := _EXPECTED.get(kind):
+    if expected := EXPECTED.get(kind):
         return expected.format(**context)
     message: str = error["msg"]
     return message.removeprefix("Value error, ").removeprefix("Input ")

@@ -45,6 +45,18 @@ LONGEST_BATCH_NAME = 200
 """Bytes in UTF-8; file systems allow 255 for a name that has it in it."""
 
 
+_NO_BATCH_NAME = (
+    "must be 1 to 100 letters, digits, '-', '_' and '.', and begin with a letter or digit, because "
+    f"files are named after it; and at most {LONGEST_BATCH_NAME} bytes"
+)
+_NO_ADDRESS = "must begin with http:// or https:// and name a host"
+_NO_KEY = "must stay inside storage.url: it may not begin with '/' or contain '..'"
+_NO_FIELDS = "should have columns in braces alone; write a literal brace twice"
+_NO_PLACE = "should be a folder, or s3://bucket/prefix"
+_NO_CELL = "should be text, a number, true or false, or for images a list"
+_NO_COLUMN = "should be a column's name, or its number, or a list of names"
+
+
 def is_of_batch_name(character: str) -> bool:
     """Whether a batch's name may have it: a letter or digit of any script, `-`, `_` or `.`."""
     return character in "-_." or unicodedata.category(character)[0] in "LMN"
@@ -54,16 +66,13 @@ def _batch_name(value: str) -> str:
     value = unicodedata.normalize("NFC", value)
     is_short = len(value) <= 100 and len(value.encode()) <= LONGEST_BATCH_NAME
     if not (value[:1].isalnum() and is_short and all(map(is_of_batch_name, value))):
-        raise ValueError(
-            "must be 1 to 100 letters, digits, '-', '_' and '.', and begin with a letter or digit, because "
-            f"files are named after it; and at most {LONGEST_BATCH_NAME} bytes"
-        )
+        raise ValueError(_NO_BATCH_NAME)
     return value
 
 
 def _http_address(value: str) -> str:
     if not re.match(r"https?://[^/\s]", value):
-        raise ValueError("must begin with http:// or https:// and name a host")
+        raise ValueError(_NO_ADDRESS)
     try:
         host = (urlsplit(value).hostname or "").encode("idna")
         host.decode("idna")
@@ -116,7 +125,7 @@ def _column_name(value: Any) -> Any:
         return str(value)
     names = value if isinstance(value, list | tuple) else [value]
     if not all(isinstance(name, str) and name for name in names) or (names is value and len(names) < 2):
-        raise ValueError("should be a column's name, or its number, or a list of names")
+        raise ValueError(_NO_COLUMN)
     return tuple(names) if names is value else value
 
 
@@ -147,7 +156,7 @@ def _report_url(value: str) -> str:
 def _storage_key(value: str) -> str:
     _template(value)
     if value.startswith("/") or ".." in value.split("/"):
-        raise ValueError("must stay inside storage.url: it may not begin with '/' or contain '..'")
+        raise ValueError(_NO_KEY)
     return value
 
 
@@ -164,7 +173,7 @@ def _one_reason(value: Any, check: ValidatorFunctionWrapHandler) -> Any:
     try:
         return check(value)
     except ValidationError:
-        raise ValueError("should be text, a number, true or false, or for images a list") from None
+        raise ValueError(_NO_CELL) from None
 
 
 def _not_a_float(value: Any) -> Any:
@@ -192,8 +201,24 @@ def text_like(pattern: str, words: str) -> dict[str, Any]:
     }
 
 
+def _drawn(words: str, /, **schema: Any) -> WithJsonSchema:
+    """How an editor is told of a type (`schema.py`): at least what its check takes."""
+    return WithJsonSchema(schema | {"errorMessage": words})
+
+
 Text = Annotated[str, StringConstraints(min_length=1)]
-ColumnName = Annotated[str | tuple[str, ...], BeforeValidator(_column_name)]
+ColumnName = Annotated[
+    str | tuple[str, ...],
+    BeforeValidator(_column_name),
+    _drawn(
+        _NO_COLUMN,
+        type=["string", "integer", "array"],
+        minLength=1,
+        minimum=1,
+        minItems=2,
+        items={"type": "string", "minLength": 1},
+    ),
+]
 """The name of a file's column, or its number as text; or the names of several, which are one together."""
 
 Character = Annotated[str, StringConstraints(min_length=1, max_length=1)]
@@ -209,24 +234,55 @@ Dollars = Annotated[
     WithJsonSchema(text_like(r"^[0-9]{1,12}(\.[0-9]{1,6})?$", "an amount in USD, for example 20.00")),
 ]
 
+Share = Annotated[float, Field(gt=0, le=1), BeforeValidator(_not_a_boolean)]
+"""A part of an amount: 0.8 is 80 %."""
+
 RetryFailed = Literal[False, True, "server_error", "gateway", "all"]
 """Which failed jobs are bought again; true is `all`."""
 
 Check = Annotated[
-    Literal["off", "flag", "reject"], BeforeValidator(lambda value: "off" if value is False else value)
+    Literal["off", "flag", "reject"],
+    BeforeValidator(lambda value: "off" if value is False else value),
+    WithJsonSchema({"enum": ["off", "flag", "reject", False]}),
 ]
 """What follows from an automatic check. In YAML, `off` is read as false."""
 
-BatchName = Annotated[str, AfterValidator(_batch_name)]
-HttpAddress = Annotated[str, AfterValidator(_http_address)]
-Template = Annotated[Text, AfterValidator(_template)]
-ServiceAddress = Annotated[str, AfterValidator(service_address)]
+# A class of letters is no part of JSON Schema, so this takes whatever is not ASCII.
+_BATCH_NAME = r"^[^\s!-/:-@\[-`{-~][^\s!-,/:-@\[-^`{-~]{0,99}$"
+_HTTP = _drawn(_NO_ADDRESS, type="string", pattern=r"^https?://[^/\s]")
+_FIELDS = r"([^{}]|\{\{|\}\}|\{[^{}:!]+\})+$"
+_BATCH_FIELD = r"(?=([^{}]|\{\{|\}\}|\{batch\})+$)"
+_KEY = r"(?!/)(?!(.*/)?\.\.(/|$))"
+_URL = r"(s3://[^/]|file://(localhost)?(/|$)|(?!s3:|file:)((?!://)[\s\S])+$)"
+
+BatchName = Annotated[
+    str, AfterValidator(_batch_name), _drawn(_NO_BATCH_NAME, type="string", pattern=_BATCH_NAME)
+]
+HttpAddress = Annotated[str, AfterValidator(_http_address), _HTTP]
+Template = Annotated[
+    Text, AfterValidator(_template), _drawn(_NO_FIELDS, type="string", pattern="^" + _FIELDS)
+]
+ServiceAddress = Annotated[str, AfterValidator(service_address), _HTTP]
 TextEncoding = Annotated[str, AfterValidator(_text_encoding)]
 CommandLine = Annotated[Text, AfterValidator(_command)]
 LocalPath = Annotated[Text, AfterValidator(_local_path)]
-StorageKey = Annotated[Text, AfterValidator(_storage_key)]
-StorageUrl = Annotated[Text, AfterValidator(_storage_url)]
-ReportUrl = Annotated[Text, AfterValidator(_report_url)]
+StorageKey = Annotated[
+    Text, AfterValidator(_storage_key), _drawn(_NO_KEY, type="string", pattern=f"^{_KEY}{_FIELDS}")
+]
+StorageUrl = Annotated[
+    Text, AfterValidator(_storage_url), _drawn(_NO_PLACE, type="string", pattern=f"^{_URL}")
+]
+ReportUrl = Annotated[
+    Text, AfterValidator(_report_url), _drawn(_NO_PLACE, type="string", pattern=f"^{_BATCH_FIELD}{_URL}")
+]
 
-Cell = Annotated[bool | int | Decimal | str | list[dict[str, str]], WrapValidator(_one_reason)]
+Cell = Annotated[
+    bool | int | Decimal | str | list[dict[str, str]],
+    WrapValidator(_one_reason),
+    _drawn(
+        _NO_CELL,
+        type=["boolean", "number", "string", "array"],
+        items={"type": "object", "additionalProperties": {"type": "string"}},
+    ),
+]
 """A value for a column, as YAML gives it. Only `images` takes a list."""

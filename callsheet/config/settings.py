@@ -39,6 +39,7 @@ from callsheet.config.setting_types import (
     RetryFailed,
     Seconds,
     ServiceAddress,
+    Share,
     SomeSeconds,
     StorageKey,
     StorageUrl,
@@ -85,6 +86,11 @@ SOURCES = ("path", "kept", "stored")
 """The settings of `input` of which one says where the rows are."""
 
 
+def _columns_but(*columns: str) -> dict[str, Any]:
+    """Which keys a mapping from columns may have, for an editor."""
+    return {"propertyNames": {"enum": [name for name in COLUMNS if name not in columns]}}
+
+
 class Section(BaseModel):
     """A part of the config. It cannot be changed once it is made, and an unknown key is an error."""
 
@@ -99,6 +105,10 @@ class Section(BaseModel):
 
 class Service(Section):
     """The service to buy from."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"anyOf": [{"required": ["base_url"]}, {"required": ["block"]}]}
+    )
 
     block: Text | None = None
     """The CallsheetService block of the Prefect server with the address and the API key. Only runs in Prefect
@@ -150,6 +160,12 @@ def guess_in_words(setting: str, taken: str, others: Sequence[str]) -> str:
 
 class Input(Section):
     """The batch file, and how its columns become requests."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "oneOf": [{"required": [name], "properties": {name: {"type": "string"}}} for name in SOURCES]
+        }
+    )
 
     path: LocalPath | None = None
     """A CSV, TSV, text, JSON, JSON Lines, Parquet or Excel file (text may be `.gz` or `.zst`), a folder of
@@ -203,13 +219,16 @@ class Input(Section):
     rules (`---`) or below labels, the ids; or, in lines of the form `name | prompt`, what follows the name,
     the id."""
 
-    defaults: dict[FileColumn, Cell] = {}
+    defaults: Annotated[dict[FileColumn, Cell], Field(json_schema_extra=_columns_but("id"))] = {}
     """Values for columns that the file does not have and for empty cells: `{model: still-1}`."""
 
     template: Template | None = None
     """A prompt made from columns: `"{adjective} photo of {product}"`. Write a literal brace twice."""
 
-    matrix: dict[FileColumn, Annotated[list[Cell], Field(min_length=1)]] = {}
+    matrix: Annotated[
+        dict[FileColumn, Annotated[list[Cell], Field(min_length=1, json_schema_extra={"uniqueItems": True})]],
+        Field(json_schema_extra=_columns_but("id", "samples")),
+    ] = {}
     """Buys each row once for every combination of these values: `{aspect_ratio: ["1:1", "16:9"]}`. They
     replace the row's own values."""
 
@@ -357,6 +376,10 @@ class Budget(Section):
     repeats: Literal["ask", "buy"] = "ask"
     """`ask`: a person must approve a quote where more than a tenth of the jobs look like what the batch has
     bought, or one differs from that only in what cannot be seen of its prompt; `buy`: nobody is asked."""
+
+    warn: Share | None = 0.8
+    """The share of `limit`, `per_day` and `ledger` at which a person is told, once for each amount. In
+    Prefect, also of a balance below what the next day's schedules may cost. Null: never."""
 
     allow_unpriced: bool = False
     """Whether to buy jobs for which the catalogue has no price. What they cost counts once it is charged, so

@@ -249,6 +249,16 @@ def _given_medium(file: FileLook) -> str:
     return file.given.get("media") or (f"{model.type}s" if model else "")
 
 
+def _medium_of_models(file: FileLook, names: Mapping[str, Any]) -> str:
+    """What the models make that the file names, where they are of one type; mostly empty."""
+    column = names.get("model", "model")
+    if column not in file.judged:
+        return ""
+    models = [file.catalogue[name] for name in {*filled(file.cells[column])} if name in file.catalogue]
+    types = {f"{model.type}s" for model in models}
+    return types.pop() if len(types) == 1 else ""
+
+
 def _choose_medium(file: FileLook, names: Mapping[str, Any]) -> str:
     """Images or videos; it is a doubt where there is a reason for both, or a duration alone says videos."""
     stem, judged = Path(file.path).stem, file.judged
@@ -260,7 +270,7 @@ def _choose_medium(file: FileLook, names: Mapping[str, Any]) -> str:
     made = [name for name, column in judged.items() if column.holds is Kind.IMAGES and called(name, "made")]
     stills = [name for name in (stem, *made) if called(name, "still") or name in made]
     of_types, types = types_of(file)
-    if given := _given_medium(file):
+    if given := _given_medium(file) or _medium_of_models(file, names):
         return given
     reasons = {"videos": [*frames, *videos, *([duration] if duration else [])], "images": stills}
     if called(prompt, "video"):

@@ -9,6 +9,7 @@ never made. It buys nothing, and writes nothing.
 
 from __future__ import annotations
 
+import asyncio
 import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -34,6 +35,7 @@ from callsheet.first_look.fields import (
 )
 from callsheet.first_look.form import FileLook, Proposal, look_at_form
 from callsheet.plain_text import and_more
+from callsheet.pricing.cast import with_cast
 from callsheet.pricing.compare import Comparison, compare
 from callsheet.pricing.rates import price_requests
 from callsheet.pricing.requests import make_requests
@@ -44,6 +46,7 @@ _SAMPLE = 2_000  # rows that are priced on each model
 _IMAGES = 100  # rows of which each is an image, which is read for each model
 _OTHERS = 3  # that are named
 _FIRST = 3  # rows that are shown
+_STILLS = 3  # of each row, to choose the one from of which a film is made
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +124,10 @@ def guess(path: str, catalogue: Catalogue, answers: Mapping[str, str]) -> Guess:
         choose_prompt_of_images(file)
         return _priced(file, answers.get("media") or "")
     look_at_form(file)
-    return _priced(file, choose_columns(file))
+    media = choose_columns(file)
+    if file.films_by and "samples" not in file.judged:
+        file.input["defaults"] = {"samples": _STILLS}
+    return _priced(file, media)
 
 
 # ---- the model
@@ -143,11 +149,13 @@ def _priced(file: FileLook, media: str) -> Guess:
         if proposed.type is ModelType.VIDEO and is_one and "first_frame" in takes:
             names["first_frame"] = names.pop("reference_image")
         if not proposed.rows:
-            tried = (comparison for comparison in comparisons if comparison.type is proposed.type)
+            model = file.given.get("model")
+            tried = [comparison for comparison in comparisons if comparison.type is proposed.type]
+            tried = [comparison for comparison in tried if model in (None, comparison.model)]
             refused = dict.fromkeys(reason for comparison in tried for reason in comparison.reasons.values())
     settings = file.settings()
     if is_mixed:
-        batch = batch_of(file.tables, settings.input)
+        batch = asyncio.run(with_cast(batch_of(file.tables, settings.input), settings))
         rows = batch.rows
     priced = price_requests(make_requests(rows, file.catalogue, settings), file.catalogue, settings)
     wrong = pl.concat([batch.rejects, rejects(priced.wrong, batch.names)])
@@ -180,7 +188,7 @@ def _compared(file: FileLook, media: str) -> tuple[Batch, pl.DataFrame, list[Com
     """
     while True:
         settings = file.settings()
-        batch = batch_of(file.tables, settings.input)
+        batch = asyncio.run(with_cast(batch_of(file.tables, settings.input), settings))
         sample_size = _IMAGES if file.tables[0].placed else _SAMPLE
         sample = batch.rows.gather_every(max(1, -(-batch.rows.height // sample_size)))
         if "model" in batch.columns.used:
@@ -190,12 +198,16 @@ def _compared(file: FileLook, media: str) -> tuple[Batch, pl.DataFrame, list[Com
             for comparison in compare(replace(batch, rows=sample), file.catalogue, settings)
             if media in ("", f"{comparison.type.value}s")
         ]
-        if not _leave_out_misfit(file, comparisons):
+        model = file.given.get("model")
+        eligible = [comparison for comparison in comparisons if model in (None, comparison.model)]
+        if not _leave_out_misfit(file, eligible):
             return batch, sample, comparisons
 
 
 def _leave_out_misfit(file: FileLook, comparisons: Sequence[Comparison]) -> bool:
-    """Whether there is a column of a setting with which no model takes any row; it is not used any more."""
+    """Whether there is a column of a setting with which none of these models takes any row; it is not used
+    any more.
+    """
     if not comparisons or comparisons[0].rows:
         return False
     names: dict[str, Any] = file.input.get("columns", {})
@@ -210,7 +222,11 @@ def _leave_out_misfit(file: FileLook, comparisons: Sequence[Comparison]) -> bool
         label = name if isinstance(name, str) else " x ".join(name)
         reasons = [*dict.fromkeys(reasons)]
         because = and_more(reasons[:_OTHERS], len(reasons))
-        file.not_used[label] = f"no model takes its cells as {ours}: {because}"
+        model = file.given.get("model")
+        why = (
+            f"holds what {model} does not take as {ours}" if model else f"no model takes its cells as {ours}"
+        )
+        file.not_used[label] = f"{why}: {because}"
         return True
     return False
 

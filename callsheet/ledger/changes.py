@@ -22,6 +22,10 @@ from callsheet.records import OtherRun, Record
 LIMIT = "budget.limit"
 PAUSED = "paused"
 """In place of a setting: whether the runs hold their buying."""
+_TOLD = "told:"
+"""How what stands in place of a setting begins, where a person was told of a wall: no change, and kept here
+so that it is told once.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,9 +150,25 @@ def since(connection: sa.Connection, batch: str, number: int) -> list[Setting]:
     """The changes of the batch with a higher number, in order."""
     columns = [changes.c[name] for name in Setting.__slots__]
     query = sa.select(*columns).where(changes.c.batch == batch, changes.c.number > number)
+    query = query.where(~changes.c.setting.startswith(_TOLD))
     return [Setting(*row) for row in connection.execute(query.order_by(changes.c.number))]
 
 
 def newest(connection: sa.Connection) -> int:
     """The number of the last change; 0 without any."""
     return connection.scalar(sa.select(sa.func.max(changes.c.number))) or 0
+
+
+# ---- what a person was told
+
+
+def is_told(connection: sa.Connection, subject: str, text: str, *, batch: str | None = None) -> bool:
+    """Whether somebody was told this, by a run of whichever batch or of this one."""
+    query = sa.select(changes.c.value).where(changes.c.setting == f"{_TOLD}{subject}")
+    query = query if batch is None else query.where(changes.c.batch == batch)
+    return text in connection.scalars(query)
+
+
+def enter_told(connection: sa.Connection, batch: str, subject: str, text: str) -> None:
+    """Somebody is told this now, by a run of the batch."""
+    _enter(connection, batch, {f"{_TOLD}{subject}": text}, "callsheet")

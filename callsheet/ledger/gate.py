@@ -130,7 +130,7 @@ def said(connection: sa.Connection, batch: str, buyer: Buyer, limit: Decimal | N
         words=all_words,
         exposure=sums.exposure(connection, batch).priced,
         limit=limit,
-        room=_room(connection, buyer, limit, now, Counting.QUOTE),
+        room=room_within(connection, buyer, limit, now, Counting.QUOTE),
         charged=charged,
         to_accept=charged.to_accept(allowed if limit is None else limit),
         known_rates=words.known_rates(connection, batch, all_words),
@@ -316,7 +316,7 @@ class Gate:
 
     def __init__(self, connection: sa.Connection, buyer: Buyer, at: datetime, counting: Counting) -> None:
         limit = changes.limit(connection, buyer.batch)
-        self._room = _room(connection, buyer, limit, at, counting)
+        self._room = room_within(connection, buyer, limit, at, counting)
         self._closed: Obstacle | None = None
         if not words.may_buy(connection, buyer.asker):
             self._closed = Obstacle.QUESTION
@@ -340,7 +340,7 @@ class Gate:
         return max(Decimal(0), self._room.get(obstacle, Decimal(0)))
 
 
-def _room(
+def room_within(
     connection: sa.Connection, buyer: Buyer, limit: Decimal | None, at: datetime, counting: Counting
 ) -> dict[Obstacle, Decimal]:
     """What is left within each obstacle that there is."""

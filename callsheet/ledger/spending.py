@@ -6,6 +6,7 @@ up by UTC day, so a million of them are one query.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
@@ -172,6 +173,20 @@ def bought_since(connection: sa.Connection, moment: datetime) -> dict[str, Bough
         .group_by(attempts.c.batch)
     )
     return {batch: Bought(jobs, price) for batch, jobs, price in connection.execute(query)}
+
+
+def cost_of_flow_runs(
+    connection: sa.Connection, service: str, flow_runs: Collection[str]
+) -> dict[str, Decimal]:
+    """What flow runs of Prefect have bought at the service, by their ids; those without are missing."""
+    of_run = sa.and_(attempts.c.batch == runs.c.batch, attempts.c.run_id == runs.c.id)
+    query = (
+        sa.select(runs.c.flow_run, total(attempts.c.cost))
+        .join_from(runs, attempts, of_run)
+        .where(_was_sent(connection, service), runs.c.flow_run.in_(flow_runs))
+        .group_by(runs.c.flow_run)
+    )
+    return dict(connection.execute(query).all())
 
 
 def usage_between(connection: sa.Connection, service: str, start: datetime, end: datetime) -> Decimal:

@@ -24,6 +24,7 @@ _LONGEST_TEXT = 5_000  # characters of a request's text that are shown; a prompt
 _SHORT = 60  # characters of a prompt in a table
 _NAMED = 12  # columns
 _FIRST = 3  # rows
+_OF_VIDEOS = ("duration", "sound")
 
 _RATIOS = "1:1|16:9|9:16|4:3|3:4|3:2|2:3|4:5|5:4|21:9"
 _SECONDS = r"(?i)\b(\d{1,3})[ -]?(?:secs?|seconds?|s[ -](?:video|clip|shot|loop|long))\b"  # not `in his 30s`
@@ -142,7 +143,7 @@ def of_file(plan: Plan) -> Iterator[Fact]:
         used = [name if name == ours else f"{ours} from {name!r}" for ours, name in file_columns.used.items()]
         carried = f"; carried: {_first_of(file_columns.carried)}" if file_columns.carried else ""
         yield "Columns", ", ".join(used) + carried
-    yield from _not_used(file_columns)
+    yield from _not_used(file_columns, {*plan.table["type"]})
     rows, price = repeated(plan)
     if rows:
         sentence = f"{counted(rows, 'row')} {'asks' if rows == 1 else 'ask'} for what another row asks for"
@@ -154,11 +155,17 @@ def _first_of(names: Collection[str]) -> str:
     return and_more([*names][:_NAMED], len(names))
 
 
-def _not_used(file_columns: Columns) -> Iterator[Fact]:
+def _not_used(file_columns: Columns, types: Collection[str]) -> Iterator[Fact]:
+    """Columns that are not used, where models of these types are."""
     unused = {
         name: columns.IMAGES if meaning in IMAGE_COLUMNS else meaning
         for name, meaning in file_columns.unused.items()
     }
+    of_videos = [name for name, meaning in unused.items() if meaning in _OF_VIDEOS]
+    if ModelType.VIDEO not in types and of_videos:
+        unused = {name: meaning for name, meaning in unused.items() if name not in of_videos}
+        are, bought = "is" if len(of_videos) == 1 else "are", ", and images are bought" if types else ""
+        yield "Not used", f"{_first_of([*map(repr, of_videos)])} {are} for videos{bought}"
     ours = {repr(name): f"{meaning}: {name}" for name, meaning in unused.items() if meaning in COLUMNS}
     held = {name: meaning for name, meaning in unused.items() if meaning in columns.HELD}
     unknown = [repr(name) for name, meaning in unused.items() if meaning not in (*COLUMNS, *columns.HELD)]

@@ -14,6 +14,16 @@ from callsheet.records import State, Totals, dollars
 
 
 @dataclass(frozen=True, slots=True)
+class Scheduled:
+    """The runs that are scheduled for the next day, and what they may cost, by what their deployments' last
+    runs have cost.
+    """
+
+    runs: int = 0
+    cost: Decimal = Decimal(0)
+
+
+@dataclass(frozen=True, slots=True)
 class Morning:
     """What the page is made of.
 
@@ -27,6 +37,8 @@ class Morning:
         spent_elsewhere: the same, over the project's other ledgers.
         per_day: the day's limit, `budget.per_day`; None without one.
         balance: what the workspace has; None where the service has not said it.
+        near: the limits that are nearly used up, each in words.
+        scheduled: what comes in the next day.
     """
 
     batches: Mapping[str, Totals]
@@ -38,6 +50,18 @@ class Morning:
     spent_elsewhere: Decimal
     per_day: Decimal | None
     balance: Decimal | None
+    near: Sequence[str] = ()
+    scheduled: Scheduled = Scheduled()
+
+    @property
+    def low_balance(self) -> str:
+        """That the balance is below what comes in the next day, in words; empty where it is not."""
+        if self.balance is None or self.balance >= self.scheduled.cost:
+            return ""
+        return (
+            f"the balance of {dollars(self.balance)} USD is below what is scheduled for the next day: "
+            f"{_scheduled(self.scheduled)}"
+        )
 
     @property
     def in_doubt(self) -> dict[str, Totals]:
@@ -70,17 +94,23 @@ def document(morning: Morning) -> Page:
         Listed("Waits for a person", morning.waiting),
         Listed("In doubt", [_doubts(batch, totals, morning) for batch, totals in morning.in_doubt.items()]),
         Listed("Ended red in the last day", morning.failed),
+        Listed("Nearly used up", [*morning.near, *filter(None, [morning.low_balance])]),
         Line(strong="Money", level=2),
         Facts(
             [
                 ("Spent today", f"{dollars(morning.spent_today)}{limit}"),
                 *([("Spent today from other ledgers", f"{dollars(elsewhere)} USD")] if elsewhere else []),
                 ("Balance", balance),
+                *([("Scheduled", _scheduled(morning.scheduled))] if morning.scheduled.runs else []),
             ],
             indent=0,
         ),
         Table([_batch(batch, totals, morning) for batch, totals in morning.batches.items()], ("batch",)),
     ]
+
+
+def _scheduled(scheduled: Scheduled) -> str:
+    return f"{counted(scheduled.runs, 'run')}, about {dollars(scheduled.cost)} USD by the last ones"
 
 
 def _doubts(batch: str, totals: Totals, morning: Morning) -> str | Link:

@@ -14,6 +14,7 @@ from callsheet.report.claim import Claim, Claimed
 
 _NOT_SAID = "not said"
 _LISTED = 30
+_SHOWN = ("row", "why", "charged", "should be", "owed")  # on a terminal; the files have the rest
 
 
 def document(claim: Claim) -> Page:
@@ -28,15 +29,14 @@ def document(claim: Claim) -> Page:
 
 def screen(claim: Claim, config: str) -> Page:
     """The sums and the first lines for who sends the claim, and what to do next; `config` as it is typed."""
-    lines = [_line(file) for file in claim.files]
+    lines = [{name: text for name, text in _line(file).items() if name in _SHOWN} for file in claim.files]
     steps = [
         f"Send {claim.csv} and {claim.page} to the service.",
         f"callsheet claim {config} --sent NOTE marks that as sent: the next claim leaves it out.",
         f"callsheet claim {config} --credit AMOUNT enters what came back.",
     ]
     page: Page = [Line(f": {_topic(claim)}", strong=claim.batch, tone=None if lines else Tone.GOOD)]
-    texts = ("row", "id", "why", "ordered", "came")
-    page.append(Table(lines, texts, limit=_LISTED, more="more: see the file"))
+    page.append(Table(lines, ("row", "why"), limit=_LISTED, more="more: see the file"))
     page.append(Facts([*(facts(claim) if lines else ()), *(("Note", note) for note in claim.notes)]))
     return [*page, Listed("Next", steps if lines else [])]
 

@@ -15,9 +15,11 @@ import polars as pl
 from callsheet.cells import rejects_in_words
 from callsheet.ledger.charges import in_words as in_words_of_charges
 from callsheet.ledger.gate import Obstacle
+from callsheet.ledger.origins import hanging_in_words
 from callsheet.plain_text import IN_MINUTES, counted, minutes_in_words, row_name
 from callsheet.present import as_read
 from callsheet.present.page import Fact, Facts, Line, Page, Table, Tone
+from callsheet.pricing.downstream import Downstream
 from callsheet.pricing.quote import Quote
 from callsheet.records import ModelType, Record, dollars
 
@@ -26,7 +28,7 @@ SLOWEST_RPM, FASTEST_RPM = 10, 600
 
 _COSTLIEST = 5  # rows
 _REJECTS_ON_SCREEN, _REJECTS = 10, 20  # reasons
-_FIRST = ("Buys", "Guessed")  # facts that stand above the prices
+_FIRST = ("Source", "Buys", "Guessed")  # facts that stand above the prices
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,7 @@ class QuotedBatch(Record):
     plan: str
     rejects: str
     warnings: list[str]
+    old_files: list[str]
     notes: list[str]
     media: dict[str, int]
     guessed: dict[str, dict[str, Any]]
@@ -97,6 +100,7 @@ def figures(quote: Quote) -> QuotedBatch:
         plan=str(plan.path),
         rejects=quote.rejects,
         warnings=list(quote.warnings),
+        old_files=list(quote.old_files),
         notes=list(plan.notes),
         media={f"{model_type.value}s": quote.to_buy_of(model_type) for model_type in ModelType},
         guessed={name: guess.model_dump() for name, guess in quote.guessed.items()},
@@ -130,8 +134,11 @@ def screen(quote: Quote, show: str | None = None) -> Page:
         InputError: see `as_read.requests`.
     """
     quote_facts, prices = facts(quote), in_few_columns(quote, "bought", "to buy", "each", "USD")
-    page: Page = [
-        Line(strong=quote.plan.batch),
+    page: Page = [Line(strong=quote.plan.batch)]
+    if not quote.plan.jobs:
+        why = "every row is rejected" if quote.plan.rejected_rows else "no row is left"
+        page.append(Line(f"Nothing to buy: {why}.", tone=Tone.WARNING))
+    page += [
         Facts(fact for fact in quote_facts if fact[0] in _FIRST),
         Table(prices, ("model", "what"), more="more prices"),
         Facts(fact for fact in quote_facts if fact[0] not in _FIRST),
@@ -143,10 +150,7 @@ def screen(quote: Quote, show: str | None = None) -> Page:
         page.append(Facts([("Request", f"{row}, as it would be sent:")]))
         page += [Line(text, tone=Tone.ASIDE, indent=4) for text in as_read.in_lines(request)]
     page += _rejects(quote)
-    if not quote.plan.jobs:
-        why = "every row is rejected" if quote.plan.rejected_rows else "no row is left"
-        page.append(Line(f"Nothing to buy: {why}.", tone=Tone.WARNING))
-    elif not quote.to_buy and not quote.held:
+    if quote.plan.jobs and not quote.to_buy and not quote.held:
         page.append(Line("Nothing to buy: everything is bought already.", tone=Tone.GOOD))
     return page
 
@@ -212,9 +216,7 @@ def facts(quote: Quote) -> list[Fact]:
     plan, pilot = quote.plan, quote.pilot
     unpriced = f", {plan.unpriced:,} without a price" if plan.unpriced else ""
     left_out = f", {plan.left_out:,} left out by input.where" if plan.left_out else ""
-    # With a matrix, a row may be rejected for some of its values.
-    in_part = plan.rejected_rows - (plan.rows - plan.table["row_id"].n_unique())
-    rejected = f"{plan.rejected_rows:,} rejected{f', {in_part:,} of them in part' if in_part > 0 else ''}"
+    rejected = rejected_in_words(plan.rejected_rows, plan.rejected_in_part)
     held = f", {quote.held:,} failed or in doubt and not bought again" if quote.held else ""
     later = f"{counted(quote.left_out, 'other job')} {'is' if quote.left_out == 1 else 'are'} left for later"
     first = (
@@ -222,6 +224,7 @@ def facts(quote: Quote) -> list[Fact]:
     )
     types = quote.lines.group_by("type").agg(pl.col("to_buy").sum())
     all_facts = [
+        *(("Source", old_file) for old_file in quote.old_files),
         ("Buys", as_read.buys(quote.table)),
         ("Guessed", "; ".join(quote.shown_guesses().values())),
         ("Rows", f"{plan.rows:,} read, {rejected}{unpriced}{left_out}"),
@@ -241,6 +244,11 @@ def facts(quote: Quote) -> list[Fact]:
         *(("Warning", warning) for warning in quote.warnings),
     ]
     return [(name, text) for name, text in all_facts if text]
+
+
+def rejected_in_words(rows: int, in_part: int) -> str:
+    """How many rows are rejected, and how many of them in part: `3 rejected, 2 of them in part`."""
+    return f"{rows:,} rejected{f', {in_part:,} of them in part' if in_part else ''}"
 
 
 def _at_most(quote: Quote) -> str:
@@ -297,6 +305,28 @@ def _fits(quote: Quote) -> str:
         "refuse": "nothing is bought, because budget.on_exceed is 'refuse'",
     }
     return f"{quote.fits:,} of {quote.to_buy:,} jobs{cause.get(limit, '')}; {outcome[quote.budget.on_exceed]}"
+
+
+def downstream_screen(downstream: Downstream) -> Page:
+    """What hangs on a kept file, and what it would cost to choose another."""
+    made_from, images, videos = downstream.made_from, 0, 0
+    lines = []
+    for of_batch in downstream.batches:
+        images, videos = images + of_batch.images, videos + of_batch.videos
+        numbers = {"stills": of_batch.images, "films": of_batch.videos, "bought": of_batch.bought}
+        counts = {name: f"{number:,}" for name, number in numbers.items()}
+        line = {"batch": of_batch.batch, "config": of_batch.config, **counts}
+        lines.append(line | {"USD again": dollars(of_batch.quoted)})
+    hang = hanging_in_words(images, videos)
+    file = f" ({made_from['row']}/{made_from['sample']} of {made_from['batch']})"
+    again = f"{topic(downstream.bought, downstream.quoted)}, if another file were kept in its place"
+    facts = [("To buy again", again if downstream.bought else "")]
+    facts += [("Left out", f"{config}: {reason}") for config, reason in downstream.left_out.items()]
+    return [
+        Line(f"{file}: {hang} on it", strong=downstream.file),
+        Table(lines, ("batch", "config"), limit=len(lines)),
+        Facts(facts),
+    ]
 
 
 def costliest(quote: Quote) -> list[dict[str, str]]:

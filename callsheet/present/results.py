@@ -198,7 +198,8 @@ def stopped(summary: Summary) -> list[Fact]:
 def facts(summary: Summary) -> list[Fact]:
     """What a person needs to know besides."""
     details, rejected, exposure = summary.details, summary.rejected_rows, summary.in_doubt_exposure
-    rejects = f"{rejected:,} rejected: see {details.rejects}" if rejected else "none rejected"
+    said = priced.rejected_in_words(rejected, details.rejected_in_part)
+    rejects = f"{said}: see {details.rejects}" if rejected else "none rejected"
     outdated = f"{details.others:,} of them {'is' if details.others == 1 else 'are'} of rows that"
     sent = f"{counted(summary.submissions, 'submission')}, {summary.rate_limited:,} rate limited"
     return [

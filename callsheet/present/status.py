@@ -7,17 +7,19 @@ from decimal import Decimal
 from typing import Any
 
 from callsheet.cells import as_text
-from callsheet.plain_text import counted, moment_in_words
+from callsheet.plain_text import and_more, counted, moment_in_words
 from callsheet.present import priced
 from callsheet.present.accounts import doubts_table
 from callsheet.present.page import MOST_LISTED, Facts, Line, Listed, Page, Table
-from callsheet.records import ENDED, Doubt, State, Totals, dollars
+from callsheet.records import ENDED, Doubt, State, Totals, dollars, six_decimals
+from callsheet.report.production import Production
 from callsheet.report.remedies import command, remedies
 from callsheet.report.summary import Pause, Reviewed, ReviewResult, Status
 from callsheet.report.tidy import Tidying
 from callsheet.standing import MODEL, Share
 
 _APPROVALS = 5  # the last ones
+_NAMED = 5  # files
 
 
 def counts(jobs: Mapping[State, int]) -> str:
@@ -45,6 +47,7 @@ def screen(status: Status, config: str, doubts: Sequence[Doubt]) -> Page:
         ("In doubt", in_doubt(status.in_doubt_exposure) if status.in_doubt_exposure else ""),
         ("Reviewed", reviewed(status)),
         ("To buy again", priced.topic(again.jobs, again.quoted) if again.jobs else ""),
+        ("Source", outdated(status.outdated)),
         ("Last run", f"began {moment_in_words(status.last_run)}" if status.last_run else ""),
         ("Paused", _paused(status.paused) if status.paused else ""),
         *(("At work", run.line()) for run in status.other_runs),
@@ -54,6 +57,15 @@ def screen(status: Status, config: str, doubts: Sequence[Doubt]) -> Page:
     page += [Facts(facts), *_compared(status)]
     page += doubts_table(doubts, {}) if doubts else []
     return [*page, Listed("Next", next_steps(status, config))]
+
+
+def outdated(files: Mapping[str, str]) -> str:
+    """How many files are made from what is not kept any more, and which; empty without any."""
+    if not files:
+        return ""
+    are = "file is" if len(files) == 1 else "files are"
+    named = and_more([*files][:_NAMED], len(files))
+    return f"{len(files):,} {are} made from what is not kept any more, or was replaced: {named}"
 
 
 def came_back(amount: Decimal) -> str:
@@ -178,6 +190,32 @@ def _value(share: Share) -> str:
     """A value as text; of a model also as which others its jobs were ordered: `b (3 ordered as a)`."""
     ordered = ", ".join(f"{jobs:,} ordered as {model}" for model, jobs in share.ordered_as.items())
     return f"{as_text(share.value) or ''}{f' ({ordered})' if ordered else ''}"
+
+
+# ---- the shots of a production
+
+
+def production_screen(production: Production) -> Page:
+    """A line for each shot with what it has cost by batch, and what a finished one has cost."""
+    batches = [status.batch for status in production.batches]
+    lines = [
+        {"shot": shot.shot}
+        | {f"USD {batch}": dollars(shot.costs.get(batch, Decimal(0))) for batch in batches}
+        | {"USD in all": dollars(shot.spent), "kept": f"{shot.kept:,}"}
+        for shot in production.shots
+    ]
+    finished, cost = production.finished, production.cost_per_finished
+    a_shot = ""
+    if cost is not None:
+        own = dollars(six_decimals(production.spent_on_finished / finished))
+        a_shot = f"{own} USD for a finished shot, and {dollars(cost)} USD with what the others have cost"
+    facts = [
+        ("Finished", f"{finished:,} of {counted(len(lines), 'shot')}, by what is kept in {batches[-1]}"),
+        ("Spent", f"{dollars(production.spent)} USD in {counted(len(batches), 'batch', 'batches')}"),
+        ("Cost", a_shot),
+    ]
+    facts += [("Source", said) for status in production.batches if (said := outdated(status.outdated))]
+    return [Table(lines, ("shot",), more="more shots", is_narrow=True), Facts(facts)]
 
 
 # ---- all batches of a ledger

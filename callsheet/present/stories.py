@@ -11,7 +11,7 @@ from itertools import groupby
 from callsheet.ledger.queries import StoredCopy, Story
 from callsheet.plain_text import counted, moment_in_words, row_name
 from callsheet.present.page import Fact, Facts, Line, Listed, Page, Tone
-from callsheet.records import CostSource, dollars, made_from
+from callsheet.records import ALSO_MADE_FROM, CostSource, dollars, made_from, origins
 from callsheet.report.remedies import command, retries
 from callsheet.report.summary import PARTICULARS
 
@@ -40,13 +40,15 @@ def screen(batch: str, row: str, stories: Sequence[Story], planned: Mapping[str,
 def _job(key: str, stories: Sequence[Story]) -> Page:
     """A job by its newest attempt, and then each attempt."""
     newest = stories[-1]
-    origin, columns = made_from(newest.carried)
+    columns = made_from(newest.carried)[1]
+    columns.pop(ALSO_MADE_FROM, None)
+    files = [f"{file['batch']}: {file['row']}, sample {file['sample']}" for file in origins(newest.carried)]
     facts = [
         ("model", f"{newest.model} ({newest.type})"),
         ("prompt", newest.prompt),
         ("request", _spaced(newest.request)),
         ("carried", ", ".join(f"{name} {value}" for name, value in columns.items() if value is not None)),
-        ("made from", f"{origin['batch']}: {origin['row']}, sample {origin['sample']}" if origin else ""),
+        ("made from", "; ".join(files)),
     ]
     title = Line(f", file {newest.file_number}: {newest.state.in_words}", strong=key[:12])
     page: Page = [Line(), title, Facts(facts)]

@@ -354,14 +354,25 @@ def _with_another_prompt(new: pl.DataFrame, former: pl.DataFrame) -> pl.Series:
 
 def _with_another_image(new: pl.DataFrame, former: pl.DataFrame) -> pl.Series:
     """The keys of new jobs that differ from what their row has bought, and is gone, in the bytes of inlined
-    images alone.
+    images alone; but not those that are made from another file of another batch, because a person keeps it.
 
     Whether their pixels are the same is not known: the ledger has only the hash of what was sent.
     """
     local = pl.col("request").str.contains(_INLINED)
     without_bytes = pl.col("request").str.replace_all(_INLINED, "")
-    new_requests, bought_requests = (jobs.filter(local).with_columns(without_bytes) for jobs in (new, former))
-    return new_requests.join(bought_requests, on=["row_id", "sample", "request"], how="semi")["key"]
+    new_requests, bought_requests = (
+        jobs.filter(local).with_columns(without_bytes, source=_source(jobs)) for jobs in (new, former)
+    )
+    on = ["row_id", "sample", "request", "source"]
+    return new_requests.join(bought_requests, on=on, how="semi", nulls_equal=True)["key"]
+
+
+def _source(jobs: pl.DataFrame) -> pl.Expr:
+    """The files of other batches that jobs are made from, without their bytes, as JSON."""
+    if "carried" not in jobs.columns:
+        return pl.lit(None, pl.String)
+    files = _as_json(jobs["carried"]).cast(pl.String).str.json_path_match(f"$.{MADE_FROM}")
+    return files.str.replace_all(r'"sha256":"[0-9a-f]*"', "")
 
 
 def likely_repeats(repeats: int, to_buy: int) -> str:

@@ -75,8 +75,10 @@ def _wrong_defaults(settings: Settings, catalogue: Catalogue, batch: Batch) -> I
             continue
         cells = batch.rows[column]
         using = batch.rows.filter(cells.is_null() if column in UNTIL_PRICED else cells == as_text(value))
+        if using.is_empty():  # of an image, also where each row has the kept file that it names
+            continue
         models = matrix.get("model") or using["model"].unique().sort()
-        usable = [str(model) for model in models if using.height and not _unknown(model, catalogue)]
+        usable = [str(model) for model in models if not _unknown(model, catalogue)]
         if column in UNTIL_PRICED:  # a default for the models of one type
             type_ = ModelType.IMAGE if column == "output_format" else ModelType.VIDEO
             usable = [model for model in usable if catalogue[model].type == type_]

@@ -7,14 +7,26 @@ bought under the id that an older Callsheet gave a file keeps it. Nothing here w
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 import polars as pl
 import sqlalchemy as sa
 
+from callsheet.batches.formats import FILE, objects
+from callsheet.config.settings import BatchSettings
+from callsheet.errors import InputError
 from callsheet.ledger import queries
+from callsheet.ledger.databases import exists
+from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.tables import attempts, media
-from callsheet.standing import SUBMITTED, Standing
+from callsheet.pricing.plan import last_plan
+from callsheet.standing import SUBMITTED, Standing, read_standing
+from callsheet.storage.store import Store
 
 OF_FILES = (
     *("prompt", "url", "storage", "name", "sha256", "mime_type", "width", "height", "duration"),
@@ -23,6 +35,59 @@ OF_FILES = (
 """The columns of files that another batch is made from, besides those that each standing has."""
 
 _KEY = 8  # digits of a job's key, in a former id
+
+
+@dataclass(frozen=True, slots=True)
+class Originals:
+    """The stored files of a batch (`files`), and the ids of the rows that it asks for, in order."""
+
+    files: pl.DataFrame
+    planned: pl.Series
+
+
+async def read(origin: BatchSettings) -> Originals | None:
+    """Reads what the batch of a config has stored; None where nothing of it is bought yet.
+
+    Raises:
+        LedgerError: its ledger cannot be read.
+    """
+    if not await asyncio.to_thread(exists, origin.ledger.url):
+        return None
+    async with await Ledger.open(origin.ledger.url, origin.batch, looks=True) as ledger:
+        plan = await asyncio.to_thread(last_plan, origin)  # it has the file's order, and what was never sent
+
+        def read(connection: sa.Connection, batch: str) -> tuple[Standing, pl.DataFrame]:
+            jobs = plan.table if plan else None
+            standing = read_standing(connection, batch, jobs, of_files=OF_FILES)
+            return standing, files(connection, batch, standing)
+
+        standing, stored_files = await ledger.read(read)
+    if standing.attempts.is_empty():  # the ledger is there for other batches
+        return None
+    return Originals(stored_files, standing.jobs.filter("current")["row_id"])
+
+
+def with_places(files: pl.DataFrame, origin: BatchSettings) -> pl.DataFrame:
+    """Files with the column `FILE`, where each is: in the storage that its config names now, where it was
+    moved there; otherwise where it was stored.
+    """
+    store = Store.of(origin.storage.url, origin.storage)
+    storage_url = origin.storage.url.rstrip("/")
+    stored_urls: set[str] = set()
+    if storage_url.startswith("s3://") and (files["storage"].str.strip_chars_end("/") != storage_url).any():
+        with suppress(InputError):  # then the files are where they were
+            stored_urls = set(objects(f"{storage_url}/", origin.storage.endpoint_url))
+    places = []
+    for url, storage, name in files.select("url", "storage", "name").iter_rows():
+        moved = _plain(store.url_of(name))
+        is_there = moved in stored_urls if moved.startswith("s3://") else Path(moved).is_file()
+        places.append(moved if storage.rstrip("/") != storage_url and is_there else _plain(url))
+    return files.with_columns(pl.Series(FILE, places, pl.String))
+
+
+def _plain(url: str) -> str:
+    """The path of a file on this machine; another URL stays as it is."""
+    return unquote(urlsplit(url).path) if url.startswith("file://") else url
 
 
 def files(connection: sa.Connection, batch: str, standing: Standing) -> pl.DataFrame:

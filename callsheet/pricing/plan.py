@@ -42,7 +42,7 @@ from callsheet.pricing.bought import (
 from callsheet.pricing.config_values import check_config_values
 from callsheet.pricing.rates import changed_rates, price_requests
 from callsheet.pricing.requests import make_requests
-from callsheet.records import MADE_FROM, MAY_COST, Job, ModelType, Price, Record, canonical
+from callsheet.records import MADE_FROM, MAY_COST, Job, ModelType, Price, Record, canonical, origins
 from callsheet.service.client import Client
 from callsheet.service.models import Catalogue, Model
 from callsheet.standing import ASKED_FOR, Standing, read_standing
@@ -94,6 +94,11 @@ class Plan:
     def jobs(self) -> int:
         """How many jobs there are."""
         return self.table.height
+
+    @property
+    def rejected_in_part(self) -> int:
+        """Those of the rejected rows of which something can be bought: with a matrix, its other values."""
+        return max(0, self.rejected_rows - (self.rows - self.table["row_id"].n_unique()))
 
     @property
     def quoted(self) -> Decimal:
@@ -234,13 +239,21 @@ def _made_from_what_is_sent(
     images = jobs.select("key", "inlined").explode("inlined").unnest("inlined")
     place = pl.col("source").str.strip_suffix(references.LAST_FRAME)
     stored = place.replace_strict(stored_files, default=None, return_dtype=pl.String)
-    changed = images.filter(stored != pl.col("sha256")).unique("key", keep="first", maintain_order=True)
+    changed = images.select("key", "sha256", stored=stored).filter(pl.col("stored") != pl.col("sha256"))
     if changed.is_empty():
         return jobs, changed["key"]
-    sent = jobs.join(changed, on="key", how="left", maintain_order="left")["sha256"]
-    origin = pl.col("carried").struct.field(MADE_FROM)
-    origin = origin.struct.with_fields(pl.coalesce(sent, origin.struct.field("sha256")).alias("sha256"))
-    return jobs.with_columns(pl.col("carried").struct.with_fields(origin.alias(MADE_FROM))), changed["key"]
+    sent = {(key, before): now for key, now, before in changed.iter_rows()}
+    cells = jobs["carried"].struct.field(MADE_FROM)
+    files_of = [
+        [
+            file | {"sha256": sent.get((key, file["sha256"]), file["sha256"])}
+            for file in origins({MADE_FROM: cell})
+        ]
+        for key, cell in zip(jobs["key"], cells, strict=True)
+    ]
+    is_one = isinstance(cells.dtype, pl.Struct)
+    new_cells = pl.Series(MADE_FROM, [files[0] for files in files_of] if is_one else files_of, cells.dtype)
+    return jobs.with_columns(pl.col("carried").struct.with_fields(new_cells)), changed["key"].unique()
 
 
 def _changed_files(changed: pl.Series, ledger_jobs: pl.DataFrame | None) -> list[str]:

@@ -7,7 +7,7 @@ nothing, and changes nothing in the ledger: another run may be at work.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
@@ -20,7 +20,7 @@ import sqlalchemy as sa
 from callsheet.cells import IMAGE_COLUMNS, rejects_csv
 from callsheet.config.settings import Budget, Guessed, Settings, guess_in_words
 from callsheet.errors import InputError
-from callsheet.ledger import gate, services, sums
+from callsheet.ledger import gate, origins, services, sums
 from callsheet.ledger.charges import dearest
 from callsheet.ledger.gate import Obstacle, Said
 from callsheet.ledger.ledger import Ledger
@@ -62,6 +62,7 @@ class Quote:
         is_rest: the pilot is bought, and this is the rest.
         guessed: what `callsheet init` has guessed, by setting.
         warnings: what a person should look at before anything is bought, in words.
+        old_files: what became of files that jobs were bought with, and what hangs on them, in words.
     """
 
     plan: Plan
@@ -83,6 +84,7 @@ class Quote:
     is_rest: bool = False
     guessed: Mapping[str, Guessed] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    old_files: tuple[str, ...] = ()
 
     @cached_property
     def lines(self) -> pl.DataFrame:
@@ -360,7 +362,7 @@ class LedgerSays(NamedTuple):
     """What the ledger says for a quote, read together: what another run buys meanwhile would count twice.
 
     `limits`: submissions a minute by model type, as earlier runs have learned them. `asker`: whose the
-    questions of the run are.
+    questions of the run are. `old_files`: as in `Quote`.
     """
 
     standing: Standing
@@ -368,6 +370,7 @@ class LedgerSays(NamedTuple):
     said: Said
     limits: Mapping[str, int]
     asker: str
+    old_files: Sequence[str] = ()
 
 
 async def ledger_says(
@@ -382,7 +385,8 @@ async def ledger_says(
         said = gate.said(connection, batch, buyer, settings.budget.limit)
         learned = services.learned(connection, batch, service) or {"windows": {}}
         limits = {model_type: window["limit"] for model_type, window in learned["windows"].items()}
-        return LedgerSays(standing, totals, said, limits, ledger.asker)
+        old_files = origins.changes(connection, batch)
+        return LedgerSays(standing, totals, said, limits, ledger.asker, old_files)
 
     return await ledger.read(read)
 
@@ -416,6 +420,7 @@ def make(
         samples=settings.review.samples if settings.review.buy_again and choice.first is None else 0,
         choice=choice,
         guessed=_still_guessed(settings, plan.catalogue),
+        old_files=tuple(says.old_files),
     )
     if choice:
         sent = standing.newest.filter(pl.col("state") != State.PLANNED)["job_key"]

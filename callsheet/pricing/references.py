@@ -51,6 +51,7 @@ LARGEST_REQUEST = 25 * 1024 * 1024
 
 _DATA_URL = re.compile(r"data:(image/(?:png|jpeg|webp));base64,([A-Za-z0-9+/]*={0,2})", re.ASCII)
 _ADDRESS = re.compile(r"https://[^\s/?#]\S*")
+_KEPT_FILE = re.compile(r"(?!\w+://)(?P<config>.+?\.ya?ml)#(?P<row>.+)", re.DOTALL)
 _PLACEHOLDER = "sha256:"
 _LONG_SIDE = 4096  # pixels of the longer side of a JPEG that is made, at most
 _BLOCK = 4096  # bytes that a system writes at once
@@ -77,6 +78,20 @@ class Reference:
     source: str
     role: str | None
     column: str
+
+
+@dataclass(frozen=True, slots=True)
+class FileName:
+    """The name of a kept file: the config of its batch as it is written, and its row, maybe with a sample."""
+
+    config: str
+    row: str
+
+
+def parse_name(text: str) -> FileName | None:
+    """A name such as `cast.yaml#nova/2`; None where the text is none."""
+    match = _KEPT_FILE.fullmatch(text.removesuffix(LAST_FRAME))
+    return FileName(match["config"], match["row"]) if match else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,8 +175,8 @@ def examine(source: str, file: str = "", reading: Reading = Reading()) -> Reques
         return _address_problem(source) or RequestImage(source)
     if source.startswith("data:"):
         return _data_url_problem(source, reading) or RequestImage(source)
-    if "://" in source and not source.startswith("s3://"):
-        return "is not an https:// or s3:// address, a data: URL or a local path"
+    if problem := _no_place(source):
+        return problem
     places, problem = dict.fromkeys((beside(source, file), source)), ""
     for place in places:
         try:
@@ -256,6 +271,14 @@ def beside(source: str, file: str) -> str:
     folder = file.rpartition("/")[0]
     is_relative = folder and "://" not in source and not source.startswith(("/", "~"))
     return f"{folder}/{source}" if is_relative else source
+
+
+def _no_place(source: str) -> str:
+    """Why a source is neither a path nor an S3 URL; empty where it may be one."""
+    if "://" in source and not source.startswith("s3://"):
+        return "is not an https:// or s3:// address, a data: URL or a local path"
+    # Of the others, `cast.py` has made a place.
+    return "is a kept file, which only a cell or a default names" if parse_name(source) else ""
 
 
 def _address_problem(url: str) -> str | None:

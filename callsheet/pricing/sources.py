@@ -2,7 +2,8 @@
 
 `read_rows` makes the prompt rows of any config. Of another batch it reads config and ledger, and changes
 nothing: settings of that batch are not taken over, but for the aspect ratio of each file. Its files
-are read later, as the images of any batch file (`references.py`).
+are read later, as the images of any batch file (`references.py`). Single cells may name such a file, too
+(`cast.py`).
 """
 
 from __future__ import annotations
@@ -15,31 +16,28 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 import polars as pl
-import sqlalchemy as sa
 
 from callsheet.batches import columns
-from callsheet.batches.formats import FILE, is_batch_file, objects, versions
+from callsheet.batches.formats import FILE, is_batch_file, versions
 from callsheet.batches.headers import Table, mapped, read_by
 from callsheet.batches.left_out import NOTHING, StoredFiles
 from callsheet.batches.read import Batch, batch_of, read_batch
 from callsheet.config.load import load_without_service
 from callsheet.config.settings import BatchSettings, Settings
-from callsheet.errors import ConfigError, InputError, NothingKept
+from callsheet.errors import ConfigError, NothingKept
 from callsheet.ledger import queries, revisions
 from callsheet.ledger.databases import exists
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.marks import MediaDecision
 from callsheet.plain_text import and_more, counted, printable
 from callsheet.pricing import originals
-from callsheet.pricing.plan import PLAN, last_plan
+from callsheet.pricing.cast import with_cast
+from callsheet.pricing.plan import PLAN
 from callsheet.pricing.references import LAST_FRAME
 from callsheet.records import MADE_FROM, canonical
-from callsheet.standing import Standing, read_standing
 from callsheet.storage.spool import work_folder
-from callsheet.storage.store import Store
 
 _OWN = ("row", "sample", "model", "prompt", FILE, "width", "height", "duration")
 _POSITION = "\0position"
@@ -56,28 +54,19 @@ async def read_rows(settings: Settings) -> Batch:
         StorageError: the temporary copy of a file on S3 cannot be written.
     """
     if settings.input.other is None:
-        return await asyncio.to_thread(read_batch, settings, await _stored_files(settings))
+        batch = await asyncio.to_thread(read_batch, settings, await _stored_files(settings))
+        return await with_cast(batch, settings)
     origin = await asyncio.to_thread(_checked, settings)
-    nothing = NothingKept(
-        f"{settings.input.other}: nothing of the batch {origin.batch} is bought yet",
-        hint=f"callsheet run {settings.input.other} buys it.",
-    )
-    if not await asyncio.to_thread(exists, origin.ledger.url):
-        raise nothing
-    async with await Ledger.open(origin.ledger.url, origin.batch, looks=True) as ledger:
-        plan = await asyncio.to_thread(last_plan, origin)  # it has the file's order, and what was never sent
-
-        def read(connection: sa.Connection, batch: str) -> tuple[Standing, pl.DataFrame]:
-            jobs = plan.table if plan else None
-            standing = read_standing(connection, batch, jobs, of_files=originals.OF_FILES)
-            return standing, originals.files(connection, batch, standing)
-
-        standing, files = await ledger.read(read)
-    if standing.attempts.is_empty():  # the ledger is there for other batches
-        raise nothing
-    planned = standing.jobs.filter("current")["row_id"]
-    files = originals.with_bought_ids(files, await _bought_ids(settings, files["former_id"].to_list()))
-    return await asyncio.to_thread(_batch, settings, origin, files, planned)
+    stored = await originals.read(origin)
+    if stored is None:
+        raise NothingKept(
+            f"{settings.input.other}: nothing of the batch {origin.batch} is bought yet",
+            hint=f"callsheet run {settings.input.other} buys it.",
+        )
+    bought_ids = await _bought_ids(settings, stored.files["former_id"].to_list())
+    files = originals.with_bought_ids(stored.files, bought_ids)
+    batch = await asyncio.to_thread(_batch, settings, origin, files, stored.planned)
+    return await with_cast(batch, settings)
 
 
 async def _bought_ids(settings: Settings, ids: Sequence[str]) -> set[str]:
@@ -180,7 +169,7 @@ def _batch(settings: Settings, origin: BatchSettings, files: pl.DataFrame, plann
     order = {row_id: at for at, row_id in enumerate(planned.unique(maintain_order=True))}
     position = pl.col("row_id").replace_strict(order, default=len(order), return_dtype=pl.Int64)
     chosen = chosen.with_columns(position.alias(_POSITION)).sort(_POSITION, "row_id", "file_number", "index")
-    chosen = chosen.with_columns(pl.Series(FILE, _places(chosen, origin), pl.String))
+    chosen = originals.with_places(chosen, origin)
     batch = batch_of([_table(chosen, settings, origin)], config)
     ratios = f"the aspect ratio of each file of {origin.batch} is asked for, where the model offers it"
     files_in_words = f"the files of {origin.batch}: {_in_words(chosen)}"
@@ -248,26 +237,3 @@ def _carried(texts: pl.Series) -> list[pl.Series]:
     rows: list[dict[str, Any]] = [json.loads(text or "{}") for text in texts]
     names = dict.fromkeys(name for row in rows for name in row)
     return [pl.Series(name, [row.get(name) for row in rows], strict=False) for name in names]
-
-
-def _places(files: pl.DataFrame, origin: BatchSettings) -> list[str]:
-    """Where each file is: in the storage that the other config names now, where it was moved there; otherwise
-    where it was stored.
-    """
-    store = Store.of(origin.storage.url, origin.storage)
-    storage_url = origin.storage.url.rstrip("/")
-    stored_urls: set[str] = set()
-    if storage_url.startswith("s3://") and (files["storage"].str.strip_chars_end("/") != storage_url).any():
-        with suppress(InputError):  # then the files are where they were
-            stored_urls = set(objects(f"{storage_url}/", origin.storage.endpoint_url))
-    places = []
-    for url, storage, name in files.select("url", "storage", "name").iter_rows():
-        moved = _plain(store.url_of(name))
-        is_there = moved in stored_urls if moved.startswith("s3://") else Path(moved).is_file()
-        places.append(moved if storage.rstrip("/") != storage_url and is_there else _plain(url))
-    return places
-
-
-def _plain(url: str) -> str:
-    """The path of a file on this machine; another URL stays as it is."""
-    return unquote(urlsplit(url).path) if url.startswith("file://") else url

@@ -1,5 +1,6 @@
 """The plots of a batch: one page of four, `plots.png` in the report. What was spent over time, and by model;
-how many files are kept; how long a file takes until it is stored. `plots.json` has the numbers.
+how many files are kept; how long a file takes until it is stored. `plots.json` has the numbers. And what a
+ledger came to, day by day (`callsheet costs --plot`).
 
 A plot is for looking: where it cannot be drawn, a person is told so, and nothing else changes. Amounts are
 exact until they become the height of a line or the length of a bar. The ground is transparent, and the
@@ -28,6 +29,7 @@ from callsheet.config.settings import BatchSettings
 from callsheet.ledger.marks import Counts
 from callsheet.plain_text import and_more, counted, printable
 from callsheet.records import State, dollars
+from callsheet.report.month import LedgerCosts
 from callsheet.standing import Share
 from callsheet.storage.store import Store
 
@@ -144,6 +146,30 @@ async def write_plots(
     return {PLOTS: _in_words(figures, limit)}
 
 
+def month_plot(spent: LedgerCosts) -> bytes:
+    """What a ledger came to, day by day, with the line of the month before, as a PNG."""
+    return _png(lambda page: _draw_month(page.subplots(), spent), (11, 4))
+
+
+def _draw_month(axes: Any, spent: LedgerCosts) -> None:
+    """The days are counted from the first of each time, so both lines begin at the left."""
+    times = (
+        (spent.before_since, spent.since - timedelta(days=1), _GREY, "--", "the month before"),
+        (spent.since, spent.until, _BLUE, "-", f"{spent.since} to {spent.until}"),
+    )
+    for first, last, colour, style, label in times:
+        days = [first + timedelta(days=number) for number in range((last - first).days + 1)]
+        amounts = accumulate(spent.spent_by_day.get(day.isoformat(), Decimal(0)) for day in days)
+        heights = [float(amount) for amount in amounts]
+        axes.plot(range(1, len(days) + 1), heights, color=colour, linestyle=style, label=label)
+    axes.set_title(f"Spent {spent.total.spent:,.4f} USD")
+    axes.set_ylim(bottom=0)
+    axes.set_xlim(left=1)
+    axes.set_xlabel("UTC days, from the first of each", loc="left")
+    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.legend(loc="upper left")
+
+
 def _as_json(value: Any) -> str:
     return dollars(value) if isinstance(value, Decimal) else str(value.isoformat())
 
@@ -163,18 +189,27 @@ def _in_words(figures: Figures, limit: Decimal | None) -> str:
 
 def _drawn(figures: Figures, limit: Decimal | None) -> bytes:
     """The page as a PNG. Call it in a thread."""
+
+    def draw(page: Any) -> None:
+        axes = page.subplots(2, 2).flat
+        _draw_spent(axes[0], figures, limit)
+        _draw_models(axes[1], figures)
+        _draw_kept(axes[2], figures)
+        _draw_seconds(axes[3], figures)
+
+    return _png(draw, (11, 6.5))
+
+
+def _png(draw: Callable[[Any], None], inches: tuple[float, float]) -> bytes:
+    """What is drawn on a page of this size."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
     logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it tells of fonts that it looks for
     content = BytesIO()
     with mpl.rc_context(_STYLE), warnings.catch_warnings(action="ignore"):  # letters without a font
-        page = Figure(figsize=(11, 6.5), dpi=144, layout="constrained")
-        axes = page.subplots(2, 2).flat
-        _draw_spent(axes[0], figures, limit)
-        _draw_models(axes[1], figures)
-        _draw_kept(axes[2], figures)
-        _draw_seconds(axes[3], figures)
+        page = Figure(figsize=inches, dpi=144, layout="constrained")
+        draw(page)
         page.savefig(content, format="png", transparent=True, metadata={"Software": None})
     return content.getvalue()
 

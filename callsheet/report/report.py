@@ -451,6 +451,7 @@ def _details(standing: Standing, plan: Plan | None, of_run: OfRun, rejects: str)
         rows=plan.rows if plan else None,
         rejects=rejects,
         rejected=tuple(rejects_in_words(plan.rejects)) if plan else (),
+        rejected_in_part=plan.rejected_in_part if plan else 0,
         problems=problems,
         other_problems=other_problems,
         surcharge=_surcharge_of(standing.submitted),

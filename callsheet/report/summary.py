@@ -103,6 +103,7 @@ class Details:
         rows: how many the batch file has; None where the run knows no plan.
         rejects: where `rejects.csv` is.
         rejected: what is wrong with the rejected rows, a line for each reason.
+        rejected_in_part: those of them of which other values of a matrix can be bought.
         surcharge: the jobs that cost more than quoted; empty where there are none.
         other_problems: the number of jobs with other reasons than those of `problems`.
         kept: bought jobs of rows that are rejected now, because the catalogue no longer offers them.
@@ -122,6 +123,7 @@ class Details:
     rows: int | None = None
     rejects: str = ""
     rejected: tuple[str, ...] = ()
+    rejected_in_part: int = 0
     problems: tuple[Problem, ...] = ()
     other_problems: int = 0
     surcharge: str = ""
@@ -247,7 +249,8 @@ class Status(Reviewed):
     `paused` says who holds their buying, `last_run` is when a run last began, and `changes` what persons have
     changed since then for the runs at work.
     The counts of the review are those of `Summary`, `by_model` and `by_setting` those of `ReviewResult`.
-    `to_buy_again` is what `quote --again` would buy for rejected rows.
+    `to_buy_again` is what `quote --again` would buy for rejected rows. `outdated` has the flag of each file
+    that is made from an old one, by its row and sample.
     """
 
     batch: str
@@ -276,6 +279,7 @@ class Status(Reviewed):
     last_run: datetime | None = None
     changes: tuple[Setting, ...] = ()
     to_buy_again: ToBuyAgain = field(default_factory=ToBuyAgain)
+    outdated: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,6 +379,7 @@ async def read_status(ledger: Ledger, settings: BatchSettings) -> Status:
             if last_run and setting.changed_at >= last_run and not setting.run_id
         ),
         to_buy_again=again,
+        outdated=standing.outdated,
     )
 
 
@@ -385,7 +390,8 @@ async def _standing(ledger: Ledger, settings: BatchSettings) -> tuple[Standing, 
 
     def read(connection: sa.Connection, batch: str) -> Standing:
         columns = ASKED_FOR if marks.has_rejected(connection, batch) else ["request"]
-        return read_standing(connection, batch, jobs, policy, of_attempts=columns)
+        # With the files comes what is said of them.
+        return read_standing(connection, batch, jobs, policy, of_attempts=columns, of_files=["sha256"])
 
     standing = await ledger.read(read)
     return standing, to_buy_again(standing, plan, settings)

@@ -38,10 +38,11 @@ from callsheet import signals
 from callsheet.config.load import with_value
 from callsheet.config.settings import MOST_JOBS, BatchSettings
 from callsheet.errors import CallsheetError, ConfigError, LedgerError, StorageError
-from callsheet.ledger import leases, marks, sums
+from callsheet.ledger import leases, marks, origins, sums
 from callsheet.ledger.databases import check_exists
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.marks import FileKey, Mark, MediaDecision
+from callsheet.ledger.tables import attempts
 from callsheet.present.priced import topic
 from callsheet.pricing.plan import PLAN, Plan, ToBuyAgain, last_plan
 from callsheet.processes import user_name
@@ -569,12 +570,14 @@ class _Now(NamedTuple):
     at_work: frozenset[str]  # the runs that are
     refusal: str  # in which words the service refuses every submission
     checked: tuple[int, int]  # how many files, and how many of them to the end
+    old_files: int  # how many attempts are made from one
 
 
 def _now(connection: sa.Connection, batch: str) -> _Now:
     at_work = frozenset(run.run_id for run in leases.others(connection, batch, None))
     refusal, checked = leases.refusal(connection, batch), marks.checked(connection, batch)
-    return _Now(sums.of_batch(connection, batch), at_work, refusal, checked)
+    old_files = origins.flags(connection, attempts.c.batch == batch).height
+    return _Now(sums.of_batch(connection, batch), at_work, refusal, checked, old_files)
 
 
 async def _failed(_: Request, error: Any) -> Response:

@@ -21,7 +21,7 @@ import anyio
 from callsheet import places
 from callsheet.config.settings import BatchSettings
 from callsheet.errors import LedgerError, Stop, StorageError
-from callsheet.ledger import marks, sums
+from callsheet.ledger import marks, sums, walls
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.queries import ONLY_NEW, Policy, policy_of
 from callsheet.plain_text import counted, time_in_words
@@ -250,17 +250,27 @@ async def _show_progress(run: Run) -> None:
     """Shows it until everything of this run is collected."""
     begun = await run.ledger.read(read_standing, run.plan.table if run.plan else None)
     left_out = run.quote.left_out if run.quote else 0  # jobs that this run is not for
-    over = False
+    over, sent = False, Decimal(0)
     while not over:
         with anyio.move_on_after(TICK):
             await run.collected.wait()
         over = run.collected.is_set()
         totals = await run.ledger.read(sums.of_batch)
+        if totals.sent != sent:
+            sent = totals.sent
+            await _tell_of_walls(run)
         # While jobs are bought, what the batch's jobs are does not change.
         states = Counter(totals.states) - begun.uncounted()
         jobs = begun.counting.height - left_out if run.plan else states.total()
         run.progress = _progress(run, jobs, states, begun.quoted, totals.spent)
         WATCHER.get().progress(run.progress)
+
+
+async def _tell_of_walls(run: Run) -> None:
+    """Tells a person of limits that are nearly used up."""
+    if await run.ledger.read(walls.not_told, run.buyer()):
+        for wall in await run.ledger.write(walls.tell, run.buyer()):
+            WATCHER.get().nears(wall)
 
 
 def _progress(run: Run, jobs: int, states: Mapping[State, int], quoted: Decimal, spent: Decimal) -> Progress:

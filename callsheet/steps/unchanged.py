@@ -38,7 +38,7 @@ from callsheet.ledger.ledger import Ledger
 from callsheet.pricing.plan import Plan
 from callsheet.pricing.references import LAST_FRAME, batch_file, beside
 from callsheet.pricing.sources import version_of_rows
-from callsheet.records import canonical
+from callsheet.records import MADE_FROM, canonical
 from callsheet.report.contact_sheet.sheet import INDEX
 from callsheet.report.report import COSTS_FILE, MANIFEST, REPORT, report_json
 from callsheet.report.summary import Did, Summary
@@ -184,6 +184,10 @@ class Unchanged:
             raise _NoAnswer
         if plan.rejected_rows and names_images:  # one may be there by then
             raise _NoAnswer
+        carried = plan.table.schema["carried"]
+        fields = carried.fields if isinstance(carried, pl.Struct) else ()
+        if any(field.name == MADE_FROM and isinstance(field.dtype, pl.List) for field in fields):
+            raise _NoAnswer  # cells name kept files (`cast.py`), and others may be kept by then
         images = plan.table.select(pl.col("inlined").explode()).unnest("inlined").drop_nulls().unique()
         is_on_s3 = pl.col("source").str.starts_with("s3://")
         local_images = images.filter(~is_on_s3).select("source", "sha256").rows()

@@ -208,7 +208,7 @@ def test_stills_and_films_of_them_are_two_configs(project: Make) -> None:
     assert stills["columns"] == {"prompt": "image_prompt"}
     columns = {"prompt": "motion_prompt", "duration": "seconds"}
     assert films == {"kept": "x.yaml", "columns": columns, "defaults": {"model": "reel-1"}}
-    assert ran("x.yaml")["stored"] == 1
+    assert ran("x.yaml")["stored"] == 3
     printed("review", "x.yaml", "--keep", "a")
     first = json.loads(printed("quote", "x-films.yaml", "--json"))["first_request"]
     assert (first["prompt"], first["duration"]) == ("The heron lifts its head", 5)
@@ -356,9 +356,8 @@ def test_a_model_that_a_person_names_is_that_of_all_rows_and_says_the_medium(pro
     assert wrote["columns"] == {"prompt": "motion_prompt", "duration": "seconds"}
     assert "guessed" not in wrote
     made.folder.joinpath("new.yaml").unlink()
-    assert given(made, "x.csv", SHOTS, "--production", "--model", "still-1")["defaults"] == {
-        "model": "still-1"
-    }
+    stills = given(made, "x.csv", SHOTS, "--production", "--model", "still-1")
+    assert stills["defaults"] == {"model": "still-1", "samples": 3}
     assert config(made, "new-films.yaml")["defaults"] == {"model": "reel-1"}
     error = refusal("init", "x.csv", "y.yaml", "--media", "images", "--model", "reel-1")
     assert error.message == "reel-1 makes videos, not images"
@@ -740,8 +739,10 @@ def test_a_duration_is_read_as_people_write_it(project: Make, cell: str, seconds
 def test_values_that_fit_no_model_are_named_with_what_the_models_offer(project: Make) -> None:
     made = project()
     (made.folder / "x.csv").write_text("id,prompt,duration\n1,Waves,1:30\n")
-    said = printed("init", "x.csv")
-    assert "0 of 1 row, and no model takes any: duration 90 is not offered by reel-1; it offers 5, 10" in said
+    said = printed("init", "x.csv", code=2)
+    assert said.startswith(
+        "Nothing can be bought: every row is rejected. duration 90 is not offered by reel-1;"
+    )
     assert "not offered by silent-1" in said
     assert json.loads(printed("quote", "x.yaml", "--json"))["rejected_rows"] == 1
 
@@ -908,3 +909,71 @@ def test_what_a_config_would_refuse_is_said_and_nothing_is_written(project: Make
     assert wrong == "`input.encoding` there is no text encoding named 'nope'"
     assert "the name of a config ends in .yaml" in refusal("init", "x.csv", "new.csv").message
     assert not [*made.folder.glob("new.*")]
+
+
+def test_each_config_names_the_schema_beside_it_for_an_editor(project: Make) -> None:
+    made = project()
+    given(made, "x.csv", "id,prompt\na,A heron\n")
+    printed("init", "first.yaml")
+    printed("init", "--project", "studio")
+    for file in (
+        made.folder / "new.yaml",
+        made.folder / "first.yaml",
+        *made.folder.glob("studio/configs/*.yaml"),
+    ):
+        line = file.read_text().splitlines()[0]
+        named = file.parent / line.removeprefix("# yaml-language-server: $schema=")
+        assert named.read_text() == printed("schema"), file
+
+
+def test_what_the_models_do_not_take_is_not_mapped_and_where_nothing_can_be_bought_init_ends_with_2(
+    project: Make,
+) -> None:
+    made = project()
+    named = "id,prompt,model,seconds\na,A heron,still-1,5\nb,A fox,still-1,4\n"
+    assert "columns" not in given(made, "x.csv", named), "the models of the file make images"
+    assert quote()["media"] == {"images": 2, "videos": 0}
+    assert "'seconds' is for videos, and images are bought" in printed("quote", "new.yaml")
+    said = printed("init", "x.csv", "y.yaml", "--media", "videos", code=2)
+    assert said.startswith("Nothing can be bought: every row is rejected. line 2, seconds: duration is for")
+    assert printed("quote", "y.yaml").splitlines()[1] == "Nothing to buy: every row is rejected."
+
+    (made.folder / "q.csv").write_text("id,prompt,resolution\na,A heron,4K\n")
+    said = printed("init", "q.csv", "--model", "sketch-1")
+    assert "resolution holds what sketch-1 does not take as resolution: resolution 4K is not offered" in said
+    assert json.loads(printed("quote", "q.yaml", "--json"))["to_buy"] == 1
+
+
+def test_a_production_has_samples_budgets_of_each_and_of_both_and_all_commands_in_their_order(
+    project: Make,
+) -> None:
+    made = project()
+    shots = "id,prompt,motion,seconds\na,A kite,it climbs,5\nb,A ridge,he runs,10\nc,A pier,slow pan,7\n"
+    (made.folder / "x.csv").write_text(shots)
+    said = printed("init", "x.csv", "--production", "--model", "still-1")
+    assert "9 images of 3 rows on still-1" in said
+    assert "only of 2 of 3 rows: line 4, seconds: duration 7 is not offered by reel-1" in said
+    steps = [line.strip().removeprefix("Next").strip() for line in said.partition("Next")[2].splitlines()]
+    assert [step.partition("    #")[0].split()[1:] for step in steps] == [
+        ["quote", "x.yaml"],
+        ["run", "x.yaml"],
+        ["review", "x.yaml"],
+        ["run", "x.yaml", "--again"],
+        ["quote", "x-films.yaml"],
+        ["run", "x-films.yaml"],
+        ["review", "x-films.yaml"],
+        ["status", "x.yaml", "x-films.yaml"],
+        ["export", "x-films.yaml", "--to", "cut", "--as", "otio", "--kept"],
+    ]
+    budgets = [yaml.safe_load(Path(name).read_text())["budget"] for name in ("x.yaml", "x-films.yaml")]
+    assert budgets == [{"limit": "1.00", "ledger": "2.00"}, {"limit": "1.00", "ledger": "2.00"}]
+    assert all(step in Path("x.yaml").read_text() for step in steps)
+
+    assert ran("x.yaml")["stored"] == 9
+    (made.folder / "more.csv").write_text(shots + "d,A tower,it falls,5,\n")
+    printed("init", "more.csv", "--production", "--model", "still-1")
+    assert "ledger" not in yaml.safe_load(Path("more.yaml").read_text())["budget"], "it is used already"
+
+    (made.folder / "y.csv").write_text("id,prompt,motion,seconds\na,A kite,it climbs,99\n")
+    said = printed("init", "y.csv", "--production")
+    assert "Films      without seconds: no model takes its cells as duration: duration 99 is not" in said

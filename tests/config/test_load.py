@@ -254,62 +254,62 @@ def test_values_keep_their_types_and_a_ratio_is_text(write):
     assert settings.input.defaults["sound"] is True
 
 
-@pytest.mark.parametrize(
-    ("line", "expected"),
-    [
-        ("limits: {image_rpm: many}", "line 4: `limits.image_rpm` should be a whole number (it is 'many')"),
-        ("poll: {interval: 0.01}", "line 4: `poll.interval` should be at least 0.1 (it is '0.01')"),
-        ("poll: {timeout: null}", "line 4: `poll.timeout` should be a number (it is null)"),
-        ("limits: {patience: 0}", "`limits.patience` should be more than 0 (it is '0')"),
-        ("report: {contact_sheet: 100001}", "should be at most 100000 (it is '100001')"),
-        ("budget: {limit: plenty}", "should be an amount in US dollars, such as 20.00 (it is 'plenty')"),
-        ("budget: {limit: true}", "should be an amount in US dollars, such as 20.00 (it is 'True')"),
-        ("budget: {limit: 0.0000001}", "should have at most 12 digits before the point and 6 after it"),
-        ("poll: 25", "`poll` should have keys with values, some of interval, timeout (it is '25')"),
-        ("storage: {put: x}", "`storage.put` should have keys with values (it is 'x')"),
-        ("ledger: {new: maybe}", "`ledger.new` should be true or false (it is 'maybe')"),
-        ("storage: {key: 2026}", "`storage.key` should be text: put it in quotes (it is '2026')"),
-        ("storage: {key: {row_id}}", "line 4: `storage.key` should be text: put it in quotes"),
-        ("storage:\n  key: {row_id}", "line 5: `storage.key` should be text: put it in quotes"),
-        ("storage: {key: ''}", "line 4: `storage.key` is empty"),
-        ("on_doubt: maybe", "`on_doubt` should be 'hold' or 'retry'"),
-        ("on_doubt: null", "line 4: `on_doubt` should be 'hold' or 'retry' (it is null)"),
-        ("stop_after:", "line 4: `stop_after` should be a whole number (it is null)"),
-        ("retry_failed: perhaps", "`retry_failed` should be false, true, 'server_error', 'gateway' or 'all'"),
-        ("attempts: yes", "`attempts` should be a number"),
-        ('storage: {key: "{index:03}"}', "is not the name of a column in braces"),
-        ('report: {url: "out/{row_id}"}', "`report.url` {row_id} is not a placeholder; expected {batch}"),
-        ('storage: {url: "gs://b/c"}', "line 4: `storage.url` begins with gs://, which is not supported"),
-        ('storage: {url: "s3:/b/c"}', "line 4: `storage.url` begins with s3: in place of s3://"),
-        ('report: {url: "s3:///c"}', "line 4: `report.url` has no bucket"),
-        ('report: {url: "file://out/{batch}"}', "names the host out, not a folder of this machine"),
-        ('storage: {key: "../{index}"}', "must stay inside storage.url"),
-        ('storage: {endpoint_url: "minio:9000"}', "must begin with http:// or https://"),
-    ],
-)
+WRONG_LINES = [
+    ("limits: {image_rpm: many}", "line 4: `limits.image_rpm` should be a whole number (it is 'many')"),
+    ("poll: {interval: 0.01}", "line 4: `poll.interval` should be at least 0.1 (it is '0.01')"),
+    ("poll: {timeout: null}", "line 4: `poll.timeout` should be a number (it is null)"),
+    ("limits: {patience: 0}", "`limits.patience` should be more than 0 (it is '0')"),
+    ("report: {contact_sheet: 100001}", "should be at most 100000 (it is '100001')"),
+    ("budget: {limit: plenty}", "should be an amount in US dollars, such as 20.00 (it is 'plenty')"),
+    ("budget: {limit: true}", "should be an amount in US dollars, such as 20.00 (it is 'True')"),
+    ("budget: {limit: 0.0000001}", "should have at most 12 digits before the point and 6 after it"),
+    ("poll: 25", "`poll` should have keys with values, some of interval, timeout (it is '25')"),
+    ("storage: {put: x}", "`storage.put` should have keys with values (it is 'x')"),
+    ("ledger: {new: maybe}", "`ledger.new` should be true or false (it is 'maybe')"),
+    ("storage: {key: 2026}", "`storage.key` should be text: put it in quotes (it is '2026')"),
+    ("storage: {key: {row_id}}", "line 4: `storage.key` should be text: put it in quotes"),
+    ("storage:\n  key: {row_id}", "line 5: `storage.key` should be text: put it in quotes"),
+    ("storage: {key: ''}", "line 4: `storage.key` is empty"),
+    ("on_doubt: maybe", "`on_doubt` should be 'hold' or 'retry'"),
+    ("on_doubt: null", "line 4: `on_doubt` should be 'hold' or 'retry' (it is null)"),
+    ("stop_after:", "line 4: `stop_after` should be a whole number (it is null)"),
+    ("retry_failed: perhaps", "`retry_failed` should be false, true, 'server_error', 'gateway' or 'all'"),
+    ("attempts: yes", "`attempts` should be a number"),
+    ('storage: {key: "{index:03}"}', "is not the name of a column in braces"),
+    ('report: {url: "out/{row_id}"}', "`report.url` {row_id} is not a placeholder; expected {batch}"),
+    ('storage: {url: "gs://b/c"}', "line 4: `storage.url` begins with gs://, which is not supported"),
+    ('storage: {url: "s3:/b/c"}', "line 4: `storage.url` begins with s3: in place of s3://"),
+    ('report: {url: "s3:///c"}', "line 4: `report.url` has no bucket"),
+    ('report: {url: "file://out/{batch}"}', "names the host out, not a folder of this machine"),
+    ('storage: {key: "../{index}"}', "must stay inside storage.url"),
+    ('storage: {endpoint_url: "minio:9000"}', "must begin with http:// or https://"),
+]
+
+
+@pytest.mark.parametrize(("line", "expected"), WRONG_LINES)
 def test_a_wrong_value_is_named_with_key_and_line(write, line, expected):
     assert expected in error_message(write(SMALL + line + "\n"))
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "expected"),
-    [
-        ("batch", "a/b", "letters, digits, '-', '_' and '.'"),
-        ("batch", "-ä", "begin with a letter or digit"),
-        ("batch", "照" * 67, "at most 200 bytes"),
-        ("service.base_url", "ftp://h", "must begin with http:// or https://"),
-        ("batch", "null", "`batch` should be text (it is null)"),
-        ("service.base_url", "http://127.0.0.1:65536", "is not a valid address"),
-        ("budget.limit", "9" * 5000, "`budget.limit` "),
-        ("input.defaults.id", "1", "cannot set id: each row needs its own"),
-        ("input.matrix.samples", "[1, 2]", "cannot set samples: use a column or a default"),
-        ("input.matrix.model", "[]", "at least 1 item"),
-        ("input.matrix.model", "[a, b, a]", "lists a value of model twice"),
-        ("input.template", "a {}", "{} is not the name of a column in braces"),
-        ("input.template", "'a {b!r}'", "{b} is not the name of a column in braces"),
-        ("input.encoding", "base64", "no text encoding named 'base64'"),
-    ],
-)
+WRONG_VALUES = [
+    ("batch", "a/b", "letters, digits, '-', '_' and '.'"),
+    ("batch", "-ä", "begin with a letter or digit"),
+    ("batch", "照" * 67, "at most 200 bytes"),
+    ("service.base_url", "ftp://h", "must begin with http:// or https://"),
+    ("batch", "null", "`batch` should be text (it is null)"),
+    ("service.base_url", "http://127.0.0.1:65536", "is not a valid address"),
+    ("budget.limit", "9" * 5000, "`budget.limit` "),
+    ("input.defaults.id", "1", "cannot set id: each row needs its own"),
+    ("input.matrix.samples", "[1, 2]", "cannot set samples: use a column or a default"),
+    ("input.matrix.model", "[]", "at least 1 item"),
+    ("input.matrix.model", "[a, b, a]", "lists a value of model twice"),
+    ("input.template", "a {}", "{} is not the name of a column in braces"),
+    ("input.template", "'a {b!r}'", "{b} is not the name of a column in braces"),
+    ("input.encoding", "base64", "no text encoding named 'base64'"),
+]
+
+
+@pytest.mark.parametrize(("key", "value", "expected"), WRONG_VALUES)
 def test_a_wrong_override_is_named_itself(write, key, value, expected):
     message = error_message(write(SMALL), f"{key}={value}")
     assert expected in message

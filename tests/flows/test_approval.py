@@ -443,6 +443,24 @@ def test_a_production_waits_between_two_batches_and_goes_on_with_the_answer(prod
     assert len(made.sold) == 3, "nothing was bought twice"
 
 
+def test_the_dialog_of_a_production_names_what_is_made_from_an_old_file(production: Production) -> None:
+    made = production.made
+    cast = another(made, "cast", "id,prompt,model,samples\nnova,Nova,still-1,2\n")
+    printed("run", cast, "--quiet")
+    printed("review", cast, "--keep", "nova/1")
+    made.rows({"id": "s0", "prompt": "on a pier", "model": "still-1", "reference_image": f"{cast}#nova"})
+    printed("run", production.configs[0], "--quiet")
+    printed("review", production.configs[0], "--keep", "s0")
+    production.films_are_made_of_kept_stills()
+    printed("run", production.configs[1], "--quiet")
+    printed("review", cast, "--reject", "nova/1", "--keep", "nova/2")
+    printed("review", production.configs[0], "--clear", "s0")
+    assert production.begin()["state"]["name"] == "Suspended"
+    shown, tag = production.shown(), made.folder.name
+    assert "1 file is made from what is not kept any more, or was replaced: s0/1" in shown
+    assert f"{tag}-films has no price" in shown
+
+
 def test_a_refused_production_ends_as_a_batch_does(production: Production) -> None:
     production.begin()
     run = production.answered("refuse")

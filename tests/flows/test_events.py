@@ -79,14 +79,17 @@ def test_a_night_that_stops_in_doubt_is_red_says_why_and_tells_automations(
         call(listener.url)
         crew.start("generate-batch/nightly", tag=made.folder.name, config=str(made.config))
         run = crew.ended(made.folder.name)
-        wait_until(lambda: said(listener, made.folder.name), "the webhook is never called", 0.2)
+        wait_until(lambda: len(said(listener, made.folder.name)) == 2, "the webhook is never called", 0.2)
     assert (run["state"]["type"], run["state"]["name"]) == ("FAILED", "InDoubt")
     assert "1 stored, 1 in doubt" in run["state"]["message"]
     assert "row cut off in doubt: " in crew.log(run, until="3 jobs: 1 stored, 1 in doubt")
     assert run["run_count"] == 1
     assert {"callsheet", f"batch:{made.folder.name}"} <= set(run["tags"])
     assert made.manifest().height == 1
-    [told] = said(listener, made.folder.name)
+    [told] = said(listener, f"Batch {made.folder.name} has stopped")
+    used = "% of budget.limit is used"
+    [warned] = said(listener, used)
+    assert warned.startswith(f"Batch {made.folder.name}: "), "before the wall, and once"
     begins = "1 bought, 0.0015 USD; 3 jobs: 1 stored, 1 in doubt"
     assert told.startswith(f"Batch {made.folder.name} has stopped: {begins}")
     settles = "A run of the deployment resolve shows the jobs in doubt with the evidence, and settles them."
@@ -108,11 +111,12 @@ def test_a_night_that_stops_in_doubt_is_red_says_why_and_tells_automations(
         "Spent today: 0.0030 USD, without a limit",
         "Balance: 99.9970 USD",
         "1 bought, 0.0015 USD | 1 stored, 1 in doubt",
+        f"{made.folder.name}: 100 {used}",
         "## Money\n\n- Spent today",  # otherwise it would stand in the list of red runs
     ):
         assert words in morning["data"].replace("\\", "").replace("*", ""), morning["data"]
     assert morning["data"].count(page_of_run) == 2
-    wait_until(lambda: len(events(crew, run["id"])) == 3, "not all events come", 0.2)
+    wait_until(lambda: len(events(crew, run["id"])) == 4, "not all events come", 0.2)
     seen = {one["event"]: one for one in events(crew, run["id"])}
     quoted = seen["callsheet.batch.quoted"]
     assert quoted["resource"]["prefect.resource.id"] == f"callsheet.batch.{made.folder.name}"
@@ -120,6 +124,8 @@ def test_a_night_that_stops_in_doubt_is_red_says_why_and_tells_automations(
     doubt = seen["callsheet.job.in_doubt"]
     assert (doubt["payload"]["row_id"], doubt["payload"]["batch"]) == ("cut off", made.folder.name)
     assert doubt["payload"]["reason"]
+    warning = seen["callsheet.batch.warned"]["payload"]
+    assert (warning["setting"], warning["amount"]) == ("budget.limit", "0.0030")
     stopped = seen["callsheet.batch.stopped"]["payload"]
     assert (stopped["stop_reason"], stopped["stored"], stopped["in_doubt"]) == ("budget", 1, 1)
     assert stopped["in_doubt_exposure"] == "0.0015"
@@ -178,6 +184,32 @@ def test_the_morning_has_the_batches_of_every_ledger_of_the_project(
     page = morning["data"].replace("\\", "").replace("*", "")
     for words in (f"| {stills} |", f"| {films} |", "Spent today from other ledgers: 0.0015 USD"):
         assert words in page, page
+
+
+def test_a_balance_below_what_is_scheduled_for_the_next_day_is_told(
+    crew: PrefectServer, project: Callable[..., Project], caplog: pytest.LogCaptureFixture
+) -> None:
+    made = project(images(1), balance="0.0050")
+    name = made.folder.name
+    made.set(batch=name)
+    nightly = crew.deployment("generate-batch/nightly")
+    thrice = {"interval": 8 * 3600, "anchor_date": str(datetime.now(UTC) + timedelta(hours=5))}
+    deployment = {key: nightly[key] for key in ("flow_id", "entrypoint", "tags", "parameter_openapi_schema")}
+    deployment |= {"name": name, "schedules": [{"schedule": thrice, "active": True}]}
+    created = crew.post("deployments/", deployment)
+    try:
+        crew.begin(generate_batch, f"generate-batch/{name}", tag=name, config=str(made.config))
+        run = crew.run(name)
+        [morning] = crew.ask("artifacts/latest", artifacts={"key": {"any_": ["morning"]}})
+    finally:
+        crew.request("DELETE", f"deployments/{created['id']}")
+    told = (
+        "the balance of 0.0035 USD is below what is scheduled for the next day: "
+        "3 runs, about 0.0045 USD by the last ones"
+    )
+    assert told in morning["data"].replace("\\", ""), morning["data"]
+    assert told in caplog.text
+    wait_until(lambda: "callsheet.batch.warned" in str(events(crew, run["id"])), "no event comes", 0.2)
 
 
 def test_a_question_and_the_end_of_a_review_call_a_webhook(

@@ -19,6 +19,7 @@ from callsheet.cli.main import app
 from callsheet.config.load import load
 from callsheet.errors import ServiceError, StorageError
 from callsheet.ledger import spending
+from callsheet.ledger.walls import Wall
 from callsheet.present.priced import facts
 from callsheet.present.results import line, topic
 from callsheet.pricing.choice import Choice
@@ -397,3 +398,25 @@ def test_a_refusal_makes_room_for_a_job_that_did_not_fit(project: Make) -> None:
     made.set(budget={"limit": "0.0015", "on_exceed": "skip"})
     summary = made.run()
     assert (summary.stored, summary.failed, summary.stop_reason) == (1, 1, None)
+
+
+class Walls(LogWatcher):
+    """The limits that a run says are nearly used up."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def nears(self, wall: Wall) -> None:
+        self.lines.append(wall.line())
+
+
+def test_a_limit_that_is_nearly_used_up_is_said_once_over_two_runs(project: Make) -> None:
+    made = project(images(4))  # of 0.0015 each
+    first, second = Walls(), Walls()
+    made.run("budget.limit=0.0070", "budget.per_day=1.00", watcher=first)
+    assert first.lines == ["85 % of budget.limit is used: 0.0060 of 0.0070 USD"]
+    made.rows(*images(5))
+    assert made.run("budget.limit=0.0070", watcher=second).stop_reason == "budget"
+    assert second.lines == []
+    made.run("budget.limit=0.0080", "budget.warn=null", watcher=second)
+    assert second.lines == []

@@ -27,7 +27,7 @@ from callsheet.errors import CallsheetError, ConfigError, InputError
 from callsheet.present.results import stopped
 from callsheet.pricing.quote import Quote
 from callsheet.pricing.references import Reading, fill
-from callsheet.records import canonical
+from callsheet.records import canonical, dollars
 from callsheet.watch import LogWatcher
 from tests.cli.test_rows import printed, refusal
 from tests.conftest import Make, Project
@@ -134,6 +134,30 @@ def test_a_decision_that_is_taken_back_leaves_what_is_bought_and_its_row_is_not_
     current = dict(manifest(films).select("row_id", "current").iter_rows())
     assert [row for row, is_current in current.items() if not is_current] == ["shot-3/2"]
     assert len(films.sold) == 24 + 6
+
+
+def test_the_status_of_several_configs_says_what_a_finished_shot_has_cost_over_all_its_batches(
+    stills: Project, films: Project
+) -> None:
+    films.run("input.where={row: [shot-1, shot-2]}")
+    printed("review", "films.yaml", "--keep", "shot-1/2/1", "--reject", "shot-2/2/1")
+    said = json.loads(printed("status", "batch.yaml", "films.yaml", "--json"))
+    assert [batch["batch"] for batch in said["batches"]] == ["stills", "films"]
+    still, film = (manifest(of)["cost"][0] for of in (stills, films))
+    shots = {shot["shot"]: shot for shot in said["shots"]}
+    assert [*shots] == [f"shot-{number}" for number in range(1, 9)]
+    costs = {"stills": dollars(still * 3), "films": dollars(film)}
+    of_shot = {"spent": dollars(still * 3 + film), "kept": 1, "finished": True}
+    assert shots["shot-1"] == {"shot": "shot-1", "costs": costs, **of_shot}
+    assert (shots["shot-2"]["finished"], shots["shot-2"]["costs"]) == (False, costs)
+    assert shots["shot-3"]["costs"] == {"stills": dollars(still * 3)}
+    spent = still * 24 + film * 2
+    assert (said["finished"], said["spent"]) == (1, dollars(spent))
+    assert (said["spent_on_finished"], said["cost_per_finished"]) == (of_shot["spent"], dollars(spent))
+    screen = printed("status", "batch.yaml", "films.yaml")
+    assert "Finished   1 of 8 shots, by what is kept in films" in screen
+    assert f"Cost       {of_shot['spent']} USD for a finished shot, and {dollars(spent)} USD with" in screen
+    assert "two of the configs have the batch films" in refusal("status", "films.yaml", "films.yaml").message
 
 
 def test_the_same_bytes_in_another_folder_or_bucket_buy_nothing_again(

@@ -27,12 +27,12 @@ from callsheet.config.load import load_without_service
 from callsheet.config.settings import BatchSettings
 from callsheet.errors import CallsheetError, StorageError
 from callsheet.files import path_of
-from callsheet.ledger import marks, queries
+from callsheet.ledger import marks, origins, queries
 from callsheet.ledger.tables import attempts, checks, media
 from callsheet.ledger.tables import marks as ledger_marks
 from callsheet.records import MADE_FROM, State, dollars, made_from
 from callsheet.report.remedies import remedies
-from callsheet.standing import SETTINGS, Standing
+from callsheet.standing import SETTINGS, Standing, with_source_flags
 
 FOLDER = "contact-sheet"
 """The page's folder inside `report.url`."""
@@ -87,7 +87,9 @@ class Links:
 
     def follow_from(self, facts: Facts) -> tuple[object, ...]:
         """What the links in the cards of some jobs follow from, besides the addresses of their files."""
-        batches = facts.jobs["carried"].str.json_path_match(f"$.{MADE_FROM}.batch").drop_nulls().unique()
+        paths = (f"$.{MADE_FROM}.batch", f"$.{MADE_FROM}[0].batch")  # of one file, and of several
+        carried = facts.jobs["carried"]
+        batches = pl.concat([carried.str.json_path_match(path) for path in paths]).drop_nulls().unique()
         return self._seconds, self._folder, Path.cwd(), [self.to_sheet(batch) for batch in sorted(batches)]
 
     def to_sheet(self, batch: str) -> str | None:
@@ -356,6 +358,9 @@ def facts(connection: sa.Connection, jobs: pl.DataFrame) -> Facts:
         pl.concat(queries.read(connection, query.where(condition)) for condition in conditions)
         for query in (newest, stored)
     )
+    files = files.with_columns(pl.col("flags").str.json_decode(pl.List(pl.String)))
+    for of_jobs in queries.of_jobs(jobs["job_key"].to_list()):
+        files = with_source_flags(files, origins.flags(connection, of_jobs))
     return Facts(jobs, newest_attempts, files)
 
 
@@ -368,7 +373,7 @@ def cards(facts: Facts) -> list[Card]:
     attempt_of = {row["job_key"]: row for row in facts.attempts.iter_rows(named=True)}
     files_of: defaultdict[str, list[MediaFile]] = defaultdict(list)
     for row in facts.files.iter_rows(named=True):
-        key, flags, _ = row.pop("job_key"), json.loads(row.pop("flags") or "[]"), row.pop("removed_at")
+        key, flags, _ = row.pop("job_key"), row.pop("flags") or [], row.pop("removed_at")
         files_of[key].append(MediaFile(**row, flags=flags))
     rows = _described(facts.jobs).iter_rows(named=True)
     return [_card(job, attempt_of.get(job["job_key"]), files_of[job["job_key"]]) for job in rows]
