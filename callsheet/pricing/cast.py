@@ -110,7 +110,7 @@ class KeptFiles:
         return filled | {"filled": _cell(column, references)}
 
     async def find(self, name: FileName, file: str) -> tuple[str, dict[str, Any]]:
-        """The place of the one file that is kept of a row, or of one of its numbers; and what is carried of it.
+        """The place of the one file that is kept of a row, or has this number; and what is carried of it.
 
         `file`: the batch file in which the name stands.
 

@@ -29,7 +29,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
 
 from callsheet.batches import formats
-from callsheet.config.settings import BatchSettings, Settings
+from callsheet.config.settings import BatchSettings
 from callsheet.errors import InputError, TooLarge
 from callsheet.files import PartialFile, open_regular, with_home
 from callsheet.media_types import in_words, is_whole, recognise_image
@@ -130,14 +130,14 @@ def reading_of(settings: BatchSettings) -> Reading:
     return Reading(settings.storage.endpoint_url, settings.input.fit, folder, _have_own_ratio(settings))
 
 
-def _have_own_ratio(settings: Settings) -> bool:
+def _have_own_ratio(settings: BatchSettings) -> bool:
     """Whether the rows are images whose aspect ratios are asked for: the config says nothing else of them."""
     config = settings.input
     is_of_images = config.path is not None and not batch_file(settings)
     return is_of_images and "aspect_ratio" not in {*config.columns, *config.defaults, *config.matrix}
 
 
-def batch_file(settings: Settings) -> str:
+def batch_file(settings: BatchSettings) -> str:
     """The batch file, beside which images are looked for; empty where there is none."""
     path = settings.input.path
     return path if path and formats.is_batch_file(path) else ""
