@@ -194,6 +194,42 @@ def _to_20(op: Operations) -> None:
 
 
 def _to_21(op: Operations) -> None:
+    """0.2.0: purses; an attempt says by which it was bought, and so do the sums."""
+    money, moment = sa.BigInteger(), sa.String(27)  # as they are stored
+    op.create_table(
+        "purses",
+        sa.Column("id", sa.String(32), primary_key=True),
+        sa.Column("number", sa.BigInteger(), nullable=False),
+        sa.Column("batch", sa.Text(), nullable=False, index=True),
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("amount", money, nullable=False),
+        sa.Column("models", sa.JSON(), nullable=False),
+        *(sa.Column(name, sa.Text(), nullable=False) for name in ("place", "given_by")),
+        *(sa.Column(name, moment, nullable=False) for name in ("given_at", "until")),
+        sa.Column("closed_by", sa.Text()),
+        sa.Column("closed_at", moment),
+    )
+    op.add_column("attempts", sa.Column("purse", sa.String(32)))
+    op.execute("UPDATE attempts SET purse = ''")
+    with op.batch_alter_table("attempts") as table:
+        table.alter_column("purse", existing_type=sa.String(32), nullable=False)
+    amounts = ("quoted", "reserved", "in_flight", "in_doubt", "spent", "unpriced")
+    op.create_table(
+        "sums",
+        sa.Column("batch", sa.Text(), primary_key=True),
+        sa.Column("day", sa.String(10), primary_key=True),
+        sa.Column("purse", sa.String(32), primary_key=True),
+        *(sa.Column(name, money, nullable=False) for name in amounts),
+    )
+    columns = ", ".join(amounts)
+    op.execute(
+        f"INSERT INTO sums (batch, day, purse, {columns}) SELECT batch, day, '', {columns} FROM totals"  # noqa: S608 - our names
+    )
+    op.drop_table("totals")
+    op.rename_table("sums", "totals")
+
+
+def _to_22(op: Operations) -> None:
     """0.2.0: each job has a number of its own in its row. That is its sample; of several jobs of the row with
     that sample, the first one's. The others have the next numbers, by what they ask for. And stored files may
     be removed.
@@ -242,6 +278,7 @@ MIGRATIONS: dict[int, Callable[[Operations], None]] = {
     19: _to_19,
     20: _to_20,
     21: _to_21,
+    22: _to_22,
 }
 """By the schema that they make of the one before it."""
 

@@ -297,6 +297,8 @@ def _fits(quote: Quote) -> str:
     limit = min(room, key=lambda obstacle: room[obstacle])
     cause = {Obstacle.LEDGER: ", because of budget.ledger", Obstacle.DAY: " today, because of budget.per_day"}
     stop = f"then the {'balance' if limit is Obstacle.BALANCE else 'budget'} stops the buying"
+    if limit is Obstacle.PURSE:
+        stop = "then a person is asked, because of the purse"
     if limit is Obstacle.DAY:
         stop = "the same command goes on after midnight UTC"
     outcome = {

@@ -111,7 +111,7 @@ async def test_jobs_of_a_row_that_share_a_sample_get_numbers_of_their_own_and_th
     numbers = {row["job_key"]: row["file_number"] for row in table(url, "attempts")}
     for table_name, column in (("attempts", "file_number"), ("media", "removed_at")):
         execute(url, f"ALTER TABLE {table_name} DROP COLUMN {column}")
-    execute(url, "UPDATE about SET schema_version = 20")
+    execute(url, "UPDATE about SET schema_version = 21")
     execute(url, "UPDATE runs SET ended_at = started_at")
     open_engine(url).dispose()
     assert {row["job_key"]: row["file_number"] for row in table(url, "attempts")} == numbers
