@@ -179,7 +179,8 @@ def review(config: Config, marks: Rows, settings: Values | None = None) -> Revie
 
     Args:
         marks: a DataFrame with the columns of `marks.csv`: `row_id` and `decision` (`kept`, `rejected`, or
-            empty to take a mark back); `sample`, `index` and `note` may be missing. `by`: who says so.
+            empty to take a mark back); `sample`, `file_number`, `index` and `note` may be missing.
+            `by`: who says so.
 
     Returns:
         The fields of `review --json`: how many files are kept, rejected and to review.
@@ -199,8 +200,8 @@ def reviews(
 ) -> pd.DataFrame | pa.Table:
     """Every stored file with what was decided about it, from the ledger: a row for each, in order of storage.
 
-    The columns are `row_id`, `sample`, `index`, `decision`, `note`, `decided_by`, `decided_at`, `flags` and
-    `score` (of the checks), `model`, `prompt`, `cost`, `url` and `job_key`.
+    The columns are `row_id`, `sample`, `file_number`, `index`, `decision`, `note`, `decided_by`,
+    `decided_at`, `flags` and `score` (of the checks), `model`, `prompt`, `cost`, `url` and `job_key`.
 
     Raises:
         LedgerError: the ledger cannot be read.

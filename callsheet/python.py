@@ -73,8 +73,8 @@ Values = Mapping[str, object]
 _INDEX = r"^__index_level_\d+__$"  # pandas' row labels, where they have no name
 _NAME = "rows"  # in messages, in place of the temporary file's
 _LOOK = 0.1  # seconds. A signal may wake another thread, and the main one alone runs its handler
-_REVIEWS = ["row_id", "sample", "index", "decision", "note", "decided_by", "decided_at", "flags", "score"]
-_REVIEWS += ["model", "prompt", "cost", "url", "job_key"]
+_REVIEWS = ["row_id", "sample", "file_number", "index", "decision", "note", "decided_by", "decided_at"]
+_REVIEWS += ["flags", "score", "model", "prompt", "cost", "url", "job_key"]
 
 
 class Rows(Protocol):

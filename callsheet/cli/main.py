@@ -56,6 +56,7 @@ GROUPS: dict[str, dict[str, Callable[..., Any]]] = {
         "failed": rows.failed,
         "open": rows.open_,
         "review": review.review,
+        "tidy": review.tidy,
         "export": rows.export,
         "report": rows.report,
     },

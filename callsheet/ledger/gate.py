@@ -9,7 +9,7 @@ for all runs of the batch together. Money is in dollars.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from decimal import Decimal
@@ -587,6 +587,7 @@ def _write(
     """
     new: list[Values] = []
     reserved: list[tuple[Job, Attempt]] = []
+    numbers = _highest_numbers(connection, batch, {job.row_id for job, last in jobs if last is None})
     for job, last in jobs:
         values = _row(job) | {"batch": batch, "run_id": run_id, "state": State.PLANNED}
         values["purse"] = purse if purse is not None else last["purse"] if last else ""
@@ -597,11 +598,21 @@ def _write(
             if last is not None:
                 writing.change_attempt(connection, last, {"superseded": True})
                 number += 1
-            new.append(values | {"attempt": number})
+                file_number = last["file_number"]
+            else:
+                file_number = numbers[job.row_id] = numbers.get(job.row_id, 0) + 1
+            new.append(values | {"attempt": number, "file_number": file_number})
         fields = (job.key, number, job.type, job.row_id, job.sample, job.model, values["quoted"])
         reserved.append((job, Attempt(*fields, request_key=job.request_key)))
     writing.insert_attempts(connection, new)
     return reserved
+
+
+def _highest_numbers(connection: sa.Connection, batch: str, row_ids: Collection[str]) -> dict[str, int]:
+    """The highest number that a job of each of these rows has; a row without a job is not there."""
+    highest = sa.select(attempts.c.row_id, sa.func.max(attempts.c.file_number)).group_by(attempts.c.row_id)
+    of_rows = sa.and_(attempts.c.batch == batch, attempts.c.row_id.in_(row_ids))
+    return dict(connection.execute(highest.where(of_rows)).all()) if row_ids else {}
 
 
 def _row(job: Job) -> Values:

@@ -17,7 +17,7 @@ from sqlalchemy.engine import Dialect
 Values = dict[str, Any]
 """Columns of a row, by name."""
 
-SCHEMA_VERSION = 21
+SCHEMA_VERSION = 22
 SINCE = "0.2.0"
 """The first Callsheet that knows this schema. Who changes a table raises both, and writes a migration."""
 
@@ -116,6 +116,8 @@ attempts = sa.Table(
     sa.Column("state", sa.String(16), nullable=False),
     sa.Column("row_id", sa.Text, nullable=False),
     sa.Column("sample", sa.Integer, nullable=False),
+    # Which of its row's jobs it is, whatever they ask for: given when the job is first reserved, from 1.
+    sa.Column("file_number", sa.Integer, nullable=False),
     sa.Column("type", sa.String(16), nullable=False),
     sa.Column("model", sa.Text, nullable=False),
     sa.Column("model_delivered", sa.Text),  # as the answer names it; empty where it names none
@@ -179,6 +181,7 @@ media = sa.Table(
     sa.Column("bytes", sa.BigInteger),
     sa.Column("stored_at", Moment),
     sa.Column("lost_at", Moment),
+    sa.Column("removed_at", Moment),  # from storage, by `callsheet tidy`
     sa.Index("media_by_folded_name", "storage", "folded_name", unique=True),
 )
 

@@ -129,6 +129,7 @@ def test_the_fields_of_each_command_s_json_are_on_the_page(shots: Project) -> No
         ("show batch.yaml a", 0),
         ("failed batch.yaml", 0),
         ("review batch.yaml --keep a", 0),
+        ("tidy batch.yaml", 0),
         ("resolve batch.yaml", 0),
         ("reconcile batch.yaml", 0),
         ("claim batch.yaml", 0),
