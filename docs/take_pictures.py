@@ -43,6 +43,7 @@ input: {path: mugs.csv, defaults: {model: still-1}}
 report: {plots: false}
 checks: {duplicate: off}
 """
+_BLIND = _CONFIG.replace("defaults: {model: still-1}", "matrix: {model: [sketch-1, still-1]}")
 _COLOURS = 256  # of a palette: a quarter of the bytes, and it still looks like itself
 
 
@@ -91,13 +92,42 @@ def take_review(page: Page, folder: Path) -> None:
             ("light", "k x x k ArrowRight x k", "review.png"),
             ("dark", "ArrowDown ArrowDown c x k", "review-compare.png"),
         ):
-            show(page, review.link, height=800, theme=theme)
-            page.locator("html[data-ready]").wait_for()
-            loaded(page.locator(".frame img"), 16)
-            for key in keys.split():
-                page.keyboard.press(key)
-            page.wait_for_timeout(1_500)  # the large images
-            take(page, folder / name)
+            take_keys(page, review.link, theme, keys, folder / name)
+    take_choosing(page, folder)
+
+
+def take_choosing(page: Page, folder: Path) -> None:
+    """Two models that were compared blind, and a photo with what was made of it."""
+    work = Path("choosing").absolute()
+    work.mkdir()
+    with chdir(work):
+        Path("batch.yaml").write_text(_BLIND)
+        Path("mugs.csv").write_text(_MUGS.replace(",4\n", ",1\n"))
+        aside(lambda: asyncio.run(generate(load(Path("batch.yaml")), approved=False)))
+    with served(work) as review:
+        keys = "b x k k x k k x k"
+        take_keys(page, review.link, "light", keys, folder / "review-blind.png")
+    photos = Path("photos").absolute()
+    photos.mkdir()
+    [photo, *_] = sorted(Path("review/out/media").rglob("blue*.jpeg"))
+    with chdir(photos):
+        shutil.copy(work.parent / photo, "blue.jpeg")
+        Path("batch.yaml").write_text(_CONFIG)
+        Path("mugs.csv").write_text('id,prompt,images\nblue,The same mug in autumn,"[""blue.jpeg""]"\n')
+        aside(lambda: asyncio.run(generate(load(Path("batch.yaml")), approved=False)))
+    with served(photos) as review:
+        take_keys(page, review.link, "dark", "o o", folder / "review-original.png")
+
+
+def take_keys(page: Page, link: str, theme: Literal["light", "dark"], keys: str, file: Path) -> None:
+    """The served page after some keys."""
+    show(page, link, height=800, theme=theme)
+    page.locator("html[data-ready]").wait_for()
+    expect(page.locator(".frame img").first).not_to_have_js_property("naturalWidth", 0)
+    for key in keys.split():
+        page.keyboard.press(key)
+    page.wait_for_timeout(1_500)  # the large images
+    take(page, file)
 
 
 def take_sheet(page: Page, address: str, folder: Path) -> None:
@@ -107,7 +137,7 @@ def take_sheet(page: Page, address: str, folder: Path) -> None:
     loaded(page.locator(".frame img"), 10)
     take(page, folder / "contact-sheet.png")
     show(page, address, height=900, theme="dark")
-    page.get_by_text("Plots: spent, by model, files kept, time to store").click()
+    page.get_by_text("Plots", exact=True).click()
     loaded(page.locator("#plots img"), 1)
     take(page, folder / "plots.png")
 

@@ -318,7 +318,7 @@ def downstream_screen(downstream: Downstream) -> Page:
         numbers = {"stills": of_batch.images, "films": of_batch.videos, "bought": of_batch.bought}
         counts = {name: f"{number:,}" for name, number in numbers.items()}
         line = {"batch": of_batch.batch, "config": of_batch.config, **counts}
-        lines.append(line | {"USD again": dollars(of_batch.quoted)})
+        lines.append(line | {"USD": dollars(of_batch.price), "USD again": dollars(of_batch.quoted)})
     hang = hanging_in_words(images, videos)
     file = f" ({made_from['row']}/{made_from['sample']} of {made_from['batch']})"
     again = f"{topic(downstream.bought, downstream.quoted)}, if another file were kept in its place"

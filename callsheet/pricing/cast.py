@@ -126,6 +126,8 @@ class KeptFiles:
             id_ = pl.format("{}/{}", "row_id", "sample")
             of_row = files.filter((id_ == name.row) | (pl.col("id") == name.row))
         kept = of_row.filter(pl.col("decision") == MediaDecision.KEPT)
+        if kept["current"].any():  # what the batch does not ask for any more is replaced by these
+            kept = kept.filter("current")
         if of_row.is_empty():
             raise InputError(f"is no row of which the batch {batch} has a file")
         if kept.is_empty():

@@ -29,7 +29,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
 
 from callsheet.batches import formats
-from callsheet.config.settings import Settings
+from callsheet.config.settings import BatchSettings, Settings
 from callsheet.errors import InputError, TooLarge
 from callsheet.files import PartialFile, open_regular, with_home
 from callsheet.media_types import in_words, is_whole, recognise_image
@@ -120,7 +120,7 @@ class Reading:
     folder: Path | None = None
 
 
-def reading_of(settings: Settings) -> Reading:
+def reading_of(settings: BatchSettings) -> Reading:
     """How the images of a batch are read."""
     folder = work_folder(settings, make=False) / "images"
     return Reading(settings.storage.endpoint_url, settings.input.fit, folder)
@@ -315,11 +315,21 @@ def _data_url(source: str, sha256: str, reading: Reading) -> str:
     Raises:
         InputError: it cannot be read, or has changed.
     """
-    content, current_sha256, _ = _read(source, reading)
+    content = read_as_sent(source, sha256, reading)
+    return f"data:{recognise_image(content)};base64,{base64.b64encode(content).decode()}"
+
+
+def read_as_sent(place: str, sha256: str, reading: Reading) -> bytes:
+    """An image that was read while planning, as it is sent.
+
+    Raises:
+        InputError: it cannot be read, or has changed.
+    """
+    content, current_sha256, _ = _read(place, reading)
     if current_sha256 != sha256:
         hint = "Run again: the new plan uses the image as it is now."
         raise InputError("has changed since it was priced", hint=hint)
-    return f"data:{recognise_image(content)};base64,{base64.b64encode(content).decode()}"
+    return content
 
 
 # ---- images that are made, or are to be whole

@@ -36,18 +36,27 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from callsheet import signals
 from callsheet.config.load import with_value
 from callsheet.config.settings import MOST_JOBS, BatchSettings
-from callsheet.errors import CallsheetError, ConfigError, LedgerError, StorageError
+from callsheet.errors import CallsheetError, ConfigError, InputError, LedgerError, StorageError
 from callsheet.ledger import leases, marks, origins, sums
 from callsheet.ledger.databases import check_exists
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.marks import FileKey, Mark, MediaDecision
 from callsheet.ledger.tables import attempts
+from callsheet.media_types import recognise_image
 from callsheet.present.priced import topic
 from callsheet.pricing.plan import PLAN, Plan, ToBuyAgain, last_plan
+from callsheet.pricing.references import read_as_sent, reading_of
 from callsheet.processes import user_name
 from callsheet.records import Totals
 from callsheet.report.contact_sheet import sheet
-from callsheet.report.contact_sheet.cards import FOLDER, ServedLinks, local_path
+from callsheet.report.contact_sheet.cards import (
+    FOLDER,
+    Original,
+    ServedLinks,
+    local_path,
+    originals,
+    request_field,
+)
 from callsheet.report.contact_sheet.sheet import ContactSheet
 from callsheet.report.contact_sheet.thumbnails import Thumbnails, thumbnail_name
 from callsheet.report.report import mark_sidecars, update_manifest
@@ -128,9 +137,10 @@ def _equal(text: str, secret: str) -> bool:
 _INTERVAL = 3.0  # seconds between two looks of a page at the jobs
 _SHARE = 4  # making the page takes at most one part in so many of the time
 _LOOKED_UP = 100  # files at once, to see whether one is left to be marked
-_LARGEST = 1_000_000  # bytes of a request
+_LARGEST = 10_000_000  # bytes of a request: of a thousand marks, each with the longest note
 _DRAWN = 4  # thumbnails at once: those that nobody looks at any more leave the queue
 _KEEP = {"Cache-Control": "private, max-age=86400, immutable"}  # a thumbnail has the name of its content
+_KEEP_FOR_NOW = {"Cache-Control": "private, max-age=600"}
 _NEVER_KEEP = {"Cache-Control": "no-store"}
 _FILE_ONLY = {"Content-Security-Policy": "default-src 'none'; sandbox"}
 """A stored file is shown, and nothing that it may contain is carried out."""
@@ -192,6 +202,14 @@ class _Pages:
         async with self._drawing:
             if picture and await is_wanted():
                 await asyncio.shield(self.thumbnails.look_at(sha256, *picture))
+
+    def original(self, job_key: str, number: int) -> Original | None:
+        """An image from which a job of the page is made."""
+        jobs = self._sheet.jobs.filter(job_key=job_key) if self._sheet else None
+        if jobs is None or jobs.is_empty():
+            return None
+        images = jobs.select(request_field("images")).item()
+        return dict(enumerate(originals(images, jobs["inlined"].to_list()[0]))).get(number)
 
     async def _make(self, name: str) -> None:
         """Makes what is asked for the first time; what has no such name is none."""
@@ -284,13 +302,13 @@ class _Left:
 
 
 class _Tables:
-    """The sidecars, brought up to date some seconds after a mark and at the end; the manifest, when nothing
-    was marked for a while. At the end it is left to who needs it next.
+    """The sidecars and the page under `report.url`, brought up to date some seconds after a mark and at the
+    end; the manifest, when nothing was marked for a while. At the end it is left to who needs it next.
     """
 
     def __init__(self, settings: BatchSettings, ledger: Ledger, since: int) -> None:
         self._settings, self._ledger = settings, ledger
-        self._since = since  # the number of the last mark that the sidecars have
+        self._since = since  # the number of the last mark that they have
         self.marked = asyncio.Event()
 
     async def update_after_marks(self) -> None:
@@ -300,13 +318,16 @@ class _Tables:
                 self.marked.clear()
                 await asyncio.sleep(_INTERVAL)
             with suppress(StorageError, LedgerError):  # at the end it is said
-                await self.mark_sidecars()
+                await self.tell()
                 await update_manifest(self._settings, self._ledger)
 
-    async def mark_sidecars(self) -> None:
-        """Does nothing where nothing was marked since the last time."""
+    async def tell(self) -> None:
+        """Tells the sidecars and the page, where anything was marked since the last time."""
         newest = await self._ledger.read(marks.newest)
+        if newest == self._since:
+            return
         await mark_sidecars(self._settings, self._ledger, self._since)
+        await sheet.write_news(self._settings, self._ledger)
         self._since = newest
 
 
@@ -365,7 +386,7 @@ async def opened(
             keeping.cancel()
             await asyncio.wait([keeping])
             await pages.thumbnails.close()
-        await tables.mark_sidecars()
+        await tables.tell()
 
 
 class _Server(uvicorn.Server):
@@ -433,6 +454,7 @@ class _App:
                 Route("/contact-sheet/{name:path}", self.own),
                 Route("/rejects.csv", self.rejects),
                 Route("/media/{job_key:str}/{attempt:int}/{index:int}", self.media),
+                Route("/originals/{job_key:str}/{number:int}", self.original),
                 Route("/marks", self.newer),
                 Route("/marks", self.mark, methods=["POST"]),
             ],
@@ -478,6 +500,17 @@ class _App:
             raise HTTPException(404)
         return FileResponse(path, media_type=mime_type, headers=_FILE_ONLY)
 
+    async def original(self, request: Request) -> Response:
+        image = self.pages.original(request.path_params["job_key"], request.path_params["number"])
+        if image is None or not image.sha256:
+            raise HTTPException(404)
+        reading = reading_of(self.settings)
+        try:
+            content = await asyncio.to_thread(read_as_sent, image.place, image.sha256, reading)
+        except InputError as error:
+            raise HTTPException(404, error.message) from None
+        return Response(content, media_type=recognise_image(content), headers=_KEEP_FOR_NOW | _FILE_ONLY)
+
     async def _again(self, number: int) -> str:
         """The same as `_news`, found anew where there is a newer mark than at the last time.
 
@@ -508,10 +541,9 @@ class _App:
         decisions = await self.ledger.read(
             lambda connection, batch: marks.decisions(connection, batch, since)
         )
-        number = decisions["number"][-1] if decisions.height else since
-        again = await self._again(number)
-        newest = {"number": number, "marks": decisions.drop("decided_at").to_dicts(), "again": again}
-        return JSONResponse(newest, headers=_NEVER_KEEP)
+        told = sheet.news(decisions, since)
+        told["again"] = await self._again(told["number"])
+        return JSONResponse(told, headers=_NEVER_KEEP)
 
     async def mark(self, request: Request) -> Response:
         try:

@@ -23,6 +23,7 @@ from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.marks import FileKey, Mark, MediaDecision
 from callsheet.plain_text import printable, row_in_words
 from callsheet.processes import user_name
+from callsheet.report.contact_sheet.sheet import write_news
 from callsheet.report.report import mark_sidecars
 from callsheet.report.summary import ReviewResult, read_result
 
@@ -135,7 +136,8 @@ def _number(text: str | None, name: str, place: str) -> int | None:
 
 
 async def enter_marks(settings: BatchSettings, row_marks: Sequence[Said]) -> tuple[int, ReviewResult]:
-    """Enters marks, all or none, and brings the sidecars of their files up to date.
+    """Enters marks, all or none, and brings the page under `report.url` and the sidecars of their files up to
+    date.
 
     Returns:
         How many files have another mark now, and how far the batch is reviewed.
@@ -143,13 +145,14 @@ async def enter_marks(settings: BatchSettings, row_marks: Sequence[Said]) -> tup
     Raises:
         InputError: a row, sample or file is not there; the message names its place.
         LedgerError: there is no ledger, or it cannot be read.
-        StorageError: a sidecar cannot be written.
+        StorageError: a sidecar or the page cannot be written.
     """
     check_exists(settings.ledger.url)
     async with await Ledger.open(settings.ledger.url, settings.batch) as ledger:
         before = await ledger.read(marks.newest)
         changed = await _take(ledger, row_marks, user_name())
         await mark_sidecars(settings, ledger, before)
+        await write_news(settings, ledger)
         return changed, await read_result(ledger, settings)
 
 

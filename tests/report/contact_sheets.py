@@ -72,9 +72,14 @@ def picture(number: int) -> bytes:
 
 
 async def write(
-    settings: BatchSettings, cards: Sequence[Card], pictures: Sequence[bytes], outcome: str | None = None
+    settings: BatchSettings,
+    cards: Sequence[Card],
+    pictures: Sequence[bytes],
+    outcome: str | None = None,
+    *,
+    compared: bool = False,
 ) -> None:
-    """Writes the page with these cards."""
+    """Writes the page with these cards; `compared`: also what there is of each model."""
     store, links = Store(settings.report.url), Links(settings)
     for name in sheet.ASSETS:
         await store.write(f"{FOLDER}/{name}", sheet.asset(name), "text/plain")
@@ -103,10 +108,22 @@ async def write(
         of_all=dict.fromkeys((sheet.OVERVIEW, sheet.TEXTS), "-".join(versions)),
         links=links,
     )
-    values = {"overview": overview(cards) | {"counts": counts._asdict(), "shares": {}}, "texts": texts(cards)}
+    seen = overview(cards) | {"counts": counts._asdict(), "shares": {}}
+    if compared:
+        models = sorted({each.model for each in cards})
+        files = Counter(each.model for each in cards for _ in each.files)
+        codes = [models.index(each.model) + 1 for each in cards]
+        seen["settings"] = {"model": {"values": models, "codes": codes}}
+        seen["shares"]["model"] = [
+            {"value": model, "kept": 0, "rejected": 0, "to_review": files[model], "spent": "1.0000"}
+            | {"orderedAs": {}}
+            for model in models
+        ]
+    values = {"overview": seen, "texts": texts(cards)}
     for name, value in values.items():
         content = f"callsheet.{name}({json.dumps(value)})\n".encode()
         await store.write(f"{FOLDER}/data/{name}.js", content, "text/javascript")
+    await store.write(sheet.NEWS, b'callsheet.news({number:0,marks:[],again:""})', "text/javascript")
     await store.write(sheet.SUMMARY, summary, "text/javascript")
 
 
@@ -146,7 +163,7 @@ def texts(cards: Sequence[Card]) -> list[str]:
     """The same of what is searched."""
     return [
         "\n".join(
-            [each.row_id, each.prompt, each.model, each.reason or "", *dict(each.carried).values()]
+            [each.model, each.row_id, each.prompt, each.reason or "", *dict(each.carried).values()]
         ).lower()
         for each in cards
     ]
@@ -164,7 +181,10 @@ def settings_for(folder: Path, **more: Any) -> BatchSettings:
     return BatchSettings.model_validate(given | more)
 
 
-def written(folder: Path, cards: Sequence[Card], outcome: str | None = None) -> Path:
+def written(
+    folder: Path, cards: Sequence[Card], outcome: str | None = None, *, compared: bool = False
+) -> Path:
     """As `write`, from code that is not asynchronous. Returns the path of the page."""
-    asyncio.run(write(settings_for(folder), cards, [picture(n) for n in range(64)], outcome))
+    pictures = [picture(n) for n in range(64)]
+    asyncio.run(write(settings_for(folder), cards, pictures, outcome, compared=compared))
     return (folder / sheet.INDEX).absolute()

@@ -10,6 +10,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import httpx
+from playwright.sync_api import Locator, Page
 
 import callsheet
 from tests.servers.browser import aside
@@ -77,3 +78,29 @@ def served(folder: Path, *options: str) -> Iterator[Review]:
 def copied(bought: Path, folder: Path) -> Path:
     """A copy of a batch: what a test marks there, no other test meets."""
     return Path(shutil.copytree(bought, folder))
+
+
+def visit(page: Page, address: str) -> None:
+    """Opens a page and waits until it is drawn."""
+    page.goto(address)
+    page.locator("html[data-ready]").wait_for()
+
+
+def card_of(page: Page, row_id: str, sample: int = 1) -> Locator:
+    """The card of a sample."""
+    cards = page.locator("article").filter(has=page.get_by_role("heading", name=row_id, exact=True))
+    return cards.nth(sample - 1)
+
+
+def press(page: Page, keys: str) -> None:
+    for key in keys.split():
+        page.keyboard.press(key)
+
+
+def figure(page: Page, name: str) -> Locator:
+    """A figure at the top of the page."""
+    return page.locator(".figure").filter(has_text=name).locator("dd")
+
+
+def filter_button(page: Page, name: str) -> Locator:
+    return page.get_by_role("group", name="Review").get_by_role("button", name=name)

@@ -6,12 +6,11 @@ import csv
 import io
 import json
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import httpx
 import polars as pl
@@ -22,7 +21,7 @@ import callsheet
 from tests.cli.test_rows import printed
 from tests.conftest import Project
 from tests.report.contact_sheets import card, with_sheet, written
-from tests.reviewing.served import Review, copied, marks, served
+from tests.reviewing.served import Review, card_of, figure, filter_button, marks, press, served, visit
 from tests.servers.browser import Browser, aside
 from tests.servers.forks import forks
 from tests.servers.prefect import free_port
@@ -32,81 +31,6 @@ from tests.waiting import wait_until
 Make = Callable[..., Project]
 IMAGE = {"model": "sketch-1", "aspect_ratio": "1:1", "resolution": "0.5K"}
 HOSTILE = '<img src=x onerror="document.title = \'owned\'">, "six" fingers'
-
-
-@pytest.fixture(scope="module")
-def tab(browser: Browser) -> Iterator[Page]:
-    """The page in which all tests open theirs."""
-    with browser.page() as opened:
-        yield opened
-
-
-@pytest.fixture
-def page(tab: Page, browser: Browser) -> Page:
-    browser.empty(tab)
-    return tab
-
-
-@pytest.fixture(scope="module")
-def the_batch() -> list[Path]:
-    """The folder of a real batch, once it is there: the first test that needs it buys the batch."""
-    return []
-
-
-@pytest.fixture
-def batch(
-    the_batch: list[Path],
-    project: Make,
-    tmp_path_factory: pytest.TempPathFactory,
-    monkeypatch: pytest.MonkeyPatch,
-) -> Path:
-    """A batch of four rows with seven stored files, and one that is refused; in the working directory."""
-    if not the_batch:
-        rows = [
-            {"id": "mug", "prompt": "a red mug", "samples": 4, "shot": "hero", **IMAGE},
-            {"id": "lamp", "prompt": "a brass lamp", "samples": 1, "shot": "grid", **IMAGE},
-            {"id": "chair", "prompt": "a chair", "samples": 2, "shot": "grid", **IMAGE},
-            {"id": "refused", "prompt": "a forbidden-test-word", "samples": 1, "shot": "hero", **IMAGE},
-        ]
-        made = with_sheet(project(rows))
-        aside(made.run)
-        the_batch.append(copied(made.folder, tmp_path_factory.mktemp("bought") / "batch"))
-    folder = copied(the_batch[0], tmp_path_factory.mktemp("review") / "batch")
-    monkeypatch.chdir(folder)
-    return folder
-
-
-@pytest.fixture
-def review(batch: Path) -> Iterator[Review]:
-    """The served review of the batch."""
-    with served(batch) as running:
-        yield running
-
-
-def visit(page: Page, address: str) -> None:
-    """Opens a page and waits until it is drawn."""
-    page.goto(address)
-    page.locator("html[data-ready]").wait_for()
-
-
-def card_of(page: Page, row_id: str, sample: int = 1) -> Locator:
-    """The card of a sample."""
-    cards = page.locator("article").filter(has=page.get_by_role("heading", name=row_id, exact=True))
-    return cards.nth(sample - 1)
-
-
-def press(page: Page, keys: str) -> None:
-    for key in keys.split():
-        page.keyboard.press(key)
-
-
-def figure(page: Page, name: str) -> Locator:
-    """A figure at the top of the page."""
-    return page.locator(".figure").filter(has_text=name).locator("dd")
-
-
-def filter_button(page: Page, name: str) -> Locator:
-    return page.get_by_role("group", name="Review").get_by_role("button", name=name)
 
 
 def test_a_batch_is_marked_by_keyboard_alone_and_the_ledger_agrees(
@@ -229,7 +153,7 @@ def test_on_a_phone_buttons_do_what_keys_do(page: Page, review: Review) -> None:
         tap(page.get_by_role("button", name="Save"))
         expect(page.locator("#viewer")).to_contain_text("too dark")
         assert page.evaluate("document.documentElement.scrollWidth") == 390
-        sizes = page.locator("#viewer .acts button").evaluate_all(
+        sizes = page.locator("#viewer .acts button:not([hidden])").evaluate_all(
             "all => all.map((each) => each.offsetHeight)"
         )
         assert min(sizes) >= 44
@@ -329,77 +253,12 @@ def test_a_browser_that_keeps_nothing_says_so_and_saves_marks_with_the_job_of_ea
     ]
 
 
-@pytest.fixture
-def compared(project: Make) -> Project:
-    """A batch that has asked three models for each of its rows; in the working directory."""
-    made = with_sheet(project([{"id": name, "prompt": f"a {name}"} for name in ("mug", "lamp")]))
-    made.set(input={"matrix": {"model": ["sketch-1", "still-1", "poster-1"], "aspect_ratio": ["1:1"]}})
-    aside(made.run)
-    return made
-
-
-TOLD = [
-    "1 of 3sketch-1 · 0.25K · 0.0015 USD",
-    "2 of 3still-1 · 1K · 0.0400 USD",
-    "3 of 3poster-1 · 2K · 0.0615 USD",
-]
-
-
-def captions(page: Page) -> Locator:
-    """What is said below each file of a comparison."""
-    return page.locator("#compare figcaption")
-
-
-def files(page: Page) -> list[str]:
-    """The addresses of the files of a comparison, in their order."""
-    found: list[str] = page.locator("#compare img").evaluate_all("all => all.map((each) => each.src)")
-    return [urlsplit(each).path for each in found]
-
-
-def test_models_are_compared_side_by_side_and_blind_until_a_decision(page: Page, compared: Project) -> None:
-    """Blind, each row has an order of its own, which stays the same; the switch is remembered."""
-    orders: dict[str, list[str]] = {}
-    for row_id in ("mug", "lamp"):
-        with served(compared.folder) as review:
-            visit(page, review.link)
-            if row_id == "mug":
-                expect(page.get_by_role("row", name="sketch-1 2 0 0 2 0.0030", exact=True)).to_be_visible()
-                press(page, "c")
-                expect(captions(page)).to_have_text(TOLD)
-                plain = files(page)
-                press(page, "b")
-            else:  # the next review has another port
-                card_of(page, "lamp").focus()
-                press(page, "c")
-            expect(captions(page)).to_have_text(["1 of 3", "2 of 3", "3 of 3"])
-            orders[row_id] = files(page)
-            press(page, "Home Space")
-            expect(page.locator("#viewer")).to_contain_text("image/jpeg")
-            for word in ("sketch-1", "still-1", "poster-1", "USD", "of 3", "Open the file"):
-                expect(page.locator("#viewer")).not_to_contain_text(word)
-            press(page, "Escape k")
-            expect(captions(page).first).to_contain_text("USD")
-            expect(captions(page).nth(1)).to_have_text("2 of 3")
-            press(page, "Escape")
-            card = page.locator(f"article[data-row-id={row_id}][data-decision='']").first
-            for shown in (".cost", ".what", ".sample"):
-                expect(card.locator(shown)).to_be_hidden()
-            visit(page, f"{review.address}/")
-            card_of(page, row_id).focus()
-            press(page, "c")
-            assert files(page) == orders[row_id]
-            if row_id == "lamp":
-                page.locator("#compare").get_by_role("button", name="Blind").click()
-                expect(captions(page)).to_have_text(TOLD)
-    keys = {row_id: [path.split("/")[-3] for path in order] for row_id, order in orders.items()}
-    assert keys["mug"] == sorted(path.split("/")[-3] for path in plain)
-    assert keys["lamp"] == sorted(keys["lamp"])
-
-
 def test_the_table_by_model_has_each_mark_at_once(page: Page, compared: Project) -> None:
-    """Those of the command line too; and a page from the disk counts its own."""
+    """Those of the command line too; and a page from the disk counts its own besides."""
     with served(compared.folder) as review:
         visit(page, review.link)
+        page.get_by_text("By model").click()  # it stays open after a reload
+        card_of(page, "mug").focus()
         press(page, "k")
         expect(page.get_by_role("row", name="sketch-1 2 1 0 1 0.0030 0.0030", exact=True)).to_be_visible()
         words = ("-m", "callsheet", "review", "batch.yaml", "--reject", "lamp")
@@ -407,19 +266,15 @@ def test_the_table_by_model_has_each_mark_at_once(page: Page, compared: Project)
         expect(page.get_by_role("row", name="sketch-1 2 1 1 0 0.0030 0.0030", exact=True)).to_be_visible()
         expect(page.get_by_role("row", name="still-1 2 0 1 1 0.0800", exact=True)).to_be_visible()
         expect(page.locator("#shares table")).to_have_count(1)  # the ratio has one value
+        visit(page, f"{review.address}/")
+        expect(page.get_by_role("row", name="still-1 2 0 1 1 0.0800", exact=True)).to_be_visible()
+    review.process.wait()
     visit(page, (compared.folder / "out/report/contact-sheet/index.html").as_uri())
+    page.get_by_text("By model").click()
     card_of(page, "mug").focus()
+    expect(page.get_by_role("row", name="sketch-1 2 1 1 0 0.0030 0.0030", exact=True)).to_be_visible()
     press(page, "c x Escape")
-    expect(page.get_by_role("row", name="sketch-1 2 0 1 1 0.0030", exact=True)).to_be_visible()
-    press(page, "b")
-    expect(page.get_by_role("alert")).to_contain_text("Blind")
-    page.reload()
-    page.locator("html[data-ready].blind").wait_for()
-    card_of(page, "lamp").focus()
-    press(page, "c")
-    expect(captions(page)).to_have_text(["1 of 3", "2 of 3", "3 of 3"])
-    press(page, "b Escape")
-    expect(card_of(page, "lamp").locator(".cost")).to_be_visible()
+    expect(page.get_by_role("row", name="sketch-1 2 0 2 0 0.0030", exact=True)).to_be_visible()
 
 
 def test_what_checks_found_is_shown_as_text_and_is_a_filter(page: Page, tmp_path: Path) -> None:

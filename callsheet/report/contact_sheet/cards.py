@@ -23,13 +23,15 @@ import polars as pl
 import sqlalchemy as sa
 
 from callsheet import s3
+from callsheet.batches.identities import without_signature
 from callsheet.config.load import load_without_service
 from callsheet.config.settings import BatchSettings
 from callsheet.errors import CallsheetError, StorageError
-from callsheet.files import path_of
+from callsheet.files import path_of, with_home
 from callsheet.ledger import marks, origins, queries
 from callsheet.ledger.tables import attempts, checks, media
 from callsheet.ledger.tables import marks as ledger_marks
+from callsheet.pricing.references import LAST_FRAME
 from callsheet.records import MADE_FROM, State, dollars, made_from
 from callsheet.report.remedies import remedies
 from callsheet.standing import SETTINGS, Standing, with_source_flags
@@ -84,6 +86,16 @@ class Links:
         if path is None:
             return self._sign(url) if self._seconds else None
         return _way(self._folder, path) if self._folder else None
+
+    def to_original(self, place: str, name: str) -> str | None:
+        """The address in the page of an image that a job is made from; None where a browser cannot open it.
+
+        `name` says which one of which job it is. An address of the network is given away as it is, but not
+        with a signature. Raises as `loaded_from`.
+        """
+        if place.startswith("https://"):
+            return place if without_signature(place) == place else None
+        return None if place.endswith(LAST_FRAME) else self.loaded_from(with_home(place))
 
     def follow_from(self, facts: Facts) -> tuple[object, ...]:
         """What the links in the cards of some jobs follow from, besides the addresses of their files."""
@@ -141,6 +153,10 @@ class ServedLinks(Links):
     def to_media(self, url: str, name: str) -> str | None:
         """See `Links`. The server answers for a file on S3 with the address that `loaded_from` signs."""
         return f"media/{name}"
+
+    def to_original(self, place: str, name: str) -> str | None:
+        """See `Links`. The server reads every other one, and answers only where it is as it was sent."""
+        return super().to_original(place, name) if place.startswith("https://") else f"originals/{name}"
 
     def loaded_from(self, url: str) -> str | None:
         """See `Links`. A signed address is good for some minutes."""
@@ -214,6 +230,15 @@ class MediaFile:
     score: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Original:
+    """An image that a job is made from: its role, where it was read, and its SHA-256 where it was inlined."""
+
+    role: str
+    place: str
+    sha256: str = ""
+
+
 @dataclass(frozen=True)
 class Card:
     """A job as the page shows it; its script names the same fields. Money is in dollars, as text.
@@ -230,6 +255,7 @@ class Card:
             was never sent.
         steps: what to do about it, a sentence each that begins with a command.
         made_from: the file of another batch that it is made from (`records.MADE_FROM_FIELDS`).
+        originals: the images that it is made from.
     """
 
     job_key: str
@@ -255,12 +281,13 @@ class Card:
     sent: dict[str, Any] | None = None
     steps: Sequence[str] = ()
     made_from: Mapping[str, Any] | None = None
+    originals: Sequence[Original] = ()
     model_delivered: str | None = None
 
 
 def shown_jobs(standing: Standing, limit: int) -> pl.DataFrame:
-    """The first of the batch's jobs, with the columns `_JOB`, `carried` as text, and of its row's jobs, which
-    are neighbours, which it is (`ordinal`, `of`).
+    """The first of the batch's jobs, with the columns `_JOB`, `carried` as text, the plan's `inlined`, and of
+    its row's jobs, which are neighbours, which it is (`ordinal`, `of`).
 
     Those of the plan are in its order. The others are after the jobs of their row, where the plan has it, and
     otherwise at the end: by row, in order of its first submission, and then by sample. The attempts have
@@ -289,7 +316,9 @@ def shown_jobs(standing: Standing, limit: int) -> pl.DataFrame:
         shown = shown.with_columns(
             pl.when(is_others).then(f"{name}_sent").otherwise(name).alias(name) for name in SENT
         )
-    return shown.select(*_JOB, "ordinal", "of", "carried")
+    if "inlined" not in shown.columns:
+        shown = shown.with_columns(inlined=pl.lit(None))
+    return shown.select(*_JOB, "ordinal", "of", "carried", "inlined")
 
 
 def request_field(name: str, request: str = "request") -> pl.Expr:
@@ -303,7 +332,8 @@ def _described(jobs: pl.DataFrame) -> pl.DataFrame:
     facts = request_field("aspect_ratio"), request_field("resolution"), request_field("duration") + " s"
     return jobs.select(
         *(name for name in _JOB if name != "request"),
-        *("ordinal", "of", "carried"),
+        *("ordinal", "of", "carried", "inlined"),
+        images=request_field("images"),
         prompt=request_field("prompt").fill_null(""),
         asked=pl.concat_str(facts, separator=" · ", ignore_nulls=True),
         settings=pl.struct(request_field(name).alias(name) for name in SETTINGS),
@@ -375,9 +405,10 @@ def cards(facts: Facts) -> list[Card]:
 
 def _card(job: dict[str, Any], attempt: dict[str, Any] | None, files: list[MediaFile]) -> Card:
     origin, carried = cells(job["carried"])
+    images = originals(job.pop("images"), job.pop("inlined"))
     settings = {name: value for name, value in job["settings"].items() if value is not None}
     fields = job | {"quoted": _money(job["quoted"]), "carried": carried, "files": files}
-    fields |= {"settings": settings, "made_from": origin}
+    fields |= {"settings": settings, "made_from": origin, "originals": images}
     if attempt is None:
         return Card(**fields)
     state, code = State(attempt["state"]), attempt["error_code"]
@@ -397,6 +428,21 @@ def _card(job: dict[str, Any], attempt: dict[str, Any] | None, files: list[Media
         "steps": remedies(state, [code or ""] if state is State.FAILED else []),
     }
     return Card(**fields)
+
+
+def originals(images: str | None, inlined: Sequence[Mapping[str, str]] | None) -> list[Original]:
+    """The images of a request, from its JSON and the places from which they are inlined.
+
+    What is in the cell of the batch file itself, as a data URL, is none that has a place.
+    """
+    places = {f"sha256:{image['sha256']}": image for image in inlined or ()}
+    found = []
+    for image in json.loads(images or "[]"):
+        if of_file := places.get(image["url"]):
+            found.append(Original(image["role"], of_file["source"], of_file["sha256"]))
+        elif image["url"].startswith("https://"):
+            found.append(Original(image["role"], image["url"]))
+    return found
 
 
 def _money(amount: Decimal | None) -> str | None:

@@ -20,7 +20,7 @@ OF_ATTEMPTS = ("finished_at", "generation_id", "error_code", "error_message")
 _TO_SORT_BY = ("cost", "submitted_at", "finished_at")
 _KEY = 16  # characters of a job's key that tell it from the others
 _MOST_COLUMNS = 8  # by which one can filter
-_TO_SEARCH = ("row_id", "prompt", "model", "generation_id", "error_code", "error_message", "carried")
+_TO_SEARCH = ("model", "row_id", "prompt", "generation_id", "error_code", "error_message", "carried")
 
 
 def overview(jobs: pl.DataFrame, standing: Standing, compared: Collection[str]) -> dict[str, Any]:
@@ -59,7 +59,10 @@ def overview(jobs: pl.DataFrame, standing: Standing, compared: Collection[str]) 
 
 
 def texts(jobs: pl.DataFrame, standing: Standing) -> list[str]:
-    """What is searched of each of the jobs: in small letters, and without accents."""
+    """What is searched of each of the jobs: in small letters, and without accents.
+
+    The first line is the model, which is left out for who decides blind.
+    """
     newest = standing.newest.select("job_key", *_TO_SEARCH[3:6], sent="request")
     carried = pl.Series(
         "carried", ["\n".join(text for _, text in cells(each)[1]) for each in jobs["carried"]]

@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
-from functools import cache
+from functools import cache, partial
 from html import escape
 from importlib.resources import files
 from string import Template
@@ -26,8 +26,10 @@ from urllib.parse import urlencode, urlsplit
 import anyio
 import polars as pl
 
+from callsheet.batches.identities import without_signature
 from callsheet.cells import as_text
 from callsheet.config.settings import BatchSettings
+from callsheet.errors import StorageError
 from callsheet.ledger import marks
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.marks import Counts
@@ -50,8 +52,8 @@ from callsheet.standing import Shares, Standing, read_standing
 from callsheet.storage.store import Store
 
 ASSETS = (
-    *("style.css", "data.js", "marks.js", "cards.js", "filters.js", "grid.js", "viewer.js", "compare.js"),
-    *("keys.js", "page.js"),
+    *("style.css", "data.js", "marks.js", "cards.js", "blind.js", "filters.js", "grid.js", "zoom.js"),
+    *("viewer.js", "compare.js", "keys.js", "page.js"),
 )
 """The page's own files beside `index.html`; the scripts in the order in which they need each other."""
 
@@ -60,6 +62,9 @@ INDEX = f"{FOLDER}/index.html"
 
 SUMMARY, OVERVIEW, TEXTS = (f"{FOLDER}/data/{name}.js" for name in ("summary", "overview", "texts"))
 """What the page loads first, and again while a run is under way; after the first cards; and for a search."""
+
+NEWS = f"{FOLDER}/data/news.js"
+"""What was marked since the page was written."""
 
 PER_PART = 500
 """Cards of one script."""
@@ -157,9 +162,16 @@ def part(number: int, cards: Sequence[Card], without_thumbnail: Collection[str],
         row = urlencode({"search": card.made_from["row"]})
         return {**card.made_from, "href": f"{sheet}#{row}" if sheet else None}
 
+    def original(card: Card, number: int) -> dict[str, str | None]:
+        image = card.originals[number]
+        name = without_signature(image.place).partition("?")[0].rpartition("/")[2]
+        href = links.to_original(image.place, f"{card.job_key}/{number}")
+        return {"role": image.role, "name": name, "href": href}
+
     def card_fields(card: Card) -> dict[str, Any]:
         files = [file_fields(file, card.job_key) for file in card.files]
-        return vars(card) | {"files": files, "made_from": origin(card)}
+        originals = [original(card, number) for number in range(len(card.originals))]
+        return vars(card) | {"files": files, "made_from": origin(card), "originals": originals}
 
     return _script("part", number, [card_fields(card) for card in cards])
 
@@ -216,12 +228,13 @@ def summary(
         "newestMark": newest_mark,
         "counts": counts._asdict(),
         "shares": _shares(shares_by_name),
-        "key": f"{settings.batch} {ledger_id}",
+        "key": _key(settings, ledger_id),
         "marks": links.marks,
         "perPart": PER_PART,
         "parts": [address(part_name(number), version) for number, version in enumerate(parts)],
         "overview": address(OVERVIEW, of_all[OVERVIEW]),
         "texts": address(TEXTS, of_all[TEXTS]),
+        "news": links.to_own(NEWS),
     }
     return _script("summary", content)
 
@@ -237,13 +250,53 @@ def _shares(shares_by_name: Shares) -> dict[str, list[dict[str, Any]]]:
     }
 
 
-def index(settings: BatchSettings, cards: Sequence[Card], links: Links) -> bytes:
-    """`index.html`, with these cards as plain HTML for who reads it without JavaScript."""
+def news(decisions: pl.DataFrame, since: int, again: str = "") -> dict[str, Any]:
+    """What a page that knows the marks up to the number `since` has to be told.
+
+    `decisions` are the later ones (`marks.decisions`); `again` is what is to be bought again, in words.
+    """
+    number = decisions["number"][-1] if decisions.height else since
+    return {"number": number, "marks": decisions.drop("decided_at").to_dicts(), "again": again}
+
+
+async def write_news(settings: BatchSettings, ledger: Ledger) -> None:
+    """Tells the page under `report.url` what was marked since it was written, where it is of this ledger.
+
+    Raises:
+        StorageError: it cannot be written.
+        LedgerError: the ledger cannot be read.
+    """
+    store = Store.of(settings.report.url, settings.storage)
+    try:
+        script = await store.read(SUMMARY)
+        try:
+            about = json.loads((script or b"").partition(b"(")[2].rstrip(b")\n"))
+        except ValueError:  # there is no page
+            return
+        if about["key"] == _key(settings, ledger.id):
+            decisions = await ledger.read(partial(marks.decisions, since=about["newestMark"]))
+            await store.write(NEWS, _script("news", news(decisions, about["newestMark"])), "text/javascript")
+    except StorageError as error:
+        error.hint = f"{error.hint} The marks are kept: callsheet report CONFIG writes the page anew.".strip()
+        raise
+
+
+def _key(settings: BatchSettings, ledger_id: str) -> str:
+    """Whose marks a browser keeps."""
+    return f"{settings.batch} {ledger_id}"
+
+
+def index(settings: BatchSettings, cards: Sequence[Card], links: Links, hosts: Sequence[str] = ()) -> bytes:
+    """`index.html`, with these cards as plain HTML for who reads it without JavaScript.
+
+    `hosts` have images from which jobs are made.
+    """
     style, *scripts = (links.to_own(f"{FOLDER}/{name}") for name in (*ASSETS, "data/summary.js"))
     template = Template(asset("index.html").decode())
     text = template.substitute(
         batch=escape(settings.batch),
         sources=escape(" ".join(_sources(cards, settings.storage.url, links))),
+        hosts=escape(" ".join(hosts)),
         connect="'self'" if links.marks else "'none'",
         style=escape(style),
         scripts="\n".join(f'<script defer src="{escape(href)}"></script>' for href in scripts),
@@ -266,6 +319,12 @@ def _sources(cards: Sequence[Card], storage_url: str, links: Links) -> list[str]
         f"{parts.scheme}://{parts.netloc}" for parts in map(urlsplit, filter(None, hrefs)) if parts.netloc
     }
     return ["'self'", *(["file:"] if links.on_disk else []), *sorted(origins)]
+
+
+def _hosts(jobs: pl.DataFrame) -> list[str]:
+    """From where the service fetches images of these jobs."""
+    addresses = jobs["request"].str.extract_all(r'"url":"https://[^/?#"]+').explode().drop_nulls()
+    return addresses.str.slice(len('"url":"')).unique().sort().to_list()
 
 
 def _article(card: Card) -> str:
@@ -327,6 +386,7 @@ class ContactSheet:
     digests: list[str] = field(default_factory=list)  # of what they are made from; empty: not written yet
     of_all: dict[str, str] = field(default_factory=dict)  # the versions of `OVERVIEW` and `TEXTS`
     pictures: dict[str, tuple[str, str]] = field(default_factory=dict)  # by SHA-256: address and type
+    hosts: list[str] = field(default_factory=list)  # that have images from which jobs are made
 
     async def update_until(self, header: Callable[[], Header], over: asyncio.Event) -> None:
         """Updates the page now and then until `over` is set, with what `header` says of the batch then.
@@ -396,10 +456,12 @@ class ContactSheet:
             for name in ASSETS:
                 mime_type = "text/css" if name.endswith(".css") else "text/javascript"
                 await self.put(f"{FOLDER}/{name}", asset(name), mime_type)
+            nothing = {"number": 0, "marks": [], "again": ""}
+            await self.put(NEWS, _script("news", nothing), "text/javascript")
             parts = max(1, -(-jobs.height // PER_PART))
             for by_part in (self.versions, self.digests):
                 by_part[:] = (by_part + [""] * parts)[:parts]
-            self.jobs = jobs
+            self.jobs, self.hosts = jobs, _hosts(jobs)
         for number in range(len(self.versions)):
             if number not in left_out:
                 await self.write_part(number)
@@ -438,7 +500,9 @@ class ContactSheet:
                 missing.add(sha256)
                 self.thumbnails.look_at(sha256, url, mime_type)
         digest = await asyncio.to_thread(
-            lambda: part_facts.digest(made_by(), self.links.follow_from(part_facts), sorted(missing))
+            lambda: part_facts.digest(
+                made_by(), self.links.follow_from(part_facts), sorted(missing), number or self.hosts
+            )
         )
         is_written = number > 0 or self.get is None or await self.get(INDEX) is not None
         if not self.digests[number] and is_written and await self._ends(part_name(number), _end(digest)):
@@ -447,7 +511,7 @@ class ContactSheet:
             return
         part_cards = await asyncio.to_thread(cards, part_facts)
         if number == 0:
-            html = await asyncio.to_thread(index, self.settings, part_cards, self.links)
+            html = await asyncio.to_thread(index, self.settings, part_cards, self.links, self.hosts)
             await self.put(INDEX, html, "text/html")
         content = await asyncio.to_thread(part, number, part_cards, missing, self.links)
         await self.put(part_name(number), content + _end(digest), "text/javascript")

@@ -129,7 +129,8 @@ const cards = (() => {
   // Shows the marks of the job as they are now.
   function dress(card) {
     const { files } = card.job;
-    const now = JSON.stringify(files.map(({ decision, note, flags, decided_by }) => [decision, note, flags, decided_by]));
+    const isSelected = card.classList.contains("selected");
+    const now = JSON.stringify([isSelected, ...files.map(({ decision, note, flags, decided_by }) => [decision, note, flags, decided_by])]);
     if (card.dressed === now) return;
     card.dressed = now;
     card.dataset.decision = marks.of(card.job);
@@ -138,7 +139,7 @@ const cards = (() => {
     const note = files.find((file) => file.note)?.note;
     card.append(badges(files));
     if (note) card.append(Object.assign(ofUser("p", "note", note), { title: note }));
-    const words = [marks.of(card.job), files.some((file) => file.flags.length) && "flagged", note].filter(Boolean);
+    const words = [isSelected && "selected", marks.of(card.job), files.some((file) => file.flags.length) && "flagged", note].filter(Boolean);
     card.setAttribute("aria-description", words.join(", "));
   }
 
@@ -197,5 +198,17 @@ const cards = (() => {
     card.addEventListener("blur", end);
   }
 
-  return { make, blank, looks, dress, badges, namesModel, mark, model, word, setting, element, ofUser, WORDS };
+  // A table with these heads; each line begins with what it is about, in words of the batch.
+  function table(heads, lines) {
+    const made = element("table", "");
+    made.createTHead().insertRow().append(...heads.map((head) => Object.assign(element("th", "", head), { scope: "col" })));
+    const body = made.createTBody();
+    for (const [first, ...values] of lines) {
+      const texts = values.map((value) => element("td", "", value.toLocaleString()));
+      body.insertRow().append(Object.assign(ofUser("th", "", first), { scope: "row" }), ...texts);
+    }
+    return made;
+  }
+
+  return { make, blank, table, looks, dress, badges, namesModel, mark, model, word, setting, element, ofUser, WORDS };
 })();

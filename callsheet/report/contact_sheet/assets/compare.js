@@ -1,32 +1,25 @@
 "use strict";
-// The files of a row side by side, one of them chosen: what keys and buttons mark. Blind, nothing says of a file
-// which model it is from and what it has cost until it is decided, and the files have an order of their own.
+// The files of a row side by side, one of them chosen: what keys and buttons mark.
 
 const compare = (() => {
   const at = (id) => document.getElementById(id);
   const dialog = at("compare");
   const place = at("tiles");
   const { element, ofUser } = cards;
-  const BLIND = "callsheet-blind"; // in this browser
   let tiles = []; // {job, file}
   let chosen = 0;
   let from; // what had the focus before
-  let isBlind = false;
 
   function filesOf(job) {
     const jobs = callsheet.row(job).map(callsheet.job).filter(Boolean);
     // A job's key is a hash of its row's id and of what it asks for: in this order, each row has its own.
-    if (isBlind) jobs.sort((a, b) => (a.job_key < b.job_key ? -1 : 1));
+    if (blind.isOn) jobs.sort((a, b) => (a.job_key < b.job_key ? -1 : 1));
     return jobs.flatMap((each) => each.files.map((file) => ({ job: each, file })));
   }
 
-  function hides(file) {
-    return isBlind && Boolean(file) && !file.decision;
-  }
-
   // What tells a file from the others of its row: the model, the settings in which they differ, and the cost.
-  function tells({ job, file }) {
-    if (hides(file)) return [];
+  function tells({ job }) {
+    if (blind.isOn) return [];
     const names = Object.keys(job.settings).filter((name) => tiles.some((each) => each.job.settings[name] !== job.settings[name]));
     const settings = names.map((name) => cards.setting(name, job.settings[name]));
     return [cards.model(job), ...settings, job.cost && `${job.cost} USD`].filter(Boolean);
@@ -48,7 +41,7 @@ const compare = (() => {
   // What a tile says of its file, as it is decided now.
   function dress(made, { job, file }, number) {
     const place = `${number + 1} of ${tiles.length}`;
-    const told = tells({ job, file });
+    const told = tells({ job });
     made.dataset.decision = file.decision ?? "";
     made.setAttribute("aria-label", [place, file.decision, ...told].filter(Boolean).join(", "));
     made.querySelector(".badges").replaceWith(cards.badges([file]));
@@ -111,47 +104,20 @@ const compare = (() => {
     const now = filesOf(tiles[chosen].job);
     if (!now.length) return; // its part is on its way
     const same = now.length === tiles.length && now.every(({ file }, index) => file.url === tiles[index].file.url);
+    if (!same) { // others, or in another order
+      show(tiles[chosen].job, now.find(({ file }) => file.url === tiles[chosen].file.url)?.file);
+      return;
+    }
     tiles = now;
-    if (!same) draw();
     for (const [index, each] of tiles.entries()) dress(place.children[index], each, index);
   }
 
-  function set(wanted) {
-    isBlind = wanted;
-    document.documentElement.classList.toggle("blind", isBlind);
-    at("blind").setAttribute("aria-pressed", String(isBlind));
-  }
-
-  // Hides what tells the files apart, or shows it again; also in the grid and in full size. Returns whether it is hidden.
-  function blind() {
-    set(!isBlind);
-    try {
-      // A cookie where the page is served: each review has another port, and to browsers they share their cookies.
-      if (callsheet.about.marks) document.cookie = `${BLIND}=${isBlind}; max-age=31536000; samesite=strict`;
-      else localStorage.setItem(BLIND, isBlind);
-    } catch {
-      // This browser keeps nothing: it is so until the page is left.
-    }
-    if (dialog.open) show(tiles[chosen].job, tiles[chosen].file);
-    viewer.refresh();
-    return isBlind;
-  }
-
-  function recall() {
-    try {
-      set(callsheet.about.marks ? document.cookie.includes(`${BLIND}=true`) : localStorage.getItem(BLIND) === "true");
-    } catch {
-      set(false);
-    }
-  }
-
   // The next file without a decision: of this row, else of the next row that has one. As a function that goes there.
-  function next() {
+  function next(job, isWanted) {
     const order = [...tiles.keys()].map((step) => (chosen + 1 + step) % tiles.length);
-    const here = order.find((index) => index !== chosen && !tiles[index].file.decision);
+    const here = isWanted ? undefined : order.find((index) => index !== chosen && !tiles[index].file.decision);
     if (here !== undefined) return () => focus(here);
-    const { job } = tiles[chosen];
-    const place = grid.nextUnmarked(job, (each) => callsheet.rowAt(each) !== job.row_id);
+    const place = grid.nextUnmarked(job, grid.isOfOtherRow(job));
     return () => (place === undefined ? focus(chosen) : callsheet.when([place], () => open(callsheet.job(place))));
   }
 
@@ -177,7 +143,7 @@ const compare = (() => {
   addEventListener("resize", () => dialog.open && place.style.setProperty("--columns", columns()));
 
   return {
-    open, refresh, next, blind, hides, recall,
+    open, refresh, next,
     close: () => dialog.close(),
     get isOpen() {
       return dialog.open;

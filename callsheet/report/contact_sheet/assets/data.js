@@ -19,6 +19,7 @@ const callsheet = (() => {
   let places = new Map(); // key -> place
   let texts = null;
   let textsComing = null;
+  let news = null; // the marks that were entered since the page was written
   let arrived = () => {};
 
   function load(src) {
@@ -91,6 +92,16 @@ const callsheet = (() => {
     if (wanted.every(job)) call();
   }
 
+  // The jobs at these places, of however many parts: a part at a time, because few parts are kept.
+  async function gather(wanted) {
+    const jobs = [];
+    for (const number of new Set(wanted.map(numberOf))) {
+      const ofPart = wanted.filter((place) => numberOf(place) === number);
+      await when(ofPart, () => jobs.push(...ofPart.map(job)));
+    }
+    return jobs;
+  }
+
   // The places of a row's jobs, which are neighbours.
   function row({ job_key, ordinal, of }) {
     const first = placeOf(job_key) - ordinal + 1;
@@ -103,9 +114,41 @@ const callsheet = (() => {
     return [...parts.values()].flatMap(({ jobs }) => jobs).find(({ job_key }) => job_key.startsWith(key))?.place;
   }
 
+  // What this browser keeps of a person. A served page has it in a cookie: each review has another port, and to browsers
+  // all ports of a machine share their cookies.
+  function remember(name, value) {
+    try {
+      if (about.marks) document.cookie = `${name}=${encodeURIComponent(value)}; max-age=31536000; samesite=strict`;
+      else localStorage.setItem(name, value);
+    } catch {
+      // This browser keeps nothing: it is so until the page is left.
+    }
+  }
+
+  function recalled(name) {
+    try {
+      if (!about.marks) return localStorage.getItem(name) ?? "";
+      const cookie = document.cookie.split("; ").find((each) => each.startsWith(`${name}=`));
+      return decodeURIComponent(cookie?.slice(name.length + 1) ?? "");
+    } catch {
+      return "";
+    }
+  }
+
+  // An address that no cache answers.
+  function anew(src) {
+    return src.includes("?") ? src : `${src}?${Date.now()}`;
+  }
+
+  // What was marked since the page was written.
+  async function loadNews() {
+    await load(anew(about.news));
+    return news ?? { number: 0, marks: [], again: "" };
+  }
+
   // Looks whether anything new was written. A signed address can have nothing behind it.
   async function look() {
-    if (await load(source.includes("?") ? source : `${source}?${Date.now()}`)) failed.clear();
+    if (await load(anew(source))) failed.clear();
     if (coming.written === about.written) return false;
     if (coming.overview.version !== about.overview.version) await load(coming.overview.src);
     if (coming.texts.version !== about.texts.version) texts = null;
@@ -123,11 +166,12 @@ const callsheet = (() => {
   }
 
   return {
-    job, see, when, row, placeOf, look, loadTexts,
+    job, see, when, gather, row, placeOf, look, loadTexts, loadNews, remember, recalled,
     onArrival(call) {
       arrived = call;
     },
     loadOverview: () => load(about.overview.src),
+    keyAt: (place) => overview?.keys[place] ?? job(place)?.job_key.slice(0, KEY),
     rowAt: (place) => overview?.rows[place] ?? job(place)?.row_id,
     get about() {
       return about;
@@ -156,6 +200,9 @@ const callsheet = (() => {
     },
     texts(value) {
       texts = value;
+    },
+    news(value) {
+      news = value;
     },
   };
 })();

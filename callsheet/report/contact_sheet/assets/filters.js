@@ -5,6 +5,7 @@ const filters = (() => {
   const MOST_VALUES = 12; // of a column that can be chosen from a list; others are searched
   const STATES = ["stored", "failed", "in_doubt", "lost", "pending", "generated", "submitting", "planned"];
   const REVIEW = ["unmarked", "kept", "rejected", "flagged"]; // in the order of `marks.kinds`
+  const MODEL = "Model"; // the column that is hidden from who decides blind
   const SORTS = {
     "Batch order": [],
     "Newest first": ["times", -1],
@@ -35,10 +36,16 @@ const filters = (() => {
     return plain(search.value).split(/\s+/).filter(Boolean);
   }
 
+  function isUsed({ name, field }) {
+    return field.value && !(blind.isOn && name === MODEL);
+  }
+
   // Those of these jobs that the search and the columns want.
   function matching(places) {
-    const tests = words().map((word) => (place) => callsheet.searched[place].includes(word));
-    for (const column of columns.filter(({ field }) => field.value)) {
+    // A text begins with a line that is the model.
+    const from = (text) => (blind.isOn ? text.indexOf("\n") : 0);
+    const tests = words().map((word) => (place) => callsheet.searched[place].includes(word, from(callsheet.searched[place])));
+    for (const column of columns.filter(isUsed)) {
       const value = chosen(column);
       const { values, codes } = new Map(callsheet.all.columns).get(column.name) ?? { values: [], codes: [] };
       const is = column.before ? (each) => each === value : (each) => plain(each).includes(plain(value));
@@ -84,13 +91,14 @@ const filters = (() => {
     const counts = counted(found);
     const ofAll = found === all ? counts : counted(all);
     for (const [state, button] of buttons) count(button, counts[state] ?? 0, pressed.has(state), ofAll[state]);
-    const isMarked = REVIEW.slice(1).some((name) => ofAll[name]);
+    const isStored = REVIEW.some((name) => ofAll[name]); // then these are there before the first mark moves them
     for (const [name, button] of reviews) {
-      count(button, counts[name], wanted.has(name), ofAll[name] && (name !== "unmarked" || isMarked));
+      count(button, counts[name], wanted.has(name), name === "flagged" ? ofAll[name] : isStored);
     }
     const kinds = REVIEW.reduce((bits, name, at) => bits | (wanted.has(name) << at), 0);
     const shown = pressed.size || kinds ? found.filter((place) =>
       (!pressed.size || pressed.has(stateOf(place))) && (!kinds || marks.kinds(place) & kinds)) : found;
+    if (blind.isOn) return blind.mixed(shown);
     const [by, sign] = SORTS[sort.value];
     if (!by) return shown;
     const ranks = callsheet.all[by];
@@ -138,7 +146,7 @@ const filters = (() => {
     columns.length = 0;
     document.getElementById("choices").replaceChildren();
     for (const [name, { values }] of callsheet.all.columns) {
-      const choice = cards.element("label", "choice");
+      const choice = cards.element("label", name === MODEL ? "choice tells" : "choice");
       const text = document.createElement("bdi");
       text.textContent = name;
       const sorted = [...values].sort((a, b) => a.localeCompare(b, undefined, { numeric: true }));
@@ -153,6 +161,7 @@ const filters = (() => {
   function toggle(name, among, changed, ...content) {
     const button = document.createElement("button");
     button.type = "button";
+    button.hidden = true; // until it is known whether there is any
     button.append(...content, ` ${cards.word(name)} `, document.createElement("b"));
     button.addEventListener("click", () => {
       if (!among.delete(name)) among.add(name);
@@ -235,7 +244,7 @@ const filters = (() => {
       return Boolean(callsheet.all && words().length && !callsheet.searched);
     },
     get active() {
-      return Boolean(search.value.trim() || pressed.size || wanted.size || columns.some(({ field }) => field.value));
+      return Boolean(search.value.trim() || pressed.size || wanted.size || columns.some(isUsed));
     },
   };
 })();

@@ -1,16 +1,21 @@
 "use strict";
-// The grid: only the rows that are seen, and some around them, are in the document. It keeps the focus. What it shows
-// is a list of places in the batch: cards come with the part of their jobs.
+// The grid: only the rows that are seen, and some around them, are in the document. It keeps the focus, and which of
+// its jobs are selected. What it shows is a list of places in the batch: cards come with the part of their jobs.
 
 const grid = (() => {
   const WHOLE = 500; // so many are all in the document: then the browser's own search finds them
   const TEXT = 5.9; // rem of a card's text, as in style.css
   const AROUND = 3; // rows above and below what is seen
+  const DRAG = 6; // pixels from which on a press of the mouse is a rectangle
   const place = document.getElementById("cards");
+  const bar = document.getElementById("selected");
   const made = new Map(); // place in the batch -> card
   let places = [];
   let current = 0; // which of them the keyboard is at
   let key; // of its job
+  let anchor = 0; // from where Shift selects
+  let isDragged = false; // the click that follows is the end of a rectangle
+  const selected = new Set(); // keys of jobs
   let columns = 1;
   let rowHeight = 300;
   let first = -1;
@@ -46,6 +51,7 @@ const grid = (() => {
     if (job) {
       element.job = job;
       const [follows, precedes] = [index - 1, index + 1].map((each) => callsheet.rowAt(places[each]) === job.row_id);
+      element.classList.toggle("selected", selected.has(keyAt(index)));
       element.dataset.group = follows ? (precedes ? "middle" : "last") : precedes ? "first" : "";
       cards.dress(element);
     }
@@ -92,6 +98,11 @@ const grid = (() => {
     places = wanted;
     const now = key === undefined ? -1 : places.indexOf(callsheet.placeOf(key));
     current = now >= 0 ? now : Math.max(0, Math.min(current, places.length - 1));
+    anchor = current;
+    if (selected.size) { // what is not shown any more is not selected
+      const seen = new Set(places.map(callsheet.keyAt));
+      select([...selected].filter((each) => seen.has(each)));
+    }
     place.setAttribute("aria-busy", "true");
     if (fromTop) {
       current = 0;
@@ -112,8 +123,73 @@ const grid = (() => {
     draw(false);
   }
 
-  function keyAt(index) {
-    return callsheet.all?.keys[places[index]] ?? callsheet.job(places[index])?.job_key;
+  const keyAt = (index) => callsheet.keyAt(places[index]);
+
+  // Selects the jobs with these keys, and no others.
+  function select(wanted) {
+    selected.clear();
+    for (const each of wanted) selected.add(each);
+    for (const card of made.values()) {
+      card.classList.toggle("selected", selected.has(keyAt(card.index)));
+      if (card.job) cards.dress(card);
+    }
+    bar.hidden = !selected.size;
+    bar.querySelector("output").textContent = selected.size ? `${selected.size.toLocaleString()} selected` : "";
+  }
+
+  // Those from the anchor to a job, besides these.
+  function selectTo(index, others = []) {
+    const [from, to] = [Math.min(anchor, index), Math.max(anchor, index)];
+    select([...others, ...places.slice(from, to + 1).map(callsheet.keyAt)]);
+  }
+
+  function toggle(index) {
+    const wanted = new Set(selected);
+    if (!wanted.delete(keyAt(index))) wanted.add(keyAt(index));
+    select(wanted);
+  }
+
+  // A rectangle that the mouse draws, from a picture or from between the cards, selects what it touches. On texts a
+  // press selects text.
+  function drag({ button, pointerType, target, pageX: x, pageY: y, ctrlKey, metaKey, shiftKey }) {
+    if (button || pointerType !== "mouse" || target.closest(".head, .prompt, .facts, .none")) return;
+    const before = ctrlKey || metaKey || shiftKey ? [...selected] : [];
+    const frame = cards.element("div", "rectangle");
+    const move = (event) => {
+      const [left, right] = [x, event.pageX].sort((a, b) => a - b);
+      const [top, bottom] = [y, event.pageY].sort((a, b) => a - b);
+      if (!isDragged && Math.max(right - left, bottom - top) < DRAG) return;
+      isDragged = true;
+      getSelection().empty();
+      Object.assign(frame.style, { left: `${left}px`, top: `${top}px`, width: `${right - left}px`, height: `${bottom - top}px` });
+      document.body.append(frame);
+      select([...before, ...touched(left, top, right, bottom).map(keyAt)]);
+      if (event.clientY > innerHeight - 30) scrollBy(0, 20);
+      if (event.clientY < document.getElementById("tools").getBoundingClientRect().bottom + 30) scrollBy(0, -20);
+    };
+    const end = () => {
+      removeEventListener("pointermove", move);
+      frame.remove();
+      setTimeout(() => { // after its click
+        isDragged = false;
+      });
+    };
+    addEventListener("pointermove", move);
+    for (const name of ["pointerup", "pointercancel"]) addEventListener(name, end, { once: true });
+  }
+
+  // The cards in a rectangle of the page.
+  function touched(left, top, right, bottom) {
+    const { left: x, top: y, width } = place.getBoundingClientRect();
+    const [across, gap] = [parseFloat(getComputedStyle(place).columnGap), parseFloat(getComputedStyle(place).rowGap)];
+    const step = (width + across) / columns;
+    const between = (from, to, size, space, most) => {
+      const first = Math.max(0, Math.ceil((from + space) / size - 1));
+      return Array.from({ length: Math.max(0, Math.min(Math.floor(to / size), most - 1) - first + 1) }, (_, at) => first + at);
+    };
+    const inColumns = between(left - scrollX - x, right - scrollX - x, step, across, columns);
+    const inRows = between(top - scrollY - y, bottom - scrollY - y, rowHeight, gap, Math.ceil(places.length / columns));
+    return inRows.flatMap((row) => inColumns.map((column) => row * columns + column)).filter((index) => index < places.length);
   }
 
   // Makes a job the one that Tab comes to.
@@ -149,18 +225,25 @@ const grid = (() => {
     return undefined;
   }
 
-  // As a function that goes there, for after the mark: then this job may not be shown any more.
-  function next(job) {
-    const after = nextUnmarked(job);
+  const isOfOtherRow = ({ row_id }) => (place) => callsheet.rowAt(place) !== row_id;
+
+  // As a function that goes there, for after the mark: then this job may not be shown any more. Where several jobs are
+  // selected, they stay so.
+  function next(job, isWanted) {
+    if (selected.size) return () => focusOn(job);
+    const after = nextUnmarked(job, isWanted);
     return () => (after === undefined ? focusOn(job) : focusAt(places.indexOf(after)));
   }
 
-  function focus(index = current) {
+  function focus(index = current, isToSelect = false) {
     if (!places.length) return;
     point(Math.min(Math.max(index, 0), places.length - 1));
+    if (!selected.size && !isToSelect) anchor = current;
     scrollToCard(current);
     made.get(places[current])?.focus({ preventScroll: true });
   }
+
+  // What the keyboard does wherever the focus is, but in what has keys of its own.
 
   function moved(event) {
     const page = Math.max(1, Math.floor(innerHeight / rowHeight)) * columns;
@@ -169,9 +252,14 @@ const grid = (() => {
       Home: -Infinity, End: Infinity,
     };
     if (event.altKey || event.ctrlKey || event.metaKey) return;
+    if (event.target.closest?.(".about, .tools, .selection, a, dialog")) return;
     if (event.key in steps) {
       event.preventDefault();
-      focus(current + steps[event.key]);
+      if (!event.shiftKey) select([]);
+      focus(current + steps[event.key], event.shiftKey);
+      if (event.shiftKey) selectTo(current);
+    } else if (event.key === "Escape") {
+      select([]);
     } else if (event.key === "Enter" || event.key === " ") {
       event.preventDefault();
       if (places.length) opened(places[current]);
@@ -193,13 +281,32 @@ const grid = (() => {
       measure();
       draw(true);
     }).observe(document.documentElement);
-    place.addEventListener("keydown", moved);
+    document.addEventListener("keydown", moved);
     place.addEventListener("focusin", (event) => {
       if (event.target.index !== undefined) point(event.target.index);
     });
     place.addEventListener("click", (event) => {
       const { index } = event.target.closest(".card") ?? {};
-      if (index !== undefined && !getSelection().toString()) opened(places[index]);
+      if (index === undefined || isDragged || getSelection().toString()) return;
+      const isMore = event.ctrlKey || event.metaKey;
+      if (event.shiftKey) {
+        selectTo(index, isMore ? selected : []);
+        focus(index);
+      } else if (isMore) {
+        toggle(index);
+        anchor = index;
+        focus(index);
+      } else {
+        opened(places[index]);
+      }
+    });
+    place.addEventListener("mousedown", (event) => {
+      if (event.shiftKey) event.preventDefault(); // it would select text
+    });
+    place.parentElement.addEventListener("pointerdown", drag);
+    bar.querySelector("button:last-child").addEventListener("click", () => {
+      select([]);
+      focus();
     });
   }
 
@@ -213,6 +320,12 @@ const grid = (() => {
     indexOf,
     next,
     nextUnmarked,
+    isOfOtherRow,
+    selectAll: () => select(places.map(callsheet.keyAt)),
+    // The places of what is selected, in order.
+    get selected() {
+      return selected.size ? places.filter((each) => selected.has(callsheet.keyAt(each))) : [];
+    },
     get places() {
       return places;
     },

@@ -1,24 +1,27 @@
 "use strict";
-// What is decided about each file. A page that is served sends each mark at once, and reads those of others; a
-// page from a disk or a bucket keeps them in this browser, and saves them as marks.csv.
+// What is decided about each file. Marks of this page wait until the ledger has them: a page that is served sends them
+// at once; one from a disk or a bucket keeps them in this browser, and saves them as marks.csv. Both read what others
+// have said since.
 
 const marks = (() => {
   const POLL = 2; // seconds
+  const AT_ONCE = 1000; // marks of a request
+  const NAMED = 3; // jobs of a message
   const REFUSED = "This page may not mark any more: open the link that callsheet review has printed.";
   const GONE = "The server is gone: start callsheet review again, and open its new link.";
   const WHO = "callsheet-name"; // of the person who marks in this browser
-  const said = new Map(); // file -> {decision, note, decided_by}, where it is newer than the script with the job
-  const waiting = new Map(); // file -> the same: not taken by the server yet
+  const said = new Map(); // file -> {decision, note, decided_by}, where the ledger's is newer than the job's script
+  const waiting = new Map(); // file -> the same, of this page: the ledger does not have it yet
   const filesByCode = []; // as the overview has the files of jobs
   const kindsByCode = [];
   const done = []; // of this page, for `undo`: each a list of what files had before
   const since = new Map(); // place of a job -> file of it -> what is decided since the overview was written
-  let number; // of the newest mark that the server has told
+  let number; // of the newest mark that is known
   let sending = false;
   let requests = 0; // that have sent marks
   let rejectedRows = ""; // what is to be bought again, by the server
   let unkept = false; // there are marks that this browser could not keep, and nobody has saved
-  let lost = ""; // which marks were not taken, until the server answers again
+  let lost = []; // whose marks were not taken, until the server answers again
   let changed = () => {};
   let told = () => {};
 
@@ -76,7 +79,12 @@ const marks = (() => {
   function compareWithAll() {
     since.clear();
     filesByCode.length = kindsByCode.length = 0;
-    for (const key of new Set([...said.keys(), ...waiting.keys()])) show(key);
+    const keys = new Set([...said.keys(), ...waiting.keys()]);
+    if (!served()) { // what was said until now is in the new scripts
+      said.clear();
+      number = callsheet.about.newestMark;
+    }
+    for (const key of keys) show(key);
   }
 
   // The files of a job as the overview has them.
@@ -110,9 +118,9 @@ const marks = (() => {
   // What `list` says, each {key, decision, note}, is on the screen at once.
   function take(list) {
     for (const { key, decision, note } of list) {
-      (served() ? waiting : said).set(key, { decision, note, decided_by: null });
-      const before = fileOf(key)[1]?.written;
-      if (!served() && decision === before?.decision && note === before?.note) said.delete(key); // taken back
+      waiting.set(key, { decision, note, decided_by: null });
+      const before = said.get(key) ?? fileOf(key)[1]?.written;
+      if (!served() && decision === before?.decision && note === before?.note) waiting.delete(key); // taken back
       show(key);
     }
     if (served()) send();
@@ -125,7 +133,7 @@ const marks = (() => {
     if (sending) return;
     sending = true;
     while (waiting.size) {
-      const sent = new Map(waiting);
+      const sent = new Map([...waiting].slice(0, AT_ONCE));
       const list = [...sent].map(([key, { decision, note }]) => {
         const [job, attempt, index] = key.split("/");
         return { job_key: job, attempt: Number(attempt), index: Number(index), decision, note };
@@ -134,23 +142,26 @@ const marks = (() => {
       const wrong = await ask(served(), {
         method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ marks: list, by: who() }),
       }).then(() => "", (error) => error.message);
-      const refused = [];
       for (const [key, mark] of sent) {
         if (!wrong) said.set(key, mark);
         if (waiting.get(key) !== mark) continue; // it was marked again meanwhile
         waiting.delete(key);
         show(key);
         const [job] = fileOf(key);
-        if (wrong && job) refused.push(job.of > 1 ? `${job.row_id} (${job.ordinal} of ${job.of})` : job.row_id);
+        if (wrong) lost.push(job?.of > 1 ? `${job.row_id} (${job.ordinal} of ${job.of})` : callsheet.rowAt(placeOf(key)));
       }
       if (wrong) {
-        lost += `Not marked: ${refused.join(", ")}. `;
-        told(lost + wrong, wrong === GONE ? "trouble" : "news"); // news stay until the next key
+        told(notMarked() + wrong, wrong === GONE ? "trouble" : "news"); // news stay until the next key
         changed();
       }
     }
     sending = false;
     await poll();
+  }
+
+  function notMarked() {
+    const others = lost.length > NAMED ? ` and ${lost.length - NAMED} more` : "";
+    return lost.length ? `Not marked: ${lost.slice(0, NAMED).join(", ")}${others}. ` : "";
   }
 
   async function ask(address, options) {
@@ -166,24 +177,24 @@ const marks = (() => {
 
   // Reads the marks that are newer than what this page knows.
   async function poll() {
-    if (!served()) return;
     const before = requests;
     try {
-      const news = await (await ask(`${served()}?since=${number}`)).json();
+      const news = served() ? await (await ask(`${served()}?since=${number}`)).json() : await callsheet.loadNews();
       if (requests !== before) return; // it may be older than what was sent meanwhile
-      number = news.number;
-      for (const { job_key, attempt, index, decision, note, decided_by } of news.marks) {
+      const list = news.marks.filter((mark) => mark.number > number);
+      for (const { job_key, attempt, index, decision, note, decided_by } of list) {
         const key = `${job_key}/${attempt}/${index}`;
         said.set(key, { decision, note, decided_by });
         show(key);
       }
-      const isNew = news.marks.length > 0 || news.again !== rejectedRows;
+      number = Math.max(number, news.number);
+      const isNew = list.length > 0 || news.again !== rejectedRows;
       rejectedRows = news.again;
-      lost = "";
-      told("");
+      lost = [];
+      if (served()) told("");
       if (isNew) changed();
     } catch (error) {
-      told(lost + error.message);
+      told(notMarked() + error.message);
     }
   }
 
@@ -196,7 +207,7 @@ const marks = (() => {
 
   function keep() {
     try {
-      localStorage.setItem(store(), JSON.stringify([...said]));
+      localStorage.setItem(store(), JSON.stringify([...waiting]));
     } catch {
       unkept = true;
       told("This browser keeps no marks: save marks.csv before you leave this page.");
@@ -205,19 +216,22 @@ const marks = (() => {
 
   function recall() {
     try {
-      for (const [key, mark] of JSON.parse(localStorage.getItem(store()) ?? "[]")) said.set(key, mark);
+      for (const [key, mark] of JSON.parse(localStorage.getItem(store()) ?? "[]")) waiting.set(key, mark);
     } catch {
       told("This browser keeps no marks: save marks.csv before you leave this page.");
     }
   }
 
-  // The marks of these files of a job, to be changed; `change` has a decision, or a note.
-  function set(job, which, change) {
-    const list = which.map((file) => ({ key: name(job, file), decision: file.decision, note: file.note }));
-    const wanted = list.map((mark) => ({ ...mark, ...change }));
-    if (wanted.every(({ decision, note }, at) => decision === list[at].decision && note === list[at].note)) return;
-    done.push(list);
-    take(wanted);
+  // Marks files: `changes` are of {job, file, change}, where a change has a decision, a note, or both. One undo takes
+  // all of them back.
+  function set(changes) {
+    const pairs = changes.map(({ job, file, change }) => {
+      const before = { key: name(job, file), decision: file.decision, note: file.note };
+      return [before, { ...before, ...change }];
+    }).filter(([before, after]) => before.decision !== after.decision || before.note !== after.note);
+    if (!pairs.length) return;
+    done.push(pairs.map(([before]) => before));
+    take(pairs.map(([, after]) => after));
   }
 
   // Takes the last mark of this page back, and calls with the job and the file. Returns whether there is one.
@@ -265,6 +279,12 @@ const marks = (() => {
     })]);
   }
 
+  // How many rows have a file that is decided.
+  function decidedRows() {
+    const { rows } = callsheet.all;
+    return new Set(rows.filter((_, place) => kinds(place) & 0b110)).size; // kept or rejected
+  }
+
   // What a kept file costs, exact: half to even at six decimals, as everywhere in Callsheet.
   function costPerKept(amount, count) {
     const kept = BigInt(count);
@@ -283,7 +303,7 @@ const marks = (() => {
     const { rows: ids, samples } = callsheet.all;
     const jobs = new Set(ids.map((id, place) => JSON.stringify([id, samples[place]])));
     const several = jobs.size < ids.length; // a row's id and sample do not say which job is meant
-    const rows = [...said].filter(([key]) => placeOf(key) !== undefined).map(([key, { decision, note }]) => {
+    const rows = [...waiting].filter(([key]) => placeOf(key) !== undefined).map(([key, { decision, note }]) => {
       const [job, , index] = key.split("/");
       const place = placeOf(key);
       return [ids[place], samples[place], index, decision ?? "", note ?? "", ...(several ? [job] : [])];
@@ -306,34 +326,32 @@ const marks = (() => {
     return document.getElementById("who").value.trim() || null;
   }
 
-  // A cookie, because to browsers all ports of a machine share theirs: each review has another port.
   function askForName() {
     const box = document.getElementById("who");
-    const known = document.cookie.split("; ").find((each) => each.startsWith(`${WHO}=`));
-    box.value = decodeURIComponent(known?.slice(WHO.length + 1) ?? "");
-    document.getElementById("naming").hidden = false;
-    box.addEventListener("change", () => {
-      document.cookie = `${WHO}=${encodeURIComponent(box.value.trim())}; max-age=31536000; samesite=strict`;
-    });
+    box.value = callsheet.recalled(WHO);
+    box.hidden = false;
+    box.addEventListener("change", () => callsheet.remember(WHO, box.value.trim()));
   }
 
   // `tell` is called with what is wrong, or with nothing when all is well.
   function start(redraw, tell) {
     [changed, told] = [redraw, tell];
     addEventListener("beforeunload", (event) => {
-      if (waiting.size || unkept) event.preventDefault(); // the browser asks whether to leave the page
+      if ((served() && waiting.size) || unkept) event.preventDefault(); // the browser asks whether to leave the page
     });
+    number = callsheet.about.newestMark;
+    document.addEventListener("visibilitychange", () => document.hidden || poll());
     if (served()) {
-      number = callsheet.about.newestMark;
       askForName();
-      document.addEventListener("visibilitychange", () => document.hidden || poll());
       return;
     }
     recall();
     addEventListener("storage", ({ key }) => {
       if (key !== store()) return;
+      const before = [...waiting.keys()];
+      waiting.clear();
       recall(); // another tab of this page has marked
-      for (const each of said.keys()) show(each);
+      for (const each of [...before, ...waiting.keys()]) show(each);
       changed();
     });
   }
@@ -345,7 +363,7 @@ const marks = (() => {
   }
 
   return {
-    start, know, compareWithAll, kinds, poll, again, set, undo, of, reviewed, shares, costPerKept, save,
+    start, name, know, compareWithAll, kinds, poll, again, set, undo, of, reviewed, shares, decidedRows, costPerKept, save,
     isUnmarked(place) {
       return callsheet.all ? Boolean(kinds(place) & 1) : kindsOf(callsheet.job(place)?.files ?? []) & 1;
     },
@@ -353,7 +371,7 @@ const marks = (() => {
       return rejectedRows;
     },
     get mine() {
-      return served() ? 0 : said.size;
+      return served() ? 0 : waiting.size;
     },
   };
 })();

@@ -4,6 +4,7 @@
 (() => {
   const SLOWLY = 30; // seconds between two looks, when nothing has been written for some time
   const SILENT = 120; // seconds after which the run seems to have stopped
+  const OPEN = "callsheet-shares"; // whether this browser shows the tables by model
   const COLOUR_OF = { complete: "stored", partial: "in_doubt", stopped: "failed" };
   const { element, ofUser } = cards;
   const at = (id) => document.getElementById(id);
@@ -27,28 +28,32 @@
   function figures() {
     const { states, spent, net, credits, inDoubt, limit, quoted, written } = callsheet.about;
     const { kept, rejected, to_review: left } = marks.reviewed();
-    const list = [
-      ["Jobs", `${number(states.stored ?? 0)} of ${number(callsheet.about.jobs)} stored`],
-      ["Spent", limit === null ? `${spent} USD` : `${spent} of ${limit} USD`],
-    ];
+    const list = [["Jobs", `${number(states.stored ?? 0)} of ${number(callsheet.about.jobs)} stored`]];
+    if (kept + rejected + left) { // also before the first mark, which moves nothing then
+      list.push(["Reviewed", `${number(kept)} kept · ${number(rejected)} rejected · ${number(left)} to review`]);
+      list.push(["Cost per kept", kept ? `${marks.costPerKept(net, kept)} USD` : "none kept yet"]);
+    }
+    if (marks.toBuyAgain) list.push(["To buy again", marks.toBuyAgain]);
+    list.push(["Spent", limit === null ? `${spent} USD` : `${spent} of ${limit} USD`]);
     if (credits !== null) list.push(["Came back", `${credits} USD`]);
     if (inDoubt !== null) list.push(["In doubt", `at most ${inDoubt} USD more`]);
     if (quoted !== null) list.push(["Quoted", `${quoted} USD`]);
-    if (kept + rejected + left) {
-      list.push(["Reviewed", `${number(kept)} kept · ${number(rejected)} rejected · ${number(left)} to review`]);
-    }
-    if (kept) list.push(["Cost per kept", `${marks.costPerKept(net, kept)} USD`]);
-    if (marks.toBuyAgain) list.push(["To buy again", marks.toBuyAgain]);
     list.push(["Written", moment(written)]);
     at("figures").replaceChildren(...list.map(([name, value]) => {
       const figure = element("div", "figure");
       figure.append(element("dt", "", name), element("dd", "", value));
       return figure;
     }));
-    at("save").hidden = !marks.mine;
-    at("saved").hidden = !marks.mine;
+    at("save").hidden = at("saved").hidden = Boolean(callsheet.about.marks);
+    at("save").disabled = !marks.mine;
     at("save").textContent = `Save marks.csv (${number(marks.mine)})`;
     shares();
+  }
+
+  // As which other models the files of a model were ordered.
+  function ordered(orderedAs) {
+    const others = Object.entries(orderedAs).map(([model, jobs]) => `${number(jobs)} ordered as ${model}`);
+    return others.length ? ` (${others.join(", ")})` : "";
   }
 
   // How the batch stands by model, and by each setting of which rows have several values: a small table for each.
@@ -56,20 +61,11 @@
     const tables = marks.shares().filter(([, lines]) => lines.some(({ files }) => files));
     at("shares").hidden = !tables.length;
     at("shares").firstElementChild.textContent = `By ${tables.map(([name]) => name.replaceAll("_", " ")).join(", ")}`;
-    at("shares").lastElementChild.replaceChildren(...tables.map(([name, lines]) => {
-      const table = element("table", "");
-      const heads = [name.replaceAll("_", " "), "files", "kept", "rejected", "to review", "USD spent", "USD a kept file"];
-      table.createTHead().insertRow().append(...heads.map((head) => Object.assign(element("th", "", head), { scope: "col" })));
-      const body = table.createTBody();
-      for (const { value, orderedAs, files, kept, rejected, to_review: left, spent, each } of lines) {
-        const others = Object.entries(orderedAs).map(([model, jobs]) => `${number(jobs)} ordered as ${model}`);
-        const text = cards.setting(name, value) + (others.length ? ` (${others.join(", ")})` : "");
-        const head = Object.assign(ofUser("th", "", text), { scope: "row" });
-        const counts = [files, kept, rejected, left].map(number);
-        body.insertRow().append(head, ...[...counts, spent, each ?? ""].map((text) => element("td", "", text)));
-      }
-      return table;
-    }));
+    at("shares").lastElementChild.replaceChildren(...tables.map(([name, lines]) => cards.table(
+      [name.replaceAll("_", " "), "files", "kept", "rejected", "to review", "USD spent", "USD a kept file"],
+      lines.map(({ value, orderedAs, files, kept, rejected, to_review: left, spent, each }) =>
+        [cards.setting(name, value) + ordered(orderedAs), files, kept, rejected, left, spent, each ?? ""]),
+    )));
   }
 
   function plots() {
@@ -156,6 +152,13 @@
     compare.refresh();
   }
 
+  // It is blind from now on, or not any more: another order begins at its top.
+  function reordered() {
+    marked();
+    redraw(true);
+    if (document.activeElement.matches(".card")) grid.focus();
+  }
+
   // The address of this page says which jobs are shown, and which one is open.
   function remember() {
     const address = new URLSearchParams();
@@ -206,6 +209,7 @@
   async function again() {
     if (!document.hidden && await callsheet.look()) {
       marks.compareWithAll();
+      if (!callsheet.about.marks) await marks.poll();
       header();
       marked();
     }
@@ -255,12 +259,16 @@
     grid.start(open);
     viewer.onMove(remember);
     keys.start((text) => tell(text, "news"));
-    marks.start(marked, tell);
-    compare.recall();
+    marks.start(() => {
+      marked();
+      blind.marked();
+    }, tell);
+    blind.start(reordered);
     header();
     const asked = new URLSearchParams(location.hash === "#cards" ? "" : location.hash.slice(1));
     filters.read(asked);
-    if (callsheet.about.shown && !asked.size) { // otherwise the overview says what is seen first
+    const isPlain = !asked.size && !blind.isOn; // otherwise the overview says what is seen first
+    if (callsheet.about.shown && isPlain) {
       await callsheet.when([0], () => redraw());
       if (callsheet.about.marks) grid.focus();
       await pictures();
@@ -269,13 +277,13 @@
     offer();
     const place = asked.has("job") ? callsheet.placeOf(asked.get("job")) : undefined;
     if (place !== undefined) open(place);
-    else if (asked.size && callsheet.about.marks) grid.focus();
+    else if (!isPlain && callsheet.about.marks) grid.focus();
     addEventListener("hashchange", follow);
     at("save").addEventListener("click", marks.save);
-    if (callsheet.about.marks) {
-      await marks.poll();
-      marks.again();
-    }
+    at("shares").open = Boolean(callsheet.recalled(OPEN));
+    at("shares").addEventListener("toggle", () => callsheet.remember(OPEN, at("shares").open ? "open" : ""));
+    await marks.poll();
+    if (callsheet.about.marks) marks.again();
     document.documentElement.dataset.ready = "";
     later();
   }

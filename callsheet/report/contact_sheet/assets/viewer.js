@@ -1,14 +1,16 @@
 "use strict";
-// One job, large: its files, and everything that is known about it.
+// One job, large: its files, what these are made from, and everything that is known about it.
 
 const viewer = (() => {
   const at = (id) => document.getElementById(id);
   const dialog = at("viewer");
+  const WAYS = ["", "beside", "wipe"];
   const BYTES = new Intl.NumberFormat(undefined, { style: "unit", unit: "byte", notation: "compact" });
   const { element, ofUser } = cards;
   let job = null;
   let shown = 0; // the file of the job
   let moved = () => {};
+  let way = 0; // of `WAYS`, how what it is made from is shown
   let stage; // what is on the stage: a video that is marked plays on, a text that is selected stays so
 
   function about(file) {
@@ -39,26 +41,26 @@ const viewer = (() => {
   }
 
   function facts(job, file) {
-    const shown = compare.hides(file) ? [] : [
+    const hidden = blind.isOn ? [["Blind", "model, settings and cost are hidden until the last decision"]] : [
+      ["Reason", file && job.reason],
+      ["Code", job.code],
       ["Model", cards.model(job)],
       ...asked(job),
       ["Cost", job.cost !== null && `${job.cost} USD`],
       ["Quoted", job.quoted !== null && `${job.quoted} USD`],
+      ["File", about(file)],
+      ["Sent", moment(job.submitted_at)],
+      ["Ended", moment(job.finished_at)],
+      ["Generation", job.generation_id],
     ];
     const known = [
       ["State", ` ${cards.word(job.state)}`],
       ["Decision", file?.decision && [file.decision, file.decided_by && `by ${file.decided_by}`].filter(Boolean).join(" ")],
       ["Note", file?.note],
-      ["Flags", file?.flags.filter((flag) => !(compare.hides(file) && cards.namesModel(flag))).join("\n")],
+      ["Flags", file?.flags.filter((flag) => !(blind.isOn && cards.namesModel(flag))).join("\n")],
       ["Score", file?.score ?? null],
-      ["Reason", file && job.reason],
-      ["Code", job.code],
-      ...shown,
-      ["File", about(file)],
-      ["Sent", moment(job.submitted_at)],
-      ["Ended", moment(job.finished_at)],
-      ["Generation", job.generation_id],
-      ["Made from", origin(job)],
+      ...hidden,
+      ["Made from", origin(job) ?? job.originals.map(({ name }) => name).join("\n")],
       ...job.fields,
     ];
     const rows = known.filter(([, value]) => value || value === 0).map(([name, value]) => {
@@ -114,6 +116,41 @@ const viewer = (() => {
     return instead(job);
   }
 
+  // An image that the job is made from, or why it is not here.
+  function original({ name, href }) {
+    const missing = () => element("p", "none original", `${name} cannot be shown here${href ? ": it is gone, or has changed" : ""}`);
+    if (!href) return missing();
+    const image = Object.assign(element("img", "media original"), { alt: `Original: ${name}`, src: href });
+    image.addEventListener("error", () => image.replaceWith(missing()), { once: true });
+    return image;
+  }
+
+  // A file and what it is made from: all beside each other, or the first original over it, as far as the line.
+  function staged(job, file) {
+    const after = media(job, file);
+    if (!way || !job.originals.length) return [after];
+    if (WAYS[way] === "beside") {
+      return [...job.originals.map(original), after].map((each) => {
+        const half = element("div", "half");
+        half.append(each);
+        return half;
+      });
+    }
+    const line = Object.assign(element("input", "wipe"), { type: "range", min: 0, max: 100, value: 50 });
+    line.setAttribute("aria-label", "How much of the original is seen");
+    const wipe = () => at("stage").style.setProperty("--wipe", `${line.value}%`);
+    line.addEventListener("input", wipe);
+    line.addEventListener("pointerup", () => dialog.focus());
+    wipe();
+    return [after, original(job.originals[0]), line];
+  }
+
+  // Shows what the job is made from, in the next way.
+  function before() {
+    way = (way + 1) % WAYS.length;
+    draw();
+  }
+
   function choices(job) {
     return job.files.map((_, number) => {
       const choice = element("button", "", String(number + 1));
@@ -138,21 +175,23 @@ const viewer = (() => {
   function draw() {
     const file = job.files[shown];
     const index = grid.indexOf(job);
-    const hidden = compare.hides(file);
-    at("place").textContent = hidden ? "" : index < 0 ? "not in this filter" : `${(index + 1).toLocaleString()} of ${grid.places.length.toLocaleString()}`;
-    at("viewer-title").textContent = job.of > 1 && !hidden ? `${job.row_id} (${job.ordinal} of ${job.of})` : job.row_id;
+    at("place").textContent = index < 0 ? "not in this filter" : `${(index + 1).toLocaleString()} of ${grid.places.length.toLocaleString()}`;
+    at("viewer-title").textContent = job.of > 1 && !blind.isOn ? `${job.row_id} (${job.ordinal} of ${job.of})` : job.row_id;
     at("viewer-prompt").textContent = job.prompt;
     dialog.dataset.decision = file?.decision ?? "";
-    const wanted = file?.url ?? `${job.job_key} ${cards.looks(job)}`;
-    if (stage !== wanted) at("stage").replaceChildren(media(job, file), element("div", "badges"));
+    const wanted = `${way} ${file?.url ?? `${job.job_key} ${cards.looks(job)}`}`;
+    if (stage !== wanted) at("stage").replaceChildren(...staged(job, file), element("div", "badges"));
+    if (document.activeElement === document.body) dialog.focus(); // the line had it
     stage = wanted;
     at("stage").querySelector(".badges").replaceWith(cards.badges(file ? [file] : []));
     at("acts").hidden = !file;
+    at("original").hidden = !job.originals.length;
+    at("stage").dataset.way = job.originals.length ? WAYS[way] : "";
     at("files").replaceChildren(...choices(job));
     at("files").hidden = job.files.length < 2;
     at("known").replaceChildren(...facts(job, file));
-    at("address").replaceChildren(hidden ? "" : address(file)); // which may have the model's name
-    at("address").hidden = !file || hidden;
+    at("address").replaceChildren(blind.isOn ? "" : address(file)); // which may have the model's name
+    at("address").hidden = !file || blind.isOn;
   }
 
   function show(now, file = 0) {
@@ -187,16 +226,16 @@ const viewer = (() => {
     draw();
   }
 
-  // The next file without a decision, of this job or of the next one. As a function that goes there.
-  function next() {
-    const here = job.files.findIndex((file, index) => index !== shown && !file.decision);
+  // The next file without a decision, of this job or of another one that is wanted. As a function that goes there.
+  function next(job, isWanted) {
+    const here = isWanted ? -1 : job.files.findIndex((file, index) => index !== shown && !file.decision);
     if (here >= 0) return () => show(job, here);
-    const after = grid.nextUnmarked(job);
+    const after = grid.nextUnmarked(job, isWanted);
     return () => after !== undefined && go(after, true);
   }
 
   dialog.addEventListener("keydown", (event) => {
-    if (event.target.closest("video")) return;
+    if (event.target.closest("video, input")) return;
     if (event.key === "ArrowLeft") move(-1);
     else if (event.key === "ArrowRight") move(1);
     else if (event.key === " " && event.target === dialog) {
@@ -210,6 +249,7 @@ const viewer = (() => {
   dialog.addEventListener("close", () => {
     at("stage").replaceChildren();
     stage = undefined;
+    way = 0;
     moved();
     if (!compare.isOpen) grid.focusOn(job);
   });
@@ -218,7 +258,7 @@ const viewer = (() => {
   at("close").addEventListener("click", () => dialog.close());
 
   return {
-    open, refresh, next, media, origin,
+    open, refresh, next, before, media, origin,
     close: () => dialog.close(),
     onMove(call) {
       moved = call;
