@@ -22,13 +22,14 @@ from tempfile import TemporaryFile
 from typing import IO, Any, Literal
 
 from fastmcp import Context, FastMCP
-from fastmcp.resources import FileResource, FunctionResource
+from fastmcp.resources import FileResource, TextResource
 from fastmcp.tools import ToolResult
 from fastmcp.utilities.types import Image
 
 from callsheet.batches.formats import is_glob
 from callsheet.cli.output import SKILL, docs_folder, open_ledger
 from callsheet.config.load import load, load_without_service
+from callsheet.config.schema import schema_text
 from callsheet.config.settings import BatchSettings
 from callsheet.errors import CallsheetError, ConfigError, code_of
 from callsheet.ledger import purses, queries
@@ -71,11 +72,7 @@ def serve(folder: Path, name: str) -> None:
         server.add_resource(
             FileResource(uri=uri, name=page.stem.lower(), path=page.resolve(), mime_type="text/markdown")
         )
-    server.add_resource(
-        FunctionResource(
-            uri="callsheet://schema", name="schema", fn=tools.schema, mime_type="application/schema+json"
-        )
-    )
+    server.add_resource(TextResource(uri="callsheet://schema", name="schema", text=schema_text()))
     server.run("stdio", show_banner=False, log_level="WARNING")
 
 
@@ -226,14 +223,6 @@ class Tools:
         marked, review = await enter_marks(load_without_service(Path(path)), [mark])
         next_ = self._to_buy(path, await self._purse(path), again=bool(review.rejected))
         return _result({"marked": marked, "by": by} | review.as_json(), next_)
-
-    async def schema(self) -> str:
-        """The JSON Schema of a config."""
-        process = await asyncio.create_subprocess_exec(
-            *_CALLSHEET, "schema", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
-        )
-        content, _ = await process.communicate()
-        return content.decode()
 
     # ---- what lies in the folder
 

@@ -111,6 +111,7 @@ async def test_from_a_sheet_to_kept_files_within_a_purse_and_a_person_answers_at
         shown = await ask.session.call_tool("pictures", {"config": "shots.yaml", "row": "s0"})
         assert [block.type for block in shown.content] == ["text", "image"]  # type: ignore[union-attr]
         assert await ask("failed", config="shots.yaml")
+        assert (await ask("costs", config="shots.yaml"))["lines"][0]["spent"] == "1.2000"
     assert made.charged == Decimal("1.20")
 
 
@@ -205,6 +206,8 @@ async def test_the_pages_of_the_documentation_are_resources(tmp_path: Path) -> N
         assert {"callsheet://docs/commands", "callsheet://docs/skill", "callsheet://schema"} <= uris
         [page] = (await ask.session.read_resource("callsheet://docs/skill")).contents
         assert page.text.startswith("---\nname: callsheet")  # type: ignore[union-attr]
+        [schema] = (await ask.session.read_resource("callsheet://schema")).contents
+        assert json.loads(schema.text)["properties"]["budget"]  # type: ignore[union-attr]
 
 
 def test_an_installation_without_it_loads_nothing_of_it() -> None:
