@@ -140,7 +140,7 @@ def test_another_kept_file_is_what_a_quote_says_first_with_all_that_hangs_on_it(
     assert films.quote().old_files == (), "and not looked at yet"
     printed("review", "shots.yaml", "--keep", "s1")
     assert films.quote().old_files == (
-        "s1/1 of shots is of an earlier request (kept: s1/1): 1 film hangs on it",
+        "s1/1 of shots is of an earlier request (kept: s1/2): 1 film hangs on it",
     )
 
 
