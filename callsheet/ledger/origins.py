@@ -155,7 +155,7 @@ def _files(connection: sa.Connection, condition: sa.ColumnElement[bool]) -> pl.D
     """Each stored file of these attempts by `from_row`, `from_sample` and `from_sha256`: `why` it is old
     (null: it is not), and the ids of those of its row that are `kept`.
     """
-    names = (*_FILE, "row_id", "sample", "sha256", "current")
+    names = (*_FILE, "row_id", "sample", "file_number", "sha256", "current")
     columns = [media.c[name] if name in ("index", "sha256") else attempts.c[name] for name in names]
     stored = sa.select(*columns).join_from(attempts, media, queries.FILES_OF)
     files = queries.read(connection, stored.where(condition, media.c.stored_at.is_not(None)))
@@ -166,8 +166,10 @@ def _files(connection: sa.Connection, condition: sa.ColumnElement[bool]) -> pl.D
     decisions = decisions.group_by(_FILE).agg(decision.last(), was_kept=decision.eq_missing("kept").any())
     files = files.join(decisions, on=_FILE, how="left", maintain_order="left")
     is_kept, is_current = decision.eq_missing("kept"), pl.col("current").fill_null(value=True)
-    files = files.with_columns(is_kept=is_kept, is_new=is_kept & is_current).sort("row_id", "sample", "index")
-    id_, none = pl.format("{}/{}", "row_id", "sample"), pl.lit(None, pl.String)
+    files = files.with_columns(is_kept=is_kept, is_new=is_kept & is_current).sort(
+        "row_id", "file_number", "index"
+    )
+    id_, none = pl.format("{}/{}", "row_id", "file_number"), pl.lit(None, pl.String)
     why = (
         pl.when(decision == "rejected")
         .then(pl.lit("is rejected"))

@@ -140,7 +140,7 @@ def test_another_kept_file_is_what_a_quote_says_first_with_all_that_hangs_on_it(
     assert films.quote().old_files == (), "and not looked at yet"
     printed("review", "shots.yaml", "--keep", "s1")
     assert films.quote().old_files == (
-        "s1/1 of shots is of an earlier request (kept: s1/1): 1 film hangs on it",
+        "s1/1 of shots is of an earlier request (kept: s1/2): 1 film hangs on it",
     )
 
 
@@ -177,12 +177,12 @@ def test_what_a_row_is_bought_as_later_takes_the_place_of_what_was_kept_before(
     columns = ("id", "prompt", "model", "samples")
     (cast.folder / "cast.csv").write_text(",".join(columns) + "\nnova,Nova with short hair,still-1,1\n")
     assert cast.run().outcome == "complete"
-    printed("review", "cast.yaml", "--keep", "nova/1")
+    printed("review", "cast.yaml", "--keep", "nova/4")
     [new] = manifest(cast).filter(row_id="nova", current=True)["sha256"]
     quote = shots.quote()
     assert requests(quote)["s1"]["images"][0]["url"] == f"sha256:{new}"
     assert quote.old_files[0].startswith(
-        "nova/1 of cast is of an earlier request (kept: nova/1): 2 stills hang on it"
+        "nova/1 of cast is of an earlier request (kept: nova/4): 2 stills hang on it"
     )
 
 
