@@ -90,7 +90,12 @@ async def quote_async(
 
 
 def run(
-    config: Config, rows: Rows | None = None, settings: Values | None = None, *, yes: bool = False
+    config: Config,
+    rows: Rows | None = None,
+    settings: Values | None = None,
+    *,
+    yes: bool = False,
+    purse: str | None = None,
 ) -> Summary:
     """Buys every job of a batch that is not bought yet, and stores its media.
 
@@ -100,6 +105,7 @@ def run(
     Args:
         rows, settings: as in `quote`.
         yes: approve what a person must approve (`budget.approve_above`, `budget.pilot`).
+        purse: buy by the purse that a person has given in this name (`callsheet purse`): nothing beyond it.
 
     Returns:
         The fields of `run --json`, money as Decimal in US dollars.
@@ -115,16 +121,21 @@ def run(
     """
     from callsheet import python
 
-    return python.carry_out(python.run(config, rows, settings, yes=yes))
+    return python.carry_out(python.run(config, rows, settings, yes=yes, purse=purse))
 
 
 async def run_async(
-    config: Config, rows: Rows | None = None, settings: Values | None = None, *, yes: bool = False
+    config: Config,
+    rows: Rows | None = None,
+    settings: Values | None = None,
+    *,
+    yes: bool = False,
+    purse: str | None = None,
 ) -> Summary:
     """As `run`, for code that has an event loop."""
     from callsheet import python
 
-    return await python.run(config, rows, settings, yes=yes)
+    return await python.run(config, rows, settings, yes=yes, purse=purse)
 
 
 def collect(config: Config, rows: Rows | None = None, settings: Values | None = None) -> Summary:
@@ -168,7 +179,8 @@ def review(config: Config, marks: Rows, settings: Values | None = None) -> Revie
 
     Args:
         marks: a DataFrame with the columns of `marks.csv`: `row_id` and `decision` (`kept`, `rejected`, or
-            empty to take a mark back); `sample`, `index` and `note` may be missing. `by`: who says so.
+            empty to take a mark back); `sample`, `file_number`, `index` and `note` may be missing.
+            `by`: who says so.
 
     Returns:
         The fields of `review --json`: how many files are kept, rejected and to review.
@@ -188,8 +200,8 @@ def reviews(
 ) -> pd.DataFrame | pa.Table:
     """Every stored file with what was decided about it, from the ledger: a row for each, in order of storage.
 
-    The columns are `row_id`, `sample`, `index`, `decision`, `note`, `decided_by`, `decided_at`, `flags` and
-    `score` (of the checks), `model`, `prompt`, `cost`, `url` and `job_key`.
+    The columns are `row_id`, `sample`, `file_number`, `index`, `decision`, `note`, `decided_by`,
+    `decided_at`, `flags` and `score` (of the checks), `model`, `prompt`, `cost`, `url` and `job_key`.
 
     Raises:
         LedgerError: the ledger cannot be read.

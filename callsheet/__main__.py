@@ -13,7 +13,7 @@ def main() -> None:
     if sys.getfilesystemencoding() == "ascii" and "utf8" not in sys._xoptions:
         # As with LC_ALL=C and PYTHONUTF8=0. What is typed, and files' names, are in UTF-8 all the same.
         os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])  # noqa: S606 - itself
-    if sys.argv[1:2] != ["backlot"]:  # it has a server of its own, which handles its signals
+    if sys.argv[1:2] not in (["backlot"], ["mcp"]):  # they have servers of their own, which handle signals
         signals.keep_until_heard()
     from callsheet.cli.main import main as command_line
 

@@ -49,6 +49,8 @@ This module imports nothing else of Callsheet.
 
 from __future__ import annotations
 
+import re
+
 
 class CallsheetError(Exception):
     """The base of all errors here.
@@ -56,6 +58,7 @@ class CallsheetError(Exception):
     Args:
         message: what is wrong, and where.
         hint: what a person can do about it; shown on a line of its own.
+        where: the file and the line, or the option, as the message begins; empty where it is no place.
 
     Attributes:
         exit_code: the exit code of the command that the error ends. From an open run, which may have bought
@@ -64,10 +67,11 @@ class CallsheetError(Exception):
 
     exit_code = 2
 
-    def __init__(self, message: str, *, hint: str = "") -> None:
+    def __init__(self, message: str, *, hint: str = "", where: str = "") -> None:
         super().__init__(message)
         self.message = message
         self.hint = hint
+        self.where = where
 
 
 class ConfigError(CallsheetError):
@@ -310,6 +314,12 @@ class ServerError(Refusal):
 
 class GatewayAnswer(Refusal):
     """An error without the interface's error body: the words of a gateway, a proxy or a firewall between."""
+
+
+def code_of(error: CallsheetError) -> str:
+    """What a program knows an error by: its type's name in the tree above, as `approval_needed`."""
+    name = next(kind.__name__ for kind in type(error).__mro__ if kind.__module__ == __name__)
+    return re.sub(r"\B(?=[A-Z])", "_", name).lower()
 
 
 def as_stop(error: CallsheetError) -> Stop:

@@ -1,8 +1,8 @@
 """Named points of a run, at which the crash tests (`tests/crash`) kill it.
 
 Outside the tests there is no observer, and passing a point does nothing. A point's name is `before
-<step>` or `after <step>`. A step is `submit` (the POST), `spool`, `store.put`, or a durable write of the
-ledger, named by its operation or by the state that it moves a job to: `ledger.reserve`,
+<step>` or `after <step>`. A step is `submit` (the POST), `spool`, `store.put`, `tidy.remove`, or a durable
+write of the ledger, named by its operation or by the state that it moves a job to: `ledger.reserve`,
 `ledger.submitting`. Before and after such a write means before and after the COMMIT of its group. This
 module imports nothing of Callsheet.
 """

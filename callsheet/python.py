@@ -73,8 +73,8 @@ Values = Mapping[str, object]
 _INDEX = r"^__index_level_\d+__$"  # pandas' row labels, where they have no name
 _NAME = "rows"  # in messages, in place of the temporary file's
 _LOOK = 0.1  # seconds. A signal may wake another thread, and the main one alone runs its handler
-_REVIEWS = ["row_id", "sample", "index", "decision", "note", "decided_by", "decided_at", "flags", "score"]
-_REVIEWS += ["model", "prompt", "cost", "url", "job_key"]
+_REVIEWS = ["row_id", "sample", "file_number", "index", "decision", "note", "decided_by", "decided_at"]
+_REVIEWS += ["flags", "score", "model", "prompt", "cost", "url", "job_key"]
 
 
 class Rows(Protocol):
@@ -153,10 +153,15 @@ async def quote(config: Config, rows: Rows | None, settings: Values | None) -> Q
         return priced.figures(await quote_batch(checked, client))
 
 
-async def run(config: Config, rows: Rows | None, settings: Values | None, *, yes: bool) -> Summary:
+async def run(
+    config: Config, rows: Rows | None, settings: Values | None, *, yes: bool, purse: str | None
+) -> Summary:
     """See `callsheet.run`."""
+    if yes and purse is not None:
+        hint = "Who buys by a purse answers no question."
+        raise ConfigError("purse and yes exclude each other", hint=hint)
     async with _batch(config, rows, settings) as checked:
-        return await _watched(batch.generate(checked, approved=yes))
+        return await _watched(batch.generate(checked, approved=yes, purse=purse))
 
 
 async def collect(config: Config, settings: Values | None) -> Summary:
@@ -177,7 +182,7 @@ async def _watched(work: Coroutine[Any, Any, Summary]) -> Summary:
     finally:
         WATCHER.reset(token)
     if summary.stop_reason == ApprovalNeeded.reason:
-        hint = "Look at callsheet.quote(...), then approve: callsheet.run(..., yes=True)."
+        hint = "A person looks at callsheet.quote(...), then approves: callsheet.run(..., yes=True)."
         raise ApprovalNeeded(summary.stop_message or "", hint=hint)
     if summary.stop_reason == Interrupted.reason:
         raise Interrupted(results.line(summary), hint="The same call goes on from here.")

@@ -23,6 +23,7 @@ from callsheet.config.load import with_value
 from callsheet.config.settings import Settings
 from callsheet.errors import (
     CallsheetError,
+    ConfigError,
     InputError,
     Interrupted,
     LedgerError,
@@ -319,14 +320,21 @@ async def until_answered(
 
 @asynccontextmanager
 async def open_ledger(
-    settings: Settings, client: Client, flow_run: str | None = None
+    settings: Settings, client: Client, flow_run: str | None = None, purse: str | None = None
 ) -> AsyncIterator[Ledger]:
-    """The batch's ledger, for a run; `flow_run`: its id in Prefect, where it is one.
+    """The batch's ledger, for a run; `flow_run`: its id in Prefect, where it is one; `purse`: the name in
+    which it buys.
 
     Raises:
         OtherLedger: it is not the batch's ledger, or an older copy of it (`places.check`).
+        ConfigError: it would buy by a purse, and `ledger.new` is set.
         LedgerError: it cannot be opened.
     """
+    if purse is not None and settings.ledger.new:  # an older copy does not know what was spent of the purse
+        raise ConfigError(
+            "a run by a purse cannot put a ledger in the place of another (ledger.new)",
+            hint="A person can: callsheet run CONFIG --new-ledger",
+        )
     url, note = settings.ledger.url, WATCHER.get().note
     is_there = await asyncio.to_thread(exists, url)
     if not is_there:  # none is made where it may not begin
@@ -336,6 +344,7 @@ async def open_ledger(
         settings.batch,
         service=client.base_url,
         flow_run=flow_run,
+        purse=purse,
         journal=work_folder(settings) / "spool",
         note=note,
     ) as ledger:

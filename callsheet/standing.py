@@ -31,10 +31,10 @@ from callsheet.ledger.tables import attempts as ledger_attempts
 from callsheet.records import BOUGHT, DELIVERED, ENDED, MAY_COST, Record, State, as_json
 
 _OF_ATTEMPT = (
-    *("job_key", "attempt", "superseded", "row_id", "sample", "model", "model_delivered", "state"),
-    *("quoted", "cost", "current", "submitted_at"),
+    *("job_key", "attempt", "superseded", "row_id", "sample", "file_number", "model", "model_delivered"),
+    *("state", "quoted", "cost", "current", "submitted_at"),
 )
-_OF_FILE = (*marks.FILE, "row_id", "sample", "model", "model_delivered")
+_OF_FILE = (*marks.FILE, "row_id", "sample", "file_number", "model", "model_delivered")
 _ENDED = (*DELIVERED, State.FAILED)
 _SENT = (State.SUBMITTING, State.PENDING, State.IN_DOUBT)  # what they cost is not known yet
 
@@ -63,6 +63,7 @@ class Standing:
             only the ledger has, in order of submission. Besides:
             `position` in the plan, null where only the ledger has it;
             `state`, `quoted`, `submitted_at` of the newest attempt; `planned` without one;
+            `file_number` in its row, null before it is first reserved;
             `made_by`: the model that was delivered, by the answer; otherwise the one that was ordered;
             `price`: the plan's, or what was quoted;
             `cost` and `exposure` (spent, in flight and in doubt) of all its attempts;
@@ -328,7 +329,7 @@ def with_source_flags(files: pl.DataFrame, source_flags: pl.DataFrame) -> pl.Dat
 
 def _jobs(plan: pl.DataFrame | None, newest: pl.DataFrame) -> pl.DataFrame:
     """The jobs of a plan, then those that only the ledger has, each with its newest attempt."""
-    facts = ("state", "quoted", "current", "submitted_at", "made_by", "to_buy")
+    facts = ("file_number", "state", "quoted", "current", "submitted_at", "made_by", "to_buy")
     in_ledger = newest.select("row_id", "sample", "model", *facts, key="job_key", price="quoted")
     if plan is None:
         return in_ledger.with_columns(line=pl.lit(None, pl.Int64), position=pl.lit(None, pl.UInt32))

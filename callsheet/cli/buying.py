@@ -36,6 +36,15 @@ if TYPE_CHECKING:
     from callsheet.report.summary import Status, Summary
 
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Approve what budget.approve_above or a pilot asks.")]
+Purse = Annotated[
+    str | None,
+    typer.Option(
+        "--purse",
+        metavar="NAME",
+        help="Buy by the purse that a person has given to NAME (`callsheet purse`), and ask nobody here.",
+        show_default=False,
+    ),
+]
 Pilot = Annotated[
     int | None,
     typer.Option("--pilot", metavar="N", min=1, help="Buy N jobs of all kinds, then ask about the rest."),
@@ -81,6 +90,7 @@ def run(
     set_: Sets = None,
     *,
     yes: Yes = False,
+    purse: Purse = None,
     pilot: Pilot = None,
     first: First = None,
     only: Only = None,
@@ -112,6 +122,10 @@ def run(
     set_ += ["storage.new=true"] if new_place else []
     set_ += _BUY_AGAIN if again else []
     choice = _choice(first, only, pilot)
+    if purse is not None and yes:
+        raise ConfigError(
+            "--purse and --yes exclude each other", hint="Who buys by a purse answers no question."
+        )
     if dry_run:
         quote([config], set_, json, first, only)
         return
@@ -120,7 +134,7 @@ def run(
     from callsheet.steps.batch import generate
 
     screen = screen_of(progress, quiet=quiet, verbose=verbose)
-    summary = run_watched(generate(settings, approved=yes, choice=choice, began=STARTED), screen)
+    summary = run_watched(generate(settings, approved=yes, choice=choice, purse=purse, began=STARTED), screen)
     _print(summary, settings, config, json)
 
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from callsheet.cli.output import (
+    SKILL,
     Json,
     Sets,
     T,
@@ -402,6 +403,7 @@ def _show_written(
 
 
 PARTS = ("flows", "tasks", "configs", "automations", "prefect.yaml")
+AGENTS = "AGENTS.md"
 
 
 def make_project(folder: Path) -> None:
@@ -411,7 +413,8 @@ def make_project(folder: Path) -> None:
         ConfigError: one of them is there already, or the folder cannot be written; nothing was written.
     """
     check_free(
-        *(folder / part for part in PARTS), hint="Name another folder: callsheet init --project FOLDER"
+        *(folder / part for part in (*PARTS, AGENTS)),
+        hint="Name another folder: callsheet init --project FOLDER",
     )
     from callsheet.config.schema import MODELINE, write_schema
 
@@ -425,6 +428,7 @@ def make_project(folder: Path) -> None:
                 shutil.copytree(source, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
             else:
                 shutil.copyfile(source, folder / part)
+        shutil.copyfile(SKILL, folder / AGENTS)
         for config in (folder / "configs").glob("*.yaml"):
             config.write_text(MODELINE + config.read_text("utf-8"), encoding="utf-8")
         write_schema(folder / "configs")

@@ -13,9 +13,10 @@ from typing import Annotated, Any
 
 import typer
 
-from callsheet.cli import books, buying, costs, init, output, review, rows
+from callsheet.cli import books, buying, costs, init, mcp, output, purse, review, rows
 from callsheet.cli.demo import demo
-from callsheet.errors import CallsheetError, ConfigError, OutputError, ends_as, known_error
+from callsheet.errors import CallsheetError, ConfigError, OutputError, code_of, ends_as, known_error
+from callsheet.present import what_next
 from callsheet.present.console import print_page
 from callsheet.present.page import Line, Page
 
@@ -55,18 +56,20 @@ GROUPS: dict[str, dict[str, Callable[..., Any]]] = {
         "failed": rows.failed,
         "open": rows.open_,
         "review": review.review,
+        "tidy": review.tidy,
         "export": rows.export,
         "report": rows.report,
     },
     "Money": {
         "costs": costs.costs,
+        "purse": purse.purse,
         "resolve": books.resolve,
         "reconcile": books.reconcile,
         "claim": books.claim,
         "balance": init.balance,
     },
     "At night": {"up": init.up},
-    "Service": {"models": init.models},
+    "Service": {"models": init.models, "mcp": mcp.mcp},
 }
 """The commands, in the order of work."""
 
@@ -109,11 +112,9 @@ def docs(
 ) -> None:
     """List the pages of the documentation, or print one.
 
-    They are Markdown files, in the folder that the list ends with.
+    They are Markdown files, in the folder that the list ends with. `skill` is a SKILL.md for agents.
     """
-    folder = Path(__file__).parents[1] / "docs"
-    if not folder.exists():  # an installation has it; here the pages are in the root of the repository
-        folder = folder.parents[1] / "docs"
+    folder = output.docs_folder()
     if page is None:
         readme = folder.with_name("README.md").read_text("utf-8")
         listed: Page = []
@@ -125,7 +126,7 @@ def docs(
         last = Line(f"callsheet docs PAGE prints one; the files are in {folder}")
         print_page(output.out, [*listed, last])
         return
-    pages = {file.stem: file for file in folder.glob("*.md")}
+    pages = {file.stem: file for file in folder.glob("*.md")} | {"skill": output.SKILL}
     if not (file := pages.get(Path(page).stem)):
         raise ConfigError(f"the documentation has no page {page}", hint="`callsheet docs` lists the pages.")
     with output.out.pager() if output.out.is_terminal else nullcontext():
@@ -181,7 +182,10 @@ def _fail(error: CallsheetError) -> None:
     else:
         output.show_error(error)
     if "--json" in sys.argv:
-        answer = {"error": error.message, "hint": error.hint}
+        config = next((word for word in sys.argv[2:] if word.endswith((".yaml", ".yml"))), None)
+        answer: dict[str, Any] = {"error": error.message, "hint": error.hint, "code": code_of(error)}
+        answer |= {"message": error.message, "where": error.where or None}
+        answer |= {"next": what_next.after(error, config)}
         if stop := ends_as(error):
             answer |= {"outcome": "stopped", "stop_reason": stop.reason}
         with suppress(OutputError):  # stdout may be the very problem

@@ -177,6 +177,20 @@ def _first_sentence(text: str) -> str:
     return shorten(re.sub(_EXAMPLE, "", sentence).replace("`", ""), _WIDTH, placeholder=" ...")
 
 
+# ---- files of Callsheet itself
+
+
+SKILL = Path(__file__).with_name("SKILL.md")
+"""What agents are told: `docs skill` prints it, a project has it as AGENTS.md, and `mcp` begins with it."""
+
+
+def docs_folder() -> Path:
+    """The folder of the documentation's pages."""
+    folder = Path(__file__).parents[1] / "docs"
+    # An installation has it; here the pages are in the root of the repository.
+    return folder if folder.exists() else folder.parents[1] / "docs"
+
+
 # ---- options that commands share
 
 

@@ -27,7 +27,7 @@ from callsheet.cli.output import (
     print_json_list,
 )
 from callsheet.errors import CallsheetError, InputError
-from callsheet.plain_text import counted, line_of, printable
+from callsheet.plain_text import and_more, counted, line_of, printable
 from callsheet.present.console import print_page, safe
 from callsheet.present.page import MOST_LISTED, Facts, Line
 
@@ -326,4 +326,10 @@ def export(
         facts.append(("Removed", f"{counted(exported.removed, 'file')} that {are} not part of it any more"))
     if exported.left_out:
         facts.append(("Left out", f"{counted(exported.left_out, 'video')}: --as folder takes them"))
+    if exported.unmarked:
+        formats = "their format does not carry where a file came from"
+        facts.append(("Provenance", f"not in {counted(exported.unmarked, 'file')}: {formats}"))
+    if gone := exported.not_there:
+        named = f"{counted(len(gone), 'file')} that nobody wants: {and_more(gone[:3], len(gone))}"
+        facts.append(("Not there", named))
     print_page(out, [Line(f": exported as {as_} to {to}", strong=settings.batch), Facts(facts)])

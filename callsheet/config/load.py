@@ -66,7 +66,7 @@ def parse(
         problem = f"is not valid YAML: {error.reason}"
     except RecursionError:
         pass
-    raise ConfigError(f"{name_of_line(line)}: {problem}")
+    raise ConfigError(f"{name_of_line(line)}: {problem}", where=name_of_line(line))
 
 
 def parse_text(text: str, source: str, places: dict[KeyPath, str], place: KeyPath) -> str | None:
@@ -92,12 +92,15 @@ def _plain(node: Any, name_of_line: Callable[[int], str], places: dict[KeyPath, 
             key, key_line = str(key_node.value), name_of_line(key_node.start_mark.line + 1)
             if not isinstance(key_node, yaml.ScalarNode):
                 hint = "Put a text that begins with a bracket or a brace in quotes."
-                raise ConfigError(f"{key_line}: a list or a mapping stands where a key must be", hint=hint)
+                message = f"{key_line}: a list or a mapping stands where a key must be"
+                raise ConfigError(message, hint=hint, where=key_line)
             if key in values:
-                raise ConfigError(f"{key_line}: the key {dotted((*place, key))} is given twice")
+                message = f"{key_line}: the key {dotted((*place, key))} is given twice"
+                raise ConfigError(message, where=key_line)
             places[*place, key] = key_line
             if value_node.value == "" and value_node.style is None and _type_of(place) is str:
-                raise ConfigError(f"{line}: {dotted(place)} {NOT_QUOTED}")  # {product} is a mapping in YAML
+                # {product} is a mapping in YAML
+                raise ConfigError(f"{line}: {dotted(place)} {NOT_QUOTED}", where=line)
             if (place or node.flow_style) and value_node.value == "" and value_node.style is None:
                 raise _empty_value(key_line, (*place, key))
             values[key] = _plain(value_node, name_of_line, places, (*place, key))
@@ -119,7 +122,7 @@ def _empty_value(source: str, place: KeyPath) -> ConfigError:
     A whole section on a line of its own with nothing in it is as if it were left out: it may be in comments.
     """
     hint = "Write null for none, or give a variable a default: ${NAME:-...}."
-    return ConfigError(f"{source}: {dotted(place)} is empty", hint=hint)
+    return ConfigError(f"{source}: {dotted(place)} is empty", hint=hint, where=source)
 
 
 _WORDS = {"": None, "~": None, "null": None} | yaml.SafeLoader.bool_values
@@ -304,7 +307,8 @@ def _load(
         problems = dict.fromkeys(_explain(details, str(path), places) for details in errors)
         causes = [details.get("ctx", {}).get("error") for details in errors]
         hints = dict.fromkeys(cause.hint for cause in causes if isinstance(cause, WrongValue))
-        raise ConfigError("\n".join(problems), hint=" ".join(filter(None, hints))) from None
+        *_, where = _place_of(errors[0], str(path), places)
+        raise ConfigError("\n".join(problems), hint=" ".join(filter(None, hints)), where=where) from None
 
 
 def _text_of(path: Path) -> str:
@@ -314,7 +318,8 @@ def _text_of(path: Path) -> str:
         hint = "The working directory is not there any more."
         with suppress(OSError):
             hint = f"It was looked for in {Path(with_home(str(path))).absolute().parent}."
-        raise ConfigError(f"{path}: there is no such config file{_suggestion(path)}", hint=hint) from None
+        message = f"{path}: there is no such config file{_suggestion(path)}"
+        raise ConfigError(message, hint=hint, where=str(path)) from None
     except IsADirectoryError:
         raise ConfigError(f"{path}: cannot be read: it is a folder{_suggestion(path)}") from None
     except UnicodeDecodeError:
@@ -384,15 +389,22 @@ REMOVED: Mapping[KeyPath, str] = {
 """Settings that earlier versions had, and what to do now."""
 
 
-def _explain(error: Any, file: str, places: Mapping[KeyPath, str]) -> str:
-    """One of pydantic's errors as text: where, which key, what is wrong."""
-    location, value = tuple(part for part in error["loc"] if part != "[key]"), error["input"]
+def _place_of(error: Any, file: str, places: Mapping[KeyPath, str]) -> tuple[KeyPath, KeyPath, str]:
+    """What one of pydantic's errors is about; the nearest to it that the config has; where that stands."""
+    location = tuple(part for part in error["loc"] if part != "[key]")
     cause = error.get("ctx", {}).get("error")
     if isinstance(cause, WrongValue) and cause.place:
-        location, value = (*location, *cause.place), cause.cell
+        location = (*location, *cause.place)
     known_places = (location[:end] for end in range(len(location), 0, -1) if location[:end] in places)
     place = next(known_places, location[:1])  # pydantic adds names of its own
-    source = places.get(place, file)
+    return location, place, places.get(place, file)
+
+
+def _explain(error: Any, file: str, places: Mapping[KeyPath, str]) -> str:
+    """One of pydantic's errors as text: where, which key, what is wrong."""
+    location, place, source = _place_of(error, file, places)
+    cause = error.get("ctx", {}).get("error")
+    value = cause.cell if isinstance(cause, WrongValue) and cause.place else error["input"]
     if error["type"] == "missing":
         return f"{source}: the key {dotted(location)} is missing"
     if location in REMOVED:

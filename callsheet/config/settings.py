@@ -435,6 +435,9 @@ class Storage(Section):
     """Whether to write a JSON file beside each file that is stored from now on, with `.json` after its name:
     the row, prompt, model, request, cost and sha256."""
 
+    provenance: Literal[False, True, "prompt"] = False
+    """Whether exported copies say in XMP that a model has made them; `prompt`: with what prompt, too."""
+
     key: StorageKey = "{batch}/{row_id}-{sample}-{index}.{ext}"
     """A file's name inside `storage.url`. Placeholders: `{batch}`, `{row_id}`, `{sample}`, `{index}`,
     `{ext}`, `{job_key}`, `{model}`, `{generation_id}`, and the batch file's carried columns. An ending such

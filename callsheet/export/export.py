@@ -7,20 +7,23 @@ from collections.abc import Callable
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import polars as pl
 
 from callsheet.config.settings import BatchSettings
 from callsheet.errors import InputError, StorageError
 from callsheet.export import timeline
-from callsheet.export.files import Exported, with_names
+from callsheet.export.files import AT_ONCE, Copying, Exported, with_names
 from callsheet.export.folder import ALL, BY_ROW, with_readable_names, write_folder
 from callsheet.export.image_folder import write_image_folder
 from callsheet.export.page import SEEN, write_page
 from callsheet.export.place import mark
+from callsheet.export.provenance import CARRIED, Provenance
 from callsheet.export.shards import write_shards
 from callsheet.export.tables import write_tables
 from callsheet.files import disk_errors, with_home
+from callsheet.ledger import services
 from callsheet.ledger.databases import check_exists
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.marks import MediaDecision
@@ -68,7 +71,7 @@ async def export(
     Raises:
         ConfigError: OpenTimelineIO is not installed, and a cut needs it.
         InputError: something else is at the destination, or its home folder is not known; or there is nothing
-            to export, or a stored file was removed or changed.
+            to export, or a stored file that is not rejected was removed or changed.
         StorageError: the destination cannot be written.
         LedgerError: the ledger cannot be read, or there is none.
     """
@@ -93,28 +96,33 @@ async def export(
         try:
             store = Store(to, endpoint_url=endpoint_url, put=settings.storage.put)
             present = await mark(store, to, batch=settings.batch, kind=kind.value, ledger_id=ledger.id)
-            standing = await ledger.read(read_standing, jobs, of_attempts=COSTS, of_files=OF_MANIFEST)
-            all_files = manifest(standing, in_order=kind is not Kind.WEBDATASET)
-            files = _exported(all_files, kind, kept=kept)
+            of_files = (*OF_MANIFEST, "storage", "name")
+            standing = await ledger.read(read_standing, jobs, of_attempts=COSTS, of_files=of_files)
+            files = _exported(manifest(standing, in_order=kind is not Kind.WEBDATASET), kind, kept=kept)
             if kind is Kind.CSV:
                 return await write_tables(files, costs(standing), store, bom=bom)
+            copying = await _copying(ledger, settings)
+            is_gone = pl.col("url").is_in((await _gone(standing.files, endpoint_url)).implode())
+            files, gone = files.filter(~is_gone), files.filter(is_gone)["url"]
             _check_not_empty(files, kept=kept)
             if kind in (Kind.FOLDER, Kind.OTIO, Kind.PAGE):
-                numbers = _numbers(all_files, files)
-                files = with_readable_names(files, numbers, name)
+                files = with_readable_names(files, name)
                 listed = SEEN if kind is Kind.PAGE else ALL
-                exported = await write_folder(files, store, present, endpoint_url, progress, listed=listed)
-                if kind is Kind.FOLDER:
-                    return exported
+                exported = await write_folder(files, store, present, copying, progress, listed=listed)
                 if kind is Kind.OTIO:
                     await timeline.write_timeline(files, store, settings.batch, still_seconds)
-                else:
-                    await write_page(files, numbers, store, settings.batch, ledger.id)
-                return replace(exported, files=exported.files + 1)
-            files = with_names(files)
-            if kind is Kind.IMAGEFOLDER:
-                return await write_image_folder(files, store, present, endpoint_url, progress)
-            return await write_shards(files, store, present, endpoint_url, progress, batch=settings.batch)
+                elif kind is Kind.PAGE:
+                    await write_page(files, store, settings.batch, ledger.id)
+                if kind is not Kind.FOLDER:
+                    exported = replace(exported, files=exported.files + 1)
+            elif kind is Kind.IMAGEFOLDER:
+                exported = await write_image_folder(with_names(files), store, present, copying, progress)
+            else:
+                exported = await write_shards(
+                    with_names(files), store, present, copying, progress, batch=settings.batch
+                )
+            unmarked = files.filter(~pl.col("mime_type").is_in(CARRIED)).height if copying.provenance else 0
+            return replace(exported, not_there=tuple(gone), unmarked=unmarked)
         except StorageError as error:  # its hint names the settings of a store's URL
             error.hint = error.hint.replace("storage.url or report.url", "--to")
             raise
@@ -135,6 +143,30 @@ def _exported(files: pl.DataFrame, kind: Kind, *, kept: bool) -> pl.DataFrame:
     return files.filter("current")
 
 
+async def _copying(ledger: Ledger, settings: BatchSettings) -> Copying:
+    if not settings.storage.provenance:
+        return Copying(settings.storage.endpoint_url)
+    service = await ledger.read(services.of_batch)
+    host = urlsplit(service or "").hostname or ""
+    provenance = Provenance(host, with_prompt=settings.storage.provenance == "prompt")
+    return Copying(settings.storage.endpoint_url, provenance)
+
+
+async def _gone(files: pl.DataFrame, endpoint_url: str | None) -> pl.Series:
+    """The URLs of stored files that are gone, and nobody wants: `tidy` has removed them, or they are rejected
+    and not in storage any more.
+    """
+    is_removed = pl.col("removed_at").is_not_null()
+    removed = files.filter(is_removed, pl.col("decision").ne_missing(MediaDecision.KEPT))
+    rejected = files.filter(~is_removed, decision=MediaDecision.REJECTED)
+    stores = {url: Store(url, endpoint_url=endpoint_url) for url in rejected["storage"].unique()}
+    are_there: list[bool] = []
+    for chunk in rejected.select("storage", "name").iter_slices(AT_ONCE):
+        are_there += await asyncio.gather(*(stores[url].exists(file) for url, file in chunk.iter_rows()))
+    missing = rejected.filter(~pl.Series(are_there, dtype=pl.Boolean))
+    return pl.concat([removed["url"], missing["url"]])
+
+
 def _check_not_empty(files: pl.DataFrame, *, kept: bool) -> None:
     if files.is_empty() and kept:
         hint = "callsheet review CONFIG marks files."
@@ -142,10 +174,3 @@ def _check_not_empty(files: pl.DataFrame, *, kept: bool) -> None:
     if files.is_empty():
         hint = "callsheet status CONFIG counts its jobs."
         raise InputError("the batch has no stored file to export", hint=hint)
-
-
-def _numbers(all_files: pl.DataFrame, files: pl.DataFrame) -> pl.Series:
-    """Which of the files of its row each one is, from 1, in the order of the manifest."""
-    identity = ("job_key", "generation_id", "index")
-    numbered = all_files.select(*identity, number=pl.int_range(1, pl.len() + 1).over("row_id"))
-    return files.join(numbered, on=identity, how="left", maintain_order="left")["number"]

@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import polars as pl
@@ -16,6 +17,8 @@ import polars as pl
 from callsheet.batches.formats import local_copy
 from callsheet.batches.identities import sha256
 from callsheet.errors import InputError
+from callsheet.export.provenance import Provenance
+from callsheet.files import temporary_file_errors
 from callsheet.media_types import extension
 from callsheet.records import MADE_FROM
 from callsheet.report.contact_sheet.cards import local_path
@@ -29,10 +32,10 @@ NAME = "\0name"
 Row = Mapping[str, Any]
 """A row of the manifest, a file."""
 
-_ABOUT = ["row_id", "sample", "index", "model", "prompt", "mime_type", "width", "height", "duration", "fps"]
-_ABOUT += ["has_sound", "cost", "sha256", "bytes", "job_key", "generation_id"]
+_ABOUT = ["row_id", "sample", "file_number", "index", "model", "prompt", "mime_type", "width", "height"]
+_ABOUT += ["duration", "fps", "has_sound", "cost", "sha256", "bytes", "job_key", "generation_id"]
 _ABOUT += ["decision", "note", "flags"]
-_NOT_ABOUT = {"url", "deletes_at", "stored_at", "current", "decided_by", "decided_at", NAME}
+_NOT_ABOUT = {"url", "deletes_at", "stored_at", "removed_at", "current", "decided_by", "decided_at", NAME}
 # Columns that the loader of an image folder makes itself, or takes for the names of more files.
 _TAKEN = re.compile(r"image|label|(.*_)?file_names?")
 _LONGEST = 80
@@ -47,6 +50,8 @@ class Exported:
     bytes: int  # the size of what was written
     removed: int = 0  # those of earlier exports that are not part of it any more
     left_out: int = 0  # those that are not of a type that is exported
+    unmarked: int = 0  # those of a format that does not carry where they came from (`storage.provenance`)
+    not_there: tuple[str, ...] = ()  # the URLs of those that nobody wants and that are gone
 
 
 def with_names(rows: pl.DataFrame) -> pl.DataFrame:
@@ -81,11 +86,44 @@ def _free(name: str, carried: Collection[str]) -> str:
     return free
 
 
-def local_file(row: Row, endpoint_url: str | None, copies: ExitStack) -> Path:
-    """A file on this machine, with the bytes that the ledger knows, or else an error; for a thread.
+@dataclass(frozen=True, slots=True)
+class Copying:
+    """How files come into an export.
 
-    `copies` removes the copy at its end, where one is made.
+    Attributes:
+        endpoint_url: the address of an S3 server other than Amazon's.
+        provenance: what is said in the copies of where a file came from; None: nothing, they are the files.
     """
+
+    endpoint_url: str | None
+    provenance: Provenance | None = None
+
+    def local_file(self, row: Row, copies: ExitStack) -> Path:
+        """A file as it is exported, on this machine; for a thread. `copies` removes a copy at its end.
+
+        Raises:
+            InputError: the file is not there, or has other bytes than the ledger knows.
+        """
+        path = _local_file(row, self.endpoint_url, copies)
+        if self.provenance is None:
+            return path
+        with temporary_file_errors():
+            folder = copies.enter_context(TemporaryDirectory(prefix="callsheet-"))
+            return self.provenance.write(path, row, Path(folder, "copy"))
+
+    def missing(self, files: pl.DataFrame, present: pl.DataFrame, name: pl.Expr) -> pl.DataFrame:
+        """The files that are not there yet; `present` has `name` and `size` of each that is."""
+        sizes = dict(present.select("name", "size").iter_rows())
+        columns = (name.alias(NAME), "bytes", "mime_type", "model", "prompt")
+        rows = files.select(columns).iter_rows(named=True)
+        is_missing = [sizes.get(row[NAME]) not in self._sizes(row) for row in rows]
+        return files.filter(pl.Series(is_missing, dtype=pl.Boolean))
+
+    def _sizes(self, row: Row) -> tuple[int, ...]:
+        return self.provenance.sizes(row) if self.provenance else (row["bytes"],)
+
+
+def _local_file(row: Row, endpoint_url: str | None, copies: ExitStack) -> Path:
     path = copies.enter_context(local_copy(str(local_path(row["url"]) or row["url"]), endpoint_url))
     try:
         with path.open("rb") as file:

@@ -17,7 +17,7 @@ import polars as pl
 
 from callsheet.cells import unguarded
 from callsheet.errors import InputError
-from callsheet.export.files import AT_ONCE, NAME, Exported, Row, local_file
+from callsheet.export.files import AT_ONCE, NAME, Copying, Exported, Row
 from callsheet.export.tables import as_csv
 from callsheet.media_types import extension
 from callsheet.records import MADE_FROM
@@ -33,11 +33,10 @@ BY_ROW = "{row_id}"
 """How a file is named, without its ending, unless a person says otherwise."""
 
 
-def with_readable_names(files: pl.DataFrame, numbers: pl.Series, template: str) -> pl.DataFrame:
+def with_readable_names(files: pl.DataFrame, template: str) -> pl.DataFrame:
     """Rows of the manifest with `NAME`: the filled template, with a number where several files have the same.
 
     Args:
-        numbers: which of the files of its row each one is, from 1, as the contact sheet counts them.
         template: `{row_id}`, or other columns of the manifest in braces.
 
     Raises:
@@ -51,16 +50,35 @@ def with_readable_names(files: pl.DataFrame, numbers: pl.Series, template: str) 
     names, taken = [""] * len(stems), set[str]()
     # Those without a number first: a number gives way to a row whose id ends as if it had one.
     for places in sorted(places_of_stem.values(), key=lambda places: len(places) > 1):
-        is_one_row = files["row_id"][places].n_unique() == 1
-        for count, place in enumerate(places, 1):
-            stem = stems[place]
-            if len(places) > 1:
-                stem += f"-{numbers[place] if is_one_row else count}"
+        numbers = _numbers(files[places])
+        for number, place in zip(numbers, places, strict=True):
+            stem = f"{stems[place]}-{number}" if len(places) > 1 else stems[place]
             while folded(stem) in taken:
                 stem += "_"
             taken.add(folded(stem))
             names[place] = f"{stem}.{extension(files['mime_type'][place])}"
     return files.with_columns(pl.Series(NAME, names, pl.String))
+
+
+def _numbers(files: pl.DataFrame) -> list[str]:
+    """What tells files of one name apart: of a row their numbers; films of a shot the numbers of its stills,
+    and their own where several are of one still; otherwise their places.
+    """
+    numbers = files["file_number"].cast(pl.String)
+    if files["row_id"].n_unique() == 1:
+        return numbers.to_list()
+    shots = [_shot_of(row) for row in files.select("row_id", MADE_FROM).iter_rows(named=True)]
+    if None in shots or len({*shots}) > 1:
+        return [str(place) for place in range(1, files.height + 1)]
+    stills = files["row_id"].str.strip_prefix(f"{shots[0]}/").str.replace_all("/", "-")
+    is_alone = ~files["row_id"].is_duplicated()
+    return pl.select(pl.when(is_alone).then(stills).otherwise(stills + "-" + numbers)).to_series().to_list()
+
+
+def _shot_of(row: Row) -> str | None:
+    """The row of a film's still, where the film's own row is named after it (`shot/1`); otherwise None."""
+    still = row[MADE_FROM]
+    return still["row"] if still and row["row_id"].startswith(f"{still['row']}/") else None
 
 
 def _check(template: str, columns: list[str]) -> None:
@@ -78,10 +96,8 @@ def _check(template: str, columns: list[str]) -> None:
 
 
 def _stem(template: str, row: Row) -> str:
-    """A film that was made of a shot's still (`shot/1`) has the shot's name."""
-    cells = dict(row)
-    if (still := row[MADE_FROM]) and row["row_id"] == f"{still['row']}/{still['sample']}":
-        cells["row_id"] = still["row"]
+    """A film that was made of a shot's still has the shot's name."""
+    cells = {**row, "row_id": _shot_of(row) or row["row_id"]}
     filled = name(f"{template}.{{ext}}", cells, ext=extension(row["mime_type"]))
     return filled.rpartition(".")[0]
 
@@ -90,7 +106,7 @@ async def write_folder(
     files: pl.DataFrame,
     store: Store,
     present: pl.DataFrame,
-    endpoint_url: str | None,
+    copying: Copying,
     progress: Callable[[int], None],
     *,
     listed: pl.Expr,
@@ -103,7 +119,7 @@ async def write_folder(
 
     async def copy(row: Row) -> None:
         with ExitStack() as copies:
-            path = await asyncio.to_thread(local_file, row, endpoint_url, copies)
+            path = await asyncio.to_thread(copying.local_file, row, copies)
             await store.write(row[NAME], path, row["mime_type"])
 
     there = present["name"].to_list()
@@ -114,9 +130,7 @@ async def write_folder(
     index = files.select(pl.col(NAME).alias("file"), listed)
     await store.write(INDEX, await asyncio.to_thread(as_csv, index), "text/csv")
     present = present.filter(~pl.col("name").is_in(outdated))
-    missing = files.join(
-        present, left_on=[NAME, "bytes"], right_on=["name", "size"], how="anti", maintain_order="left"
-    )
+    missing = copying.missing(files, present, pl.col(NAME))
     for chunk in missing.iter_slices(AT_ONCE):
         await asyncio.gather(*map(copy, chunk.iter_rows(named=True)))
         progress(chunk.height)

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 import polars as pl
 
 from callsheet.errors import InputError
-from callsheet.export.files import AT_ONCE, NAME, Exported, Row, described, local_file
+from callsheet.export.files import AT_ONCE, NAME, Copying, Exported, Row, described
 from callsheet.storage.store import Store
 
 _FOLDER = "train"
@@ -21,7 +21,7 @@ async def write_image_folder(
     files: pl.DataFrame,
     store: Store,
     present: pl.DataFrame,
-    endpoint_url: str | None,
+    copying: Copying,
     progress: Callable[[int], None],
 ) -> Exported:
     """Copies the images that are not there yet, removes those that are no longer exported, describes them.
@@ -31,7 +31,7 @@ async def write_image_folder(
 
     async def copy(row: Row) -> None:
         with ExitStack() as copies:
-            path = await asyncio.to_thread(local_file, row, endpoint_url, copies)
+            path = await asyncio.to_thread(copying.local_file, row, copies)
             await store.write(f"{_FOLDER}/{row[NAME]}", path, row["mime_type"])
 
     images = files.filter(pl.col("mime_type").str.starts_with("image/"))
@@ -41,9 +41,7 @@ async def write_image_folder(
             "there is no image to export, and an image folder has no videos",
             hint="--as folder takes them.",
         )
-    missing = images.join(
-        present, left_on=[_PLACE, "bytes"], right_on=["name", "size"], how="anti", maintain_order="left"
-    )
+    missing = copying.missing(images, present, _PLACE)
     for chunk in missing.iter_slices(AT_ONCE):
         await asyncio.gather(*map(copy, chunk.iter_rows(named=True)))
         progress(chunk.height)

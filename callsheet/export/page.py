@@ -18,24 +18,22 @@ import polars as pl
 from callsheet.export.files import NAME
 from callsheet.storage.store import Store
 
-SEEN = pl.col("row_id", "sample", "sha256")
+SEEN = pl.col("row_id", "sample", "file_number", "sha256")
 """The columns of `files.csv` beside a page: none that a client is not to see."""
 
 
-async def write_page(
-    files: pl.DataFrame, numbers: pl.Series, store: Store, batch: str, ledger_id: str
-) -> None:
+async def write_page(files: pl.DataFrame, store: Store, batch: str, ledger_id: str) -> None:
     """Writes the page beside the files.
 
-    `files` have their `NAME`, and are in the order of the rows. `numbers` say which of the files of its row
-    each one is; it is shown where several files of the row are.
+    `files` have their `NAME`, and are in the order of the rows. A file's number in its row is shown where
+    several of the row are.
     """
     style, script = (_asset(name) for name in ("client.css", "client.js"))
     shown = files.select(
-        *("row_id", "sample", "index", "job_key", "decision", "note"),
+        *("row_id", "sample", "file_number", "index", "job_key", "decision", "note"),
         file=NAME,
         type=pl.col("mime_type").str.split("/").list.first(),
-        number=pl.when(pl.len().over("row_id") > 1).then(numbers),
+        several=pl.len().over("row_id") > 1,
     )
     # The browser keeps marks by this key: all pages from a disk share one storage.
     key = hashlib.sha256(f"{ledger_id}/{batch}".encode()).hexdigest()[:16]

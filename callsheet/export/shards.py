@@ -22,7 +22,7 @@ from typing import IO, Any
 
 import polars as pl
 
-from callsheet.export.files import AT_ONCE, NAME, Exported, Row, described, local_file
+from callsheet.export.files import AT_ONCE, NAME, Copying, Exported, Row, described
 from callsheet.files import temporary_file_errors
 from callsheet.storage.store import Store
 
@@ -36,7 +36,7 @@ async def write_shards(
     files: pl.DataFrame,
     store: Store,
     present: pl.DataFrame,
-    endpoint_url: str | None,
+    copying: Copying,
     progress: Callable[[int], None],
     *,
     batch: str,
@@ -57,6 +57,8 @@ async def write_shards(
     for number, samples in enumerate(_shards(files)):
         name = f"{batch}-{number:06d}.tar"
         content = b"".join(f"{row[NAME]}\n".encode() + line + b"\n" for row, line in samples)
+        if copying.provenance:
+            content += b"".join(copying.provenance.packet(row) for row, _ in samples)
         members = hashlib.sha256(content).hexdigest()
         entry = {"url": name, "nsamples": len(samples), "members": members}
         old_entry = old_entries.pop(name, {})
@@ -65,7 +67,7 @@ async def write_shards(
             continue
         with temporary_file_errors(), TemporaryDirectory(prefix="callsheet-") as folder:
             tar = Path(folder, name)
-            filesize = await asyncio.to_thread(_pack, samples, endpoint_url, progress, tar)
+            filesize = await asyncio.to_thread(_pack, samples, copying, progress, tar)
             await store.write(name, tar, "application/x-tar")
         index.append(entry | {"filesize": filesize})
         await _write_index(store, batch, [*index, *old_entries.values()])
@@ -91,15 +93,13 @@ def _shards(files: pl.DataFrame) -> Iterator[list[Sample]]:
     yield shard
 
 
-def _pack(
-    samples: list[Sample], endpoint_url: str | None, progress: Callable[[int], None], path: Path
-) -> int:
+def _pack(samples: list[Sample], copying: Copying, progress: Callable[[int], None], path: Path) -> int:
     """Writes a shard, and returns its size; the same samples always make the same bytes."""
     with tarfile.open(path, "w") as tar:
         for start in range(0, len(samples), AT_ONCE):
             chunk = samples[start : start + AT_ONCE]
             with ExitStack() as copies, ThreadPoolExecutor(AT_ONCE) as threads:
-                local = partial(local_file, endpoint_url=endpoint_url, copies=copies)
+                local = partial(copying.local_file, copies=copies)
                 paths = threads.map(local, [row for row, _ in chunk])
                 for (row, line), copy in zip(chunk, paths, strict=True):
                     with copy.open("rb") as file:

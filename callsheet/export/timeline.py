@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 TIMELINE = "cut.otio"
 
 _FPS = 24.0  # of stills, and of videos that do not say theirs
-_SAID = ("row_id", "sample", "model", "prompt", "made_from", "decision", "note", "generation_id", "sha256")
+_SAID = (
+    *("row_id", "file_number", "sample", "model", "prompt", "made_from", "decision", "note"),
+    *("generation_id", "sha256"),
+)
 
 
 def check_installed() -> None:

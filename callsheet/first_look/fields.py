@@ -249,14 +249,13 @@ def _given_medium(file: FileLook) -> str:
     return file.given.get("media") or (f"{model.type}s" if model else "")
 
 
-def _medium_of_models(file: FileLook, names: Mapping[str, Any]) -> str:
-    """What the models make that the file names, where they are of one type; mostly empty."""
+def _media_of_models(file: FileLook, names: Mapping[str, Any]) -> set[str]:
+    """What the models make that the file names; mostly empty."""
     column = names.get("model", "model")
     if column not in file.judged:
-        return ""
+        return set()
     models = [file.catalogue[name] for name in {*filled(file.cells[column])} if name in file.catalogue]
-    types = {f"{model.type}s" for model in models}
-    return types.pop() if len(types) == 1 else ""
+    return {f"{model.type}s" for model in models}
 
 
 def _choose_medium(file: FileLook, names: Mapping[str, Any]) -> str:
@@ -270,8 +269,10 @@ def _choose_medium(file: FileLook, names: Mapping[str, Any]) -> str:
     made = [name for name, column in judged.items() if column.holds is Kind.IMAGES and called(name, "made")]
     stills = [name for name in (stem, *made) if called(name, "still") or name in made]
     of_types, types = types_of(file)
-    if given := _given_medium(file) or _medium_of_models(file, names):
+    if given := _given_medium(file):
         return given
+    if media := _media_of_models(file, names):
+        return media.pop() if len(media) == 1 else ""  # each row's model says it
     reasons = {"videos": [*frames, *videos, *([duration] if duration else [])], "images": stills}
     if called(prompt, "video"):
         reasons = {"videos": [prompt], "images": []}

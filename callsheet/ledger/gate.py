@@ -9,7 +9,7 @@ for all runs of the batch together. Money is in dollars.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from decimal import Decimal
@@ -27,11 +27,12 @@ from callsheet.errors import (
     PriceChanged,
     Stop,
 )
-from callsheet.ledger import changes, charges, leases, sums, words, writing
+from callsheet.ledger import changes, charges, leases, purses, sums, words, writing
 from callsheet.ledger.charges import Charge
+from callsheet.ledger.purses import Purse
 from callsheet.ledger.queries import Policy, to_buy
 from callsheet.ledger.tables import Values, attempts
-from callsheet.ledger.words import Reason, Shown, Word
+from callsheet.ledger.words import Place, Reason, Shown, Word
 from callsheet.plain_text import and_more, counted, printable
 from callsheet.records import NOT_CHARGED, Attempt, Job, State, canonical, dollars
 
@@ -50,6 +51,9 @@ class Obstacle(StrEnum):
 
     ALLOWED = "allowed"
     """It does not fit what was approved, or quoted where nobody had to approve it."""
+
+    PURSE = "purse"
+    """It does not fit the purse by which its run buys."""
 
     BALANCE = "balance"
     """It does not fit what the workspace can pay."""
@@ -83,6 +87,8 @@ class Buyer:
         budget: what its config says now.
         affordable: what the batch may come to before the workspace cannot pay: spent, reserved, in flight and
             in doubt.
+        purse: the name in which it buys, and is not asked within what a person has given for that; None where
+            it buys as the person who has started it.
     """
 
     batch: str
@@ -90,6 +96,7 @@ class Buyer:
     asker: str
     budget: Budget
     affordable: Decimal
+    purse: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +113,7 @@ class Said:
         known_rates: the catalogue's entries, by model, at which the batch last bought or was approved.
         used_today, used_ever: what counts against `budget.per_day` and `budget.ledger`.
         used_by: how many batches that belongs to.
+        purse: the newest of the name in which the run buys; None without one.
     """
 
     words: tuple[Word, ...] = ()
@@ -118,6 +126,7 @@ class Said:
     used_today: Decimal = Decimal(0)
     used_ever: Decimal = Decimal(0)
     used_by: int = 0
+    purse: Purse | None = None
 
 
 def said(connection: sa.Connection, batch: str, buyer: Buyer, limit: Decimal | None) -> Said:
@@ -125,18 +134,19 @@ def said(connection: sa.Connection, batch: str, buyer: Buyer, limit: Decimal | N
     all_words = words.all_of_batch(connection, batch)
     limit = _limit(connection, buyer, limit, all_words)
     charged, allowed = charges.of_batch(connection, batch), words.allowed(connection, batch)
-    now = leases.time_by_database(connection)
+    now, purse = leases.time_by_database(connection), _purse(connection, buyer)
     return Said(
         words=all_words,
         exposure=sums.exposure(connection, batch).priced,
         limit=limit,
-        room=room_within(connection, buyer, limit, now, Counting.QUOTE),
+        room=room_within(connection, buyer, limit, now, Counting.QUOTE, purse=purse),
         charged=charged,
         to_accept=charged.to_accept(allowed if limit is None else limit),
         known_rates=words.known_rates(connection, batch, all_words),
         used_today=used_today(connection, now, but_of=batch),
         used_ever=used_ever(connection, but_of=batch),
         used_by=used_by(connection, but_of=batch),
+        purse=purse,
     )
 
 
@@ -181,6 +191,9 @@ def let_begin(
         word = replace(word, decision=None, decided_at=None, decided_by=None, place=None)
         words.enter_word(connection, batch, word)
         return word
+    if basis.purse:  # what its giver has said, and no more than that
+        within = replace(shown, at_most=min(shown.at_most, basis.room[Obstacle.PURSE]))
+        word = replace(word, shown=within, decided_by=basis.purse.given_by, place=Place.PURSE)
     own_words = [word for word in basis.words if word.asker == buyer.asker]
     if own_words and own_words[-1].is_yes and covers(own_words[-1], shown):
         word = own_words[-1]
@@ -217,7 +230,6 @@ def reasons(shown: Shown, buyer: Buyer, basis: Said, also: Mapping[Reason, str])
     """Every reason why a person must say yes before this is bought, with a sentence; empty without any."""
     sentences: dict[Reason, str] = {}
     covering = [word for word in basis.words if covers(word, shown)]
-    above, quoted = buyer.budget.approve_above, shown.quoted
     if basis.to_accept:
         sentences[Reason.CHARGES] = charges.in_words(basis.to_accept)
     if shown.repeats and not covering:
@@ -228,26 +240,13 @@ def reasons(shown: Shown, buyer: Buyer, basis: Said, also: Mapping[Reason, str])
     agreed = {sentence for word in basis.words if word.is_yes for sentence in word.shown.unclear}
     if new := [sentence for sentence in shown.unclear if sentence not in agreed]:
         sentences[Reason.UNCLEAR] = "; ".join(new)
-    if above is not None and not covering:
-        limits = f"budget.approve_above, {dollars(above)} USD"
-        at_most = min(
-            shown.at_most, *(basis.room[obstacle] for obstacle in _OF_BATCH if obstacle in basis.room)
-        )
-        if shown.unpriced:
-            are = "job has" if shown.unpriced == 1 else "jobs have"
-            sentences[Reason.UNPRICED] = (
-                f"{shown.unpriced:,} {are} no price, and a person is asked above {limits}"
-            )
-        if quoted > above:
-            sentences[Reason.PRICE] = f"the quote of {dollars(quoted)} USD is above {limits}"
-        elif at_most > above:
-            sentences[Reason.PRICE] = f"the quote may come to {dollars(shown.at_most)} USD, above {limits}"
-        if shown.new_rates:
-            rates = and_more(list(map(printable, shown.new_rates[:1])), len(shown.new_rates))
-            sentences[Reason.RATE] = f"a rate has changed: {rates}"
+    if buyer.purse is not None and (why := _beyond(shown, buyer.purse, basis)):
+        sentences[Reason.PURSE] = why
+    if buyer.budget.approve_above is not None and not covering:
+        sentences |= _of_price(shown, buyer, basis, buyer.budget.approve_above)
     own_questions = [word for word in basis.words if word.asker == buyer.asker and word.about]
     if shown.is_rest and not any(Reason.PILOT in word.about for word in covering):
-        jobs = f"the other {counted(shown.jobs, 'job')} for {dollars(quoted)} USD"
+        jobs = f"the other {counted(shown.jobs, 'job')} for {dollars(shown.quoted)} USD"
         sentences[Reason.PILOT] = f"the pilot is bought; {jobs} must be approved"
     elif own_questions and own_questions[-1] not in covering:
         sentences[Reason.ASKED] = _asked_before(own_questions[-1], shown)
@@ -258,6 +257,45 @@ def reasons(shown: Shown, buyer: Buyer, basis: Said, also: Mapping[Reason, str])
 
 
 _OF_BATCH = (Obstacle.LIMIT, Obstacle.BALANCE)
+
+
+def _of_price(shown: Shown, buyer: Buyer, basis: Said, above: Decimal) -> dict[Reason, str]:
+    """The reasons of a config that asks a person above an amount; a purse has its own."""
+    sentences: dict[Reason, str] = {}
+    limits = f"budget.approve_above, {dollars(above)} USD"
+    at_most = min(shown.at_most, *(basis.room[obstacle] for obstacle in _OF_BATCH if obstacle in basis.room))
+    if shown.unpriced:
+        are = "job has" if shown.unpriced == 1 else "jobs have"
+        sentences[Reason.UNPRICED] = (
+            f"{shown.unpriced:,} {are} no price, and a person is asked above {limits}"
+        )
+    if shown.quoted > above and buyer.purse is None:
+        sentences[Reason.PRICE] = f"the quote of {dollars(shown.quoted)} USD is above {limits}"
+    elif at_most > above and buyer.purse is None:
+        sentences[Reason.PRICE] = f"the quote may come to {dollars(shown.at_most)} USD, above {limits}"
+    if shown.new_rates:
+        rates = and_more(list(map(printable, shown.new_rates[:1])), len(shown.new_rates))
+        sentences[Reason.RATE] = f"a rate has changed: {rates}"
+    return sentences
+
+
+def _beyond(shown: Shown, name: str, basis: Said) -> str:
+    """Why a person must be asked who has given a purse, or none; empty where the run may buy by it."""
+    purse, name = basis.purse, printable(name)
+    if purse is None:
+        return f"nobody has given {name} a purse for this batch"
+    if purse.why_not:
+        return f"the purse of {name} is {purse.why_not}"
+    left = basis.room[Obstacle.PURSE]
+    is_wall = not shown.fits and left == min(basis.room.values())
+    if left <= 0 or is_wall:
+        room = f"{dollars(max(Decimal(0), left))} of {dollars(purse.amount)} USD left"
+        return f"the purse of {name} has {room}, and {counted(shown.jobs, 'job')} for {shown.price()} to buy"
+    if others := [model for model in sorted(rate["id"] for rate in shown.rates) if not purse.takes(model)]:
+        return printable(f"the purse of {name} is not for {others[0]}, but for {', '.join(purse.models)}")
+    if shown.unpriced:
+        return f"a purse pays no job without a price, and {counted(shown.unpriced, 'job')} to buy have none"
+    return ""
 
 
 def _asked_before(asked: Word, shown: Shown) -> str:
@@ -296,6 +334,7 @@ _HINTS = {
     Reason.GUESSES: "Look at `callsheet quote`, then approve with `callsheet run --yes`, or correct the "
     "config and remove input.guessed from it.",
     Reason.UNCLEAR: "Correct the batch file, or approve with `callsheet run --yes` what is meant so.",
+    Reason.PURSE: "A person goes on from here: `callsheet run`, or another `callsheet purse`.",
     Reason.PILOT: "Look at the pilot, then go on with the same command and `--yes`.",
 }
 _HINT = "Look at `callsheet quote`, then approve with `callsheet run --yes`."
@@ -316,7 +355,8 @@ class Gate:
 
     def __init__(self, connection: sa.Connection, buyer: Buyer, at: datetime, counting: Counting) -> None:
         limit = changes.limit(connection, buyer.batch)
-        self._room = room_within(connection, buyer, limit, at, counting)
+        self._buyer, self._purse = buyer, _purse(connection, buyer)
+        self._room = room_within(connection, buyer, limit, at, counting, purse=self._purse)
         self._closed: Obstacle | None = None
         if not words.may_buy(connection, buyer.asker):
             self._closed = Obstacle.QUESTION
@@ -325,15 +365,22 @@ class Gate:
         ):
             self._closed = Obstacle.PRICE
 
-    def lets(self, amount: Decimal) -> Obstacle | None:
-        """Lets an amount leave; or returns the first obstacle."""
+    def lets(self, amount: Decimal, model: str) -> Obstacle | None:
+        """Lets an amount leave for a job of a model; or returns the first obstacle."""
         if self._closed:
             return self._closed
+        if self._buyer.purse is not None and not (self._purse and self._purse.takes(model)):
+            return Obstacle.PURSE
         for obstacle, left in self._room.items():
             if amount > left:
                 return obstacle
         self._room = {obstacle: left - amount for obstacle, left in self._room.items()}
         return None
+
+    @property
+    def purse_id(self) -> str:
+        """The purse that pays for what leaves; empty where it is none."""
+        return self._purse.id if self._purse else ""
 
     def left(self, obstacle: Obstacle) -> Decimal:
         """What is left within an obstacle."""
@@ -341,7 +388,13 @@ class Gate:
 
 
 def room_within(
-    connection: sa.Connection, buyer: Buyer, limit: Decimal | None, at: datetime, counting: Counting
+    connection: sa.Connection,
+    buyer: Buyer,
+    limit: Decimal | None,
+    at: datetime,
+    counting: Counting,
+    *,
+    purse: Purse | None = None,
 ) -> dict[Obstacle, Decimal]:
     """What is left within each obstacle that there is."""
     batch, budget = buyer.batch, buyer.budget
@@ -354,6 +407,8 @@ def room_within(
     if allowed is not None and counting is not Counting.QUOTE:  # then its own word is still to come
         reserved = _reserved_by(connection, batch, buyer.run_id) if counting is Counting.RESERVE else 0
         room[Obstacle.ALLOWED] = allowed - reserved - exposure.priced
+    if buyer.purse is not None:
+        room[Obstacle.PURSE] = _left_in_purse(connection, purse, batch, counting)
     room[Obstacle.BALANCE] = buyer.affordable - taken
     is_sent, but_of = counting is Counting.SEND, batch if counting is Counting.QUOTE else None
     if budget.ledger is not None:
@@ -364,6 +419,23 @@ def room_within(
         used = sent if is_sent else used_today(connection, at, but_of=but_of)
         room[Obstacle.DAY] = budget.per_day - used
     return room
+
+
+def _purse(connection: sa.Connection, buyer: Buyer) -> Purse | None:
+    """The purse by which it buys."""
+    return None if buyer.purse is None else purses.newest(connection, buyer.batch, buyer.purse)
+
+
+def _left_in_purse(connection: sa.Connection, purse: Purse | None, batch: str, counting: Counting) -> Decimal:
+    """What is left of a purse, in dollars; without what living runs have reserved by it, but to send."""
+    if purse is None or purse.why_not:
+        return Decimal(0)
+    if counting is Counting.SEND:
+        return purse.left
+    living = [run.id for run in leases.alive(connection, batch)]
+    of_living = sa.and_(attempts.c.batch == batch, attempts.c.run_id.in_(living), leases.RESERVED)
+    query = sa.select(sums.total(attempts.c.quoted)).where(of_living, attempts.c.purse == purse.id)
+    return purse.left - (connection.scalar(query) or Decimal(0))
 
 
 def used_today(connection: sa.Connection, now: datetime, *, but_of: str | None = None) -> Decimal:
@@ -408,8 +480,9 @@ def stop_at(obstacle: Obstacle, does_not_fit: str, left: Decimal, budget: Budget
     """The stop at an obstacle; `does_not_fit` is in words such as `row 7, 0.0400 USD, does not fit`."""
     if obstacle is Obstacle.PRICE:
         return PriceChanged(charges.in_words(basis.charged.unaccepted), hint=_HINTS[Reason.CHARGES])
-    if obstacle in (Obstacle.QUESTION, Obstacle.ALLOWED):
-        return ApprovalNeeded("nobody has said yes to what is left to buy", hint=_HINT)
+    if obstacle in (Obstacle.QUESTION, Obstacle.ALLOWED, Obstacle.PURSE):
+        hint = _HINTS[Reason.PURSE] if obstacle is Obstacle.PURSE else _HINT
+        return ApprovalNeeded("nobody has said yes to what is left to buy", hint=hint)
     if obstacle is Obstacle.BALANCE:
         hint = "With a higher balance the same command goes on from here."
         return BalanceTooLow(f"{does_not_fit} what is left of the balance: {dollars(left)} USD", hint=hint)
@@ -470,7 +543,7 @@ def reserve(
         has_failed = last and last["state"] == State.FAILED and last["settled"] != NOT_CHARGED
         if last and has_failed and last["run_id"] == buyer.run_id:  # the same run does not try it again
             continue
-        if reserved_by or (obstacle := gate.lets(job.quoted)) is None:
+        if reserved_by or (obstacle := gate.lets(job.quoted, job.model)) is None:
             fitting.append((job, last))
         else:
             if result.obstacle is None:
@@ -479,7 +552,7 @@ def reserve(
                 result.left += jobs[position:]
                 break
             result.left.append(job)
-    result.reserved = _write(connection, buyer.batch, buyer.run_id, fitting)
+    result.reserved = _write(connection, buyer.batch, buyer.run_id, fitting, gate.purse_id)
     return result
 
 
@@ -501,16 +574,23 @@ def _newest(connection: sa.Connection, jobs: Sequence[Job], policy: Policy) -> d
 
 
 def _write(
-    connection: sa.Connection, batch: str, run_id: str, jobs: Sequence[tuple[Job, Values | None]]
+    connection: sa.Connection,
+    batch: str,
+    run_id: str,
+    jobs: Sequence[tuple[Job, Values | None]],
+    purse: str | None = None,
 ) -> list[tuple[Job, Attempt]]:
     """Reserves jobs, each given with the newest attempt at it: that one, or a new one that supersedes it.
 
+    `purse`: the id of that by which they are bought, empty for none; None for that of the last attempt.
     A planned attempt was never sent, so it gets today's price.
     """
     new: list[Values] = []
     reserved: list[tuple[Job, Attempt]] = []
+    numbers = _highest_numbers(connection, batch, {job.row_id for job, last in jobs if last is None})
     for job, last in jobs:
         values = _row(job) | {"batch": batch, "run_id": run_id, "state": State.PLANNED}
+        values["purse"] = purse if purse is not None else last["purse"] if last else ""
         number = 1 if last is None else last["attempt"]
         if last is not None and last["state"] == State.PLANNED:
             writing.change_attempt(connection, last, values)
@@ -518,11 +598,21 @@ def _write(
             if last is not None:
                 writing.change_attempt(connection, last, {"superseded": True})
                 number += 1
-            new.append(values | {"attempt": number})
+                file_number = last["file_number"]
+            else:
+                file_number = numbers[job.row_id] = numbers.get(job.row_id, 0) + 1
+            new.append(values | {"attempt": number, "file_number": file_number})
         fields = (job.key, number, job.type, job.row_id, job.sample, job.model, values["quoted"])
         reserved.append((job, Attempt(*fields, request_key=job.request_key)))
     writing.insert_attempts(connection, new)
     return reserved
+
+
+def _highest_numbers(connection: sa.Connection, batch: str, row_ids: Collection[str]) -> dict[str, int]:
+    """The highest number that a job of each of these rows has; a row without a job is not there."""
+    highest = sa.select(attempts.c.row_id, sa.func.max(attempts.c.file_number)).group_by(attempts.c.row_id)
+    of_rows = sa.and_(attempts.c.batch == batch, attempts.c.row_id.in_(row_ids))
+    return dict(connection.execute(highest.where(of_rows)).all()) if row_ids else {}
 
 
 def _row(job: Job) -> Values:

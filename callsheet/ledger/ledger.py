@@ -63,6 +63,7 @@ class Ledger:
         engine: sa.Engine,
         owner: Owner,
         *,
+        purse: str | None = None,
         journal: Path | None = None,
         note: Callable[[str], None] = logger.warning,
     ) -> None:
@@ -76,6 +77,7 @@ class Ledger:
         self.batch = owner.batch
         self.run_id = owner.run_id
         self.flow_run = owner.flow_run
+        self.purse = purse
         self.lease = owner.lease
         self._behind = timedelta()  # this machine's clock behind the database's, since the run began
 
@@ -88,6 +90,7 @@ class Ledger:
         looks: bool = False,
         service: str = "",
         flow_run: str | None = None,
+        purse: str | None = None,
         journal: Path | None = None,
         note: Callable[[str], None] = logger.warning,
         busy: float = BUSY,
@@ -102,6 +105,7 @@ class Ledger:
             service: the base URL of the service that this run buys at, to which its first reservation binds
                 the batch. Empty for what only reads.
             flow_run: the id of the flow run in Prefect, where it is one.
+            purse: the name in which the run buys (`gate.Buyer`).
             journal: the folder for answers that are paid for and cannot be written to the ledger; on the
                 local disk, and the same for the next run. None: such answers are in doubt.
             note: called with what a person should know, and the run goes on from.
@@ -114,7 +118,7 @@ class Ledger:
         """
         engine, ledger_id = await asyncio.to_thread(_opened, url, busy, looks, note)
         owner = Owner(str(uuid.uuid4()), batch, ledger_id, service, lease, flow_run=flow_run)
-        return cls(engine, owner, journal=journal, note=note)
+        return cls(engine, owner, purse=purse, journal=journal, note=note)
 
     async def begin_run(
         self,
@@ -217,7 +221,7 @@ class Ledger:
 
     def buyer(self, budget: Budget, affordable: Decimal = Decimal(0)) -> Buyer:
         """This run, as the gate knows it; `affordable` as for `Buyer`."""
-        return Buyer(self.batch, self.run_id, self.asker, budget, affordable)
+        return Buyer(self.batch, self.run_id, self.asker, budget, affordable, self.purse)
 
     async def reserve(
         self, jobs: Sequence[Job], policy: Policy, buyer: Buyer, *, skip: bool = False

@@ -176,6 +176,14 @@ def found(connection: sa.Connection, batch: str, findings: Sequence[Finding]) ->
     return rejected
 
 
+def removed(connection: sa.Connection, _: str, files: Sequence[FileKey]) -> None:
+    """Enters that stored files are not in storage any more."""
+    now = datetime.now(UTC)
+    for file in files:
+        of_file = [media.c[name] == value for name, value in asdict(file).items()]
+        connection.execute(media.update().where(*of_file).values(removed_at=now))
+
+
 def _measured(connection: sa.Connection, findings: Sequence[Finding]) -> None:
     """Enters what was measured in files beside what the service says of them."""
     of_file = (media.c[name] == sa.bindparam(f"the_{name}") for name in FILE)
@@ -223,7 +231,8 @@ def unchecked(connection: sa.Connection, batch: str) -> pl.DataFrame:
         checks.c.index == media.c.index,
     )
     names = (*FILE, "run_id", "row_id", "sample", "model", "type", "url", "mime_type", "sha256", *_SAID)
-    left = queries.stored_files(connection, batch, names, ~sa.exists().where(of_file, checks.c.judged))
+    is_judged = sa.exists().where(of_file, checks.c.judged)
+    left = queries.stored_files(connection, batch, names, ~is_judged, media.c.removed_at.is_(None))
     not_judged = sa.select(*_columns(checks, "flags", "hash")).where(
         checks.c.batch == batch, ~checks.c.judged
     )
@@ -239,8 +248,10 @@ def hashes(connection: sa.Connection, batch: str) -> list[tuple[str, str]]:
 
 
 def files(connection: sa.Connection, batch: str, row_ids: Collection[str] | None = None) -> pl.DataFrame:
-    """Each stored file of the batch, or of these rows: `FILE`, `row_id` and `sample`, in order of storage."""
-    names = [*FILE, "row_id", "sample"]
+    """Each stored file of the batch, or of these rows, in order of storage: `FILE`, `row_id`, `sample` and
+    `file_number`.
+    """
+    names = [*FILE, "row_id", "sample", "file_number"]
     if row_ids is None:
         return queries.stored_files(connection, batch, names)
     of_rows = [*queries.any_of(attempts.c.row_id, [*row_ids]), sa.false()]  # the last one for the columns

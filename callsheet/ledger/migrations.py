@@ -193,12 +193,92 @@ def _to_20(op: Operations) -> None:
     )
 
 
+def _to_21(op: Operations) -> None:
+    """0.2.0: purses; an attempt says by which it was bought, and so do the sums."""
+    money, moment = sa.BigInteger(), sa.String(27)  # as they are stored
+    op.create_table(
+        "purses",
+        sa.Column("id", sa.String(32), primary_key=True),
+        sa.Column("number", sa.BigInteger(), nullable=False),
+        sa.Column("batch", sa.Text(), nullable=False, index=True),
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("amount", money, nullable=False),
+        sa.Column("models", sa.JSON(), nullable=False),
+        *(sa.Column(name, sa.Text(), nullable=False) for name in ("place", "given_by")),
+        *(sa.Column(name, moment, nullable=False) for name in ("given_at", "until")),
+        sa.Column("closed_by", sa.Text()),
+        sa.Column("closed_at", moment),
+    )
+    op.add_column("attempts", sa.Column("purse", sa.String(32)))
+    op.execute("UPDATE attempts SET purse = ''")
+    with op.batch_alter_table("attempts") as table:
+        table.alter_column("purse", existing_type=sa.String(32), nullable=False)
+    amounts = ("quoted", "reserved", "in_flight", "in_doubt", "spent", "unpriced")
+    op.create_table(
+        "sums",
+        sa.Column("batch", sa.Text(), primary_key=True),
+        sa.Column("day", sa.String(10), primary_key=True),
+        sa.Column("purse", sa.String(32), primary_key=True),
+        *(sa.Column(name, money, nullable=False) for name in amounts),
+    )
+    columns = ", ".join(amounts)
+    op.execute(
+        f"INSERT INTO sums (batch, day, purse, {columns}) SELECT batch, day, '', {columns} FROM totals"  # noqa: S608 - our names
+    )
+    op.drop_table("totals")
+    op.rename_table("sums", "totals")
+
+
+def _to_22(op: Operations) -> None:
+    """0.2.0: each job has a number of its own in its row. That is its sample; of several jobs of the row with
+    that sample, the first one's. The others have the next numbers, by what they ask for. And stored files may
+    be removed.
+    """
+    op.add_column("media", sa.Column("removed_at", sa.String(27)))
+    op.add_column("attempts", sa.Column("file_number", sa.Integer()))
+    op.execute("UPDATE attempts SET file_number = sample")
+    names = ("batch", "row_id", "job_key", "sample", "request", "submitted_at", "file_number")
+    attempts, connection = sa.table("attempts", *map(sa.column, names)), op.get_bind()
+    of_row = (attempts.c.batch, attempts.c.row_id)
+    count = sa.func.count(attempts.c.job_key.distinct())
+    ambiguous = sa.select(*of_row).group_by(*of_row, attempts.c.sample).having(count > 1)
+    first_sent = sa.func.min(attempts.c.submitted_at).label("first_sent")
+    request = sa.func.min(attempts.c.request).label("request")
+    query = (
+        sa.select(*of_row, attempts.c.job_key, attempts.c.sample, request, first_sent)
+        .where(sa.tuple_(*of_row).in_(ambiguous))
+        .group_by(*of_row, attempts.c.job_key, attempts.c.sample)
+        .order_by(*of_row, sa.func.coalesce(first_sent, "~"), attempts.c.job_key)
+    )
+    changed = attempts.update().where(attempts.c.job_key == sa.bindparam("the_job"))
+    jobs = connection.execute(query).all()
+    for _, row_jobs in itertools.groupby(jobs, lambda job: (job.batch, job.row_id)):
+        requests: dict[str, None] = {}
+        first_of_sample: dict[int, str] = {}
+        others = []
+        for job in row_jobs:
+            requests.setdefault(job.request)
+            if first_of_sample.setdefault(job.sample, job.job_key) != job.job_key:
+                others.append(job)
+        places = {request: place for place, request in enumerate(requests)}
+        others.sort(key=lambda job: (places[job.request], job.sample))
+        numbers = [
+            {"the_job": job.job_key, "file_number": number}
+            for number, job in enumerate(others, max(first_of_sample) + 1)
+        ]
+        connection.execute(changed, numbers)
+    with op.batch_alter_table("attempts") as table:
+        table.alter_column("file_number", existing_type=sa.Integer(), nullable=False)
+
+
 MIGRATIONS: dict[int, Callable[[Operations], None]] = {
     16: _to_16,
     17: _to_17,
     18: _to_18,
     19: _to_19,
     20: _to_20,
+    21: _to_21,
+    22: _to_22,
 }
 """By the schema that they make of the one before it."""
 

@@ -174,7 +174,7 @@ def _files(connection: sa.Connection, condition: sa.ColumnElement[bool]) -> pl.D
         .when(pl.col("was_kept") & ~pl.col("is_kept"))
         .then(pl.lit("is not kept any more"))
         .when(~is_current & pl.col("is_new").any().over("row_id"))
-        .then(pl.lit("is replaced"))
+        .then(pl.lit("is of an earlier request"))
         .otherwise(none)
     )
     kept = id_.filter("is_new").unique(maintain_order=True).str.join(", ").over("row_id")

@@ -154,8 +154,12 @@ def doubts(connection: sa.Connection, batch: str, *, pending: bool = False) -> l
 
 def row_ids(connection: sa.Connection, batch: str, words: Collection[str]) -> set[str]:
     """Those of the words that are ids of rows of the batch."""
-    query = sa.select(attempts.c.row_id).where(attempts.c.batch == batch, attempts.c.row_id.in_(words))
-    return set(connection.scalars(query))
+    query = sa.select(attempts.c.row_id).where(attempts.c.batch == batch)
+    return {
+        row_id
+        for condition in any_of(attempts.c.row_id, [*words])
+        for row_id in connection.scalars(query.where(condition))
+    }
 
 
 def models_and_rows(connection: sa.Connection, batch: str) -> tuple[set[str], int, int]:
@@ -218,7 +222,7 @@ def newest_file(connection: sa.Connection, _: str, storage: str) -> tuple[str, s
     query = (
         sa.select(attempts.c.batch, media.c.name)
         .join(media, FILES_OF)
-        .where(media.c.storage == storage, media.c.stored_at.is_not(None))
+        .where(media.c.storage == storage, media.c.stored_at.is_not(None), media.c.removed_at.is_(None))
         .order_by(media.c.stored_at.desc())
         .limit(1)
     )
@@ -334,6 +338,7 @@ class StoredCopy(Record):
     deletes_at: datetime | None
     stored_at: datetime | None
     lost_at: datetime | None
+    removed_at: datetime | None
     decision: str | None = None
     note: str | None = None
     decided_by: str | None = None
@@ -369,6 +374,7 @@ class Story(Record):
 
     job_key: str
     sample: int
+    file_number: int
     attempt: int
     newest: bool
     state: State
@@ -403,7 +409,7 @@ def stories(connection: sa.Connection, batch: str, row: str) -> list[Story]:
     of_row = attempts.c.row_id == row
     if _KEY.fullmatch(row):
         of_row = sa.or_(of_row, attempts.c.job_key.startswith(row))
-    order = (attempts.c.sample, attempts.c.job_key, attempts.c.attempt)
+    order = (attempts.c.file_number, attempts.c.job_key, attempts.c.attempt)
     return _stories_where(connection, sa.and_(attempts.c.batch == batch, of_row), *order)
 
 

@@ -79,9 +79,11 @@ def intend(
     row = writing.to_move(connection, run_id, State.SUBMITTING, attempt, sent)
     if row is None:
         return None
-    if obstacle := Gate(connection, buyer, at, Counting.SEND).lets(attempt.quoted or Decimal(0)):
+    gate = Gate(connection, buyer, at, Counting.SEND)
+    if obstacle := gate.lets(attempt.quoted or Decimal(0), attempt.model):
         return obstacle
-    writing.change_attempt(connection, row, {"state": State.SUBMITTING} | sent)
+    # Another purse may have taken the place of that by which it was reserved.
+    writing.change_attempt(connection, row, {"state": State.SUBMITTING, "purse": gate.purse_id} | sent)
     words.buys_at(connection, buyer.batch, rates, at)
     return None
 

@@ -1,7 +1,7 @@
 """What the ledger's attempts come to: running totals of batches and days, kept and read.
 
-A row of the table `totals` has the money of one batch and day, so that a sum costs the same for ten jobs and
-for a million. It is changed in the transaction that changes an attempt (`writing.py`).
+A row of the table `totals` has the money of one batch, day and purse, so that a sum costs the same for ten
+jobs and for a million. It is changed in the transaction that changes an attempt (`writing.py`).
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ _ADD = (
     .where(
         totals.c.batch == sa.bindparam("the_batch"),
         totals.c.day == sa.bindparam("the_day"),
+        totals.c.purse == sa.bindparam("the_purse"),
     )
     .values(
         {name: totals.c[name] + sa.bindparam(f"more_{name}", type_=totals.c[name].type) for name in AMOUNTS}
@@ -31,22 +32,22 @@ _ADD = (
 
 def count(connection: sa.Connection, changes: Iterable[tuple[Values, Values]]) -> None:
     """Adds to the totals by how much attempts count more than before; one that is not there is empty."""
-    differences: defaultdict[tuple[str, str], dict[str, Decimal]] = defaultdict(
+    differences: defaultdict[tuple[str, str, str], dict[str, Decimal]] = defaultdict(
         lambda: dict.fromkeys(AMOUNTS, Decimal(0))
     )
     for row_before, row_after in changes:
         for attempt, sign in ((row_before, -1), (row_after, 1)):
             if attempt:
-                counted = differences[attempt["batch"], _day(attempt)]
+                counted = differences[attempt["batch"], _day(attempt), attempt["purse"]]
                 for name, amount in _amounts(attempt):
                     counted[name] += sign * amount
-    for (batch, day), difference in differences.items():
+    for (batch, day, purse), difference in differences.items():
         if not any(difference.values()):
             continue
         added = {f"more_{name}": amount for name, amount in difference.items()}
-        key = {"the_batch": batch, "the_day": day}
+        key = {"the_batch": batch, "the_day": day, "the_purse": purse}
         if connection.execute(_ADD, key | added).rowcount == 0:
-            connection.execute(totals.insert().values(batch=batch, day=day, **difference))
+            connection.execute(totals.insert().values(batch=batch, day=day, purse=purse, **difference))
 
 
 def _day(attempt: Values) -> str:
@@ -146,6 +147,11 @@ def sent(connection: sa.Connection) -> Decimal:
     return _sum(connection, _SENT)
 
 
+def sent_by(connection: sa.Connection, purse: str) -> Decimal:
+    """What was ever sent by a purse, in dollars."""
+    return _sum(connection, _SENT, totals.c.purse == purse)
+
+
 def batches_sent(connection: sa.Connection) -> set[str]:
     """The batches to which something of that belongs."""
     return set(connection.scalars(sa.select(totals.c.batch).where(_SENT != 0).distinct()))
@@ -161,7 +167,7 @@ def differences(connection: sa.Connection, batch: str | None = None) -> list[str
     differing: set[tuple[Any, ...]] = set()
     for query in (sa.select(totals), by_attempts()):
         selected = query if batch is None else query.where(query.selected_columns.batch == batch)
-        differing ^= {tuple(row) for row in connection.execute(selected) if any(row[2:])}
+        differing ^= {tuple(row) for row in connection.execute(selected) if any(row[3:])}
     return sorted({row[0] for row in differing})
 
 
@@ -179,8 +185,8 @@ def by_attempts() -> sa.Select[Any]:
         "unpriced": sa.case((quoted.is_(None), attempts.c.cost)),
     }
     summed_up = (total(amount).label(name) for name, amount in amounts.items())
-    by = (attempts.c.batch, day.label("day"))
-    return sa.select(*by, *summed_up).group_by(attempts.c.batch, sa.text("2"))
+    by = (attempts.c.batch, day.label("day"), attempts.c.purse)
+    return sa.select(*by, *summed_up).group_by(attempts.c.batch, sa.text("2"), attempts.c.purse)
 
 
 def _sum(

@@ -17,7 +17,7 @@ from sqlalchemy.engine import Dialect
 Values = dict[str, Any]
 """Columns of a row, by name."""
 
-SCHEMA_VERSION = 20
+SCHEMA_VERSION = 22
 SINCE = "0.2.0"
 """The first Callsheet that knows this schema. Who changes a table raises both, and writes a migration."""
 
@@ -116,6 +116,8 @@ attempts = sa.Table(
     sa.Column("state", sa.String(16), nullable=False),
     sa.Column("row_id", sa.Text, nullable=False),
     sa.Column("sample", sa.Integer, nullable=False),
+    # Which of its row's jobs it is, whatever they ask for: given when the job is first reserved, from 1.
+    sa.Column("file_number", sa.Integer, nullable=False),
     sa.Column("type", sa.String(16), nullable=False),
     sa.Column("model", sa.Text, nullable=False),
     sa.Column("model_delivered", sa.Text),  # as the answer names it; empty where it names none
@@ -141,6 +143,7 @@ attempts = sa.Table(
     sa.Column("request_key", sa.String(64), nullable=False, index=True),
     # Whether the plan that a run has adopted last has the job. Empty: none was adopted since 0.2.0.
     sa.Column("current", sa.Boolean),
+    sa.Column("purse", sa.String(32), nullable=False, default=""),  # by which it was bought; empty: by none
     sa.Index("attempts_by_state", "batch", "state", "superseded", "run_id"),
     sa.Index("attempts_of_row", "batch", "row_id"),
 )
@@ -178,6 +181,7 @@ media = sa.Table(
     sa.Column("bytes", sa.BigInteger),
     sa.Column("stored_at", Moment),
     sa.Column("lost_at", Moment),
+    sa.Column("removed_at", Moment),  # from storage, by `callsheet tidy`
     sa.Index("media_by_folded_name", "storage", "folded_name", unique=True),
 )
 
@@ -187,12 +191,13 @@ that are reserved, in flight or in doubt; the costs of the others, and of these 
 price.
 """
 
-# What the attempts of a batch come to that were sent on one day (`sums.py` keeps it).
+# What the attempts of a batch come to that were sent on one day, by one purse or none (`sums.py` keeps it).
 totals = sa.Table(
     "totals",
     metadata,
     sa.Column("batch", sa.Text, primary_key=True),
     sa.Column("day", sa.String(10), primary_key=True),  # the UTC day of submission; empty before it
+    sa.Column("purse", sa.String(32), primary_key=True),
     *(sa.Column(name, Money, nullable=False) for name in AMOUNTS),
 )
 
@@ -249,6 +254,24 @@ words = sa.Table(
     sa.Column("place", sa.String(16)),
     sa.Column("budget_limit", Money),
     sa.Column("note", sa.Text),
+)
+
+# What persons have given others to spend without a question, in order (`purses.py`).
+purses = sa.Table(
+    "purses",
+    metadata,
+    sa.Column("id", sa.String(32), primary_key=True),
+    sa.Column("number", sa.BigInteger, nullable=False),
+    sa.Column("batch", sa.Text, nullable=False, index=True),
+    sa.Column("name", sa.Text, nullable=False),  # who may buy by it
+    sa.Column("amount", Money, nullable=False),
+    sa.Column("models", sa.JSON, nullable=False),  # the ids of those that it is for; an empty list: all
+    sa.Column("place", sa.Text, nullable=False),  # the database in which it was given
+    sa.Column("given_by", sa.Text, nullable=False),
+    sa.Column("given_at", Moment, nullable=False),
+    sa.Column("until", Moment, nullable=False),
+    sa.Column("closed_by", sa.Text),
+    sa.Column("closed_at", Moment),
 )
 
 # What was said of stored files, in order; the last row of a file counts. The number is not made by the

@@ -37,6 +37,9 @@ class Reason(StrEnum):
     UNCLEAR = "unclear"
     """Something in the batch file may not be meant so: a cell has taken in rows, or rows are hidden."""
 
+    PURSE = "purse"
+    """The run buys by a purse, and it is not within it."""
+
     UNPRICED = "unpriced"
     """Jobs have no price, and a person wants to be asked above an amount."""
 
@@ -80,6 +83,8 @@ class Place(StrEnum):
     UI = "ui"
     PYTHON = "python"
     CONFIG = "config"
+    PURSE = "purse"
+    """When the purse was given by which nobody had to be asked."""
 
 
 PILOT = "the pilot"
@@ -107,6 +112,7 @@ class Shown:
         keys: the keys of the jobs that were chosen; None where all of the plan is meant.
         part: which part of the plan, in words; empty where it is all of it.
         is_rest: the pilot is bought, and this is the rest.
+        fits: how many of the jobs fit what may be spent, as `budget.on_exceed` chooses them.
     """
 
     plan: str
@@ -124,6 +130,7 @@ class Shown:
     keys: tuple[str, ...] | None = None
     part: str = ""
     is_rest: bool = False
+    fits: int = 0
 
     def price(self) -> str:
         """What is to pay, in a few words, with the most that it can come to where that is more."""
@@ -206,6 +213,7 @@ class Word(Record):
             "jobs": self.shown.jobs,
             "quoted": self.shown.quoted,
             "at_most": self.shown.at_most,
+            "why": self.why,
         }
         of_answer = ("decision", "decided_at", "decided_by", "place", "budget_limit", "note")
         others = {name: getattr(self, name) for name in ("asked_at", "flow_run", *of_answer)}

@@ -61,7 +61,7 @@ def row_of(connection: sa.Connection, attempt: Attempt) -> Values | None:
 
 def insert_attempts(connection: sa.Connection, rows: Sequence[Values]) -> None:
     """Enters new attempts, all with the same columns."""
-    rows = [{"superseded": False, "current": True} | row for row in rows]
+    rows = [{"superseded": False, "current": True, "purse": ""} | row for row in rows]
     if rows:
         connection.execute(_INSERT, rows)
         sums.count(connection, (({}, row) for row in rows))

@@ -297,6 +297,8 @@ def _fits(quote: Quote) -> str:
     limit = min(room, key=lambda obstacle: room[obstacle])
     cause = {Obstacle.LEDGER: ", because of budget.ledger", Obstacle.DAY: " today, because of budget.per_day"}
     stop = f"then the {'balance' if limit is Obstacle.BALANCE else 'budget'} stops the buying"
+    if limit is Obstacle.PURSE:
+        stop = "then a person is asked, because of the purse"
     if limit is Obstacle.DAY:
         stop = "the same command goes on after midnight UTC"
     outcome = {
@@ -316,7 +318,7 @@ def downstream_screen(downstream: Downstream) -> Page:
         numbers = {"stills": of_batch.images, "films": of_batch.videos, "bought": of_batch.bought}
         counts = {name: f"{number:,}" for name, number in numbers.items()}
         line = {"batch": of_batch.batch, "config": of_batch.config, **counts}
-        lines.append(line | {"USD again": dollars(of_batch.quoted)})
+        lines.append(line | {"USD": dollars(of_batch.price), "USD again": dollars(of_batch.quoted)})
     hang = hanging_in_words(images, videos)
     file = f" ({made_from['row']}/{made_from['sample']} of {made_from['batch']})"
     again = f"{topic(downstream.bought, downstream.quoted)}, if another file were kept in its place"

@@ -10,11 +10,12 @@ from callsheet.cells import as_text
 from callsheet.plain_text import and_more, counted, moment_in_words
 from callsheet.present import priced
 from callsheet.present.accounts import doubts_table
-from callsheet.present.page import Facts, Line, Listed, Page, Table
+from callsheet.present.page import MOST_LISTED, Facts, Line, Listed, Page, Table
 from callsheet.records import ENDED, Doubt, State, Totals, dollars, six_decimals
 from callsheet.report.production import Production
 from callsheet.report.remedies import command, remedies
 from callsheet.report.summary import Pause, Reviewed, ReviewResult, Status
+from callsheet.report.tidy import Tidying
 from callsheet.standing import MODEL, Share
 
 _APPROVALS = 5  # the last ones
@@ -108,6 +109,27 @@ def reviewed(record: Reviewed) -> str:
     cost = f", {dollars(record.cost_per_kept)} USD a kept file" if record.cost_per_kept is not None else ""
     files = counted(decided + record.to_review, "file")
     return f"{decided:,} of {files}: {record.kept:,} kept, {record.rejected:,} rejected{cost}"
+
+
+def tidy_screen(batch: str, tidying: Tidying, *, days: int, removed: bool = False) -> Page:
+    """The files of a batch that nobody wants any more, or that were removed."""
+    files = tidying.files
+    if not files:
+        return [Line(f": no file that nobody has wanted for {counted(days, 'day')}", strong=batch)]
+    verb = "removed" if removed else "that nobody wants any more"
+    total = f"{counted(len(files), 'file')} {verb}: {tidying.bytes:,} bytes, {dollars(tidying.cost)} USD paid"
+    lines = [
+        {
+            "file": f"{file.row_id}/{file.file_number}",
+            "model": file.model,
+            "why": file.why,
+            "since": f"{file.since:%Y-%m-%d}",
+            "bytes": f"{file.bytes:,}",
+            "USD": "" if file.cost is None else dollars(file.cost),
+        }
+        for file in ([] if removed else files[:MOST_LISTED])
+    ]
+    return [Line(f": {total}", strong=batch), Table(lines, ("file", "model", "why"), more="more files")]
 
 
 def review_screen(review: ReviewResult, config: str) -> Page:

@@ -40,7 +40,6 @@ def screen(batch: str, row: str, stories: Sequence[Story], planned: Mapping[str,
 def _job(key: str, stories: Sequence[Story]) -> Page:
     """A job by its newest attempt, and then each attempt."""
     newest = stories[-1]
-    sample = f", sample {newest.sample}" if newest.sample > 1 else ""
     columns = made_from(newest.carried)[1]
     columns.pop(ALSO_MADE_FROM, None)
     files = [f"{file['batch']}: {file['row']}, sample {file['sample']}" for file in origins(newest.carried)]
@@ -51,7 +50,8 @@ def _job(key: str, stories: Sequence[Story]) -> Page:
         ("carried", ", ".join(f"{name} {value}" for name, value in columns.items() if value is not None)),
         ("made from", "; ".join(files)),
     ]
-    page: Page = [Line(), Line(f"{sample}: {newest.state.in_words}", strong=key[:12]), Facts(facts)]
+    title = Line(f", file {newest.file_number}: {newest.state.in_words}", strong=key[:12])
+    page: Page = [Line(), title, Facts(facts)]
     for story in stories:
         page.append(Line(f": {story.state.in_words}", strong=f"attempt {story.attempt}", indent=2))
         page.append(Facts(_attempt(story), indent=4))
@@ -94,6 +94,8 @@ def _file(file: StoredCopy) -> str:
         until = f", its URL expires {moment_in_words(file.deletes_at)}" if file.deletes_at else ""
         return f"{description}; not stored yet{until}"
     stored = f"stored {moment_in_words(file.stored_at)}, sha256 {file.sha256}"
+    if file.removed_at:
+        stored += f"; removed {moment_in_words(file.removed_at)}"
     return f"{description}, {file.bytes:,} bytes, {stored}"
 
 

@@ -110,7 +110,7 @@ class KeptFiles:
         return filled | {"filled": _cell(column, references)}
 
     async def find(self, name: FileName, file: str) -> tuple[str, dict[str, Any]]:
-        """The place of the one file that is kept of a row, or of its sample; and what is carried of it.
+        """The place of the one file that is kept of a row, or has this number; and what is carried of it.
 
         `file`: the batch file in which the name stands.
 
@@ -123,9 +123,11 @@ class KeptFiles:
             raise InputError(f"is of a batch of which nothing is bought yet: callsheet run {name.config}")
         of_row = files.filter(row_id=name.row)
         if of_row.is_empty():
-            id_ = pl.format("{}/{}", "row_id", "sample")
+            id_ = pl.format("{}/{}", "row_id", "file_number")
             of_row = files.filter((id_ == name.row) | (pl.col("id") == name.row))
         kept = of_row.filter(pl.col("decision") == MediaDecision.KEPT)
+        if kept["current"].any():  # what the batch does not ask for any more is replaced by these
+            kept = kept.filter("current")
         if of_row.is_empty():
             raise InputError(f"is no row of which the batch {batch} has a file")
         if kept.is_empty():

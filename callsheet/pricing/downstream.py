@@ -33,8 +33,8 @@ from callsheet.standing import read_standing
 
 @dataclass(frozen=True, slots=True)
 class Hanging(Record):
-    """The jobs of a batch that hang on a file: `images` and `videos`, how many of them are `bought`, and what
-    these would cost again, in dollars.
+    """The jobs of a batch that hang on a file: `images` and `videos`, and how many of them are `bought`. In
+    dollars, `price` is that of all, and `quoted` what those that are bought would cost again.
     """
 
     batch: str
@@ -42,6 +42,7 @@ class Hanging(Record):
     images: int
     videos: int
     bought: int
+    price: Decimal
     quoted: Decimal
 
 
@@ -130,7 +131,14 @@ async def _jobs(settings: Settings, connect: Callable[[Settings], Awaitable[Clie
 
 def _by_batch(hanging: pl.DataFrame, config_of: Mapping[str, str]) -> Iterator[Hanging]:
     for (batch,), jobs in hanging.group_by("batch", maintain_order=True):
-        bought = jobs.filter("bought")
-        images = jobs.filter(type=ModelType.IMAGE.value).height
-        quoted = Decimal(bought["price"].sum() or 0)
-        yield Hanging(str(batch), config_of[str(batch)], images, jobs.height - images, bought.height, quoted)
+        bought, images = jobs.filter("bought"), jobs.filter(type=ModelType.IMAGE.value).height
+        price, quoted = (Decimal(part["price"].sum() or 0) for part in (jobs, bought))
+        yield Hanging(
+            batch=str(batch),
+            config=config_of[str(batch)],
+            images=images,
+            videos=jobs.height - images,
+            bought=bought.height,
+            price=price,
+            quoted=quoted,
+        )

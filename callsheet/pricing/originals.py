@@ -1,13 +1,14 @@
 """The stored files of a batch as another batch is made from them: each under an id that stays the same.
 
-An id says which file it is: its row and sample, as `callsheet review --keep` has them; then its index, where
-a generation has several files; and the beginning of the job's key, where the sample of the row had been sent
-for something else before. What is bought, kept or rejected later changes no id. Nothing here writes.
+An id says which file it is: its row and its number there, as `callsheet review --keep` has them; then its
+index, where a generation has several files. What is bought, kept or rejected later changes no id. What was
+bought under the id that an older Callsheet gave a file keeps it. Nothing here writes.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,7 +34,7 @@ OF_FILES = (
 )
 """The columns of files that another batch is made from, besides those that each standing has."""
 
-_KEY = 8  # digits of a job's key
+_KEY = 8  # digits of a job's key, in a former id
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,9 @@ def _plain(url: str) -> str:
 
 
 def files(connection: sa.Connection, batch: str, standing: Standing) -> pl.DataFrame:
-    """Every stored file of the batch, which stands so: its columns, its `id`, and whether it is `current`."""
+    """Every stored file of the batch, which stands so: its columns, its `id` and `former_id`, and whether it
+    is `current`.
+    """
     of_generation = ["job_key", "attempt"]
     rows = standing.files.join(
         _file_counts(connection, batch), on=of_generation, how="left", maintain_order="left"
@@ -99,14 +102,19 @@ def files(connection: sa.Connection, batch: str, standing: Standing) -> pl.DataF
     rows = rows.join(
         standing.jobs.select("current", job_key="key"), on="job_key", how="left", maintain_order="left"
     )
-    parts = [
-        pl.format("{}/{}", "row_id", "sample"),
-        pl.when("several").then(pl.format("/{}", "index")).otherwise(pl.lit("")),
-        pl.when(pl.col("is_first").fill_null(value=False))
-        .then(pl.lit(""))
-        .otherwise(pl.format("/{}", pl.col("job_key").str.head(_KEY))),
-    ]
-    return rows.with_columns(id=pl.concat_str(parts)).drop("several", "is_first")
+    index = pl.when("several").then(pl.format("/{}", "index")).otherwise(pl.lit(""))
+    is_first = pl.col("is_first").fill_null(value=False)
+    key = pl.when(is_first).then(pl.lit("")).otherwise(pl.format("/{}", pl.col("job_key").str.head(_KEY)))
+    return rows.with_columns(
+        id=pl.format("{}/{}{}", "row_id", "file_number", index),
+        former_id=pl.format("{}/{}{}{}", "row_id", "sample", index, key),
+    ).drop("several", "is_first")
+
+
+def with_bought_ids(files: pl.DataFrame, bought: Collection[str]) -> pl.DataFrame:
+    """Files of another batch, each under its `former_id` where the ids of what is bought have that."""
+    former = pl.col("former_id")
+    return files.with_columns(id=pl.when(former.is_in(list(bought))).then(former).otherwise("id"))
 
 
 def _file_counts(connection: sa.Connection, batch: str) -> pl.DataFrame:

@@ -200,6 +200,8 @@ def make_plan(
         notes.append(f"{ask} for what another row asks for: left out by input.repeated")
     jobs, changed = _made_from_what_is_sent(jobs, batch.stored_files)
     notes += _changed_files(changed, ledger_jobs)
+    if requests.has_own_ratios:
+        notes.append("the aspect ratio of each image is asked for, where the model offers it")
     if requests.fitted:
         notes.append(references.said(requests.fitted))
     wrong, faulty = [priced.wrong], batch.others.filter(pl.col("model").is_not_null())

@@ -230,6 +230,7 @@ class Quote:
             keys=keys,
             part=self.part,
             is_rest=self.is_rest,
+            fits=self.fits,
         )
 
     def shown_guesses(self) -> dict[str, str]:
@@ -346,6 +347,7 @@ async def quote_plan(
         raise InputError(
             f"{rows} {'is' if plan.rejected_rows == 1 else 'are'} rejected; the first, on {first}",
             hint=f"All are in {rejects}. Nothing was bought, because input.strict is true.",
+            where=f"{settings.input.source}, line {line}",
         )
     await ledger.read(services.check, client.base_url)
     read = partial(ledger_says, ledger, settings, plan, client.base_url)

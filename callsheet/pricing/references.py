@@ -29,7 +29,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
 
 from callsheet.batches import formats
-from callsheet.config.settings import BatchSettings, Settings
+from callsheet.config.settings import BatchSettings
 from callsheet.errors import InputError, TooLarge
 from callsheet.files import PartialFile, open_regular, with_home
 from callsheet.media_types import in_words, is_whole, recognise_image
@@ -99,7 +99,8 @@ class RequestImage:
     """An image as the plan's request has it: a URL that the service fetches, a data URL, or `sha256:<hex>`.
 
     That last one is inlined later, by which the request grows by so many bytes; it is read at `place`, a path
-    or an `s3://` URL. `is_fitted`: a JPEG is sent in its place.
+    or an `s3://` URL. `is_fitted`: a JPEG is sent in its place. `size`: in pixels, `1820x1024`, where it is
+    wanted.
     """
 
     url: str
@@ -107,26 +108,36 @@ class RequestImage:
     added_bytes: int = 0
     place: str = ""
     is_fitted: bool = False
+    size: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
     """How images are read: from which S3 server, whether one that the service does not take is made to fit,
-    and the folder in which images that were made are kept (None: they are made each time).
+    and the folder in which images that were made are kept (None: they are made each time). `sizes`: whether
+    their sizes are wanted.
     """
 
     endpoint_url: str | None = None
     fit: bool = False
     folder: Path | None = None
+    sizes: bool = False
 
 
 def reading_of(settings: BatchSettings) -> Reading:
     """How the images of a batch are read."""
     folder = work_folder(settings, make=False) / "images"
-    return Reading(settings.storage.endpoint_url, settings.input.fit, folder)
+    return Reading(settings.storage.endpoint_url, settings.input.fit, folder, _have_own_ratio(settings))
 
 
-def batch_file(settings: Settings) -> str:
+def _have_own_ratio(settings: BatchSettings) -> bool:
+    """Whether the rows are images whose aspect ratios are asked for: the config says nothing else of them."""
+    config = settings.input
+    is_of_images = config.path is not None and not batch_file(settings)
+    return is_of_images and "aspect_ratio" not in {*config.columns, *config.defaults, *config.matrix}
+
+
+def batch_file(settings: BatchSettings) -> str:
     """The batch file, beside which images are looked for; empty where there is none."""
     path = settings.input.path
     return path if path and formats.is_batch_file(path) else ""
@@ -181,7 +192,19 @@ def examine(source: str, file: str = "", reading: Reading = Reading()) -> Reques
         return problem if len(places) == 1 else f"{problem}; tried {' and '.join(places)}"
     inlined = len(f"data:{recognise_image(content)};base64,") + 4 * -(-len(content) // 3)
     placeholder = _PLACEHOLDER + sha256
-    return RequestImage(placeholder, sha256, inlined - len(placeholder), place, is_fitted)
+    size = _size(content) if reading.sizes else None
+    return RequestImage(placeholder, sha256, inlined - len(placeholder), place, is_fitted, size)
+
+
+def _size(content: bytes) -> str | None:
+    """An image's size in pixels as it is shown: a camera may have turned it. None where it cannot be told."""
+    from PIL import ExifTags, Image
+
+    with suppress(Exception), Image.open(io.BytesIO(content)) as image:  # decoders raise anything
+        is_turned = image.getexif().get(ExifTags.Base.Orientation) in (5, 6, 7, 8)
+        width, height = reversed(image.size) if is_turned else image.size
+        return f"{width}x{height}"
+    return None
 
 
 class _Unfit(InputError):

@@ -41,6 +41,7 @@ _REJECT = pl.Struct(dict.fromkeys(["column", "value", "reason"], pl.String))
 _IMAGES = {
     "wrong_image": _REJECT,
     **dict.fromkeys(["sent_images", "asked_images", "roles"], pl.String),
+    "size": pl.String,
     "inlined": pl.List(pl.Struct({"sha256": pl.String, "source": pl.String})),
     "inlined_bytes": pl.Int64,
 }
@@ -64,12 +65,14 @@ class Requests:
         not_offered: `row_id`, `samples`, `line` and `asked` of each that the catalogue does not offer now.
         wrong: what cannot be asked for: `PLACE`, `column`, `value`, `reason`.
         fitted: how many images are sent as JPEGs that were made of them (`input.fit`).
+        has_own_ratios: whether the aspect ratios of images are asked for.
     """
 
     rows: pl.DataFrame
     not_offered: pl.DataFrame
     wrong: pl.DataFrame
     fitted: int
+    has_own_ratios: bool
 
 
 def make_requests(rows: pl.DataFrame, catalogue: Catalogue, settings: Settings) -> Requests:
@@ -83,7 +86,8 @@ def make_requests(rows: pl.DataFrame, catalogue: Catalogue, settings: Settings) 
     )
     rows = _multiplied(rows, settings)
     rows = for_each_combination(rows, [*IMAGE_COLUMNS, "file"], images, _IMAGES).drop(IMAGE_COLUMNS)
-    rows = for_each_combination(rows, [*_PARAMETERS, "roles"], resolving, _RESOLVED)
+    rows = for_each_combination(rows, [*_PARAMETERS, "roles", "size"], resolving, _RESOLVED)
+    has_own_ratios = rows["size"].count() > 0
     rows = _with_json(_placed(rows))
     bad_image = pl.col("wrong_image").is_not_null()
     rows, wrong_rows = separate(rows, bad_image | pl.col("wrong").is_not_null())
@@ -99,6 +103,7 @@ def make_requests(rows: pl.DataFrame, catalogue: Catalogue, settings: Settings) 
         not_offered=pl.concat(table.select("row_id", "samples", "line", "asked") for table in refused),
         wrong=pl.concat(cells),
         fitted=len(fitted),
+        has_own_ratios=has_own_ratios,
     )
 
 
@@ -184,9 +189,9 @@ def _image_set(
     listed: list[Reference], file: str, examined: Mapping[tuple[str, str], RequestImage | str]
 ) -> _Cells:
     """The images of one row: their JSON in the request and in what the row asks for, where they are a text;
-    and role and column of each, as JSON.
+    role and column of each, as JSON; and the size of the first.
     """
-    images, asked, inlined, inlined_bytes = [], [], [], 0
+    images, asked, inlined, inlined_bytes, sizes = [], [], [], 0, []
     for reference in listed:
         image = examined[reference.source, file]
         if isinstance(image, str):
@@ -196,6 +201,7 @@ def _image_set(
         images.append({"role": reference.role or REFERENCE, "url": image.url})
         asked.append(images[-1] | {"url": without_signature(image.url)})
         inlined_bytes += image.added_bytes
+        sizes.append(image.size)
         if image.sha256:
             inlined.append({"sha256": image.sha256, "source": image.place})
     roles = [(reference.role, reference.column) for reference in listed]
@@ -203,6 +209,7 @@ def _image_set(
         "sent_images": canonical(images) if images else None,
         "asked_images": canonical(canonical(asked)) if images else None,
         "roles": json.dumps(roles) if roles else None,
+        "size": sizes[0] if sizes and not file else None,
         "inlined": inlined or None,
         "inlined_bytes": inlined_bytes,
     }
@@ -216,7 +223,8 @@ def _parameters(
     What a row asks for is in texts, without what nobody has set. The catalogue has no part in it: its
     defaults and prices may change, and the job stays the same job. `late` are the config's defaults that are
     applied by the type of the model. `own_ratio`: aspect ratios are those of files, and a model that does not
-    offer one is asked for its own.
+    offer one is asked for its own. The size of a photo is such a default: its ratio is sent, and not what the
+    row asks for, so what was bought without it stays the same job.
     """
     resolved_cells = []
     for cells in combinations:
@@ -225,7 +233,9 @@ def _parameters(
         images = tuple((role, column) for role, column in json.loads(cells["roles"] or "[]"))
         combination = Combination(**{column: cells[column] for column in _PARAMETERS}, images=images)
         asked = _template(texts, has_images=bool(images))
-        if own_ratio and any(
+        if combination.aspect_ratio is None:
+            combination = replace(combination, aspect_ratio=cells["size"])
+        if (own_ratio or cells["size"]) and any(
             reject.column == "aspect_ratio" for reject in rejects_of(combination, catalogue, late)
         ):
             combination = replace(combination, aspect_ratio=None)

@@ -31,7 +31,7 @@ from callsheet.ledger import queries, revisions
 from callsheet.ledger.databases import exists
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.marks import MediaDecision
-from callsheet.plain_text import counted
+from callsheet.plain_text import and_more, counted, printable
 from callsheet.pricing import originals
 from callsheet.pricing.cast import with_cast
 from callsheet.pricing.plan import PLAN
@@ -41,6 +41,7 @@ from callsheet.storage.spool import work_folder
 
 _OWN = ("row", "sample", "model", "prompt", FILE, "width", "height", "duration")
 _POSITION = "\0position"
+_NAMED = 20  # files
 
 
 async def read_rows(settings: Settings) -> Batch:
@@ -62,8 +63,18 @@ async def read_rows(settings: Settings) -> Batch:
             f"{settings.input.other}: nothing of the batch {origin.batch} is bought yet",
             hint=f"callsheet run {settings.input.other} buys it.",
         )
-    batch = await asyncio.to_thread(_batch, settings, origin, stored.files, stored.planned)
+    bought_ids = await _bought_ids(settings, stored.files["former_id"].to_list())
+    files = originals.with_bought_ids(stored.files, bought_ids)
+    batch = await asyncio.to_thread(_batch, settings, origin, files, stored.planned)
     return await with_cast(batch, settings)
+
+
+async def _bought_ids(settings: Settings, ids: Sequence[str]) -> set[str]:
+    """Those of the ids that rows of this batch have in its ledger."""
+    if not await asyncio.to_thread(exists, settings.ledger.url):
+        return set()
+    async with await Ledger.open(settings.ledger.url, settings.batch, looks=True) as ledger:
+        return await ledger.read(lambda connection, batch: queries.row_ids(connection, batch, ids))
 
 
 async def version_of_rows(settings: Settings) -> str:
@@ -157,12 +168,24 @@ def _batch(settings: Settings, origin: BatchSettings, files: pl.DataFrame, plann
         )
     order = {row_id: at for at, row_id in enumerate(planned.unique(maintain_order=True))}
     position = pl.col("row_id").replace_strict(order, default=len(order), return_dtype=pl.Int64)
-    chosen = chosen.with_columns(position.alias(_POSITION)).sort(_POSITION, "row_id", "sample", "id")
+    chosen = chosen.with_columns(position.alias(_POSITION)).sort(_POSITION, "row_id", "file_number", "index")
     chosen = originals.with_places(chosen, origin)
     batch = batch_of([_table(chosen, settings, origin)], config)
     ratios = f"the aspect ratio of each file of {origin.batch} is asked for, where the model offers it"
-    notes = (progress, *batch.notes, *([ratios] if config.has_ratio_of_files else []))
+    files_in_words = f"the files of {origin.batch}: {_in_words(chosen)}"
+    notes = (progress, files_in_words, *batch.notes, *([ratios] if config.has_ratio_of_files else []))
     return replace(batch, notes=notes, stored_files=dict(chosen.select(FILE, "sha256").iter_rows()))
+
+
+def _in_words(files: pl.DataFrame) -> str:
+    """The first of the files by their ids, each with what it was bought as."""
+    named = []
+    for row_id, model, request in files.head(_NAMED).select("id", "model", "request").iter_rows():
+        sent = json.loads(request)
+        settings = [str(sent[name]) for name in ("aspect_ratio", "resolution") if name in sent]
+        settings += [f"{sent['duration']} s"] if "duration" in sent else []
+        named.append(f"{printable(row_id)} ({', '.join([model, *settings])})")
+    return and_more(named, files.height)
 
 
 def _progress(files: pl.DataFrame, planned: pl.Series, *, is_kept: bool) -> str:

@@ -60,9 +60,9 @@ from callsheet.standing import MODEL, OPEN, SUBMITTED, Standing, read_standing
 from callsheet.storage.store import Store
 
 _OF_MEDIA = (
-    *("job_key", "row_id", "sample", "generation_id", "index", "model", "model_delivered", "prompt", "url"),
-    *("sha256", "bytes", "mime_type", "width", "height", "duration", "fps", "has_sound"),
-    *("duration_measured", "has_sound_measured", "cost", "deletes_at", "stored_at"),
+    *("job_key", "row_id", "sample", "file_number", "generation_id", "index", "model", "model_delivered"),
+    *("prompt", "url", "sha256", "bytes", "mime_type", "width", "height", "duration", "fps", "has_sound"),
+    *("duration_measured", "has_sound_measured", "cost", "deletes_at", "stored_at", "removed_at"),
 )
 _CURRENT = "current"
 _REVIEW = ("decision", "decided_by", "decided_at", "note", "flags")
@@ -180,7 +180,7 @@ async def write_sidecar(store: Store, ledger: Ledger, file: File, stored: Stored
     try:
         await store.add(name, _as_json(content), "application/json")
     except StorageConflict:  # perhaps of an earlier try, with another plan
-        return _is_of(await store.read(name), stored.sha256)
+        return is_sidecar_of(await store.read(name), stored.sha256)
     return True
 
 
@@ -228,7 +228,7 @@ async def _update_sidecars(settings: BatchSettings, reviewed_files: pl.DataFrame
     async def update(row: dict[str, Any]) -> None:
         name, url, sha256 = (row.pop(column) for column in ("name", "url", "sha256"))
         content = await store.read(f"{name}.json") if store.url_of(name) == url else None
-        if not (content and _is_of(content, sha256)):
+        if not (content and is_sidecar_of(content, sha256)):
             return
         old_sidecar = json.loads(content)
         decided_at = row["decided_at"] and row["decided_at"].isoformat(timespec="seconds")
@@ -245,7 +245,7 @@ def _as_json(content: dict[str, Any]) -> bytes:
     return (json.dumps(content, ensure_ascii=False, indent=2) + "\n").encode()
 
 
-def _is_of(content: bytes | None, sha256: str) -> bool:
+def is_sidecar_of(content: bytes | None, sha256: str) -> bool:
     """Whether what has the name is a sidecar of the same file."""
     try:
         sidecar = json.loads(content or b"")

@@ -3,9 +3,10 @@
 It is the page of the report, made anew from the ledger when something has changed, and kept in memory. A
 mark is in the ledger before it is answered. No request buys, or changes anything but marks.
 
-The server listens on loopback alone. Other programs, and pages of other sites, can reach it there too: by a
-name of their own that points to this machine, or by a form. So each request must name this server, show the
-cookie that the link has set, and a mark must come from the page itself (`Guard`).
+The server listens on loopback, unless a person names another address of this machine. Other programs, and
+pages of other sites, can reach it there too: by a name of their own that points to this machine, or by a
+form. So each request must name this server, show the cookie that the link has set, and a mark must come from
+the page itself (`Guard`).
 """
 
 from __future__ import annotations
@@ -80,20 +81,24 @@ _GO_ON = (
 )
 
 
+LOOPBACK = "127.0.0.1"
+
+
 class Guard:
     """Lets requests pass to `app` that may; all others are answered 403. `link` opens the first page.
 
     `token` signs a browser in, at any address that ends in a slash; None for a new one.
     """
 
-    def __init__(self, app: ASGIApp, port: int, token: str | None) -> None:
+    def __init__(self, app: ASGIApp, host: str, port: int, token: str | None) -> None:
         self._app = app
         self._token = token or secrets.token_urlsafe(16)
         # After a restart with the same token, a page that is open stays signed in.
         self._session = hashlib.sha256(self._token.encode()).hexdigest()
         self._cookie = f"callsheet-review-{port}"  # to browsers, all ports of a machine share their cookies
-        self._hosts = {f"127.0.0.1:{port}", f"localhost:{port}"}
-        self.link = f"http://127.0.0.1:{port}/?token={self._token}"
+        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        self._hosts = {address, f"localhost:{port}"} if host == LOOPBACK else {address}
+        self.link = f"http://{address}/?token={self._token}"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers a request, as ASGI says."""
@@ -332,22 +337,23 @@ class _Tables:
 
 
 async def serve(
-    settings: BatchSettings, config: str, port: int, announce: Callable[[str], None]
+    settings: BatchSettings, config: str, host: str, port: int, announce: Callable[[str], None]
 ) -> ReviewResult:
     """Serves the page until Ctrl-C.
 
     Args:
         config: the path of the config, for the commands that the page shows.
-        port: of 127.0.0.1; 0 for any that is free.
+        host: the address of this machine at which it is served: `LOOPBACK`, or one that others reach.
+        port: 0 for any that is free.
         announce: called with the link that opens the page, as soon as it can be opened.
 
     Raises:
-        ConfigError: the port cannot be used.
+        ConfigError: the address or the port cannot be used.
         LedgerError: there is no ledger, or it cannot be read.
     """
     with signals.cancelled_by_signals():
         async with opened(settings, config) as (app, ledger):
-            with listening(app, port) as (link, server, listener):
+            with listening(app, port, host=host) as (link, server, listener):
 
                 def end(_: object) -> None:
                     server.force_exit, server.should_exit = server.should_exit, True
@@ -397,24 +403,28 @@ class _Server(uvicorn.Server):
 
 @contextmanager
 def listening(
-    app: ASGIApp, port: int, token: str | None = None
+    app: ASGIApp, port: int, token: str | None = None, host: str = LOOPBACK
 ) -> Iterator[tuple[str, uvicorn.Server, socket.socket]]:
     """The link to what is served, the server that has not begun, and the socket that it is to serve.
 
     `app` is served to whom the guard lets pass. `port` 0 is any that is free, and `token` None a new one.
 
     Raises:
-        ConfigError: the port cannot be used.
+        ConfigError: the address or the port cannot be used.
     """
     try:
-        listener = socket.create_server(("127.0.0.1", port))
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listener = socket.create_server((host, port), family=family)
     except (OSError, OverflowError) as error:
-        in_use = getattr(error, "errno", None) == errno.EADDRINUSE
-        reason = "another program uses it" if in_use else "it cannot be used"
+        code = getattr(error, "errno", None)
+        if host != LOOPBACK and code not in (None, errno.EADDRINUSE, errno.EACCES):
+            hint = "Name the address that this machine has in your network, such as 192.168.1.20."
+            raise ConfigError(f"{host} is no address of this machine", hint=hint) from None
+        reason = "another program uses it" if code == errno.EADDRINUSE else "it cannot be used"
         hint = "Without --port any free one is taken."
-        raise ConfigError(f"port {port} of 127.0.0.1: {reason}", hint=hint) from None
+        raise ConfigError(f"port {port} of {host}: {reason}", hint=hint) from None
     with listener:
-        guard = Guard(app, listener.getsockname()[1], token)
+        guard = Guard(app, host, listener.getsockname()[1], token)
         config = uvicorn.Config(
             guard,
             ws="none",

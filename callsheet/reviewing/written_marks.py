@@ -32,7 +32,7 @@ COLUMNS = ["row_id", "sample", "index", "decision", "note"]
 
 _NEEDED = ["row_id", "decision"]
 _DECISIONS = {"": None, "kept": MediaDecision.KEPT, "rejected": MediaDecision.REJECTED}
-_OPTIONAL = ("job_key", "by")  # columns that few files need
+_OPTIONAL = ("file_number", "job_key", "by")  # columns that few files need
 LONGEST_NOTE = 2_000
 """Characters."""
 LONGEST_NAME = 100
@@ -41,28 +41,30 @@ LONGEST_NAME = 100
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What a person says of a row, of one of its samples, or of one file of that."""
+    """What a person says of a row, or of some of its files."""
 
     place: str  # where it was said, for messages: `marks.csv, line 3`
     row_id: str
     sample: int | None  # None for all samples of the row
-    index: int | None  # None for all files of the sample
+    index: int | None  # None for all files of a generation
     decision: MediaDecision | None
     note: str | None
-    job_key: str = ""  # where a row has asked for several things, the one that is meant; empty for all
+    number: int | None = None  # which of the row's files, whatever the row has asked for; None for all
+    job_key: str = ""  # how the job's key begins, as 0.1.0 wrote it into its files; empty for all
     is_exception: bool = False  # it counts where another mark is of its whole row
     by: str = ""  # who says so, as a client has typed it; empty for the user of this system
 
 
 def of_row(text: str, decision: MediaDecision | None, note: str | None, option: str) -> Said:
-    """`ROW` or `ROW/SAMPLE`, as it is typed after an option. To an id with a slash, add the sample.
+    """`ROW` or `ROW/NUMBER`, as it is typed after an option. To an id with a slash, add the number.
 
-    With the row rejected and a sample kept, the others of the row are rejected.
+    With the row rejected and a file kept, the others of the row are rejected.
     """
-    row, slash, sample = text.rpartition("/")
-    if slash and sample.isascii() and sample.isdigit():
-        return Said(f"{option} {text}", row, int(sample), None, decision, note, is_exception=True)
-    return Said(f"{option} {text}", text, None, None, decision, note)
+    row, slash, number = text.rpartition("/")
+    place = f"{option} {text}"
+    if slash and number.isascii() and number.isdigit():
+        return Said(place, row, None, None, decision, note, number=int(number), is_exception=True)
+    return Said(place, text, None, None, decision, note)
 
 
 def read_marks(path: Path) -> list[Said]:
@@ -83,8 +85,8 @@ def read_marks(path: Path) -> list[Said]:
 def from_table(table: pl.DataFrame, places: Sequence[str], name: str) -> list[Said]:
     """The marks of a table with the columns `COLUMNS`; only `row_id` and `decision` must be there.
 
-    Of its other columns only `job_key` and `by` are looked at. `places` (of each row) and `name` are
-    for messages.
+    Of its other columns only `file_number`, `job_key` and `by` are looked at. `places` (of each row) and
+    `name` are for messages.
 
     Raises:
         InputError: a column is missing, or a cell is wrong.
@@ -119,6 +121,7 @@ def _from_row(row: dict[str, Any], place: str) -> Said:
         index=_number(row.get("index"), "index", place),
         decision=_DECISIONS[decision],
         note=note,
+        number=_number(row.get("file_number"), "file_number", place),
         job_key=row.get("job_key") or "",
         by=by,
     )
@@ -158,25 +161,29 @@ async def enter_marks(settings: BatchSettings, row_marks: Sequence[Said]) -> tup
 
 async def _take(ledger: Ledger, row_marks: Sequence[Said], by: str) -> int:
     rows = {row_mark.row_id for row_mark in row_marks}
-    rows |= {f"{row_mark.row_id}/{row_mark.sample}" for row_mark in row_marks if row_mark.sample is not None}
+    rows |= {f"{row_mark.row_id}/{row_mark.number}" for row_mark in row_marks if row_mark.number is not None}
     stored = await ledger.read(marks.files, rows)
     said_of: dict[FileKey, Said] = {}
-    files_of_row: dict[str, list[Any]] = {}
-    for *file, row_id, sample in stored.select(*marks.FILE, "row_id", "sample").iter_rows():
-        files_of_row.setdefault(row_id, []).append((FileKey(*file), sample))
+    files_of_row: dict[str, list[tuple[FileKey, int, int]]] = {}
+    for *key, row_id, sample, number in stored.iter_rows():
+        files_of_row.setdefault(row_id, []).append((FileKey(*key), sample, number))
     for row_mark in sorted(row_marks, key=lambda row_mark: row_mark.is_exception):
         files = [
             file
-            for file, sample in files_of_row.get(row_mark.row_id, ())
+            for file, sample, number in files_of_row.get(row_mark.row_id, ())
             if row_mark.sample in (None, sample)
+            and row_mark.number in (None, number)
             and row_mark.index in (None, file.index)
             and file.job_key.startswith(row_mark.job_key)
         ]
         if not files:
             hint = "No mark was taken."
-            if (row := f"{row_mark.row_id}/{row_mark.sample}") in files_of_row:
-                hint += f" To an id with a slash, add the sample: {row}/1."
+            if (row := f"{row_mark.row_id}/{row_mark.number}") in files_of_row:
+                hint += f" To an id with a slash, add the number of the file: {row}/1."
+            elif numbers := sorted({number for *_, number in files_of_row.get(row_mark.row_id, ())}):
+                hint += f" The row has {', '.join(f'{row_mark.row_id}/{number}' for number in numbers)}."
             target = f"row {printable(row_mark.row_id)!r}"
+            target += f", file {row_mark.number}" if row_mark.number is not None else ""
             target += f", sample {row_mark.sample}" if row_mark.sample is not None else ""
             target += f", index {row_mark.index}" if row_mark.index is not None else ""
             raise InputError(f"{row_mark.place}: the batch has no stored file of {target}", hint=hint)
@@ -187,12 +194,12 @@ async def _take(ledger: Ledger, row_marks: Sequence[Said], by: str) -> int:
                 raise InputError(
                     f"{row_mark.place}: says {_said(row_mark)} of {row}, and {earlier.place} says "
                     f"{_said(earlier)} of the same file",
-                    hint="Leave one of them. To mark the samples of a row differently, name each. "
+                    hint="Leave one of them. To mark the files of a row differently, name each. "
                     "No mark was taken.",
                 )
     marks_by: dict[str, list[Mark]] = {}
-    for key, row_mark in said_of.items():
-        marks_by.setdefault(row_mark.by or by, []).append(Mark(key, row_mark.decision, row_mark.note))
+    for file, row_mark in said_of.items():
+        marks_by.setdefault(row_mark.by or by, []).append(Mark(file, row_mark.decision, row_mark.note))
     return await ledger.write(_enter, marks_by)
 
 

@@ -157,10 +157,13 @@ def objection(quote: Quote) -> Stop | None:
 async def _asked(run: Run, quote: Quote, question: Word, approved: bool, ui: InTheUI | None) -> Word:
     """The question with its answer, which the ledger keeps; without one where nobody has answered.
 
-    A run that waits for the UI does not return from here.
+    A run that waits for the UI does not return from here. Where one buys by a purse, whoever has started it
+    answers nothing: that is for a run of a person.
     """
     watcher, settings = WATCHER.get(), run.settings
     await asyncio.to_thread(write_plan, quote.plan)  # whoever is asked can look at all of it
+    if run.ledger.purse is not None:
+        return question
     asked = Asked(question, quote)
     if quote.is_rest:
         sheet = Store(settings.report.url).url_of(INDEX) if settings.report.contact_sheet else None

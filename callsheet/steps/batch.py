@@ -65,6 +65,7 @@ async def generate(
     approved: bool,
     choice: Choice = ALL,
     plan: str | None = None,
+    purse: str | None = None,
     steps: Steps = Steps(),
     began: float | None = None,
 ) -> Summary:
@@ -79,6 +80,8 @@ async def generate(
         approved: somebody has said yes already to whatever a person must approve.
         choice: which jobs of the batch to buy.
         plan: the `sha256` of the plan that was approved for another run: nothing is bought of another.
+        purse: the name in which it buys: without a question within the purse that a person has given, and
+            nothing beyond it, whoever is there to be asked.
         steps: what carries them out.
         began: when a person began to wait, in monotonic seconds; None for now.
 
@@ -97,7 +100,7 @@ async def generate(
             if unchanged and (as_before := await unchanged.summary(client, began, buys=True)):
                 return await _finished_at_once(as_before, settings, steps)
             rows = await steps.read(settings)
-            async with open_ledger(settings, client, flow_run) as ledger:
+            async with open_ledger(settings, client, flow_run, purse) as ledger:
                 priced_plan = await steps.price(rows, settings, client, ledger)
                 if plan is not None and await asyncio.to_thread(priced_plan.sha256) != plan:
                     raise InputError(

@@ -240,7 +240,7 @@ class _Buyer:
     async def _stop_at_wall(self, jobs: list[Job], short: Reservation) -> None:
         """Ends the buying: none of these jobs fits, and the first of them for the reason of `short`."""
         assert short.obstacle  # noqa: S101 - something does not fit
-        if short.obstacle is Obstacle.ALLOWED:
+        if short.obstacle in (Obstacle.ALLOWED, Obstacle.PURSE):
             self._run.asks_anew = True
             return
         first = f"row {jobs[0].row_id}, {dollars(jobs[0].quoted)} USD"

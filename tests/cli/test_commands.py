@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import shlex
 import signal
 import socket
 import sqlite3
@@ -311,3 +312,22 @@ def test_a_demo_whose_backlot_cannot_start_says_what_to_do(tmp_path: Path) -> No
         port = taken.getsockname()[1]
         (tmp_path / "out/demo/port").write_text(str(port))
         refused(callsheet("demo", cwd=tmp_path), f"port {port}", "did not start", "rm -r out/demo")
+
+
+def test_an_error_in_json_has_its_place_and_the_commands_that_help(tmp_path: Path) -> None:
+    """Of our words and the path alone, as a shell takes it."""
+    service = "service: {base_url: 'http://127.0.0.1:9'}\ninput: {path: p.csv}\n"
+    (tmp_path / "wrong.yaml").write_text(f"batch: x\n{service}budget: {{limits: 3}}\n")
+    error = json.loads(callsheet("quote", "wrong.yaml", "--json", cwd=tmp_path).stdout)
+    assert (error["code"], error["where"]) == ("config_error", "wrong.yaml, line 4")
+    assert error["message"] == error["error"]
+    assert error["next"] == [{"command": "callsheet docs configuration", "costs": "free"}]
+    name = "it's $(here) {0}.yaml"
+    (tmp_path / name).write_text(f"batch: x\n{service}limits: {{patience: 0.1}}\n")
+    (tmp_path / "p.csv").write_text("prompt\na\n")
+    error = json.loads(callsheet("balance", name, "--json", cwd=tmp_path, CALLSHEET_API_KEY="k").stdout)
+    assert (error["code"], error["stop_reason"]) == ("not_sent", "service")
+    assert [shlex.split(step["command"]) for step in error["next"]] == [
+        ["callsheet", "collect", name],
+        ["callsheet", "status", name],
+    ]

@@ -934,6 +934,9 @@ def test_what_the_models_do_not_take_is_not_mapped_and_where_nothing_can_be_boug
     assert "columns" not in given(made, "x.csv", named), "the models of the file make images"
     assert quote()["media"] == {"images": 2, "videos": 0}
     assert "'seconds' is for videos, and images are bought" in printed("quote", "new.yaml")
+    mixed = "id,prompt,model,duration\na,A heron,still-1,\nb,A fox runs,reel-1,5\n"
+    (made.folder / "m.csv").write_text(mixed)
+    assert "Doubt" not in printed("init", "m.csv"), "each row's model says what it makes"
     said = printed("init", "x.csv", "y.yaml", "--media", "videos", code=2)
     assert said.startswith("Nothing can be bought: every row is rejected. line 2, seconds: duration is for")
     assert printed("quote", "y.yaml").splitlines()[1] == "Nothing to buy: every row is rejected."

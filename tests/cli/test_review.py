@@ -176,11 +176,11 @@ def test_a_file_that_marks_say_different_things_of_is_an_error_with_both_lines(b
     assert decided(bought)[1] == ("mug", 2, "kept", "sharp"), "the same twice is no contradiction"
 
 
-def test_an_id_with_a_slash_is_named_with_its_sample(project: Make) -> None:
+def test_an_id_with_a_slash_is_named_with_the_number_of_a_file(project: Make) -> None:
     made = project([ROWS[0] | {"id": "set/4"}])
     made.run()
     said = refused("review", str(made.config), "--keep", "set/4")
-    assert "To an id with a slash, add the sample: set/4/1." in said
+    assert "To an id with a slash, add the number of the file: set/4/1." in said
     printed("review", str(made.config), "--keep", "set/4/1")
     assert [decision for _, _, decision, _ in decided(made)] == ["kept", None]
 

@@ -129,6 +129,7 @@ def test_the_fields_of_each_command_s_json_are_on_the_page(shots: Project) -> No
         ("show batch.yaml a", 0),
         ("failed batch.yaml", 0),
         ("review batch.yaml --keep a", 0),
+        ("tidy batch.yaml", 0),
         ("resolve batch.yaml", 0),
         ("reconcile batch.yaml", 0),
         ("claim batch.yaml", 0),
@@ -137,9 +138,17 @@ def test_the_fields_of_each_command_s_json_are_on_the_page(shots: Project) -> No
         ("ledger backup batch.yaml --to copy.db", 0),
         ("ledger upgrade batch.yaml", 0),
         ("ledger service-moved batch.yaml", 0),
+        ("purse batch.yaml 1.00", 0),
     ):
         answer = json.loads(printed(*words.split(), "--json", code=code))
         assert [name for name in names(answer) if f"`{name}`" not in json_section] == [], words
+
+
+def test_the_code_of_each_error_is_on_the_page() -> None:
+    types = [value for value in vars(errors).values() if isinstance(value, type)]
+    codes = [errors.code_of(kind.__new__(kind)) for kind in types if issubclass(kind, errors.CallsheetError)]
+    assert len(codes) > 30
+    assert [code for code in codes if f"`{code}`" not in section("commands.md", "JSON")] == []
 
 
 def test_the_code_runs_and_pandas_polars_and_duckdb_agree(shots: Project) -> None:

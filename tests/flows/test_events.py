@@ -69,8 +69,8 @@ def test_a_night_that_stops_in_doubt_is_red_says_why_and_tells_automations(
 ) -> None:
     cut_off = {"endpoint": "images", "prompt": "cut off", "do": "drop", "when": "after_charging"}
     rows = [{"id": name, "prompt": name, "model": "sketch-1"} for name in ("cut off", "fine", "too much")]
-    made = project(rows, faults={"rules": [cut_off]})
-    made.set(batch=made.folder.name, budget={"limit": "0.0030"})
+    made = project(rows, faults={"rules": [cut_off, {"prompt": "fine", "do": "other_format"}]})
+    made.set(batch=made.folder.name, budget={"limit": "0.0030"}, checks={"delivered": "flag"})
     made.at_absolute_paths()
     without_config = f"{made.folder.name}-without-config"
     crew.start("generate-batch/nightly", tag=without_config, config="configs/none.yaml")
@@ -129,6 +129,9 @@ def test_a_night_that_stops_in_doubt_is_red_says_why_and_tells_automations(
     stopped = seen["callsheet.batch.stopped"]["payload"]
     assert (stopped["stop_reason"], stopped["stored"], stopped["in_doubt"]) == ("budget", 1, 1)
     assert stopped["in_doubt_exposure"] == "0.0015"
+    difference = "1 of 1 image is not as ordered in format: jpeg ordered, png came"
+    assert stopped["not_as_ordered"] == [difference]
+    assert f"## Not as ordered\n\n- {difference}" in page
 
 
 def test_a_night_that_is_over_before_it_begins_says_why_and_tells_automations(

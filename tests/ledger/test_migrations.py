@@ -6,6 +6,7 @@ import asyncio
 import subprocess
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from callsheet.ledger import migrations, tables
 from callsheet.ledger.copies import back_up, copy, move
 from callsheet.ledger.databases import open_engine, shown
 from callsheet.ledger.ledger import Ledger
+from tests.ledger.buying import buyer, job, submitting
 from tests.ledger.next_release import SCHEMA, be_next
 from tests.ledger.other_run import other_run
 from tests.ledger.test_copying import bought, content
@@ -95,6 +97,25 @@ def test_an_older_ledger_is_upgraded_when_it_is_opened_to_write_and_a_copy_stays
         assert not list(backup.parent.glob("*.part*"))
     else:
         assert not backup.exists()
+
+
+async def test_jobs_of_a_row_that_share_a_sample_get_numbers_of_their_own_and_the_first_keeps_it(
+    url: str,
+) -> None:
+    of_b, of_a = (
+        [replace(job(f"{model} {sample}"), row_id="cup", sample=sample, model=model) for sample in (1, 2)]
+        for model in "ba"
+    )
+    async with buyer(url) as ledger:
+        await submitting(ledger, *of_b, *of_a, job("mug"))
+    numbers = {row["job_key"]: row["file_number"] for row in table(url, "attempts")}
+    for table_name, column in (("attempts", "file_number"), ("media", "removed_at")):
+        execute(url, f"ALTER TABLE {table_name} DROP COLUMN {column}")
+    execute(url, "UPDATE about SET schema_version = 21")
+    execute(url, "UPDATE runs SET ended_at = started_at")
+    open_engine(url).dispose()
+    assert {row["job_key"]: row["file_number"] for row in table(url, "attempts")} == numbers
+    assert [numbers[one.key] for one in (*of_b, *of_a, job("mug"))] == [1, 2, 3, 4, 1]
 
 
 def test_an_older_callsheet_refuses_it_and_says_which_one_it_needs(older: str) -> None:

@@ -38,7 +38,7 @@ async def ids(ledger: Ledger) -> list[str]:
     return sorted((await files(ledger))["id"])
 
 
-async def test_an_id_says_row_and_sample_and_the_index_where_a_generation_has_several_files(
+async def test_an_id_says_row_and_number_and_the_index_where_a_generation_has_several_files(
     ledger: Ledger,
 ) -> None:
     await store(ledger, job("cup"))
@@ -46,12 +46,18 @@ async def test_an_id_says_row_and_sample_and_the_index_where_a_generation_has_se
     assert await ids(ledger) == ["cup/1", "cup/2/0"], "also while the others are not stored"
 
 
-async def test_what_a_row_is_bought_as_later_has_its_key_and_the_first_keeps_its_id(ledger: Ledger) -> None:
+async def test_what_a_row_is_bought_as_later_has_the_next_number_and_the_first_keeps_its_id(
+    ledger: Ledger,
+) -> None:
     first, second = job("cup"), replace(job("another cup"), row_id="cup")
     await store(ledger, first)
     assert await ids(ledger) == ["cup/1"]
     await store(ledger, second)
-    assert await ids(ledger) == ["cup/1", f"cup/1/{second.key[:8]}"]
+    assert await ids(ledger) == ["cup/1", "cup/2"]
+    former = (await files(ledger))["former_id"].to_list()
+    assert sorted(former) == ["cup/1", f"cup/1/{second.key[:8]}"], "by these films may be bought already"
+    again = originals.with_bought_ids(await files(ledger), former)
+    assert again["id"].to_list() == former
 
 
 async def test_a_first_job_that_failed_stays_the_first(ledger: Ledger) -> None:
@@ -60,7 +66,7 @@ async def test_a_first_job_that_failed_stays_the_first(ledger: Ledger) -> None:
     await store(ledger, second)
     before = await ids(ledger)
     await ledger.transition(states.failed, End(attempt, "no", code="server_error"))
-    assert await ids(ledger) == before == [f"cup/1/{second.key[:8]}"]
+    assert await ids(ledger) == before == ["cup/2"]
 
 
 async def test_each_file_has_the_decision_that_was_taken_last(ledger: Ledger) -> None:

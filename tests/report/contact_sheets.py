@@ -150,6 +150,7 @@ def overview(cards: Sequence[Card]) -> dict[str, Any]:
         "keys": [each.job_key[:16] for each in cards],
         "rows": [each.row_id for each in cards],
         "samples": [each.sample for each in cards],
+        "numbers": [each.number for each in cards],
         "states": coded([each.state.value for each in cards]),
         "files": coded([text or None for text in files]),
         "settings": {},

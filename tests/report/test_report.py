@@ -78,7 +78,7 @@ def test_what_is_bought_counts_whichever_file_asked_for_it_and_the_manifest_is_i
         ("removed", "an image of removed", False),
     ]
     review = ["decision", "decided_by", "decided_at", "note", "flags"]
-    assert manifest.columns[-8:] == ["stored_at", "current", "made_from", *review]
+    assert manifest.columns[-8:] == ["removed_at", "current", "made_from", *review]
 
 
 def test_of_rows_that_the_batch_file_does_not_have_only_what_may_have_cost_money_counts(

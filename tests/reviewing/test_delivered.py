@@ -142,6 +142,7 @@ def test_what_is_not_as_ordered_is_counted_in_the_summary(project: Make) -> None
         "1 of 4 videos is not as ordered in sound: sound ordered, silence came, sound said",
     ]
     assert results.differences(summary) == lines
+    assert made.run().differences == summary.differences, "nothing has changed since"
     document = results.document(summary, "batch.yaml", None, ToBuyAgain(), {}, of_this_run=())
     assert Listed("Not as ordered", lines) in document
     printed = callsheet("report", "batch.yaml")

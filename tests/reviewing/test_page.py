@@ -221,11 +221,11 @@ def test_from_the_disk_marks_are_kept_and_saved_for_review_from(page: Page, batc
     }
 
 
-def test_a_browser_that_keeps_nothing_says_so_and_saves_marks_with_the_job_of_each(
+def test_a_browser_that_keeps_nothing_says_so_and_saves_marks_with_the_number_of_each(
     page: Page, tmp_path: Path
 ) -> None:
-    """A row may ask for several things: its id alone does not say which job is meant."""
-    jobs = [card(0, row_id="mug"), card(1, row_id="mug"), card(2, row_id="lamp")]
+    """A row may ask for several things: its id and sample do not say which file is meant."""
+    jobs = [card(0, row_id="mug"), replace(card(1, row_id="mug"), number=2), card(2, row_id="lamp")]
     address = aside(lambda: written(tmp_path, jobs, "complete")).as_uri()
     running = page.context.browser
     assert running
@@ -248,8 +248,8 @@ def test_a_browser_that_keeps_nothing_says_so_and_saves_marks_with_the_job_of_ea
     finally:
         other.close()
     assert rows == [
-        ["row_id", "sample", "index", "decision", "note", "job_key"],
-        ["mug", "1", "0", "kept", "", jobs[1].job_key],
+        ["row_id", "sample", "index", "decision", "note", "file_number"],
+        ["mug", "1", "0", "kept", "", "2"],
     ]
 
 

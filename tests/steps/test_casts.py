@@ -139,7 +139,9 @@ def test_another_kept_file_is_what_a_quote_says_first_with_all_that_hangs_on_it(
     assert shots.quote().old_files == (), "they are bought again"
     assert films.quote().old_files == (), "and not looked at yet"
     printed("review", "shots.yaml", "--keep", "s1")
-    assert films.quote().old_files == ("s1/1 of shots is replaced (kept: s1/1): 1 film hangs on it",)
+    assert films.quote().old_files == (
+        "s1/1 of shots is of an earlier request (kept: s1/1): 1 film hangs on it",
+    )
 
 
 def test_a_file_that_is_made_from_an_old_one_has_the_flag_source_wherever_it_is_seen(
@@ -166,6 +168,22 @@ def test_a_batch_with_nothing_to_do_looks_again_at_what_its_cells_name(cast: Pro
     shots.run()
     printed("review", "cast.yaml", "--reject", "nova/1", "--keep", "nova/2")
     assert shots.run().stored == 5
+
+
+def test_what_a_row_is_bought_as_later_takes_the_place_of_what_was_kept_before(
+    cast: Project, shots: Project
+) -> None:
+    assert shots.run().stored == 3
+    columns = ("id", "prompt", "model", "samples")
+    (cast.folder / "cast.csv").write_text(",".join(columns) + "\nnova,Nova with short hair,still-1,1\n")
+    assert cast.run().outcome == "complete"
+    printed("review", "cast.yaml", "--keep", "nova/1")
+    [new] = manifest(cast).filter(row_id="nova", current=True)["sha256"]
+    quote = shots.quote()
+    assert requests(quote)["s1"]["images"][0]["url"] == f"sha256:{new}"
+    assert quote.old_files[0].startswith(
+        "nova/1 of cast is of an earlier request (kept: nova/1): 2 stills hang on it"
+    )
 
 
 def test_a_quote_with_if_prices_what_hangs_on_a_file_through_all_configs_beside_it(
@@ -197,6 +215,7 @@ def test_a_quote_with_if_prices_what_hangs_on_a_file_through_all_configs_beside_
     assert Decimal(counts["films"][3]) == of_a_film
     assert (priced["bought"], Decimal(priced["quoted"])) == (3, Decimal("0.08") + of_a_film)
     assert [*priced["left_out"]] == ["batch.yaml", "notes.yaml"]
+    assert [each["price"] for each in priced["batches"]] == ["0.0800", str(of_a_film)[:6], str(of_a_film)[:6]]
     screen = printed("quote", "--if", "cast.yaml#nova", "shots.yaml", "films.yaml")
     assert screen.startswith("cast.yaml#nova (nova/1 of cast): 2 stills and 1 film hang on it")
     assert "To buy again 3 jobs, " in screen

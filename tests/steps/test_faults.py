@@ -376,9 +376,12 @@ def submissions(kind: str) -> Iterator[Cell]:
         if kind == "image":
             yield cell("null-size", nth, "stored")
             yield cell("says-nothing", nth, "stored")
+            yield cell("other-format", nth, "stored")
             yield cell("expire-url", nth, "generated")
             yield cell("deleted", nth, "lost")
         else:
+            for name in ("short", "silent", "still"):
+                yield cell(name, nth, "stored")
             yield cell("fail-video", nth, "failed", charged=False)
             yield cell("never-finish", nth, "pending", charged=False, then="pending")
 
@@ -390,6 +393,10 @@ OTHERS = {
     "blank": {"do": "blank"},
     "wrong-size": {"do": "wrong_size"},
     "smaller": {"do": "smaller"},
+    "other-format": {"do": "other_format"},
+    "short": {"do": "short"},
+    "silent": {"do": "silent"},
+    "still": {"do": "still"},
     "says-nothing": {"do": "says", "fields": {"model": None, "mime_type": None}},
     "null-size": NULL_SIZE,
     "expire-url": EXPIRE,

@@ -17,16 +17,17 @@ from typing import Any
 
 import polars as pl
 import pytest
-from PIL import Image
+from PIL import ExifTags, Image
 from playwright.sync_api import expect
 
 from backlot.server import Backlot
+from callsheet.cells import BY_MODEL
 from callsheet.config.load import load
 from callsheet.errors import CallsheetError, ConfigError, InputError
 from callsheet.present.results import stopped
 from callsheet.pricing.quote import Quote
 from callsheet.pricing.references import Reading, fill
-from callsheet.records import dollars
+from callsheet.records import canonical, dollars
 from callsheet.watch import LogWatcher
 from tests.cli.test_rows import printed, refusal
 from tests.conftest import Make, Project
@@ -108,6 +109,8 @@ def test_a_video_is_bought_of_each_still_that_is_kept_and_one_more_when_one_more
     assert ratios == ["16:9", "1:1", "1:1", "1:1", "16:9", "16:9"], "the model's own where it has no such one"
     assert before.plan.notes == (
         "stills: 8 rows: 6 with a kept file, 1 to review, 1 with every file rejected",
+        "the files of stills: shot-1/2 (still-1, 16:9, 1K), shot-2/2 (still-1, 9:16, 1K), shot-3/2 (still-1, "
+        "3:2, 1K), shot-4/2 (still-1, 1:1, 1K), shot-5/2 (still-1, 16:9, 1K), shot-6/2 (still-1, 16:9, 1K)",
         "the aspect ratio of each file of stills is asked for, where the model offers it",
     )
     assert films.run().stored == 6
@@ -197,7 +200,8 @@ def test_what_is_stored_and_not_rejected_is_a_row_each_but_for_rows_that_the_bat
     stills.rows(*SHOTS[:-1])
     stills.run()
     assert films.quote().to_buy == 18
-    execute(load(stills.config).ledger.url, "UPDATE attempts SET current = NULL")  # as after an upgrade
+    ledger = load(stills.config).ledger.url  # as after an upgrade, which no report is of
+    execute(ledger, "UPDATE attempts SET current = NULL", "UPDATE batches SET revision = 'upgraded'")
     assert films.quote().to_buy == 18, "by the plan of this machine"
     stills.collect()
     assert manifest(stills).filter("current").height == 21
@@ -281,7 +285,51 @@ def test_a_film_is_carried_on_from_the_last_frame_of_one_that_is_kept(films: Pro
     assert "its last frame is one" in on.quote().plan.rejects["reason"][0]
 
 
-def test_a_row_that_has_bought_several_things_has_the_keys_of_the_later_ones_in_its_ids(
+def test_of_two_models_each_still_has_one_number_and_a_film_is_made_of_the_one_that_is_named(
+    project: Make,
+) -> None:
+    stills = project(SHOTS[3:4])
+    stills.set(input={"matrix": {"model": ["sketch-1", "still-1"]}})
+    stills.run()
+    numbers = ["file_number", "model", "sample"]
+    assert manifest(stills).select(numbers).rows() == [
+        *((number, "sketch-1", number) for number in (1, 2, 3)),
+        *((number, "still-1", number - 3) for number in (4, 5, 6)),
+    ]
+    assert "The row has shot-4/1, shot-4/2, " in refusal("review", "batch.yaml", "--keep", "shot-4/7").hint
+    printed("review", "batch.yaml", "--keep", "shot-4/5")
+    given = {"kept": "batch.yaml", "defaults": {"model": "silent-1", "duration": 2}}
+    films = another(stills, "films", input=given)
+    quote = films.quote()
+    assert quote.plan.notes[1] == "the files of test: shot-4/5 (still-1, 1:1, 1K)"
+    assert films.run().stored == 1
+    [film] = manifest(films).to_dicts()
+    [still] = manifest(stills).filter(file_number=5).to_dicts()
+    assert (film["row_id"], film["made_from"]["sha256"]) == ("shot-4/5", still["sha256"])
+    printed("export", "films.yaml", "--to", "films")
+    assert (films.folder / "films/shot-4.mp4").is_file(), "a film is named after its shot"
+    printed("review", "batch.yaml", "--keep", "shot-4/2")
+    films.run()
+    printed("export", "films.yaml", "--to", "films")
+    assert sorted(path.name for path in (films.folder / "films").glob("*.mp4")) == [
+        "shot-4-2.mp4",
+        "shot-4-5.mp4",
+    ], "and after its still, where there are several"
+
+    stills.set(input={"matrix": {"model": ["poster-1", "sketch-1", "still-1"]}})
+    stills.rows(SHOTS[3] | {"samples": 4})
+    stills.run()
+    later = manifest(stills).sort("file_number").filter(pl.col("file_number") > 6)
+    assert later.select(numbers).rows() == [
+        *((sample + 6, "poster-1", sample) for sample in (1, 2, 3, 4)),
+        (11, "sketch-1", 4),
+        (12, "still-1", 4),
+    ]
+    assert manifest(stills).filter(decision="kept")["file_number"].to_list() == [2, 5]
+    assert films.quote().to_buy == 0
+
+
+def test_a_row_that_has_bought_several_things_numbers_them_and_what_was_bought_keeps_its_id(
     stills: Project, films: Project
 ) -> None:
     films.run()
@@ -289,9 +337,49 @@ def test_a_row_that_has_bought_several_things_has_the_keys_of_the_later_ones_in_
     stills.run()
     key = manifest(stills).filter(pl.col("prompt").str.ends_with("at night"))["job_key"][0]
     stills.rows(*SHOTS[1:])
-    printed("review", "batch.yaml", "--keep", "shot-1/1")
-    ids = [*requests(films.quote())]
-    assert ids == ["shot-1/1", f"shot-1/1/{key[:8]}"], "what was there keeps its id"
+    printed("review", "batch.yaml", "--keep", "shot-1/1", "--keep", "shot-1/4")
+    assert [*requests(films.quote())] == ["shot-1/1", "shot-1/4"]
+    assert films.run().stored == 8
+    ledger = f"sqlite:///{films.folder}/out/ledger.db"
+    former = f"shot-1/1/{key[:8]}"  # as 0.1.0 has named it
+    execute(ledger, f"UPDATE attempts SET row_id = '{former}' WHERE row_id = 'shot-1/4'")
+    quote = films.quote()
+    assert quote.to_buy == 0
+    assert former in quote.table["row_id"]
+
+
+def test_photos_keep_their_ratios_and_what_was_bought_of_them_without_stays_the_same_job(
+    project: Make,
+) -> None:
+    made = project([])
+    photos = made.folder / "photos"
+    photos.mkdir()
+    for name, size in (("wide", (300, 200)), ("upright", (320, 180)), ("thin", (640, 64))):
+        exif = Image.Exif()
+        if name == "upright":  # as a camera does that was held so
+            exif[ExifTags.Base.Orientation] = 6
+        Image.new("RGB", size).save(photos / f"{name}.jpeg", exif=exif)
+    made.set(input={"path": "photos", "defaults": {"model": "still-1", "prompt": "on white"}})
+    quote = made.quote()
+    ratios = {row_id: request["aspect_ratio"] for row_id, request in requests(quote).items()}
+    assert ratios == {"thin": "1:1", "upright": "9:16", "wide": "3:2"}, "the model offers nothing as thin"
+    assert "the aspect ratio of each image is asked for, where the model offers it" in quote.plan.notes
+    for job in quote.jobs_in_order():
+        images = canonical([{"role": BY_MODEL, "url": job.request["images"][0]["url"]}])
+        asked = {"images": images, "model": "still-1", "prompt": "on white"}
+        row = {"asked": asked, "batch": "test", "row_id": job.row_id, "sample": 1}
+        assert job.key == hashlib.sha256(canonical(row).encode()).hexdigest(), "as without the ratio"
+
+    made.run()
+    as_without = "replace(replace(request, '3:2', '1:1'), '9:16', '1:1')"  # as 0.1.0 has bought them
+    ledger = f"sqlite:///{made.folder}/out/ledger.db"
+    execute(ledger, f"UPDATE attempts SET request = {as_without}, request_key = job_key")
+    again = made.quote()
+    assert again.to_buy == 0
+    said = "default aspect_ratio of still-1 was 1:1 and is 3:2 now"
+    assert any(said in note for note in again.plan.notes)
+    made.set(input={"defaults": {"model": "still-1", "prompt": "on white", "aspect_ratio": "16:9"}})
+    assert {request["aspect_ratio"] for request in requests(made.quote()).values()} == {"16:9"}
 
 
 def test_the_config_of_the_film_says_more_than_the_stills(films: Project) -> None:
@@ -307,7 +395,7 @@ def test_the_config_of_the_film_says_more_than_the_stills(films: Project) -> Non
     assert {request["prompt"] for request in all_of_them} == {"it moves"}
     assert {request["aspect_ratio"] for request in all_of_them} == {"9:16"}
     assert {request["images"][0]["role"] for request in all_of_them} == {"reference_image"}
-    assert len(quote.plan.notes) == 1
+    assert len(quote.plan.notes) == 2
     films.set(input={"defaults": {"model": "reel-1"}, "template": "{prompt}: {motion}, {width} wide"})
     assert requests(films.quote())["shot-1/2"]["prompt"].startswith("a still of shot 1: the camera moves 1, ")
     columns = films.quote().plan.columns

@@ -16,7 +16,7 @@ const marked = () => files.filter((file) => markOf(file).decision || noteOf(file
 
 const cards = files.map((file, place) => {
   const card = at("card").content.cloneNode(true).querySelector("article");
-  const title = file.number ? `${file.row_id} ${file.number}` : file.row_id;
+  const title = file.several ? `${file.row_id} ${file.file_number}` : file.row_id;
   const link = card.querySelector("a");
   const address = encodeURIComponent(file.file);
   card.querySelector("h2").textContent = title;
@@ -100,10 +100,10 @@ function csv() {
   const by = at("by").value.trim();
   const rows = marked().map((file) => {
     const decision = markOf(file).decision ?? file.decision ?? ""; // a note alone takes no decision back
-    return [file.row_id, file.sample, file.index, decision, noteOf(file), by, file.job_key];
+    return [file.row_id, file.sample, file.file_number, file.index, decision, noteOf(file), by];
   });
   const cell = (value) => (/[",\r\n]|^\s|\s$/.test(value) ? `"${value.replaceAll('"', '""')}"` : value);
-  return [["row_id", "sample", "index", "decision", "note", "by", "job_key"], ...rows]
+  return [["row_id", "sample", "file_number", "index", "decision", "note", "by"], ...rows]
     .map((row) => `${row.map((value) => cell(String(value))).join(",")}\r\n`).join("");
 }
 

@@ -196,6 +196,7 @@ SENT = ("type", "request", "carried")
 """Columns of attempts that `shown_jobs` needs."""
 
 _JOB = ("job_key", "row_id", "sample", "type", "model", "quoted", "request")
+_IN_ROW = ("ordinal", "of", "number", "highest")
 _ATTEMPT = (
     *("job_key", "state", "model_delivered", "generation_id", "error_message", "cost"),
     *("submitted_at", "finished_at"),
@@ -246,6 +247,8 @@ class Card:
     Attributes:
         model_delivered: as the answer names it, where that is another one than was ordered (`model`).
         ordinal, of: which of the jobs of its row it is, that stand beside each other.
+        number, highest: its number in its row, as `callsheet review --keep` has it, and the highest there. A
+            job that was never reserved has the number that is next.
         asked: the aspect ratio, the resolution and so on that the request names.
         settings: these by name, as text.
         reason: why it failed, is in doubt or lost.
@@ -270,6 +273,8 @@ class Card:
     quoted: str | None
     carried: list[tuple[str, str]]
     files: list[MediaFile]
+    number: int = 1
+    highest: int = 1
     settings: Mapping[str, str] = field(default_factory=dict)
     state: State = State.PLANNED
     cost: str | None = None
@@ -286,23 +291,23 @@ class Card:
 
 
 def shown_jobs(standing: Standing, limit: int) -> pl.DataFrame:
-    """The first of the batch's jobs, with the columns `_JOB`, `carried` as text, the plan's `inlined`, and of
-    its row's jobs, which are neighbours, which it is (`ordinal`, `of`).
+    """The first of the batch's jobs, with the columns `_JOB`, `carried` as text, the plan's `inlined`, and
+    `_IN_ROW`: which of the jobs of its row it is, which are neighbours in the order of their numbers.
 
-    Those of the plan are in its order. The others are after the jobs of their row, where the plan has it, and
-    otherwise at the end: by row, in order of its first submission, and then by sample. The attempts have
-    the columns `SENT`.
+    The rows of the plan are in its order. The others are at the end, in order of their first submission. The
+    attempts have the columns `SENT`.
     """
     jobs = standing.counting.with_columns(
         first_sent=pl.col("submitted_at").min().over("row_id"), place=pl.col("position").min().over("row_id")
     )
-    order = ("first_sent", "row_id", "sample", "submitted_at", "key")
-    is_planned = pl.col("position").is_not_null()
-    jobs = pl.concat([jobs.filter(is_planned), jobs.filter(~is_planned).sort(order, nulls_last=True)])
-    shown = jobs.sort("place", nulls_last=True, maintain_order=True).head(limit)
+    order = ("place", "first_sent", "row_id", "file_number", "position", "key")
+    shown = jobs.sort(order, nulls_last=True).head(limit)
     shown = shown.with_columns(
         ordinal=pl.int_range(1, pl.len() + 1).over("row_id"), of=pl.len().over("row_id")
     )
+    highest, is_new = pl.col("file_number").max().over("row_id").fill_null(0), pl.col("file_number").is_null()
+    number = pl.coalesce("file_number", highest + is_new.cum_sum().over("row_id"))
+    shown = shown.with_columns(number=number).with_columns(highest=pl.col("number").max().over("row_id"))
     shown = shown.with_columns(job_key="key", quoted="price").drop("key", "place")
     if standing.has_plan:
         carried = pl.col("carried")
@@ -318,7 +323,7 @@ def shown_jobs(standing: Standing, limit: int) -> pl.DataFrame:
         )
     if "inlined" not in shown.columns:
         shown = shown.with_columns(inlined=pl.lit(None))
-    return shown.select(*_JOB, "ordinal", "of", "carried", "inlined")
+    return shown.select(*_JOB, *_IN_ROW, "carried", "inlined")
 
 
 def request_field(name: str, request: str = "request") -> pl.Expr:
@@ -332,7 +337,7 @@ def _described(jobs: pl.DataFrame) -> pl.DataFrame:
     facts = request_field("aspect_ratio"), request_field("resolution"), request_field("duration") + " s"
     return jobs.select(
         *(name for name in _JOB if name != "request"),
-        *("ordinal", "of", "carried", "inlined"),
+        *(*_IN_ROW, "carried", "inlined"),
         images=request_field("images"),
         prompt=request_field("prompt").fill_null(""),
         asked=pl.concat_str(facts, separator=" · ", ignore_nulls=True),
@@ -372,7 +377,8 @@ def facts(connection: sa.Connection, jobs: pl.DataFrame) -> Facts:
     tables = tables.outerjoin(ledger_marks, sa.and_(_is_of(ledger_marks, of_file), marks.IS_NEWEST))
     tables = tables.outerjoin(checks, _is_of(checks, of_file))
     stored = (
-        sa.select(*of_file[:2], *(media.c[name] for name in _FILE), *said, checks.c.flags, checks.c.score)
+        sa.select(*of_file[:2], *(media.c[name] for name in (*_FILE, "removed_at")), *said)
+        .add_columns(checks.c.flags, checks.c.score)
         .select_from(tables)
         .where(~attempts.c.superseded, media.c.stored_at.is_not(None))
         .order_by(attempts.c.job_key, media.c.index)
@@ -397,7 +403,7 @@ def cards(facts: Facts) -> list[Card]:
     attempt_of = {row["job_key"]: row for row in facts.attempts.iter_rows(named=True)}
     files_of: defaultdict[str, list[MediaFile]] = defaultdict(list)
     for row in facts.files.iter_rows(named=True):
-        key, flags = row.pop("job_key"), row.pop("flags") or []
+        key, flags, _ = row.pop("job_key"), row.pop("flags") or [], row.pop("removed_at")
         files_of[key].append(MediaFile(**row, flags=flags))
     rows = _described(facts.jobs).iter_rows(named=True)
     return [_card(job, attempt_of.get(job["job_key"]), files_of[job["job_key"]]) for job in rows]

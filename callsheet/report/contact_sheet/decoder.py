@@ -135,7 +135,7 @@ def _watched(path: str) -> tuple[Image.Image, dict[str, Any]]:
                     end, count = max(end, packet.pts + (packet.duration or 0)), count + 1
                 if pictures.wants_more:
                     pictures.look(packet.decode())
-        except av.FFmpegError:
+        except (av.FFmpegError, ValueError):  # the second where its sound changes its form
             is_whole = False
         seconds = float((end - (begin or 0)) * video.time_base)
     if pictures.first is None:
@@ -144,7 +144,7 @@ def _watched(path: str) -> tuple[Image.Image, dict[str, Any]]:
         "width": pictures.size[0],
         "height": pictures.size[1],
         "blank": pictures.black,
-        "still": is_whole and pictures.frames == count > 1 and not (pictures.moved or pictures.black),
+        "still": is_whole and pictures.frames == count and not (pictures.moved or pictures.black),
     }
     if is_whole and seconds > 0:
         seen |= {"duration": round(seconds, 3), "fps": round(count / seconds, 3)}

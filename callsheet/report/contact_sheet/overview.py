@@ -49,6 +49,7 @@ def overview(jobs: pl.DataFrame, standing: Standing, compared: Collection[str]) 
         "keys": facts["job_key"].str.head(_KEY).to_list(),
         "rows": facts["row_id"].to_list(),
         "samples": facts["sample"].to_list(),
+        "numbers": facts["number"].to_list(),
         "states": _coded(facts["state"].fill_null("planned")),
         "files": _coded(facts["files"]),
         "settings": {name: _coded(values) for name, values in asked.items()},

@@ -495,11 +495,13 @@ class ContactSheet:
         """
         jobs, missing = self.jobs.slice(number * PER_PART, PER_PART), set[str]()
         part_facts = await self.ledger.read(lambda connection, _: facts(connection, jobs))
-        for sha256, url, mime_type in part_facts.files.select("sha256", "url", "mime_type").iter_rows():
+        files = part_facts.files.select("sha256", "url", "mime_type", pl.col("removed_at").is_null())
+        for sha256, url, mime_type, is_there in files.iter_rows():
             self.pictures[sha256] = url, mime_type
             if not self.when_asked and sha256 not in self.thumbnails.made:
                 missing.add(sha256)
-                self.thumbnails.look_at(sha256, url, mime_type)
+                if is_there:
+                    self.thumbnails.look_at(sha256, url, mime_type)
         digest = await asyncio.to_thread(
             lambda: part_facts.digest(
                 made_by(), self.links.follow_from(part_facts), sorted(missing), number or self.hosts

@@ -51,7 +51,7 @@ const cards = (() => {
 
   // Everything that a card shows but marks, so that one that has not changed is not made again.
   function looks(job) {
-    return JSON.stringify([job.job_key, job.state, job.cost, job.reason, job.row_id, job.ordinal, job.of, job.prompt, job.files.map((file) => [file.thumbnail, file.url])]);
+    return JSON.stringify([job.job_key, job.state, job.cost, job.reason, job.row_id, job.number, job.highest, job.prompt, job.files.map((file) => [file.thumbnail, file.url])]);
   }
 
   // Where a job will be shown, when its part is here.
@@ -71,7 +71,7 @@ const cards = (() => {
     const title = ofUser("h2", "row", job.row_id);
     title.id = `row-${job.job_key}`;
     card.setAttribute("aria-labelledby", title.id);
-    const sample = job.of > 1 ? ` ${job.ordinal} of ${job.of}` : "";
+    const sample = job.highest > 1 ? ` ${job.number} of ${job.highest}` : "";
     const head = element("div", "head");
     const cost = element("span", "cost", job.cost ?? (job.quoted === null ? "" : `(${job.quoted})`));
     cost.title = job.cost === null ? "quoted, in US dollars" : "in US dollars";

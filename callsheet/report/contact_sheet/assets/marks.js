@@ -148,7 +148,7 @@ const marks = (() => {
         waiting.delete(key);
         show(key);
         const [job] = fileOf(key);
-        if (wrong) lost.push(job?.of > 1 ? `${job.row_id} (${job.ordinal} of ${job.of})` : callsheet.rowAt(placeOf(key)));
+        if (wrong) lost.push(job?.highest > 1 ? `${job.row_id} (${job.number} of ${job.highest})` : callsheet.rowAt(placeOf(key)));
       }
       if (wrong) {
         told(notMarked() + wrong, wrong === GONE ? "trouble" : "news"); // news stay until the next key
@@ -300,15 +300,15 @@ const marks = (() => {
 
   function csv() {
     const cell = (value) => (/[",\r\n]|^\s|\s$/.test(value) ? `"${value.replaceAll('"', '""')}"` : value);
-    const { rows: ids, samples } = callsheet.all;
+    const { rows: ids, samples, numbers } = callsheet.all;
     const jobs = new Set(ids.map((id, place) => JSON.stringify([id, samples[place]])));
-    const several = jobs.size < ids.length; // a row's id and sample do not say which job is meant
+    const several = jobs.size < ids.length; // a row's id and sample do not say which file is meant
     const rows = [...waiting].filter(([key]) => placeOf(key) !== undefined).map(([key, { decision, note }]) => {
-      const [job, , index] = key.split("/");
+      const [, , index] = key.split("/");
       const place = placeOf(key);
-      return [ids[place], samples[place], index, decision ?? "", note ?? "", ...(several ? [job] : [])];
+      return [ids[place], samples[place], index, decision ?? "", note ?? "", ...(several ? [numbers[place]] : [])];
     });
-    const header = ["row_id", "sample", "index", "decision", "note", ...(several ? ["job_key"] : [])];
+    const header = ["row_id", "sample", "index", "decision", "note", ...(several ? ["file_number"] : [])];
     return [header, ...rows].map((row) => `${row.map((value) => cell(String(value))).join(",")}\r\n`).join("");
   }
 

@@ -176,7 +176,7 @@ const viewer = (() => {
     const file = job.files[shown];
     const index = grid.indexOf(job);
     at("place").textContent = index < 0 ? "not in this filter" : `${(index + 1).toLocaleString()} of ${grid.places.length.toLocaleString()}`;
-    at("viewer-title").textContent = job.of > 1 && !blind.isOn ? `${job.row_id} (${job.ordinal} of ${job.of})` : job.row_id;
+    at("viewer-title").textContent = job.highest > 1 && !blind.isOn ? `${job.row_id} (${job.number} of ${job.highest})` : job.row_id;
     at("viewer-prompt").textContent = job.prompt;
     dialog.dataset.decision = file?.decision ?? "";
     const wanted = `${way} ${file?.url ?? `${job.job_key} ${cards.looks(job)}`}`;

@@ -1,0 +1,168 @@
+"""Purses: what a person has given somebody to spend without a question, for a batch and a time.
+
+A purse is of one batch, and of the database in which it was given: a copy has nothing to spend. The newest of
+a name counts, and none becomes larger: another amount is another purse. What was bought by it is counted by
+its id, which each attempt keeps whoever takes it over. Money is in dollars.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from uuid import uuid4
+
+import sqlalchemy as sa
+
+from callsheet.errors import InputError
+from callsheet.ledger import leases, sums
+from callsheet.ledger.databases import shown
+from callsheet.ledger.tables import Moment, attempts, purses, runs
+from callsheet.plain_text import and_more, moment_in_words, printable
+from callsheet.records import Record, dollars
+
+_MOST_NAMED = 3  # models
+
+
+@dataclass(frozen=True, slots=True)
+class Purse(Record):
+    """What a person has given.
+
+    Attributes:
+        name: who may buy by it.
+        spent: what was bought by it, with what is in flight and in doubt.
+        models: the ids of those that it is for; empty: all.
+        place: the database in which it was given.
+        why_not: why nothing more may be bought by it, in words; empty where it is open.
+    """
+
+    id: str
+    name: str
+    amount: Decimal
+    spent: Decimal
+    models: tuple[str, ...]
+    given_by: str
+    given_at: datetime
+    until: datetime
+    place: str
+    closed_by: str | None
+    closed_at: datetime | None
+    why_not: str = field(default="", kw_only=True)
+
+    def keys(self) -> Iterable[str]:
+        """The names of the fields that `--json` prints."""
+        return [name for name in Record.keys(self) if name not in ("id", "place")] + ["left"]
+
+    @property
+    def left(self) -> Decimal:
+        """What may still be spent by it."""
+        return Decimal(0) if self.why_not else max(Decimal(0), self.amount - self.spent)
+
+    def takes(self, model: str) -> bool:
+        """Whether it is for a model."""
+        return not self.models or model in self.models
+
+    def line(self) -> str:
+        """The purse in one line."""
+        models = f" for {and_more(self.models[:_MOST_NAMED], len(self.models))}" if self.models else ""
+        given = f"given by {self.given_by}, {moment_in_words(self.given_at)}"
+        state = self.why_not or f"{dollars(self.left)} left until {moment_in_words(self.until)}"
+        return printable(f"{dollars(self.amount)} USD{models}, {dollars(self.spent)} spent, {state}; {given}")
+
+
+def give(
+    connection: sa.Connection,
+    batch: str,
+    name: str,
+    amount: Decimal,
+    *,
+    lasts: timedelta,
+    models: Collection[str] = (),
+    by: str,
+) -> Purse:
+    """Gives a purse; an open one of that name is closed."""
+    now = time_by_ledger(connection)
+    _close(connection, batch, name, by, now)
+    number = (connection.scalar(sa.select(sa.func.max(purses.c.number))) or 0) + 1
+    values = {"id": uuid4().hex, "number": number, "batch": batch, "name": name, "amount": amount}
+    values |= {"models": sorted(models), "given_by": by, "given_at": now, "until": now + lasts}
+    connection.execute(purses.insert().values(**values, place=_place(connection)))
+    return all_of_batch(connection, batch)[-1]
+
+
+def close(connection: sa.Connection, batch: str, name: str, by: str) -> Purse:
+    """Closes the open purse of a name: nothing more is sent by it.
+
+    Raises:
+        InputError: there is none.
+    """
+    purse = newest(connection, batch, name)
+    if purse is None or not _close(connection, batch, name, by, time_by_ledger(connection)):
+        raise InputError(f"{batch} has no open purse named {printable(name)}", hint="--list names them.")
+    return next(closed for closed in all_of_batch(connection, batch) if closed.id == purse.id)
+
+
+def _close(connection: sa.Connection, batch: str, name: str, by: str, now: datetime) -> int:
+    is_open = sa.and_(purses.c.batch == batch, purses.c.name == name, purses.c.closed_at.is_(None))
+    return connection.execute(purses.update().where(is_open).values(closed_by=by, closed_at=now)).rowcount
+
+
+def all_of_batch(connection: sa.Connection, batch: str) -> list[Purse]:
+    """Every purse of the batch, the oldest first."""
+    return _read(connection, purses.c.batch == batch)
+
+
+def newest(connection: sa.Connection, batch: str, name: str) -> Purse | None:
+    """The purse of a name that counts, open or not; None where there was none."""
+    given = _read(connection, purses.c.batch == batch, purses.c.name == name)
+    return given[-1] if given else None
+
+
+def _read(connection: sa.Connection, *conditions: sa.ColumnElement[bool]) -> list[Purse]:
+    names = [name for name in Purse.__slots__ if name not in ("spent", "why_not")]
+    query = sa.select(*(purses.c[name] for name in names)).where(*conditions).order_by(purses.c.number)
+    rows = [row._asdict() for row in connection.execute(query)]
+    now, place = time_by_ledger(connection), _place(connection)
+    return [
+        Purse(
+            **row | {"models": tuple(row["models"])},
+            spent=sums.sent_by(connection, row["id"]),
+            why_not=_why_not(row, now, place),
+        )
+        for row in rows
+    ]
+
+
+def _why_not(row: dict[str, object], now: datetime, place: str) -> str:
+    """Why nothing may be bought by a purse, whatever is left of it."""
+    until = row["until"]
+    assert isinstance(until, datetime)  # noqa: S101 - the column's type
+    if isinstance(closed_at := row["closed_at"], datetime):
+        return f"closed by {row['closed_by']}, {moment_in_words(closed_at)}"
+    if now >= until:
+        return f"over since {moment_in_words(until)}"
+    if row["place"] != place:
+        return f"given for another database, {row['place']}"
+    return ""
+
+
+def time_by_ledger(connection: sa.Connection) -> datetime:
+    """The time by the database's clock, and never before what the ledger has seen: a clock that is set back
+    makes no purse last longer.
+    """
+    seen = (connection.scalar(sa.select(sa.func.max(column, type_=Moment))) for column in _SEEN)
+    times: list[datetime] = [leases.time_by_database(connection), *filter(None, seen)]
+    return max(times)
+
+
+_SEEN = (runs.c.started_at, attempts.c.submitted_at, purses.c.given_at, purses.c.closed_at)
+
+
+def _place(connection: sa.Connection) -> str:
+    """Which database this is, without a login; a file by its whole path."""
+    if connection.dialect.name == "sqlite":
+        main = "SELECT file FROM pragma_database_list WHERE name = 'main'"
+        return str(Path(connection.exec_driver_sql(main).scalar_one()).resolve())
+    return shown(connection.engine.url)
