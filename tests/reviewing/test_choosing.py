@@ -115,7 +115,9 @@ def test_one_key_keeps_a_file_and_rejects_the_rest_of_its_row(page: Page, review
     press(page, "c ArrowRight Shift+K")
     expect(page.get_by_role("dialog", name="lamp")).to_be_visible()
     wait_until(lambda: review.marks() == only, "the ledger has other marks")
-    press(page, "Escape ArrowRight Space")
+    press(page, "Escape")
+    expect(card_of(page, "lamp")).to_be_focused()
+    press(page, "ArrowRight Space")
     page.locator("#viewer").get_by_role("button", name="Only this").click()
     only |= {"chair/1": ("kept", None), "chair/2": ("rejected", None)}
     wait_until(lambda: review.marks() == only, "the ledger has other marks")

@@ -323,7 +323,8 @@ def _sources(cards: Sequence[Card], storage_url: str, links: Links) -> list[str]
 
 def _hosts(jobs: pl.DataFrame) -> list[str]:
     """From where the service fetches images of these jobs."""
-    addresses = jobs["request"].str.extract_all(r'"url":"https://[^/?#"]+').explode().drop_nulls()
+    requests = jobs["request"].filter(jobs["request"].str.contains('"url":"https://', literal=True))
+    addresses = requests.str.extract_all(r'"url":"https://[^/?#"]+').explode().drop_nulls()
     return addresses.str.slice(len('"url":"')).unique().sort().to_list()
 
 
