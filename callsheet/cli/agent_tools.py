@@ -80,9 +80,9 @@ def _answered(tool: Callable[..., Awaitable[ToolResult]]) -> Callable[..., Await
     """The tool, for which an error that Callsheet knows is an answer, too."""
 
     @wraps(tool)
-    async def call(*arguments: Any, **named: Any) -> ToolResult:
+    async def call(*arguments: Any, **options: Any) -> ToolResult:
         try:
-            return await tool(*arguments, **named)
+            return await tool(*arguments, **options)
         except CallsheetError as error:
             return _failed(error)
 
@@ -154,9 +154,10 @@ class Tools:
         path = self._config(config)
         purse = await self._purse(path)
         if purse is None or not purse.left:
-            why = f"nothing is left of it: {purse.line()}" if purse else "no person has given one"
+            reason = f"nothing is left of it: {purse.line()}" if purse else "no person has given one"
             return _result(
-                {"started": False, "why": f"{self._name} buys by a purse, and {why}"}, _asks(path, self._name)
+                {"started": False, "why": f"{self._name} buys by a purse, and {reason}"},
+                _asks(path, self._name),
             )
         options = [f"--purse={self._name}", *([f"--first={first}"] if first else [])]
         options += [f"--only={row}" for row in only or ()] + (["--again"] if again else [])
@@ -196,15 +197,15 @@ class Tools:
         async with open_ledger(settings.ledger.url, settings.batch) as ledger:
             stories = await ledger.read(queries.stories, row)
         stored = [(story, file) for story in stories for file in story.files if file.stored_at][:_PICTURES]
-        shown, images = [], []
+        files, images = [], []
         async with aclosing(Decoder(settings.storage.endpoint_url)) as decoder:
             for story, file in stored:
                 self._inside(file.url)
                 _, jpeg = await decoder.decode(file.url, file.mime_type)
-                said = {"sample": story.sample, "index": file.index, "decision": file.decision}
-                shown.append(said | {"file": file.url, "flags": file.flags, "is_shown": bool(jpeg)})
+                decided = {"sample": story.sample, "index": file.index, "decision": file.decision}
+                files.append(decided | {"file": file.url, "flags": file.flags, "is_shown": bool(jpeg)})
                 images += [Image(data=jpeg, format="jpeg").to_image_content()] if jpeg else []
-        result = _result({"row": row, "files": shown}, [command("show {config} ROW", path)])
+        result = _result({"row": row, "files": files}, [command("show {config} ROW", path)])
         return ToolResult([*result.content, *images], result.structured_content)
 
     async def mark(
@@ -217,9 +218,9 @@ class Tools:
     ) -> ToolResult:
         """Mark the files of a row, or of one of its samples. It is said to be an agent's mark. Free."""
         path = self._config(config)
-        said = None if decision == "clear" else MediaDecision(decision)
+        decided = None if decision == "clear" else MediaDecision(decision)
         by = f"{self._name} (agent)"
-        mark = Said("mark", row, sample, None, said, cut(note, LONGEST_NOTE) if note else None, by=by)
+        mark = Said("mark", row, sample, None, decided, cut(note, LONGEST_NOTE) if note else None, by=by)
         marked, review = await enter_marks(load_without_service(Path(path)), [mark])
         next_ = self._to_buy(path, await self._purse(path), again=bool(review.rejected))
         return _result({"marked": marked, "by": by} | review.as_json(), next_)
@@ -263,14 +264,14 @@ class Tools:
 
     # ---- commands
 
-    async def _command(self, *words: str, next_: Iterable[Next] = ()) -> ToolResult:
-        answer = await self._answer(*words)
+    async def _command(self, *arguments: str, next_: Iterable[Next] = ()) -> ToolResult:
+        answer = await self._answer(*arguments)
         return _result(answer, next_)
 
-    async def _answer(self, name: str, *words: str) -> dict[str, Any]:
+    async def _answer(self, name: str, *arguments: str) -> dict[str, Any]:
         """What a command answers with `--json`."""
         process = await asyncio.create_subprocess_exec(
-            *(*_CALLSHEET, name, "--json", *words),
+            *(*_CALLSHEET, name, "--json", *arguments),
             cwd=self._folder,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -292,11 +293,11 @@ class Tools:
                 self._started[path] = self._apart(name, "--json", "--quiet", *options, "--", path)
         return await self._state(path, wait, context)
 
-    def _apart(self, *words: str) -> tuple[subprocess.Popen[bytes], IO[bytes]]:
+    def _apart(self, *arguments: str) -> tuple[subprocess.Popen[bytes], IO[bytes]]:
         """A command that outlives this server, and what it prints."""
         output = TemporaryFile()  # noqa: SIM115 - it is read when the process has ended
         process = subprocess.Popen(  # noqa: S603 - our own program
-            [*_CALLSHEET, *words],
+            [*_CALLSHEET, *arguments],
             cwd=self._folder,
             stdin=subprocess.DEVNULL,
             stdout=output,

@@ -214,7 +214,8 @@ def _served(settings: BatchSettings, config: Path, host: str | None, port: int) 
     import segno
 
     from callsheet.cli.rows import open_in_browser
-    from callsheet.reviewing.server import LOOPBACK, serve
+    from callsheet.reviewing.guard import LOOPBACK
+    from callsheet.reviewing.server import serve
 
     def announce(link: str) -> None:
         out.print(safe(link))

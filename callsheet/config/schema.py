@@ -84,7 +84,7 @@ def _one_line(text: str) -> str:
 
 
 def _value(drawn: Mapping[str, Any]) -> dict[str, Any]:
-    """The schema of a value, as pydantic has drawn it, with the texts that stand for one, and the words."""
+    """The schema of a value, as pydantic has drawn it, with the texts that stand for one, and the message."""
     about = {name: drawn[name] for name in ("description", "default") if name in drawn}
     if "description" in about:
         about["description"] = _one_line(about["description"])
@@ -132,20 +132,20 @@ def _checked(value: dict[str, Any]) -> dict[str, Any]:
     return value | ({"errorMessage": EXPECTED[_KIND[kind]]} if kind in _KIND else {})
 
 
-def _with_text(value: dict[str, Any], words: str) -> dict[str, Any]:
+def _with_text(value: dict[str, Any], message: str) -> dict[str, Any]:
     """The schema of a value whose text may have variables."""
     pattern = {"pattern": f"{value['pattern']}|{_VARIABLE}"} if "pattern" in value else {}
-    return {"errorMessage": words} | value | pattern
+    return {"errorMessage": message} | value | pattern
 
 
 def _words(value: Mapping[str, Any]) -> str:
     """What a number or a boolean should be: `should be a whole number, at least 1`."""
-    words = EXPECTED[_KIND[value["type"]]]
+    message = EXPECTED[_KIND[value["type"]]]
     for name, (name_of_pydantic, error) in _BOUNDS.items():
         if name in value:
             bound = EXPECTED[error].format(**{name_of_pydantic: value[name]})
-            words += f", {bound.removeprefix('should be ')}"
-    return words
+            message += f", {bound.removeprefix('should be ')}"
+    return message
 
 
 def _listed(allowed: Sequence[Any]) -> str:

@@ -286,3 +286,18 @@ Cell = Annotated[
     ),
 ]
 """A value for a column, as YAML gives it. Only `images` takes a list."""
+
+PutArgument = Literal[
+    "ACL",
+    "ExpectedBucketOwner",
+    "GrantFullControl",
+    "GrantRead",
+    "GrantReadACP",
+    "GrantWriteACP",
+    "SSEKMSEncryptionContext",
+    "SSEKMSKeyId",
+    "ServerSideEncryption",
+    "StorageClass",
+    "Tagging",
+]
+"""What `storage.put` may have: the arguments of `put_object` that say how S3 keeps a file."""

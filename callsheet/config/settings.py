@@ -6,7 +6,7 @@ docs/configuration.md is generated from it (`make docs`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
@@ -35,6 +35,7 @@ from callsheet.config.setting_types import (
     HttpAddress,
     KeyPath,
     LocalPath,
+    PutArgument,
     ReportUrl,
     RetryFailed,
     Seconds,
@@ -48,20 +49,6 @@ from callsheet.config.setting_types import (
     TextEncoding,
     WrongValue,
 )
-
-PutArgument = Literal[
-    "ACL",
-    "ExpectedBucketOwner",
-    "GrantFullControl",
-    "GrantRead",
-    "GrantReadACP",
-    "GrantWriteACP",
-    "SSEKMSEncryptionContext",
-    "SSEKMSKeyId",
-    "ServerSideEncryption",
-    "StorageClass",
-    "Tagging",
-]
 
 FileColumn = Literal[
     "id",
@@ -144,18 +131,6 @@ class Guessed(Section):
 
     others: list[Text] = []
     """What else it may be."""
-
-
-def guess_in_words(setting: str, taken: str, others: Sequence[str]) -> str:
-    """What `callsheet init` has guessed of a setting, and what else it may be."""
-    if setting == "media":
-        return f"{taken}, not {' or '.join(others)}"
-    names = ["no images" if (setting, name) == ("images", "none") else repr(name) for name in others]
-    also = f" (also: {', '.join(names)})" if others else ""
-    if setting in ("prompt", "images"):
-        text = "no images are sent" if taken == "none" else f"{setting} from {taken!r}"
-        return f"{text}{also}"
-    return f"{setting} {taken}{also.replace(chr(39), '')}"
 
 
 class Input(Section):

@@ -43,7 +43,9 @@ def choose_columns(file: FileLook) -> str:
     media = _choose_prompt(file, names)
 
     def free(field: str) -> list[Candidate]:
-        used = {name for taken in names.values() for name in (taken if isinstance(taken, list) else [taken])}
+        used = {
+            name for column in names.values() for name in (column if isinstance(column, list) else [column])
+        }
         return ranked(field, [column for name, column in judged.items() if name not in used])
 
     for ours in _SETTINGS:
@@ -211,20 +213,28 @@ def _choose_images(file: FileLook, names: dict[str, Any]) -> None:
     made = [name for name in held if name not in sources and _is_there(file, name)]
     found = [name for name in sources if _is_there(file, name)]
     given = file.given.get("images")
-    taken = [] if given in (None, NO_IMAGES) else [name.strip() for name in given.split(",")]
-    taken = taken if given else found
-    for name in taken:
+    image_columns = [] if given in (None, NO_IMAGES) else [name.strip() for name in given.split(",")]
+    image_columns = image_columns if given else found
+    for name in image_columns:
         file.check_column(name)
-    roles = {role: name for role in ("first_frame", "last_frame") for name in taken if called(name, role)}
-    others = [name for name in taken if name not in roles.values() and name not in IMAGE_COLUMNS]
+    roles = {
+        role: name for role in ("first_frame", "last_frame") for name in image_columns if called(name, role)
+    }
+    others = [name for name in image_columns if name not in roles.values() and name not in IMAGE_COLUMNS]
     names |= {role: name for role, name in roles.items() if role != name}
     names |= {"reference_image": others[0] if len(others) == 1 else others} if others else {}
-    names |= {name: None for name in held if name in IMAGE_COLUMNS and name not in taken}
-    file.why |= dict.fromkeys(taken, "holds images, which are found")
-    is_sure = all(name in roles.values() or name in IMAGE_COLUMNS or called(name, "given") for name in taken)
-    if held and not (taken and is_sure):
-        answers = {", ".join(taken) or NO_IMAGES, ", ".join(sources), *sources, *made, NO_IMAGES} - {""}
-        order = sorted(answers, key=lambda answer: (answer != (", ".join(taken) or NO_IMAGES), answer))
+    names |= {name: None for name in held if name in IMAGE_COLUMNS and name not in image_columns}
+    file.why |= dict.fromkeys(image_columns, "holds images, which are found")
+    is_sure = all(
+        name in roles.values() or name in IMAGE_COLUMNS or called(name, "given") for name in image_columns
+    )
+    if held and not (image_columns and is_sure):
+        answers = {", ".join(image_columns) or NO_IMAGES, ", ".join(sources), *sources, *made, NO_IMAGES} - {
+            ""
+        }
+        order = sorted(
+            answers, key=lambda answer: (answer != (", ".join(image_columns) or NO_IMAGES), answer)
+        )
         examples = {name: file.example(name) for name in held}
         file.propose(
             "images",
@@ -282,12 +292,12 @@ def _choose_medium(file: FileLook, names: Mapping[str, Any]) -> str:
         if not called(types[0], "video"):
             return ""
         reasons["videos"].insert(0, of_types)
-    taken = "videos" if reasons["videos"] and not called(prompt, "still") else "images"
-    other = "images" if taken == "videos" else "videos"
+    likelier = "videos" if reasons["videos"] and not called(prompt, "still") else "images"
+    other = "images" if likelier == "videos" else "videos"
     if reasons["videos"] and (reasons["images"] or reasons["videos"] == [duration]):
         because = {medium: ", ".join(dict.fromkeys(words)) for medium, words in reasons.items()}
-        file.propose("media", "Images or videos?", {taken: because[taken], other: because[other]})
-    return taken if reasons["videos"] or reasons["images"] else ""
+        file.propose("media", "Images or videos?", {likelier: because[likelier], other: because[other]})
+    return likelier if reasons["videos"] or reasons["images"] else ""
 
 
 def types_of(file: FileLook) -> tuple[str, list[str]]:

@@ -9,7 +9,7 @@ for all runs of the batch together. Money is in dollars.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from decimal import Decimal
@@ -27,7 +27,7 @@ from callsheet.errors import (
     PriceChanged,
     Stop,
 )
-from callsheet.ledger import changes, charges, leases, purses, sums, words, writing
+from callsheet.ledger import changes, charges, leases, purses, queries, sums, words, writing
 from callsheet.ledger.charges import Charge
 from callsheet.ledger.purses import Purse
 from callsheet.ledger.queries import Policy, to_buy
@@ -240,8 +240,11 @@ def reasons(shown: Shown, buyer: Buyer, basis: Said, also: Mapping[Reason, str])
     agreed = {sentence for word in basis.words if word.is_yes for sentence in word.shown.unclear}
     if new := [sentence for sentence in shown.unclear if sentence not in agreed]:
         sentences[Reason.UNCLEAR] = "; ".join(new)
-    if buyer.purse is not None and (why := _beyond(shown, buyer.purse, basis)):
-        sentences[Reason.PURSE] = why
+    if buyer.purse is not None:
+        left = basis.room[Obstacle.PURSE]
+        is_wall = not shown.fits and left == min(basis.room.values())
+        if beyond := purses.beyond(basis.purse, buyer.purse, shown, left, is_wall=is_wall):
+            sentences[Reason.PURSE] = beyond
     if buyer.budget.approve_above is not None and not covering:
         sentences |= _of_price(shown, buyer, basis, buyer.budget.approve_above)
     own_questions = [word for word in basis.words if word.asker == buyer.asker and word.about]
@@ -277,25 +280,6 @@ def _of_price(shown: Shown, buyer: Buyer, basis: Said, above: Decimal) -> dict[R
         rates = and_more(list(map(printable, shown.new_rates[:1])), len(shown.new_rates))
         sentences[Reason.RATE] = f"a rate has changed: {rates}"
     return sentences
-
-
-def _beyond(shown: Shown, name: str, basis: Said) -> str:
-    """Why a person must be asked who has given a purse, or none; empty where the run may buy by it."""
-    purse, name = basis.purse, printable(name)
-    if purse is None:
-        return f"nobody has given {name} a purse for this batch"
-    if purse.why_not:
-        return f"the purse of {name} is {purse.why_not}"
-    left = basis.room[Obstacle.PURSE]
-    is_wall = not shown.fits and left == min(basis.room.values())
-    if left <= 0 or is_wall:
-        room = f"{dollars(max(Decimal(0), left))} of {dollars(purse.amount)} USD left"
-        return f"the purse of {name} has {room}, and {counted(shown.jobs, 'job')} for {shown.price()} to buy"
-    if others := [model for model in sorted(rate["id"] for rate in shown.rates) if not purse.takes(model)]:
-        return printable(f"the purse of {name} is not for {others[0]}, but for {', '.join(purse.models)}")
-    if shown.unpriced:
-        return f"a purse pays no job without a price, and {counted(shown.unpriced, 'job')} to buy have none"
-    return ""
 
 
 def _asked_before(asked: Word, shown: Shown) -> str:
@@ -408,7 +392,10 @@ def room_within(
         reserved = _reserved_by(connection, batch, buyer.run_id) if counting is Counting.RESERVE else 0
         room[Obstacle.ALLOWED] = allowed - reserved - exposure.priced
     if buyer.purse is not None:
-        room[Obstacle.PURSE] = _left_in_purse(connection, purse, batch, counting)
+        room[Obstacle.PURSE] = Decimal(0)
+        if purse is not None:
+            reserved_by_it = 0 if counting is Counting.SEND else purses.reserved(connection, batch, purse)
+            room[Obstacle.PURSE] = purse.left - reserved_by_it
     room[Obstacle.BALANCE] = buyer.affordable - taken
     is_sent, but_of = counting is Counting.SEND, batch if counting is Counting.QUOTE else None
     if budget.ledger is not None:
@@ -426,18 +413,6 @@ def _purse(connection: sa.Connection, buyer: Buyer) -> Purse | None:
     return None if buyer.purse is None else purses.newest(connection, buyer.batch, buyer.purse)
 
 
-def _left_in_purse(connection: sa.Connection, purse: Purse | None, batch: str, counting: Counting) -> Decimal:
-    """What is left of a purse, in dollars; without what living runs have reserved by it, but to send."""
-    if purse is None or purse.why_not:
-        return Decimal(0)
-    if counting is Counting.SEND:
-        return purse.left
-    living = [run.id for run in leases.alive(connection, batch)]
-    of_living = sa.and_(attempts.c.batch == batch, attempts.c.run_id.in_(living), leases.RESERVED)
-    query = sa.select(sums.total(attempts.c.quoted)).where(of_living, attempts.c.purse == purse.id)
-    return purse.left - (connection.scalar(query) or Decimal(0))
-
-
 def used_today(connection: sa.Connection, now: datetime, *, but_of: str | None = None) -> Decimal:
     """What counts against `budget.per_day`, in dollars: what was sent today, and what runs have reserved.
 
@@ -448,9 +423,7 @@ def used_today(connection: sa.Connection, now: datetime, *, but_of: str | None =
 
 
 def used_ever(connection: sa.Connection, *, but_of: str | None = None) -> Decimal:
-    """What counts against `budget.ledger`, in dollars: what was ever sent, and what runs have reserved, as
-    `used_today` counts it.
-    """
+    """What counts against `budget.ledger`, in dollars: as `used_today`, of all days."""
     return sums.sent(connection) + sum(_reserved(connection, but_of).values())
 
 
@@ -587,7 +560,7 @@ def _write(
     """
     new: list[Values] = []
     reserved: list[tuple[Job, Attempt]] = []
-    numbers = _highest_numbers(connection, batch, {job.row_id for job, last in jobs if last is None})
+    numbers = queries.highest_numbers(connection, batch, {job.row_id for job, last in jobs if last is None})
     for job, last in jobs:
         values = _row(job) | {"batch": batch, "run_id": run_id, "state": State.PLANNED}
         values["purse"] = purse if purse is not None else last["purse"] if last else ""
@@ -606,13 +579,6 @@ def _write(
         reserved.append((job, Attempt(*fields, request_key=job.request_key)))
     writing.insert_attempts(connection, new)
     return reserved
-
-
-def _highest_numbers(connection: sa.Connection, batch: str, row_ids: Collection[str]) -> dict[str, int]:
-    """The highest number that a job of each of these rows has; a row without a job is not there."""
-    highest = sa.select(attempts.c.row_id, sa.func.max(attempts.c.file_number)).group_by(attempts.c.row_id)
-    of_rows = sa.and_(attempts.c.batch == batch, attempts.c.row_id.in_(row_ids))
-    return dict(connection.execute(highest.where(of_rows)).all()) if row_ids else {}
 
 
 def _row(job: Job) -> Values:

@@ -50,11 +50,11 @@ def with_origins(jobs: pl.DataFrame, carried: pl.Series) -> pl.DataFrame:
     """
     cell = carried.str.json_path_match(f"$.{MADE_FROM}")
     is_ours = carried.str.contains(_IS_NO_TEXT) & cell.str.contains(_IS_ORIGIN)
-    made = jobs.with_columns(cell.alias("origin")).filter(is_ours.fill_null(value=False))
+    derived = jobs.with_columns(cell.alias("origin")).filter(is_ours.fill_null(value=False))
     is_one = pl.col("origin").str.starts_with("{")
     listed = pl.when(is_one).then(pl.format("[{}]", "origin")).otherwise("origin")
-    made = made.with_columns(listed.str.json_decode(_ORIGINS).alias("origin")).explode("origin")
-    return made.with_columns(pl.col("origin").struct.rename_fields(_ORIGIN)).unnest("origin")
+    derived = derived.with_columns(listed.str.json_decode(_ORIGINS).alias("origin")).explode("origin")
+    return derived.with_columns(pl.col("origin").struct.rename_fields(_ORIGIN)).unnest("origin")
 
 
 def read(connection: sa.Connection, condition: sa.ColumnElement[bool]) -> pl.DataFrame:
@@ -68,9 +68,9 @@ def flags(connection: sa.Connection, condition: sa.ColumnElement[bool]) -> pl.Da
     """`job_key`, `attempt` and `flag`, in words, of each of these attempts that is made from a file which is
     not kept any more, or of whose row another one is.
     """
-    made = _outdated(connection, read(connection, condition))
+    derived = _outdated(connection, read(connection, condition))
     flag = pl.format(f"{SOURCE}: {{}}", _in_words())
-    return made.group_by("job_key", "attempt", maintain_order=True).agg(flag=flag.str.join("; "))
+    return derived.group_by("job_key", "attempt", maintain_order=True).agg(flag=flag.str.join("; "))
 
 
 def flagged(connection: sa.Connection, stories: Sequence[Story]) -> list[Story]:
@@ -93,16 +93,18 @@ def changes(connection: sa.Connection, batch: str) -> list[str]:
     all batches of the ledger, in words.
     """
     counts = attempts.c.state.in_(MAY_COST) & ~attempts.c.superseded & attempts.c.current.is_not(False)
-    made = _outdated(connection, read(connection, sa.and_(attempts.c.batch == batch, counts)))
-    if made.is_empty():
+    derived = _outdated(connection, read(connection, sa.and_(attempts.c.batch == batch, counts)))
+    if derived.is_empty():
         return []
     ledger_jobs = read(connection, counts)
-    files = made.select("from_batch", "from_row", "from_sample", said=_in_words()).unique(maintain_order=True)
+    files = derived.select("from_batch", "from_row", "from_sample", said=_in_words()).unique(
+        maintain_order=True
+    )
     sentences = []
-    for *origin, said in files.iter_rows():
+    for *origin, text in files.iter_rows():
         hanging = hanging_on(ledger_jobs, Origin(*origin))
         images = hanging.filter(type=ModelType.IMAGE.value).height
-        sentences.append(f"{said}: {hanging_in_words(images, hanging.height - images)} on it")
+        sentences.append(f"{text}: {hanging_in_words(images, hanging.height - images)} on it")
     return sentences
 
 
@@ -113,18 +115,18 @@ def hanging_on(jobs: pl.DataFrame, origin: Origin) -> pl.DataFrame:
     place = ["batch", "row_id", "sample"]
     reached, new = jobs.clear(), pl.DataFrame([origin], schema=_types(jobs, place), orient="row")
     while new.height:
-        made = jobs.join(new, left_on=_ORIGIN[:3], right_on=place, how="semi")
-        made = made.unique(["batch", "job_key"], maintain_order=True)
-        made = made.join(reached, on=["batch", "job_key"], how="anti", maintain_order="left")
-        reached, new = pl.concat([reached, made]), made.select(place).unique()
+        derived = jobs.join(new, left_on=_ORIGIN[:3], right_on=place, how="semi")
+        derived = derived.unique(["batch", "job_key"], maintain_order=True)
+        derived = derived.join(reached, on=["batch", "job_key"], how="anti", maintain_order="left")
+        reached, new = pl.concat([reached, derived]), derived.select(place).unique()
     return reached
 
 
 def hanging_in_words(images: int, videos: int) -> str:
     """How many jobs hang on a file: `12 stills and 9 films hang`."""
     counts = {"still": images, "film": videos}
-    said = " and ".join(counted(count, name) for name, count in counts.items() if count)
-    return f"{said or 'nothing'} {'hang' if images + videos > 1 else 'hangs'}"
+    text = " and ".join(counted(count, name) for name, count in counts.items() if count)
+    return f"{text or 'nothing'} {'hang' if images + videos > 1 else 'hangs'}"
 
 
 def _types(jobs: pl.DataFrame, names: Sequence[str]) -> dict[str, pl.DataType]:
@@ -138,12 +140,12 @@ def _in_words() -> pl.Expr:
     return pl.concat_str(file, is_kept)
 
 
-def _outdated(connection: sa.Connection, made: pl.DataFrame) -> pl.DataFrame:
+def _outdated(connection: sa.Connection, derived: pl.DataFrame) -> pl.DataFrame:
     """Those of these jobs (`with_origins`) that are made from an old file, with `why` in words, and `kept`,
     the ids of the row's files that are kept in its place.
     """
-    parts = [made.clear().with_columns(why=pl.lit(""), kept=pl.lit(""))]
-    for (batch,), of_batch in made.group_by("from_batch"):
+    parts = [derived.clear().with_columns(why=pl.lit(""), kept=pl.lit(""))]
+    for (batch,), of_batch in derived.group_by("from_batch"):
         rows = of_batch["from_row"].unique().to_list()
         for of_rows in queries.any_of(attempts.c.row_id, rows):
             files = _files(connection, sa.and_(attempts.c.batch == batch, of_rows))
@@ -160,8 +162,10 @@ def _files(connection: sa.Connection, condition: sa.ColumnElement[bool]) -> pl.D
     stored = sa.select(*columns).join_from(attempts, media, queries.FILES_OF)
     files = queries.read(connection, stored.where(condition, media.c.stored_at.is_not(None)))
     of_attempt = sa.and_(marks.c.job_key == attempts.c.job_key, marks.c.attempt == attempts.c.attempt)
-    said = sa.select(*(marks.c[name] for name in (*_FILE, "decision"))).join_from(attempts, marks, of_attempt)
-    decisions = queries.read(connection, said.where(condition).order_by(marks.c.number))
+    query = sa.select(*(marks.c[name] for name in (*_FILE, "decision"))).join_from(
+        attempts, marks, of_attempt
+    )
+    decisions = queries.read(connection, query.where(condition).order_by(marks.c.number))
     decision = pl.col("decision")
     decisions = decisions.group_by(_FILE).agg(decision.last(), was_kept=decision.eq_missing("kept").any())
     files = files.join(decisions, on=_FILE, how="left", maintain_order="left")
@@ -170,7 +174,7 @@ def _files(connection: sa.Connection, condition: sa.ColumnElement[bool]) -> pl.D
         "row_id", "file_number", "index"
     )
     id_, none = pl.format("{}/{}", "row_id", "file_number"), pl.lit(None, pl.String)
-    why = (
+    reason = (
         pl.when(decision == "rejected")
         .then(pl.lit("is rejected"))
         .when(pl.col("was_kept") & ~pl.col("is_kept"))
@@ -180,7 +184,7 @@ def _files(connection: sa.Connection, condition: sa.ColumnElement[bool]) -> pl.D
         .otherwise(none)
     )
     kept = id_.filter("is_new").unique(maintain_order=True).str.join(", ").over("row_id")
-    files = files.select(from_row="row_id", from_sample="sample", from_sha256="sha256", why=why, kept=kept)
+    files = files.select(from_row="row_id", from_sample="sample", from_sha256="sha256", why=reason, kept=kept)
     return files.group_by(_ORIGIN[1:], maintain_order=True).agg(
         why=pl.when(pl.col("why").is_null().any()).then(none).otherwise(pl.col("why").first()),
         kept=pl.col("kept").first(),

@@ -17,10 +17,10 @@ from uuid import uuid4
 import sqlalchemy as sa
 
 from callsheet.errors import InputError
-from callsheet.ledger import leases, sums
-from callsheet.ledger.databases import shown
+from callsheet.ledger import databases, leases, sums
 from callsheet.ledger.tables import Moment, attempts, purses, runs
-from callsheet.plain_text import and_more, moment_in_words, printable
+from callsheet.ledger.words import Shown
+from callsheet.plain_text import and_more, counted, moment_in_words, printable
 from callsheet.records import Record, dollars
 
 _MOST_NAMED = 3  # models
@@ -148,6 +148,35 @@ def _why_not(row: dict[str, object], now: datetime, place: str) -> str:
     return ""
 
 
+def reserved(connection: sa.Connection, batch: str, purse: Purse) -> Decimal:
+    """What living runs have reserved by a purse, in dollars."""
+    living = [run.id for run in leases.alive(connection, batch)]
+    of_living = sa.and_(attempts.c.batch == batch, attempts.c.run_id.in_(living), leases.RESERVED)
+    query = sa.select(sums.total(attempts.c.quoted)).where(of_living, attempts.c.purse == purse.id)
+    return connection.scalar(query) or Decimal(0)
+
+
+def beyond(purse: Purse | None, name: str, shown: Shown, left: Decimal, *, is_wall: bool) -> str:
+    """Why a person must be asked who has given a purse, or none; empty where the run may buy by it.
+
+    `left` of it is in dollars; `is_wall`: that is what the jobs do not fit.
+    """
+    name = printable(name)
+    if purse is None:
+        return f"nobody has given {name} a purse for this batch"
+    if purse.why_not:
+        return f"the purse of {name} is {purse.why_not}"
+    if left <= 0 or is_wall:
+        room = f"{dollars(max(Decimal(0), left))} of {dollars(purse.amount)} USD left"
+        return f"the purse of {name} has {room}, and {counted(shown.jobs, 'job')} for {shown.price()} to buy"
+    models = sorted(rate["id"] for rate in shown.rates)
+    if other := next((model for model in models if not purse.takes(model)), None):
+        return printable(f"the purse of {name} is not for {other}, but for {', '.join(purse.models)}")
+    if shown.unpriced:
+        return f"a purse pays no job without a price, and {counted(shown.unpriced, 'job')} to buy have none"
+    return ""
+
+
 def time_by_ledger(connection: sa.Connection) -> datetime:
     """The time by the database's clock, and never before what the ledger has seen: a clock that is set back
     makes no purse last longer.
@@ -165,4 +194,4 @@ def _place(connection: sa.Connection) -> str:
     if connection.dialect.name == "sqlite":
         main = "SELECT file FROM pragma_database_list WHERE name = 'main'"
         return str(Path(connection.exec_driver_sql(main).scalar_one()).resolve())
-    return shown(connection.engine.url)
+    return databases.shown(connection.engine.url)

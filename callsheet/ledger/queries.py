@@ -217,6 +217,13 @@ def ended(connection: sa.Connection, keys: Sequence[str]) -> list[File]:
     return [file for condition in of_jobs(keys) for file in _files(connection, condition, _HAS_ENDED)]
 
 
+def highest_numbers(connection: sa.Connection, batch: str, row_ids: Collection[str]) -> dict[str, int]:
+    """The highest number that a job of each of these rows has; a row without a job is not there."""
+    highest = sa.select(attempts.c.row_id, sa.func.max(attempts.c.file_number)).group_by(attempts.c.row_id)
+    of_rows = sa.and_(attempts.c.batch == batch, attempts.c.row_id.in_(row_ids))
+    return dict(connection.execute(highest.where(of_rows)).all()) if row_ids else {}
+
+
 def newest_file(connection: sa.Connection, _: str, storage: str) -> tuple[str, str] | None:
     """The file that was last stored at a `storage.url`: its batch, which may be another one, and its name."""
     query = (

@@ -117,8 +117,8 @@ class KeptFiles:
         Raises:
             InputError: there is none, or there are several; without the name.
         """
-        other = await self._batch(name.config, file)
-        batch, files = other.settings.batch, other.stored.files if other.stored else None
+        origin = await self._batch(name.config, file)
+        batch, files = origin.settings.batch, origin.stored.files if origin.stored else None
         if files is None:
             raise InputError(f"is of a batch of which nothing is bought yet: callsheet run {name.config}")
         of_row = files.filter(row_id=name.row)
@@ -136,11 +136,11 @@ class KeptFiles:
             )
         if kept.height > 1:
             ids = kept["id"].sort()
-            shown = and_more(ids.head(_NAMED).to_list(), ids.len())
+            names = and_more(ids.head(_NAMED).to_list(), ids.len())
             raise InputError(
-                f"has {kept.height} files that are kept ({shown}): name one, as {name.config}#{ids[0]}"
+                f"has {kept.height} files that are kept ({names}): name one, as {name.config}#{ids[0]}"
             )
-        [row] = originals.with_places(kept, other.settings).iter_rows(named=True)
+        [row] = originals.with_places(kept, origin.settings).iter_rows(named=True)
         self.stored_files[row[FILE]] = row["sha256"]
         return row[FILE], {
             "batch": batch,
@@ -181,15 +181,17 @@ def _with_places(
     batch: Batch, filled: Mapping[str, Sequence[Mapping[str, Any]]], stored_files: Mapping[str, str]
 ) -> Batch:
     """The batch with these cells (`_CELL`) by column; a row with a wrong one is rejected."""
-    rows, wrong = _with_cells(batch.rows, filled)
-    others, wrong_others = _with_cells(batch.others, filled)
-    is_wrong = pl.struct("file", "line").is_in(wrong.select(pl.struct("file", "line")).to_series().implode())
+    rows, bad_rows = _with_cells(batch.rows, filled)
+    other_rows, wrong_others = _with_cells(batch.others, filled)
+    is_wrong = pl.struct("file", "line").is_in(
+        bad_rows.select(pl.struct("file", "line")).to_series().implode()
+    )
     rows, wrong_rows = separate(rows, is_wrong)
-    of_cells = rejects(pl.concat([wrong, wrong_others]), batch.names)
+    of_cells = rejects(pl.concat([bad_rows, wrong_others]), batch.names)
     return replace(
         batch,
         rows=rows,
-        others=pl.concat([others, wrong_rows], how="diagonal_relaxed"),
+        others=pl.concat([other_rows, wrong_rows], how="diagonal_relaxed"),
         rejects=pl.concat([batch.rejects, of_cells]).sort("line", maintain_order=True),
         stored_files={**batch.stored_files, **stored_files},
     )
@@ -199,17 +201,17 @@ def _with_cells(
     table: pl.DataFrame, filled: Mapping[str, Sequence[Mapping[str, Any]]]
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Rows with these cells, which carry from which files they are made; and what is wrong (`WRONG`)."""
-    wrong, files = [], []
+    bad_rows, files = [], []
     for column, cells in filled.items():
         by_cell = pl.DataFrame(cells, _CELL).rename({"cell": column})
         on = ["file", column]
         joined = table.join(by_cell, on=on, how="left", nulls_equal=True, maintain_order="left")
         bad_cells = joined.filter(pl.col("reason").is_not_null()).with_columns(pl.col("source").alias(column))
-        wrong.append(wrong_cells(bad_cells, column, pl.col("reason")))
+        bad_rows.append(wrong_cells(bad_cells, column, pl.col("reason")))
         files.append(joined["files"].alias(f"files of {column}"))
         cell = pl.when(pl.col("reason").is_null()).then(pl.coalesce("filled", column))
         table = joined.with_columns(cell.alias(column)).select(table.columns)
-    return table.with_columns(_carried(table, files)), pl.concat(wrong)
+    return table.with_columns(_carried(table, files)), pl.concat(bad_rows)
 
 
 def _carried(table: pl.DataFrame, files: Sequence[pl.Series]) -> pl.Expr:
@@ -220,7 +222,7 @@ def _carried(table: pl.DataFrame, files: Sequence[pl.Series]) -> pl.Expr:
         return pl.struct(pl.concat_list(parts).alias(MADE_FROM)).alias("carried")
     carried = pl.col("carried")
     fields: Any = table.schema["carried"]
-    own = next((field.dtype for field in fields.fields if field.name == MADE_FROM), None)
-    if isinstance(own, pl.Struct):  # the row is a file of another batch
+    own_type = next((field.dtype for field in fields.fields if field.name == MADE_FROM), None)
+    if isinstance(own_type, pl.Struct):  # the row is a file of another batch
         parts.insert(0, carried.struct.field(MADE_FROM).cast(_FILE))
     return carried.struct.with_fields(pl.concat_list(parts).alias(MADE_FROM))

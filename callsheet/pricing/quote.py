@@ -18,7 +18,7 @@ import polars as pl
 import sqlalchemy as sa
 
 from callsheet.cells import IMAGE_COLUMNS, rejects_csv
-from callsheet.config.settings import Budget, Guessed, Settings, guess_in_words
+from callsheet.config.settings import Budget, Guessed, Settings
 from callsheet.errors import InputError
 from callsheet.ledger import gate, origins, services, sums
 from callsheet.ledger.charges import dearest
@@ -235,7 +235,9 @@ class Quote:
 
     def shown_guesses(self) -> dict[str, str]:
         """What `callsheet init` has guessed, in words by setting."""
-        return {name: guess_in_words(name, guess.taken, guess.others) for name, guess in self.guessed.items()}
+        return {
+            name: _guess_in_words(name, guess.taken, guess.others) for name, guess in self.guessed.items()
+        }
 
     def _chosen_keys(self) -> Iterable[str]:
         return self.table["key"].filter(self.chosen) if self.chosen is not None else ()
@@ -358,6 +360,18 @@ async def quote_plan(
     quote = make(plan, says, settings, balance=balance, rejects=rejects, choice=choice)
     repeats = likely_repeats(quote.repeats, quote.to_buy)
     return replace(quote, warnings=tuple(filter(None, (repeats, warning))))
+
+
+def _guess_in_words(setting: str, taken: str, others: Sequence[str]) -> str:
+    """What `callsheet init` has guessed of a setting, and what else it may be."""
+    if setting == "media":
+        return f"{taken}, not {' or '.join(others)}"
+    names = ["no images" if (setting, name) == ("images", "none") else repr(name) for name in others]
+    also = f" (also: {', '.join(names)})" if others else ""
+    if setting in ("prompt", "images"):
+        text = "no images are sent" if taken == "none" else f"{setting} from {taken!r}"
+        return f"{text}{also}"
+    return f"{setting} {taken}{also.replace(chr(39), '')}"
 
 
 class LedgerSays(NamedTuple):

@@ -243,7 +243,7 @@ async def _charged_doubts(
             result = await reconcile(settings, client, since, None)
     except CallsheetError as error:
         return set(), (f"the service's account cannot be asked about what is in doubt: {error.message}",)
-    doubts = (found.doubt for found in result.doubts if found.verdict is Judgement.CHARGED)
+    doubts = (judged.doubt for judged in result.doubts if judged.verdict is Judgement.CHARGED)
     return {(doubt.job_key, doubt.attempt) for doubt in doubts}, ()
 
 
@@ -256,8 +256,8 @@ def _claimed(standing: Standing, doubts: Collection[AttemptKey], catalogue: Cata
         key = (row["job_key"], row["attempt"])
         files = of_attempt.get(key, [])
         flags = _flags(files)
-        if why := _why(row, flags, is_charged_doubt=key in doubts):
-            yield _with_amounts(row, why, flags, files, catalogue)
+        if reason := _why(row, flags, is_charged_doubt=key in doubts):
+            yield _with_amounts(row, reason, flags, files, catalogue)
 
 
 def _flags(files: Sequence[Mapping[str, Any]]) -> dict[str, str]:
@@ -283,7 +283,7 @@ def _why(attempt: Mapping[str, Any], flags: Collection[str], *, is_charged_doubt
 
 def _with_amounts(
     attempt: Mapping[str, Any],
-    why: Why,
+    reason: Why,
     flags: Mapping[str, str],
     files: Sequence[Mapping[str, Any]],
     catalogue: Catalogue,
@@ -297,18 +297,18 @@ def _with_amounts(
     delivered = _delivered(attempt, files[0]) if files else None
     charged, quoted = attempt["cost"], attempt["quoted"]
     should_cost: Decimal | None = Decimal(0)
-    if why is Why.DOUBT:
+    if reason is Why.DOUBT:
         charged = quoted
-    elif why is Why.DEARER:
+    elif reason is Why.DEARER:
         should_cost = quoted
-    elif why is Why.OTHER and delivered and _PRICED_FLAGS.issuperset(flags):
+    elif reason is Why.OTHER and delivered and _PRICED_FLAGS.issuperset(flags):
         should_cost = _should_cost(ordered, _came(ordered, flags, delivered), quoted, catalogue)
     elif delivered:
         should_cost = None
     return Claimed(
         **{name: attempt[name] for name in ("row_id", "sample", "generation_id", "model", "submitted_at")},
         **{name: attempt[name] for name in ("finished_at", "quoted", "cost", "job_key", "attempt")},
-        why=why,
+        why=reason,
         model_delivered=attempt["model_delivered"],
         flags=tuple(flags.values()),
         ordered=ordered,
@@ -321,10 +321,10 @@ def _with_amounts(
 
 def _delivered(attempt: Mapping[str, Any], file: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """What came, as the answer says it and by its bytes."""
-    said = {MODEL: attempt["model_delivered"]} | {name: file[name] for name in _MEASURES}
+    stated = {MODEL: attempt["model_delivered"]} | {name: file[name] for name in _MEASURES}
     measured = {name: file[f"{name}_measured"] for name in _MEASURES}
     return {
-        "said": said | {"mime_type": file["mime_type_said"]},
+        "said": stated | {"mime_type": file["mime_type_said"]},
         "measured": measured | {"mime_type": file["mime_type"]},
     }
 
@@ -338,28 +338,28 @@ def _came(
 
     Sound that was not ordered is none of it. Seconds are whole ones, as they are sold.
     """
-    came, said, measured = dict(ordered), delivered["said"], delivered["measured"]
+    delivery, stated, measured = dict(ordered), delivered["said"], delivered["measured"]
     seconds, sound = (
-        said[name] if measured[name] is None else measured[name] for name in ("duration", "has_sound")
+        stated[name] if measured[name] is None else measured[name] for name in ("duration", "has_sound")
     )
     if "model" in flags:
-        came[MODEL] = said[MODEL]
+        delivery[MODEL] = stated[MODEL]
     if "length" in flags:
-        came["duration"] = None if seconds is None else int(seconds + 0.5)
+        delivery["duration"] = None if seconds is None else int(seconds + 0.5)
     if "sound" in flags and ordered["sound"]:
-        came["sound"] = bool(sound)
-    return came
+        delivery["sound"] = bool(sound)
+    return delivery
 
 
 def _should_cost(
-    ordered: Mapping[str, Any], came: Mapping[str, Any], quoted: Decimal | None, catalogue: Catalogue
+    ordered: Mapping[str, Any], delivery: Mapping[str, Any], quoted: Decimal | None, catalogue: Catalogue
 ) -> Decimal | None:
     """What it should have cost, at most its quote; None where the catalogue cannot say it: it may have other
     prices now than when the file was bought.
     """
-    if came == ordered:
+    if delivery == ordered:
         return quoted
-    price, price_as_ordered = _price(came, catalogue), _price(ordered, catalogue)
+    price, price_as_ordered = _price(delivery, catalogue), _price(ordered, catalogue)
     if price is None or quoted is None or price_as_ordered != quoted:
         return None
     return min(price, quoted)

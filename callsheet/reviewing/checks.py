@@ -192,7 +192,7 @@ class Pictures:
 
 
 def wrong(
-    checks: Checks, seen: Seen, file: Mapping[str, Any], request: Mapping[str, Any], pictures: Pictures
+    checks: Checks, measured: Seen, file: Mapping[str, Any], request: Mapping[str, Any], pictures: Pictures
 ) -> list[tuple[str, str]]:
     """What the checks find in a file, a row of `marks.unchecked`, by the request as it was sent.
 
@@ -201,15 +201,15 @@ def wrong(
         can show is `unreadable`: a person should look at it, and no check rejects it for that.
     """
     row_id, check_flags = file["row_id"], []
-    if not seen.width:
+    if not measured.width:
         check_flags.append(("", "unreadable"))
-    if checks.blank != "off" and seen.blank:
+    if checks.blank != "off" and measured.blank:
         check_flags.append(("blank", "blank"))
-    for name, difference in differences(request, file, seen).items():
+    for name, difference in differences(request, file, measured).items():
         check = "size" if name == "size" else "delivered"
         if getattr(checks, check) != "off":
             check_flags.append((check, f"{name}: {difference}"))
-    if checks.duplicate != "off" and seen.hash and (other_row := pictures.like(row_id, seen.hash)):
+    if checks.duplicate != "off" and measured.hash and (other_row := pictures.like(row_id, measured.hash)):
         check_flags.append(("duplicate", f"duplicate of row {other_row}"))
     return check_flags
 
@@ -330,8 +330,8 @@ class _Checking:
             if look is None:  # only the program is left
                 finding = await self._judgement(file, *asked)
             else:
-                seen = await asyncio.shield(look)
-                finding = await self._finding(file, seen, *asked) if seen else None
+                measured = await asyncio.shield(look)
+                finding = await self._finding(file, measured, *asked) if measured else None
             if finding:
                 findings.append((file, finding))
             if not (finding and finding.judged):
@@ -346,22 +346,22 @@ class _Checking:
                 self.tell(RejectedFile(**fields, check=finding.rejected_by, flags=finding.flags))
 
     async def _finding(
-        self, file: dict[str, Any], seen: Seen, request: dict[str, Any], carried: dict[str, Any]
+        self, file: dict[str, Any], measured: Seen, request: dict[str, Any], carried: dict[str, Any]
     ) -> Finding | None:
         """What is found in a file; None where nothing is, and the user's program has not judged it."""
         checks = self.settings.checks
-        check_flags = wrong(checks, seen, file, request, self.pictures)
+        check_flags = wrong(checks, measured, file, request, self.pictures)
         answer = await self._judged(file, request, carried)
         if answer is None and not check_flags:
             return None
         judged, answer = answer is not None, answer or Judged()
         check = rejecting(checks, check_flags) or ("command" if answer.reject else "")
-        if seen.hash and not check:
-            self.pictures.add(file["row_id"], seen.hash)
+        if measured.hash and not check:
+            self.pictures.add(file["row_id"], measured.hash)
         flags = (*(flag for _, flag in check_flags), *answer.flags)
-        size = (seen.width or None, seen.height or None)
-        measured = Measured(*size, seen.duration, seen.fps, seen.has_sound)
-        return Finding(_key(file), flags, answer.score, seen.hash, check, judged, measured)
+        size = (measured.width or None, measured.height or None)
+        measures = Measured(*size, measured.duration, measured.fps, measured.has_sound)
+        return Finding(_key(file), flags, answer.score, measured.hash, check, judged, measures)
 
     async def _judgement(
         self, file: dict[str, Any], request: dict[str, Any], carried: dict[str, Any]

@@ -24,65 +24,71 @@ _THOUSANDS = re.compile(r"(\d+(?:\.\d+)?)K", re.IGNORECASE)
 _LINES = re.compile(r"(\d+)p", re.IGNORECASE)
 
 
-def differences(request: Mapping[str, Any], said: Mapping[str, Any], seen: Seen) -> dict[str, str]:
+def differences(request: Mapping[str, Any], stated: Mapping[str, Any], measured: Seen) -> dict[str, str]:
     """What of a file is not as it was ordered, by name and in words.
 
-    The names are `model`, `length`, `still`, `sound`, `format` and `size`. `said` is a row of
+    The names are `model`, `length`, `still`, `sound`, `format` and `size`. `stated` is a row of
     `marks.unchecked`.
     """
-    in_words = {"model": _compared(request["model"], None, said["model_delivered"])}
-    if said["type"] == ModelType.VIDEO:
-        lengths = request.get("duration"), seen.duration, said["duration"]
-        in_words["length"] = _compared(*lengths, is_same=_is_as_long, shown=_seconds)
-        in_words["still"] = "all frames show the same picture" if seen.still else ""
-        sounds = _sound(request.get("sound", False)), _sound(seen.has_sound, seen), _sound(said["has_sound"])
+    in_words = {"model": _compared(request["model"], None, stated["model_delivered"])}
+    if stated["type"] == ModelType.VIDEO:
+        lengths = request.get("duration"), measured.duration, stated["duration"]
+        in_words["length"] = _compared(*lengths, is_same=_is_as_long, as_text=_seconds)
+        in_words["still"] = "all frames show the same picture" if measured.still else ""
+        sounds = (
+            _sound(request.get("sound", False)),
+            _sound(measured.has_sound, measured),
+            _sound(stated["has_sound"]),
+        )
         in_words["sound"] = _compared(*sounds, is_same=_is_as_loud)
-        in_words["format"] = _frame_rate(seen.fps, said["fps"])
+        in_words["format"] = _frame_rate(measured.fps, stated["fps"])
     else:
-        formats = _format(said["mime_type"]), _format(said["mime_type_said"])
+        formats = _format(stated["mime_type"]), _format(stated["mime_type_said"])
         in_words["format"] = _compared(request.get("output_format"), *formats)
-    in_words["size"] = _sizes(request, (seen.width, seen.height), (said["width"], said["height"]))
+    in_words["size"] = _sizes(request, (measured.width, measured.height), (stated["width"], stated["height"]))
     return {name: text for name, text in in_words.items() if text}
 
 
 def _compared(
     ordered: Any,
     came: Any,
-    said: Any,
+    stated: Any,
     *,
     is_same: Callable[[Any, Any], bool] = operator.eq,
-    shown: Callable[[Any], str] = str,
+    as_text: Callable[[Any], str] = str,
 ) -> str:
     """`10 s ordered, 2 s came`, where what came or what is said is not as ordered; None is not known.
 
     What is wrong comes first. What is said is named where it says another thing than the file.
     """
-    known = {word: value for word, value in (("came", came), ("said", said)) if value is not None}
-    wrong = [word for word, value in known.items() if ordered is not None and not is_same(ordered, value)]
-    if not wrong:
+    values = {word: value for word, value in (("came", came), ("said", stated)) if value is not None}
+    wrong_words = [
+        word for word, value in values.items() if ordered is not None and not is_same(ordered, value)
+    ]
+    if not wrong_words:
         return ""
-    if len(known) > 1 and shown(came) == shown(said):
-        del known["said"]
-    words = sorted(known, key=lambda word: word not in wrong)
-    return ", ".join([f"{shown(ordered)} ordered", *(f"{shown(known[word])} {word}" for word in words)])
+    if len(values) > 1 and as_text(came) == as_text(stated):
+        del values["said"]
+    words = sorted(values, key=lambda word: word not in wrong_words)
+    return ", ".join([f"{as_text(ordered)} ordered", *(f"{as_text(values[word])} {word}" for word in words)])
 
 
-def _is_as_long(one: float, other: float) -> bool:
-    return abs(one - other) <= _LENGTH
+def _is_as_long(left: float, right: float) -> bool:
+    return abs(left - right) <= _LENGTH
 
 
 def _seconds(seconds: float) -> str:
     return f"{round(seconds, 1):g} s"
 
 
-def _sound(has_sound: bool | None, seen: Seen | None = None) -> str | None:
-    if seen and seen.silent:
+def _sound(has_sound: bool | None, measured: Seen | None = None) -> str | None:
+    if measured and measured.silent:
         return "silence"
     return None if has_sound is None else _SOUND if has_sound else "no sound"
 
 
-def _is_as_loud(one: str, other: str) -> bool:
-    return (one == _SOUND) == (other == _SOUND)
+def _is_as_loud(left: str, right: str) -> bool:
+    return (left == _SOUND) == (right == _SOUND)
 
 
 def _format(mime_type: str | None) -> str | None:
@@ -91,11 +97,11 @@ def _format(mime_type: str | None) -> str | None:
     return name.replace("jpg", "jpeg") if kind == "image" else None
 
 
-def _frame_rate(came: float | None, said: float | None) -> str:
+def _frame_rate(came: float | None, stated: float | None) -> str:
     """Nobody orders a frame rate: it is compared with what is said."""
-    if not came or not said or abs(came - said) <= _FPS:
+    if not came or not stated or abs(came - stated) <= _FPS:
         return ""
-    return f"{said:g} frames a second said, {came:g} came"
+    return f"{stated:g} frames a second said, {came:g} came"
 
 
 def _sizes(request: Mapping[str, Any], *came_and_said: tuple[int | None, int | None]) -> str:
@@ -106,7 +112,7 @@ def _sizes(request: Mapping[str, Any], *came_and_said: tuple[int | None, int | N
 
     sizes = [(width, height) if width and height else None for width, height in came_and_said]
     ordered = next((missed(size) for size in sizes if size and missed(size)), None)
-    return _compared(ordered, *sizes, is_same=lambda _, size: not missed(size), shown=_pixels)
+    return _compared(ordered, *sizes, is_same=lambda _, size: not missed(size), as_text=_pixels)
 
 
 def _pixels(size: tuple[int, int] | str) -> str:
