@@ -30,7 +30,7 @@ from tests.report.test_report import images, watched
 Make = Callable[..., Project]
 BEGAN = datetime(2026, 5, 1, 12, 0, 3, tzinfo=UTC)
 SCHEMA: dict[str, Any] = {
-    "model": pl.String,
+    "made_by": pl.String,
     "type": pl.String,
     "state": pl.String,
     "cost": MONEY,
@@ -52,7 +52,7 @@ def attempts(count: int, *, every: float = 1.0, models: int = 3, cost: str = "0.
 def shares(table: pl.DataFrame) -> list[Share]:
     """What there is of each model, of which every second file is kept."""
     made = []
-    for (model,), rows in table.sort("model").group_by("model", maintain_order=True):
+    for (model,), rows in table.sort("made_by").group_by("made_by", maintain_order=True):
         counts, spent = Counts(-(-rows.height // 2), rows.height // 2, 0), rows["cost"].sum()
         made.append(
             Share(MODEL, model, rows.height, Counter({State.STORED: rows.height}), spent, spent, counts)
@@ -76,7 +76,7 @@ def test_the_sums_are_exact() -> None:
 
 
 ODD = "$x_1$ \x1b[31m " + "long" * 30
-MANY = attempts(300, every=3_000, models=40).with_columns(pl.concat_str(pl.lit(ODD), "model").alias("model"))
+MANY = attempts(300, every=3_000, models=40).with_columns(pl.concat_str(pl.lit(ODD), "made_by").alias("made_by"))
 
 
 @pytest.mark.parametrize("table", [attempts(1), MANY], ids=["one job", "many models with odd names"])
