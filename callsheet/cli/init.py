@@ -249,7 +249,7 @@ def _init_file(path: Path, config: Path, answers: dict[str, str], json: bool) ->
         fields |= {"model": guessed.taken and guessed.taken.model, "guessed": guessed.guesses()}
         print_json(fields | {"not_used": dict(guessed.not_used), "to_buy": guessed.jobs.height})
     else:
-        _show_guess(configs, guessed)
+        _show_guess(configs, guessed, is_given="model" in answers)
     if _without_jobs(guessed):
         raise typer.Exit(2)
 
@@ -315,7 +315,7 @@ def _without_jobs(guess: Guess) -> Guess | None:
     return next((part for part in parts if part.jobs.is_empty()), None)
 
 
-def _show_guess(configs: list[Path], guess: Guess) -> None:
+def _show_guess(configs: list[Path], guess: Guess, *, is_given: bool) -> None:
     """Prints the first requests, what was written, what is in doubt, and what to type next."""
     from callsheet.present import as_read
 
@@ -351,7 +351,7 @@ def _show_guess(configs: list[Path], guess: Guess) -> None:
         if (taken := guess.films.taken) and taken.rows < taken.of:
             reasons = "; ".join(guess.films.rejects)
             facts.append(("Films", f"only of {taken.rows:,} of {counted(taken.of, 'row')}: {reasons}"))
-    buys = _buys(guess) if unsold is not guess else "no row can be bought as it is read"
+    buys = _buys(guess, is_given=is_given) if unsold is not guess else "no row can be bought as it is read"
     steps = steps_of_production(configs) if guess.films else ()
     _show_written(configs, facts, buys, steps)
 
@@ -363,8 +363,8 @@ def _as_sent(row: Mapping[str, str]) -> str:
     return cut(f'{row["row"]}: "{cut(row["prompt"], room)}"; {rest}', out.width)
 
 
-def _buys(guess: Guess) -> str:
-    """What is bought, and for how much."""
+def _buys(guess: Guess, *, is_given: bool) -> str:
+    """What is bought, and for how much; a model that was given need not be the cheapest."""
     price, rows = f"{dollars(guess.price)} USD", counted(guess.rows, "row")
     if models := guess.input.get("values", {}).get("model"):  # of media types
         return f"{rows} on {' and '.join(dict.fromkeys(models.values()))}, the cheapest; {price}"
@@ -374,7 +374,8 @@ def _buys(guess: Guess) -> str:
         return f"{rows_taken(guess)}; {price}"
     tried = f"; {guess.taken.of:,} rows were tried on each model" if guess.is_sample else ""
     bought = counted(guess.jobs.height, guess.taken.type.value)
-    return f"{bought} of {rows} on {guess.taken.model}, the cheapest{tried}; {price}"
+    choice = "" if is_given else ", the cheapest"
+    return f"{bought} of {rows} on {guess.taken.model}{choice}{tried}; {price}"
 
 
 def _doubts(guess: Guess) -> list[tuple[str, str]]:

@@ -363,6 +363,12 @@ def test_a_model_that_a_person_names_is_that_of_all_rows_and_says_the_medium(pro
     assert error.message == "reel-1 makes videos, not images"
 
 
+def test_a_model_that_was_given_is_not_called_the_cheapest(project: Make) -> None:
+    project().folder.joinpath("x.csv").write_text("id,prompt\na,A heron\n", encoding="utf-8")
+    said = printed("init", "x.csv", "--model", "still-1")
+    assert "1 image of 1 row on still-1; 0.0400 USD" in said
+
+
 def test_models_for_images_and_for_videos_are_a_doubt_where_the_file_names_others(project: Make) -> None:
     made, text = project(), "id,prompt,type,model\na,A heron,image,stil-1\nb,A fox,video,real-1\n"
     wrote = given(made, "x.csv", text)
