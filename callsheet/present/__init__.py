@@ -4,5 +4,7 @@ Begin with `page.py`: what a page is made of. `console.py` and `markdown.py` sho
 `records.as_json`. The others have one subject each, and make pages, sentences and figures of its record:
 `priced.py` of a quote and `as_read.py` of how its file was read, `asked.py` of a question, `under_way.py` of
 a run at work, `results.py` of its end, `status.py` of how a batch stands, `stories.py` of rows, `accounts.py`
-of doubts and the reconciliation, `catalogue.py` of the models. Nothing here reads, asks or decides.
+of doubts and the reconciliation, `owed.py` of a claim, `spent.py` of a month, `morning.py` of all batches,
+`catalogue.py` of the models. A reason to ask and a stop have their words where they are decided, in
+`ledger/gate.py`. Nothing here reads, asks or decides.
 """

@@ -234,7 +234,7 @@ def next_steps(
     run, details = command("run", config, deployments), summary.details
     if summary.rejected_rows:
         changed = "a row that was bought already is bought again if what it asks for changes."
-        twice = changed if details.others or details.kept else "nothing is bought twice."
+        twice = changed if details.others or details.not_offered else "nothing is bought twice."
         yield f"Correct the rejected rows and run the batch again; {twice}"
     for state in _OLD:
         if summary[state]:

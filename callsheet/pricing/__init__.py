@@ -2,8 +2,9 @@
 
 The way of a row, of which `plan.make_plan` has the steps; each module imports only those before it:
 
-1. `requests.py`: what is sent for the row. `parameters.py` fills in what the model takes, `references.py`
-   reads the images, and makes those that must be made first; `config_values.py` checks the config itself.
+1. `requests.py`: what is sent for the row. Before it `config_values.py` checks the config itself;
+   `parameters.py` fills in what the model takes, `references.py` reads the images, and makes those that must
+   be made first.
 2. `rates.py`: what that costs.
 3. `bought.py`: what the ledger has of it already, and what is bought again.
 4. `plan.py`: all of it, frozen in a file, and found again.

@@ -118,7 +118,7 @@ class Plan:
         """Those of these jobs that the plan has and can be bought, by key."""
         return {job.key: job for job in _jobs(self.table.filter(pl.col("key").is_in(list(keys))))}
 
-    def kept(self) -> int:
+    def not_offered(self) -> int:
         """How many jobs are bought, and not offered by the catalogue any more: they have no request."""
         return self.table["request"].null_count()
 

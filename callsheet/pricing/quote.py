@@ -46,7 +46,7 @@ class Quote:
 
     Attributes:
         standing: how the batch stood when it was quoted.
-        table: the plan's jobs of it ; nothing is to buy that is not chosen.
+        table: those of its jobs that the plan has; nothing is to buy that is not chosen.
         balance: what the workspace has; None where nothing is to buy and nobody has asked.
         totals: the batch so far, by the ledger.
         said: what counts for it, by the ledger; its `limit` is `budget.limit` here.

@@ -455,7 +455,7 @@ def _details(standing: Standing, plan: Plan | None, of_run: OfRun, rejects: str)
         problems=problems,
         other_problems=other_problems,
         surcharge=_surcharge_of(standing.submitted),
-        kept=plan.kept() if plan else 0,
+        not_offered=plan.not_offered() if plan else 0,
         others=standing.counting.filter(~pl.col("current")).height,
         models=standing.shares[MODEL],
         dearest=_most_expensive(standing.submitted),

@@ -106,7 +106,7 @@ class Details:
         rejected_in_part: those of them of which other values of a matrix can be bought.
         surcharge: the jobs that cost more than quoted; empty where there are none.
         other_problems: the number of jobs with other reasons than those of `problems`.
-        kept: bought jobs of rows that are rejected now, because the catalogue no longer offers them.
+        not_offered: bought jobs of rows that are rejected now, because the catalogue no longer offers them.
         others: how many of the jobs are of rows that the batch file does not have, or has changed.
         dearest: row, model and cost of the jobs that cost most, the first most.
         contact_sheet: where the page is; None where there is none.
@@ -127,7 +127,7 @@ class Details:
     problems: tuple[Problem, ...] = ()
     other_problems: int = 0
     surcharge: str = ""
-    kept: int = 0
+    not_offered: int = 0
     others: int = 0
     models: tuple[Share, ...] = ()
     dearest: tuple[tuple[str, str, Decimal], ...] = ()

@@ -161,7 +161,7 @@ async def enter_marks(settings: BatchSettings, row_marks: Sequence[Said]) -> tup
 
 async def _take(ledger: Ledger, row_marks: Sequence[Said], by: str) -> int:
     rows = {row_mark.row_id for row_mark in row_marks}
-    rows |= {f"{row_mark.row_id}/{row_mark.number}" for row_mark in row_marks if row_mark.number is not None}
+    rows |= {f"{row_mark.row_id}/{row_mark.number}" for row_mark in row_marks if row_mark.is_exception}
     stored = await ledger.read(marks.files, rows)
     said_of: dict[FileKey, Said] = {}
     files_of_row: dict[str, list[tuple[FileKey, int, int]]] = {}

@@ -1,7 +1,8 @@
 """Record: shows the progress of a run while it is under way, and writes its report at the end.
 
-The ledger is written by the other steps, as things happen; here it is only read. Plots and contact sheet are
-for looking: where they cannot be written, a person is told so, and the run goes on as if there were none.
+What is bought is written by the other steps, as things happen; here it is read, and a wall that was told of
+is noted (`ledger/walls.py`). Plots and contact sheet are for looking: where they cannot be written, a person
+is told so, and the run goes on as if there were none.
 """
 
 from __future__ import annotations

@@ -5,7 +5,8 @@ room comes back into the queue that the loop reads.
 
 The intent is durable before the POST leaves, and the answer before anything relies on it. A POST is sent
 again only where the verdict is that nothing happened. What an answer means (`service.verdicts`), when to send
-(`limits`) and what still fits the budget (`ledger.reserve`) is decided there; here it is carried out.
+(`limits`) and what may leave (`gate.py`, by `ledger.reserve` and `ledger.intend`) is decided there; here it
+is carried out.
 """
 
 from __future__ import annotations

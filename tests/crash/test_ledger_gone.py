@@ -134,7 +134,7 @@ KIB = 1024
 
 def test_a_ledger_that_cannot_grow_buys_nothing_that_it_cannot_record(new_batch: MakeBatch) -> None:
     made = new_batch(rows(40))
-    code = made.run(file_size=200 * KIB, waits={"lease": 3})
+    code = made.run(file_size=300 * KIB, waits={"lease": 3})
     assert code == 3, made.log()
     assert "the ledger could not be read or written" in made.log()
     finish(made)

@@ -76,7 +76,7 @@ def test_the_sums_are_exact() -> None:
 
 
 ODD = "$x_1$ \x1b[31m " + "long" * 30
-MANY = attempts(300, every=3_000, models=40).with_columns(pl.concat_str(pl.lit(ODD), "made_by").alias("made_by"))
+MANY = attempts(300, every=3_000, models=40).with_columns(made_by=pl.concat_str(pl.lit(ODD), "made_by"))
 
 
 @pytest.mark.parametrize("table", [attempts(1), MANY], ids=["one job", "many models with odd names"])
