@@ -27,6 +27,7 @@ from callsheet.cells import rejects_csv, rejects_in_words
 from callsheet.config.settings import BatchSettings
 from callsheet.errors import InputError, Interrupted, OtherLedger, Stop, StorageConflict, StorageError
 from callsheet.ledger import leases, marks, queries, revisions, sums, words
+from callsheet.ledger.charges import is_dearer
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.queries import ONLY_NEW, Policy
 from callsheet.ledger.tables import attempts
@@ -532,8 +533,8 @@ def _differences_of(files: pl.DataFrame) -> tuple[Difference, ...]:
 
 
 def _surcharge_of(attempts: pl.DataFrame) -> str:
-    """The jobs that cost more than quoted, in one line; empty where there are none."""
-    dearer = attempts.filter(pl.col("cost") > pl.col("quoted"))
+    """The jobs that cost more than quoted, roundings aside, in one line; empty where there are none."""
+    dearer = attempts.filter(is_dearer(pl.col("cost"), pl.col("quoted")))
     if dearer.is_empty():
         return ""
     first = dearer.select("row_id", "sample", "line", "cost", "quoted").head(_ROWS_NAMED)

@@ -104,7 +104,7 @@ class Details:
         rejects: where `rejects.csv` is.
         rejected: what is wrong with the rejected rows, a line for each reason.
         rejected_in_part: those of them of which other values of a matrix can be bought.
-        surcharge: the jobs that cost more than quoted; empty where there are none.
+        surcharge: the jobs that cost more than quoted (`charges.is_dearer`); empty where there are none.
         other_problems: the number of jobs with other reasons than those of `problems`.
         not_offered: bought jobs of rows that are rejected now, because the catalogue no longer offers them.
         others: how many of the jobs are of rows that the batch file does not have, or has changed.
