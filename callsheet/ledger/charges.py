@@ -18,10 +18,18 @@ from callsheet.ledger.tables import charges
 from callsheet.plain_text import row_name
 from callsheet.records import dollars
 
-ROUNDING = Decimal("1.01")  # a charge of at most this many times its quote is a rounding, and not dearer
+_PERCENT = 101  # of its quote: a charge of at most so much is a rounding, and not dearer
 _LAST = 3  # charges that are looked at
 DEARER = 2  # of these that stop the buying, being dearer or for another model
 SHARE = Decimal("0.1")  # of what the batch may come to: so much above the quotes stops the buying, too
+
+
+def is_dearer(cost: Any, quoted: Any) -> Any:
+    """Whether a job cost more than its quote, a rounding aside: the rule of all who say so.
+
+    Of two amounts, or of two columns: of Polars, or of the database as whole numbers.
+    """
+    return cost * 100 > quoted * _PERCENT
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +101,7 @@ def in_words(unaccepted: Sequence[Charge]) -> str:
         f"row {row_name(charge.row_id, charge.sample)}: {dollars(charge.cost)} USD, "
         f"quoted {dollars(charge.quoted)}"
         for charge in unaccepted
-        if charge.cost > charge.quoted * ROUNDING
+        if is_dearer(charge.cost, charge.quoted)
     ]
     others = [
         f"row {row_name(charge.row_id, charge.sample)}: {charge.delivered}, ordered {charge.model}"
@@ -134,14 +142,14 @@ def count(connection: sa.Connection, batch: str, charge: Charge) -> None:
     """The service has charged a job."""
     charged = of_batch(connection, batch)
     highest = max(dearest(charged.accepted).get(charge.pair, charge.quoted), charge.quoted)
-    is_dearer = charge.cost > highest * ROUNDING
+    dearer = is_dearer(charge.cost, highest)
     is_of_other = charge.delivered != "" and charge.models not in _models(charged.accepted)
-    counted = replace(charge, needs_yes=is_dearer or is_of_other)
+    counted = replace(charge, needs_yes=dearer or is_of_other)
     if not any(last.needs_yes for last in (*charged.last, counted)):
         return  # it would change nothing that anybody asks for, and each job of a batch comes here
     charged = replace(charged, last=(*charged.last, counted)[-_LAST:])
     if counted.needs_yes:
-        above = charged.above + (charge.cost - highest if is_dearer else 0)
+        above = charged.above + (charge.cost - highest if dearer else 0)
         charged = replace(charged, unaccepted=_with(charged.unaccepted, counted), above=above)
     _write(connection, batch, charged)
 
@@ -157,7 +165,7 @@ def accept(connection: sa.Connection, batch: str, to_accept: Sequence[Charge]) -
     left = tuple(
         charge
         for charge in charged.unaccepted
-        if charge.cost > max(accepted.get(charge.pair, charge.quoted), charge.quoted)
+        if is_dearer(charge.cost, max(accepted.get(charge.pair, charge.quoted), charge.quoted))
         or (charge.delivered and charge.models not in models)
     )
     above = charged.above if left else Decimal(0)

@@ -11,7 +11,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from callsheet.ledger import marks
-from callsheet.ledger.charges import ROUNDING
+from callsheet.ledger.charges import is_dearer
 from callsheet.ledger.marks import MediaDecision
 from callsheet.ledger.sums import total
 from callsheet.ledger.tables import attempts, claims
@@ -33,8 +33,7 @@ _CREDITS: dict[str, sa.ColumnElement[Any]] = {
     MONTH: sa.func.substr(_SAID_AT, 1, 7),
     BATCH: claims.c.batch,
 }
-_PERCENT = sa.literal(int(ROUNDING * 100), sa.Integer)
-_IS_DEAR = attempts.c.cost * sa.literal(100, sa.Integer) > attempts.c.quoted * _PERCENT
+_IS_DEARER = is_dearer(*(sa.type_coerce(attempts.c[name], sa.BigInteger) for name in ("cost", "quoted")))
 _LOOKED_AT = 1_000  # jobs whose columns are named where one is not there
 
 
@@ -100,7 +99,7 @@ def costs(connection: sa.Connection, by: str, since: datetime, until: datetime) 
         sa.func.count().filter(attempts.c.cost > 0),
         total(attempts.c.cost),
         total(attempts.c.quoted, attempts.c.state == State.IN_DOUBT),
-        total(attempts.c.cost - attempts.c.quoted, _IS_DEAR),
+        total(attempts.c.cost - attempts.c.quoted, _IS_DEARER),
     ).where(within, attempts.c.state != State.PLANNED)
     kept = (
         sa.select(key, sa.func.count())

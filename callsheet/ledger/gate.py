@@ -34,7 +34,7 @@ from callsheet.ledger.queries import Policy, to_buy
 from callsheet.ledger.tables import Values, attempts
 from callsheet.ledger.words import Place, Reason, Shown, Word
 from callsheet.plain_text import and_more, counted, printable
-from callsheet.records import NOT_CHARGED, Attempt, Job, State, canonical, dollars
+from callsheet.records import NOT_CHARGED, Attempt, Job, State, dollars
 
 
 class Obstacle(StrEnum):
@@ -350,14 +350,13 @@ class Gate:
             self._closed = Obstacle.PRICE
 
     def lets(self, amount: Decimal, model: str) -> Obstacle | None:
-        """Lets an amount leave for a job of a model; or returns the first obstacle."""
+        """Lets an amount leave for a job of a model; or returns the obstacle."""
         if self._closed:
             return self._closed
         if self._buyer.purse is not None and not (self._purse and self._purse.takes(model)):
             return Obstacle.PURSE
-        for obstacle, left in self._room.items():
-            if amount > left:
-                return obstacle
+        if obstacle := obstacle_to(amount, self._room):
+            return obstacle
         self._room = {obstacle: left - amount for obstacle, left in self._room.items()}
         return None
 
@@ -369,6 +368,21 @@ class Gate:
     def left(self, obstacle: Obstacle) -> Decimal:
         """What is left within an obstacle."""
         return max(Decimal(0), self._room.get(obstacle, Decimal(0)))
+
+
+_LASTING = (Obstacle.LIMIT, Obstacle.BALANCE, Obstacle.LEDGER)
+
+
+def obstacle_to(amount: Decimal, room: Mapping[Obstacle, Decimal]) -> Obstacle | None:
+    """What an amount does not fit: the tightest, by which all speak of one shortage; None where it fits.
+
+    It is not the day where a limit or the balance is too small as well: midnight alone would not help.
+    """
+    in_the_way = sorted((obstacle for obstacle, left in room.items() if amount > left), key=room.__getitem__)
+    lasting = [obstacle for obstacle in in_the_way if obstacle in _LASTING]
+    if in_the_way[:1] == [Obstacle.DAY]:
+        in_the_way = lasting or in_the_way
+    return next(iter(in_the_way), None)
 
 
 def room_within(
@@ -562,7 +576,7 @@ def _write(
     reserved: list[tuple[Job, Attempt]] = []
     numbers = queries.highest_numbers(connection, batch, {job.row_id for job, last in jobs if last is None})
     for job, last in jobs:
-        values = _row(job) | {"batch": batch, "run_id": run_id, "state": State.PLANNED}
+        values = writing.values_of(job) | {"batch": batch, "run_id": run_id, "state": State.PLANNED}
         values["purse"] = purse if purse is not None else last["purse"] if last else ""
         number = 1 if last is None else last["attempt"]
         if last is not None and last["state"] == State.PLANNED:
@@ -579,22 +593,3 @@ def _write(
         reserved.append((job, Attempt(*fields, request_key=job.request_key)))
     writing.insert_attempts(connection, new)
     return reserved
-
-
-def _row(job: Job) -> Values:
-    return {
-        "job_key": job.key,
-        "row_id": job.row_id,
-        "sample": job.sample,
-        "type": job.type,
-        "model": job.model,
-        "prompt": job.request["prompt"],
-        "request": canonical(dict(job.request)),
-        "carried": dict(job.carried),
-        "request_key": job.request_key,
-        "quoted": job.price.total if job.price else None,
-        "currency": job.price.currency if job.price else "USD",
-        "billable_unit": job.price.billable_unit if job.price else None,
-        "unit_price": job.price.unit_price if job.price else None,
-        "quantity": Decimal(job.price.quantity) if job.price else None,
-    }

@@ -33,7 +33,8 @@ class Spending:
         quoted: the quotes of everything that was sent and was neither refused nor given up.
         usage: the costs that the service has answered, and those of doubts that a person settled as charged.
         other_batches: the part of `usage` that is of other batches than the ledger is opened for.
-        surcharge: by how much costs were above their quotes. A job without a quote has none.
+        surcharge: by how much costs were above their quotes, roundings too (`charges.is_dearer` leaves them
+            out), because the account has them. A job without a quote has none.
         estimated: the part of `usage` that is not the service's word: computed, or as quoted.
         in_flight: the quotes of what is on the wire, or accepted and not answered yet.
         late: the part of `usage` that the service may have charged on the next day only: it was answered or

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from typing import Any
 
 import sqlalchemy as sa
@@ -10,7 +11,7 @@ import sqlalchemy as sa
 from callsheet.errors import LedgerError
 from callsheet.ledger import queries, sums
 from callsheet.ledger.tables import Values, attempts
-from callsheet.records import Attempt, State
+from callsheet.records import Attempt, Job, State, canonical
 
 Key = tuple[str, int]
 """The key of an attempt's job, and its number."""
@@ -57,6 +58,26 @@ def row_of(connection: sa.Connection, attempt: Attempt) -> Values | None:
     """An attempt as the ledger has it."""
     row = connection.execute(_SELECT, key_of(attempt)).mappings().first()
     return None if row is None else dict(row)
+
+
+def values_of(job: Job) -> Values:
+    """What an attempt at a job has of it."""
+    return {
+        "job_key": job.key,
+        "row_id": job.row_id,
+        "sample": job.sample,
+        "type": job.type,
+        "model": job.model,
+        "prompt": job.request["prompt"],
+        "request": canonical(dict(job.request)),
+        "carried": dict(job.carried),
+        "request_key": job.request_key,
+        "quoted": job.price.total if job.price else None,
+        "currency": job.price.currency if job.price else "USD",
+        "billable_unit": job.price.billable_unit if job.price else None,
+        "unit_price": job.price.unit_price if job.price else None,
+        "quantity": Decimal(job.price.quantity) if job.price else None,
+    }
 
 
 def insert_attempts(connection: sa.Connection, rows: Sequence[Values]) -> None:

@@ -291,10 +291,9 @@ def _balance(quote: Quote) -> str:
 
 
 def _fits(quote: Quote) -> str:
-    if quote.fits >= quote.to_buy - quote.without_price:
+    limit = quote.obstacle
+    if limit is None or quote.fits >= quote.to_buy - quote.without_price:
         return ""
-    room = quote.said.room
-    limit = min(room, key=lambda obstacle: room[obstacle])
     cause = {Obstacle.LEDGER: ", because of budget.ledger", Obstacle.DAY: " today, because of budget.per_day"}
     stop = f"then the {'balance' if limit is Obstacle.BALANCE else 'budget'} stops the buying"
     if limit is Obstacle.PURSE:

@@ -119,6 +119,18 @@ class Quote:
                 fitting, micros = fitting + 1, micros - price
         return fitting
 
+    @property
+    def obstacle(self) -> Obstacle | None:
+        """What the first job that does not fit, with those before it, does not fit; with `budget.on_exceed:
+        refuse` what the whole quote does not fit. None where all fit.
+        """
+        room, amount = self.said.room, self.quoted
+        if self.budget.on_exceed != "refuse":
+            prices_so_far = self.table.filter("to_buy")["price"].drop_nulls().cum_sum()
+            too_much = prices_so_far.filter(prices_so_far > min(room.values()))
+            amount = too_much[0] if len(too_much) else Decimal(0)
+        return gate.obstacle_to(amount, room)
+
     @cached_property
     def pilot(self) -> Quote | None:
         """What is quoted for the pilot alone; the budget and what is spent are the whole batch's."""

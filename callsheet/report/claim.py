@@ -25,7 +25,7 @@ from callsheet.cells import guarded
 from callsheet.config.settings import BatchSettings, Settings
 from callsheet.errors import CallsheetError
 from callsheet.ledger import paid_back
-from callsheet.ledger.charges import ROUNDING
+from callsheet.ledger.charges import is_dearer
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.paid_back import AttemptKey
 from callsheet.ledger.queries import MONEY
@@ -278,7 +278,7 @@ def _why(attempt: Mapping[str, Any], flags: Collection[str], *, is_charged_doubt
             return Why.FAILED
     if flags and cost:
         return Why.OTHER
-    return Why.DEARER if quoted is not None and cost > quoted * ROUNDING else None
+    return Why.DEARER if quoted is not None and is_dearer(cost, quoted) else None
 
 
 def _with_amounts(

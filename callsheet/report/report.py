@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from io import BytesIO
-from typing import Any
+from typing import Any, NamedTuple
 
 import polars as pl
 import sqlalchemy as sa
@@ -27,9 +27,11 @@ from callsheet.cells import rejects_csv, rejects_in_words
 from callsheet.config.settings import BatchSettings
 from callsheet.errors import InputError, Interrupted, OtherLedger, Stop, StorageConflict, StorageError
 from callsheet.ledger import leases, marks, queries, revisions, sums, words
+from callsheet.ledger.charges import is_dearer
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.queries import ONLY_NEW, Policy
 from callsheet.ledger.tables import attempts
+from callsheet.ledger.words import Word
 from callsheet.places import warning_of
 from callsheet.plain_text import and_more, counted, row_in_words, row_name
 from callsheet.pricing.plan import Plan, last_plan
@@ -40,8 +42,10 @@ from callsheet.records import (
     CostSource,
     File,
     ModelType,
+    OtherRun,
     State,
     StoredFile,
+    Totals,
     dollars,
     made_from,
 )
@@ -293,6 +297,16 @@ class OfRun:
     buys: bool = False
 
 
+class _Moment(NamedTuple):
+    """What the ledger says of a batch at one moment: another run may buy while the report is written."""
+
+    standing: Standing
+    revision: str
+    totals: Totals
+    other_runs: list[OtherRun]
+    approvals: tuple[Word, ...]
+
+
 async def write_report(ledger: Ledger, store: Store, plan: Plan | None, of_run: OfRun) -> Summary:
     """Writes the report and returns the summary, which `write_summary` writes at the end.
 
@@ -306,7 +320,7 @@ async def write_report(ledger: Ledger, store: Store, plan: Plan | None, of_run: 
         LedgerError: the ledger cannot be read.
     """
 
-    def read(connection: sa.Connection, batch: str) -> tuple[Standing, str]:
+    def read(connection: sa.Connection, batch: str) -> _Moment:
         standing = read_standing(
             connection,
             batch,
@@ -315,9 +329,16 @@ async def write_report(ledger: Ledger, store: Store, plan: Plan | None, of_run: 
             of_attempts=(*COSTS, "request", "run_id"),
             of_files=OF_MANIFEST,
         )
-        return standing, revisions.of_batch(connection, batch)
+        return _Moment(
+            standing,
+            revisions.of_batch(connection, batch),
+            sums.of_batch(connection, batch),
+            leases.others(connection, batch, ledger.run_id),
+            words.of_batch(connection, batch),
+        )
 
-    standing, revision = await ledger.read(read)
+    moment = await ledger.read(read)
+    standing, revision, *_ = moment
     files = await asyncio.to_thread(manifest, standing)
     await store.write(COSTS_FILE, await asyncio.to_thread(parquet, costs(standing)), PARQUET_TYPE)
     await store.write(MANIFEST, await asyncio.to_thread(parquet, files, revision), PARQUET_TYPE)
@@ -329,7 +350,7 @@ async def write_report(ledger: Ledger, store: Store, plan: Plan | None, of_run: 
     is_done = not (of_run.stop or of_run.without_image or any(standing.states[state] for state in OPEN))
     is_done = is_done and not standing.planned["to_buy"].any()
     details = replace(details, did=did, done_at=revision if is_done else "")
-    return await _summary(ledger, store, standing, plan, of_run=of_run, details=details)
+    return _summary(ledger, store, moment, plan, of_run=of_run, details=details)
 
 
 def _revision_of(manifest_file: bytes) -> str | None:
@@ -387,17 +408,11 @@ def report_json(summary: Summary) -> bytes:
     return _as_json(summary.as_json())
 
 
-async def _summary(
-    ledger: Ledger, store: Store, standing: Standing, plan: Plan | None, *, of_run: OfRun, details: Details
+def _summary(
+    ledger: Ledger, store: Store, moment: _Moment, plan: Plan | None, *, of_run: OfRun, details: Details
 ) -> Summary:
     """How the batch stands after a run."""
-    totals, runs, asked = await ledger.read(
-        lambda connection, batch: (
-            sums.of_batch(connection, batch),
-            leases.others(connection, batch, ledger.run_id),
-            words.of_batch(connection, batch),
-        )
-    )
+    standing, _, totals, other_runs, asked = moment
     states, jobs, stop = standing.states, standing.counting.height, of_run.stop
     ended = sum(states[state] for state in ENDED) >= jobs
     left_to_buy = standing.left_to_buy(ledger.run_id, of_run.to_buy) if plan else 0
@@ -432,7 +447,7 @@ async def _summary(
         **review._asdict(),
         credits=totals.credits,
         cost_per_kept=standing.cost_per_kept,
-        other_runs=tuple(run for run in runs if run.jobs),
+        other_runs=tuple(run for run in other_runs if run.jobs),
         approvals=asked,
         details=details,
     )
@@ -532,8 +547,8 @@ def _differences_of(files: pl.DataFrame) -> tuple[Difference, ...]:
 
 
 def _surcharge_of(attempts: pl.DataFrame) -> str:
-    """The jobs that cost more than quoted, in one line; empty where there are none."""
-    dearer = attempts.filter(pl.col("cost") > pl.col("quoted"))
+    """The jobs that cost more than quoted, roundings aside, in one line; empty where there are none."""
+    dearer = attempts.filter(is_dearer(pl.col("cost"), pl.col("quoted")))
     if dearer.is_empty():
         return ""
     first = dearer.select("row_id", "sample", "line", "cost", "quoted").head(_ROWS_NAMED)

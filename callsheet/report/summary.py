@@ -104,7 +104,7 @@ class Details:
         rejects: where `rejects.csv` is.
         rejected: what is wrong with the rejected rows, a line for each reason.
         rejected_in_part: those of them of which other values of a matrix can be bought.
-        surcharge: the jobs that cost more than quoted; empty where there are none.
+        surcharge: the jobs that cost more than quoted (`charges.is_dearer`); empty where there are none.
         other_problems: the number of jobs with other reasons than those of `problems`.
         not_offered: bought jobs of rows that are rejected now, because the catalogue no longer offers them.
         others: how many of the jobs are of rows that the batch file does not have, or has changed.
@@ -327,8 +327,9 @@ async def read_review(ledger: Ledger, settings: BatchSettings) -> tuple[ReviewRe
     Raises:
         LedgerError: the ledger cannot be read.
     """
-    standing, again = await _standing(ledger, settings)
-    return _result(ledger.batch, standing), again
+    plan = await asyncio.to_thread(last_plan, settings)
+    standing = await ledger.read(_standing, plan, settings)
+    return _result(ledger.batch, standing), to_buy_again(standing, plan, settings)
 
 
 def _result(batch: str, standing: Standing) -> ReviewResult:
@@ -343,9 +344,10 @@ async def read_status(ledger: Ledger, settings: BatchSettings) -> Status:
     Raises:
         LedgerError: the ledger cannot be read, or its running totals are wrong.
     """
-    standing, again = await _standing(ledger, settings)
-    wrong_batches, totals, other_runs, asked, last_run, changed = await ledger.read(
+    plan = await asyncio.to_thread(last_plan, settings)
+    standing, wrong_batches, totals, other_runs, asked, last_run, changed = await ledger.read(
         lambda connection, batch: (
+            _standing(connection, batch, plan, settings),
             sums.differences(connection, batch),
             sums.of_batch(connection, batch),
             leases.others(connection, batch, ledger.run_id),
@@ -378,23 +380,17 @@ async def read_status(ledger: Ledger, settings: BatchSettings) -> Status:
             for setting in changed
             if last_run and setting.changed_at >= last_run and not setting.run_id
         ),
-        to_buy_again=again,
+        to_buy_again=to_buy_again(standing, plan, settings),
         outdated=standing.outdated,
     )
 
 
-async def _standing(ledger: Ledger, settings: BatchSettings) -> tuple[Standing, ToBuyAgain]:
-    """How the batch stands, by the last plan on this machine, and what is to be bought again."""
-    plan = await asyncio.to_thread(last_plan, settings)
+def _standing(connection: sa.Connection, batch: str, plan: Plan | None, settings: BatchSettings) -> Standing:
+    """How the batch stands, by the last plan on this machine."""
     jobs, policy = plan.table if plan else None, policy_of(settings)
-
-    def read(connection: sa.Connection, batch: str) -> Standing:
-        columns = ASKED_FOR if marks.has_rejected(connection, batch) else ["request"]
-        # With the files comes what is said of them.
-        return read_standing(connection, batch, jobs, policy, of_attempts=columns, of_files=["sha256"])
-
-    standing = await ledger.read(read)
-    return standing, to_buy_again(standing, plan, settings)
+    columns = ASKED_FOR if marks.has_rejected(connection, batch) else ["request"]
+    # With the files comes what is said of them.
+    return read_standing(connection, batch, jobs, policy, of_attempts=columns, of_files=["sha256"])
 
 
 def _paused(changed: Iterable[Setting], at_work: Iterable[OtherRun]) -> Pause | None:

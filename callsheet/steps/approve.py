@@ -139,8 +139,7 @@ def _is_all_approved(quote: Quote) -> bool:
 def objection(quote: Quote) -> Stop | None:
     """Why nothing may be bought, whoever approves it: `budget.on_exceed: refuse`, and it does not fit."""
     budget, room = quote.budget, quote.said.room
-    too_small = (obstacle for obstacle in Obstacle if quote.quoted > room.get(obstacle, quote.quoted))
-    if budget.on_exceed != "refuse" or (obstacle := next(too_small, None)) is None:
+    if budget.on_exceed != "refuse" or (obstacle := quote.obstacle) is None:
         return None
     does_not_fit = f"the quote of {dollars(quote.quoted)} USD does not fit"
     left = max(Decimal(0), room[obstacle])

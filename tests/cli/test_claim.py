@@ -133,6 +133,17 @@ def test_a_claim_of_days_in_the_future_or_of_no_day_is_an_error_and_of_later_day
     assert claim(made, "--since", str(today - timedelta(days=1)))["files"] == []
 
 
+def test_a_rounding_above_the_quote_is_no_surcharge_and_leads_to_no_claim(project: Make) -> None:
+    rounded = {"id": "rounded", "prompt": "a rounded vase", "model": "still-1", "resolution": "1K"}
+    rule = {"prompt": "rounded", "do": "surcharge", "amount": "0.0002"}
+    made = project([rounded], faults={"rules": [rule]})
+    summary = made.run()
+    assert summary.quoted < summary.spent <= summary.quoted * Decimal("1.01")
+    assert claim(made)["files"] == []
+    assert summary.details.surcharge == ""
+    assert not any("claim" in step for step in next_steps(summary))
+
+
 def test_what_was_sent_is_not_in_the_next_claim_and_what_came_since_is(project: Make) -> None:
     """Marked is what the claim names that was written last: whoever sent it has not seen more."""
     made = project(rows("gone"), faults=FAULTS)

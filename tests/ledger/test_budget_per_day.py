@@ -57,6 +57,24 @@ def submitted(url: str, when: datetime) -> None:
     engine.dispose()
 
 
+@pytest.mark.parametrize(
+    ("balance", "per_day", "ever", "obstacle"),
+    [
+        ("0.30", "0.20", "9", Obstacle.BALANCE),  # midnight would not help
+        ("0.60", "0.20", "9", Obstacle.DAY),
+        ("0.30", "9", "0.20", Obstacle.LEDGER),
+        ("0.20", "9", "0.30", Obstacle.BALANCE),
+    ],
+)
+async def test_the_tightest_of_what_a_job_does_not_fit_is_named(
+    ledger: Ledger, balance: str, per_day: str, ever: str, obstacle: Obstacle
+) -> None:
+    budget = Budget(per_day=Decimal(per_day), ledger=Decimal(ever))
+    dear = job("dear", price="0.5000")
+    reservation = await ledger.reserve([dear], Policy(), ledger.buyer(budget, Decimal(balance)), skip=False)
+    assert reservation.obstacle is obstacle
+
+
 async def test_all_batches_together_spend_no_more_than_the_wall_in_a_day(url: str) -> None:
     async with buyer(url) as ledger, buyer(url, "another batch") as other:
         first = await reserve(ledger, "a", "b", "c")

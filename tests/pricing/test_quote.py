@@ -324,6 +324,28 @@ def test_a_quote_above_a_whole_day_is_not_told_to_wait_and_the_ledger_s_limit_is
     assert "budget.ledger" in str(found)
 
 
+@pytest.mark.parametrize(
+    ("on_exceed", "limit", "per_day", "fits", "stop"),
+    [
+        ("refuse", "1.0000", "0.9000", "0 of 5 jobs; nothing is bought", "left of the budget: 1.0000"),
+        ("stop", "0.0500", "0.0300", "0 of 5 jobs; then the budget stops the buying", None),
+        ("stop", "1.0000", "0.0900", "1 of 5 jobs today, because of budget.per_day; the same command", None),
+    ],
+)
+def test_a_quote_waits_for_midnight_only_where_that_would_help(quote, on_exceed, limit, per_day, fits, stop):
+    """The prices are 0.0833, 0.0833, 0.771, 0.0407 and 0.0407; less is left of the day than of the limit."""
+    made = quote(budget={"on_exceed": on_exceed, "limit": limit, "per_day": per_day})
+    assert facts(made)["Fits"].startswith(fits)
+    found = objection(made)
+    assert str(found).find(stop) > 0 if stop else found is None
+
+
+def test_a_quote_and_its_refusal_name_the_tightest_of_what_it_does_not_fit(quote):
+    made = quote(budget={"on_exceed": "refuse", "limit": "1.0000", "ledger": "0.9000"})
+    assert "because of budget.ledger" in facts(made)["Fits"]
+    assert "left of budget.ledger: 0.9000 of 0.9000 USD" in str(objection(made))
+
+
 def test_what_is_reserved_counts_once_and_a_dead_run_s_not_at_all(quote):
     quote(batch="other", states={"b": "reserved"})  # by a run that is dead by now
     budget = {"per_day": "1.0190", "ledger": "1.0190"}

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from decimal import Decimal
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 
 from callsheet.config.load import load
+from callsheet.config.settings import Settings
+from callsheet.ledger.ledger import Ledger
 from callsheet.present.results import line, next_steps
 from callsheet.present.results import problem as problem_line
 from callsheet.records import Progress
-from callsheet.report.summary import Summary
+from callsheet.report.report import OfRun, write_report
+from callsheet.report.summary import Summary, read_status
 from callsheet.reviewing.server import opened
+from callsheet.storage.store import Store
 from callsheet.watch import WATCHER, LogWatcher
 from tests.conftest import Project
 from tests.servers.backlots import finish_videos
 
 Make = Callable[..., Project]
+T = TypeVar("T")
 IMAGE = {"model": "sketch-1", "aspect_ratio": "1:1"}
 VIDEO = {"model": "dailies-1", "duration": 1}
 PRICE = Decimal("0.0015")
@@ -98,6 +103,49 @@ def test_of_rows_that_the_batch_file_does_not_have_only_what_may_have_cost_money
     assert (summary.exit_code, summary.details.others, summary.in_doubt_exposure) == (3, 3, PRICE)
     assert any("resolve" in step for step in next_steps(summary))
     assert all(progress.done <= progress.jobs == 4 for progress in recorder.progresses)
+
+
+class Beside(Ledger):
+    """A ledger in which another run buys once this one was read for the first time."""
+
+    other_run: Callable[[], object] | None = None
+
+    async def read(self, *args: Any, **kwargs: Any) -> Any:
+        answer = await super().read(*args, **kwargs)
+        if other_run := self.other_run:
+            self.other_run = None
+            await asyncio.to_thread(other_run)
+        return answer
+
+
+async def beside(made: Project, told: Callable[[Ledger, Settings], Awaitable[T]]) -> T:
+    """What is told of a batch of which another run buys two more images meanwhile."""
+    settings = load(made.config)
+    made.rows(*images("a", "b", "c"))
+    async with await Beside.open(settings.ledger.url, settings.batch) as ledger:
+        ledger.other_run = lambda: made.run("report.url=out/other/report")
+        answer = await told(ledger, settings)
+    assert made.charged == 3 * PRICE, "the other run has bought"
+    return answer
+
+
+def test_a_report_is_of_one_moment_beside_another_run(project: Make) -> None:
+    async def report(ledger: Ledger, settings: Settings) -> Summary:
+        store = Store.of(settings.report.url, settings.storage)
+        return await write_report(ledger, store, None, OfRun())
+
+    made = project(images("a"))
+    made.run()
+    summary = asyncio.run(beside(made, report))
+    assert summary.spent == made.costs()["cost"].sum() == summary.stored * PRICE
+    assert summary.paid_jobs == summary.stored == 1
+
+
+def test_a_status_is_of_one_moment_beside_another_run(project: Make) -> None:
+    made = project(images("a"))
+    made.run()
+    status = asyncio.run(beside(made, read_status))
+    assert status.spent == status.stored * PRICE == PRICE
 
 
 def test_samples_are_in_order_and_a_batch_without_a_plan_is_reported_from_the_ledger(project: Make) -> None:
