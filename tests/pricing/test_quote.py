@@ -174,7 +174,7 @@ def test_what_is_stored_and_offered_no_more_stays_bought(quote):
     quote(text, states={"x": "stored"})
     others = {name: model for name, model in CATALOGUE.items() if name != "reel-1"}
     made = quote(text, catalogue=others)
-    assert (made.plan.kept(), made.already_bought, made.to_buy) == (1, 1, 0)
+    assert (made.plan.not_offered(), made.already_bought, made.to_buy) == (1, 1, 0)
 
 
 def test_reserved_jobs_count_once_and_jobs_in_flight_are_paid_besides_the_balance(quote):
