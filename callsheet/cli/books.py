@@ -19,6 +19,7 @@ from callsheet.cli.output import (
     Config,
     Json,
     Sets,
+    amount_of,
     ask_service,
     at_home,
     load_batch,
@@ -240,7 +241,7 @@ def claim(
     if sent is not None:
         asyncio.run(_mark_sent(load_batch(config, set_), sent, json=json))
     elif credit is not None:
-        asyncio.run(_enter_credit(load_batch(config, set_), _amount(credit), note, json=json))
+        asyncio.run(_enter_credit(load_batch(config, set_), amount_of(credit), note, json=json))
     else:
         asyncio.run(_write_claim(load_settings(config, set_), day, config, with_sent=all_, json=json))
 
@@ -285,18 +286,6 @@ async def _enter_credit(settings: BatchSettings, amount: Decimal, note: str | No
     else:
         entered = f"a credit of {dollars(amount)} USD is entered; {dollars(total)} USD came back in all"
         typer.echo(printable(f"{settings.batch}: {entered}"))
-
-
-def _amount(text: str) -> Decimal:
-    from pydantic import Field, TypeAdapter, ValidationError
-
-    from callsheet.config.setting_types import Dollars
-
-    try:
-        return TypeAdapter[Decimal](Annotated[Dollars, Field(gt=0)]).validate_python(text)
-    except ValidationError as error:
-        hint = "Write what came back as an amount in USD above 0, as 0.40."
-        raise CallsheetError(f"--credit {text!r}: {error.errors()[0]['msg']}", hint=hint) from None
 
 
 # ---- the ledger itself

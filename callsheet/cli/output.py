@@ -19,6 +19,7 @@ from collections.abc import (
 )
 from contextlib import asynccontextmanager, suppress
 from datetime import date
+from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_origin
@@ -287,6 +288,23 @@ def ledger_url(command: str, config: Path | None, overrides: list[str] | None) -
         )
     check_exists(url)
     return url
+
+
+def amount_of(text: str) -> Decimal:
+    """The US dollars that a person has typed.
+
+    Raises:
+        ConfigError: it is no amount above 0, to six decimals.
+    """
+    try:
+        amount = Decimal(text)
+    except InvalidOperation:
+        amount = Decimal("NaN")
+    if not amount.is_finite() or amount <= 0 or amount >= 10**9 or amount != round(amount, 6):
+        raise ConfigError(
+            f"{text!r} is no amount of US dollars", hint="Give one above 0, to six decimals, as 5.00."
+        )
+    return amount
 
 
 def utc_day(option: str, text: str | None) -> date | None:

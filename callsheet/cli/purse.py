@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from datetime import timedelta
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -59,7 +59,7 @@ def purse(
     settings = load_batch(config, set_)
     if amount is not None:
         names = sorted({model.strip() for model in (models or "").split(",")} - {""})
-        purses = asyncio.run(_give(settings, to.strip(), _dollars(amount), _time(for_), names))
+        purses = asyncio.run(_give(settings, to.strip(), amount_of(amount), _time(for_), names))
     else:
         purses = asyncio.run(_look(settings, to.strip() if close else None))
     if json:
@@ -69,16 +69,6 @@ def purse(
 
     lines = [(purse.name, purse.line()) for purse in purses]
     print_page(out, [Line(strong=settings.batch), Facts(lines or [("Purses", "none")])])
-
-
-def _dollars(text: str) -> Decimal:
-    try:
-        amount = Decimal(text)
-    except InvalidOperation:
-        amount = Decimal("NaN")
-    if not amount.is_finite() or amount <= 0 or amount >= 10**9 or amount != round(amount, 6):
-        raise ConfigError(f"'{text}' is no amount of US dollars", hint="Give it as 5.00.")
-    return amount
 
 
 def _time(text: str) -> timedelta:

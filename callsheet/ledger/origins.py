@@ -35,11 +35,12 @@ _NAMES_ONE = sa.cast(attempts.c.carried, sa.Text).contains(f'"{MADE_FROM}"')
 
 
 class Origin(NamedTuple):
-    """A sample of a row of a batch, of which a file is kept."""
+    """A file of a batch: its row, its sample, and its bytes, as samples of several models have one number."""
 
     batch: str
     row: str
     sample: int
+    sha256: str
 
 
 def with_origins(jobs: pl.DataFrame, carried: pl.Series) -> pl.DataFrame:
@@ -97,9 +98,7 @@ def changes(connection: sa.Connection, batch: str) -> list[str]:
     if derived.is_empty():
         return []
     ledger_jobs = read(connection, counts)
-    files = derived.select("from_batch", "from_row", "from_sample", said=_in_words()).unique(
-        maintain_order=True
-    )
+    files = derived.select(*_ORIGIN, text=_in_words()).unique(maintain_order=True)
     sentences = []
     for *origin, text in files.iter_rows():
         hanging = hanging_on(ledger_jobs, Origin(*origin))
@@ -112,13 +111,14 @@ def hanging_on(jobs: pl.DataFrame, origin: Origin) -> pl.DataFrame:
     """Those of these jobs (`with_origins`) that are made from a file, or from what is made from it, and so
     on; each once.
     """
-    place = ["batch", "row_id", "sample"]
-    reached, new = jobs.clear(), pl.DataFrame([origin], schema=_types(jobs, place), orient="row")
+    job, place = ["batch", "job_key"], ["batch", "row_id", "sample"]
+    new = jobs.filter(*(pl.col(name) == value for name, value in zip(_ORIGIN, origin, strict=True)))
+    reached = new = new.unique(job, maintain_order=True)
     while new.height:
-        derived = jobs.join(new, left_on=_ORIGIN[:3], right_on=place, how="semi")
-        derived = derived.unique(["batch", "job_key"], maintain_order=True)
-        derived = derived.join(reached, on=["batch", "job_key"], how="anti", maintain_order="left")
-        reached, new = pl.concat([reached, derived]), derived.select(place).unique()
+        derived = jobs.join(new.select(place).unique(), left_on=_ORIGIN[:3], right_on=place, how="semi")
+        derived = derived.unique(job, maintain_order=True)
+        new = derived.join(reached, on=job, how="anti", maintain_order="left")
+        reached = pl.concat([reached, new])
     return reached
 
 
@@ -129,22 +129,18 @@ def hanging_in_words(images: int, videos: int) -> str:
     return f"{text or 'nothing'} {'hang' if images + videos > 1 else 'hangs'}"
 
 
-def _types(jobs: pl.DataFrame, names: Sequence[str]) -> dict[str, pl.DataType]:
-    return {name: jobs.schema[name] for name in names}
-
-
 def _in_words() -> pl.Expr:
     """What became of the file of an outdated job."""
     is_kept = pl.when(pl.col("kept") != "").then(pl.format(" (kept: {})", "kept")).otherwise(pl.lit(""))
-    file = pl.format("{}/{} of {} {}", "from_row", "from_sample", "from_batch", "why")
+    file = pl.format("{} of {} {}", "id", "from_batch", "why")
     return pl.concat_str(file, is_kept)
 
 
 def _outdated(connection: sa.Connection, derived: pl.DataFrame) -> pl.DataFrame:
-    """Those of these jobs (`with_origins`) that are made from an old file, with `why` in words, and `kept`,
-    the ids of the row's files that are kept in its place.
+    """Those of these jobs (`with_origins`) that are made from an old file, with its `id`, `why` in words, and
+    `kept`, the ids of the row's files that are kept in its place.
     """
-    parts = [derived.clear().with_columns(why=pl.lit(""), kept=pl.lit(""))]
+    parts = [derived.clear().with_columns(id=pl.lit(""), why=pl.lit(""), kept=pl.lit(""))]
     for (batch,), of_batch in derived.group_by("from_batch"):
         rows = of_batch["from_row"].unique().to_list()
         for of_rows in queries.any_of(attempts.c.row_id, rows):
@@ -154,8 +150,8 @@ def _outdated(connection: sa.Connection, derived: pl.DataFrame) -> pl.DataFrame:
 
 
 def _files(connection: sa.Connection, condition: sa.ColumnElement[bool]) -> pl.DataFrame:
-    """Each stored file of these attempts by `from_row`, `from_sample` and `from_sha256`: `why` it is old
-    (null: it is not), and the ids of those of its row that are `kept`.
+    """Each stored file of these attempts by `from_row`, `from_sample` and `from_sha256`: its `id`, `why` it
+    is old (null: it is not), and the ids of those of its row that are `kept`.
     """
     names = (*_FILE, "row_id", "sample", "file_number", "sha256", "current")
     columns = [media.c[name] if name in ("index", "sha256") else attempts.c[name] for name in names]
@@ -184,8 +180,10 @@ def _files(connection: sa.Connection, condition: sa.ColumnElement[bool]) -> pl.D
         .otherwise(none)
     )
     kept = id_.filter("is_new").unique(maintain_order=True).str.join(", ").over("row_id")
-    files = files.select(from_row="row_id", from_sample="sample", from_sha256="sha256", why=reason, kept=kept)
+    origin = {"from_row": "row_id", "from_sample": "sample", "from_sha256": "sha256"}
+    files = files.select(**origin, id=id_, why=reason, kept=kept)
     return files.group_by(_ORIGIN[1:], maintain_order=True).agg(
+        id=pl.col("id").first(),
         why=pl.when(pl.col("why").is_null().any()).then(none).otherwise(pl.col("why").first()),
         kept=pl.col("kept").first(),
     )

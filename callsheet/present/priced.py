@@ -319,7 +319,7 @@ def downstream_screen(downstream: Downstream) -> Page:
         line = {"batch": of_batch.batch, "config": of_batch.config, **counts}
         lines.append(line | {"USD": dollars(of_batch.price), "USD again": dollars(of_batch.quoted)})
     hang = hanging_in_words(images, videos)
-    file = f" ({made_from['row']}/{made_from['sample']} of {made_from['batch']})"
+    file = f" ({made_from['row']} of {made_from['batch']})"
     again = f"{topic(downstream.bought, downstream.quoted)}, if another file were kept in its place"
     facts = [("To buy again", again if downstream.bought else "")]
     facts += [("Left out", f"{config}: {reason}") for config, reason in downstream.left_out.items()]

@@ -26,7 +26,7 @@ from callsheet.pricing.cast import KeptFiles
 from callsheet.pricing.plan import price_batch
 from callsheet.pricing.references import parse_name
 from callsheet.pricing.sources import read_rows
-from callsheet.records import ModelType, Record
+from callsheet.records import MADE_FROM_FIELDS, ModelType, Record
 from callsheet.service.client import Client
 from callsheet.standing import read_standing
 
@@ -100,7 +100,7 @@ async def price_downstream(
                 raise
             left_out[str(path)] = error.message
     every_job = pl.concat(jobs) if jobs else None
-    origin = Origin(made_from["batch"], made_from["row"], made_from["sample"])
+    origin = Origin(*(made_from[name] for name in MADE_FROM_FIELDS))
     hanging = () if every_job is None else tuple(_by_batch(hanging_on(every_job, origin), config_of))
     quoted = sum((of_batch.quoted for of_batch in hanging), Decimal(0))
     bought = sum(of_batch.bought for of_batch in hanging)

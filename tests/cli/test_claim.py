@@ -202,11 +202,11 @@ def test_a_credit_that_cannot_be_is_an_error_and_nothing_is_entered(project: Mak
     made.run()
     name = str(made.config)
     for amount, message in (
-        ("-0.001", "greater than"),
-        ("0", "greater than"),
-        ("much", "valid decimal"),
-        ("nan", "finite number"),
-        ("0.0000001", "no more than 6 decimal places"),
+        ("-0.001", "is no amount of US dollars"),
+        ("0", "is no amount of US dollars"),
+        ("much", "is no amount of US dollars"),
+        ("nan", "is no amount of US dollars"),
+        ("0.0000001", "is no amount of US dollars"),
         ("0.0016", "more than test has cost: 0.0015 USD"),
     ):
         error = refusal("claim", name, "--credit", amount)
