@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from callsheet.cli.output import Config, Json, Sets, load_batch, open_ledger, out, print_json
+from callsheet.cli.output import Config, Json, Sets, amount_of, load_batch, open_ledger, out, print_json
 from callsheet.errors import ConfigError
 from callsheet.present.console import print_page
 from callsheet.processes import user_name
