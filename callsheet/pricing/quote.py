@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import cached_property, partial
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import polars as pl
@@ -126,9 +127,10 @@ class Quote:
         """
         room, amount = self.said.room, self.quoted
         if self.budget.on_exceed != "refuse":
-            prices_so_far = self.table.filter("to_buy")["price"].drop_nulls().cum_sum()
-            too_much = prices_so_far.filter(prices_so_far > min(room.values()))
-            amount = too_much[0] if len(too_much) else Decimal(0)
+            prices = self.table.filter("to_buy")["price"].drop_nulls()
+            tightest = min(room.values())  # infinite where nobody has asked for the balance
+            too_much = (total for total in accumulate(prices) if total > tightest)
+            amount = next(too_much, Decimal(0))
         return gate.obstacle_to(amount, room)
 
     @cached_property
