@@ -148,7 +148,18 @@ def of_file(plan: Plan) -> Iterator[Fact]:
     if rows:
         sentence = f"{counted(rows, 'row')} {'asks' if rows == 1 else 'ask'} for what another row asks for"
         yield "Repeated", f"{sentence}: {dollars(price)} USD; input.repeated: once buys each once"
+    if "aspect_ratio" not in file_columns.used and (ratios := _own_ratios(plan.table)):
+        yield "Ratios", f"{', '.join(ratios)}, as no aspect_ratio is given; input.defaults sets one for all"
     yield from of_prompts(plan.table)
+
+
+def _own_ratios(jobs: pl.DataFrame) -> list[str]:
+    """Of models of one type that make another ratio each, where none is asked for: `still-1 1:1`."""
+    models = jobs.group_by("type", "model", maintain_order=True).agg(ratio=_ratio().drop_nulls().unique())
+    ratios = pl.col("ratio").list
+    models = models.filter((ratios.len() == 1).all().over("type")).with_columns(ratio=ratios.first())
+    models = models.filter(pl.col("ratio").n_unique().over("type") > 1)
+    return [f"{model} {ratio}" for model, ratio in models.select("model", "ratio").iter_rows()]
 
 
 def _first_of(names: Collection[str]) -> str:

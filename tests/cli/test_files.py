@@ -53,6 +53,21 @@ def test_a_quote_says_how_the_file_was_read(project: Make) -> None:
         assert line in said
 
 
+def test_a_quote_says_where_models_have_ratios_of_their_own(project: Make) -> None:
+    made = project()
+    models = {"matrix": {"model": ["sketch-1", "still-1"]}, "defaults": {}}
+    quoted(made, "prompt\na lamp\na vase\n", **models)
+    assert "Ratios     sketch-1 16:9, still-1 1:1, as no aspect_ratio is given" in printed(
+        "quote", "batch.yaml"
+    )
+    for config in (
+        models | {"defaults": {"aspect_ratio": "9:16"}},
+        {"matrix": models["matrix"] | {"aspect_ratio": ["1:1", "9:16"]}, "defaults": {}},
+    ):
+        quoted(made, "prompt\na lamp\na vase\n", **config)
+        assert "Ratios" not in printed("quote", "batch.yaml")
+
+
 def test_more_requests_are_shown_by_number_or_by_row(project: Make) -> None:
     made = project()
     quoted(made, "id,prompt,samples\na,an apple,1\nb,a bee,2\nc,a cat,1\n")
