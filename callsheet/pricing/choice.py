@@ -5,6 +5,7 @@ The same plan gives the same pilot, whatever is bought of it.
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 
 import polars as pl
@@ -88,26 +89,38 @@ def pilot(jobs: pl.DataFrame, number: int) -> pl.Series:
     """So many jobs of a plan, spread over the models, and in each model over what sets the price.
 
     The models take turns, in the order in which the file first has them; so do the kinds of each model. Of
-    each kind the first jobs of the file are taken. Where rows ask for several things, as with a matrix, their
-    rows are taken whole, until there are so many jobs or more: so what a row has asked for can be compared.
+    each kind the first jobs of the file are taken. Where rows ask for several things, as with a matrix, rows
+    from all over the file are taken whole, until there are so many jobs or more: so what a row has asked for
+    can be compared. They are the same ones each time, also where rows are moved.
 
     Returns:
         A Boolean for every job, in the plan's order.
     """
+    has_several = jobs.select("row_id", "sample").is_duplicated().any()
+    order = _by_hash(jobs["row_id"]) if has_several else pl.Series("order", range(jobs.height), pl.UInt32)
+    position = pl.col("position")
     kinds = (
-        jobs.select(*_KIND)
+        jobs.select(*_KIND, order)
         .with_row_index("position")
-        .with_columns(rank=pl.int_range(pl.len()).over(_KIND), kind=pl.col("position").min().over(_KIND))
+        .with_columns(rank=pl.col("order").rank("ordinal").over(_KIND) - 1)
+        .with_columns(kind=position.min().over(_KIND), place=position.min().over("model"))
         .filter(pl.col("rank") < number)
         .sort("rank", "kind")
-        .with_columns(turn=pl.int_range(pl.len()).over("model"), place=pl.col("position").min().over("model"))
+        .with_columns(turn=pl.int_range(pl.len()).over("model"))
         .sort("turn", "place")
     )
     positions = kinds.head(min(number, kinds.height))["position"]
-    if jobs.select("row_id", "sample").is_duplicated().any():
+    if has_several:
         return _whole_rows(jobs["row_id"], positions)
     mask = pl.repeat(False, jobs.height, dtype=pl.Boolean, eager=True)
     return mask.scatter(positions, True)
+
+
+def _by_hash(row_ids: pl.Series) -> pl.Series:
+    """An order of rows by their ids alone, in which neighbours of the file are far from each other."""
+    hashes = {row_id: hashlib.sha256(row_id.encode()).digest() for row_id in row_ids.unique()}
+    ranks = {row_id: rank for rank, row_id in enumerate(sorted(hashes, key=hashes.__getitem__))}
+    return pl.Series("order", [ranks[row_id] for row_id in row_ids], pl.UInt32)
 
 
 def _whole_rows(rows: pl.Series, positions: pl.Series) -> pl.Series:

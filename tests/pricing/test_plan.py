@@ -134,9 +134,9 @@ ROWS = "id,prompt,model\na,x,still-1\nb,x,still-1\nc,x,reel-1\nd,x,still-1\n"
     ("matrix", "number", "expected"),
     [
         ({}, 3, {"a": 1, "c": 1, "b": 1}),
-        ({"aspect_ratio": ["1:1", "16:9"]}, 2, {"a": 2}),
-        ({"aspect_ratio": ["1:1", "16:9"]}, 3, {"a": 2, "c": 2}),
-        ({"model": ["still-1", "reel-1"], "aspect_ratio": ["1:1", "16:9"]}, 5, {"a": 4, "b": 4}),
+        ({"aspect_ratio": ["1:1", "16:9"]}, 2, {"d": 2}),
+        ({"aspect_ratio": ["1:1", "16:9"]}, 3, {"d": 2, "c": 2}),
+        ({"model": ["still-1", "reel-1"], "aspect_ratio": ["1:1", "16:9"]}, 5, {"c": 4, "d": 4}),
         ({"aspect_ratio": ["1:1", "16:9"]}, 99, dict.fromkeys("abcd", 2)),
     ],
 )
@@ -145,3 +145,17 @@ def test_a_pilot_of_a_matrix_has_whole_rows(plan, matrix, number, expected):
     made = plan(ROWS, matrix=matrix)
     bought = made.table.filter(pilot(made.table, number))
     assert dict(bought["row_id"].value_counts().iter_rows()) == expected
+
+
+def test_a_pilot_of_a_matrix_is_from_all_over_the_file_and_the_same_where_rows_are_moved(plan):
+    rows = [f"row-{n},x\n" for n in range(1_000)]
+    matrix = {"model": ["still-1", "reel-1"]}
+    in_order, moved = ({*_pilot_rows(plan, lines, matrix)} for lines in (rows, reversed(rows)))
+    assert in_order == moved
+    places = sorted(int(row.removeprefix("row-")) for row in in_order)
+    assert (len(places), places[0] < 300, places[-1] > 700) == (10, True, True)
+
+
+def _pilot_rows(plan, lines, matrix):
+    made = plan("id,prompt\n" + "".join(lines), matrix=matrix)
+    return made.table.filter(pilot(made.table, 20))["row_id"]
