@@ -1,10 +1,11 @@
 """May a job leave, and if not, why: the one place that decides it, in the ledger's own transactions.
 
 A job may leave where a person, or the config where nobody has to be asked, has let its run begin
-(`let_begin`), and where it fits: the newest word about `budget.limit`, what the batch may come to by all
-words (`words.allowed`), what all batches may spend in a day and ever, and the balance.
-That is looked at when it is reserved, and again in the transaction that says that it is about to be sent,
-for all runs of the batch together. Money is in dollars.
+(`let_begin`), where no charge waits for a person (`charges.py`), and where it fits: the newest word about
+`budget.limit`, what the batch may come to by all words (`words.allowed`), the purse by which its run buys,
+what all batches may spend in a day and ever, and the balance. That is looked at when it is reserved, and
+again in the transaction that says that it is about to be sent, for all runs of the batch together. Money is
+in dollars.
 """
 
 from __future__ import annotations
