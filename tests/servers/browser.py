@@ -71,15 +71,20 @@ class Browser:
             try:
                 yield page
             finally:
-                page.goto("about:blank")
+                self._leave(page)
 
     def empty(self, page: Page, *, width: int = 1280, height: int = 900) -> None:
         """Leaves a page as a new one is: empty, without cookies, and nothing has been heard of it."""
-        page.goto("about:blank")
+        self._leave(page)
         page.context.clear_cookies()
         page.set_viewport_size({"width": width, "height": height})
         page.emulate_media(reduced_motion="reduce", color_scheme="light")
         self.forget()
+
+    def _leave(self, page: Page) -> None:
+        """Leaves a page, and what it has kept: all pages of the disk share that."""
+        page.evaluate("() => { try { localStorage.clear() } catch { /* an empty page has none */ } }")
+        page.goto("about:blank")
 
     def forget(self) -> None:
         """Forgets what has been heard until now."""
