@@ -202,7 +202,7 @@ class Tools:
             for story, file in stored:
                 self._inside(file.url)
                 _, jpeg = await decoder.decode(file.url, file.mime_type)
-                decided = {"sample": story.sample, "index": file.index, "decision": file.decision}
+                decided = {"number": story.file_number, "index": file.index, "decision": file.decision}
                 files.append(decided | {"file": file.url, "flags": file.flags, "is_shown": bool(jpeg)})
                 images += [Image(data=jpeg, format="jpeg").to_image_content()] if jpeg else []
         result = _result({"row": row, "files": files}, [command("show {config} ROW", path)])
@@ -213,14 +213,15 @@ class Tools:
         config: str,
         row: str,
         decision: Literal["kept", "rejected", "clear"],
-        sample: int | None = None,
+        number: int | None = None,
         note: str | None = None,
     ) -> ToolResult:
-        """Mark the files of a row, or of one of its samples. It is said to be an agent's mark. Free."""
+        """Mark the files of a row, or that of a `number` of `pictures`. It is said to be an agent's. Free."""
         path = self._config(config)
         decided = None if decision == "clear" else MediaDecision(decision)
         by = f"{self._name} (agent)"
-        mark = Said("mark", row, sample, None, decided, cut(note, LONGEST_NOTE) if note else None, by=by)
+        short_note = cut(note, LONGEST_NOTE) if note else None
+        mark = Said("mark", row, None, None, decided, short_note, number=number, by=by)
         marked, review = await enter_marks(load_without_service(Path(path)), [mark])
         next_ = self._to_buy(path, await self._purse(path), again=bool(review.rejected))
         return _result({"marked": marked, "by": by} | review.as_json(), next_)

@@ -18,7 +18,7 @@ import sqlalchemy as sa
 
 from callsheet.errors import InputError
 from callsheet.ledger import databases, leases, sums
-from callsheet.ledger.tables import Moment, attempts, purses, runs
+from callsheet.ledger.tables import Moment, Values, attempts, purses, runs
 from callsheet.ledger.words import Shown
 from callsheet.plain_text import and_more, counted, moment_in_words, printable
 from callsheet.records import Record, dollars
@@ -135,14 +135,12 @@ def _read(connection: sa.Connection, *conditions: sa.ColumnElement[bool]) -> lis
     ]
 
 
-def _why_not(row: dict[str, object], now: datetime, place: str) -> str:
+def _why_not(row: Values, now: datetime, place: str) -> str:
     """Why nothing may be bought by a purse, whatever is left of it."""
-    until = row["until"]
-    assert isinstance(until, datetime)  # noqa: S101 - the column's type
-    if isinstance(closed_at := row["closed_at"], datetime):
-        return f"closed by {row['closed_by']}, {moment_in_words(closed_at)}"
-    if now >= until:
-        return f"over since {moment_in_words(until)}"
+    if row["closed_at"]:
+        return f"closed by {row['closed_by']}, {moment_in_words(row['closed_at'])}"
+    if now >= row["until"]:
+        return f"over since {moment_in_words(row['until'])}"
     if row["place"] != place:
         return f"given for another database, {row['place']}"
     return ""
