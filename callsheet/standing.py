@@ -136,14 +136,14 @@ class Standing:
 
     @property
     def outdated(self) -> dict[str, str]:
-        """By row and sample, the flag of each file that is made from an old one (`origins.flags`), and is not
+        """By row and number, the flag of each file that is made from an old one (`origins.flags`), and is not
         rejected. The files have `flags`.
         """
         is_old = pl.col("flags").list.eval(pl.element().str.starts_with(SOURCE)).list.any()
         files = self.files.filter(is_old, pl.col("decision").ne_missing(MediaDecision.REJECTED))
         return {
-            f"{row_id}/{sample}": flags[-1]
-            for row_id, sample, flags in files.select("row_id", "sample", "flags").iter_rows()
+            f"{row_id}/{number}": flags[-1]
+            for row_id, number, flags in files.select("row_id", "file_number", "flags").iter_rows()
         }
 
     @property
