@@ -10,7 +10,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from callsheet.ledger import marks
+from callsheet.ledger import marks, services
 from callsheet.ledger.charges import is_dearer
 from callsheet.ledger.marks import MediaDecision
 from callsheet.ledger.sums import total
@@ -100,7 +100,7 @@ def costs(connection: sa.Connection, by: str, since: datetime, until: datetime) 
         total(attempts.c.cost),
         total(attempts.c.quoted, attempts.c.state == State.IN_DOUBT),
         total(attempts.c.cost - attempts.c.quoted, _IS_DEARER),
-    ).where(within, attempts.c.state != State.PLANNED)
+    ).where(within, services.IS_SUBMITTED)
     kept = (
         sa.select(key, sa.func.count())
         .join_from(attempts, marks_table, of_file)

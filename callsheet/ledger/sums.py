@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 
 from callsheet.ledger.tables import AMOUNTS, Money, Values, attempts, claims, totals
-from callsheet.records import State, Totals
+from callsheet.records import IN_FLIGHT, State, Totals
 
 _ADD = (
     totals.update()
@@ -64,7 +64,7 @@ def _amounts(attempt: Values) -> Iterable[tuple[str, Decimal]]:
             yield "quoted", quoted
         if state == State.PLANNED and attempt["run_id"] is not None:
             yield "reserved", quoted
-        elif state in (State.SUBMITTING, State.PENDING):
+        elif state in IN_FLIGHT:
             yield "in_flight", quoted
         elif state == State.IN_DOUBT:
             yield "in_doubt", quoted
@@ -179,7 +179,7 @@ def by_attempts() -> sa.Select[Any]:
     amounts = {
         "quoted": sa.case((~attempts.c.superseded, quoted)),
         "reserved": sa.case((is_reserved, quoted)),
-        "in_flight": sa.case((state.in_((State.SUBMITTING, State.PENDING)), quoted)),
+        "in_flight": sa.case((state.in_(IN_FLIGHT), quoted)),
         "in_doubt": sa.case((state == State.IN_DOUBT, quoted)),
         "spent": attempts.c.cost,
         "unpriced": sa.case((quoted.is_(None), attempts.c.cost)),

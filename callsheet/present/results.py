@@ -137,8 +137,7 @@ def line(summary: Summary, *, missing_first: bool = False) -> str:
 
 def counts(summary: Summary) -> str:
     """The number of jobs in each state: `7 stored, 1 failed`."""
-    states = (State.STORED, State.FAILED, State.IN_DOUBT, State.LOST, State.PENDING)
-    return status.counts({state: summary[state] for state in states}) or _NOTHING
+    return status.counts(summary.states) or _NOTHING
 
 
 def spent(summary: Summary) -> str:

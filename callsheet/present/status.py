@@ -86,8 +86,8 @@ def next_steps(status: Status, config: str) -> Iterator[str]:
     """What a person can do next; `config` as it is typed in a command."""
     if status.paused:
         yield f"{command('resume', config)} lets the runs at work buy on."
-    if (unsent := status.planned + status.submitting) and not status.other_runs:
-        yield f"{command('run', config)} goes on: {counted(unsent, 'job')} not bought yet."
+    if status.planned and not status.other_runs:  # so none is on the wire
+        yield f"{command('run', config)} goes on: {counted(status.planned, 'job')} not bought yet."
     for state in (State.IN_DOUBT, State.LOST):
         if status[state]:
             yield from remedies(state, config=config)

@@ -36,9 +36,11 @@ from callsheet.places import warning_of
 from callsheet.plain_text import and_more, counted, row_in_words, row_name
 from callsheet.pricing.plan import Plan, last_plan
 from callsheet.records import (
+    ACCEPTED,
     ENDED,
     MADE_FROM,
     MADE_FROM_FIELDS,
+    UNDER_WAY,
     CostSource,
     File,
     ModelType,
@@ -60,7 +62,7 @@ from callsheet.report.summary import (
     Summary,
     is_complete,
 )
-from callsheet.standing import MODEL, OPEN, SUBMITTED, Standing, read_standing
+from callsheet.standing import MODEL, SUBMITTED, Standing, read_standing
 from callsheet.storage.store import Store
 
 _OF_MEDIA = (
@@ -267,7 +269,6 @@ _IS_ESTIMATED = pl.col("cost_source").is_in(
 _PROBLEMS = (State.FAILED, State.IN_DOUBT, State.LOST)
 MANIFEST, COSTS_FILE, REPORT = "manifest.parquet", "costs.parquet", "report.json"
 _REJECTS = "rejects.csv"
-_ACCEPTED = (State.PENDING, State.GENERATED, State.STORED, State.LOST)
 _REVISION = "callsheet.revision"  # of the batch, in the metadata of the manifest
 _TIMES = 4  # that the manifest is written at the most, where it changes meanwhile
 
@@ -347,7 +348,7 @@ async def write_report(ledger: Ledger, store: Store, plan: Plan | None, of_run: 
     own_runs, began = await ledger.read(leases.same_flow_run, ledger.run_id)
     did = _did(standing, own_runs, began, buys=of_run.buys) if began else None
     details = await asyncio.to_thread(_details, standing, plan, of_run, store.url_of(_REJECTS))
-    is_done = not (of_run.stop or of_run.without_image or any(standing.states[state] for state in OPEN))
+    is_done = not (of_run.stop or of_run.without_image or any(standing.states[state] for state in UNDER_WAY))
     is_done = is_done and not standing.planned["to_buy"].any()
     details = replace(details, did=did, done_at=revision if is_done else "")
     return _summary(ledger, store, moment, plan, of_run=of_run, details=details)
@@ -431,7 +432,7 @@ def _summary(
         failed=states[State.FAILED],
         in_doubt=states[State.IN_DOUBT],
         lost=states[State.LOST],
-        pending=sum(states[state] for state in OPEN),
+        pending=sum(states[state] for state in UNDER_WAY),
         rejected_rows=plan.rejected_rows if plan else 0,
         quoted=standing.quoted,
         spent=totals.spent,
@@ -482,7 +483,7 @@ def _details(standing: Standing, plan: Plan | None, of_run: OfRun, rejects: str)
 
 def _did(standing: Standing, own_runs: Sequence[str], began: datetime, *, buys: bool) -> Did:
     """What these runs have done since the first of them began; what was submitted before was taken over."""
-    own = standing.attempts.filter(pl.col("run_id").is_in(own_runs), pl.col("state").is_in(_ACCEPTED))
+    own = standing.attempts.filter(pl.col("run_id").is_in(own_runs), pl.col("state").is_in(ACCEPTED))
     bought = own.filter(pl.col("submitted_at") >= began)
     fetched = own.filter(pl.col("submitted_at") < began, state=State.STORED)
     cost = bought.select(pl.coalesce("cost", "quoted"))["cost"].sum()

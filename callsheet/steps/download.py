@@ -79,7 +79,7 @@ async def record_generation(
     ]
     files = await run.ledger.generated(attempt, generation, names, run.settings.storage.url)
     if isinstance(files, SameGeneration):
-        run.doubts(attempt, files.what)
+        run.count_doubt(attempt, files.what)
         return False
     cost, _ = generation.usage.cost(attempt.quoted)
     run.tell(attempt, State.GENERATED, generation.id, cost)

@@ -125,8 +125,8 @@ def test_of_rows_that_ask_for_the_same_those_that_are_bought_stay_and_no_other_i
 
 def test_lines_show_what_sets_the_price_what_is_bought_and_what_is_to_buy(quote):
     made = quote(states={"c": "bought"})
-    columns = ("model", "resolution", "duration", "sound", "jobs", "bought", "to_buy", "each", "total")
-    assert made.lines.select(columns).rows() == [
+    what, counts = ("model", "resolution", "duration", "sound"), ("jobs", "already_bought", "to_buy")
+    assert made.price_lines.select(*what, *counts, "each", "total").rows() == [
         ("reel-1", "720p", 10, True, 1, 0, 1, Decimal("0.771"), Decimal("0.771")),
         ("still-1", "1K", None, None, 2, 1, 1, Decimal("0.0407"), Decimal("0.0407")),
         ("still-1", "2K", None, None, 2, 0, 2, Decimal("0.0833"), Decimal("0.1666")),
@@ -205,7 +205,7 @@ def test_an_objection_names_the_quote_and_what_it_does_not_fit_into(quote):
 
 def test_a_job_without_a_price_adds_nothing_to_the_quote(quote):
     made = quote(budget={"allow_unpriced": True})
-    unpriced = made.lines.filter(model="proof-1").select("jobs", "to_buy", "each", "total").rows()
+    unpriced = made.price_lines.filter(model="proof-1").select("jobs", "to_buy", "each", "total").rows()
     assert unpriced == [(1, 1, None, None)]
     assert made.quoted == Decimal("0.9783") + Decimal("0.0407")
     assert [line["each"] for line in table(made) if line["model"] == "proof-1"] == ["unpriced"]
