@@ -489,6 +489,11 @@ class Totals:
         return self.spent - self.credits
 
     @property
+    def bought_jobs(self) -> int:
+        """Jobs that are bought."""
+        return sum(self.states.get(state, 0) for state in ACCEPTED)
+
+    @property
     def paid_jobs(self) -> int:
         """Jobs that are paid for and answered. No step leads out of these states: it never gets smaller."""
         return sum(self.states.get(state, 0) for state in PAID)

@@ -164,11 +164,6 @@ class Standing:
         is_planned = pl.col("state") == State.PLANNED
         return jobs.filter(is_planned | (pl.col("to_buy") & ~pl.col("key").is_in(own))).height
 
-    def uncounted(self) -> Counter[State]:
-        """How many jobs that the ledger has are none of the batch's, by state."""
-        states = self.jobs.filter(~pl.col("counts"))["state"]
-        return Counter({State(state): count for state, count in states.value_counts().rows()})
-
     @cached_property
     def shares(self) -> Shares:
         """What the batch has of each model, and of each value of each setting that is compared.

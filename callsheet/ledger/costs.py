@@ -16,7 +16,7 @@ from callsheet.ledger.marks import MediaDecision
 from callsheet.ledger.sums import total
 from callsheet.ledger.tables import attempts, claims
 from callsheet.ledger.tables import marks as marks_table
-from callsheet.records import Record, State, six_decimals
+from callsheet.records import ACCEPTED, Record, State, six_decimals
 
 DAY, MONTH, BATCH, MODEL = "day", "month", "batch", "model"
 
@@ -42,7 +42,7 @@ class Spent(Record):
     """What was sent in a time came to, in dollars.
 
     Attributes:
-        bought: the attempts that have cost something.
+        bought: the attempts that are bought (`records.ACCEPTED`); a video that is being made costs nothing yet.
         in_doubt_exposure: what it may have cost besides.
         kept: the files that are kept.
         cost_per_kept: what was spent, less what came back, over the files kept; None without one.
@@ -96,7 +96,7 @@ def costs(connection: sa.Connection, by: str, since: datetime, until: datetime) 
     )
     sent = sa.select(
         key,
-        sa.func.count().filter(attempts.c.cost > 0),
+        sa.func.count().filter(attempts.c.state.in_(ACCEPTED)),
         total(attempts.c.cost),
         total(attempts.c.quoted, attempts.c.state == State.IN_DOUBT),
         total(attempts.c.cost - attempts.c.quoted, _IS_DEARER),

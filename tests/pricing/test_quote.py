@@ -19,6 +19,7 @@ from callsheet.ledger.tables import words as words_table
 from callsheet.plain_text import time_in_words
 from callsheet.present import priced
 from callsheet.present.as_read import requests
+from callsheet.present.asked import bought_so_far
 from callsheet.present.priced import figures, line, submission_time, table
 from callsheet.pricing.choice import ALL, Choice
 from callsheet.pricing.plan import Plan, make_plan
@@ -105,6 +106,8 @@ async def enter(ledger: Ledger, plan: Plan, wanted: dict[str, str]) -> None:
                 await ledger.transition(
                     states.stored, FileEnd(file, StoredFile("out/x", "ab" * 32, 7, NOW, "image/png"))
                 )
+        if wanted[job.row_id] == "pending":
+            await ledger.pending(attempt, f"req-{job.key}")
         if wanted[job.row_id] == "doubt":
             await ledger.transition(states.in_doubt, End(attempt, "cut off"))
     await ledger.write(lambda connection, _: connection.execute(words_table.delete()))  # it quotes as another
@@ -167,6 +170,14 @@ def test_what_is_not_chosen_is_left_for_later(quote, first, others):
     made = quote(choice=Choice(first=first))
     chosen = f"the first {first} jobs that are not bought"
     assert (made.to_buy, facts(made)["Chosen"]) == (first, f"{chosen}; {others} left for later")
+
+
+def test_a_video_that_is_being_made_is_bought_wherever_that_is_said(quote):
+    made = quote(states={"a": "stored", "b": "pending", "c": "doubt"})
+    assert made.already_bought == 3
+    assert bought_so_far(made) == (
+        "nothing more was bought. Of shots so far: 3 jobs bought, 0.1666 USD spent, 0.0407 USD in doubt"
+    )
 
 
 def test_what_is_stored_and_offered_no_more_stays_bought(quote):
