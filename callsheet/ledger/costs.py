@@ -42,7 +42,7 @@ class Spent(Record):
     """What was sent in a time came to, in dollars.
 
     Attributes:
-        bought: the attempts that are bought (`records.ACCEPTED`); a video that is being made costs nothing yet.
+        bought: the attempts that are bought (`ACCEPTED`); a video that is being made has no cost yet.
         in_doubt_exposure: what it may have cost besides.
         kept: the files that are kept.
         cost_per_kept: what was spent, less what came back, over the files kept; None without one.

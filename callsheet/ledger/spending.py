@@ -20,8 +20,9 @@ from callsheet.ledger.sums import total
 from callsheet.ledger.tables import attempts, claims, runs, settlements
 from callsheet.records import ACCEPTED, PAID, Doubt, ExpectedBalance, State
 
-_IN_FLIGHT = sa.or_(attempts.c.state == State.SUBMITTING, IS_POLLED)
-_IN_DOUBT = sa.and_(attempts.c.state == State.IN_DOUBT, ~IS_POLLED)
+# The service will still say of an accepted video what it costs, also where the ledger has it in doubt.
+_ANSWER_COMES = sa.or_(attempts.c.state == State.SUBMITTING, IS_POLLED)
+_NO_ANSWER_COMES = sa.and_(attempts.c.state == State.IN_DOUBT, ~IS_POLLED)
 _LAST_MINUTES, _FIRST_MINUTES = "23:5", "00:0"  # how the times of ten minutes begin
 
 
@@ -87,12 +88,12 @@ def days(
     day, minutes = sa.func.substr(sent, 1, 10), sa.func.substr(sent, 12, 4)
     ended_later = sa.or_(finished.is_(None), sa.func.substr(finished, 1, 10) > day, minutes == _LAST_MINUTES)
     amounts: dict[str, Any] = {
-        "quoted": total(quoted, sa.or_(attempts.c.state.in_([*PAID, State.IN_DOUBT]), _IN_FLIGHT)),
+        "quoted": total(quoted, sa.or_(attempts.c.state.in_([*PAID, State.IN_DOUBT]), _ANSWER_COMES)),
         "usage": total(cost),
         "other_batches": total(cost, attempts.c.batch != batch),
         "surcharge": total(cost - quoted, cost > quoted),
         "estimated": total(cost, IS_ESTIMATED),
-        "in_flight": total(quoted, _IN_FLIGHT),
+        "in_flight": total(quoted, _ANSWER_COMES),
         "late": total(cost, ended_later),
         "early": total(cost, minutes == _FIRST_MINUTES),
     }
@@ -101,7 +102,9 @@ def days(
     return {date.fromisoformat(name): Spending(*amounts) for name, *amounts in rows}
 
 
-def doubts(connection: sa.Connection, service: str, first: date, last: date) -> list[tuple[str, Doubt]]:
+def doubts_at_service(
+    connection: sa.Connection, service: str, first: date, last: date
+) -> list[tuple[str, Doubt]]:
     """What was sent to the service from `first` to `last` and is in doubt, with its batch, in that order."""
     query = (
         sa.select(attempts)
@@ -145,8 +148,8 @@ def expected_balance(connection: sa.Connection, batch: str, first: datetime) -> 
     newer = attempts.c.submitted_at >= base.started_at
     amounts = {
         "older": total(attempts.c.cost, ~newer, settled),
-        "in_doubt": total(attempts.c.quoted, newer, _IN_DOUBT),
-        "in_flight": total(attempts.c.quoted, _IN_FLIGHT),
+        "in_doubt": total(attempts.c.quoted, newer, _NO_ANSWER_COMES),
+        "in_flight": total(attempts.c.quoted, _ANSWER_COMES),
     }
     labelled = (amount.label(name) for name, amount in amounts.items())
     row = connection.execute(sa.select(*labelled).where(_was_sent(connection, service))).one()

@@ -8,6 +8,8 @@ A row has all of its samples that were bought, also where it asks for fewer. Wha
 next number of its request, and so a key of its own. And a row that was bought stays in the plan where the
 catalogue no longer offers what it asks for.
 
+A job is taken for bought here as long as it may have cost something (`MAY_COST`), in doubt too.
+
 Pure: it reads tables that are given to it.
 """
 

@@ -266,7 +266,7 @@ _DEAREST = 10
 _IS_ESTIMATED = pl.col("cost_source").is_in(
     (CostSource.COMPUTED, CostSource.QUOTED)
 )  # not the service's word
-_PROBLEMS = (State.FAILED, State.IN_DOUBT, State.LOST)
+_ENDED_BADLY = (State.FAILED, State.IN_DOUBT, State.LOST)
 MANIFEST, COSTS_FILE, REPORT = "manifest.parquet", "costs.parquet", "report.json"
 _REJECTS = "rejects.csv"
 _REVISION = "callsheet.revision"  # of the batch, in the metadata of the manifest
@@ -512,7 +512,7 @@ def _problems_of(attempts: pl.DataFrame) -> tuple[tuple[Problem, ...], int]:
     messages = [pl.when(pl.col(name) != "").then(name) for name in ("error_message", "error_code")]
     reason = pl.col("message").str.replace_all(PARTICULARS, "#").alias("reason")
     groups = (
-        attempts.filter(pl.col("state").is_in(_PROBLEMS) | is_unknown_status, ~pl.col("superseded"))
+        attempts.filter(pl.col("state").is_in(_ENDED_BADLY) | is_unknown_status, ~pl.col("superseded"))
         .with_columns(message=pl.coalesce(*messages, pl.lit("no reason is known")))
         .group_by("state", reason, maintain_order=True)
         .agg(
