@@ -490,7 +490,7 @@ class Totals:
 
     @property
     def bought_jobs(self) -> int:
-        """Jobs that are bought."""
+        """Jobs that are bought (`ACCEPTED`)."""
         return sum(self.states.get(state, 0) for state in ACCEPTED)
 
     @property

@@ -244,7 +244,7 @@ class Share(Record):
 
     @property
     def open(self) -> int:
-        """Jobs that are not bought, or not stored yet."""
+        """Jobs that a run has something to do for: to buy them, too."""
         return self.jobs - sum(self.states[state] for state in ENDED)
 
     @property
@@ -335,9 +335,9 @@ def _jobs(plan: pl.DataFrame | None, newest: pl.DataFrame) -> pl.DataFrame:
 
 def _with_sums(jobs: pl.DataFrame, attempts: pl.DataFrame, files: pl.DataFrame) -> pl.DataFrame:
     """The jobs with what all of their attempts have cost or may have, and the number of their files."""
-    in_flight = pl.when(pl.col("state").is_in(COST_UNKNOWN)).then("quoted")
+    unknown_cost = pl.when(pl.col("state").is_in(COST_UNKNOWN)).then("quoted")
     money = attempts.group_by(key="job_key").agg(
-        pl.col("cost").sum(), exposure=(pl.col("cost").fill_null(0) + in_flight.fill_null(0)).sum()
+        pl.col("cost").sum(), exposure=(pl.col("cost").fill_null(0) + unknown_cost.fill_null(0)).sum()
     )
     decided = [pl.col("decision").eq_missing(decision).sum().alias(decision) for decision in MediaDecision]
     counts = files.group_by(key="job_key").agg(pl.len().alias("files"), *decided)

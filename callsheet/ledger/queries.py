@@ -212,7 +212,7 @@ def free_jobs(connection: sa.Connection, batch: str) -> int:
     return connection.scalar(sa.select(sa.func.count()).where(attempts.c.batch == batch, free)) or 0
 
 
-def ended(connection: sa.Connection, keys: Sequence[str]) -> list[File]:
+def ended_files(connection: sa.Connection, keys: Sequence[str]) -> list[File]:
     """Every file of these jobs that is stored or lost."""
     return [file for condition in of_jobs(keys) for file in _files(connection, condition, _HAS_ENDED)]
 

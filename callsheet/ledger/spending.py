@@ -168,7 +168,7 @@ def expected_balance(connection: sa.Connection, batch: str, first: datetime) -> 
 
 
 def bought_since(connection: sa.Connection, moment: datetime) -> dict[str, Bought]:
-    """What each batch has bought since a moment; those that have bought nothing are missing."""
+    """What each batch has bought (`ACCEPTED`) since a moment; those that have bought nothing are missing."""
     cost = total(sa.func.coalesce(attempts.c.cost, attempts.c.quoted))
     query = (
         sa.select(attempts.c.batch, sa.func.count(), cost)

@@ -90,14 +90,14 @@ def of_batch(connection: sa.Connection, batch: str) -> Totals:
     """The batch so far: jobs by state, and money."""
     of_batch = attempts.c.batch == batch
     newest = sa.select(attempts.c.state, sa.func.count()).where(of_batch, ~attempts.c.superseded)
-    states, none_of_it = (
+    states, gone = (
         Counter({State(state): count for state, count in connection.execute(jobs.group_by(attempts.c.state))})
         for jobs in (newest, newest.where(_is_gone(of_batch)))
     )
     amounts = (total(totals.c[name]).label(name) for name in AMOUNTS)
     money = connection.execute(sa.select(*amounts).where(totals.c.batch == batch)).one()
     return Totals(
-        states=states - none_of_it,
+        states=states - gone,
         quoted=money.quoted,
         spent=money.spent,
         in_doubt_exposure=money.in_doubt,
@@ -110,7 +110,7 @@ def of_batch(connection: sa.Connection, batch: str) -> Totals:
 def _is_gone(of_batch: sa.ColumnElement[bool]) -> sa.ColumnElement[bool]:
     """Whether a job is none of the batch's any more (`Standing.counting`): its row is gone, and it was free.
 
-    Few jobs are in these states, so the index on the others answers how far a large batch is.
+    It is asked apart: the states of all jobs are counted in an index alone, however large the batch is.
     """
     charged = attempts.c.state.in_((State.FAILED, State.LOST)) & (attempts.c.cost > 0)
     has_cost = sa.select(attempts.c.job_key).where(of_batch, charged).correlate(None)
