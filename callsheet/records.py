@@ -133,6 +133,9 @@ ALREADY_BOUGHT = (State.SUBMITTING, *ACCEPTED)
 MAY_COST = (*ALREADY_BOUGHT, State.IN_DOUBT)
 """The states of jobs that have cost money, or may have."""
 
+FOR_A_PERSON = (State.IN_DOUBT, State.LOST)
+"""The states of jobs that a person must look at: paid for, or perhaps, and without a file."""
+
 COST_UNKNOWN = (*IN_FLIGHT, State.IN_DOUBT)
 """The states of jobs that are sent, and of which nobody knows yet what they cost."""
 

@@ -26,7 +26,7 @@ from callsheet.errors import LedgerError
 from callsheet.ledger import queries, sums, writing
 from callsheet.ledger.tables import AMOUNTS, Moment, Values, attempts, runs, totals
 from callsheet.processes import exists
-from callsheet.records import OPEN, Attempt, OtherRun, State
+from callsheet.records import FOR_A_PERSON, OPEN, Attempt, OtherRun, State
 
 _IN_HAND = sa.and_(
     attempts.c.state.in_((*OPEN, State.IN_DOUBT)),  # which an index finds
@@ -99,7 +99,7 @@ def left_by(connection: sa.Connection, batch: str, flow_run: str) -> dict[str, S
     began = sa.select(sa.func.min(runs.c.started_at, type_=Moment)).where(of_flow_run).scalar_subquery()
     query = sa.select(attempts.c.job_key, attempts.c.state).where(
         attempts.c.batch == batch,
-        attempts.c.state.in_((State.IN_DOUBT, State.LOST)),
+        attempts.c.state.in_(FOR_A_PERSON),
         ~attempts.c.superseded,
         # What a dead run was submitting is of no run, since the next one found it (`take_over`).
         sa.or_(attempts.c.run_id.in_(sa.select(runs.c.id).where(of_flow_run)), attempts.c.run_id.is_(None)),

@@ -90,14 +90,14 @@ def of_batch(connection: sa.Connection, batch: str) -> Totals:
     """The batch so far: jobs by state, and money."""
     of_batch = attempts.c.batch == batch
     newest = sa.select(attempts.c.state, sa.func.count()).where(of_batch, ~attempts.c.superseded)
-    states, gone = (
+    states, states_of_gone = (
         Counter({State(state): count for state, count in connection.execute(jobs.group_by(attempts.c.state))})
         for jobs in (newest, newest.where(_is_gone(of_batch)))
     )
     amounts = (total(totals.c[name]).label(name) for name in AMOUNTS)
     money = connection.execute(sa.select(*amounts).where(totals.c.batch == batch)).one()
     return Totals(
-        states=states - gone,
+        states=states - states_of_gone,
         quoted=money.quoted,
         spent=money.spent,
         in_doubt_exposure=money.in_doubt,

@@ -38,6 +38,7 @@ from callsheet.pricing.plan import Plan, last_plan
 from callsheet.records import (
     ACCEPTED,
     ENDED,
+    FOR_A_PERSON,
     MADE_FROM,
     MADE_FROM_FIELDS,
     UNDER_WAY,
@@ -266,7 +267,7 @@ _DEAREST = 10
 _IS_ESTIMATED = pl.col("cost_source").is_in(
     (CostSource.COMPUTED, CostSource.QUOTED)
 )  # not the service's word
-_ENDED_BADLY = (State.FAILED, State.IN_DOUBT, State.LOST)
+_ENDED_BADLY = (State.FAILED, *FOR_A_PERSON)
 MANIFEST, COSTS_FILE, REPORT = "manifest.parquet", "costs.parquet", "report.json"
 _REJECTS = "rejects.csv"
 _REVISION = "callsheet.revision"  # of the batch, in the metadata of the manifest
