@@ -23,7 +23,7 @@ from callsheet.pricing.choice import ALL
 from callsheet.pricing.plan import PLAN, price_batch, write_plan
 from callsheet.pricing.quote import quote_plan
 from callsheet.pricing.sources import read_rows
-from callsheet.records import State
+from callsheet.records import UNDER_WAY
 from callsheet.report.pilot import made_last
 from callsheet.standing import read_standing
 from callsheet.steps import batch
@@ -35,8 +35,6 @@ from tasks.approve import UI, ask_to_go_on
 from tasks.artifacts import served_sheet
 from tasks.service_block import connect
 from tasks.steps import STEPS
-
-_UNDER_WAY = (State.SUBMITTING, State.PENDING, State.GENERATED)
 
 
 def _last(parameters: Mapping[str, Any]) -> BatchSettings:
@@ -131,7 +129,7 @@ async def _wait_for_review(previous: Settings, settings: Settings) -> None:
                 plan = await price_batch(await read_rows(settings), settings, client, ledger)
                 await asyncio.to_thread(write_plan, plan)
                 quote = await quote_plan(plan, settings, client, ledger, ALL, warning=warning)
-        is_under_way = quote is not None and any(quote.totals.states.get(state) for state in _UNDER_WAY)
+        is_under_way = quote is not None and any(quote.totals.states.get(state) for state in UNDER_WAY)
         if quote and not quote.to_buy and (is_under_way or not counts.to_review):
             return
         message = (

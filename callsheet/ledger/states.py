@@ -88,7 +88,7 @@ def intend(
     return None
 
 
-def release(connection: sa.Connection, run_id: str, attempt: Attempt) -> None:
+def planned_again(connection: sa.Connection, run_id: str, attempt: Attempt) -> None:
     """The service took nothing: the job is planned again, and still reserved by the run."""
     move(connection, run_id, State.PLANNED, attempt, {})
 
@@ -219,7 +219,7 @@ def _of_end(end: End) -> Values:
     return values if generation_id is None else values | {"generation_id": generation_id}
 
 
-def says(connection: sa.Connection, run_id: str, video: Attempt, text: str) -> None:
+def unknown_status(connection: sa.Connection, run_id: str, video: Attempt, text: str) -> None:
     """What the service says of a pending video, where that is no status that is known; empty: nothing odd."""
     row = writing.row_of(connection, video)
     if row and (row["state"], row["run_id"]) == (State.PENDING, run_id):

@@ -77,7 +77,7 @@ def bought_so_far(quote: Quote) -> str:
         return f"nothing of {batch} was bought"
     doubt = totals.in_doubt_exposure
     in_doubt = f", {dollars(doubt)} USD in doubt" if doubt else ""
-    bought = f"{counted(totals.paid_jobs, 'job')} bought, {dollars(totals.spent)} USD spent"
+    bought = f"{counted(totals.bought_jobs, 'job')} bought, {dollars(totals.spent)} USD spent"
     return f"nothing more was bought. Of {batch} so far: {bought}{in_doubt}"
 
 

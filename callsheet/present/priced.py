@@ -192,12 +192,12 @@ def table(quote: Quote) -> list[dict[str, str]]:
             "duration": f"{line['duration']} s" if line["duration"] else "",
             "sound": {True: "on", False: "off", None: ""}[line["sound"]],
             "jobs": f"{line['jobs']:,}",
-            "bought": f"{line['bought']:,}",
+            "bought": f"{line['already_bought']:,}",
             "to buy": f"{line['to_buy']:,}",
             "each": dollars(line["each"]) if line["each"] is not None else "unpriced",
             "USD": dollars(line["total"]) if line["total"] is not None else "",
         }
-        for line in quote.lines.iter_rows(named=True)
+        for line in quote.price_lines.iter_rows(named=True)
     ]
 
 
@@ -222,7 +222,7 @@ def facts(quote: Quote) -> list[Fact]:
     first = (
         f"{counted(pilot.to_buy, 'job')} for {dollars(pilot.quoted)} USD" if pilot and pilot.to_buy else ""
     )
-    types = quote.lines.group_by("type").agg(pl.col("to_buy").sum())
+    types = quote.price_lines.group_by("type").agg(pl.col("to_buy").sum())
     all_facts = [
         *(("Source", old_file) for old_file in quote.old_files),
         ("Buys", as_read.buys(quote.table)),
@@ -332,7 +332,7 @@ def downstream_screen(downstream: Downstream) -> Page:
 
 def costliest(quote: Quote) -> list[dict[str, str]]:
     """The rows that cost most, with every value as text; none where all have one price."""
-    if quote.lines.height < 2:
+    if quote.price_lines.height < 2:
         return []
     sums = [pl.col("line").min(), pl.len().alias("jobs"), pl.col("price").sum().alias("total")]
     rows = quote.table.filter("to_buy").group_by("row_id").agg(sums)

@@ -12,14 +12,13 @@ from callsheet.present import priced, status
 from callsheet.present.asked import to_sheet
 from callsheet.present.page import Fact, Facts, Line, Link, Listed, Page, Table, Tone
 from callsheet.pricing.plan import ToBuyAgain
-from callsheet.records import State, dollars
+from callsheet.records import FOR_A_PERSON, State, dollars
 from callsheet.report.contact_sheet.cards import browser_address
 from callsheet.report.remedies import NO_DEPLOYMENTS, command, remedies
 from callsheet.report.summary import Problem, Summary
 
 _TONES = {"complete": Tone.GOOD, "partial": Tone.WARNING, "stopped": Tone.BAD}
-_OLD = (State.IN_DOUBT, State.LOST)  # a person settles it, or nobody can: an earlier run may have left it
-_PROBLEMS = (*_OLD, State.FAILED, State.PENDING)
+_PROBLEMS = (*FOR_A_PERSON, State.FAILED, State.PENDING)
 _DETAILS = 3  # of files that are not as ordered
 _LENGTHS = re.compile(r"([\d.]+) s ordered, ([\d.]+) s came")  # what is wrong is named first
 _APPROVALS = 20  # the last ones
@@ -66,6 +65,7 @@ def document(
         settling: where a person settles what is in doubt; None where no page does.
     """
     details = summary.details
+    from_earlier = [state for state in FOR_A_PERSON if state not in of_this_run]
     steps: list[str | Link] = [*to_sheet(sheet)]
     if summary.in_doubt and settling:
         steps.insert(0, Link("Settle the jobs in doubt", settling))
@@ -77,7 +77,7 @@ def document(
     page: Page = [
         Line(strong=f"{summary.batch}: {summary.outcome}", level=1),
         Facts(stopped(summary)),
-        *_problems(summary, [state for state in _PROBLEMS if state not in _OLD or state in of_this_run]),
+        *_problems(summary, [state for state in _PROBLEMS if state not in from_earlier]),
         Line(_other_problems(summary)),
         Listed("Not as ordered", differences(summary)),
     ]
@@ -90,7 +90,7 @@ def document(
         Line(strong="The batch", level=2),
         Facts(facts(summary)),
         status.by_model(summary.models),
-        *_problems(summary, [state for state in _OLD if state not in of_this_run], " by earlier runs"),
+        *_problems(summary, from_earlier, " by earlier runs"),
         Listed("Approvals", [approval.line() for approval in summary.approvals[-_APPROVALS:]]),
         *_dearest(summary),
         Listed("Files", [Link(name, place) for name, place in _places(summary) if place]),
@@ -137,8 +137,7 @@ def line(summary: Summary, *, missing_first: bool = False) -> str:
 
 def counts(summary: Summary) -> str:
     """The number of jobs in each state: `7 stored, 1 failed`."""
-    states = (State.STORED, State.FAILED, State.IN_DOUBT, State.LOST, State.PENDING)
-    return status.counts({state: summary[state] for state in states}) or _NOTHING
+    return status.counts(summary.states) or _NOTHING
 
 
 def spent(summary: Summary) -> str:
@@ -236,7 +235,7 @@ def next_steps(
         changed = "a row that was bought already is bought again if what it asks for changes."
         twice = changed if details.others or details.not_offered else "nothing is bought twice."
         yield f"Correct the rejected rows and run the batch again; {twice}"
-    for state in _OLD:
+    for state in FOR_A_PERSON:
         if summary[state]:
             yield from remedies(state, config=config, deployments=deployments)
     if summary.lost or details.surcharge or summary.differences:

@@ -31,7 +31,7 @@ def in_words(costs: Spent) -> str:
         return "nothing"
     a_kept = f", {dollars(costs.cost_per_kept)} USD a kept file" if costs.cost_per_kept is not None else ""
     parts = [
-        f"{dollars(costs.spent)} USD spent for {counted(costs.bought, 'job')}",
+        f"{dollars(costs.spent)} USD spent, {counted(costs.bought, 'job')} bought",
         f"at most {dollars(costs.in_doubt_exposure)} in doubt" if costs.in_doubt_exposure else "",
         f"{costs.kept:,} kept{a_kept}" if costs.kept else "",
         f"{dollars(costs.above_quoted)} above the quotes" if costs.above_quoted else "",

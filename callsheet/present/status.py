@@ -11,7 +11,7 @@ from callsheet.plain_text import and_more, counted, moment_in_words
 from callsheet.present import priced
 from callsheet.present.accounts import doubts_table
 from callsheet.present.page import MOST_LISTED, Facts, Line, Listed, Page, Table
-from callsheet.records import ENDED, Doubt, State, Totals, dollars, six_decimals
+from callsheet.records import ENDED, FOR_A_PERSON, Doubt, State, Totals, dollars, six_decimals
 from callsheet.report.production import Production
 from callsheet.report.remedies import command, remedies
 from callsheet.report.summary import Pause, Reviewed, ReviewResult, Status
@@ -86,9 +86,9 @@ def next_steps(status: Status, config: str) -> Iterator[str]:
     """What a person can do next; `config` as it is typed in a command."""
     if status.paused:
         yield f"{command('resume', config)} lets the runs at work buy on."
-    if (unsent := status.planned + status.submitting) and not status.other_runs:
-        yield f"{command('run', config)} goes on: {counted(unsent, 'job')} not bought yet."
-    for state in (State.IN_DOUBT, State.LOST):
+    if status.planned and not status.other_runs:  # so none is on the wire
+        yield f"{command('run', config)} goes on: {counted(status.planned, 'job')} not bought yet."
+    for state in FOR_A_PERSON:
         if status[state]:
             yield from remedies(state, config=config)
     if (status.pending or status.generated) and not status.other_runs:

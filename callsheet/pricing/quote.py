@@ -34,10 +34,10 @@ from callsheet.pricing.choice import ALL, Choice, chosen, pilot
 from callsheet.pricing.plan import Plan, price_batch, write_plan
 from callsheet.pricing.rates import changed_rates
 from callsheet.pricing.sources import read_rows
-from callsheet.records import Job, ModelType, State, Totals
+from callsheet.records import Job, ModelType, Totals
 from callsheet.service.client import Client
 from callsheet.service.models import Catalogue, Model
-from callsheet.standing import Standing, read_standing
+from callsheet.standing import SUBMITTED, Standing, read_standing
 from callsheet.storage.store import Store
 
 
@@ -88,15 +88,15 @@ class Quote:
     old_files: tuple[str, ...] = ()
 
     @cached_property
-    def lines(self) -> pl.DataFrame:
+    def price_lines(self) -> pl.DataFrame:
         """A line for each combination of what sets the price.
 
         `model`, `type`, `resolution`, `duration`, `sound`, `unit`, `unit_price`, `each` (a job's price); then
-        `jobs`, of these `bought` and `to_buy`, and `total`, the price of what is to buy. Money is decimal,
-        and null where there is no price.
+        `jobs`, of these `already_bought` and `to_buy`, and `total`, the price of what is to buy. Money is
+        decimal, and null where there is no price.
         """
         by = ["model", "type", "resolution", "duration", "sound", "billable_unit", "unit_price", "price"]
-        counts = [pl.len().alias("jobs"), pl.col("bought").sum(), pl.col("to_buy").sum()]
+        counts = [pl.len().alias("jobs"), pl.col("already_bought").sum(), pl.col("to_buy").sum()]
         lines = self.table.group_by(by).agg(*counts, total=pl.col("price").filter("to_buy").sum())
         lines = lines.with_columns(total=pl.when(pl.col("price").is_not_null()).then("total"))
         lines = lines.rename({"billable_unit": "unit", "price": "each"})
@@ -141,7 +141,7 @@ class Quote:
     @property
     def to_buy(self) -> int:
         """Jobs that are not bought and will be."""
-        return int(self.lines["to_buy"].sum())
+        return int(self.price_lines["to_buy"].sum())
 
     @property
     def repeats(self) -> int:
@@ -161,7 +161,7 @@ class Quote:
     @property
     def models(self) -> list[str]:
         """The models of what is to buy."""
-        return sorted(set(self.lines.filter(pl.col("to_buy") > 0)["model"]))
+        return sorted(set(self.price_lines.filter(pl.col("to_buy") > 0)["model"]))
 
     def rates(self) -> dict[str, Any]:
         """The catalogue's entries of these models as JSON objects, by id."""
@@ -170,12 +170,12 @@ class Quote:
 
     def to_buy_of(self, model_type: ModelType) -> int:
         """Those of `to_buy` that are of one type."""
-        return int(self.lines.filter(pl.col("type") == model_type)["to_buy"].sum())
+        return int(self.price_lines.filter(pl.col("type") == model_type)["to_buy"].sum())
 
     @property
     def already_bought(self) -> int:
-        """Jobs that are accepted, stored or lost, and cost nothing more."""
-        return int(self.lines["bought"].sum())
+        """Jobs that are bought, or on the wire: no run sends them."""
+        return int(self.price_lines["already_bought"].sum())
 
     @property
     def held(self) -> int:
@@ -185,7 +185,7 @@ class Quote:
     @property
     def quoted(self) -> Decimal:
         """The price of what is to buy."""
-        return Decimal(self.lines["total"].sum() or 0)
+        return Decimal(self.price_lines["total"].sum() or 0)
 
     @property
     def affordable(self) -> Decimal:
@@ -204,7 +204,7 @@ class Quote:
         price are not in it.
         """
         charged = dearest([*self.said.charged.accepted, *self.said.to_accept])
-        tables = [self.lines.select("model", "each", jobs="to_buy")]
+        tables = [self.price_lines.select("model", "each", jobs="to_buy")]
         if self.samples and not self.is_pilot:
             # Up to so many samples of each request that is to be bought may be bought again.
             by = self.table.group_by("row_id", "request", "model", each="price")
@@ -277,12 +277,12 @@ class Quote:
 
     def among(self, jobs: pl.Series) -> Quote:
         """The same with nothing to buy but some jobs: a Boolean for every job, in the plan's order."""
-        table = self.table.with_columns(pl.col("to_buy", "open") & jobs)
+        table = self.table.with_columns(pl.col("to_buy", "may_be_bought") & jobs)
         return replace(self, table=table, left_out=self.left_out + self.to_buy - int(table["to_buy"].sum()))
 
     def jobs_in_order(self, of_type: ModelType | None = None) -> Iterator[Job]:
-        """The jobs that a run has to look at when it buys (`open`), in the file's order."""
-        return self.plan.jobs_in_order(of_type, self.table["open"])
+        """The jobs that a run has to look at when it buys (`may_be_bought`), in the file's order."""
+        return self.plan.jobs_in_order(of_type, self.table["may_be_bought"])
 
     def changes(self) -> list[str]:
         """The rates that are not those at which the batch last bought or was approved, a line each."""
@@ -453,7 +453,7 @@ def make(
         old_files=tuple(says.old_files),
     )
     if choice:
-        sent = standing.newest.filter(pl.col("state") != State.PLANNED)["job_key"]
+        sent = standing.newest.filter(SUBMITTED)["job_key"]
         mask = chosen(_left_of(choice, said, says.asker, sent), quote.table)
         return replace(quote.among(mask), chosen=mask)
     if settings.budget.pilot and quote.to_buy:

@@ -147,11 +147,11 @@ class _Queue:
 class _Outcome(Enum):
     """What has become of a job that was reserved."""
 
-    BOUGHT = auto()  # accepted: paid for, or a video that is being made
+    ACCEPTED = auto()  # bought: paid for, or a video that is being made
     FAILED = auto()  # refused, or failed, for good
     IN_DOUBT = auto()  # sent, and no answer says whether it was accepted
     NO_ROOM = auto()  # not sent: it does not fit the budget any more, and is not reserved any more
-    NOT_BOUGHT = auto()  # the buying ends, or that of its model; a gateway refuses it; or an image is missing
+    LEFT = auto()  # for a later run: buying ends, also of its model; a gateway refuses it; no image
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +200,7 @@ class _Buyer:
         """
         run, queue = self._run, _Queue(jobs, self._run.breaker)
         while True:
-            ended = run.open_jobs.ended  # before anything is reserved: what ends from here on makes room
+            ended = run.awaited_costs.ended  # before anything is reserved: what ends from here on makes room
             does_not_fit, short = list[tuple[int, Job]](), Reservation()
             async with anyio.create_task_group() as sending:
                 while (self._skips or not does_not_fit) and (block := queue.take()):
@@ -224,7 +224,7 @@ class _Buyer:
         reservation = await run.ledger.reserve(
             jobs, policy_of(run.settings), run.buyer(self._quote), skip=self._skips
         )
-        run.open_jobs.begin(len(reservation.reserved))
+        run.awaited_costs.begin(len(reservation.reserved))
         return reservation
 
     async def _has_made_room(self, ended_before: int) -> bool:
@@ -232,11 +232,11 @@ class _Buyer:
 
         Those that were skipped wait for all of them: there may be many, and each look at them takes its time.
         """
-        open_jobs = self._run.open_jobs
-        while self._skips or open_jobs.ended == ended_before:
-            if not await open_jobs.next_end():
+        awaited_costs = self._run.awaited_costs
+        while self._skips or awaited_costs.ended == ended_before:
+            if not await awaited_costs.next_end():
                 break
-        return open_jobs.ended > ended_before
+        return awaited_costs.ended > ended_before
 
     async def _stop_at_wall(self, jobs: list[Job], short: Reservation) -> None:
         """Ends the buying: none of these jobs fits, and the first of them for the reason of `short`."""
@@ -261,16 +261,16 @@ class _Buyer:
         while isinstance(outcome := await self._send_in_turn(job, attempt, tries), _Again):  # noqa: ASYNC110 - it backs off
             await anyio.sleep(outcome.seconds)
         self._room_ahead[job.type].release()
-        if outcome is not _Outcome.BOUGHT or job.type is ModelType.IMAGE:  # a video's end is the poll's
-            run.open_jobs.end()
+        if outcome is not _Outcome.ACCEPTED or job.type is ModelType.IMAGE:  # a video's end is the poll's
+            run.awaited_costs.end()
         match outcome:
             case _Outcome.NO_ROOM:
                 put_back()
             case _Outcome.IN_DOUBT if run.settings.on_doubt == "retry":
                 put_back()  # whether it is bought once more, the ledger says when it is reserved
-            case _Outcome.BOUGHT | _Outcome.FAILED | _Outcome.IN_DOUBT:
+            case _Outcome.ACCEPTED | _Outcome.FAILED | _Outcome.IN_DOUBT:
                 run.tried[job.type] += 1
-            case _Outcome.NOT_BOUGHT:  # this run does not try it again
+            case _Outcome.LEFT:
                 pass
 
     async def _send_in_turn(self, job: Job, attempt: Attempt, tries: Counter[Verdict]) -> _Outcome | _Again:
@@ -283,19 +283,19 @@ class _Buyer:
             if run.breaker.stop:
                 run.halt(run.breaker.stop)
             if run.stop:
-                return _Outcome.NOT_BOUGHT
+                return _Outcome.LEFT
             if breaker.stop:
                 self._tell_stopped(job.model, breaker.stop)
-                await run.ledger.transition(leases.free, attempt)
-                return _Outcome.NOT_BOUGHT
+                await run.ledger.transition(leases.unreserve, attempt)
+                return _Outcome.LEFT
             if run.downloads.late() or not run.may_buy.is_set():  # the turn may have been long in coming
                 return _Again()
             try:
                 body = await references.fill(job, reading=reading_of(run.settings))
             except InputError as error:  # an image is gone, or has changed, since the job was priced
                 self._tell_without_image(job, error)
-                await run.ledger.transition(leases.free, attempt)
-                return _Outcome.NOT_BOUGHT
+                await run.ledger.transition(leases.unreserve, attempt)
+                return _Outcome.LEFT
             with anyio.CancelScope(shield=True):  # an answer is recorded, whatever happens meanwhile
                 outcome = await self._send(job, attempt, body, turn, tries)
         return outcome
@@ -324,12 +324,12 @@ class _Buyer:
         obstacle = await run.ledger.intend(attempt, run.buyer(self._quote), self._rates)
         if obstacle in (Obstacle.PRICE, Obstacle.QUESTION):
             run.halt(await self._stop_at(obstacle))
-            return _Outcome.NOT_BOUGHT
+            return _Outcome.LEFT
         if obstacle:
             return _Outcome.NO_ROOM
         if run.ended:  # while that was written; nothing has left yet
-            await run.ledger.transition(states.release, attempt)
-            return _Outcome.NOT_BOUGHT
+            await run.ledger.transition(states.planned_again, attempt)
+            return _Outcome.LEFT
         turn.leaves()
         failpoints.passed("before submit")
         answer: Generation | str
@@ -345,7 +345,7 @@ class _Buyer:
             with suppress(LedgerError):  # it stays as it was, and the next run says that it is in doubt
                 await run.ledger.transition(states.in_doubt, End(attempt, leases.NO_ANSWER))
                 run.tell(attempt, State.IN_DOUBT, leases.NO_ANSWER)
-            return _Outcome.NOT_BOUGHT
+            return _Outcome.LEFT
         failpoints.passed("after submit")
         run.breaker.of(attempt.model).accepted()
         turn.answered(rate)
@@ -358,7 +358,7 @@ class _Buyer:
             is_own = await record_generation(run, attempt, answer, job.carried)
         elif same_generation := await run.ledger.pending(attempt, answer):
             is_own = False
-            run.doubts(attempt, same_generation.what)
+            run.count_doubt(attempt, same_generation.what)
         else:
             is_own = True
             turn.keep_lane()
@@ -368,7 +368,7 @@ class _Buyer:
         if run.refused:
             run.refused = ""
             await run.ledger.write(leases.is_refused, run.ledger.run_id, "")
-        return _Outcome.BOUGHT if is_own else _Outcome.IN_DOUBT
+        return _Outcome.ACCEPTED if is_own else _Outcome.IN_DOUBT
 
     async def _not_accepted(
         self, attempt: Attempt, error: ServiceError, turn: Turn, tries: Counter[Verdict]
@@ -386,7 +386,7 @@ class _Buyer:
             case Verdict.IN_DOUBT:
                 attempt = replace(attempt, generation_id=error.generation_id)
                 await run.ledger.transition(states.in_doubt, End(attempt, reason))
-                run.doubts(attempt, reason)
+                run.count_doubt(attempt, reason)
                 return _Outcome.IN_DOUBT
             case Verdict.REFUSED | Verdict.SAYS_NO if verdict is Verdict.REFUSED or is_last_try:
                 breaker.accepted() if verdict is Verdict.REFUSED else breaker.wrong("failure", reason)
@@ -403,13 +403,13 @@ class _Buyer:
                 breaker.wrong("unsent", reason)
             case Verdict.GATEWAY:
                 breaker.wrong("gateway", reason, hint=error.hint, retry_after=retry_after)
-        await run.ledger.transition(states.release, attempt)
+        await run.ledger.transition(states.planned_again, attempt)
         if verdict in (Verdict.STOP_KEY, Verdict.STOP_BALANCE):
             run.halt(error)
-            return _Outcome.NOT_BOUGHT
+            return _Outcome.LEFT
         if verdict is Verdict.GATEWAY and is_last_try:  # others are accepted, or the breaker ends it first
             self.left_by_gateway = self.left_by_gateway or error
-            return _Outcome.NOT_BOUGHT
+            return _Outcome.LEFT
         if is_full:
             await self._is_refused(reason)
             return _Again()

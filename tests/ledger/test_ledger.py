@@ -21,7 +21,7 @@ import sqlalchemy as sa
 
 from callsheet.config.settings import Budget
 from callsheet.errors import LedgerError
-from callsheet.ledger import changes, charges, gate, leases, marks, queries, states, sums, words
+from callsheet.ledger import changes, charges, gate, leases, marks, queries, states, sums, words, writing
 from callsheet.ledger.gate import Obstacle
 from callsheet.ledger.journal import Journal
 from callsheet.ledger.ledger import Ledger
@@ -32,7 +32,7 @@ from callsheet.ledger.tables import attempts
 from callsheet.ledger.tables import marks as marks_table
 from callsheet.ledger.tables import words as words_table
 from callsheet.ledger.words import Decision, Place, Reason, Shown, Word
-from callsheet.records import ModelType, Price, State
+from callsheet.records import ModelType, Price, State, Usage
 from callsheet.standing import read_standing
 from callsheet.steps.approve import new_word
 from tests.ledger import reading
@@ -142,6 +142,22 @@ async def test_failed_jobs_are_attempted_anew_by_their_kind(url: str) -> None:
             assert {of.row_id for of, _ in anew} == again
             for _, attempt in anew:
                 assert await intend(ledger, attempt, limit="0"), "it is freed, and failed as before"
+
+
+async def test_a_failed_job_whose_row_is_gone_counts_where_one_of_its_attempts_was_charged(url: str) -> None:
+    charged = Usage(total_cost=Decimal("0.02"))
+    async with buyer(url) as ledger:
+        for attempt in await submitting(ledger, *map(job, ("dear", "free", "there"))):
+            usage = charged if attempt.row_id == "dear" else Usage()
+            await ledger.transition(states.failed, End(attempt, "no", "server_error", usage))
+    async with buyer(url) as ledger:
+        for attempt in await submitting(ledger, job("dear"), retry_failed="all"):
+            await ledger.transition(states.failed, End(attempt, "no", "server_error"))
+        gone = [job("dear").key, job("free").key]
+        await ledger.write(writing.adopt, [], {True: [job("there").key], False: gone})
+        totals, standing = await ledger.read(sums.of_batch), await ledger.read(read_standing)
+    assert totals.states == standing.states == {State.FAILED: 2}
+    assert totals.spent == standing.spent == Decimal("0.02")
 
 
 async def test_what_was_planned_before_a_price_rose_is_reserved_at_the_new_one(url: str) -> None:

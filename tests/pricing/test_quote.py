@@ -19,6 +19,7 @@ from callsheet.ledger.tables import words as words_table
 from callsheet.plain_text import time_in_words
 from callsheet.present import priced
 from callsheet.present.as_read import requests
+from callsheet.present.asked import bought_so_far
 from callsheet.present.priced import figures, line, submission_time, table
 from callsheet.pricing.choice import ALL, Choice
 from callsheet.pricing.plan import Plan, make_plan
@@ -105,6 +106,8 @@ async def enter(ledger: Ledger, plan: Plan, wanted: dict[str, str]) -> None:
                 await ledger.transition(
                     states.stored, FileEnd(file, StoredFile("out/x", "ab" * 32, 7, NOW, "image/png"))
                 )
+        if wanted[job.row_id] == "pending":
+            await ledger.pending(attempt, f"req-{job.key}")
         if wanted[job.row_id] == "doubt":
             await ledger.transition(states.in_doubt, End(attempt, "cut off"))
     await ledger.write(lambda connection, _: connection.execute(words_table.delete()))  # it quotes as another
@@ -125,8 +128,8 @@ def test_of_rows_that_ask_for_the_same_those_that_are_bought_stay_and_no_other_i
 
 def test_lines_show_what_sets_the_price_what_is_bought_and_what_is_to_buy(quote):
     made = quote(states={"c": "bought"})
-    columns = ("model", "resolution", "duration", "sound", "jobs", "bought", "to_buy", "each", "total")
-    assert made.lines.select(columns).rows() == [
+    what, counts = ("model", "resolution", "duration", "sound"), ("jobs", "already_bought", "to_buy")
+    assert made.price_lines.select(*what, *counts, "each", "total").rows() == [
         ("reel-1", "720p", 10, True, 1, 0, 1, Decimal("0.771"), Decimal("0.771")),
         ("still-1", "1K", None, None, 2, 1, 1, Decimal("0.0407"), Decimal("0.0407")),
         ("still-1", "2K", None, None, 2, 0, 2, Decimal("0.0833"), Decimal("0.1666")),
@@ -169,6 +172,14 @@ def test_what_is_not_chosen_is_left_for_later(quote, first, others):
     assert (made.to_buy, facts(made)["Chosen"]) == (first, f"{chosen}; {others} left for later")
 
 
+def test_a_video_that_is_being_made_is_bought_wherever_that_is_said(quote):
+    made = quote(states={"a": "stored", "b": "pending", "c": "doubt"})
+    assert made.already_bought == 3
+    assert bought_so_far(made) == (
+        "nothing more was bought. Of shots so far: 3 jobs bought, 0.1666 USD spent, 0.0407 USD in doubt"
+    )
+
+
 def test_what_is_stored_and_offered_no_more_stays_bought(quote):
     text = "id,model,prompt\nx,reel-1,a cat\n"
     quote(text, states={"x": "stored"})
@@ -205,7 +216,7 @@ def test_an_objection_names_the_quote_and_what_it_does_not_fit_into(quote):
 
 def test_a_job_without_a_price_adds_nothing_to_the_quote(quote):
     made = quote(budget={"allow_unpriced": True})
-    unpriced = made.lines.filter(model="proof-1").select("jobs", "to_buy", "each", "total").rows()
+    unpriced = made.price_lines.filter(model="proof-1").select("jobs", "to_buy", "each", "total").rows()
     assert unpriced == [(1, 1, None, None)]
     assert made.quoted == Decimal("0.9783") + Decimal("0.0407")
     assert [line["each"] for line in table(made) if line["model"] == "proof-1"] == ["unpriced"]
