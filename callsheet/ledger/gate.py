@@ -101,8 +101,8 @@ class Buyer:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """What counts when a batch is quoted, and when its run is let begin, at one moment.
+class Basis:
+    """What a batch may buy by, at one moment: when it is quoted, and when its run is let begin.
 
     Attributes:
         words: all words of the batch, the oldest first.
@@ -130,17 +130,18 @@ class Said:
     purse: Purse | None = None
 
 
-def said(connection: sa.Connection, batch: str, buyer: Buyer, limit: Decimal | None) -> Said:
-    """What counts for a run of the batch whose config says this `limit`."""
+def read_basis(connection: sa.Connection, batch: str, buyer: Buyer, limit: Decimal | None) -> Basis:
+    """What a run of the batch may buy by, whose config says this `limit`."""
     all_words = words.all_of_batch(connection, batch)
     limit = _limit(connection, buyer, limit, all_words)
     charged, allowed = charges.of_batch(connection, batch), words.allowed(connection, batch)
-    now, purse = leases.time_by_database(connection), _purse(connection, buyer)
-    return Said(
+    now = leases.time_by_database(connection)
+    room, purse = room_within(connection, buyer, limit, now, Counting.QUOTE)
+    return Basis(
         words=all_words,
         exposure=sums.exposure(connection, batch).priced,
         limit=limit,
-        room=room_within(connection, buyer, limit, now, Counting.QUOTE, purse=purse),
+        room=room,
         charged=charged,
         to_accept=charged.to_accept(allowed if limit is None else limit),
         known_rates=words.known_rates(connection, batch, all_words),
@@ -178,7 +179,7 @@ def let_begin(
     Raises:
         ApprovalNeeded: nobody has let another run begin with this plan.
     """
-    basis = said(connection, batch, buyer, buyer.budget.limit)
+    basis = read_basis(connection, batch, buyer, buyer.budget.limit)
     if entered := next((word for word in basis.words if word.id == asked.id), None):
         return entered  # by a commit that was not confirmed
     shown = replace(shown, charges=basis.to_accept)
@@ -227,7 +228,7 @@ def answer(connection: sa.Connection, batch: str, buyer: Buyer, answered: Word) 
     changes.say_limit(connection, batch, limit, by, buyer.run_id)
 
 
-def reasons(shown: Shown, buyer: Buyer, basis: Said, also: Mapping[Reason, str]) -> dict[Reason, str]:
+def reasons(shown: Shown, buyer: Buyer, basis: Basis, also: Mapping[Reason, str]) -> dict[Reason, str]:
     """Every reason why a person must say yes before this is bought, with a sentence; empty without any."""
     sentences: dict[Reason, str] = {}
     covering = [word for word in basis.words if covers(word, shown)]
@@ -263,7 +264,7 @@ def reasons(shown: Shown, buyer: Buyer, basis: Said, also: Mapping[Reason, str])
 _OF_BATCH = (Obstacle.LIMIT, Obstacle.BALANCE)
 
 
-def _of_price(shown: Shown, buyer: Buyer, basis: Said, above: Decimal) -> dict[Reason, str]:
+def _of_price(shown: Shown, buyer: Buyer, basis: Basis, above: Decimal) -> dict[Reason, str]:
     """The reasons of a config that asks a person above an amount; a purse has its own."""
     sentences: dict[Reason, str] = {}
     limits = f"budget.approve_above, {dollars(above)} USD"
@@ -340,8 +341,8 @@ class Gate:
 
     def __init__(self, connection: sa.Connection, buyer: Buyer, at: datetime, counting: Counting) -> None:
         limit = changes.limit(connection, buyer.batch)
-        self._buyer, self._purse = buyer, _purse(connection, buyer)
-        self._room = room_within(connection, buyer, limit, at, counting, purse=self._purse)
+        self._buyer = buyer
+        self._room, self._purse = room_within(connection, buyer, limit, at, counting)
         self._closed: Obstacle | None = None
         if not words.may_buy(connection, buyer.asker):
             self._closed = Obstacle.QUESTION
@@ -387,15 +388,9 @@ def obstacle_to(amount: Decimal, room: Mapping[Obstacle, Decimal]) -> Obstacle |
 
 
 def room_within(
-    connection: sa.Connection,
-    buyer: Buyer,
-    limit: Decimal | None,
-    at: datetime,
-    counting: Counting,
-    *,
-    purse: Purse | None = None,
-) -> dict[Obstacle, Decimal]:
-    """What is left within each obstacle that there is."""
+    connection: sa.Connection, buyer: Buyer, limit: Decimal | None, at: datetime, counting: Counting
+) -> tuple[dict[Obstacle, Decimal], Purse | None]:
+    """What is left within each obstacle that there is; and the purse by which it buys, if that was given."""
     batch, budget = buyer.batch, buyer.budget
     exposure = sums.exposure(connection, batch)
     taken = exposure.sent + (exposure.reserved if counting is Counting.RESERVE else 0)
@@ -406,11 +401,12 @@ def room_within(
     if allowed is not None and counting is not Counting.QUOTE:  # then its own word is still to come
         reserved = _reserved_by(connection, batch, buyer.run_id) if counting is Counting.RESERVE else 0
         room[Obstacle.ALLOWED] = allowed - reserved - exposure.priced
-    if buyer.purse is not None:
+    purse = None if buyer.purse is None else purses.newest(connection, batch, buyer.purse)
+    if purse is not None:
+        reserved_by_it = 0 if counting is Counting.SEND else purses.reserved(connection, batch, purse)
+        room[Obstacle.PURSE] = purse.left - reserved_by_it
+    elif buyer.purse is not None:  # nobody has given it one
         room[Obstacle.PURSE] = Decimal(0)
-        if purse is not None:
-            reserved_by_it = 0 if counting is Counting.SEND else purses.reserved(connection, batch, purse)
-            room[Obstacle.PURSE] = purse.left - reserved_by_it
     room[Obstacle.BALANCE] = buyer.affordable - taken
     is_sent, but_of = counting is Counting.SEND, batch if counting is Counting.QUOTE else None
     if budget.ledger is not None:
@@ -420,12 +416,7 @@ def room_within(
         sent = sums.sent_since(connection, at)
         used = sent if is_sent else used_today(connection, at, but_of=but_of)
         room[Obstacle.DAY] = budget.per_day - used
-    return room
-
-
-def _purse(connection: sa.Connection, buyer: Buyer) -> Purse | None:
-    """The purse by which it buys."""
-    return None if buyer.purse is None else purses.newest(connection, buyer.batch, buyer.purse)
+    return room, purse
 
 
 def used_today(connection: sa.Connection, now: datetime, *, but_of: str | None = None) -> Decimal:
@@ -464,7 +455,7 @@ def _reserved_by(connection: sa.Connection, batch: str, run_id: str) -> Decimal:
     return connection.scalar(sa.select(sums.total(attempts.c.quoted)).where(its_own)) or Decimal(0)
 
 
-def stop_at(obstacle: Obstacle, does_not_fit: str, left: Decimal, budget: Budget, basis: Said) -> Stop:
+def stop_at(obstacle: Obstacle, does_not_fit: str, left: Decimal, budget: Budget, basis: Basis) -> Stop:
     """The stop at an obstacle; `does_not_fit` is in words such as `row 7, 0.0400 USD, does not fit`."""
     if obstacle is Obstacle.PRICE:
         return PriceChanged(charges.in_words(basis.charged.unaccepted), hint=_HINTS[Reason.CHARGES])
@@ -519,7 +510,7 @@ def reserve(
     The run gets again what it has reserved before, which counts already: the commit of an earlier try may
     have been made without being confirmed.
     """
-    gate = Gate(connection, buyer, leases.time_by_database(connection), Counting.RESERVE)
+    gate_now = Gate(connection, buyer, leases.time_by_database(connection), Counting.RESERVE)
     newest = _newest(connection, jobs, policy)
     result = Reservation()
     fitting: list[tuple[Job, Values | None]] = []
@@ -531,16 +522,16 @@ def reserve(
         has_failed = last and last["state"] == State.FAILED and last["settled"] != NOT_CHARGED
         if last and has_failed and last["run_id"] == buyer.run_id:  # the same run does not try it again
             continue
-        if reserved_by or (obstacle := gate.lets(job.quoted, job.model)) is None:
+        if reserved_by or (obstacle := gate_now.lets(job.quoted, job.model)) is None:
             fitting.append((job, last))
         else:
             if result.obstacle is None:
-                result.obstacle, result.remaining = obstacle, gate.left(obstacle)
+                result.obstacle, result.remaining = obstacle, gate_now.left(obstacle)
             if not skip:
                 result.left += jobs[position:]
                 break
             result.left.append(job)
-    result.reserved = _write(connection, buyer.batch, buyer.run_id, fitting, gate.purse_id)
+    result.reserved = _write(connection, buyer.batch, buyer.run_id, fitting, gate_now.purse_id)
     return result
 
 

@@ -55,7 +55,7 @@ def near(connection: sa.Connection, batch: str, buyer: Buyer) -> list[Wall]:
         return []
     now, limit = leases.time_by_database(connection), changes.limit(connection, batch)
     amounts = {Obstacle.LIMIT: limit, Obstacle.DAY: budget.per_day, Obstacle.LEDGER: budget.ledger}
-    left = room_within(connection, buyer, limit, now, Counting.SEND)
+    left, _ = room_within(connection, buyer, limit, now, Counting.SEND)
     walls = [
         Wall(
             _SETTINGS[obstacle],

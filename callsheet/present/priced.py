@@ -234,7 +234,7 @@ def facts(quote: Quote) -> list[Fact]:
         ("Pilot", f"{first}; then somebody is asked whether to buy the rest" if first else ""),
         ("To pay", f"{dollars(quote.quoted)} USD"),
         ("At most", _at_most(quote)),
-        ("Charges", in_words_of_charges(quote.said.to_accept)),
+        ("Charges", in_words_of_charges(quote.basis.to_accept)),
         *_limits(quote),
         ("Balance", _balance(quote)),
         ("Fits", _fits(quote)),
@@ -274,11 +274,11 @@ def _limits(quote: Quote) -> Iterator[Fact]:
         left = f"{dollars(quote.budget_left)} left"
         yield "Budget", f"limit {dollars(budget.limit)} USD: {amounts}, {left}"
     if budget.ledger is not None and quote.ledger_left is not None:
-        used = f"{dollars(quote.said.used_ever)} used by {counted(quote.said.used_by, 'batch', 'batches')}"
+        used = f"{dollars(quote.basis.used_ever)} used by {counted(quote.basis.used_by, 'batch', 'batches')}"
         left = f"{dollars(quote.ledger_left)} left"
         yield "Ledger", f"budget.ledger is {dollars(budget.ledger)} USD over all batches: {used}, {left}"
     if budget.per_day is not None and quote.day_left is not None:
-        left = f"{dollars(quote.said.used_today)} used, {dollars(quote.day_left)} left until midnight UTC"
+        left = f"{dollars(quote.basis.used_today)} used, {dollars(quote.day_left)} left until midnight UTC"
         yield "Today", f"budget.per_day is {dollars(budget.per_day)} USD over all batches: {left}"
 
 

@@ -132,18 +132,18 @@ def refusal(word: Word) -> ApprovalRefused:
 def _is_all_approved(quote: Quote) -> bool:
     """Whether a person has said yes to the rest after the pilot, too."""
     rest_shown = replace(quote, is_rest=True).shown()
-    is_about_rest = (word for word in quote.said.words if Reason.PILOT in word.about)
+    is_about_rest = (word for word in quote.basis.words if Reason.PILOT in word.about)
     return any(gate.covers(word, rest_shown) for word in is_about_rest)
 
 
 def objection(quote: Quote) -> Stop | None:
     """Why nothing may be bought, whoever approves it: `budget.on_exceed: refuse`, and it does not fit."""
-    budget, room = quote.budget, quote.said.room
+    budget, room = quote.budget, quote.basis.room
     if budget.on_exceed != "refuse" or (obstacle := quote.obstacle) is None:
         return None
     does_not_fit = f"the quote of {dollars(quote.quoted)} USD does not fit"
     left = max(Decimal(0), room[obstacle])
-    stop = gate.stop_at(obstacle, does_not_fit, left, budget, quote.said)
+    stop = gate.stop_at(obstacle, does_not_fit, left, budget, quote.basis)
     if obstacle is Obstacle.DAY and budget.per_day is not None and quote.quoted > budget.per_day:
         stop.hint = (
             "It is more than the limit of a whole day: raise budget.per_day, or set budget.on_exceed to "

@@ -1,7 +1,7 @@
 """Submit: each planned job becomes an accepted generation, once.
 
-`_Buyer._buy_in_order` is the loop: it reserves a few jobs, and sends each in its turn. A job that loses its
-room comes back into the queue that the loop reads.
+`_Submitter._buy_in_order` is the loop: it reserves a few jobs, and sends each in its turn. A job that loses
+its room comes back into the queue that the loop reads.
 
 The intent is durable before the POST leaves, and the answer before anything relies on it. A POST is sent
 again only where the verdict is that nothing happened. What an answer means (`service.verdicts`), when to send
@@ -76,12 +76,12 @@ async def _buy(run: Run) -> None:
             await anyio.sleep(run.ledger.lease / 8)
             await _take_over(run)
 
-    buyer = _Buyer(run)
+    submitter = _Submitter(run)
     free = 0  # jobs that were free when all had been tried
     while True:
         async with anyio.create_task_group() as watching:
             watching.start_soon(take_over_again_and_again)
-            await buyer.buy()
+            await submitter.buy()
             watching.cancel_scope.cancel()
         if run.stop or run.asks_anew:
             break
@@ -89,7 +89,7 @@ async def _buy(run: Run) -> None:
         free_before, free = free, await run.ledger.read(queries.free_jobs)
         if free in (0, free_before):  # others have left nothing that this run can buy
             break
-    for stop in (*run.breaker.stopped().values(), buyer.left_by_gateway):
+    for stop in (*run.breaker.stopped().values(), submitter.left_by_gateway):
         if stop:
             run.halt(stop)
 
@@ -161,7 +161,7 @@ class _Again:
     seconds: float = 0.0
 
 
-class _Buyer:
+class _Submitter:
     """Buys the jobs of one run. What is bought is given to the next step."""
 
     def __init__(self, run: Run) -> None:
@@ -252,7 +252,7 @@ class _Buyer:
 
     async def _stop_at(self, obstacle: Obstacle, does_not_fit: str = "", left: Decimal = Decimal(0)) -> Stop:
         run, budget = self._run, self._quote.budget
-        basis = await run.ledger.read(gate.said, run.buyer(self._quote), budget.limit)
+        basis = await run.ledger.read(gate.read_basis, run.buyer(self._quote), budget.limit)
         return gate.stop_at(obstacle, does_not_fit, left, budget, basis)
 
     async def _buy_one(self, job: Job, attempt: Attempt, put_back: Callable[[], None]) -> None:

@@ -86,7 +86,7 @@ async def life(ledger: Ledger, url: str) -> list[Any]:
     video = await attempt_of(VIDEO)
     await intend(ledger, video)
     await ledger.pending(video, "req-video")
-    await ledger.transition(states.says, video, "unheard of")
+    await ledger.transition(states.unknown_status, video, "unheard of")
     await ledger.transition(states.failed, End(video, "no", "server_error"))
     asks = ledger.buyer(Budget(approve_above=Decimal(0)), Decimal(100))
     asked = await ledger.write(

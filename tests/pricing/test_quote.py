@@ -22,7 +22,7 @@ from callsheet.present.as_read import requests
 from callsheet.present.priced import figures, line, submission_time, table
 from callsheet.pricing.choice import ALL, Choice
 from callsheet.pricing.plan import Plan, make_plan
-from callsheet.pricing.quote import Quote, ledger_says, make
+from callsheet.pricing.quote import Quote, make, read_from_ledger
 from callsheet.records import Generation, Media, ModelType, StoredFile, Usage
 from callsheet.service.models import Catalogue
 from callsheet.standing import ASKED_FOR, read_standing
@@ -71,9 +71,9 @@ def quote(tmp_path, monkeypatch) -> Quoter:
                 if learned:
                     windows = {kind: {"limit": limit} for kind, limit in learned.items()}
                     await ledger.write(services.learn, service, {"windows": windows})
-                says = await ledger_says(ledger, settings, plan, service, Decimal(balance))
+                from_ledger = await read_from_ledger(ledger, settings, plan, service, Decimal(balance))
                 return make(
-                    *(plan, says, settings),
+                    *(plan, from_ledger, settings),
                     balance=Decimal(balance),
                     rejects="r.csv",
                     choice=choice,
