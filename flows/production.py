@@ -141,7 +141,7 @@ async def _wait_for_review(previous: Settings, settings: Settings) -> None:
         message += f". {old_files}" if old_files else ""
         if quote is None:
             message += f". Nothing is kept yet, so {settings.batch} has no price: keep what is good first"
-        word = await ask_about(ledger, settings, quote, {Reason.NEXT: message})
+        word = await ask_about(ledger, settings, quote, Reason.NEXT, message)
     if word.lets_begin:
         return
     if ui:

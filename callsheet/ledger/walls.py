@@ -32,14 +32,6 @@ class Wall:
     used: Decimal
     day: str = ""
 
-    def line(self) -> str:
-        """What a person is told."""
-        of_day = f" for {self.day}" if self.day else ""
-        share = f"{int(100 * self.used / self.amount)} %"
-        return (
-            f"{share} of {self.setting}{of_day} is used: {dollars(self.used)} of {dollars(self.amount)} USD"
-        )
-
 
 _SETTINGS = {
     Obstacle.LIMIT: changes.LIMIT,

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from callsheet.cells import rejects_in_words
 from callsheet.ledger.words import Shown, Word
 from callsheet.plain_text import counted
-from callsheet.present import priced
+from callsheet.present import priced, reasons
+from callsheet.present.amounts import spent
 from callsheet.present.page import Document, Line, Link, Page, Picture, Pictures, Table
 from callsheet.pricing.quote import Quote
 from callsheet.records import dollars
@@ -23,7 +24,7 @@ def question(shown: Shown, batch: str = "") -> str:
     """The question: `Buy the other 3 jobs for 0.1200 USD?`; with the batch where that is not plain."""
     other = "the other " if shown.is_rest else ""
     of_batch = f" of {batch}" if batch else ""
-    return f"Buy {other}{counted(shown.jobs, 'job')}{of_batch} for {shown.price()}?"
+    return f"Buy {other}{counted(shown.jobs, 'job')}{of_batch} for {reasons.price_of(shown)}?"
 
 
 def topic(word: Word) -> str:
@@ -77,7 +78,7 @@ def bought_so_far(quote: Quote) -> str:
         return f"nothing of {batch} was bought"
     doubt = totals.in_doubt_exposure
     in_doubt = f", {dollars(doubt)} USD in doubt" if doubt else ""
-    bought = f"{counted(totals.paid_jobs, 'job')} bought, {dollars(totals.spent)} USD spent"
+    bought = f"{counted(totals.paid_jobs, 'job')} bought, {spent(totals.spent)}"
     return f"nothing more was bought. Of {batch} so far: {bought}{in_doubt}"
 
 

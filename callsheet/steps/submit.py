@@ -16,7 +16,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from decimal import Decimal
 from enum import Enum, auto
 from functools import partial
 from heapq import heappop, heappush
@@ -37,17 +36,18 @@ from callsheet.errors import (
     Stop,
 )
 from callsheet.ledger import gate, leases, queries, states
-from callsheet.ledger.gate import Obstacle, Reservation
+from callsheet.ledger.gate import Basis, Obstacle, Reservation
 from callsheet.ledger.queries import policy_of
 from callsheet.ledger.states import End
 from callsheet.limits.breaker import Breaker
 from callsheet.limits.limits import Turn
-from callsheet.plain_text import counted, printable
+from callsheet.plain_text import printable
+from callsheet.present import reasons
 from callsheet.pricing import references
 from callsheet.pricing.quote import Quote
 from callsheet.pricing.rates import changed_rates
 from callsheet.pricing.references import reading_of
-from callsheet.records import Attempt, Generation, Job, ModelType, State, dollars
+from callsheet.records import Attempt, Generation, Job, ModelType, State
 from callsheet.service import verdicts
 from callsheet.service.verdicts import Verdict
 from callsheet.session import Run
@@ -244,16 +244,13 @@ class _Submitter:
         if short.obstacle in (Obstacle.ALLOWED, Obstacle.PURSE):
             self._run.asks_anew = True
             return
-        first = f"row {jobs[0].row_id}, {dollars(jobs[0].quoted)} USD"
-        does_not_fit = f"{first}, does not fit"
-        if self._skips:
-            does_not_fit = f"skipped {counted(len(jobs), 'job')} (the first: {first}), which cost more than"
-        self._run.halt(await self._stop_at(short.obstacle, does_not_fit, short.remaining))
+        budget, basis = self._quote.budget, await self._basis()
+        stop = reasons.at_wall(short.obstacle, jobs, short.remaining, budget, basis, skips=self._skips)
+        self._run.halt(stop)
 
-    async def _stop_at(self, obstacle: Obstacle, does_not_fit: str = "", left: Decimal = Decimal(0)) -> Stop:
-        run, budget = self._run, self._quote.budget
-        basis = await run.ledger.read(gate.read_basis, run.buyer(self._quote), budget.limit)
-        return gate.stop_at(obstacle, does_not_fit, left, budget, basis)
+    async def _basis(self) -> Basis:
+        buyer, limit = self._run.buyer(self._quote), self._quote.budget.limit
+        return await self._run.ledger.read(gate.read_basis, buyer, limit)
 
     async def _buy_one(self, job: Job, attempt: Attempt, put_back: Callable[[], None]) -> None:
         """Sends a reserved job until something has become of it, and does what follows from that."""
@@ -323,7 +320,7 @@ class _Submitter:
         # The gate's last word, and the intent to send, in one transaction: durable before the POST leaves.
         obstacle = await run.ledger.intend(attempt, run.buyer(self._quote), self._rates)
         if obstacle in (Obstacle.PRICE, Obstacle.QUESTION):
-            run.halt(await self._stop_at(obstacle))
+            run.halt(reasons.at_closed_gate(obstacle, self._quote.budget, await self._basis()))
             return _Outcome.NOT_BOUGHT
         if obstacle:
             return _Outcome.NO_ROOM

@@ -213,7 +213,7 @@ def test_a_job_without_a_price_adds_nothing_to_the_quote(quote):
 
 
 def test_the_budget_is_shown_as_limit_spent_in_flight_and_left(quote):
-    assert facts(quote())["Budget"] == "no limit: 0.0000 spent, 0.0000 in flight or in doubt"
+    assert facts(quote())["Budget"] == "no limit: 0.0000 USD spent, 0.0000 in flight or in doubt"
     states = {"a": "doubt", "b": "generated"}
     limited = quote(states=states, budget={"limit": "0.9800"})
     assert (limited.to_buy, limited.fits, limited.budget_left) == (2, 1, Decimal("0.0424"))
@@ -221,7 +221,7 @@ def test_the_budget_is_shown_as_limit_spent_in_flight_and_left(quote):
     assert (lowered.fits, lowered.budget_left) == (0, Decimal(0))
     limited = quote(budget={"limit": 5, "per_day": "2.50"})
     assert facts(limited)["Budget"] == (
-        "limit 5.0000 USD: 0.7710 spent, 0.1666 in flight or in doubt, 4.0624 left"
+        "limit 5.0000 USD: 0.7710 USD spent, 0.1666 in flight or in doubt, 4.0624 left"
     )
     assert facts(limited)["Today"] == (
         "budget.per_day is 2.5000 USD over all batches: 0.9376 used, 1.5624 left until midnight UTC"
