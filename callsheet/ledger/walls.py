@@ -1,4 +1,4 @@
-"""What bounds the buying in dollars, and that a person is told once before it is reached.
+"""What bounds the buying in dollars: which of it is near, and that a person is told of that once.
 
 What is used of a wall is what the gate counts when it lets a job be sent: spent, in flight and in doubt.
 """

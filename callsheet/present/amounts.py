@@ -45,6 +45,11 @@ def used(spent_amount: Decimal, sent: Decimal) -> str:
     return f"{spent(spent_amount)}, {dollars(sent - spent_amount)} in flight or in doubt"
 
 
+def in_doubt(exposure: Decimal) -> str:
+    """What may have been spent besides: `at most 0.0400 USD in doubt`."""
+    return f"at most {dollars(exposure)} USD in doubt"
+
+
 def bought(jobs: int, cost: Decimal) -> str:
     """What was bought, and for how much: `3 bought, 0.1200 USD`."""
     return f"{jobs:,} bought, {dollars(cost)} USD" if jobs else NOTHING_BOUGHT

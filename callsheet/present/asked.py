@@ -8,11 +8,9 @@ from collections.abc import Sequence
 from callsheet.cells import rejects_in_words
 from callsheet.ledger.words import Shown, Word
 from callsheet.plain_text import counted
-from callsheet.present import priced, reasons
-from callsheet.present.amounts import spent
+from callsheet.present import amounts, priced, reasons
 from callsheet.present.page import Document, Line, Link, Page, Picture, Pictures, Table
 from callsheet.pricing.quote import Quote
-from callsheet.records import dollars
 from callsheet.report.contact_sheet.cards import browser_address
 from callsheet.report.pilot import PilotJob
 
@@ -77,8 +75,8 @@ def bought_so_far(quote: Quote) -> str:
     if not totals.sent:
         return f"nothing of {batch} was bought"
     doubt = totals.in_doubt_exposure
-    in_doubt = f", {dollars(doubt)} USD in doubt" if doubt else ""
-    bought = f"{counted(totals.paid_jobs, 'job')} bought, {spent(totals.spent)}"
+    in_doubt = f", {amounts.in_doubt(doubt)}" if doubt else ""
+    bought = f"{counted(totals.paid_jobs, 'job')} bought, {amounts.spent(totals.spent)}"
     return f"nothing more was bought. Of {batch} so far: {bought}{in_doubt}"
 
 

@@ -228,6 +228,12 @@ def too_much(quote: Quote, obstacle: Obstacle) -> Stop:
     return stop
 
 
+def with_listed_rates(stop: PriceChanged, changes: Sequence[str]) -> PriceChanged:
+    """The stop, with how what the catalogue lists has changed since the quote."""
+    listed = ["the catalogue has changed", *changes[:3]] if changes else ["the catalogue is the same"]
+    return PriceChanged(printable("; ".join([stop.message, *listed])), hint=stop.hint)
+
+
 def _at(obstacle: Obstacle, does_not_fit: str, left: Decimal, budget: Budget, basis: Basis) -> Stop:
     """The stop at an obstacle; `does_not_fit` is such as `row 7, 0.0400 USD, does not fit`."""
     match obstacle:

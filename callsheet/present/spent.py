@@ -32,7 +32,7 @@ def in_words(costs: Spent) -> str:
         return "nothing"
     parts = [
         f"{amounts.spent(costs.spent)} for {counted(costs.bought, 'job')}",
-        f"at most {dollars(costs.in_doubt_exposure)} in doubt" if costs.in_doubt_exposure else "",
+        amounts.in_doubt(costs.in_doubt_exposure) if costs.in_doubt_exposure else "",
         f"{costs.kept:,} kept{amounts.a_kept_file(costs.cost_per_kept)}" if costs.kept else "",
         f"{dollars(costs.above_quoted)} above the quotes" if costs.above_quoted else "",
         f"{dollars(costs.credits)} came back" if costs.credits else "",

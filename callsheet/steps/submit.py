@@ -41,7 +41,6 @@ from callsheet.ledger.queries import policy_of
 from callsheet.ledger.states import End
 from callsheet.limits.breaker import Breaker
 from callsheet.limits.limits import Turn
-from callsheet.plain_text import printable
 from callsheet.present import reasons
 from callsheet.pricing import references
 from callsheet.pricing.quote import Quote
@@ -109,8 +108,7 @@ async def _with_listed_prices(run: Run, stop: PriceChanged) -> PriceChanged:
     except ServiceError:
         return stop
     changes = changed_rates(run.quote.plan.catalogue, catalogue, run.quote.models)
-    listed = ["the catalogue has changed", *changes[:3]] if changes else ["the catalogue is the same"]
-    return PriceChanged(printable("; ".join([stop.message, *listed])), hint=stop.hint)
+    return reasons.with_listed_rates(stop, changes)
 
 
 class _Queue:
