@@ -263,7 +263,7 @@ def grounds_to_ask(shown: Shown, buyer: Buyer, basis: Basis, also: Collection[Re
     agreed = [word for word in basis.words if word.is_yes]
     covering = [word for word in agreed if covers(word, shown)]
     agreed_guesses = {guess for word in agreed for guess in word.shown.guesses.items()}
-    guesses = tuple(guess[1] for guess in shown.guesses.items() if guess not in agreed_guesses)
+    new_guesses = [guess for guess in shown.guesses.items() if guess not in agreed_guesses]
     agreed_unclear = {sentence for word in agreed for sentence in word.shown.unclear}
     unclear = tuple(sentence for sentence in shown.unclear if sentence not in agreed_unclear)
     beyond_purse = None
@@ -280,7 +280,7 @@ def grounds_to_ask(shown: Shown, buyer: Buyer, basis: Basis, also: Collection[Re
     applies = {
         Reason.CHARGES: bool(basis.to_accept),
         Reason.REPEATS: bool(shown.repeats) and not covering,
-        Reason.GUESSES: bool(guesses),
+        Reason.GUESSES: bool(new_guesses),
         Reason.UNCLEAR: bool(unclear),
         Reason.PURSE: beyond_purse is not None,
         Reason.UNPRICED: above is not None and shown.unpriced > 0,
@@ -297,7 +297,7 @@ def grounds_to_ask(shown: Shown, buyer: Buyer, basis: Basis, also: Collection[Re
     return Grounds(
         tuple(reasons),
         shown,
-        guesses,
+        tuple(text for _, text in new_guesses),
         unclear,
         approve_above=buyer.budget.approve_above or Decimal(0),
         beyond_purse=beyond_purse,

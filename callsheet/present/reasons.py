@@ -20,6 +20,7 @@ from callsheet.errors import (
 )
 from callsheet.ledger.charges import Charge, is_dearer
 from callsheet.ledger.gate import Basis, Grounds, Obstacle
+from callsheet.ledger.marks import Counts
 from callsheet.ledger.words import Reason, Shown, Word
 from callsheet.plain_text import and_more, counted, printable, row_name
 from callsheet.present.allowances import why_not
@@ -125,6 +126,21 @@ _SENTENCES: Mapping[Reason, Callable[[Grounds], str]] = {
 }
 
 
+def made_of_kept(previous: str, review: Counts, old_files: str, unpriced: str) -> str:
+    """Why a production asks before the batch that is made of what is kept of another one.
+
+    `old_files` are what `status.outdated` says; `unpriced`: the batch, where nothing is kept yet of which it
+    could be made; otherwise empty.
+    """
+    sentences = [
+        f"{previous} is bought: {counted(review.kept, 'file')} kept, {review.rejected:,} rejected, "
+        f"{review.to_review:,} to review; it goes on with what is kept",
+        old_files,
+        f"Nothing is kept yet, so {unpriced} has no price: keep what is good first" if unpriced else "",
+    ]
+    return ". ".join(filter(None, sentences))
+
+
 def asked(word: Word) -> str:
     """What was asked: `the quote, 3 jobs for 0.1200 USD`."""
     if not word.shown.plan:
@@ -159,15 +175,14 @@ def _the_quote(quoted: Decimal) -> str:
 # ---- why the buying stops
 
 
-_LOOK = "Look at `callsheet quote`, then approve with `callsheet run --yes`."
+_APPROVE = "Look at `callsheet quote`, then approve with `callsheet run --yes`"
 _BY_A_PERSON = "A person goes on from here: `callsheet run`, or another `callsheet purse`."
 _HINTS = {
     Reason.CHARGES: "Nothing more is bought until somebody approves that: run it again with --yes, or answer "
     "its question.",
     Reason.REPEATS: "`callsheet quote` says why. With the ids and prompts as they were they are not bought "
     "again; to buy them, approve with `callsheet run --yes`, or set budget.repeats to buy.",
-    Reason.GUESSES: "Look at `callsheet quote`, then approve with `callsheet run --yes`, or correct the "
-    "config and remove input.guessed from it.",
+    Reason.GUESSES: f"{_APPROVE}, or correct the config and remove input.guessed from it.",
     Reason.UNCLEAR: "Correct the batch file, or approve with `callsheet run --yes` what is meant so.",
     Reason.PURSE: _BY_A_PERSON,
     Reason.PILOT: "Look at the pilot, then go on with the same command and `--yes`.",
@@ -178,7 +193,7 @@ def not_answered(question: Word) -> Stop:
     """The stop where nobody has answered a question."""
     first = question.about[0]
     kind = PriceChanged if first is Reason.CHARGES else ApprovalNeeded
-    return kind(question.why, hint=_HINTS.get(first, _LOOK))
+    return kind(question.why, hint=_HINTS.get(first, f"{_APPROVE}."))
 
 
 def refused(word: Word) -> ApprovalRefused:
@@ -193,6 +208,12 @@ def refused(word: Word) -> ApprovalRefused:
 def not_let_join() -> ApprovalNeeded:
     """The stop of a run that is given a plan with which no run was let begin."""
     return ApprovalNeeded("nobody has approved this plan", hint="Run the batch again.")
+
+
+def not_reviewed(sentence: str, next_batch: str) -> ApprovalNeeded:
+    """The stop of a production in which nobody can be asked, with why it asks (`made_of_kept`)."""
+    hint = "Keep what is good with callsheet review, then run the next config."
+    return ApprovalNeeded(f"{sentence}; the next batch is {next_batch}", hint=hint)
 
 
 def at_wall(
@@ -240,7 +261,7 @@ def _at(obstacle: Obstacle, does_not_fit: str, left: Decimal, budget: Budget, ba
         case Obstacle.PRICE:
             return PriceChanged(of_charges(basis.charged.unaccepted), hint=_HINTS[Reason.CHARGES])
         case Obstacle.QUESTION | Obstacle.ALLOWED | Obstacle.PURSE:
-            hint = _BY_A_PERSON if obstacle is Obstacle.PURSE else _LOOK
+            hint = _BY_A_PERSON if obstacle is Obstacle.PURSE else f"{_APPROVE}."
             return ApprovalNeeded("nobody has said yes to what is left to buy", hint=hint)
         case Obstacle.BALANCE:
             message = f"{does_not_fit} what is left of the balance: {of_limit(left, None)}"

@@ -315,6 +315,8 @@ async def test_guesses_doubts_dear_charges_a_pilot_and_jobs_without_a_price_are_
         other = replace(SHOWN, rates=({"id": "m"}, {"id": "reel-1"}))
         await give(ledger, "100", models=["m"])
         assert (await begins(ledger, other)).why == "the purse of agent is not for reel-1, but for m"
+        unpriced = await begins(ledger, replace(SHOWN, plan="q", unpriced=1))
+        assert "a purse pays no job without a price, and 1 job to buy has no price" in unpriced.why
 
 
 async def test_the_limits_of_the_batch_the_day_and_the_ledger_hold_within_it(url: str) -> None:
