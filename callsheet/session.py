@@ -41,6 +41,7 @@ from callsheet.ledger.ledger import Ledger
 from callsheet.limits.breaker import Breaker
 from callsheet.limits.limits import AccountLimits, Learned
 from callsheet.plain_text import time_in_words
+from callsheet.present import allowances
 from callsheet.pricing.choice import ALL, Choice
 from callsheet.pricing.plan import Plan, last_plan
 from callsheet.pricing.quote import Quote, has_to_buy
@@ -487,7 +488,7 @@ async def _follow_changes(run: Run) -> None:
             if run.has_begun or change.run_id is None:
                 run.apply_change(change.setting, change.value)
             if change.run_id != run.ledger.run_id:
-                WATCHER.get().note(change.line())
+                WATCHER.get().note(allowances.of_change(change))
             run.seen = change.number
         if new:
             await run.ledger.write(changes.goes_by, run.ledger.run_id, run.seen)

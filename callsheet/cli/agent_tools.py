@@ -37,6 +37,7 @@ from callsheet.ledger.databases import file_of
 from callsheet.ledger.marks import MediaDecision
 from callsheet.ledger.purses import Purse
 from callsheet.plain_text import cut, printable
+from callsheet.present.allowances import of_purse
 from callsheet.present.what_next import ASKS, Next, after, command
 from callsheet.processes import APART
 from callsheet.records import OPEN, State, as_json, dollars
@@ -154,7 +155,7 @@ class Tools:
         path = self._config(config)
         purse = await self._purse(path)
         if purse is None or not purse.left:
-            reason = f"nothing is left of it: {purse.line()}" if purse else "no person has given one"
+            reason = f"nothing is left of it: {of_purse(purse)}" if purse else "no person has given one"
             return _result(
                 {"started": False, "why": f"{self._name} buys by a purse, and {reason}"},
                 _asks(path, self._name),

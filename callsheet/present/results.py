@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 from callsheet.errors import CallsheetError, Interrupted, ends_as
 from callsheet.plain_text import and_more, counted
-from callsheet.present import priced, status
+from callsheet.present import amounts, priced, reasons, status
 from callsheet.present.asked import to_sheet
 from callsheet.present.page import Fact, Facts, Line, Link, Listed, Page, Table, Tone
 from callsheet.pricing.plan import ToBuyAgain
@@ -23,7 +23,6 @@ _DETAILS = 3  # of files that are not as ordered
 _LENGTHS = re.compile(r"([\d.]+) s ordered, ([\d.]+) s came")  # what is wrong is named first
 _APPROVALS = 20  # the last ones
 _REJECTS = 20  # reasons
-_NOTHING = "nothing bought"
 
 
 def screen(summary: Summary, config: str | None, *, media: str) -> Page:
@@ -91,7 +90,7 @@ def document(
         Facts(facts(summary)),
         status.by_model(summary.models),
         *_problems(summary, from_earlier, " by earlier runs"),
-        Listed("Approvals", [approval.line() for approval in summary.approvals[-_APPROVALS:]]),
+        Listed("Approvals", map(reasons.asked_and_answered, summary.approvals[-_APPROVALS:])),
         *_dearest(summary),
         Listed("Files", [Link(name, place) for name, place in _places(summary) if place]),
     ]
@@ -113,10 +112,10 @@ def did(summary: Summary) -> str:
     run = summary.details.did
     if run is None:
         return ""
-    bought = f"{run.bought:,} bought, {dollars(run.cost)} USD" if run.bought else ""
+    bought = amounts.bought(run.bought, run.cost) if run.bought else ""
     fetched = f"{run.fetched:,} fetched" if run.fetched else ""
     is_over = summary.outcome != "stopped" and not summary.not_bought
-    nothing = "nothing to buy" if is_over else _NOTHING
+    nothing = "nothing to buy" if is_over else amounts.NOTHING_BOUGHT
     if not run.buys:
         nothing = "nothing fetched" if summary.pending else "nothing to fetch"
     return f"{', '.join(filter(None, (bought, fetched))) or nothing}; "
@@ -131,18 +130,18 @@ def line(summary: Summary, *, missing_first: bool = False) -> str:
     runs = "".join(f"; another run is at work: {run.line()}" for run in summary.other_runs)
     jobs = counted(summary.jobs, "job")
     jobs = f"{summary.not_bought:,} of {jobs} not bought" if missing_first else jobs
-    done = "" if counts(summary) == _NOTHING else did(summary)  # it is said once
+    done = "" if counts(summary) == amounts.NOTHING_BOUGHT else did(summary)  # it is said once
     return f"{done}{jobs}: {counts(summary)}; {cost}{rejected}{stop}{runs}"
 
 
 def counts(summary: Summary) -> str:
     """The number of jobs in each state: `7 stored, 1 failed`."""
-    return status.counts(summary.states) or _NOTHING
+    return status.counts(summary.states) or amounts.NOTHING_BOUGHT
 
 
 def spent(summary: Summary) -> str:
     """What the batch has cost so far."""
-    return f"{dollars(summary.spent)} USD spent"
+    return amounts.spent(summary.spent)
 
 
 def topic(summary: Summary, before: str = "") -> str:

@@ -1,7 +1,7 @@
 """Submit: each planned job becomes an accepted generation, once.
 
-`_Buyer._buy_in_order` is the loop: it reserves a few jobs, and sends each in its turn. A job that loses its
-room comes back into the queue that the loop reads.
+`_Submitter._buy_in_order` is the loop: it reserves a few jobs, and sends each in its turn. A job that loses
+its room comes back into the queue that the loop reads.
 
 The intent is durable before the POST leaves, and the answer before anything relies on it. A POST is sent
 again only where the verdict is that nothing happened. What an answer means (`service.verdicts`), when to send
@@ -16,7 +16,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from decimal import Decimal
 from enum import Enum, auto
 from functools import partial
 from heapq import heappop, heappush
@@ -37,17 +36,17 @@ from callsheet.errors import (
     Stop,
 )
 from callsheet.ledger import gate, leases, queries, states
-from callsheet.ledger.gate import Obstacle, Reservation
+from callsheet.ledger.gate import Basis, Obstacle, Reservation
 from callsheet.ledger.queries import policy_of
 from callsheet.ledger.states import End
 from callsheet.limits.breaker import Breaker
 from callsheet.limits.limits import Turn
-from callsheet.plain_text import counted, printable
+from callsheet.present import reasons
 from callsheet.pricing import references
 from callsheet.pricing.quote import Quote
 from callsheet.pricing.rates import changed_rates
 from callsheet.pricing.references import reading_of
-from callsheet.records import Attempt, Generation, Job, ModelType, State, dollars
+from callsheet.records import Attempt, Generation, Job, ModelType, State
 from callsheet.service import verdicts
 from callsheet.service.verdicts import Verdict
 from callsheet.session import Run
@@ -76,12 +75,12 @@ async def _buy(run: Run) -> None:
             await anyio.sleep(run.ledger.lease / 8)
             await _take_over(run)
 
-    buyer = _Buyer(run)
+    submitter = _Submitter(run)
     free = 0  # jobs that were free when all had been tried
     while True:
         async with anyio.create_task_group() as watching:
             watching.start_soon(take_over_again_and_again)
-            await buyer.buy()
+            await submitter.buy()
             watching.cancel_scope.cancel()
         if run.stop or run.asks_anew:
             break
@@ -89,7 +88,7 @@ async def _buy(run: Run) -> None:
         free_before, free = free, await run.ledger.read(queries.free_jobs)
         if free in (0, free_before):  # others have left nothing that this run can buy
             break
-    for stop in (*run.breaker.stopped().values(), buyer.left_by_gateway):
+    for stop in (*run.breaker.stopped().values(), submitter.left_by_gateway):
         if stop:
             run.halt(stop)
 
@@ -109,8 +108,7 @@ async def _with_listed_prices(run: Run, stop: PriceChanged) -> PriceChanged:
     except ServiceError:
         return stop
     changes = changed_rates(run.quote.plan.catalogue, catalogue, run.quote.models)
-    listed = ["the catalogue has changed", *changes[:3]] if changes else ["the catalogue is the same"]
-    return PriceChanged(printable("; ".join([stop.message, *listed])), hint=stop.hint)
+    return reasons.with_listed_rates(stop, changes)
 
 
 class _Queue:
@@ -161,7 +159,7 @@ class _Again:
     seconds: float = 0.0
 
 
-class _Buyer:
+class _Submitter:
     """Buys the jobs of one run. What is bought is given to the next step."""
 
     def __init__(self, run: Run) -> None:
@@ -244,16 +242,13 @@ class _Buyer:
         if short.obstacle in (Obstacle.ALLOWED, Obstacle.PURSE):
             self._run.asks_anew = True
             return
-        first = f"row {jobs[0].row_id}, {dollars(jobs[0].quoted)} USD"
-        does_not_fit = f"{first}, does not fit"
-        if self._skips:
-            does_not_fit = f"skipped {counted(len(jobs), 'job')} (the first: {first}), which cost more than"
-        self._run.halt(await self._stop_at(short.obstacle, does_not_fit, short.remaining))
+        budget, basis = self._quote.budget, await self._basis()
+        stop = reasons.at_wall(short.obstacle, jobs, short.remaining, budget, basis, skips=self._skips)
+        self._run.halt(stop)
 
-    async def _stop_at(self, obstacle: Obstacle, does_not_fit: str = "", left: Decimal = Decimal(0)) -> Stop:
-        run, budget = self._run, self._quote.budget
-        basis = await run.ledger.read(gate.said, run.buyer(self._quote), budget.limit)
-        return gate.stop_at(obstacle, does_not_fit, left, budget, basis)
+    async def _basis(self) -> Basis:
+        buyer, limit = self._run.buyer(self._quote), self._quote.budget.limit
+        return await self._run.ledger.read(gate.read_basis, buyer, limit)
 
     async def _buy_one(self, job: Job, attempt: Attempt, put_back: Callable[[], None]) -> None:
         """Sends a reserved job until something has become of it, and does what follows from that."""
@@ -323,7 +318,7 @@ class _Buyer:
         # The gate's last word, and the intent to send, in one transaction: durable before the POST leaves.
         obstacle = await run.ledger.intend(attempt, run.buyer(self._quote), self._rates)
         if obstacle in (Obstacle.PRICE, Obstacle.QUESTION):
-            run.halt(await self._stop_at(obstacle))
+            run.halt(reasons.at_closed_gate(obstacle, self._quote.budget, await self._basis()))
             return _Outcome.LEFT
         if obstacle:
             return _Outcome.NO_ROOM

@@ -32,6 +32,7 @@ from callsheet.ledger.tables import attempts
 from callsheet.ledger.tables import marks as marks_table
 from callsheet.ledger.tables import words as words_table
 from callsheet.ledger.words import Decision, Place, Reason, Shown, Word
+from callsheet.present.reasons import asked_and_answered, why
 from callsheet.records import ModelType, Price, State, Usage
 from callsheet.standing import read_standing
 from callsheet.steps.approve import new_word
@@ -286,8 +287,11 @@ async def test_a_question_is_answered_once_and_belongs_to_its_batch(url: str) ->
 
 
 def test_a_line_says_what_was_asked_and_by_whom_it_was_answered() -> None:
-    assert ASKED.line() == "the quote, 3 jobs for 0.004501 USD: asked 2026-05-01 12:00 UTC, not answered"
-    assert ANSWERED.line() == (
+    assert (
+        asked_and_answered(ASKED)
+        == "the quote, 3 jobs for 0.004501 USD: asked 2026-05-01 12:00 UTC, not answered"
+    )
+    assert asked_and_answered(ANSWERED) == (
         "the quote, 3 jobs for 0.004501 USD: approved, up to 0.0030 USD by Ada (ui), 2026-05-01 13:00 UTC: "
         "two will do; 'quoted' \u2603"
     )
@@ -374,7 +378,9 @@ async def test_a_limit_counts_from_when_its_run_is_let_begin_and_set_holds_until
         of_config = {"limit": limit, "approve_above": above}
         budget = Budget(**{name: None if text is None else Decimal(text) for name, text in of_config.items()})
         shown = Shown("p", quoted=Decimal(1), at_most=Decimal(1))
-        await ledger.write(gate.let_begin, ledger.buyer(budget, Decimal(100)), shown, new_word(ledger))
+        await ledger.write(
+            gate.let_begin, ledger.buyer(budget, Decimal(100)), shown, new_word(ledger), in_words=why
+        )
         return await ledger.read(changes.limit)
 
     async def sets(ledger: Ledger, limit: str) -> int:

@@ -18,6 +18,7 @@ from callsheet.ledger import gate, queries, services, states
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.states import End, FileEnd
 from callsheet.ledger.tables import metadata, runs
+from callsheet.present.reasons import why
 from callsheet.records import Job, ModelType, State
 from tests.ledger.buying import NOW, STORED, buyer, generation, intend, job, reserve, state_of, submitting
 from tests.ledger.test_ledger import ANSWERED, SHOWN
@@ -90,7 +91,7 @@ async def life(ledger: Ledger, url: str) -> list[Any]:
     await ledger.transition(states.failed, End(video, "no", "server_error"))
     asks = ledger.buyer(Budget(approve_above=Decimal(0)), Decimal(100))
     asked = await ledger.write(
-        gate.let_begin, asks, SHOWN, replace(ANSWERED, asker=ledger.asker, budget_limit=None)
+        gate.let_begin, asks, SHOWN, replace(ANSWERED, asker=ledger.asker, budget_limit=None), in_words=why
     )
     await ledger.write(gate.answer, asks, replace(asked, decision=ANSWERED.decision, decided_at=NOW))
     async with buyer(url) as dead:

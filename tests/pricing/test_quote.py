@@ -23,7 +23,7 @@ from callsheet.present.asked import bought_so_far
 from callsheet.present.priced import figures, line, submission_time, table
 from callsheet.pricing.choice import ALL, Choice
 from callsheet.pricing.plan import Plan, make_plan
-from callsheet.pricing.quote import Quote, ledger_says, make
+from callsheet.pricing.quote import Quote, make, read_from_ledger
 from callsheet.records import Generation, Media, ModelType, StoredFile, Usage
 from callsheet.service.models import Catalogue
 from callsheet.standing import ASKED_FOR, read_standing
@@ -72,9 +72,9 @@ def quote(tmp_path, monkeypatch) -> Quoter:
                 if learned:
                     windows = {kind: {"limit": limit} for kind, limit in learned.items()}
                     await ledger.write(services.learn, service, {"windows": windows})
-                says = await ledger_says(ledger, settings, plan, service, Decimal(balance))
+                from_ledger = await read_from_ledger(ledger, settings, plan, service, Decimal(balance))
                 return make(
-                    *(plan, says, settings),
+                    *(plan, from_ledger, settings),
                     balance=Decimal(balance),
                     rejects="r.csv",
                     choice=choice,
@@ -224,7 +224,7 @@ def test_a_job_without_a_price_adds_nothing_to_the_quote(quote):
 
 
 def test_the_budget_is_shown_as_limit_spent_in_flight_and_left(quote):
-    assert facts(quote())["Budget"] == "no limit: 0.0000 spent, 0.0000 in flight or in doubt"
+    assert facts(quote())["Budget"] == "no limit: 0.0000 USD spent, 0.0000 in flight or in doubt"
     states = {"a": "doubt", "b": "generated"}
     limited = quote(states=states, budget={"limit": "0.9800"})
     assert (limited.to_buy, limited.fits, limited.budget_left) == (2, 1, Decimal("0.0424"))
@@ -232,7 +232,7 @@ def test_the_budget_is_shown_as_limit_spent_in_flight_and_left(quote):
     assert (lowered.fits, lowered.budget_left) == (0, Decimal(0))
     limited = quote(budget={"limit": 5, "per_day": "2.50"})
     assert facts(limited)["Budget"] == (
-        "limit 5.0000 USD: 0.7710 spent, 0.1666 in flight or in doubt, 4.0624 left"
+        "limit 5.0000 USD: 0.7710 USD spent, 0.1666 in flight or in doubt, 4.0624 left"
     )
     assert facts(limited)["Today"] == (
         "budget.per_day is 2.5000 USD over all batches: 0.9376 used, 1.5624 left until midnight UTC"
