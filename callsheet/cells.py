@@ -182,6 +182,12 @@ def separate(rows: pl.DataFrame, is_wrong: pl.Expr) -> tuple[pl.DataFrame, pl.Da
     return (rows.filter(~mask), rows.filter(mask)) if mask.any() else (rows, rows.clear())
 
 
+def has_one_of(bad_cells: pl.DataFrame) -> pl.Expr:
+    """Whether a row, by its `file` and `line`, has one of these wrong cells (`WRONG`)."""
+    place = pl.struct("file", "line")
+    return place.is_in(bad_cells.select(place).to_series().implode())
+
+
 Value = str | int | bool | None
 _Column = TypeVar("_Column", bound=str)
 

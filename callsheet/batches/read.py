@@ -18,7 +18,7 @@ from callsheet.batches.columns import Columns
 from callsheet.batches.formats import names_images, read_tables
 from callsheet.batches.headers import Table, template_columns
 from callsheet.batches.identities import nfc, repeated_ids, row_ids
-from callsheet.batches.judgements import is_secret
+from callsheet.batches.judgements import Judgement, is_secret
 from callsheet.batches.left_out import NOTHING, StoredFiles
 from callsheet.cells import (
     BY_MODEL,
@@ -29,9 +29,11 @@ from callsheet.cells import (
     as_text,
     check,
     fixed_values,
+    has_one_of,
     is_guarded,
     json_value,
     rejects,
+    separate,
     unguarded,
     wrong_cells,
 )
@@ -104,57 +106,25 @@ def batch_of(tables_of_files: Iterable[Table], config: Input) -> Batch:
     Raises:
         InputError: a file has not all columns; or there is no type that fits a column in all files.
     """
-    sources: list[Table] = []
-    names: list[dict[str, str | None]] = []
-    tables: list[pl.DataFrame] = []
-    rejected: list[pl.DataFrame] = []
-    notes: list[str] = []
-    unclear: list[str] = []
-    total = left_out = 0
-    for table in tables_of_files:
-        source = columns.with_joined(_as_exported(table), config)
-        ours = columns.names_of(config, source)
-        columns.check(source, ours, config)
-        sources.append(source)
-        names.append(ours)
-        notes += [source.note, "" if source.placed else columns.note(source.cells, ours)]
-        notes.append(_apostrophes(source, {*ours.values(), *template_columns(config.template)}))
-        selected = _selected(source, config)
-        left_out += source.cells.height - selected.cells.height
-        selected, hidden = _of_hidden_rows(selected, config)
-        (notes if config.hidden else unclear).append(hidden)
-        unclear += source.unclear
-        total += selected.cells.height + len(selected.ragged)
-        cells, bad_cells = _our_columns(selected, ours, config)
-        tables.append(cells)
-        rejected.append(rejects(bad_cells, {}))
-    cells = _together(tables, config.source)
+    files = [_read(table, config) for table in tables_of_files]
+    shown_names = {column: name or column for file in files for column, name in file.names.items()}
+    cells = _together([file.cells for file in files], config.source)
     cells = cells.with_columns(nfc(pl.col("id")))  # as a job's identity has it
-    fills = {
-        column: pl.col(column).fill_null(pl.lit(value).cast(pl.String))
-        for column, value in fixed_values(config.defaults).items()
-        if column not in UNTIL_PRICED
-    }
-    fills |= {column: pl.lit(as_text(values[0]), pl.String) for column, values in config.matrix.items()}
-    rows, other_rows, bad_cells = check(cells.with_columns(**fills))
+    rows, other_rows, bad_cells = check(_with_defaults(cells, config))
     repeated = repeated_ids(cells)
-    if repeated.height:
-        key = ["file", "line"]
-        again = rows.join(repeated, on=key, how="semi", nulls_equal=True, maintain_order="left")
-        rows = rows.join(repeated, on=key, how="anti", nulls_equal=True, maintain_order="left")
-        other_rows = pl.concat([other_rows, again])
-    shown_names = {column: name or column for column_names in names for column, name in column_names.items()}
-    rejected += [rejects(bad_cells, shown_names), rejects(repeated, shown_names)]
+    rows, again = separate(rows, has_one_of(repeated))
+    rejected = [*(rejects(file.bad_cells, {}) for file in files)]
+    rejected.append(rejects(pl.concat([bad_cells, repeated]), shown_names))
     return Batch(
         rows=_with_ids(rows, config.matrix),
-        others=_with_ids(other_rows, config.matrix),
+        others=_with_ids(pl.concat([other_rows, again]), config.matrix),
         rejects=pl.concat(rejected).sort("line", maintain_order=True),
-        total=total,
+        total=sum(file.total for file in files),
         names=shown_names,
-        columns=columns.used_and_carried(sources, names, config),
-        left_out=left_out,
-        notes=tuple(filter(None, notes)),
-        unclear=tuple(filter(None, unclear)),
+        columns=columns.used_and_carried([(file.table, file.names, file.others) for file in files], config),
+        left_out=sum(file.left_out for file in files),
+        notes=tuple(note for file in files for note in file.notes if note),
+        unclear=tuple(doubt for file in files for doubt in file.unclear if doubt),
     )
 
 
@@ -199,6 +169,59 @@ def _original(column: pl.Series, file: str) -> pl.Series | pl.Expr:
 
 
 # ---- one file: its columns and the templates
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """One file of a batch.
+
+    Attributes:
+        table: as the file has it, with the columns that `input.columns` makes of several.
+        names: its name of each of our columns.
+        others: what its other columns hold.
+        cells, bad_cells: its rows that are read, and what is wrong with them (`_our_columns`).
+        total: the number of its rows, rejected ones included.
+        left_out: how many others `input.where` leaves out.
+        notes, unclear: as in `Batch`; empty ones are none.
+    """
+
+    table: Table
+    names: dict[str, str | None]
+    others: list[Judgement]
+    cells: pl.DataFrame
+    bad_cells: pl.DataFrame
+    total: int
+    left_out: int
+    notes: list[str]
+    unclear: list[str]
+
+
+def _read(table: Table, config: Input) -> _File:
+    """Makes our columns of a file's.
+
+    Raises:
+        InputError: it has not all columns.
+    """
+    table = columns.with_joined(_as_exported(table), config)
+    names = columns.names_of(config, table)
+    columns.check(table, names, config)
+    others = columns.judge_others(table, names)
+    notes = [table.note, columns.note(table.cells, names["prompt"], others)]
+    notes.append(_apostrophes(table, {*names.values(), *template_columns(config.template)}))
+    selected = _selected(table, config)
+    shown, hidden = _of_hidden_rows(selected, config)
+    cells, bad_cells = _our_columns(shown, names, config)
+    return _File(
+        table=table,
+        names=names,
+        others=others,
+        cells=cells,
+        bad_cells=bad_cells,
+        total=shown.cells.height + len(shown.ragged),
+        left_out=table.cells.height - selected.cells.height,
+        notes=[*notes, hidden] if config.hidden else notes,
+        unclear=[*table.unclear] if config.hidden else [hidden, *table.unclear],
+    )
 
 
 def _as_exported(table: Table) -> Table:
@@ -370,6 +393,17 @@ def _filled(
 
 
 # ---- all files
+
+
+def _with_defaults(cells: pl.DataFrame, config: Input) -> pl.DataFrame:
+    """The rows with the config's values for empty cells, and of a matrix' columns the first value."""
+    fills = {
+        column: pl.col(column).fill_null(pl.lit(value).cast(pl.String))
+        for column, value in fixed_values(config.defaults).items()
+        if column not in UNTIL_PRICED
+    }
+    fills |= {column: pl.lit(as_text(values[0]), pl.String) for column, values in config.matrix.items()}
+    return cells.with_columns(**fills)
 
 
 def _together(tables: Sequence[pl.DataFrame], path: str) -> pl.DataFrame:
