@@ -26,6 +26,7 @@ from callsheet.config.settings import Settings
 from callsheet.plain_text import and_more, counted, printable
 from callsheet.pricing.rates import PRICED_COLUMNS, PricedJobs
 from callsheet.records import MADE_FROM, MAY_COST, State, canonical, made_from
+from callsheet.standing import Standing
 
 PLAN_COLUMNS = ["key", *PRICED_COLUMNS, "repeats", "unseen", "again"]
 """The columns of `plan.parquet`. `repeats`: the job looks like one that was bought; `unseen`: it differs
@@ -105,29 +106,22 @@ _SAME_KEY = request_key(same_request())
 
 
 def match_bought_jobs(
-    priced: PricedJobs,
-    ledger_jobs: pl.DataFrame | None,
-    batch: str,
-    *,
-    rejected: pl.Series | None = None,
-    samples: int = 0,
+    priced: PricedJobs, standing: Standing | None, settings: Settings
 ) -> tuple[pl.DataFrame, list[str]]:
     """The jobs of a plan under the keys by which the ledger has them.
 
-    Args:
-        ledger_jobs: the newest attempts of the batch (`Standing.newest`), with `ASKED_FOR`; None: none.
-        rejected: the rows of which every stored file is rejected (`Standing.rejected_rows`).
-        samples: up to which number (`review.samples`) these are bought again; 0: they are not.
+    `standing` is what the ledger has of the batch, with `ASKED_FOR`; None: nothing. With `review.buy_again`,
+    rows of which every stored file is rejected are bought again, up to `review.samples`.
 
     Returns:
         The rows of `plan.parquet`, those that are bought and not offered any more after the others, without a
         request; and what a person should know, in sentences.
     """
-    no = pl.lit(False)
+    no, batch = pl.lit(False), settings.batch
     jobs, not_offered = priced.jobs.with_columns(repeats=no, unseen=no, again=no), priced.not_offered
-    if ledger_jobs is None or ledger_jobs.is_empty():
+    if standing is None or standing.attempts.is_empty():
         return keyed(jobs, batch).select(PLAN_COLUMNS), []
-    rejected = pl.Series(dtype=pl.String) if rejected is None else rejected
+    ledger_jobs, rejected = standing.newest, standing.rejected_rows
     # The ledger's keys are of the very text that was sent.
     if (may_differ := ledger_jobs["request"].str.contains(_MAY_DIFFER)).any():
         key = pl.when(may_differ).then(_SAME_KEY).otherwise(pl.col("request_key"))
@@ -147,8 +141,8 @@ def match_bought_jobs(
     jobs, repeat_notes = _with_repeats(jobs, ledger_jobs, rejected)
     notes += _changed_defaults(jobs, ledger_jobs) + repeat_notes
     kept = _kept(not_offered.with_columns(ledger_row_id), jobs, ledger_jobs, batch)
-    if samples:
-        added, sample_notes = _next_samples(jobs, ledger_jobs, rejected, samples)
+    if settings.review.buy_again:
+        added, sample_notes = _next_samples(jobs, ledger_jobs, rejected, settings.review.samples)
         jobs = _placed(jobs, keyed(added, batch))
         notes += sample_notes
     plan = pl.concat([jobs, kept], how="diagonal_relaxed").select(PLAN_COLUMNS)
@@ -393,23 +387,23 @@ def are_too_many(repeats: int, to_buy: int) -> bool:
 
 
 def leave_out_repeated(
-    jobs: pl.DataFrame, settings: Settings, bought: pl.Series | None = None
-) -> tuple[pl.DataFrame, int]:
+    jobs: pl.DataFrame, settings: Settings, standing: Standing | None = None
+) -> tuple[pl.DataFrame, list[str]]:
     """With `input.repeated: once`, of jobs with the same request and sample the first alone, or those that
-    are bought, by their keys.
-
-    Returns:
-        The jobs; and of how many rows one is left out.
+    are bought; and of how many rows one is left out, in a sentence.
     """
     if settings.input.repeated != "once":
-        return jobs, 0
+        return jobs, []
     request_and_sample = ["request", "sample"]
     is_bought = pl.col("request").is_null()
-    if bought is not None:
+    if standing is not None:
+        bought = standing.newest.filter(pl.col("state").is_in(MAY_COST))["job_key"]
         is_bought |= pl.col("key").is_in(bought.implode())
     is_first = pl.struct(request_and_sample).is_first_distinct() & ~is_bought.any().over(request_and_sample)
     kept, left_out = separate(jobs, ~(is_bought | is_first))
-    return kept, left_out["row_id"].n_unique()
+    rows = left_out["row_id"].n_unique()
+    ask = f"{counted(rows, 'row')} {'asks' if rows == 1 else 'ask'}"
+    return kept, [f"{ask} for what another row asks for: left out by input.repeated"] if rows else []
 
 
 # ---- more samples than the row asks for

@@ -64,15 +64,13 @@ class Requests:
             which it is the same job again; and `REQUEST_COLUMNS`, with `samples` in place of `sample`.
         not_offered: `row_id`, `samples`, `line` and `asked` of each that the catalogue does not offer now.
         wrong: what cannot be asked for: `PLACE`, `column`, `value`, `reason`.
-        fitted: how many images are sent as JPEGs that were made of them (`input.fit`).
-        has_own_ratios: whether the aspect ratios of images are asked for.
+        notes: what a person should know of the images, in sentences.
     """
 
     rows: pl.DataFrame
     not_offered: pl.DataFrame
     wrong: pl.DataFrame
-    fitted: int
-    has_own_ratios: bool
+    notes: list[str]
 
 
 def make_requests(rows: pl.DataFrame, catalogue: Catalogue, settings: Settings) -> Requests:
@@ -87,7 +85,11 @@ def make_requests(rows: pl.DataFrame, catalogue: Catalogue, settings: Settings) 
     rows = _multiplied(rows, settings)
     rows = for_each_combination(rows, [*IMAGE_COLUMNS, "file"], images, _IMAGES).drop(IMAGE_COLUMNS)
     rows = for_each_combination(rows, [*_PARAMETERS, "roles", "size"], resolving, _RESOLVED)
-    has_own_ratios = rows["size"].count() > 0
+    notes = []
+    if rows["size"].count():
+        notes.append("the aspect ratio of each image is asked for, where the model offers it")
+    if fitted:
+        notes.append(references.said(len(fitted)))
     rows = _with_json(_placed(rows))
     bad_image = pl.col("wrong_image").is_not_null()
     rows, wrong_rows = separate(rows, bad_image | pl.col("wrong").is_not_null())
@@ -102,8 +104,7 @@ def make_requests(rows: pl.DataFrame, catalogue: Catalogue, settings: Settings) 
         rows=_as_sent(rows),
         not_offered=pl.concat(table.select("row_id", "samples", "line", "asked") for table in refused),
         wrong=pl.concat(cells),
-        fitted=len(fitted),
-        has_own_ratios=has_own_ratios,
+        notes=notes,
     )
 
 
