@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 from itertools import chain, count
 from typing import Any
 
@@ -268,25 +269,42 @@ def _with_repeats(
 
     `rejected` are the rows of which every stored file is rejected: another prompt or image is what they need.
     """
-    is_new = ~pl.col("key").is_in(ledger_jobs["job_key"].implode())
+    key, row_id = pl.col("key"), pl.col("row_id")
     is_gone = ~pl.col("job_key").is_in(jobs["key"].implode()) & pl.col("state").is_in(MAY_COST)
     former = ledger_jobs.filter(is_gone)
     if former.is_empty():
         return jobs, []
-    new = jobs.filter(is_new).select("key", "row_id", "request_key", nth=_NTH)
-    by_request = new.join(former.select("request_key", nth=_NTH), on=["request_key", "nth"], how="semi")[
-        "key"
-    ]
-    own_id = ~pl.col("row_id").str.contains(_MADE_ID)
-    new_ids = new.filter(own_id)["row_id"].unique(maintain_order=True)
-    old_ids = former.filter(own_id, ~pl.col("row_id").is_in(jobs["row_id"].implode()))["row_id"].unique()
-    alike = written_alike(new_ids, old_ids)
-    by_id = new.filter(pl.col("row_id").is_in(list(alike)))["key"]
+    new = jobs.filter(~key.is_in(ledger_jobs["job_key"].implode()))
+    by_request = _with_the_same_request(new, former)
+    old_ids = former.filter(~row_id.is_in(jobs["row_id"].implode()))["row_id"]
+    alike = written_alike(_own_ids(new["row_id"]), _own_ids(old_ids))
+    by_id = new.filter(row_id.is_in(list(alike)))["key"]
+    not_rejected = new.filter(~row_id.is_in(rejected.implode()))
+    by_image = _with_another_image(not_rejected, former)
+    others = not_rejected.filter(~key.is_in(by_request.implode()))
+    unseen = _with_the_same_look(others, former)
+    others = others.filter(~key.is_in(unseen.implode()))
+    by_prompt = _with_another_prompt(others, former.filter(~row_id.str.contains(_MADE_ID)))
+    notes = _repeats_in_words(by_request.len(), alike, by_image.len(), unseen.len(), by_prompt.len())
+    repeated = [by_request, by_id, by_image, unseen]
+    if by_prompt.len() > _BY_HAND and are_too_many(by_prompt.len(), jobs.height):
+        repeated.append(by_prompt)
+    flags = {"repeats": key.is_in(pl.concat(repeated).implode()), "unseen": key.is_in(unseen.implode())}
+    return jobs.with_columns(**flags), notes
+
+
+def _repeats_in_words(
+    by_request: int, alike: Mapping[str, str], by_image: int, unseen: int, by_prompt: int
+) -> list[str]:
+    """What a person should know of jobs that look like what was bought, by how many look so in which way;
+    `alike` has the former id of each new one.
+    """
     notes = []
-    if again := by_request.len():
+    if by_request:
         notes.append(
-            f"{counted(again, 'new job')} {'asks' if again == 1 else 'ask'} for the very request that this "
-            "batch has bought under another row id; with the ids as they were it is not bought again"
+            f"{counted(by_request, 'new job')} {'asks' if by_request == 1 else 'ask'} for the very request "
+            "that this batch has bought under another row id; with the ids as they were it is not bought "
+            "again"
         )
     if alike:
         pairs = [f"{new_id} for {old_id}" for new_id, old_id in [*alike.items()][:_NAMED]]
@@ -295,34 +313,35 @@ def _with_repeats(
             f"{len(alike):,} {have} like one that this batch has bought, written in another way: "
             f"{and_more(pairs, len(alike))}; with the ids as they were nothing is bought again"
         )
-    not_rejected = jobs.filter(is_new, ~pl.col("row_id").is_in(rejected.implode()))
-    by_image = _with_another_image(not_rejected, former)
-    if again := by_image.len():
+    if by_image:
         notes.append(
-            f"{again:,} {'job asks' if again == 1 else 'jobs ask'} for what was bought for the row, with "
-            "another file of an image; if only what a program has noted in that file is new, put the old "
-            "file back, and it is not bought again"
+            f"{by_image:,} {'job asks' if by_image == 1 else 'jobs ask'} for what was bought for the row, "
+            "with another file of an image; if only what a program has noted in that file is new, put the "
+            "old file back, and it is not bought again"
         )
-    others = not_rejected.filter(~pl.col("key").is_in(by_request.implode()))
-    unseen = _with_the_same_look(others, former)
-    if again := unseen.len():
+    if unseen:
         notes.append(
-            f"{counted(again, 'new job')} {'has' if again == 1 else 'have'} a prompt that looks like what "
+            f"{counted(unseen, 'new job')} {'has' if unseen == 1 else 'have'} a prompt that looks like what "
             "this batch has bought, with other blanks, width or letters that cannot be seen; with the "
             "prompts as they were nothing is bought again"
         )
-    others = others.filter(~pl.col("key").is_in(unseen.implode()))
-    by_prompt = _with_another_prompt(others, former.filter(own_id))
-    if again := by_prompt.len():
+    if by_prompt:
         notes.append(
-            f"{counted(again, 'new job')} {'has' if again == 1 else 'have'} another prompt than what this "
-            "batch has bought for the same row; with the prompts as they were nothing is bought again"
+            f"{counted(by_prompt, 'new job')} {'has' if by_prompt == 1 else 'have'} another prompt than what "
+            "this batch has bought for the same row; with the prompts as they were nothing is bought again"
         )
-    few = again <= _BY_HAND or not are_too_many(again, jobs.height)
-    repeated_keys = pl.concat([by_request, by_id, by_image, unseen, *([] if few else [by_prompt])])
-    key = pl.col("key")
-    flags = {"repeats": key.is_in(repeated_keys.implode()), "unseen": key.is_in(unseen.implode())}
-    return jobs.with_columns(**flags), notes
+    return notes
+
+
+def _own_ids(row_ids: pl.Series) -> list[str]:
+    """Those of the ids that are not made of the row's content."""
+    return row_ids.filter(~row_ids.str.contains(_MADE_ID)).unique(maintain_order=True).to_list()
+
+
+def _with_the_same_request(new: pl.DataFrame, former: pl.DataFrame) -> pl.Series:
+    """The keys of new jobs with the very request of what is bought, and gone: as many as there are of it."""
+    new, former = (jobs.with_columns(nth=_NTH) for jobs in (new, former))
+    return new.join(former, on=["request_key", "nth"], how="semi")["key"]
 
 
 def _with_the_same_look(new: pl.DataFrame, former: pl.DataFrame) -> pl.Series:
