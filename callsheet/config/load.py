@@ -211,7 +211,7 @@ def load(
     values_from: str = "settings",
     reads_batch: bool = True,
 ) -> Settings:
-    """Reads a config file (see `yaml_lines.parse`) and checks all of it.
+    """Reads a config file (see `parse`) and checks all of it.
 
     Args:
         path: the YAML file.
@@ -278,37 +278,52 @@ def _load(
     config = parse(_text_of(path), str(path), places, unread={*unread, "service"} if has_block else unread)
     if not isinstance(config, dict):
         raise ConfigError(f"{path}: has no settings", hint="A config begins with 'batch: <name>'.")
-    for place, value in texts:
-        key = ".".join(place)
-        source = masked(f"{key}=..." if key.endswith("url") else f"{key}={value}")  # as it was typed
+    for place, text in texts:
         if place[0] not in unread:
-            section = _section(config, place, source, places)
-            value_of = parse_text if _type_of(place) is str else parse
-            section[place[-1]] = value_of(value, source, places, place)
-    for place, new_value in plain.items():
+            _override(config, place, text, places)
+    for place, value in plain.items():
         if place[0] not in unread:
             source = f"{values_from}[{'.'.join(place)!r}]"
             section = _section(config, place, source, places)
             places[place] = source
-            section[place[-1]] = str(new_value) if isinstance(new_value, PurePath) else new_value
-    if isinstance(section := config.get("input") or {}, dict):
-        changed = {place[1] for place in (*dict(texts), *plain) if place[0] == "input" and len(place) == 2}
-        if any(
-            section.get(name) is not None for name in changed & {*SOURCES}
-        ):  # in the place of the config's
-            section = {name: value for name, value in section.items() if name not in {*SOURCES} - changed}
-        if not reads_batch and not any(section.get(name) for name in SOURCES):
-            section = section | {"path": _NOT_READ}
-        config |= {"input": section} if section else {}
+            section[place[-1]] = str(value) if isinstance(value, PurePath) else value
+    _choose_source(config, {*dict(texts), *plain}, reads_batch=reads_batch)
     try:
         return schema.model_validate(config).given_at(Path(with_home(str(path))).absolute(), places)
     except ValidationError as error:
-        errors = error.errors(include_url=False)
-        problems = dict.fromkeys(_explain(details, str(path), places) for details in errors)
-        causes = [details.get("ctx", {}).get("error") for details in errors]
-        hints = dict.fromkeys(cause.hint for cause in causes if isinstance(cause, WrongValue))
-        *_, where = _place_of(errors[0], str(path), places)
-        raise ConfigError("\n".join(problems), hint=" ".join(filter(None, hints)), where=where) from None
+        raise _all_wrong(error, str(path), places) from None
+
+
+def _override(config: dict[str, Any], place: tuple[str, ...], text: str, places: dict[KeyPath, str]) -> None:
+    """Sets one setting of a config to the value of an `a.b=value`."""
+    key = ".".join(place)
+    source = masked(f"{key}=..." if key.endswith("url") else f"{key}={text}")  # as it was typed
+    section = _section(config, place, source, places)
+    value_of = parse_text if _type_of(place) is str else parse
+    section[place[-1]] = value_of(text, source, places, place)
+
+
+def _choose_source(config: dict[str, Any], changed: Collection[KeyPath], *, reads_batch: bool) -> None:
+    """Where a changed setting says where the rows are, the config's own one does not count."""
+    section = config.get("input") or {}
+    if not isinstance(section, dict):
+        return
+    sources = {name for name in SOURCES if ("input", name) in changed}
+    if any(section.get(name) is not None for name in sources):
+        section = {name: value for name, value in section.items() if name not in {*SOURCES} - sources}
+    if not reads_batch and not any(section.get(name) for name in SOURCES):
+        section = section | {"path": _NOT_READ}
+    config |= {"input": section} if section else {}
+
+
+def _all_wrong(error: ValidationError, file: str, places: Mapping[KeyPath, str]) -> ConfigError:
+    """All that pydantic finds wrong with a config, a line for each."""
+    errors = error.errors(include_url=False)
+    problems = dict.fromkeys(_explain(details, file, places) for details in errors)
+    causes = [details.get("ctx", {}).get("error") for details in errors]
+    hints = dict.fromkeys(cause.hint for cause in causes if isinstance(cause, WrongValue))
+    *_, where = _place_of(errors[0], file, places)
+    return ConfigError("\n".join(problems), hint=" ".join(filter(None, hints)), where=where)
 
 
 def _text_of(path: Path) -> str:
