@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import string
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import polars as pl
@@ -302,13 +302,9 @@ def _our_columns(
         )
         for column, replacements in config.values.items()
     )
-    ragged = [(line, source.shown, "", text, reason) for line, text, reason in source.ragged]
-    bad_cells = [*columns.wrong_sizes(source, rows, config)]
-    for column in IMAGE_COLUMNS:
-        if (name := names[column]) and name in source.images:
-            bare = rows.filter(pl.col("line").is_in([*source.images[name]]))
-            bad_cells.append(wrong_cells(bare.with_columns(pl.lit("").alias(name)), name, _BYTES_ALONE))
+    bad_cells = [*columns.wrong_sizes(source, rows, config), *_without_path(source, names, rows)]
     incomplete = rows["line"].is_in({line for table in bad_cells for line in table["line"]})
+    ragged = [(line, source.shown, "", text, reason) for line, text, reason in source.ragged]
     bad_cells.insert(0, pl.DataFrame(ragged, schema=WRONG, orient="row"))
     for column, setting, template in (
         ("prompt", "input.template", config.template),
@@ -319,6 +315,16 @@ def _our_columns(
             bad_cells += empty
             incomplete |= lacking
     return rows.filter(~incomplete) if incomplete.any() else rows, pl.concat(bad_cells)
+
+
+def _without_path(
+    source: Table, names: Mapping[str, str | None], rows: pl.DataFrame
+) -> Iterator[pl.DataFrame]:
+    """The cells of images of which the file has the bytes alone, as wrong cells."""
+    for column in IMAGE_COLUMNS:
+        if (name := names[column]) and name in source.images:
+            bare = rows.filter(pl.col("line").is_in([*source.images[name]]))
+            yield wrong_cells(bare.with_columns(pl.lit("").alias(name)), name, _BYTES_ALONE)
 
 
 def _as_text(source: Table, column: str, name: str | None, role: str | None) -> pl.Expr:
