@@ -22,7 +22,7 @@ from typing import Any
 import polars as pl
 
 from callsheet.batches.identities import nfc, sha256, without_signature, written_alike
-from callsheet.cells import same_prompt, separate
+from callsheet.cells import carried_as_json, same_prompt, separate
 from callsheet.config.settings import Settings
 from callsheet.plain_text import and_more, counted, printable
 from callsheet.pricing.rates import PRICED_COLUMNS, PricedJobs
@@ -186,18 +186,13 @@ def _equal_rows(rows: pl.DataFrame, ledger_jobs: pl.DataFrame) -> tuple[dict[str
 def _carried_by_row(rows: pl.DataFrame, contents: pl.Series) -> dict[str, dict[str, Any]]:
     """By content, the carried columns of each of its rows by the row's id, in the order of their numbers."""
     is_one = pl.col("row_id").str.contains(_MADE_ID) & pl.col("row_id").str.head(16).is_in(contents.implode())
-    chosen = rows.filter(is_one).with_columns(_as_json(rows["carried"]))
+    chosen = rows.filter(is_one).with_columns(carried_as_json(rows.schema["carried"]))
     by_content: defaultdict[str, dict[str, Any]] = defaultdict(dict)
     for row_id, cells in sorted(
         chosen.select("row_id", "carried").iter_rows(), key=lambda row: _number(row[0])
     ):
         by_content[row_id[:16]].setdefault(row_id, _cells(cells))
     return by_content
-
-
-def _as_json(carried: pl.Series) -> pl.Expr:
-    column = pl.col("carried")
-    return column.struct.json_encode() if isinstance(carried.dtype, pl.Struct) else column
 
 
 def _cells(text: str | None) -> dict[str, Any]:
@@ -384,7 +379,7 @@ def _source(jobs: pl.DataFrame) -> pl.Expr:
     """The files of other batches that jobs are made from, without their bytes, as JSON."""
     if "carried" not in jobs.columns:
         return pl.lit(None, pl.String)
-    files = _as_json(jobs["carried"]).cast(pl.String).str.json_path_match(f"$.{MADE_FROM}")
+    files = carried_as_json(jobs.schema["carried"]).str.json_path_match(f"$.{MADE_FROM}")
     return files.str.replace_all(r'"sha256":"[0-9a-f]*"', "")
 
 
@@ -544,7 +539,7 @@ def changed_carried(plan: pl.DataFrame, ledger_jobs: pl.DataFrame) -> list[tuple
 
     From which file of another batch a job is made stays known, also where its row is of a batch file now.
     """
-    jobs = plan.select("key", _as_json(plan["carried"]))
+    jobs = plan.select("key", carried_as_json(plan.schema["carried"]))
     pairs = jobs.join(ledger_jobs.select("job_key", before="carried"), left_on="key", right_on="job_key")
     different = pairs.filter(pl.col("carried").ne_missing(pl.col("before")))
     changes = []
