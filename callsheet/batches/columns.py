@@ -118,7 +118,7 @@ def names_of(config: Input, source: Table) -> dict[str, str | None]:
     needed = [] if config.template or names["prompt"] is None else ["prompt"]
     for column in (*needed, "model"):
         similar = [name for name in file_names if name.strip().lower() == column]
-        filled = column in {*config.defaults, *config.matrix, *config.names}
+        filled = column in config.configured
         if not filled and column not in file_names and len(similar) == 1:
             names[column] = similar[0]
     return names
@@ -132,18 +132,17 @@ def _names_of_images(config: Input, source: Table) -> dict[str, str | None]:
     """The same where the rows are images: of their columns only the id, the prompt and the image are used
     where the config does not say more.
     """
-    configured = {*config.columns, *config.defaults, *config.matrix}
     names: dict[str, str | None] = {column: config.names.get(column) for column in COLUMNS}
-    if "id" not in configured and config.id is None:
+    if "id" not in config.configured and config.id is None:
         names["id"] = "id"
     # The prompt by which a file was made is another one's default; that beside an image is its own.
-    is_configured = "prompt" in (configured if config.other else config.columns)
+    is_configured = "prompt" in (config.configured if config.other else config.columns)
     if not is_configured and "prompt" in source.cells.columns:
         names["prompt"] = "prompt"
     if config.has_ratio_of_files:
         names["aspect_ratio"] = "aspect_ratio"
     is_named = any(names[column] in (source.placed, LAST_FRAME) for column in IMAGE_COLUMNS)
-    if not is_named and "images" not in configured:
+    if not is_named and "images" not in config.configured:
         names["images"] = source.placed
     return names
 

@@ -134,7 +134,7 @@ def _have_own_ratio(settings: BatchSettings) -> bool:
     """Whether the rows are images whose aspect ratios are asked for: the config says nothing else of them."""
     config = settings.input
     is_of_images = config.path is not None and not batch_file(settings)
-    return is_of_images and "aspect_ratio" not in {*config.columns, *config.defaults, *config.matrix}
+    return is_of_images and "aspect_ratio" not in config.configured
 
 
 def batch_file(settings: BatchSettings) -> str:
