@@ -462,7 +462,7 @@ def _next_samples(
         Rows like the last of each request, with the next number; and what a person should know, in sentences.
     """
     in_flight = ledger_jobs.filter(pl.col("state").is_in(_OPEN))["row_id"]
-    to_buy = jobs.filter(_is_to_buy(ledger_jobs))["row_id"]
+    to_buy = jobs.filter(is_to_buy(ledger_jobs))["row_id"]
     waits = pl.col("row_id").is_in(pl.concat([in_flight, to_buy]).implode())
     ends = _last(jobs.filter(pl.col("row_id").is_in(rejected.implode()) & ~waits), "request")
     added = ends.with_columns(pl.col("sample") + 1, again=pl.lit(True)).filter(pl.col("sample") <= highest)
@@ -509,12 +509,12 @@ def bought_again(
         is_there = ~pl.col("again") | pl.col("key").is_in(sent["job_key"].implode())
         jobs = plan.filter(pl.col("request").is_not_null(), is_there)
     jobs = jobs.filter(pl.col("row_id").is_in(rejected.implode()))
-    anyway = jobs.filter(_is_to_buy(ledger_jobs))
+    anyway = jobs.filter(is_to_buy(ledger_jobs))
     added, _ = _next_samples(jobs, ledger_jobs, rejected, highest)
     return pl.concat(part.select("row_id", "sample", "price") for part in (anyway, added))
 
 
-def _is_to_buy(ledger_jobs: pl.DataFrame) -> pl.Expr:
+def is_to_buy(ledger_jobs: pl.DataFrame) -> pl.Expr:
     """Whether a run buys a job: a new one, or one that the ledger has as to buy."""
     return ~pl.col("key").is_in(ledger_jobs.filter(~pl.col("to_buy"))["job_key"].implode())
 

@@ -35,6 +35,7 @@ from callsheet.pricing.bought import (
     PLAN_COLUMNS,
     bought_again,
     changed_carried,
+    is_to_buy,
     leave_out_repeated,
     match_bought_jobs,
     request_key,
@@ -336,8 +337,7 @@ async def price_batch(batch: Batch, settings: Settings, client: Client, ledger: 
     plan = await asyncio.to_thread(make_plan, batch, catalogue, settings, path, now=now, standing=standing)
     if down is None or last is None:
         return plan
-    not_to_buy = standing.newest.filter(~pl.col("to_buy"))["job_key"].implode()
-    to_buy = plan.table.filter(pl.col("request").is_not_null(), ~pl.col("key").is_in(not_to_buy))
+    to_buy = plan.table.filter(pl.col("request").is_not_null(), is_to_buy(standing.newest))
     if to_buy.height or (plan.rejected_rows and not plan.rejects.equals(last.rejects)):
         raise down
     note = (
