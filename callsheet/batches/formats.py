@@ -225,7 +225,7 @@ def read_tables(settings: Settings, stored: StoredFiles = NOTHING) -> Iterator[T
         StorageError: the temporary copy of a file on S3 cannot be written.
     """
     config, endpoint_url = settings.input, settings.storage.endpoint_url
-    found = _find(settings, stored)
+    found = _images_or_files(settings, stored)
     if isinstance(found, _Images):
         yield _table_of_images(found, config, endpoint_url)
         return
@@ -377,7 +377,7 @@ def names_images(settings: Settings) -> bool:
     Raises:
         InputError: the disk or S3 cannot be read, or there is no such file.
     """
-    return isinstance(_find(settings, NOTHING), _Images)
+    return isinstance(_images_or_files(settings, NOTHING), _Images)
 
 
 def versions(settings: Settings, stored: StoredFiles = NOTHING) -> list[list[str]]:
@@ -390,7 +390,7 @@ def versions(settings: Settings, stored: StoredFiles = NOTHING) -> list[list[str
         OSError: a file cannot be read.
     """
     endpoint_url = settings.storage.endpoint_url
-    found = _find(settings, stored)
+    found = _images_or_files(settings, stored)
     if not isinstance(found, _Images):
         files, note = found
         return [[note], *([file, _version(file, endpoint_url)] for file in files)]
@@ -411,7 +411,7 @@ def is_image(name: str) -> bool:
     return name.lower().endswith(ENDINGS)
 
 
-def _find(settings: Settings, stored: StoredFiles) -> _Images | tuple[list[str], str]:
+def _images_or_files(settings: Settings, stored: StoredFiles) -> _Images | tuple[list[str], str]:
     """The images that `input.path` names; or its batch files, and a note.
 
     Of a folder and of a glob, what is no input is left out (`left_out.py`); a file that is named is read.

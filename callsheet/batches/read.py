@@ -106,7 +106,7 @@ def batch_of(tables_of_files: Iterable[Table], config: Input) -> Batch:
     Raises:
         InputError: a file has not all columns; or there is no type that fits a column in all files.
     """
-    files = [_read(table, config) for table in tables_of_files]
+    files = [_file_of(table, config) for table in tables_of_files]
     shown_names = {column: name or column for file in files for column, name in file.names.items()}
     cells = _together([file.cells for file in files], config.source)
     cells = cells.with_columns(nfc(pl.col("id")))  # as a job's identity has it
@@ -196,7 +196,7 @@ class _File:
     unclear: list[str]
 
 
-def _read(table: Table, config: Input) -> _File:
+def _file_of(table: Table, config: Input) -> _File:
     """Makes our columns of a file's.
 
     Raises:

@@ -57,7 +57,7 @@ def parse(
             raise _empty_value(name_of_line(1), place)
         if isinstance(node, yaml.MappingNode):
             node.value = [(key, value) for key, value in node.value if str(key.value) not in unread]
-        return _plain(node, name_of_line, places, place) if node else None
+        return _read_node(node, name_of_line, places, place) if node else None
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         problem = f"is not valid YAML: {error.problem}"
@@ -82,7 +82,9 @@ def parse_text(text: str, source: str, places: dict[KeyPath, str], place: KeyPat
     return None if value == "null" else value
 
 
-def _plain(node: Any, name_of_line: Callable[[int], str], places: dict[KeyPath, str], place: KeyPath) -> Any:
+def _read_node(
+    node: Any, name_of_line: Callable[[int], str], places: dict[KeyPath, str], place: KeyPath
+) -> Any:
     line = name_of_line(node.start_mark.line + 1)
     if place:
         places.setdefault(place, line)
@@ -103,11 +105,11 @@ def _plain(node: Any, name_of_line: Callable[[int], str], places: dict[KeyPath, 
                 raise ConfigError(f"{line}: {dotted(place)} {NOT_QUOTED}", where=line)
             if (place or node.flow_style) and value_node.value == "" and value_node.style is None:
                 raise _empty_value(key_line, (*place, key))
-            values[key] = _plain(value_node, name_of_line, places, (*place, key))
+            values[key] = _read_node(value_node, name_of_line, places, (*place, key))
         return values
     if isinstance(node, yaml.SequenceNode):
         items = enumerate(node.value)
-        return [_plain(item, name_of_line, places, (*place, position)) for position, item in items]
+        return [_read_node(item, name_of_line, places, (*place, position)) for position, item in items]
     text = _with_environment(node.value, line)
     if node.style is not None:  # in quotes, or a block of text
         return text

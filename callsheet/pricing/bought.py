@@ -141,10 +141,10 @@ def match_bought_jobs(
     jobs = _with_more_samples(jobs, ledger_jobs, batch)
     jobs, repeat_notes = _with_repeats(jobs, ledger_jobs, rejected)
     notes += _changed_defaults(jobs, ledger_jobs) + repeat_notes
-    kept = _kept(not_offered.with_columns(ledger_row_id), jobs, ledger_jobs, batch)
+    kept = _kept_though_not_offered(not_offered.with_columns(ledger_row_id), jobs, ledger_jobs, batch)
     if settings.review.buy_again:
         added, sample_notes = _next_samples(jobs, ledger_jobs, rejected, settings.review.samples)
-        jobs = _placed(jobs, keyed(added, batch))
+        jobs = _inserted(jobs, keyed(added, batch))
         notes += sample_notes
     plan = pl.concat([jobs, kept], how="diagonal_relaxed").select(PLAN_COLUMNS)
     return plan.with_columns(pl.col("repeats", "unseen", "again").fill_null(value=False)), notes
@@ -431,10 +431,10 @@ def _with_more_samples(jobs: pl.DataFrame, ledger_jobs: pl.DataFrame, batch: str
     # Also these may have been bought under another key.
     higher = _bought_as_another(pl.concat([jobs, higher]), ledger_jobs)[jobs.height :]
     sent = ledger_jobs.filter(pl.col("state") != State.PLANNED)["job_key"]
-    return _placed(jobs, higher.filter(pl.col("key").is_in(sent.implode())))
+    return _inserted(jobs, higher.filter(pl.col("key").is_in(sent.implode())))
 
 
-def _placed(jobs: pl.DataFrame, added: pl.DataFrame) -> pl.DataFrame:
+def _inserted(jobs: pl.DataFrame, added: pl.DataFrame) -> pl.DataFrame:
     """The jobs, and more jobs each after the one with the same `place`."""
     return pl.concat([jobs, added]).sort("place", maintain_order=True)
 
@@ -522,12 +522,12 @@ def is_to_buy(ledger_jobs: pl.DataFrame) -> pl.Expr:
 # ---- what is bought, and not offered any more
 
 
-def _kept(
+def _kept_though_not_offered(
     not_offered: pl.DataFrame, jobs: pl.DataFrame, ledger_jobs: pl.DataFrame, batch: str
 ) -> pl.DataFrame:
     """Rows of the plan for jobs that are bought and could not be bought now; the price is what was quoted."""
     not_offered = not_offered.with_row_index("place")
-    not_offered = _placed(not_offered, _higher_samples(not_offered, ledger_jobs)).drop("place")
+    not_offered = _inserted(not_offered, _higher_samples(not_offered, ledger_jobs)).drop("place")
     bought = ledger_jobs.filter(pl.col("state").is_in(MAY_COST)).select("job_key", "type", "model", "quoted")
     kept = keyed(not_offered, batch).join(bought, left_on="key", right_on="job_key", maintain_order="left")
     kept = kept.filter(~pl.col("key").is_in(jobs["key"].implode()))

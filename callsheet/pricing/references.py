@@ -393,7 +393,7 @@ def _ends_in_zeros(content: bytes) -> bool:
     return content.startswith(b"RIFF") and len(content) - end >= _BLOCK and end % _BLOCK == 0
 
 
-def said(count: int) -> str:
+def fitted_in_words(count: int) -> str:
     """What a person should know where so many images are sent as JPEGs."""
     images = "1 image is sent as a JPEG" if count == 1 else f"{count:,} images are sent as JPEGs"
     limits = f"{_LONG_SIDE:,} pixels on the longer side, and quality {_QUALITIES[0]}"

@@ -89,8 +89,8 @@ def make_requests(rows: pl.DataFrame, catalogue: Catalogue, settings: Settings) 
     if rows["size"].count():
         notes.append("the aspect ratio of each image is asked for, where the model offers it")
     if fitted:
-        notes.append(references.said(len(fitted)))
-    rows = _with_json(_placed(rows))
+        notes.append(references.fitted_in_words(len(fitted)))
+    rows = _with_json(_with_image_roles(rows))
     bad_image = pl.col("wrong_image").is_not_null()
     rows, wrong_rows = separate(rows, bad_image | pl.col("wrong").is_not_null())
     cells = [wrong_rows.filter(bad_image).select(*PLACE, "wrong_image").unnest("wrong_image")]
@@ -267,7 +267,7 @@ def _template(values: Mapping[str, object], *, has_images: bool) -> str:
     return canonical({**values, "prompt": None} | ({"images": None} if has_images else {}))
 
 
-def _placed(rows: pl.DataFrame) -> pl.DataFrame:
+def _with_image_roles(rows: pl.DataFrame) -> pl.DataFrame:
     """The rows, in which an image that goes where the model takes it has that role in the request."""
     by_model, roles = f'"role":"{BY_MODEL}"', rows["image_role"].drop_nulls().unique().to_list()
     for role in roles:
