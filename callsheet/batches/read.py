@@ -145,18 +145,19 @@ def original_rows(settings: Settings, row_ids: Collection[str]) -> pl.DataFrame:
             f"{settings.input.source}: has files, and no rows that can be written into a batch file",
             hint="Correct the prompts, or convert the images; then run the same config again.",
         )
-    rows = read_batch(settings).rows.filter(pl.col("row_id").is_in(list(row_ids)))
+    tables = [*read_tables(settings)]
+    rows = batch_of(tables, settings.input).rows.filter(pl.col("row_id").is_in(list(row_ids)))
     if rows.is_empty():
         raise InputError(
             f"{settings.input.source}: has none of these rows any more",
             hint="Their rows were changed or removed since they were bought.",
         )
-    tables = []
-    for source in read_tables(settings):
+    originals = []
+    for source in tables:
         lines = rows.filter(pl.col("file").eq_missing(source.shown))["line"]
         cells = source.cells.filter(source.lines.is_in(lines.implode()))
-        tables.append(cells.select(_original(column, source.file) for column in cells))
-    return pl.concat(tables, how="diagonal_relaxed")
+        originals.append(cells.select(_original(column, source.file) for column in cells))
+    return pl.concat(originals, how="diagonal_relaxed")
 
 
 def _original(column: pl.Series, file: str) -> pl.Series | pl.Expr:
