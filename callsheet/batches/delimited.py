@@ -191,6 +191,11 @@ def _read(text: bytes, dialect: _Dialect) -> Table:
     regular = _parse_lines(text, lines_above, columns, dialect)
     if regular is not None:
         return Table(*regular, header)
+    return replace(_by_record(text, lines_above, columns, dialect), header=header)
+
+
+def _by_record(text: bytes, lines_above: int, columns: Sequence[str], dialect: _Dialect) -> Table:
+    """The rows below the header one after the other, some of which have several lines, or not all cells."""
     lines: list[int] = []
     rows: list[list[str]] = []
     ragged: list[tuple[int, str, str]] = []
@@ -207,20 +212,25 @@ def _read(text: bytes, dialect: _Dialect) -> Table:
         if len(cells) == len(columns):
             lines.append(line)
             rows.append(cells)
-            continue
-        expected = "header" if dialect.has_header else "first line"
-        reason = f"the line has {counted(len(cells), 'cell')}, and the {expected} has {len(columns)}"
-        if len(cells) > len(columns):
-            reason += "; a cell with a delimiter in it stands in quotes"
-        if len(columns) == 1:
-            reason += ", or the file's name ends in .txt: then each line is a prompt"
-        ragged.append((line, " ... ".join(cells), reason))
+        else:
+            ragged.append((line, " ... ".join(cells), _other_number(cells, columns, dialect)))
     by_column = list(zip(*rows, strict=True)) or [()] * len(columns)
     series = [
         pl.Series(name, cells, pl.String) for name, cells in zip(columns, by_column, strict=True) if name
     ]
     numbers = pl.Series(lines, dtype=pl.Int64)
-    return Table(pl.DataFrame(series), numbers, header, tuple(ragged), unclear=tuple(unclear))
+    return Table(pl.DataFrame(series), numbers, "", tuple(ragged), unclear=tuple(unclear))
+
+
+def _other_number(cells: Sequence[str], columns: Sequence[str], dialect: _Dialect) -> str:
+    """Why a line with another number of cells is no row."""
+    expected = "header" if dialect.has_header else "first line"
+    reason = f"the line has {counted(len(cells), 'cell')}, and the {expected} has {len(columns)}"
+    if len(cells) > len(columns):
+        reason += "; a cell with a delimiter in it stands in quotes"
+    if len(columns) == 1:
+        reason += ", or the file's name ends in .txt: then each line is a prompt"
+    return reason
 
 
 def _lines_like_rows(cell: str, columns: int, delimiter: str) -> int:
