@@ -16,6 +16,7 @@ from typing import Any
 
 import polars as pl
 
+from callsheet.cells import carried_as_json
 from callsheet.config.load import load
 from callsheet.config.settings import Settings
 from callsheet.errors import CallsheetError, InputError, NothingKept
@@ -122,11 +123,11 @@ async def _jobs(settings: Settings, connect: Callable[[Settings], Awaitable[Clie
     ):
         plan = await price_batch(batch, settings, client, ledger)
         standing = await ledger.read(read_standing, plan.table, policy_of(settings))
-    table, carried = standing.planned, standing.planned["carried"]
-    texts = carried.struct.json_encode() if isinstance(carried.dtype, pl.Struct) else carried.cast(pl.String)
+    table = standing.planned
+    carried = table.select(carried_as_json(table.schema["carried"])).to_series()
     columns = ("row_id", "sample", "type", "price", "already_bought")
     jobs = table.select(pl.lit(settings.batch).alias("batch"), pl.col("key").alias("job_key"), *columns)
-    return with_origins(jobs, texts)
+    return with_origins(jobs, carried)
 
 
 def _by_batch(hanging: pl.DataFrame, config_of: Mapping[str, str]) -> Iterator[Hanging]:

@@ -65,8 +65,8 @@ def quote(tmp_path, monkeypatch) -> Quoter:
 
         async def quoted() -> Quote:
             async with await Ledger.open(f"sqlite:///{tmp_path}/ledger.db", settings.batch) as ledger:
-                known = (await ledger.read(read_standing, of_attempts=ASKED_FOR)).newest
-                plan = make_plan(read_batch(settings), catalogue, settings, path, now=NOW, ledger_jobs=known)
+                standing = await ledger.read(read_standing, of_attempts=ASKED_FOR)
+                plan = make_plan(read_batch(settings), catalogue, settings, path, now=NOW, standing=standing)
                 await enter(ledger, plan, states or {})
                 service = str(settings.service.base_url)
                 if learned:
