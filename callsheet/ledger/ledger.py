@@ -14,7 +14,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from functools import partial
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
@@ -22,7 +21,7 @@ import sqlalchemy as sa
 
 from callsheet.config.settings import Budget
 from callsheet.errors import LedgerError, LedgerUnavailable
-from callsheet.ledger import databases, journal, leases, revisions, services, states, takeover
+from callsheet.ledger import databases, journal, leases, services, states, takeover
 from callsheet.ledger.databases import BUSY, explained, open_engine
 from callsheet.ledger.gate import Buyer, Obstacle, Reservation, reserve
 from callsheet.ledger.group_commit import GroupCommit, explain_values
@@ -68,8 +67,7 @@ class Ledger:
         note: Callable[[str], None] = logger.warning,
     ) -> None:
         self._engine = engine
-        transaction = partial(revisions.transaction, engine, owner.batch)
-        self._commits = GroupCommit(engine, transaction, self._wait)
+        self._commits = GroupCommit(engine, owner.batch, self._wait)
         self._journal = Journal(journal, owner.run_id, note)
         self._note = note
         self._owner = owner

@@ -26,7 +26,7 @@ import sqlalchemy as sa
 from callsheet.cells import rejects_csv, rejects_in_words
 from callsheet.config.settings import BatchSettings
 from callsheet.errors import InputError, Interrupted, OtherLedger, Stop, StorageConflict, StorageError
-from callsheet.ledger import leases, marks, queries, revisions, sums, words
+from callsheet.ledger import leases, marks, queries, sums, words
 from callsheet.ledger.charges import is_dearer
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.queries import ONLY_NEW, Policy
@@ -331,7 +331,7 @@ async def write_report(ledger: Ledger, store: Store, plan: Plan | None, of_run: 
         )
         return _Moment(
             standing,
-            revisions.of_batch(connection, batch),
+            queries.revision(connection, batch),
             sums.of_batch(connection, batch),
             leases.others(connection, batch, ledger.run_id),
             words.of_batch(connection, batch),
@@ -371,7 +371,7 @@ async def update_manifest(settings: BatchSettings, ledger: Ledger) -> None:
         LedgerError: the ledger cannot be read.
     """
     store = Store.of(settings.report.url, settings.storage)
-    content, revision = await store.read(MANIFEST), await ledger.read(revisions.of_batch)
+    content, revision = await store.read(MANIFEST), await ledger.read(queries.revision)
     if content is None or revision in ("", _revision_of(content)):
         return
     try:
@@ -384,13 +384,13 @@ async def update_manifest(settings: BatchSettings, ledger: Ledger) -> None:
 
     def read(connection: sa.Connection, batch: str) -> tuple[Standing, str]:
         standing = read_standing(connection, batch, jobs, of_files=OF_MANIFEST)
-        return standing, revisions.of_batch(connection, batch)
+        return standing, queries.revision(connection, batch)
 
     for _ in range(_TIMES):
         standing, revision = await ledger.read(read)
         files = await asyncio.to_thread(manifest, standing)
         await store.write(MANIFEST, await asyncio.to_thread(parquet, files, revision), PARQUET_TYPE)
-        if await ledger.read(revisions.of_batch) == revision:
+        if await ledger.read(queries.revision) == revision:
             return
 
 
