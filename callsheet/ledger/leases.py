@@ -132,7 +132,8 @@ def _not_ended(connection: sa.Connection, batch: str | None = None) -> tuple[lis
 def take_over(connection: sa.Connection, run_id: str, batch: str) -> list[Attempt]:
     """Ends the dead runs of the batch (`end_dead`); what they had accepted belongs to `run_id`."""
     doubts = end_dead(connection, batch)
-    of_no_living = _is_of_none([run.id for run in alive(connection, batch)])
+    living = sa.select(runs.c.id).where(runs.c.batch == batch, runs.c.ended_at.is_(None))
+    of_no_living = _is_of_none(living)
     for row in writing.which(connection, attempts.c.batch == batch, of_no_living, _IN_HAND):
         writing.change_attempt(connection, row, {"run_id": run_id})
     return doubts
@@ -244,8 +245,10 @@ def _with_tables(statement: Any, subqueries: Mapping[sa.Table, sa.Subquery]) -> 
 
 def _write_left(connection: sa.Connection, over: sa.ColumnElement[bool]) -> list[Attempt]:
     """Writes what `_left` reads; returns what is in doubt from now on."""
-    keys, left = connection.scalars(_jobs_of(over)).all(), _left(over)
-    rows_before = writing.rows_of(connection, keys)
+    keys = connection.scalars(_jobs_of(over)).all()
+    if not keys:
+        return []
+    rows_before, left = writing.rows_of(connection, keys), _left(over)
     names = ("superseded", "run_id", "state", "finished_at", "error_code", "error_message")
     columns = [left.c[name] for name in names]
     values_after: dict[writing.Key, Values] = {}
@@ -379,7 +382,7 @@ def _is_alive(run: Any, now: datetime) -> bool:
     return bool(start == run.process_start) if start and run.process_start else leased
 
 
-def _is_of_none(living: Collection[str]) -> sa.ColumnElement[bool]:
+def _is_of_none(living: Collection[str] | sa.Select[str]) -> sa.ColumnElement[bool]:
     """Whether an attempt is of a run that is none of these."""
     return sa.and_(attempts.c.run_id.is_not(None), attempts.c.run_id.not_in(living))
 

@@ -38,11 +38,14 @@ P = ParamSpec("P")
 logger = logging.getLogger("callsheet")
 
 
-def _opened(url: str, busy: float, looks: bool, note: Callable[[str], None]) -> tuple[sa.Engine, str]:
-    """The database, and the ledger's id."""
+def _opened(
+    url: str, busy: float, looks: bool, note: Callable[[str], None]
+) -> tuple[sa.Engine, str, timedelta]:
+    """The database, the ledger's id, and by how much this machine's clock is behind the database's."""
     engine = open_engine(url, busy, looks=looks, note=note)
-    with explained(engine), engine.connect() as connection:
-        return engine, str(connection.execution_options(reading=True).scalar(sa.select(about.c.ledger_id)))
+    with explained(engine), engine.connect().execution_options(reading=True) as connection:
+        behind = leases.time_by_database(connection) - datetime.now(UTC)
+        return engine, str(connection.scalar(sa.select(about.c.ledger_id))), behind
 
 
 class Ledger:
@@ -62,6 +65,7 @@ class Ledger:
         engine: sa.Engine,
         owner: Owner,
         *,
+        behind: timedelta = timedelta(),
         purse: str | None = None,
         journal: Path | None = None,
         note: Callable[[str], None] = logger.warning,
@@ -71,13 +75,13 @@ class Ledger:
         self._journal = Journal(journal, owner.run_id, note)
         self._note = note
         self._owner = owner
+        self._behind = behind  # this machine's clock behind the database's
         self.id = owner.ledger_id
         self.batch = owner.batch
         self.run_id = owner.run_id
         self.flow_run = owner.flow_run
         self.purse = purse
         self.lease = owner.lease
-        self._behind = timedelta()  # this machine's clock behind the database's, since the run began
 
     @classmethod
     async def open(
@@ -114,9 +118,9 @@ class Ledger:
             OtherVersion: it is of another Callsheet: a newer one, or an older one and is only looked at.
             LedgerError: it cannot be opened.
         """
-        engine, ledger_id = await asyncio.to_thread(_opened, url, busy, looks, note)
+        engine, ledger_id, behind = await asyncio.to_thread(_opened, url, busy, looks, note)
         owner = Owner(str(uuid.uuid4()), batch, ledger_id, service, lease, flow_run=flow_run)
-        return cls(engine, owner, purse=purse, journal=journal, note=note)
+        return cls(engine, owner, behind=behind, purse=purse, journal=journal, note=note)
 
     async def begin_run(
         self,
@@ -140,9 +144,6 @@ class Ledger:
         Raises:
             UnknownAnswers: the run would buy again what a journal has an answer for.
         """
-        self._behind = await self.read(
-            lambda connection, _: leases.time_by_database(connection) - datetime.now(UTC)
-        )
         lease_until = datetime.now(UTC) + timedelta(seconds=self.lease)
         journals = await asyncio.to_thread(journal.left_in, self._journal.folder)
         keys = {answer.attempt.job_key for left in journals for answer in left.answers}
