@@ -365,7 +365,6 @@ async def quote_plan(
             hint=f"All are in {rejects}. Nothing was bought, because input.strict is true.",
             where=f"{settings.input.source}, line {line}",
         )
-    await ledger.read(services.check, client.base_url)
     read = partial(ledger_says, ledger, settings, plan, client.base_url)
     says = await read(balance)
     if balance is None and _buys(says.standing, choice):
@@ -406,9 +405,14 @@ class LedgerSays(NamedTuple):
 async def ledger_says(
     ledger: Ledger, settings: Settings, plan: Plan, service: str, balance: Decimal | None
 ) -> LedgerSays:
-    """What it says; `balance`: what the workspace has, where that is known."""
+    """What it says; `balance`: what the workspace has, where that is known.
+
+    Raises:
+        OtherService: jobs of the batch were sent to another service.
+    """
 
     def read(connection: sa.Connection, batch: str) -> LedgerSays:
+        services.check(connection, batch, service)
         standing = read_standing(connection, batch, plan.table, policy_of(settings), of_attempts=["carried"])
         totals = sums.of_batch(connection, batch)
         buyer = ledger.buyer(settings.budget, affordable(totals, balance))

@@ -298,11 +298,16 @@ class OfRun:
 
 
 class _Moment(NamedTuple):
-    """What the ledger says of a batch at one moment: another run may buy while the report is written."""
+    """What the ledger says of a batch at one moment: another run may buy while the report is written.
+
+    `own_runs`, `began`: as `leases.same_flow_run` has them.
+    """
 
     standing: Standing
     revision: str
     totals: Totals
+    own_runs: list[str]
+    began: datetime | None
     other_runs: list[OtherRun]
     approvals: tuple[Word, ...]
 
@@ -333,19 +338,19 @@ async def write_report(ledger: Ledger, store: Store, plan: Plan | None, of_run: 
             standing,
             queries.revision(connection, batch),
             sums.of_batch(connection, batch),
+            *leases.same_flow_run(connection, batch, ledger.run_id),
             leases.others(connection, batch, ledger.run_id),
             words.of_batch(connection, batch),
         )
 
     moment = await ledger.read(read)
-    standing, revision, *_ = moment
+    standing, revision = moment.standing, moment.revision
     files = await asyncio.to_thread(manifest, standing)
     await store.write(COSTS_FILE, await asyncio.to_thread(parquet, costs(standing)), PARQUET_TYPE)
     await store.write(MANIFEST, await asyncio.to_thread(parquet, files, revision), PARQUET_TYPE)
     if plan:
         await store.write(_REJECTS, await asyncio.to_thread(rejects_csv, plan.rejects), "text/csv")
-    own_runs, began = await ledger.read(leases.same_flow_run, ledger.run_id)
-    did = _did(standing, own_runs, began, buys=of_run.buys) if began else None
+    did = _did(standing, moment.own_runs, moment.began, buys=of_run.buys) if moment.began else None
     details = await asyncio.to_thread(_details, standing, plan, of_run, store.url_of(_REJECTS))
     is_done = not (of_run.stop or of_run.without_image or any(standing.states[state] for state in OPEN))
     is_done = is_done and not standing.planned["to_buy"].any()
@@ -412,7 +417,7 @@ def _summary(
     ledger: Ledger, store: Store, moment: _Moment, plan: Plan | None, *, of_run: OfRun, details: Details
 ) -> Summary:
     """How the batch stands after a run."""
-    standing, _, totals, other_runs, asked = moment
+    standing, totals = moment.standing, moment.totals
     states, jobs, stop = standing.states, standing.counting.height, of_run.stop
     ended = sum(states[state] for state in ENDED) >= jobs
     left_to_buy = standing.left_to_buy(ledger.run_id, of_run.to_buy) if plan else 0
@@ -447,8 +452,8 @@ def _summary(
         **review._asdict(),
         credits=totals.credits,
         cost_per_kept=standing.cost_per_kept,
-        other_runs=tuple(run for run in other_runs if run.jobs),
-        approvals=asked,
+        other_runs=tuple(run for run in moment.other_runs if run.jobs),
+        approvals=moment.approvals,
         details=details,
     )
 
