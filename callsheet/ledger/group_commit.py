@@ -26,8 +26,8 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import sqlalchemy as sa
 
 from callsheet import failpoints
-from callsheet.errors import CallsheetError, LedgerError, LedgerUnavailable
-from callsheet.ledger.databases import explained
+from callsheet.errors import CallsheetError, LedgerUnavailable
+from callsheet.ledger.databases import explain_values, explained
 from callsheet.ledger.tables import (
     attempts,
     batches,
@@ -95,12 +95,18 @@ class GroupCommit:
         """From now on nothing is tried again; what waits for its next try has it now."""
         self._hurried.set()
 
-    async def read(self, work: Callable[[], T]) -> T:
-        """Does work on the database that changes nothing, in a thread; again while the database fails.
+    async def read(self, query: Callable[[sa.Connection], T]) -> T:
+        """Runs a query in one consistent view, in a thread; again while the database fails.
 
         Raises:
+            LedgerError: its values can be in no ledger.
             LedgerUnavailable: the database failed until the lease expired, or `hurry`.
         """
+
+        def work() -> T:
+            with explained(self._engine), explain_values(), self._engine.connect() as connection:
+                return query(connection.execution_options(reading=True))
+
         return await self._tried(self._read_threads, work)
 
     async def _tried(
@@ -234,19 +240,3 @@ def _written_or_refused(connection: sa.Connection, write: _Write) -> Any:
             return _written(connection, write)
     except CallsheetError as error:
         return error
-
-
-@contextmanager
-def explain_values() -> Iterator[None]:
-    """For work in a transaction or a savepoint: an error that its values caused, in words.
-
-    Raises:
-        LedgerError: the values can be in no ledger.
-    """
-    try:
-        yield
-    except (sa.exc.StatementError, UnicodeError, OverflowError) as error:
-        is_of_database = isinstance(error, sa.exc.DBAPIError)
-        if is_of_database and not isinstance(error, sa.exc.IntegrityError | sa.exc.DataError):
-            raise
-        raise LedgerError(f"this is a value that no ledger can have: {error.__cause__ or error}") from error

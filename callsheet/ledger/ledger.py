@@ -24,7 +24,7 @@ from callsheet.errors import LedgerError, LedgerUnavailable
 from callsheet.ledger import databases, journal, leases, services, states, takeover
 from callsheet.ledger.databases import BUSY, explained, open_engine
 from callsheet.ledger.gate import Buyer, Obstacle, Reservation, reserve
-from callsheet.ledger.group_commit import GroupCommit, explain_values
+from callsheet.ledger.group_commit import GroupCommit
 from callsheet.ledger.journal import Journal, PaidAnswer
 from callsheet.ledger.queries import Policy
 from callsheet.ledger.states import SameGeneration
@@ -52,7 +52,8 @@ class Ledger:
     """The ledger of one batch, opened for one run: `async with await Ledger.open(...) as ledger`.
 
     Its `id` says which ledger it is; a backup, and what it was moved to, have the same. `lease`: for how many
-    seconds the run counts as alive after `renew`.
+    seconds the run counts as alive after `renew`. `asker`: whose its questions are, the flow run's in Prefect
+    and elsewhere its own.
 
     While the run's lease lives, a database that fails is tried again, for writes and reads: the run waits.
     When it has failed until the lease expired, and at once where there is no lease, every method raises
@@ -80,6 +81,7 @@ class Ledger:
         self.batch = owner.batch
         self.run_id = owner.run_id
         self.flow_run = owner.flow_run
+        self.asker = owner.flow_run or owner.run_id
         self.purse = purse
         self.lease = owner.lease
 
@@ -213,11 +215,6 @@ class Ledger:
         self._journal.close()
         await asyncio.to_thread(self._engine.dispose)
 
-    @property
-    def asker(self) -> str:
-        """Whose the run's questions are: the flow run's in Prefect, elsewhere its own."""
-        return self.flow_run or self.run_id
-
     def buyer(self, budget: Budget, affordable: Decimal = Decimal(0)) -> Buyer:
         """This run, as the gate knows it; `affordable` as for `Buyer`."""
         return Buyer(self.batch, self.run_id, self.asker, budget, affordable, self.purse)
@@ -335,9 +332,7 @@ class Ledger:
         It finds the ledger as the next run will: what dead runs have left is in doubt, or free.
         """
 
-        def work() -> T:
-            with explained(self._engine), explain_values(), self._engine.connect() as connection:
-                reading = leases.foreseen(connection.execution_options(reading=True))
-                return query(reading, self.batch, *args, **kwargs)
+        def foreseen(connection: sa.Connection) -> T:
+            return query(leases.foreseen(connection), self.batch, *args, **kwargs)
 
-        return await self._commits.read(work)
+        return await self._commits.read(foreseen)

@@ -19,7 +19,7 @@ import sqlalchemy as sa
 
 from callsheet.errors import CallsheetError, UnknownAnswers
 from callsheet.ledger import changes, gate, leases, queries, services, states, sums
-from callsheet.ledger.group_commit import explain_values
+from callsheet.ledger.databases import explain_values
 from callsheet.ledger.journal import Left, PaidAnswer
 from callsheet.ledger.tables import attempts
 from callsheet.ledger.writing import Key
