@@ -30,7 +30,8 @@ from callsheet.pricing.plan import last_plan
 from callsheet.records import ModelType, Pacing, Progress, State
 from callsheet.report.contact_sheet.sheet import INDEX, ContactSheet, Header, open_sheet, refused_in_words
 from callsheet.report.plots import write_plots
-from callsheet.report.report import OfRun, update_sidecars, write_report, write_summary
+from callsheet.report.report import OfRun, write_report, write_summary
+from callsheet.report.sidecars import update_sidecars
 from callsheet.report.summary import Summary
 from callsheet.reviewing.checks import check_files, is_wanted, may_reject
 from callsheet.session import Run
