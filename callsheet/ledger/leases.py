@@ -11,21 +11,18 @@ database's clock.
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.sql.visitors import replacement_traverse
 
+from callsheet import processes
 from callsheet.errors import LedgerError
 from callsheet.ledger import queries, sums, writing
 from callsheet.ledger.tables import AMOUNTS, Moment, Values, attempts, runs, totals
-from callsheet.processes import exists
 from callsheet.records import Attempt, OtherRun, State
 
 _OPEN = (State.PLANNED, State.SUBMITTING, State.PENDING, State.GENERATED)
@@ -73,10 +70,10 @@ def enter_run(
     run = runs.insert().values(
         id=run_id,
         batch=batch,
-        host=_host(),
-        boot=_boot(),
+        host=processes.machine(),
+        boot=processes.boot(),
         pid=os.getpid(),
-        process_start=_start_of(os.getpid()) or None,
+        process_start=processes.start_of(os.getpid()) or None,
         started_at=now,
         lease_until=now + timedelta(seconds=lease),
         balance_at_start=balance,
@@ -372,11 +369,11 @@ def free(connection: sa.Connection, run_id: str, attempt: Attempt) -> None:
 
 def _is_alive(run: Any, now: datetime) -> bool:
     leased = bool(run.lease_until >= now)
-    if run.host != _host() or (run.boot and run.boot != _boot()):
+    if run.host != processes.machine() or (run.boot and run.boot != processes.boot()):
         return leased
-    if run.pid == os.getpid() and run.process_start in (None, _start_of(run.pid)):
+    if run.pid == os.getpid() and run.process_start in (None, processes.start_of(run.pid)):
         return run.id in _open_here
-    start = _start_of(run.pid)
+    start = processes.start_of(run.pid)
     if start is None:
         return False
     return bool(start == run.process_start) if start and run.process_start else leased
@@ -396,37 +393,3 @@ def time_by_database(connection: sa.Connection) -> datetime:
         moment: datetime = connection.execute(sa.select(sa.func.clock_timestamp())).scalar_one()
         return moment.astimezone(UTC)
     return datetime.now(UTC)
-
-
-# ---- which process this is, and whether another one still runs: a number alone says little, because other
-# machines and containers have the same ones, and one is used again after its process has ended
-
-
-def _host() -> str:
-    """This machine and, where there are several, this container: where a process number has a meaning."""
-    namespace = ""
-    with suppress(OSError):
-        namespace = str(Path("/proc/self/ns/pid").readlink())
-    return f"{socket.gethostname()} {namespace}".strip()
-
-
-def _boot() -> str | None:
-    """The time since this machine was last started; None where the system does not tell."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return None
-
-
-def _start_of(pid: int) -> str | None:
-    """When a process of this machine was started, in ticks since the machine's start.
-
-    Returns:
-        None where the process has ended; "" where it runs, and the system does not tell since when.
-    """
-    try:
-        # The name of the program, in parentheses, may have spaces and parentheses in it.
-        state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return None if state in "ZX" else fields[18]
-    except (OSError, ValueError, IndexError):
-        return "" if exists(pid) else None
