@@ -25,16 +25,20 @@ from callsheet.pricing.quote import Quote, quote_plan
 from callsheet.pricing.sources import read_rows
 from callsheet.report.summary import Summary
 from callsheet.service.client import Client
-from callsheet.session import Bounds, Run, open_ledger, open_run
+from callsheet.session import Bounds, Run, open_ledger, open_run, until_answered
 from callsheet.steps import approve
 from callsheet.steps.connect import connect
 from callsheet.steps.download import download
 from callsheet.steps.poll import poll
-from callsheet.steps.price import price
 from callsheet.steps.record import record
 from callsheet.steps.submit import submit
 from callsheet.steps.unchanged import Unchanged
 from callsheet.watch import WATCHER
+
+
+async def price(batch: Batch, settings: Settings, client: Client, ledger: Ledger) -> Plan:
+    """As `price_batch`: the first step that asks the service, so one that is down is waited for here."""
+    return await until_answered(lambda: price_batch(batch, settings, client, ledger), settings, client)
 
 
 @dataclass(frozen=True, slots=True)
