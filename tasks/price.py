@@ -10,7 +10,7 @@ from callsheet.config.settings import Settings
 from callsheet.ledger.ledger import Ledger
 from callsheet.pricing.plan import Plan, price_batch
 from callsheet.service.client import Client
-from callsheet.steps import batch
+from callsheet.steps import batch as library
 
 
 @task(
@@ -23,7 +23,7 @@ from callsheet.steps import batch
 )
 async def price(rows: Batch, settings: Settings, client: Client, ledger: Ledger) -> Plan:
     """Prices what is to be bought, from the service's catalogue; waits for a service that is down."""
-    return await batch.price(rows, settings, client, ledger)
+    return await library.price(rows, settings, client, ledger)
 
 
 @task(
