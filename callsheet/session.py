@@ -106,7 +106,6 @@ class Run:
         began: when a person began to wait for it, in monotonic seconds.
         has_begun: the gate has let it begin to buy, so the batch's limit is its own.
         progress: how the batch stood when it was last looked at.
-        seen: the number of the last change that it goes by.
         portions: how many it has begun with.
         has_places: the places are taken for the batch and its ledger, and its store takes a write.
         left_in_doubt: what dead runs were sending, of which a person is told with the first portion.
@@ -148,7 +147,6 @@ class Run:
     began: float = field(default_factory=time.monotonic)
     has_begun: bool = False
     progress: Progress = field(default_factory=lambda: Progress(0, {}, Decimal(0)))
-    seen: int = 0
     portions: int = 0
     has_places: bool = False
     left_in_doubt: Sequence[Attempt] = ()
@@ -361,9 +359,9 @@ async def open_run(
     settings: Settings,
     client: Client,
     ledger: Ledger,
-    *,
     plan: Plan | None = None,
     choice: Choice = ALL,
+    *,
     bounds: Bounds = Bounds(),
 ) -> AsyncIterator[Run]:
     """Opens a run and takes over what dead runs left; closes it in any case.
@@ -438,7 +436,6 @@ async def _watched(run: Run) -> AsyncIterator[None]:
 async def _run(settings: Settings, bounds: Bounds, client: Client, ledger: Ledger, plan: Plan | None) -> Run:
     """A run whose parts are open."""
     learned = await ledger.read(services.learned, client.base_url)
-    last_change = await ledger.read(lambda connection, _: changes.taken_by(connection, ledger.run_id))
     limits = AccountLimits(
         image_rpm=settings.limits.image_rpm,
         video_rpm=settings.limits.video_rpm,
@@ -455,7 +452,6 @@ async def _run(settings: Settings, bounds: Bounds, client: Client, ledger: Ledge
         Spool(work_folder(settings) / "spool"),
         Breaker(settings.stop_after, client.balance, WATCHER.get().note, client.backoff),
         plan,
-        seen=last_change,
     )
     run.may_buy.set()
     return run
@@ -483,15 +479,14 @@ async def _follow_changes(run: Run) -> None:
     """
     while True:
         await asyncio.sleep(run.bounds.changes)
-        new = await run.ledger.read(changes.since, run.seen)
+        new = await run.ledger.read(changes.to_take, run.ledger.run_id)
         for change in new:
             if run.has_begun or change.run_id is None:
                 run.apply_change(change.setting, change.value)
             if change.run_id != run.ledger.run_id:
                 WATCHER.get().note(allowances.of_change(change))
-            run.seen = change.number
         if new:
-            await run.ledger.write(changes.goes_by, run.ledger.run_id, run.seen)
+            await run.ledger.write(changes.goes_by, run.ledger.run_id, new[-1].number)
 
 
 async def _watch_lanes(run: Run) -> None:

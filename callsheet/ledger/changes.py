@@ -121,9 +121,10 @@ def goes_by(connection: sa.Connection, _: str, run_id: str, number: int) -> None
     connection.execute(runs.update().where(runs.c.id == run_id).values(taken=number))
 
 
-def taken_by(connection: sa.Connection, run_id: str) -> int:
-    """The number of the last change that the run goes by."""
-    return connection.scalar(sa.select(runs.c.taken).where(runs.c.id == run_id)) or 0
+def to_take(connection: sa.Connection, batch: str, run_id: str) -> list[Setting]:
+    """The changes of the batch that the run does not go by yet, in order."""
+    taken = connection.scalar(sa.select(runs.c.taken).where(runs.c.id == run_id))
+    return since(connection, batch, taken or 0)
 
 
 def not_taken(connection: sa.Connection, batch: str, number: int) -> list[OtherRun]:

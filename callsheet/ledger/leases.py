@@ -11,21 +11,18 @@ database's clock.
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.sql.visitors import replacement_traverse
 
+from callsheet import processes
 from callsheet.errors import LedgerError
 from callsheet.ledger import queries, sums, writing
 from callsheet.ledger.tables import AMOUNTS, Moment, Values, attempts, runs, totals
-from callsheet.processes import exists
 from callsheet.records import FOR_A_PERSON, OPEN, Attempt, OtherRun, State
 
 _IN_HAND = sa.and_(
@@ -72,10 +69,10 @@ def enter_run(
     run = runs.insert().values(
         id=run_id,
         batch=batch,
-        host=_host(),
-        boot=_boot(),
+        host=processes.machine(),
+        boot=processes.boot(),
         pid=os.getpid(),
-        process_start=_start_of(os.getpid()) or None,
+        process_start=processes.start_of(os.getpid()) or None,
         started_at=now,
         lease_until=now + timedelta(seconds=lease),
         balance_at_start=balance,
@@ -131,7 +128,8 @@ def _not_ended(connection: sa.Connection, batch: str | None = None) -> tuple[lis
 def take_over(connection: sa.Connection, run_id: str, batch: str) -> list[Attempt]:
     """Ends the dead runs of the batch (`end_dead`); what they had accepted belongs to `run_id`."""
     doubts = end_dead(connection, batch)
-    of_no_living = _is_of_none([run.id for run in alive(connection, batch)])
+    living = sa.select(runs.c.id).where(runs.c.batch == batch, runs.c.ended_at.is_(None))
+    of_no_living = _is_of_none(living)
     for row in writing.which(connection, attempts.c.batch == batch, of_no_living, _IN_HAND):
         writing.change_attempt(connection, row, {"run_id": run_id})
     return doubts
@@ -243,8 +241,10 @@ def _with_tables(statement: Any, subqueries: Mapping[sa.Table, sa.Subquery]) -> 
 
 def _write_left(connection: sa.Connection, over: sa.ColumnElement[bool]) -> list[Attempt]:
     """Writes what `_left` reads; returns what is in doubt from now on."""
-    keys, left = connection.scalars(_jobs_of(over)).all(), _left(over)
-    rows_before = writing.rows_of(connection, keys)
+    keys = connection.scalars(_jobs_of(over)).all()
+    if not keys:
+        return []
+    rows_before, left = writing.rows_of(connection, keys), _left(over)
     names = ("superseded", "run_id", "state", "finished_at", "error_code", "error_message")
     columns = [left.c[name] for name in names]
     values_after: dict[writing.Key, Values] = {}
@@ -368,17 +368,17 @@ def unreserve(connection: sa.Connection, run_id: str, attempt: Attempt) -> None:
 
 def _is_alive(run: Any, now: datetime) -> bool:
     leased = bool(run.lease_until >= now)
-    if run.host != _host() or (run.boot and run.boot != _boot()):
+    if run.host != processes.machine() or (run.boot and run.boot != processes.boot()):
         return leased
-    if run.pid == os.getpid() and run.process_start in (None, _start_of(run.pid)):
+    if run.pid == os.getpid() and run.process_start in (None, processes.start_of(run.pid)):
         return run.id in _open_here
-    start = _start_of(run.pid)
+    start = processes.start_of(run.pid)
     if start is None:
         return False
     return bool(start == run.process_start) if start and run.process_start else leased
 
 
-def _is_of_none(living: Collection[str]) -> sa.ColumnElement[bool]:
+def _is_of_none(living: Collection[str] | sa.Select[str]) -> sa.ColumnElement[bool]:
     """Whether an attempt is of a run that is none of these."""
     return sa.and_(attempts.c.run_id.is_not(None), attempts.c.run_id.not_in(living))
 
@@ -392,37 +392,3 @@ def time_by_database(connection: sa.Connection) -> datetime:
         moment: datetime = connection.execute(sa.select(sa.func.clock_timestamp())).scalar_one()
         return moment.astimezone(UTC)
     return datetime.now(UTC)
-
-
-# ---- which process this is, and whether another one still runs: a number alone says little, because other
-# machines and containers have the same ones, and one is used again after its process has ended
-
-
-def _host() -> str:
-    """This machine and, where there are several, this container: where a process number has a meaning."""
-    namespace = ""
-    with suppress(OSError):
-        namespace = str(Path("/proc/self/ns/pid").readlink())
-    return f"{socket.gethostname()} {namespace}".strip()
-
-
-def _boot() -> str | None:
-    """The time since this machine was last started; None where the system does not tell."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return None
-
-
-def _start_of(pid: int) -> str | None:
-    """When a process of this machine was started, in ticks since the machine's start.
-
-    Returns:
-        None where the process has ended; "" where it runs, and the system does not tell since when.
-    """
-    try:
-        # The name of the program, in parentheses, may have spaces and parentheses in it.
-        state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return None if state in "ZX" else fields[18]
-    except (OSError, ValueError, IndexError):
-        return "" if exists(pid) else None

@@ -22,7 +22,7 @@ import sqlalchemy as sa
 from callsheet.config.setting_types import RetryFailed
 from callsheet.config.settings import BatchSettings
 from callsheet.errors import SERVICE_CODES
-from callsheet.ledger.tables import Moment, Money, attempts, checks, marks, media, settlements
+from callsheet.ledger.tables import Moment, Money, attempts, batches, checks, marks, media, settlements
 from callsheet.records import (
     NOT_CHARGED,
     Attempt,
@@ -204,6 +204,14 @@ def unfinished(connection: sa.Connection, batch: str, run_id: str) -> tuple[list
     videos = connection.execute(sa.select(attempts).where(of_run, IS_POLLED)).mappings()
     files = _files(connection, of_run, attempts.c.state == State.GENERATED, ~_HAS_ENDED)
     return [attempt_of(row) for row in videos], files
+
+
+def revision(connection: sa.Connection, batch: str) -> str:
+    """A text that each change of what the ledger says of the batch replaces (`group_commit.py`).
+
+    Empty where the ledger does not know the batch yet.
+    """
+    return connection.scalar(sa.select(batches.c.revision).where(batches.c.batch == batch)) or ""
 
 
 def free_jobs(connection: sa.Connection, batch: str) -> int:

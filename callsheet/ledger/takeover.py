@@ -19,7 +19,7 @@ import sqlalchemy as sa
 
 from callsheet.errors import CallsheetError, UnknownAnswers
 from callsheet.ledger import changes, gate, leases, queries, services, states, sums
-from callsheet.ledger.group_commit import explain_values
+from callsheet.ledger.databases import explain_values
 from callsheet.ledger.journal import Left, PaidAnswer
 from callsheet.ledger.tables import attempts
 from callsheet.ledger.writing import Key
@@ -140,6 +140,18 @@ def _keys(videos: Sequence[Attempt], files: Sequence[File]) -> set[Key]:
 
 
 def _take_over(connection: sa.Connection, owner: Owner, journals: Sequence[Left]) -> Recovered:
+    recovered, notes = _read_journals(connection, owner, journals) if journals else ([], [])
+    return Recovered(recovered, notes, leases.take_over(connection, owner.run_id, owner.batch))
+
+
+def _read_journals(
+    connection: sa.Connection, owner: Owner, journals: Sequence[Left]
+) -> tuple[list[Left], list[str]]:
+    """Writes to the ledger what journals have; returns those that it has all of, and notes on the others.
+
+    Raises:
+        UnknownAnswers: the run would buy again what a journal has an answer for.
+    """
     reader = _Reader(connection, owner)
     recovered: list[Left] = []
     notes: list[str] = []
@@ -155,7 +167,7 @@ def _take_over(connection: sa.Connection, owner: Owner, journals: Sequence[Left]
             recovered.append(journal)
     if unknown and owner.buys:
         raise UnknownAnswers("\n".join(unknown), hint=_WHAT_TO_DO)
-    return Recovered(recovered, notes, leases.take_over(connection, owner.run_id, owner.batch))
+    return recovered, notes
 
 
 class _Reader:

@@ -365,7 +365,6 @@ async def quote_plan(
             hint=f"All are in {rejects}. Nothing was bought, because input.strict is true.",
             where=f"{settings.input.source}, line {line}",
         )
-    await ledger.read(services.check, client.base_url)
     read = partial(read_from_ledger, ledger, settings, plan, client.base_url)
     from_ledger = await read(balance)
     if balance is None and _buys(from_ledger.standing, choice):
@@ -406,9 +405,14 @@ class FromLedger(NamedTuple):
 async def read_from_ledger(
     ledger: Ledger, settings: Settings, plan: Plan, service: str, balance: Decimal | None
 ) -> FromLedger:
-    """What it takes; `balance`: what the workspace has, where that is known."""
+    """What it takes; `balance`: what the workspace has, where that is known.
+
+    Raises:
+        OtherService: jobs of the batch were sent to another service.
+    """
 
     def read(connection: sa.Connection, batch: str) -> FromLedger:
+        services.check(connection, batch, service)
         standing = read_standing(connection, batch, plan.table, policy_of(settings), of_attempts=["carried"])
         totals = sums.of_batch(connection, batch)
         buyer = ledger.buyer(settings.budget, affordable(totals, balance))

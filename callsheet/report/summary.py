@@ -114,8 +114,8 @@ class Details:
         all_chosen_stored: whether all jobs are stored that the run was for; None where it was for all jobs.
         differences: the files that are not as they were ordered.
         did: what the run has done; None where none was at work.
-        done_at: the batch's revision (`revisions.py`) by which nothing is left to do; empty where some is,
-            or where the links of the page may end before their time.
+        done_at: the batch's revision (`queries.revision`) by which nothing is left to do; empty where some
+            is, or where the links of the page may end before their time.
     """
 
     stop_message: str | None = None

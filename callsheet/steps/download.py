@@ -32,7 +32,7 @@ from callsheet.ledger.states import FileEnd, SameGeneration
 from callsheet.media_types import extension, with_extension
 from callsheet.places import stop_for_storage
 from callsheet.records import Attempt, File, Generation, ModelType, State
-from callsheet.report.report import write_sidecar
+from callsheet.report.sidecars import write_sidecar
 from callsheet.service import verdicts
 from callsheet.service.verdicts import Verdict
 from callsheet.session import Run

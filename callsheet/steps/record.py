@@ -29,7 +29,8 @@ from callsheet.pricing.plan import last_plan
 from callsheet.records import ModelType, Pacing, Progress, State
 from callsheet.report.contact_sheet.sheet import INDEX, ContactSheet, Header, open_sheet, refused_in_words
 from callsheet.report.plots import write_plots
-from callsheet.report.report import OfRun, update_sidecars, write_report, write_summary
+from callsheet.report.report import OfRun, write_report, write_summary
+from callsheet.report.sidecars import update_sidecars
 from callsheet.report.summary import Summary
 from callsheet.reviewing.checks import check_files, is_wanted, may_reject
 from callsheet.session import Run
@@ -47,12 +48,8 @@ async def record(run: Run, display: AbstractAsyncContextManager[None] | None = N
 
     `display` is open while the progress is shown.
     """
-    report, note = run.settings.report, WATCHER.get().note
-    store = Store.of(report.url, run.settings.storage)
-    sheet: AbstractAsyncContextManager[ContactSheet | None] = nullcontext()
-    if report.contact_sheet:
-        sheet = open_sheet(run.ledger, run.settings, run.plan)
-    async with sheet as page, asyncio.TaskGroup() as background:
+    store, note = Store.of(run.settings.report.url, run.settings.storage), WATCHER.get().note
+    async with open_sheet(run.ledger, run.settings, run.plan) as page, asyncio.TaskGroup() as background:
         keeping = page and background.create_task(
             _is_written(page.update_until(partial(_header, run), run.collected))
         )
@@ -65,18 +62,7 @@ async def record(run: Run, display: AbstractAsyncContextManager[None] | None = N
             await asyncio.wait({checking}, timeout=TICK)
         checking.cancel()
         async with _nothing_lost(run):
-            of_run = OfRun(
-                stop=run.stop,
-                without_image=tuple(run.without_image.values()),
-                seconds=time.monotonic() - run.began,
-                submissions=run.limits.submissions,
-                rate_limited=run.limits.rate_limited,
-                to_buy=run.quote.table["to_buy"] if run.quote else None,
-                policy=_policy(run),
-                buys=run.quote is not None,
-                chosen=run.quote.chosen if run.quote else None,
-            )
-            summary = await write_report(run.ledger, store, run.plan, of_run)
+            summary = await write_report(run.ledger, store, run.plan, _of_run(run))
             await update_sidecars(run.settings, run.ledger)
         plots: dict[str, str] = {}
         if not run.interrupted:  # otherwise it was told to end soon
@@ -112,8 +98,7 @@ async def report_anew(settings: BatchSettings, note: Callable[[str], None]) -> S
             note(warning)
         store = Store.of(settings.report.url, settings.storage)
         plan = await asyncio.to_thread(last_plan, settings)
-        has_page = settings.report.contact_sheet > 0
-        async with open_sheet(ledger, settings, plan) if has_page else nullcontext() as page:
+        async with open_sheet(ledger, settings, plan) as page:
             left = 0
 
             def count(files: int) -> bool:
@@ -212,6 +197,21 @@ def _header(run: Run) -> Header:
     """What the contact sheet says of a run that is under way."""
     now, rejected = run.progress, run.plan.rejected_rows if run.plan else 0
     return Header(now.jobs, now.states, now.spent, now.quoted, rejected, stop=refused_in_words(run.refused))
+
+
+def _of_run(run: Run) -> OfRun:
+    """What its summary says of the run itself."""
+    return OfRun(
+        stop=run.stop,
+        without_image=tuple(run.without_image.values()),
+        seconds=time.monotonic() - run.began,
+        submissions=run.limits.submissions,
+        rate_limited=run.limits.rate_limited,
+        to_buy=run.quote.table["to_buy"] if run.quote else None,
+        policy=_policy(run),
+        buys=run.quote is not None,
+        chosen=run.quote.chosen if run.quote else None,
+    )
 
 
 def _policy(run: Run) -> Policy:

@@ -343,11 +343,15 @@ _SHARE = 20  # an update takes at most one part in so many of the time
 @asynccontextmanager
 async def open_sheet(
     ledger: Ledger, settings: BatchSettings, plan: Plan | None
-) -> AsyncIterator[ContactSheet]:
-    """The batch's contact sheet; at the end what it does in the background is ended.
+) -> AsyncIterator[ContactSheet | None]:
+    """The batch's contact sheet, None where the config wants none; at the end what it does in the background
+    is ended.
 
     Without a plan, the batch is known only from the ledger.
     """
+    if not settings.report.contact_sheet:
+        yield None
+        return
     thumbnails = Thumbnails(settings)
     store = Store.of(settings.report.url, settings.storage)
     links = Links(settings)
