@@ -22,7 +22,7 @@ _STYLES = {Tone.GOOD: "green", Tone.WARNING: "yellow", Tone.BAD: "red", Tone.ASI
 
 # What stays in one piece: a command that can be copied, a word, or a Chinese or Japanese character.
 _WIDE = "\u2e80-\u9fff\uf900-\ufaff\uff00-\uffef"
-_PIECE = re.compile(rf"\s*(callsheet [a-z]+ \S+(?: --set \S+| --\S+)*|[{_WIDE}]|[^\s{_WIDE}]+)\s*")
+_PIECE = re.compile(rf"\s*(callsheet [a-z]+(?: \S+)?(?: --set \S+| --\S+)*|[{_WIDE}]|[^\s{_WIDE}]+)\s*")
 
 
 def safe(text: str) -> str:

@@ -132,6 +132,7 @@ def test_a_line_is_broken_between_words_and_indented_on_a_terminal_alone() -> No
         ("File", path := "/a/path/that/is/longer/than/the/window.png", [path]),
         ("Prompt", japanese, [japanese[:9], japanese[9:]]),
         ("Next", f"go on: {command} buys again", ["go on:", command, "buys again"]),
+        ("Next", "without: callsheet backlot", ["without:", "callsheet backlot"]),
     ):
         text, on_a_terminal = (
             f"{name:<11}{words}",
