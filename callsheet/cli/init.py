@@ -62,7 +62,7 @@ _ANOTHER = "Name another folder or config: callsheet init NAME.yaml"
 _Path = Annotated[
     Path,
     typer.Argument(
-        metavar="[FOLDER, CONFIG or BATCH FILE]",
+        metavar="PATH",
         parser=path_at_home,
         help="Where to write: a folder (without it, the one here) or the name of the config (.yaml). "
         "Or a batch file that is there, or a folder or a glob of images: a config is made for it.",
@@ -72,7 +72,7 @@ _Path = Annotated[
 _NewConfig = Annotated[
     Path | None,
     typer.Argument(
-        metavar="[CONFIG]",
+        metavar="CONFIG",
         parser=path_at_home,
         help="For a batch file: the name of the config. Without it: the file's name with .yaml.",
         show_default=False,
@@ -393,7 +393,10 @@ def _doubts(guess: Guess) -> list[tuple[str, str]]:
 
 
 def _show_written(
-    configs: Sequence[Path], facts: list[tuple[str, str]], buys: str = "", steps: Mapping[str, str] | None = None
+    configs: Sequence[Path],
+    facts: list[tuple[str, str]],
+    buys: str = "",
+    steps: Mapping[str, str] | None = None,
 ) -> None:
     """Prints what was written, what it buys, and what to type next: a command is a line of its own."""
     name = shlex.quote(str(configs[0]))
@@ -453,6 +456,7 @@ def up(
     port: Annotated[
         int | None,
         typer.Option(
+            metavar="N",
             min=1,
             max=65535,
             help="Port of the server on this machine. Without it: the server that Prefect is configured for, "
@@ -500,7 +504,7 @@ def up(
 _Config = Annotated[
     Path | None,
     typer.Argument(
-        metavar="[CONFIG]",
+        metavar="CONFIG",
         help="A config file; without it, the environment says which service.",
         show_default=False,
     ),
