@@ -48,7 +48,7 @@ def resolve(
     keys: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[KEY]...", help="Row ids, or how a job's key or row id begins.", show_default=False
+            metavar="KEY", help="Row ids, or how a job's key or row id begins.", show_default=False
         ),
     ] = None,
     *,
@@ -68,7 +68,7 @@ def resolve(
             "--not-charged it is bought again, and may be paid for twice.",
         ),
     ] = False,
-    why: Annotated[str | None, typer.Option(help="The reason, for the ledger.")] = None,
+    why: Annotated[str | None, typer.Option(metavar="TEXT", help="The reason, for the ledger.")] = None,
     set_: Sets = None,
     json: Json = False,
 ) -> None:

@@ -243,7 +243,7 @@ def status(
     configs: Annotated[
         list[Path] | None,
         typer.Argument(
-            metavar="[CONFIG]...",
+            metavar="CONFIG",
             help="The config file; without it, all of a ledger (out/ledger.db, or --set ledger.url=...). "
             "Those of a production, stills and then films: what each finished shot has cost.",
             show_default=False,
@@ -333,7 +333,7 @@ def _print(summary: Summary, settings: Settings, config: Path, json: bool) -> No
 _Values = Annotated[
     list[str],
     typer.Argument(
-        metavar="A.B=VALUE...",
+        metavar="A.B=VALUE",
         help="What to change.",
         show_default=False,
         autocompletion=changeable_like,

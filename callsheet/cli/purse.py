@@ -29,7 +29,7 @@ _MOST_DAYS = 366
 def purse(
     config: Config,
     amount: Annotated[
-        str | None, typer.Argument(metavar="[AMOUNT]", help="US dollars.", show_default=False)
+        str | None, typer.Argument(metavar="AMOUNT", help="US dollars.", show_default=False)
     ] = None,
     *,
     to: Annotated[str, typer.Option("--to", metavar="NAME", help="Who may buy by it.")] = AGENT,

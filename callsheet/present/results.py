@@ -156,7 +156,9 @@ def problem(entry: Problem) -> str:
     state = entry.state.in_words
     if entry.jobs == 1:
         return f"{entry.rows[0]} {state}: {entry.reason}"
-    return f"{entry.jobs} jobs {state} ({and_more(entry.rows, entry.jobs)}): {entry.reason}"
+    rows = [*dict.fromkeys(entry.rows)]  # one may have several of the jobs
+    named = and_more(rows, len(rows) + entry.jobs - len(entry.rows))
+    return f"{entry.jobs} jobs {state} ({named}): {entry.reason}"
 
 
 def differences(summary: Summary) -> list[str]:

@@ -23,7 +23,7 @@ def screen(spent: LedgerCosts) -> Page:
         ("Now", f"{spent.since} to {spent.until}: {in_words(spent.total)}"),
         ("Before", f"{spent.before_since} to {last_day}: {in_words(spent.before)}"),
     ]
-    return [Table(lines, (spent.by,), limit=len(lines), is_narrow=True), Facts(facts)]
+    return [Table(lines, (spent.by,), limit=len(lines)), Facts(facts)]
 
 
 def in_words(costs: Spent) -> str:

@@ -183,7 +183,7 @@ def by_value(name: str, shares: Sequence[Share]) -> Table:
             quoted, cost = {}, cost | {"USD a kept": a_kept}
         counts = {name: f"{number:,}" for name, number in numbers.items()}
         lines.append({head: _value(share), **counts, **quoted, **cost})
-    return Table(lines, (head,), more="more", is_narrow=True)
+    return Table(lines, (head,), more="more")
 
 
 def _value(share: Share) -> str:
@@ -215,7 +215,7 @@ def production_screen(production: Production) -> Page:
         ("Cost", a_shot),
     ]
     facts += [("Source", said) for status in production.batches if (said := outdated(status.outdated))]
-    return [Table(lines, ("shot",), more="more shots", is_narrow=True), Facts(facts)]
+    return [Table(lines, ("shot",), more="more shots"), Facts(facts)]
 
 
 # ---- all batches of a ledger
