@@ -138,8 +138,8 @@ def _is_all_approved(quote: Quote) -> bool:
 
 def objection(quote: Quote) -> Stop | None:
     """Why nothing may be bought, whoever approves it: `budget.on_exceed: refuse`, and it does not fit."""
-    budget, room = quote.budget, quote.said.room
-    if budget.on_exceed != "refuse" or (obstacle := quote.obstacle) is None:
+    budget, room, obstacle = quote.budget, quote.said.room, quote.fitting.obstacle
+    if obstacle is None or not quote.fitting.is_refused:
         return None
     does_not_fit = f"the quote of {dollars(quote.quoted)} USD does not fit"
     left = max(Decimal(0), room[obstacle])

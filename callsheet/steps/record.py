@@ -307,10 +307,12 @@ def _left(run: Run) -> float | None:
     """Seconds until the last job is sent, by the windows of each type; None while a limit is not known."""
     if run.stop or not run.may_buy.is_set() or not run.quote or not run.quote.to_buy:
         return None
-    fit, now = run.quote.fits / run.quote.to_buy, run.limits.now()
+    now, share = run.limits.now(), 1.0
+    if run.quote.fitting.obstacle:
+        share = run.quote.fits / run.quote.to_buy
     longest = 0.0
     for model_type, pace in run.limits.paces.items():
-        left = math.ceil(run.quote.to_buy_of(model_type) * fit) - run.tried[model_type]
+        left = math.ceil(run.quote.to_buy_of(model_type) * share) - run.tried[model_type]
         seconds = pace.seconds_for(left, now) if left > 0 else 0.0
         if seconds is None:
             return None

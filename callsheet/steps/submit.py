@@ -185,7 +185,7 @@ class _Buyer:
         for the other's limits. Where it does not, the file's order says what is bought.
         """
         in_order = self._quote.jobs_in_order
-        if self._quote.fits < self._quote.to_buy:
+        if self._quote.fitting.obstacle:
             await self._buy_in_order(in_order())
             return
         type_of_first = [job.type for job in islice(in_order(), 1)]  # the file's first job leaves first
