@@ -27,7 +27,7 @@ from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.queries import ONLY_NEW, Policy, policy_of
 from callsheet.plain_text import counted, time_in_words
 from callsheet.pricing.plan import last_plan
-from callsheet.records import ModelType, Pacing, Progress, State
+from callsheet.records import ModelType, Pacing, Progress, State, Totals
 from callsheet.report.contact_sheet.sheet import INDEX, ContactSheet, Header, open_sheet, refused_in_words
 from callsheet.report.plots import write_plots
 from callsheet.report.report import OfRun, update_sidecars, write_report, write_summary
@@ -212,7 +212,16 @@ async def _is_written(writing: Awaitable[None]) -> bool:
 def _header(run: Run) -> Header:
     """What the contact sheet says of a run that is under way."""
     now, rejected = run.progress, run.plan.rejected_rows if run.plan else 0
-    return Header(now.jobs, now.states, now.spent, now.quoted, rejected, stop=refused_in_words(run.refused))
+    return Header(
+        jobs=now.jobs,
+        states=now.states,
+        spent=now.spent,
+        in_doubt=now.in_doubt,
+        credits=now.credits,
+        quoted=now.quoted,
+        rejected_rows=rejected,
+        stop=refused_in_words(run.refused),
+    )
 
 
 def _policy(run: Run) -> Policy:
@@ -263,7 +272,7 @@ async def _show_progress(run: Run) -> None:
         # While jobs are bought, what the batch's jobs are does not change.
         states = Counter(totals.states) - begun.uncounted()
         jobs = begun.counting.height - left_out if run.plan else states.total()
-        run.progress = _progress(run, jobs, states, begun.quoted, totals.spent)
+        run.progress = _progress(run, jobs, states, begun.quoted, totals)
         WATCHER.get().progress(run.progress)
 
 
@@ -274,13 +283,15 @@ async def _tell_of_walls(run: Run) -> None:
             WATCHER.get().nears(wall)
 
 
-def _progress(run: Run, jobs: int, states: Mapping[State, int], quoted: Decimal, spent: Decimal) -> Progress:
+def _progress(run: Run, jobs: int, states: Mapping[State, int], quoted: Decimal, totals: Totals) -> Progress:
     limits = run.limits
     now = limits.now()
     return Progress(
         jobs=jobs,
         states=states,
-        spent=spent,
+        spent=totals.spent,
+        in_doubt=totals.in_doubt_exposure,
+        credits=totals.credits,
         limit=run.settings.budget.limit,
         videos=run.adopted + (run.quote.to_buy_of(ModelType.VIDEO) if run.quote else 0),
         videos_ended=run.videos_ended,
