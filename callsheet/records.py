@@ -133,6 +133,9 @@ ALREADY_BOUGHT = (State.SUBMITTING, *ACCEPTED)
 MAY_COST = (*ALREADY_BOUGHT, State.IN_DOUBT)
 """The states of jobs that have cost money, or may have."""
 
+NOT_BOUGHT = (State.PLANNED, State.FAILED)
+"""All states but `MAY_COST`. A job that has failed may have been charged all the same."""
+
 FOR_A_PERSON = (State.IN_DOUBT, State.LOST)
 """The states of jobs that a person must look at: paid for, or perhaps, and without a file."""
 

@@ -66,7 +66,8 @@ class Standing:
             `cost` and `exposure` (spent, in flight and in doubt) of all its attempts;
             `files`, `kept`, `rejected`: how many of its files are stored, and what was decided;
             `current`: the batch file asks for it;
-            `counts`: it is one of the batch's jobs: the batch file asks for it, or it has cost money or may;
+            `counts`: it is one of the batch's jobs: the batch file asks for it, it is bought or may be, or
+            one of its attempts has cost money, whatever became of it (`sums.of_batch` counts the same);
             `to_buy`: a run buys it;
             `already_bought`: it is bought, or on the wire, and no run sends it;
             `may_be_bought`: a run has to look at it when it buys: to buy, or not decided yet.

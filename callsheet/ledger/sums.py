@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 
 from callsheet.ledger.tables import AMOUNTS, Money, Values, attempts, claims, totals
-from callsheet.records import IN_FLIGHT, State, Totals
+from callsheet.records import IN_FLIGHT, NOT_BOUGHT, State, Totals
 
 _ADD = (
     totals.update()
@@ -108,13 +108,17 @@ def of_batch(connection: sa.Connection, batch: str) -> Totals:
 
 
 def _is_gone(of_batch: sa.ColumnElement[bool]) -> sa.ColumnElement[bool]:
-    """Whether a job is none of the batch's any more (`Standing.counting`): its row is gone, and it was free.
+    """Whether a job is none of the batch's any more: its row is gone, it is not bought now, and no attempt
+    at it has cost money, whatever that is. It is the opposite of `counts` in a standing (`standing._flagged`),
+    which has the jobs as a table.
 
     It is asked apart: the states of all jobs are counted in an index alone, however large the batch is.
     """
-    charged = attempts.c.state.in_((State.FAILED, State.LOST)) & (attempts.c.cost > 0)
-    has_cost = sa.select(attempts.c.job_key).where(of_batch, charged).correlate(None)
-    is_free = attempts.c.state.in_((State.PLANNED, State.FAILED))
+    # Of the attempts at a job that is not bought now, the last one has cost something only where it failed.
+    # The database finds the few others in the index, and looks at no cost besides theirs.
+    is_another = sa.or_(attempts.c.superseded, attempts.c.state == State.FAILED)
+    has_cost = sa.select(attempts.c.job_key).where(of_batch, is_another, attempts.c.cost > 0).correlate(None)
+    is_free = attempts.c.state.in_(NOT_BOUGHT)
     return sa.and_(is_free, attempts.c.current.is_(False), attempts.c.job_key.not_in(has_cost))
 
 
