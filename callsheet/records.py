@@ -122,7 +122,7 @@ ENDED = (State.STORED, State.FAILED, State.LOST, State.IN_DOUBT)
 """The states of jobs that need nothing more from a run."""
 
 PAID = (State.GENERATED, State.STORED, State.LOST)
-"""The states of jobs that are paid for and answered."""
+"""The states of jobs that are paid for: answered, or settled as charged."""
 
 ACCEPTED = (State.PENDING, *PAID)
 """The states of jobs that are bought: paid for, or a video that the service is making."""
@@ -501,7 +501,9 @@ class Totals:
 
     @property
     def paid_jobs(self) -> int:
-        """Jobs that are paid for and answered. No step leads out of these states: it never gets smaller."""
+        """Jobs that are paid for: answered, or settled as charged. It gets smaller where a video that was
+        settled turns out to be pending.
+        """
         return sum(self.states.get(state, 0) for state in PAID)
 
     @property

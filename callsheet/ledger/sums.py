@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
-from callsheet.ledger.tables import AMOUNTS, Money, Values, attempts, claims, totals
-from callsheet.records import IN_FLIGHT, NOT_BOUGHT, State, Totals
+from callsheet.ledger.tables import AMOUNTS, Money, Values, attempts, claims, settlements, totals
+from callsheet.records import IN_FLIGHT, NOT_BOUGHT, PAID, State, Totals
 
 _ADD = (
     totals.update()
@@ -109,8 +109,7 @@ def of_batch(connection: sa.Connection, batch: str) -> Totals:
 
 def _is_gone(of_batch: sa.ColumnElement[bool]) -> sa.ColumnElement[bool]:
     """Whether a job is none of the batch's any more: its row is gone, it is not bought now, and no attempt
-    at it has cost money, whatever that is. It is the opposite of `counts` in a standing (`standing._flagged`),
-    which has the jobs as a table.
+    at it has cost money, whatever became of that. `counts` in a standing says the opposite of the same jobs.
 
     It is asked apart: the states of all jobs are counted in an index alone, however large the batch is.
     """
@@ -120,6 +119,23 @@ def _is_gone(of_batch: sa.ColumnElement[bool]) -> sa.ColumnElement[bool]:
     has_cost = sa.select(attempts.c.job_key).where(of_batch, is_another, attempts.c.cost > 0).correlate(None)
     is_free = attempts.c.state.in_(NOT_BOUGHT)
     return sa.and_(is_free, attempts.c.current.is_(False), attempts.c.job_key.not_in(has_cost))
+
+
+def ever_paid_jobs(connection: sa.Connection, batch: str) -> int:
+    """How many jobs of the batch were ever among its `Totals.paid_jobs`, at the most: it never gets smaller.
+
+    Only a settlement leads to a paid job that is none any more. It was settled as charged, and an answer came
+    after it; or that has an id, and was settled a second time.
+    """
+    is_settled = sa.and_(
+        settlements.c.job_key == attempts.c.job_key, settlements.c.attempt == attempts.c.attempt
+    )
+    was_charged = sa.or_(settlements.c.charged, attempts.c.generation_id.is_not(None))
+    settled = sa.select(attempts.c.job_key).join(settlements, is_settled)
+    settled_jobs = settled.where(attempts.c.batch == batch, was_charged).correlate(None)
+    is_paid = sa.or_(attempts.c.state.in_(PAID), attempts.c.job_key.in_(settled_jobs))
+    count = sa.select(sa.func.count()).where(attempts.c.batch == batch, ~attempts.c.superseded, is_paid)
+    return connection.scalar(count) or 0
 
 
 def credits_of(connection: sa.Connection, batch: str) -> Decimal:

@@ -94,6 +94,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.accepted: dict[Decimal, Decimal] = {}  # by quote
         self.dearest: dict[Decimal, Decimal] = {}  # what nobody has accepted, by quote
         self.above = Decimal(0)
+        self.ever_paid = 0
         self.elsewhere: list[Decimal] = []  # what another batch of the ledger has cost
         self.begins("free", None)
 
@@ -582,7 +583,7 @@ class LedgerMachine(RuleBasedStateMachine):
             self.compare()
 
     def compare(self) -> None:
-        states, counted, totals, to_buy, listed, adopted, wrong, ever = self.do(
+        states, counted, totals, ever_paid, to_buy, listed, adopted, wrong, ever = self.do(
             (self.alive + self.dead)[0].read(self.look)
         )
         others = sum(self.elsewhere)
@@ -595,6 +596,8 @@ class LedgerMachine(RuleBasedStateMachine):
         charged = {each.job.key for each in self.tries if each.cost}
         counting = [last for key, last in newest.items() if last.current or last.may_cost or key in charged]
         assert totals.states == counted == Counter(last.state for last in counting)
+        assert max(totals.paid_jobs, self.ever_paid) <= ever_paid
+        self.ever_paid = ever_paid
         assert totals.exposure == self.exposure()
         assert totals.spent == sum((each.cost or Decimal(0) for each in self.tries), Decimal(0))
         doubts = [each for each in self.tries if each.state is State.IN_DOUBT]
@@ -620,6 +623,7 @@ class LedgerMachine(RuleBasedStateMachine):
             reading.states(connection, batch),
             read_standing(connection, batch).states,
             sums.of_batch(connection, batch),
+            sums.ever_paid_jobs(connection, batch),
             {key for key, row in reading.known(Policy())(connection, batch).items() if row["to_buy"]},
             settleable(connection, batch),
             adopted,
