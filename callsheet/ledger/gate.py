@@ -98,7 +98,7 @@ class Basis:
 
     Attributes:
         words: all words of the batch, the oldest first.
-        exposure: what was spent, in flight and in doubt, of the jobs with a price.
+        sent_with_price: what was spent, in flight and in doubt, of the jobs with a price.
         limit: what the batch may spend once the run is let begin; None for no limit.
         room: what is left for the batch within each obstacle that there is.
         charged: how the batch is charged.
@@ -110,7 +110,7 @@ class Basis:
     """
 
     words: tuple[Word, ...] = ()
-    exposure: Decimal = Decimal(0)
+    sent_with_price: Decimal = Decimal(0)
     limit: Decimal | None = None
     room: Mapping[Obstacle, Decimal] = field(default_factory=dict)
     charged: charges.Charged = field(default_factory=charges.Charged)
@@ -131,7 +131,7 @@ def read_basis(connection: sa.Connection, batch: str, buyer: Buyer, limit: Decim
     room, purse = room_within(connection, buyer, limit, now, Counting.QUOTE)
     return Basis(
         words=all_words,
-        exposure=sums.exposure(connection, batch).priced,
+        sent_with_price=sums.sent_and_reserved(connection, batch).sent_with_price,
         limit=limit,
         room=room,
         charged=charged,
@@ -314,7 +314,7 @@ def covers(word: Word, shown: Shown) -> bool:
         and word.shown.plan == shown.plan
         and (among is None or (shown.keys is not None and {*shown.keys} <= {*among}))
         and shown.unpriced <= word.shown.unpriced
-        and shown.exposure + shown.at_most <= word.up_to
+        and shown.sent_with_price + shown.at_most <= word.up_to
     )
 
 
@@ -423,15 +423,15 @@ def room_within(
 ) -> tuple[dict[Obstacle, Decimal], Purse | None]:
     """What is left within each obstacle that there is; and the purse by which it buys, if that was given."""
     batch, budget = buyer.batch, buyer.budget
-    exposure = sums.exposure(connection, batch)
-    taken = exposure.sent + (exposure.reserved if counting is Counting.RESERVE else 0)
+    of_batch = sums.sent_and_reserved(connection, batch)
+    taken = of_batch.sent + (of_batch.reserved if counting is Counting.RESERVE else 0)
     room: dict[Obstacle, Decimal] = {}
     if limit is not None:
         room[Obstacle.LIMIT] = limit - taken
     allowed = words.allowed(connection, batch)
     if allowed is not None and counting is not Counting.QUOTE:  # then its own word is still to come
         reserved = _reserved_by(connection, batch, buyer.run_id) if counting is Counting.RESERVE else 0
-        room[Obstacle.ALLOWED] = allowed - reserved - exposure.priced
+        room[Obstacle.ALLOWED] = allowed - reserved - of_batch.sent_with_price
     purse = None if buyer.purse is None else purses.newest(connection, batch, buyer.purse)
     if purse is not None:
         reserved_by_it = 0 if counting is Counting.SEND else purses.reserved(connection, batch, purse)

@@ -81,9 +81,9 @@ def total(amount: sa.ColumnElement[Any], *conditions: sa.ColumnElement[bool]) ->
 
 
 _SENT = totals.c.in_flight + totals.c.in_doubt + totals.c.spent
-_EXPOSURE = sa.select(total(_SENT), total(totals.c.reserved), total(_SENT - totals.c.unpriced)).where(
-    totals.c.batch == sa.bindparam("the_batch")
-)
+_SENT_AND_RESERVED = sa.select(
+    total(_SENT), total(totals.c.reserved), total(_SENT - totals.c.unpriced)
+).where(totals.c.batch == sa.bindparam("the_batch"))
 
 
 def of_batch(connection: sa.Connection, batch: str) -> Totals:
@@ -150,23 +150,23 @@ def of_ledger(connection: sa.Connection) -> dict[str, Totals]:
     return {batch: total for batch, total in by_batch.items() if total.states}
 
 
-class Exposure(NamedTuple):
+class SentAndReserved(NamedTuple):
     """What counts against the budget of a batch, in dollars.
 
     Attributes:
         sent: spent, in flight and in doubt.
         reserved: by all of its runs.
-        priced: the part of `sent` of the jobs with a price.
+        sent_with_price: the part of `sent` of the jobs with a price.
     """
 
     sent: Decimal
     reserved: Decimal
-    priced: Decimal
+    sent_with_price: Decimal
 
 
-def exposure(connection: sa.Connection, batch: str) -> Exposure:
-    """What counts against the budget of a batch."""
-    return Exposure(*connection.execute(_EXPOSURE, {"the_batch": batch}).one())
+def sent_and_reserved(connection: sa.Connection, batch: str) -> SentAndReserved:
+    """What counts against the budget of a batch: together its exposure (`Totals.exposure`)."""
+    return SentAndReserved(*connection.execute(_SENT_AND_RESERVED, {"the_batch": batch}).one())
 
 
 def sent_since(connection: sa.Connection, day: datetime) -> Decimal:

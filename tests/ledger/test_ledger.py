@@ -270,7 +270,7 @@ SHOWN = Shown(
     jobs=3,
     quoted=Decimal("0.004501"),
     at_most=Decimal("0.004501"),
-    exposure=Decimal("0.01"),
+    sent_with_price=Decimal("0.01"),
     rates=({"id": "still-1", "pricing": {"rates": [{"unit_price": "0.0015"}]}},),
     guesses={"prompt": "prompt from 'text'"},
     charges=(charges.Charge("x", 1, "still-1", Decimal("0.0015"), Decimal("0.0030"), needs_yes=True),),

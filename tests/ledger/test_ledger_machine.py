@@ -428,7 +428,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     def asks(self, run: Ledger, plan: str, at_most: Decimal, limit: Decimal | None, *, above: bool) -> None:
         exposure = self.exposure(reserved=False)
-        shown = Shown(plan, jobs=1, quoted=at_most, at_most=at_most, exposure=exposure)
+        shown = Shown(plan, jobs=1, quoted=at_most, at_most=at_most, sent_with_price=exposure)
         covering = [
             said
             for said in self.of_batch()
