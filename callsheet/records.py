@@ -107,10 +107,12 @@ NOT_CHARGED = "not_charged"
 UNKNOWN_STATUS = "unknown_status"
 """The error code of a pending video of which the service said a status that the interface does not have."""
 
-# Sets of states that mean something: each has its name here, and nobody puts one together a second time.
+# Sets of states that mean something: each has its name here, and nobody puts one of them together again.
+# Elsewhere states are listed only for an index of the ledger, in the order in which they are shown, or for a
+# rule that nothing else goes by.
 
 IN_FLIGHT = (State.SUBMITTING, State.PENDING)
-"""The states of jobs that are sent, and neither answered nor in doubt."""
+"""The states of jobs that are sent and whose end the service has not said yet; without those in doubt."""
 
 UNDER_WAY = (*IN_FLIGHT, State.GENERATED)
 """The states of jobs that are sent, and that a run has something to do for."""
@@ -118,8 +120,16 @@ UNDER_WAY = (*IN_FLIGHT, State.GENERATED)
 OPEN = (State.PLANNED, *UNDER_WAY)
 """The states of jobs that a run has something to do for, sent or not."""
 
-ENDED = (State.STORED, State.FAILED, State.LOST, State.IN_DOUBT)
-"""The states of jobs that need nothing more from a run."""
+ENDED_BADLY = (State.FAILED, State.LOST, State.IN_DOUBT)
+"""The states of jobs that have ended without a file, as far as this run goes."""
+
+ENDED = (State.STORED, *ENDED_BADLY)
+"""The states of jobs that have ended. Of a video in doubt that has an id, each run asks the service again all
+the same (`queries.IS_POLLED`).
+"""
+
+UNDECIDED = (*UNDER_WAY, State.IN_DOUBT)
+"""The states of jobs that are sent, and of which nobody knows yet whether a file will come."""
 
 PAID = (State.GENERATED, State.STORED, State.LOST)
 """The states of jobs that are paid for: answered, or settled as charged."""
@@ -564,7 +574,7 @@ class Progress:
 
     @property
     def done(self) -> int:
-        """Jobs that need nothing more."""
+        """Jobs that have ended."""
         return self._count(*ENDED)
 
     def _count(self, *states: State) -> int:
@@ -572,12 +582,12 @@ class Progress:
 
     def steps(self) -> dict[str, tuple[int, int]]:
         """How many jobs each step has done, and of how many; in the order in which a job passes them."""
-        to_store = self.jobs - self._count(State.FAILED, State.IN_DOUBT)
+        not_to_store = self._count(State.FAILED, State.IN_DOUBT)  # submitted, and nothing came of it
         poll = {"poll": (self.videos_ended, self.videos)} if self.videos else {}
         return {
-            "submit": (self._count(*ACCEPTED, State.FAILED, State.IN_DOUBT), self.jobs),
+            "submit": (self._count(*ACCEPTED) + not_to_store, self.jobs),
             **poll,
-            "download": (self._count(State.STORED, State.LOST), to_store),
+            "download": (self.done - not_to_store, self.jobs - not_to_store),
         }
 
 

@@ -245,7 +245,7 @@ class Share(Record):
 
     @property
     def open(self) -> int:
-        """Jobs that a run has something to do for: to buy them, too."""
+        """Jobs that have not ended: those to buy, too."""
         return self.jobs - sum(self.states[state] for state in ENDED)
 
     @property

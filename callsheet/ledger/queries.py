@@ -92,8 +92,10 @@ def to_buy(policy: Policy) -> sa.ColumnElement[bool]:
 
 _KEYS = 5_000  # that one statement names
 
+_MAY_BE_POLLED = attempts.c.state.in_((State.PENDING, State.IN_DOUBT))  # which an index finds
+
 IS_POLLED = sa.and_(
-    attempts.c.state.in_((State.PENDING, State.IN_DOUBT)),  # which an index finds
+    _MAY_BE_POLLED,
     sa.or_(attempts.c.state == State.PENDING, attempts.c.generation_id.is_not(None)),
     attempts.c.type == ModelType.VIDEO,
 )
@@ -143,10 +145,11 @@ def doubts(connection: sa.Connection, batch: str, *, pending: bool = False) -> l
     is_pending = attempts.c.state == State.PENDING
     if not pending:
         is_pending = sa.and_(is_pending, attempts.c.error_message.is_not(None))
-    listed = attempts.c.state.in_((State.IN_DOUBT, State.PENDING))  # which an index finds
     query = (
         sa.select(attempts)
-        .where(attempts.c.batch == batch, listed, sa.or_(attempts.c.state == State.IN_DOUBT, is_pending))
+        .where(
+            attempts.c.batch == batch, _MAY_BE_POLLED, sa.or_(attempts.c.state == State.IN_DOUBT, is_pending)
+        )
         .order_by(attempts.c.submitted_at, attempts.c.job_key, attempts.c.attempt)
     )
     return [doubt_of(row) for row in connection.execute(query)]

@@ -18,7 +18,7 @@ from callsheet.ledger import services, sums
 from callsheet.ledger.queries import IS_ESTIMATED, IS_POLLED, doubt_of
 from callsheet.ledger.sums import total
 from callsheet.ledger.tables import attempts, claims, runs, settlements
-from callsheet.records import ACCEPTED, PAID, Doubt, ExpectedBalance, State
+from callsheet.records import ACCEPTED, MAY_COST, Doubt, ExpectedBalance, State
 
 # The service will still say of an accepted video what it costs, also where the ledger has it in doubt.
 _ANSWER_COMES = sa.or_(attempts.c.state == State.SUBMITTING, IS_POLLED)
@@ -88,7 +88,7 @@ def days(
     day, minutes = sa.func.substr(sent, 1, 10), sa.func.substr(sent, 12, 4)
     ended_later = sa.or_(finished.is_(None), sa.func.substr(finished, 1, 10) > day, minutes == _LAST_MINUTES)
     amounts: dict[str, Any] = {
-        "quoted": total(quoted, sa.or_(attempts.c.state.in_([*PAID, State.IN_DOUBT]), _ANSWER_COMES)),
+        "quoted": total(quoted, attempts.c.state.in_(MAY_COST)),
         "usage": total(cost),
         "other_batches": total(cost, attempts.c.batch != batch),
         "surcharge": total(cost - quoted, cost > quoted),

@@ -35,7 +35,7 @@ from callsheet.pricing.plan import Plan, last_plan
 from callsheet.records import (
     ACCEPTED,
     ENDED,
-    FOR_A_PERSON,
+    ENDED_BADLY,
     MADE_FROM,
     MADE_FROM_FIELDS,
     UNDER_WAY,
@@ -69,7 +69,6 @@ _ROWS_NAMED = 5  # for each reason; the others are counted
 _REASONS_NAMED = 10  # the jobs with others are counted
 _DEAREST = 10
 _IS_ESTIMATED = pl.col("cost_source").is_in((CostSource.COMPUTED, CostSource.QUOTED))  # not the service's
-_ENDED_BADLY = (State.FAILED, *FOR_A_PERSON)
 
 _OF_MEDIA = (
     *("job_key", "row_id", "sample", "file_number", "generation_id", "index", "model", "model_delivered"),
@@ -394,7 +393,7 @@ def _problems_of(attempts: pl.DataFrame) -> tuple[tuple[Problem, ...], int]:
     messages = [pl.when(pl.col(name) != "").then(name) for name in ("error_message", "error_code")]
     reason = pl.col("message").str.replace_all(PARTICULARS, "#").alias("reason")
     groups = (
-        attempts.filter(pl.col("state").is_in(_ENDED_BADLY) | is_unknown_status, ~pl.col("superseded"))
+        attempts.filter(pl.col("state").is_in(ENDED_BADLY) | is_unknown_status, ~pl.col("superseded"))
         .with_columns(message=pl.coalesce(*messages, pl.lit("no reason is known")))
         .group_by("state", reason, maintain_order=True)
         .agg(

@@ -225,9 +225,9 @@ class Summary(Reviewed):
 
     @property
     def states(self) -> dict[State, int]:
-        """How many jobs are in each state; those under way are all `pending` here."""
-        shown = (State.STORED, State.FAILED, State.IN_DOUBT, State.LOST, State.PENDING)
-        return {state: self[state] for state in shown}
+        """How many jobs are in each state, in the order to say it; those under way are all `pending` here."""
+        in_order = (State.STORED, State.FAILED, State.IN_DOUBT, State.LOST, State.PENDING)
+        return {state: self[state] for state in in_order}
 
     @property
     def not_bought(self) -> int:
