@@ -121,7 +121,7 @@ OPEN = (State.PLANNED, *UNDER_WAY)
 """The states of jobs that a run has something to do for, sent or not."""
 
 ENDED_BADLY = (State.FAILED, State.LOST, State.IN_DOUBT)
-"""The states of jobs that have ended without a file, as far as this run goes."""
+"""The states of jobs that have ended without a file, for now at least."""
 
 ENDED = (State.STORED, *ENDED_BADLY)
 """The states of jobs that have ended. Of a video in doubt that has an id, each run asks the service again all
@@ -255,6 +255,9 @@ class CostSource(StrEnum):
     COMPUTED = "computed"
     QUOTED = "quoted"
 
+
+ESTIMATED = (CostSource.COMPUTED, CostSource.QUOTED)
+"""The sources of costs that are not the service's word."""
 
 _MOST = 10**12
 

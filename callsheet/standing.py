@@ -44,7 +44,7 @@ ASKED_FOR = ("type", "request_key", "request", "carried")
 _MADE_BY = pl.coalesce("model_delivered", "model").alias("made_by")
 
 SUBMITTED = pl.col("submitted_at").is_not_null() & (pl.col("state") != State.PLANNED)
-"""Attempts that were submitted (`services.IS_SUBMITTED`)."""
+"""Attempts that were submitted: in the table what `services.IS_SUBMITTED` is in SQL."""
 
 MODEL = "model"
 SETTINGS = ("aspect_ratio", "resolution", "duration", "sound", "output_format")

@@ -26,7 +26,6 @@ from callsheet.ledger.tables import Moment, Money, attempts, batches, checks, ma
 from callsheet.records import (
     NOT_CHARGED,
     Attempt,
-    CostSource,
     Doubt,
     File,
     Media,
@@ -101,9 +100,6 @@ IS_POLLED = sa.and_(
 )
 """Videos that were accepted and have not ended: those too that the service did not know the last time, or had
 no file of. Of an image in doubt there is nothing to ask, even where it has an id."""
-
-IS_ESTIMATED = attempts.c.cost_source.in_((CostSource.COMPUTED, CostSource.QUOTED))
-"""Attempts of which the cost is not the service's word."""
 
 ERROR_CODE = sa.func.coalesce(attempts.c.settled, attempts.c.error_code, type_=sa.Text).label("error_code")
 """Why an attempt has ended, as people see it: of what a person has settled the decision, else the code."""

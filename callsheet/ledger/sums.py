@@ -17,6 +17,9 @@ import sqlalchemy as sa
 from callsheet.ledger.tables import AMOUNTS, Money, Values, attempts, claims, settlements, totals
 from callsheet.records import IN_FLIGHT, NOT_BOUGHT, PAID, State, Totals
 
+RESERVED = sa.and_(attempts.c.state == State.PLANNED, attempts.c.run_id.is_not(None))
+"""Whether a run has reserved an attempt."""
+
 _ADD = (
     totals.update()
     .where(
@@ -57,7 +60,10 @@ def _day(attempt: Values) -> str:
 
 
 def _amounts(attempt: Values) -> Iterable[tuple[str, Decimal]]:
-    """What an attempt counts, in dollars, and as what."""
+    """What an attempt counts, in dollars, and as what.
+
+    The same is said once more in SQL, on purpose: `by_attempts` checks what comes of it.
+    """
     state = attempt["state"]
     if (quoted := attempt["quoted"]) is not None:
         if not attempt["superseded"]:
@@ -207,13 +213,12 @@ def differences(connection: sa.Connection, batch: str | None = None) -> list[str
 
 
 def by_attempts() -> sa.Select[Any]:
-    """The rows of `totals`, as they follow from the attempts."""
+    """The rows of `totals`, as they follow from the attempts: by the rules of `_amounts`."""
     state, quoted = attempts.c.state, attempts.c.quoted
     day = sa.func.coalesce(sa.func.substr(sa.type_coerce(attempts.c.submitted_at, sa.String), 1, 10), "")
-    is_reserved = sa.and_(state == State.PLANNED, attempts.c.run_id.is_not(None))
     amounts = {
         "quoted": sa.case((~attempts.c.superseded, quoted)),
-        "reserved": sa.case((is_reserved, quoted)),
+        "reserved": sa.case((RESERVED, quoted)),
         "in_flight": sa.case((state.in_(IN_FLIGHT), quoted)),
         "in_doubt": sa.case((state == State.IN_DOUBT, quoted)),
         "spent": attempts.c.cost,

@@ -36,10 +36,10 @@ from callsheet.records import (
     ACCEPTED,
     ENDED,
     ENDED_BADLY,
+    ESTIMATED,
     MADE_FROM,
     MADE_FROM_FIELDS,
     UNDER_WAY,
-    CostSource,
     ModelType,
     OtherRun,
     State,
@@ -68,7 +68,6 @@ _TIMES = 4  # that the manifest is written at the most, where it changes meanwhi
 _ROWS_NAMED = 5  # for each reason; the others are counted
 _REASONS_NAMED = 10  # the jobs with others are counted
 _DEAREST = 10
-_IS_ESTIMATED = pl.col("cost_source").is_in((CostSource.COMPUTED, CostSource.QUOTED))  # not the service's
 
 _OF_MEDIA = (
     *("job_key", "row_id", "sample", "file_number", "generation_id", "index", "model", "model_delivered"),
@@ -325,7 +324,9 @@ def _summary(
         manifest=store.url_of(MANIFEST),
         costs=store.url_of(COSTS_FILE),
         report=store.url_of(REPORT),
-        estimated_costs=standing.attempts.filter(_IS_ESTIMATED)["job_key"].n_unique(),
+        estimated_costs=standing.attempts.filter(pl.col("cost_source").is_in(ESTIMATED))[
+            "job_key"
+        ].n_unique(),
         **review._asdict(),
         credits=totals.credits,
         cost_per_kept=standing.cost_per_kept,
@@ -363,7 +364,10 @@ def _details(standing: Standing, plan: Plan | None, of_run: OfRun, rejects: str)
 
 
 def _did(standing: Standing, own_runs: Sequence[str], began: datetime, *, buys: bool) -> Did:
-    """What these runs have done since the first of them began; what was submitted before was taken over."""
+    """What these runs have done since the first of them began; what was submitted before was taken over.
+
+    What all batches have bought since a moment is counted by the same rule in SQL (`spending.bought_since`).
+    """
     own = standing.attempts.filter(pl.col("run_id").is_in(own_runs), pl.col("state").is_in(ACCEPTED))
     bought = own.filter(pl.col("submitted_at") >= began)
     fetched = own.filter(pl.col("submitted_at") < began, state=State.STORED)
