@@ -495,7 +495,6 @@ class Totals:
     """
 
     states: dict[State, int]
-    quoted: Decimal
     spent: Decimal
     in_doubt_exposure: Decimal
     exposure: Decimal

@@ -104,7 +104,6 @@ def of_batch(connection: sa.Connection, batch: str) -> Totals:
     money = connection.execute(sa.select(*amounts).where(totals.c.batch == batch)).one()
     return Totals(
         states=states - states_of_gone,
-        quoted=money.quoted,
         spent=money.spent,
         in_doubt_exposure=money.in_doubt,
         exposure=money.reserved + money.in_flight + money.in_doubt + money.spent,

@@ -56,7 +56,7 @@ from callsheet.report.summary import (
     Difference,
     Problem,
     Summary,
-    is_complete,
+    outcome_of,
 )
 from callsheet.standing import MODEL, SUBMITTED, Standing, read_standing
 from callsheet.storage.store import Store
@@ -298,14 +298,13 @@ def _summary(
     ended = sum(states[state] for state in ENDED) >= jobs
     left_to_buy = standing.left_to_buy(ledger.run_id, of_run.to_buy) if plan else 0
     stopped = stop and (left_to_buy or (isinstance(stop, Interrupted) and not ended))
-    complete = is_complete(states, jobs, plan)
     review = standing.review
     return Summary(
         batch=ledger.batch,
         ledger_id=ledger.id,
         paid_jobs=totals.paid_jobs,
         written_at=datetime.now(UTC).replace(microsecond=0),
-        outcome="stopped" if stopped else "complete" if complete else "partial",
+        outcome="stopped" if stopped else outcome_of(standing, plan),
         stop_reason=stop.reason if stop and stopped else None,
         jobs=jobs,
         stored=states[State.STORED],
