@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import anyio
 
 from callsheet import places, signals
-from callsheet.channels import Channel, Downloads, OpenJobs
+from callsheet.channels import AwaitedCosts, Channel, Downloads
 from callsheet.config.load import with_value
 from callsheet.config.settings import Settings
 from callsheet.errors import (
@@ -41,6 +41,7 @@ from callsheet.ledger.ledger import Ledger
 from callsheet.limits.breaker import Breaker
 from callsheet.limits.limits import AccountLimits, Learned
 from callsheet.plain_text import time_in_words
+from callsheet.present import allowances
 from callsheet.pricing.choice import ALL, Choice
 from callsheet.pricing.plan import Plan, last_plan
 from callsheet.pricing.quote import Quote, has_to_buy
@@ -182,7 +183,7 @@ class Run:
         self.videos: Channel[Attempt] = Channel(1)
         self.files: Channel[File] = Channel(2)
         self.downloads = Downloads(self.bounds.downloads)
-        self.open_jobs = OpenJobs()
+        self.awaited_costs = AwaitedCosts()
         self.buying, self.polling = anyio.CancelScope(), anyio.CancelScope()
         self.adopted = self.videos_ended = 0
         self.tried: Counter[ModelType] = Counter()
@@ -264,15 +265,15 @@ class Run:
         self._follow(videos, files)
 
     def _follow(self, videos: Sequence[Attempt], files: Sequence[File]) -> None:
-        self.open_jobs.begin(len(videos))
+        self.awaited_costs.begin(len(videos))
         self.adopted += len(videos)
         for video in videos:
             self.videos.put(video)
         for file in files:
             self.files.put(file)
 
-    def doubts(self, attempt: Attempt, reason: str) -> None:
-        """A job is in doubt, and the ledger has it so."""
+    def count_doubt(self, attempt: Attempt, reason: str) -> None:
+        """Tells that a job is in doubt, which the ledger has, and counts that for the breaker."""
         self.tell(attempt, State.IN_DOUBT, reason)
         self.breaker.of(attempt.model).wrong("doubt", reason)
 
@@ -483,7 +484,7 @@ async def _follow_changes(run: Run) -> None:
             if run.has_begun or change.run_id is None:
                 run.apply_change(change.setting, change.value)
             if change.run_id != run.ledger.run_id:
-                WATCHER.get().note(change.line())
+                WATCHER.get().note(allowances.of_change(change))
         if new:
             await run.ledger.write(changes.goes_by, run.ledger.run_id, new[-1].number)
 

@@ -23,12 +23,11 @@ from callsheet import processes
 from callsheet.errors import LedgerError
 from callsheet.ledger import queries, sums, writing
 from callsheet.ledger.tables import AMOUNTS, Moment, Values, attempts, runs, totals
-from callsheet.records import Attempt, OtherRun, State
+from callsheet.records import FOR_A_PERSON, OPEN, Attempt, OtherRun, State
 
-_OPEN = (State.PLANNED, State.SUBMITTING, State.PENDING, State.GENERATED)
 _IN_HAND = sa.and_(
-    attempts.c.state.in_((*_OPEN, State.IN_DOUBT)),  # which an index finds
-    sa.or_(attempts.c.state.in_(_OPEN), queries.IS_POLLED),
+    attempts.c.state.in_((*OPEN, State.IN_DOUBT)),  # which an index finds
+    sa.or_(attempts.c.state.in_(OPEN), queries.IS_POLLED),
 )
 RESERVED = sa.and_(attempts.c.state == State.PLANNED, attempts.c.run_id.is_not(None))
 """Whether a run has reserved an attempt."""
@@ -97,7 +96,7 @@ def left_by(connection: sa.Connection, batch: str, flow_run: str) -> dict[str, S
     began = sa.select(sa.func.min(runs.c.started_at, type_=Moment)).where(of_flow_run).scalar_subquery()
     query = sa.select(attempts.c.job_key, attempts.c.state).where(
         attempts.c.batch == batch,
-        attempts.c.state.in_((State.IN_DOUBT, State.LOST)),
+        attempts.c.state.in_(FOR_A_PERSON),
         ~attempts.c.superseded,
         # What a dead run was submitting is of no run, since the next one found it (`take_over`).
         sa.or_(attempts.c.run_id.in_(sa.select(runs.c.id).where(of_flow_run)), attempts.c.run_id.is_(None)),
@@ -362,8 +361,8 @@ def have_left_work(connection: sa.Connection, batch: str) -> bool:
     return bool(dead or connection.scalar(sa.select(left)))
 
 
-def free(connection: sa.Connection, run_id: str, attempt: Attempt) -> None:
-    """Frees a job that a run had reserved: it does not fit the budget any more, or cannot be sent."""
+def unreserve(connection: sa.Connection, run_id: str, attempt: Attempt) -> None:
+    """A job is not the run's any more that it had reserved: it does not fit the budget, or cannot be sent."""
     _write_left(connection, sa.and_(attempts.c.run_id == run_id, attempts.c.job_key == attempt.job_key))
 
 

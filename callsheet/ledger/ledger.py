@@ -255,7 +255,7 @@ class Ledger:
             State.SUBMITTING, states.intend, self.run_id, attempt, buyer, rates=rates, at=at
         )
         if obstacle:
-            await self.transition(leases.free, attempt)
+            await self.transition(leases.unreserve, attempt)
         return obstacle
 
     async def pending(self, attempt: Attempt, generation_id: str) -> SameGeneration | None:

@@ -24,10 +24,9 @@ from callsheet.ledger.journal import Left, PaidAnswer
 from callsheet.ledger.tables import attempts
 from callsheet.ledger.writing import Key
 from callsheet.plain_text import counted
-from callsheet.records import Attempt, File, Job, State
+from callsheet.records import MAY_COST, Attempt, File, Job, State
 
 _ATTEMPTS = sa.select(attempts).where(attempts.c.job_key == sa.bindparam("the_job"))
-_ACCEPTED = (State.PENDING, State.GENERATED, State.STORED, State.LOST, State.IN_DOUBT)
 _WHAT_TO_DO = (
     "Nothing was bought. Restore the newer ledger, which knows that run, or put the rows of the batch file "
     "back as they were. If this ledger takes the place of a lost one: callsheet run CONFIG --new-ledger. If "
@@ -196,10 +195,10 @@ class _Reader:
         row = f"row {answer.attempt.row_id}"
         of_job = self._connection.execute(_ATTEMPTS, {"the_job": answer.attempt.job_key}).all()
         own_attempt = next((attempt for attempt in of_job if self._is_of(attempt, journal, answer)), None)
-        if own_attempt and not _is_open(own_attempt, answer):
+        if own_attempt and not _says_more(own_attempt, answer):
             return None
         newest = own_attempt or next((attempt for attempt in of_job if not attempt.superseded), None)
-        if newest and newest is not own_attempt and newest.generation_id and newest.state in _ACCEPTED:
+        if newest and newest is not own_attempt and newest.generation_id and newest.state in MAY_COST:
             ids = f"generation {answer.generation_id}, and {newest.generation_id}, which the ledger has"
             return _Problem(f"{row}: is paid for twice: {ids}", unknown=False)
         if newest and newest.run_id in self._alive:
@@ -220,7 +219,7 @@ class _Reader:
         """
         if attempt.generation_id is not None or journal.run_id not in self._known:
             return bool(attempt.generation_id == answer.generation_id)
-        return bool(attempt.attempt == answer.attempt.number) and _is_open(attempt, answer)
+        return bool(attempt.attempt == answer.attempt.number) and _says_more(attempt, answer)
 
     def _why_not(self, journal: Left, answer: PaidAnswer) -> str:
         """Why an answer cannot be entered that the ledger has no attempt for; empty where it can."""
@@ -250,7 +249,7 @@ class _Reader:
         states.recover(connection, owner.run_id, numbered, sent)
 
 
-def _is_open(attempt: Any, answer: PaidAnswer) -> bool:
+def _says_more(attempt: Any, answer: PaidAnswer) -> bool:
     """Whether the answer says more than the ledger has.
 
     It counts more than a doubt, and more than a person's decision about that doubt: the service has answered.

@@ -33,9 +33,12 @@ from callsheet.places import warning_of
 from callsheet.plain_text import and_more, counted, row_in_words, row_name
 from callsheet.pricing.plan import Plan, last_plan
 from callsheet.records import (
+    ACCEPTED,
     ENDED,
+    FOR_A_PERSON,
     MADE_FROM,
     MADE_FROM_FIELDS,
+    UNDER_WAY,
     CostSource,
     ModelType,
     OtherRun,
@@ -55,7 +58,7 @@ from callsheet.report.summary import (
     Summary,
     is_complete,
 )
-from callsheet.standing import MODEL, OPEN, SUBMITTED, Standing, read_standing
+from callsheet.standing import MODEL, SUBMITTED, Standing, read_standing
 from callsheet.storage.store import Store
 
 MANIFEST, COSTS_FILE, REPORT = "manifest.parquet", "costs.parquet", "report.json"
@@ -66,8 +69,7 @@ _ROWS_NAMED = 5  # for each reason; the others are counted
 _REASONS_NAMED = 10  # the jobs with others are counted
 _DEAREST = 10
 _IS_ESTIMATED = pl.col("cost_source").is_in((CostSource.COMPUTED, CostSource.QUOTED))  # not the service's
-_PROBLEMS = (State.FAILED, State.IN_DOUBT, State.LOST)
-_ACCEPTED = (State.PENDING, State.GENERATED, State.STORED, State.LOST)
+_ENDED_BADLY = (State.FAILED, *FOR_A_PERSON)
 
 _OF_MEDIA = (
     *("job_key", "row_id", "sample", "file_number", "generation_id", "index", "model", "model_delivered"),
@@ -228,7 +230,7 @@ async def write_report(ledger: Ledger, store: Store, plan: Plan | None, of_run: 
         await store.write(_REJECTS, await asyncio.to_thread(rejects_csv, plan.rejects), "text/csv")
     did = _did(standing, moment.own_runs, moment.began, buys=of_run.buys) if moment.began else None
     details = await asyncio.to_thread(_details, standing, plan, of_run, store.url_of(_REJECTS))
-    is_done = not (of_run.stop or of_run.without_image or any(standing.states[state] for state in OPEN))
+    is_done = not (of_run.stop or of_run.without_image or any(standing.states[state] for state in UNDER_WAY))
     is_done = is_done and not standing.planned["to_buy"].any()
     details = replace(details, did=did, done_at=revision if is_done else "")
     return _summary(ledger, store, moment, plan, of_run=of_run, details=details)
@@ -312,7 +314,7 @@ def _summary(
         failed=states[State.FAILED],
         in_doubt=states[State.IN_DOUBT],
         lost=states[State.LOST],
-        pending=sum(states[state] for state in OPEN),
+        pending=sum(states[state] for state in UNDER_WAY),
         rejected_rows=plan.rejected_rows if plan else 0,
         quoted=standing.quoted,
         spent=totals.spent,
@@ -363,7 +365,7 @@ def _details(standing: Standing, plan: Plan | None, of_run: OfRun, rejects: str)
 
 def _did(standing: Standing, own_runs: Sequence[str], began: datetime, *, buys: bool) -> Did:
     """What these runs have done since the first of them began; what was submitted before was taken over."""
-    own = standing.attempts.filter(pl.col("run_id").is_in(own_runs), pl.col("state").is_in(_ACCEPTED))
+    own = standing.attempts.filter(pl.col("run_id").is_in(own_runs), pl.col("state").is_in(ACCEPTED))
     bought = own.filter(pl.col("submitted_at") >= began)
     fetched = own.filter(pl.col("submitted_at") < began, state=State.STORED)
     cost = bought.select(pl.coalesce("cost", "quoted"))["cost"].sum()
@@ -392,7 +394,7 @@ def _problems_of(attempts: pl.DataFrame) -> tuple[tuple[Problem, ...], int]:
     messages = [pl.when(pl.col(name) != "").then(name) for name in ("error_message", "error_code")]
     reason = pl.col("message").str.replace_all(PARTICULARS, "#").alias("reason")
     groups = (
-        attempts.filter(pl.col("state").is_in(_PROBLEMS) | is_unknown_status, ~pl.col("superseded"))
+        attempts.filter(pl.col("state").is_in(_ENDED_BADLY) | is_unknown_status, ~pl.col("superseded"))
         .with_columns(message=pl.coalesce(*messages, pl.lit("no reason is known")))
         .group_by("state", reason, maintain_order=True)
         .agg(

@@ -224,9 +224,15 @@ class Summary(Reviewed):
         return self.details.stop_message
 
     @property
+    def states(self) -> dict[State, int]:
+        """How many jobs are in each state; those under way are all `pending` here."""
+        shown = (State.STORED, State.FAILED, State.IN_DOUBT, State.LOST, State.PENDING)
+        return {state: self[state] for state in shown}
+
+    @property
     def not_bought(self) -> int:
         """Jobs that were never sent, or not accepted."""
-        return self.jobs - self.stored - self.failed - self.in_doubt - self.lost - self.pending
+        return self.jobs - sum(self.states.values())
 
     def keys(self) -> Iterable[str]:
         """The names of the fields that `--json` prints."""

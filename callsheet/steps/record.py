@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import replace
@@ -261,9 +260,8 @@ async def _show_progress(run: Run) -> None:
             sent = totals.sent
             await _tell_of_walls(run)
         # While jobs are bought, what the batch's jobs are does not change.
-        states = Counter(totals.states) - begun.uncounted()
-        jobs = begun.counting.height - left_out if run.plan else states.total()
-        run.progress = _progress(run, jobs, states, begun.quoted, totals.spent)
+        jobs = begun.counting.height - left_out if run.plan else sum(totals.states.values())
+        run.progress = _progress(run, jobs, totals.states, begun.quoted, totals.spent)
         WATCHER.get().progress(run.progress)
 
 

@@ -69,8 +69,6 @@ NEWS = f"{FOLDER}/data/news.js"
 PER_PART = 500
 """Cards of one script."""
 
-_STATES = (State.STORED, State.FAILED, State.IN_DOUBT, State.LOST, State.PENDING)
-
 _ARTICLE = Template(
     '<article class="card plain" data-row-id="$row" data-state="$state"><h2 dir="auto">$row</h2>'
     '<p dir="auto">$prompt</p><p>$facts</p><p dir="auto">$reason</p></article>'
@@ -108,7 +106,7 @@ class Header:
             outcome=summary.outcome,
             stop=summary.stop_message,
             jobs=summary.jobs,
-            states={state: summary[state.value] for state in _STATES},
+            states=summary.states,
             spent=summary.spent,
             quoted=summary.quoted if plan else None,
             rejected_rows=summary.rejected_rows,
