@@ -528,9 +528,11 @@ class Progress:
     """A batch while a run is under way.
 
     Attributes:
-        jobs: the jobs that count (`report/summary.py`), without those that the run is not for.
+        jobs: the jobs that count (`Standing.counting`), without those that the run is not for.
         states: how many of them are in each state.
         spent: what the whole batch has cost so far, in dollars.
+        in_doubt: what it may have cost besides, in dollars.
+        credits: what came back of that, in dollars.
         limit: `budget.limit`.
         videos: those that this run follows, or will follow once they are submitted.
         videos_ended: those of them whose end is known.
@@ -544,6 +546,8 @@ class Progress:
     jobs: int
     states: Mapping[State, int]
     spent: Decimal
+    in_doubt: Decimal = Decimal(0)
+    credits: Decimal = Decimal(0)
     limit: Decimal | None = None
     videos: int = 0
     videos_ended: int = 0

@@ -17,6 +17,7 @@ from decimal import Decimal
 from enum import Enum, StrEnum, auto
 from typing import Any
 
+import polars as pl
 import sqlalchemy as sa
 
 from callsheet.config.settings import Budget
@@ -378,6 +379,43 @@ def obstacle_to(amount: Decimal, room: Mapping[Obstacle, Decimal]) -> Obstacle |
     if in_the_way[:1] == [Obstacle.DAY]:
         in_the_way = lasting or in_the_way
     return next(iter(in_the_way), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Fitting:
+    """Which jobs of a quote would leave, by `budget.on_exceed`.
+
+    Attributes:
+        jobs: how many.
+        obstacle: what the first that would not, with those before it, does not fit; where all or nothing is
+            bought, what all of them do not fit. None where all fit.
+        is_refused: nothing is bought, because not all of them fit.
+    """
+
+    jobs: int
+    obstacle: Obstacle | None = None
+    is_refused: bool = False
+
+
+def fitting(prices: pl.Series, room: Mapping[Obstacle, Decimal], on_exceed: str) -> Fitting:
+    """Which of these jobs would leave, in their order, if the ledger stayed as it is.
+
+    `prices`: decimals, without those of jobs that have none: nobody knows whether these fit.
+    """
+    total, left = sum(prices, Decimal(0)), min(room.values())
+    if total <= left:
+        return Fitting(prices.len())
+    if on_exceed == "refuse":
+        return Fitting(0, obstacle_to(total, room), is_refused=True)
+    prices_so_far = prices.cum_sum()
+    jobs = int((prices_so_far <= left).sum())
+    obstacle = obstacle_to(prices_so_far[jobs], room)
+    if on_exceed == "skip":
+        jobs, micros = 0, int(left * 10**6)
+        for price in prices.to_physical():  # millionths of a dollar
+            if price <= micros:
+                jobs, micros = jobs + 1, micros - price
+    return Fitting(jobs, obstacle)
 
 
 def room_within(

@@ -114,7 +114,7 @@ def figures(quote: Quote) -> QuotedBatch:
 
 def line(quote: Quote) -> str:
     """The quote in one line."""
-    fitting = f" ({quote.fits} fit into budget and balance)" if quote.fits < quote.to_buy else ""
+    fitting = f" ({quote.fits} fit into budget and balance)" if quote.fitting.obstacle else ""
     balance = "" if quote.balance is None else f"; balance {dollars(quote.balance)} USD"
     return (
         f"{quote.plan.jobs} jobs: {quote.to_buy} to buy for {dollars(quote.quoted)} USD{fitting}, "
@@ -287,8 +287,8 @@ def _balance(quote: Quote) -> str:
 
 
 def _fits(quote: Quote) -> str:
-    limit = quote.obstacle
-    if limit is None or quote.fits >= quote.to_buy - quote.without_price:
+    limit = quote.fitting.obstacle
+    if limit is None:
         return ""
     cause = {Obstacle.LEDGER: ", because of budget.ledger", Obstacle.DAY: " today, because of budget.per_day"}
     stop = f"then the {'balance' if limit is Obstacle.BALANCE else 'budget'} stops the buying"

@@ -12,7 +12,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import cached_property, partial
-from itertools import accumulate
 from typing import Any, NamedTuple
 
 import polars as pl
@@ -23,7 +22,7 @@ from callsheet.config.settings import Budget, Guessed, Settings
 from callsheet.errors import InputError
 from callsheet.ledger import gate, origins, services, sums
 from callsheet.ledger.charges import dearest
-from callsheet.ledger.gate import Basis, Obstacle
+from callsheet.ledger.gate import Basis, Fitting, Obstacle
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.queries import policy_of
 from callsheet.ledger.words import PILOT, Shown
@@ -103,35 +102,15 @@ class Quote:
         return lines.sort("model", "resolution", "duration", "sound", "each", nulls_last=True)
 
     @cached_property
-    def fits(self) -> int:
-        """How many of the jobs to buy fit into the budget and the balance, as `budget.on_exceed` chooses
-        them. Of a job without a price nobody knows whether it fits, so it is not counted.
-        """
-        left = min(self.basis.room.values())
+    def fitting(self) -> Fitting:
+        """Which of the jobs to buy fit into the budget and the balance."""
         prices = self.table.filter("to_buy")["price"].drop_nulls()
-        prices_so_far = prices.cum_sum()
-        if not prices.len() or prices_so_far[-1] <= left:
-            return prices.len()
-        if self.budget.on_exceed != "skip":
-            return int((prices_so_far <= left).sum()) if self.budget.on_exceed == "stop" else 0
-        fitting, micros = 0, int(left * 10**6)
-        for price in prices.to_physical():  # millionths of a dollar
-            if price <= micros:
-                fitting, micros = fitting + 1, micros - price
-        return fitting
+        return gate.fitting(prices, self.basis.room, self.budget.on_exceed)
 
     @property
-    def obstacle(self) -> Obstacle | None:
-        """What the first job that does not fit, with those before it, does not fit; with `budget.on_exceed:
-        refuse` what the whole quote does not fit. None where all fit.
-        """
-        room, amount = self.basis.room, self.quoted
-        if self.budget.on_exceed != "refuse":
-            prices = self.table.filter("to_buy")["price"].drop_nulls()
-            tightest = min(room.values())  # infinite where nobody has asked for the balance
-            too_much = (total for total in accumulate(prices) if total > tightest)
-            amount = next(too_much, Decimal(0))
-        return gate.obstacle_to(amount, room)
+    def fits(self) -> int:
+        """How many of the jobs to buy fit; one without a price is not counted."""
+        return self.fitting.jobs
 
     @cached_property
     def pilot(self) -> Quote | None:

@@ -137,7 +137,8 @@ def _is_all_approved(quote: Quote) -> bool:
 
 def objection(quote: Quote) -> Stop | None:
     """Why nothing may be bought, whoever approves it: `budget.on_exceed: refuse`, and it does not fit."""
-    if quote.budget.on_exceed != "refuse" or (obstacle := quote.obstacle) is None:
+    obstacle = quote.fitting.obstacle
+    if obstacle is None or not quote.fitting.is_refused:
         return None
     return reasons.too_much(quote, obstacle)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import replace
 from decimal import Decimal
@@ -26,7 +26,7 @@ from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.queries import ONLY_NEW, Policy, policy_of
 from callsheet.plain_text import counted, time_in_words
 from callsheet.pricing.plan import last_plan
-from callsheet.records import ModelType, Pacing, Progress, State
+from callsheet.records import ModelType, Pacing, Progress, Totals
 from callsheet.report.contact_sheet.sheet import INDEX, ContactSheet, Header, open_sheet, refused_in_words
 from callsheet.report.plots import write_plots
 from callsheet.report.report import OfRun, write_report, write_summary
@@ -196,7 +196,16 @@ async def _is_written(writing: Awaitable[None]) -> bool:
 def _header(run: Run) -> Header:
     """What the contact sheet says of a run that is under way."""
     now, rejected = run.progress, run.plan.rejected_rows if run.plan else 0
-    return Header(now.jobs, now.states, now.spent, now.quoted, rejected, stop=refused_in_words(run.refused))
+    return Header(
+        jobs=now.jobs,
+        states=now.states,
+        spent=now.spent,
+        in_doubt=now.in_doubt,
+        credits=now.credits,
+        quoted=now.quoted,
+        rejected_rows=rejected,
+        stop=refused_in_words(run.refused),
+    )
 
 
 def _of_run(run: Run) -> OfRun:
@@ -261,7 +270,7 @@ async def _show_progress(run: Run) -> None:
             await _tell_of_walls(run)
         # While jobs are bought, what the batch's jobs are does not change.
         jobs = begun.counting.height - left_out if run.plan else sum(totals.states.values())
-        run.progress = _progress(run, jobs, totals.states, begun.quoted, totals.spent)
+        run.progress = _progress(run, jobs, begun.quoted, totals)
         WATCHER.get().progress(run.progress)
 
 
@@ -272,13 +281,15 @@ async def _tell_of_walls(run: Run) -> None:
             WATCHER.get().nears(wall)
 
 
-def _progress(run: Run, jobs: int, states: Mapping[State, int], quoted: Decimal, spent: Decimal) -> Progress:
+def _progress(run: Run, jobs: int, quoted: Decimal, totals: Totals) -> Progress:
     limits = run.limits
     now = limits.now()
     return Progress(
         jobs=jobs,
-        states=states,
-        spent=spent,
+        states=totals.states,
+        spent=totals.spent,
+        in_doubt=totals.in_doubt_exposure,
+        credits=totals.credits,
         limit=run.settings.budget.limit,
         videos=run.adopted + (run.quote.to_buy_of(ModelType.VIDEO) if run.quote else 0),
         videos_ended=run.videos_ended,
@@ -305,10 +316,12 @@ def _left(run: Run) -> float | None:
     """Seconds until the last job is sent, by the windows of each type; None while a limit is not known."""
     if run.stop or not run.may_buy.is_set() or not run.quote or not run.quote.to_buy:
         return None
-    fit, now = run.quote.fits / run.quote.to_buy, run.limits.now()
+    now, share = run.limits.now(), 1.0
+    if run.quote.fitting.obstacle:
+        share = run.quote.fits / run.quote.to_buy
     longest = 0.0
     for model_type, pace in run.limits.paces.items():
-        left = math.ceil(run.quote.to_buy_of(model_type) * fit) - run.tried[model_type]
+        left = math.ceil(run.quote.to_buy_of(model_type) * share) - run.tried[model_type]
         seconds = pace.seconds_for(left, now) if left > 0 else 0.0
         if seconds is None:
             return None

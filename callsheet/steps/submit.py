@@ -183,7 +183,7 @@ class _Submitter:
         for the other's limits. Where it does not, the file's order says what is bought.
         """
         in_order = self._quote.jobs_in_order
-        if self._quote.fits < self._quote.to_buy:
+        if self._quote.fitting.obstacle:
             await self._buy_in_order(in_order())
             return
         type_of_first = [job.type for job in islice(in_order(), 1)]  # the file's first job leaves first
@@ -329,20 +329,20 @@ class _Submitter:
         failpoints.passed("before submit")
         answer: Generation | str
         try:
-            with run.unless_ended() as request:
+            with run.unless_ended() as waiting:
                 if attempt.type is ModelType.VIDEO:
                     answer, rate = await run.client.create_video(body)
                 else:
                     answer, rate = await run.client.create_image(body)
         except ServiceError as error:
             return await self._not_accepted(attempt, error, turn, tries)
-        if request.cancelled_caught:
+        if waiting.cancelled_caught:
             with suppress(LedgerError):  # it stays as it was, and the next run says that it is in doubt
                 await run.ledger.transition(states.in_doubt, End(attempt, leases.NO_ANSWER))
                 run.tell(attempt, State.IN_DOUBT, leases.NO_ANSWER)
             return _Outcome.LEFT
         failpoints.passed("after submit")
-        run.breaker.of(attempt.model).accepted()
+        run.breaker.of(attempt.model).worked()
         turn.answered(rate)
         return await self._accepted(job, attempt, answer, turn)
 
@@ -384,7 +384,7 @@ class _Submitter:
                 run.count_doubt(attempt, reason)
                 return _Outcome.IN_DOUBT
             case Verdict.REFUSED | Verdict.SAYS_NO if verdict is Verdict.REFUSED or is_last_try:
-                breaker.accepted() if verdict is Verdict.REFUSED else breaker.wrong("failure", reason)
+                breaker.worked() if verdict is Verdict.REFUSED else breaker.wrong("failure", reason)
                 code = error.code if isinstance(error, Refusal) else "server_error"
                 await run.ledger.transition(states.failed, End(attempt, reason, code))
                 run.tell(attempt, State.FAILED, reason)

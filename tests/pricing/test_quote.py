@@ -221,6 +221,8 @@ def test_a_job_without_a_price_adds_nothing_to_the_quote(quote):
     assert made.quoted == Decimal("0.9783") + Decimal("0.0407")
     assert [line["each"] for line in table(made) if line["model"] == "proof-1"] == ["unpriced"]
     assert facts(made)["Rows"] == "5 read, 0 rejected, 1 without a price"
+    assert "Fits" not in facts(made), "whether it fits, nobody knows"
+    assert "fit into" not in line(made)
 
 
 def test_the_budget_is_shown_as_limit_spent_in_flight_and_left(quote):

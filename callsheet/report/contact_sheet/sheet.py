@@ -80,7 +80,7 @@ class Header:
     """What the page says about the whole batch. Money is in dollars.
 
     Attributes:
-        jobs: those that count (`report/summary.py`).
+        jobs: those that count (`Standing.counting`).
         quoted: their price; None where there is no plan.
         outcome: as in `Summary`; None while a run is under way.
         stop: why the run stopped early, in words; or why it waits (`refused_in_words`).
