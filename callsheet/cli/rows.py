@@ -161,7 +161,7 @@ def failed(
             raise CallsheetError(f"{settings.batch}: no job has failed", hint="So there is no row to print.")
         _print_rows(load_settings(config, set_), set(jobs["row_id"]))
     elif not json:
-        lines = plan.lines([story.job_key for story in stories]) if plan else {}
+        lines = plan.line_numbers([story.job_key for story in stories]) if plan else {}
         charged, name = Decimal(jobs["cost"].sum()), shlex.quote(str(config))
         page = failed_screen(settings.batch, stories, lines, name, jobs=jobs.height, charged=charged)
         print_page(out, page)

@@ -138,6 +138,9 @@ def test_a_closed_purse_and_one_for_other_models_buy_nothing(project: Make) -> N
     made = given(project)
     closed = printed("purse", str(made.config), "--close")
     assert f"closed by {user_name()}" in closed
+    [shut] = json.loads(printed("purse", str(made.config), "--list", "--json"))["purses"]
+    assert shut["why_not"].startswith(f"closed by {user_name()}, ")
+    assert [*shut][-4:] == ["closed_by", "closed_at", "why_not", "left"]
     assert run(made, code=4)["stored"] == 0
     printed("purse", str(made.config), PURSE, "--models", "reel-1")
     asked = run(made, code=4)["approvals"][-1]
