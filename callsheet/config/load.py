@@ -213,7 +213,7 @@ def load(
     values_from: str = "settings",
     reads_batch: bool = True,
 ) -> Settings:
-    """Reads a config file (see `parse`) and checks all of it.
+    """Reads a config file (`parse`) and checks all of it.
 
     Args:
         path: the YAML file.

@@ -8,6 +8,8 @@ A row has all of its samples that were bought, also where it asks for fewer. Wha
 next number of its request, and so a key of its own. And a row that was bought stays in the plan where the
 catalogue no longer offers what it asks for.
 
+A job is taken for bought here as long as it may have cost something (`MAY_COST`), in doubt too.
+
 Pure: it reads tables that are given to it.
 """
 
@@ -26,8 +28,8 @@ from callsheet.cells import carried_as_json, same_prompt, separate
 from callsheet.config.settings import Settings
 from callsheet.plain_text import and_more, counted, printable
 from callsheet.pricing.rates import PRICED_COLUMNS, PricedJobs
-from callsheet.records import MADE_FROM, MAY_COST, State, canonical, made_from
-from callsheet.standing import Standing
+from callsheet.records import MADE_FROM, MAY_COST, UNDER_WAY, State, canonical, made_from
+from callsheet.standing import SUBMITTED, Standing
 
 PLAN_COLUMNS = ["key", *PRICED_COLUMNS, "repeats", "unseen", "again"]
 """The columns of `plan.parquet`. `repeats`: the job looks like one that was bought; `unseen`: it differs
@@ -42,7 +44,6 @@ _BY_HAND = 10  # prompts that a person corrects, and means to buy
 _NAMED = 5  # rows; changed defaults, those of the most jobs
 _PROMPT = r'"prompt":"(?:[^"\\]|\\.)*"'  # of a request
 _INLINED = "sha256:[0-9a-f]{64}"
-_OPEN = (State.SUBMITTING, State.PENDING, State.GENERATED, State.IN_DOUBT)
 
 
 # ---- what a job is
@@ -430,7 +431,7 @@ def _with_more_samples(jobs: pl.DataFrame, ledger_jobs: pl.DataFrame, batch: str
         return jobs
     # Also these may have been bought under another key.
     higher = _bought_as_another(pl.concat([jobs, higher]), ledger_jobs)[jobs.height :]
-    sent = ledger_jobs.filter(pl.col("state") != State.PLANNED)["job_key"]
+    sent = ledger_jobs.filter(SUBMITTED)["job_key"]
     return _inserted(jobs, higher.filter(pl.col("key").is_in(sent.implode())))
 
 
@@ -461,9 +462,9 @@ def _next_samples(
     Returns:
         Rows like the last of each request, with the next number; and what a person should know, in sentences.
     """
-    in_flight = ledger_jobs.filter(pl.col("state").is_in(_OPEN))["row_id"]
+    undecided = ledger_jobs.filter(pl.col("state").is_in((*UNDER_WAY, State.IN_DOUBT)))["row_id"]
     to_buy = jobs.filter(is_to_buy(ledger_jobs))["row_id"]
-    waits = pl.col("row_id").is_in(pl.concat([in_flight, to_buy]).implode())
+    waits = pl.col("row_id").is_in(pl.concat([undecided, to_buy]).implode())
     ends = _last(jobs.filter(pl.col("row_id").is_in(rejected.implode()) & ~waits), "request")
     added = ends.with_columns(pl.col("sample") + 1, again=pl.lit(True)).filter(pl.col("sample") <= highest)
     used_up = ends.join(added, on="row_id", how="anti")
@@ -501,7 +502,7 @@ def bought_again(
         ledger_jobs: what the ledger has of the batch, as for `match_bought_jobs`.
         rejected, highest: as for `_next_samples`.
     """
-    sent = ledger_jobs.filter(pl.col("state") != State.PLANNED)
+    sent = ledger_jobs.filter(SUBMITTED)
     if plan is None:
         jobs = sent.rename({"job_key": "key", "quoted": "price"})
     else:

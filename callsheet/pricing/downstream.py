@@ -114,7 +114,7 @@ def _beside(config: Path) -> list[Path]:
 
 async def _jobs(settings: Settings, connect: Callable[[Settings], Awaitable[Client]]) -> pl.DataFrame:
     """The jobs of a batch that are made from kept files, as `with_origins` has them, each with its `price` of
-    now, and whether it is `bought`.
+    now, and whether it is `already_bought`.
     """
     batch = await read_rows(settings)
     async with (
@@ -125,14 +125,14 @@ async def _jobs(settings: Settings, connect: Callable[[Settings], Awaitable[Clie
         standing = await ledger.read(read_standing, plan.table, policy_of(settings))
     table = standing.planned
     carried = table.select(carried_as_json(table.schema["carried"])).to_series()
-    columns = ("row_id", "sample", "type", "price", "bought")
+    columns = ("row_id", "sample", "type", "price", "already_bought")
     jobs = table.select(pl.lit(settings.batch).alias("batch"), pl.col("key").alias("job_key"), *columns)
     return with_origins(jobs, carried)
 
 
 def _by_batch(hanging: pl.DataFrame, config_of: Mapping[str, str]) -> Iterator[Hanging]:
     for (batch,), jobs in hanging.group_by("batch", maintain_order=True):
-        bought, images = jobs.filter("bought"), jobs.filter(type=ModelType.IMAGE.value).height
+        bought, images = jobs.filter("already_bought"), jobs.filter(type=ModelType.IMAGE.value).height
         price, quoted = (Decimal(part["price"].sum() or 0) for part in (jobs, bought))
         yield Hanging(
             batch=str(batch),

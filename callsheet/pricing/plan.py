@@ -123,7 +123,7 @@ class Plan:
         """How many jobs are bought, and not offered by the catalogue any more: they have no request."""
         return self.table["request"].null_count()
 
-    def lines(self, keys: Collection[str] | None = None) -> dict[str, int]:
+    def line_numbers(self, keys: Collection[str] | None = None) -> dict[str, int]:
         """The line of each of these jobs (without `keys`: of all) in the batch file, by key."""
         rows = self.table if keys is None else self.table.filter(pl.col("key").is_in(list(keys)))
         return dict(rows.select("key", "line").iter_rows())
@@ -399,7 +399,7 @@ def last_priced(settings: BatchSettings) -> Plan | None:
 def lines_of_last_plan(settings: BatchSettings, keys: Collection[str]) -> dict[str, int]:
     """The line of each of these jobs in the batch file, by key, where the last plan has it."""
     plan = last_plan(settings) if keys else None
-    return plan.lines(keys) if plan else {}
+    return plan.line_numbers(keys) if plan else {}
 
 
 # ---- what is bought again

@@ -198,7 +198,7 @@ def _image_set(
         if isinstance(image, str):
             reason = image if file else f"{reference.source} {image}"  # a row that is an image has no line
             return {"wrong_image": asdict(Reject(reference.column, reference.source, reason))}
-        # Only for an image model may the role be left out (see rates), and there is only this one.
+        # Only for an image model may the role be left out (`parameters.py`), and there is only this one.
         images.append({"role": reference.role or REFERENCE, "url": image.url})
         asked.append(images[-1] | {"url": without_signature(image.url)})
         inlined_bytes += image.added_bytes
