@@ -352,9 +352,9 @@ def _without_comments(table: Table, config: Input) -> Table:
     """A table of text without the rows whose first cell begins as `input.comments` says."""
     if config.comments is None or not table.cells.width:
         return table
-    rows = ~table.cells.to_series(0).fill_null("").str.starts_with(config.comments)
+    are_comments = table.cells.to_series(0).fill_null("").str.starts_with(config.comments)
     ragged = tuple(line for line in table.ragged if not line[1].startswith(config.comments))
-    return replace(table, cells=table.cells.filter(rows), lines=table.lines.filter(rows), ragged=ragged)
+    return replace(table.without(are_comments), ragged=ragged)
 
 
 # ---- images

@@ -258,9 +258,7 @@ def _selected(source: Table, config: Input) -> Table:
         texts = [as_text(value) or "" for value in (values if isinstance(values, list) else [values])]
         text = _cast_to_text(cells.schema, "input.where", name, source.file).fill_null("").str.strip_chars()
         keep &= cells.select(text.is_in(texts)).to_series()
-    if keep.all():
-        return source
-    return replace(source, cells=cells.filter(keep), lines=source.lines.filter(keep))
+    return source if keep.all() else source.without(~keep)
 
 
 def _of_hidden_rows(table: Table, config: Input) -> tuple[Table, str]:
@@ -272,7 +270,7 @@ def _of_hidden_rows(table: Table, config: Input) -> tuple[Table, str]:
     rows = f"{counted(lines.len(), 'row')} {'is' if lines.len() == 1 else 'are'} hidden"
     said = f"{table.file}, line {and_more([*map(str, lines.head(_SHOWN))], lines.len())}: {rows}, and "
     if config.hidden == "leave":
-        return table.without(is_hidden, ""), f"{said}left out"
+        return table.without(is_hidden), f"{said}left out"
     return table, f"{said}read{'' if config.hidden else ' (input.hidden may be leave, or read)'}"
 
 
