@@ -139,8 +139,8 @@ async def test_a_run_outlives_its_server_a_second_call_joins_it_and_a_kill_buys_
     async with agent(made.folder) as ask:
         for _ in range(2):
             assert (await ask("run", config="batch.yaml"))["at_work"]
-        while not (status := await ask("status", config="batch.yaml"))["stored"]:
-            await asyncio.sleep(0.3)
+        while not (status := await ask("status", config="batch.yaml", wait_seconds=1))["stored"]:
+            pass
         [run] = status["other_runs"]
     async with agent(made.folder) as ask:
         joined = await ask("run", config="batch.yaml")
@@ -157,10 +157,9 @@ async def test_a_run_outlives_its_server_a_second_call_joins_it_and_a_kill_buys_
 
 async def until_begun(ask: Agent) -> dict[str, Any]:
     while True:
-        status = await ask("status", config="batch.yaml")
+        status = await ask("status", config="batch.yaml", wait_seconds=1)
         if status["other_runs"] or not status["at_work"]:
             return status
-        await asyncio.sleep(0.3)
 
 
 async def test_no_tool_leaves_the_folder(unpaid: tuple[Path, Agent], tmp_path: Path) -> None:
