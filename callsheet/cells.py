@@ -80,6 +80,12 @@ def json_value(column: pl.Expr, dtype: pl.DataType | DataTypeClass) -> pl.Expr:
     return column.cast(pl.String) if dtype.is_decimal() else column
 
 
+def carried_as_json(dtype: pl.DataType | DataTypeClass) -> pl.Expr:
+    """The column `carried` as JSON: it is a struct in a batch, and text in the ledger."""
+    carried = pl.col("carried")
+    return carried.struct.json_encode() if isinstance(dtype, pl.Struct) else carried.cast(pl.String)
+
+
 _CLOCK_PARTS = [pl.col("duration").str.extract(_CLOCK, part).cast(pl.Int64) for part in (1, 2, 3)]
 _SECONDS = _CLOCK_PARTS[0].fill_null(0) * 3600 + _CLOCK_PARTS[1] * 60 + _CLOCK_PARTS[2]
 """Of a duration as a clock shows it, minutes and seconds, or hours too: `1:30`, `00:01:30`."""
@@ -180,6 +186,12 @@ def separate(rows: pl.DataFrame, is_wrong: pl.Expr) -> tuple[pl.DataFrame, pl.Da
     """
     mask = rows.select(is_wrong).to_series()
     return (rows.filter(~mask), rows.filter(mask)) if mask.any() else (rows, rows.clear())
+
+
+def has_one_of(bad_cells: pl.DataFrame) -> pl.Expr:
+    """Whether a row, by its `file` and `line`, has one of these wrong cells (`WRONG`)."""
+    place = pl.struct("file", "line")
+    return place.is_in(bad_cells.select(place).to_series().implode())
 
 
 Value = str | int | bool | None

@@ -1,4 +1,4 @@
-"""What passes between the steps of a run that work side by side: their work, and what of it is open.
+"""What passes between the steps of a run that work side by side: their work, and what of it is left.
 
 Nothing here does the work, or knows the ledger or storage. All of it is for one event loop.
 """
@@ -55,12 +55,12 @@ class Channel(Generic[T]):
         return item
 
 
-class OpenJobs:
+class AwaitedCosts:
     """Counts the reserved jobs whose cost is not known yet.
 
     Attributes:
-        count: those that are open.
-        ended: those that were.
+        count: how many there are.
+        ended: how many there were.
     """
 
     def __init__(self) -> None:

@@ -99,16 +99,9 @@ async def take(ledger: Ledger, settings: BatchSettings) -> None:
     """
     content = (json.dumps({"batch": ledger.batch, "ledger_id": ledger.id}) + "\n").encode()
     for place, name in _files(settings)[1:]:
-        existing = None
-        with suppress(StorageError):  # who may only write there
-            existing = await place.read(name)
-        if existing == content:
-            continue
-        try:
-            if settings.ledger.new:
-                await place.write(name, content, "application/json")
-            else:
-                await place.add(name, content, "application/json")
+        take_name = place.write if settings.ledger.new else place.add
+        try:  # where the batch has it already, the same bytes are there
+            await take_name(name, content, "application/json")
         except StorageConflict:
             await check_report(settings)
             raise OtherLedger(f"{place.url_of(name)} is of another ledger", hint=_WAYS_ON) from None

@@ -1,6 +1,8 @@
-"""Processes: whose this one is; how others are started apart from a terminal, told to end, or seen to live.
+"""Processes: which one this is, and whose; how others are started apart from a terminal, told to end, or seen
+to live.
 
-Systems differ in each of these.
+Systems differ in each of these. A number alone says little of a process: other machines and containers have
+the same ones, and one is used again after its process has ended.
 """
 
 from __future__ import annotations
@@ -8,9 +10,11 @@ from __future__ import annotations
 import getpass
 import os
 import signal
+import socket
 import subprocess
 import sys
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, Protocol
 
 APART: dict[str, Any] = {"start_new_session": True}
@@ -66,6 +70,36 @@ def exists(pid: int) -> bool:
         except ProcessLookupError:
             return False
     return True
+
+
+def machine() -> str:
+    """This machine and, where there are several, this container: where a process number has a meaning."""
+    namespace = ""
+    with suppress(OSError):
+        namespace = str(Path("/proc/self/ns/pid").readlink())
+    return f"{socket.gethostname()} {namespace}".strip()
+
+
+def boot() -> str | None:
+    """The time since this machine was last started; None where the system does not tell."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return None
+
+
+def start_of(pid: int) -> str | None:
+    """When a process of this machine was started, in ticks since the machine's start.
+
+    Returns:
+        None where the process has ended; "" where it runs, and the system does not tell since when.
+    """
+    try:
+        # The name of the program, in parentheses, may have spaces and parentheses in it.
+        state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return None if state in "ZX" else fields[18]
+    except (OSError, ValueError, IndexError):
+        return "" if exists(pid) else None
 
 
 def give_way() -> None:

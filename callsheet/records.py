@@ -107,20 +107,37 @@ NOT_CHARGED = "not_charged"
 UNKNOWN_STATUS = "unknown_status"
 """The error code of a pending video of which the service said a status that the interface does not have."""
 
-BOUGHT = (State.SUBMITTING, State.PENDING, State.GENERATED, State.STORED, State.LOST)
-"""The states of jobs that are sent, and that no run sends again."""
+# Sets of states that mean something: each has its name here, and nobody puts one together a second time.
 
-MAY_COST = (*BOUGHT, State.IN_DOUBT)
-"""The states of jobs that have cost money, or may have."""
+IN_FLIGHT = (State.SUBMITTING, State.PENDING)
+"""The states of jobs that are sent, and neither answered nor in doubt."""
 
-DELIVERED = (State.GENERATED, State.STORED, State.LOST)
-"""The states of jobs that are paid for and answered."""
+UNDER_WAY = (*IN_FLIGHT, State.GENERATED)
+"""The states of jobs that are sent, and that a run has something to do for."""
 
-ANSWERED = tuple(state for state in State if state not in (State.PLANNED, State.SUBMITTING))
-"""The states of jobs of which the service has answered what was sent."""
+OPEN = (State.PLANNED, *UNDER_WAY)
+"""The states of jobs that a run has something to do for, sent or not."""
 
 ENDED = (State.STORED, State.FAILED, State.LOST, State.IN_DOUBT)
-"""The states in which a job needs nothing more from a run."""
+"""The states of jobs that need nothing more from a run."""
+
+PAID = (State.GENERATED, State.STORED, State.LOST)
+"""The states of jobs that are paid for and answered."""
+
+ACCEPTED = (State.PENDING, *PAID)
+"""The states of jobs that are bought: paid for, or a video that the service is making."""
+
+ALREADY_BOUGHT = (State.SUBMITTING, *ACCEPTED)
+"""The states of jobs that no run sends now: bought, or on the wire. A quote counts them as already bought."""
+
+MAY_COST = (*ALREADY_BOUGHT, State.IN_DOUBT)
+"""The states of jobs that have cost money, or may have."""
+
+FOR_A_PERSON = (State.IN_DOUBT, State.LOST)
+"""The states of jobs that a person must look at: paid for, or perhaps, and without a file."""
+
+COST_UNKNOWN = (*IN_FLIGHT, State.IN_DOUBT)
+"""The states of jobs that are sent, and of which nobody knows yet what they cost."""
 
 
 class ServiceObject(BaseModel):
@@ -475,9 +492,14 @@ class Totals:
         return self.spent - self.credits
 
     @property
+    def bought_jobs(self) -> int:
+        """Jobs that are bought (`ACCEPTED`)."""
+        return sum(self.states.get(state, 0) for state in ACCEPTED)
+
+    @property
     def paid_jobs(self) -> int:
         """Jobs that are paid for and answered. No step leads out of these states: it never gets smaller."""
-        return sum(self.states.get(state, 0) for state in DELIVERED)
+        return sum(self.states.get(state, 0) for state in PAID)
 
     @property
     def sent(self) -> Decimal:
@@ -506,9 +528,11 @@ class Progress:
     """A batch while a run is under way.
 
     Attributes:
-        jobs: the jobs that count (`report/summary.py`), without those that the run is not for.
+        jobs: the jobs that count (`Standing.counting`), without those that the run is not for.
         states: how many of them are in each state.
         spent: what the whole batch has cost so far, in dollars.
+        in_doubt: what it may have cost besides, in dollars.
+        credits: what came back of that, in dollars.
         limit: `budget.limit`.
         videos: those that this run follows, or will follow once they are submitted.
         videos_ended: those of them whose end is known.
@@ -522,6 +546,8 @@ class Progress:
     jobs: int
     states: Mapping[State, int]
     spent: Decimal
+    in_doubt: Decimal = Decimal(0)
+    credits: Decimal = Decimal(0)
     limit: Decimal | None = None
     videos: int = 0
     videos_ended: int = 0
@@ -544,7 +570,7 @@ class Progress:
         to_store = self.jobs - self._count(State.FAILED, State.IN_DOUBT)
         poll = {"poll": (self.videos_ended, self.videos)} if self.videos else {}
         return {
-            "submit": (self._count(*ANSWERED), self.jobs),
+            "submit": (self._count(*ACCEPTED, State.FAILED, State.IN_DOUBT), self.jobs),
             **poll,
             "download": (self._count(State.STORED, State.LOST), to_store),
         }

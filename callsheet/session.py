@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import anyio
 
 from callsheet import places, signals
-from callsheet.channels import Channel, Downloads, OpenJobs
+from callsheet.channels import AwaitedCosts, Channel, Downloads
 from callsheet.config.load import with_value
 from callsheet.config.settings import Settings
 from callsheet.errors import (
@@ -41,6 +41,7 @@ from callsheet.ledger.ledger import Ledger
 from callsheet.limits.breaker import Breaker
 from callsheet.limits.limits import AccountLimits, Learned
 from callsheet.plain_text import time_in_words
+from callsheet.present import allowances
 from callsheet.pricing.choice import ALL, Choice
 from callsheet.pricing.plan import Plan, last_plan
 from callsheet.pricing.quote import Quote, has_to_buy
@@ -105,7 +106,6 @@ class Run:
         began: when a person began to wait for it, in monotonic seconds.
         has_begun: the gate has let it begin to buy, so the batch's limit is its own.
         progress: how the batch stood when it was last looked at.
-        seen: the number of the last change that it goes by.
         portions: how many it has begun with.
         has_places: the places are taken for the batch and its ledger, and its store takes a write.
         left_in_doubt: what dead runs were sending, of which a person is told with the first portion.
@@ -147,7 +147,6 @@ class Run:
     began: float = field(default_factory=time.monotonic)
     has_begun: bool = False
     progress: Progress = field(default_factory=lambda: Progress(0, {}, Decimal(0)))
-    seen: int = 0
     portions: int = 0
     has_places: bool = False
     left_in_doubt: Sequence[Attempt] = ()
@@ -184,7 +183,7 @@ class Run:
         self.videos: Channel[Attempt] = Channel(1)
         self.files: Channel[File] = Channel(2)
         self.downloads = Downloads(self.bounds.downloads)
-        self.open_jobs = OpenJobs()
+        self.awaited_costs = AwaitedCosts()
         self.buying, self.polling = anyio.CancelScope(), anyio.CancelScope()
         self.adopted = self.videos_ended = 0
         self.tried: Counter[ModelType] = Counter()
@@ -266,15 +265,15 @@ class Run:
         self._follow(videos, files)
 
     def _follow(self, videos: Sequence[Attempt], files: Sequence[File]) -> None:
-        self.open_jobs.begin(len(videos))
+        self.awaited_costs.begin(len(videos))
         self.adopted += len(videos)
         for video in videos:
             self.videos.put(video)
         for file in files:
             self.files.put(file)
 
-    def doubts(self, attempt: Attempt, reason: str) -> None:
-        """A job is in doubt, and the ledger has it so."""
+    def count_doubt(self, attempt: Attempt, reason: str) -> None:
+        """Tells that a job is in doubt, which the ledger has, and counts that for the breaker."""
         self.tell(attempt, State.IN_DOUBT, reason)
         self.breaker.of(attempt.model).wrong("doubt", reason)
 
@@ -360,9 +359,9 @@ async def open_run(
     settings: Settings,
     client: Client,
     ledger: Ledger,
-    *,
     plan: Plan | None = None,
     choice: Choice = ALL,
+    *,
     bounds: Bounds = Bounds(),
 ) -> AsyncIterator[Run]:
     """Opens a run and takes over what dead runs left; closes it in any case.
@@ -437,7 +436,6 @@ async def _watched(run: Run) -> AsyncIterator[None]:
 async def _run(settings: Settings, bounds: Bounds, client: Client, ledger: Ledger, plan: Plan | None) -> Run:
     """A run whose parts are open."""
     learned = await ledger.read(services.learned, client.base_url)
-    last_change = await ledger.read(lambda connection, _: changes.taken_by(connection, ledger.run_id))
     limits = AccountLimits(
         image_rpm=settings.limits.image_rpm,
         video_rpm=settings.limits.video_rpm,
@@ -454,7 +452,6 @@ async def _run(settings: Settings, bounds: Bounds, client: Client, ledger: Ledge
         Spool(work_folder(settings) / "spool"),
         Breaker(settings.stop_after, client.balance, WATCHER.get().note, client.backoff),
         plan,
-        seen=last_change,
     )
     run.may_buy.set()
     return run
@@ -482,15 +479,14 @@ async def _follow_changes(run: Run) -> None:
     """
     while True:
         await asyncio.sleep(run.bounds.changes)
-        new = await run.ledger.read(changes.since, run.seen)
+        new = await run.ledger.read(changes.to_take, run.ledger.run_id)
         for change in new:
             if run.has_begun or change.run_id is None:
                 run.apply_change(change.setting, change.value)
             if change.run_id != run.ledger.run_id:
-                WATCHER.get().note(change.line())
-            run.seen = change.number
+                WATCHER.get().note(allowances.of_change(change))
         if new:
-            await run.ledger.write(changes.goes_by, run.ledger.run_id, run.seen)
+            await run.ledger.write(changes.goes_by, run.ledger.run_id, new[-1].number)
 
 
 async def _watch_lanes(run: Run) -> None:

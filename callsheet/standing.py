@@ -30,26 +30,21 @@ from callsheet.ledger.marks import Counts, MediaDecision
 from callsheet.ledger.origins import SOURCE
 from callsheet.ledger.queries import ONLY_NEW, Policy
 from callsheet.ledger.tables import attempts as ledger_attempts
-from callsheet.records import BOUGHT, DELIVERED, ENDED, MAY_COST, Record, State, as_json
+from callsheet.records import ALREADY_BOUGHT, COST_UNKNOWN, ENDED, MAY_COST, Record, State, as_json
 
 _OF_ATTEMPT = (
     *("job_key", "attempt", "superseded", "row_id", "sample", "file_number", "model", "model_delivered"),
     *("state", "quoted", "cost", "current", "submitted_at"),
 )
 _OF_FILE = (*marks.FILE, "row_id", "sample", "file_number", "model", "model_delivered")
-_ENDED = (*DELIVERED, State.FAILED)
-_SENT = (State.SUBMITTING, State.PENDING, State.IN_DOUBT)  # what they cost is not known yet
 
 ASKED_FOR = ("type", "request_key", "request", "carried")
 """More columns of the attempts: those by which a plan finds what was bought."""
 
-OPEN = (State.SUBMITTING, State.PENDING, State.GENERATED)
-"""The states in which a job is sent, and a run has something to do with it."""
-
 _MADE_BY = pl.coalesce("model_delivered", "model").alias("made_by")
 
 SUBMITTED = pl.col("submitted_at").is_not_null() & (pl.col("state") != State.PLANNED)
-"""Attempts that were submitted."""
+"""Attempts that were submitted (`services.IS_SUBMITTED`)."""
 
 MODEL = "model"
 SETTINGS = ("aspect_ratio", "resolution", "duration", "sound", "output_format")
@@ -72,8 +67,9 @@ class Standing:
             `files`, `kept`, `rejected`: how many of its files are stored, and what was decided;
             `current`: the batch file asks for it;
             `counts`: it is one of the batch's jobs: the batch file asks for it, or it has cost money or may;
-            `to_buy`: a run buys it; `bought`: it is accepted, stored or lost, and costs nothing more;
-            `open`: a run has to look at it when it buys: to buy, or another run or a person may free it.
+            `to_buy`: a run buys it;
+            `already_bought`: it is bought, or on the wire, and no run sends it;
+            `may_be_bought`: a run has to look at it when it buys: to buy, or not decided yet.
         attempts: a row for each attempt that the ledger has, in order of submission; with `made_by`, too.
         files: a row for each stored file, with `made_by` and the newest `decision` about it.
         has_plan: whether there is a plan; otherwise the ledger alone says what the batch is.
@@ -168,11 +164,6 @@ class Standing:
         is_planned = pl.col("state") == State.PLANNED
         return jobs.filter(is_planned | (pl.col("to_buy") & ~pl.col("key").is_in(own))).height
 
-    def uncounted(self) -> Counter[State]:
-        """How many jobs that the ledger has are none of the batch's, by state."""
-        states = self.jobs.filter(~pl.col("counts"))["state"]
-        return Counter({State(state): count for state, count in states.value_counts().rows()})
-
     @cached_property
     def shares(self) -> Shares:
         """What the batch has of each model, and of each value of each setting that is compared.
@@ -253,7 +244,7 @@ class Share(Record):
 
     @property
     def open(self) -> int:
-        """Jobs that are not bought, or not stored yet."""
+        """Jobs that a run has something to do for: to buy them, too."""
         return self.jobs - sum(self.states[state] for state in ENDED)
 
     @property
@@ -344,9 +335,9 @@ def _jobs(plan: pl.DataFrame | None, newest: pl.DataFrame) -> pl.DataFrame:
 
 def _with_sums(jobs: pl.DataFrame, attempts: pl.DataFrame, files: pl.DataFrame) -> pl.DataFrame:
     """The jobs with what all of their attempts have cost or may have, and the number of their files."""
-    in_flight = pl.when(pl.col("state").is_in(_SENT)).then("quoted")
+    unknown_cost = pl.when(pl.col("state").is_in(COST_UNKNOWN)).then("quoted")
     money = attempts.group_by(key="job_key").agg(
-        pl.col("cost").sum(), exposure=(pl.col("cost").fill_null(0) + in_flight.fill_null(0)).sum()
+        pl.col("cost").sum(), exposure=(pl.col("cost").fill_null(0) + unknown_cost.fill_null(0)).sum()
     )
     decided = [pl.col("decision").eq_missing(decision).sum().alias(decision) for decision in MediaDecision]
     counts = files.group_by(key="job_key").agg(pl.len().alias("files"), *decided)
@@ -361,8 +352,8 @@ def _flagged(jobs: pl.DataFrame, *, has_plan: bool) -> pl.DataFrame:
     is_offered = pl.col("request").is_not_null() if has_plan else pl.lit(True)
     jobs = jobs.with_columns(
         to_buy=pl.col("to_buy").fill_null(state.is_null()) & is_offered,
-        bought=state.is_in(BOUGHT).fill_null(value=False),
-        open=(pl.col("to_buy") | ~state.is_in(_ENDED)).fill_null(value=True) & is_offered,
+        already_bought=state.is_in(ALREADY_BOUGHT).fill_null(value=False),
+        may_be_bought=(pl.col("to_buy") | state.is_in(COST_UNKNOWN)).fill_null(value=True) & is_offered,
         current=pl.coalesce("current", is_planned if has_plan else pl.lit(True)),
         state=state.fill_null(State.PLANNED),
         made_by=pl.coalesce("made_by", MODEL),

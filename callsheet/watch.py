@@ -17,7 +17,7 @@ from callsheet.cells import rejects_in_words
 from callsheet.ledger.walls import Wall
 from callsheet.ledger.words import Place, Word
 from callsheet.plain_text import counted, printable
-from callsheet.present import priced, results
+from callsheet.present import allowances, priced, results
 from callsheet.pricing.quote import Quote
 from callsheet.records import Change, Progress, RejectedFile, State
 from callsheet.report.summary import Summary
@@ -84,7 +84,7 @@ class Watcher:
 
     def nears(self, wall: Wall) -> None:
         """A limit is nearly used up; called once for its amount, over all runs."""
-        self.note(wall.line())
+        self.note(allowances.of_wall(wall))
 
     async def waits(self, text: str) -> None:
         """The run waits for a service that is down, or goes on: then that answers again."""

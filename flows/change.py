@@ -12,8 +12,9 @@ from callsheet.config.form import ConfigFile, Overrides
 from callsheet.config.load import changed_values
 from callsheet.config.setting_types import Text
 from callsheet.errors import ConfigError
-from callsheet.ledger.changes import PAUSED, in_words
+from callsheet.ledger.changes import PAUSED
 from callsheet.plain_text import counted
+from callsheet.present import allowances
 from callsheet.steps.steer import change_setting
 from flows.names import begin, ends_in_a_state, run_name
 from tasks import artifacts
@@ -48,7 +49,7 @@ async def change_batch(
     if not values:
         raise ConfigError("there is nothing to change", hint="Fill in changes, or choose for the buying.")
     changed = await change_setting(settings, values, name or "somebody in the Prefect UI")
-    new_values = ", ".join(in_words(setting, value) for setting, value in values.items())
+    new_values = ", ".join(allowances.changed(setting, value) for setting, value in values.items())
     await artifacts.name_run(settings.batch, new_values)
-    message = "; ".join(filter(None, [new_values, changed.allowed_in_words()]))
+    message = "; ".join(filter(None, [new_values, allowances.without_limit(changed.allowed)]))
     return Completed(message=f"{counted(len(changed.runs), 'run')} of {settings.batch}: {message}", data=None)

@@ -12,18 +12,18 @@ from prefect.client.schemas.objects import StateType
 
 from callsheet.config.form import ConfigFiles, Overrides, load_form
 from callsheet.config.settings import BatchSettings, Settings
-from callsheet.errors import ApprovalNeeded, NothingKept
+from callsheet.errors import NothingKept
 from callsheet.ledger import words
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.words import Reason
 from callsheet.places import warning_of
-from callsheet.plain_text import counted
+from callsheet.present import reasons
 from callsheet.present.status import outdated
 from callsheet.pricing.choice import ALL
 from callsheet.pricing.plan import PLAN, price_batch, write_plan
 from callsheet.pricing.quote import quote_plan
 from callsheet.pricing.sources import read_rows
-from callsheet.records import State
+from callsheet.records import UNDER_WAY
 from callsheet.report.pilot import made_last
 from callsheet.standing import read_standing
 from callsheet.steps import batch
@@ -35,8 +35,6 @@ from tasks.approve import UI, ask_to_go_on
 from tasks.artifacts import served_sheet
 from tasks.service_block import connect
 from tasks.steps import STEPS
-
-_UNDER_WAY = (State.SUBMITTING, State.PENDING, State.GENERATED)
 
 
 def _last(parameters: Mapping[str, Any]) -> BatchSettings:
@@ -131,23 +129,15 @@ async def _wait_for_review(previous: Settings, settings: Settings) -> None:
                 plan = await price_batch(await read_rows(settings), settings, client, ledger)
                 await asyncio.to_thread(write_plan, plan)
                 quote = await quote_plan(plan, settings, client, ledger, ALL, warning=warning)
-        is_under_way = quote is not None and any(quote.totals.states.get(state) for state in _UNDER_WAY)
+        is_under_way = quote is not None and any(quote.totals.states.get(state) for state in UNDER_WAY)
         if quote and not quote.to_buy and (is_under_way or not counts.to_review):
             return
-        message = (
-            f"{previous.batch} is bought: {counted(counts.kept, 'file')} kept, {counts.rejected:,} rejected, "
-            f"{counts.to_review:,} to review; it goes on with what is kept"
-        )
-        message += f". {old_files}" if old_files else ""
-        if quote is None:
-            message += f". Nothing is kept yet, so {settings.batch} has no price: keep what is good first"
-        word = await ask_about(ledger, settings, quote, {Reason.NEXT: message})
+        unpriced = settings.batch if quote is None else ""
+        sentence = reasons.made_of_kept(previous.batch, counts, old_files, unpriced)
+        word = await ask_about(ledger, settings, quote, Reason.NEXT, sentence)
     if word.lets_begin:
         return
     if ui:
         asked = Asked(word, quote, await made_last(previous), served_sheet(previous))
         await ui.ask(asked, settings.budget.approve_within)
-    raise ApprovalNeeded(
-        f"{message}; the next batch is {settings.batch}",
-        hint="Keep what is good with callsheet review, then run the next config.",
-    )
+    raise reasons.not_reviewed(sentence, settings.batch)

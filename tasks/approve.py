@@ -142,7 +142,7 @@ async def ask_to_go_on(settings: Settings, choice: Choice, summary: Summary) -> 
             return
         if not left.to_buy:
             return
-        word = await ask_about(ledger, settings, left, {Reason.SUSPENDED: "the run was suspended"})
+        word = await ask_about(ledger, settings, left, Reason.SUSPENDED)
     await suspend.stay(results.line(summary), word.id, _form_about(Asked(word, left)))
 
 

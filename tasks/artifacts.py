@@ -39,7 +39,7 @@ from callsheet.present.markdown import markdown
 from callsheet.present.page import Document, Page
 from callsheet.pricing.plan import ToBuyAgain
 from callsheet.pricing.quote import Quote
-from callsheet.records import Progress, State
+from callsheet.records import FOR_A_PERSON, Progress
 from callsheet.report.against_account import Reconciliation
 from callsheet.report.summary import Summary
 from callsheet.reviewing.sheets import link_to
@@ -181,7 +181,7 @@ def _costs(
     *,
     settling: str | None,
 ) -> Page:
-    of_this_run = [state for state in (State.IN_DOUBT, State.LOST) if leaves(state)]
+    of_this_run = [state for state in FOR_A_PERSON if leaves(state)]
     return results.document(
         summary, config, sheet, again, deployments, of_this_run=of_this_run, settling=settling
     )

@@ -17,7 +17,7 @@ from callsheet.errors import Interrupted
 from callsheet.ledger.walls import BALANCE, Wall
 from callsheet.ledger.words import Word
 from callsheet.plain_text import printable
-from callsheet.present import results
+from callsheet.present import allowances, results
 from callsheet.pricing.plan import ToBuyAgain
 from callsheet.pricing.quote import Quote
 from callsheet.records import Attempt, Change, RejectedFile, State, dollars
@@ -87,7 +87,7 @@ class Events(LogWatcher):
             setting=wall.setting,
             amount=dollars(wall.amount),
             used=dollars(wall.used),
-            message=wall.line(),
+            message=allowances.of_wall(wall),
         )
 
     async def waits(self, text: str) -> None:

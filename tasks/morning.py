@@ -43,6 +43,7 @@ from callsheet.errors import CallsheetError
 from callsheet.ledger import spending, sums, walls
 from callsheet.ledger.changes import LIMIT
 from callsheet.ledger.ledger import Ledger
+from callsheet.present.allowances import of_wall
 from callsheet.present.markdown import markdown
 from callsheet.present.morning import Morning, Scheduled, document, line
 from callsheet.present.page import Link
@@ -181,7 +182,7 @@ async def _of_ledger(settings: BatchSettings, look: _Look) -> _OfLedger:
         def read(connection: Connection, _: str) -> _OfLedger:
             bought = spending.bought_since(connection, look.now - _NIGHT)
             near = (
-                wall.line() if wall.setting != LIMIT else f"{batch}: {wall.line()}"
+                of_wall(wall) if wall.setting != LIMIT else f"{batch}: {of_wall(wall)}"
                 for batch in bought
                 for wall in walls.near(connection, batch, replace(buyer, batch=batch))
             )

@@ -10,7 +10,7 @@ from callsheet.config.settings import Settings
 from callsheet.ledger.ledger import Ledger
 from callsheet.pricing.plan import Plan, price_batch
 from callsheet.service.client import Client
-from callsheet.steps import price as library
+from callsheet.steps import batch as library
 
 
 @task(

@@ -118,7 +118,7 @@ def names_of(config: Input, source: Table) -> dict[str, str | None]:
     needed = [] if config.template or names["prompt"] is None else ["prompt"]
     for column in (*needed, "model"):
         similar = [name for name in file_names if name.strip().lower() == column]
-        filled = column in {*config.defaults, *config.matrix, *config.names}
+        filled = column in config.configured
         if not filled and column not in file_names and len(similar) == 1:
             names[column] = similar[0]
     return names
@@ -132,18 +132,17 @@ def _names_of_images(config: Input, source: Table) -> dict[str, str | None]:
     """The same where the rows are images: of their columns only the id, the prompt and the image are used
     where the config does not say more.
     """
-    configured = {*config.columns, *config.defaults, *config.matrix}
     names: dict[str, str | None] = {column: config.names.get(column) for column in COLUMNS}
-    if "id" not in configured and config.id is None:
+    if "id" not in config.configured and config.id is None:
         names["id"] = "id"
     # The prompt by which a file was made is another one's default; that beside an image is its own.
-    is_configured = "prompt" in (configured if config.other else config.columns)
+    is_configured = "prompt" in (config.configured if config.other else config.columns)
     if not is_configured and "prompt" in source.cells.columns:
         names["prompt"] = "prompt"
     if config.has_ratio_of_files:
         names["aspect_ratio"] = "aspect_ratio"
     is_named = any(names[column] in (source.placed, LAST_FRAME) for column in IMAGE_COLUMNS)
-    if not is_named and "images" not in configured:
+    if not is_named and "images" not in config.configured:
         names["images"] = source.placed
     return names
 
@@ -255,14 +254,20 @@ def _in_list(names: Sequence[str]) -> str:
     return f"[{', '.join(map(in_yaml, names))}]"
 
 
-def note(cells: pl.DataFrame, names: Mapping[str, str | None]) -> str:
-    """Says so where another column looks far more like the prompts than theirs; otherwise empty."""
-    judged = {column.name: judge(column) for column in cells}
-    likely = [judged[candidate.column] for candidate in ranked("prompt", judged.values())]
-    used, best = names["prompt"], max(likely, key=lambda column: column.words, default=None)
-    if best is None or used not in judged or best.words < _FAR_MORE * judged[used].words:
+def judge_others(source: Table, names: Mapping[str, str | None]) -> list[Judgement]:
+    """What those of a file's columns hold that are not ours. Where the rows are images, nobody asks."""
+    others = [] if source.placed else [column for column in source.cells if column.name not in names.values()]
+    return [judge(column) for column in others]
+
+
+def note(cells: pl.DataFrame, prompts: str | None, others: Iterable[Judgement]) -> str:
+    """Says so where one of the other columns looks far more like the prompts than theirs; otherwise empty."""
+    by_name = {column.name: column for column in others}
+    likely = [by_name[candidate.column] for candidate in ranked("prompt", by_name.values())]
+    best = max(likely, key=lambda column: column.words, default=None)
+    if best is None or prompts not in cells.columns or best.words < _FAR_MORE * judge(cells[prompts]).words:
         return ""
-    return f"The prompts are from the column {used!r}; those in {best.name!r} are far longer."
+    return f"The prompts are from the column {prompts!r}; those in {best.name!r} are far longer."
 
 
 def prompts_like(cells: pl.DataFrame) -> list[str]:
@@ -280,31 +285,27 @@ def holds(judged: Judgement) -> str | None:
 
 
 def used_and_carried(
-    sources: Sequence[Table], names: Sequence[Mapping[str, str | None]], config: Input
+    files: Iterable[tuple[Table, Mapping[str, str | None], Iterable[Judgement]]], config: Input
 ) -> Columns:
-    """How the columns of all files are used. What a template or `where` reads is no missed setting, nor is
-    what a ratio is made of.
+    """How the columns of all files are used: of each its names of ours, and what its others hold. What a
+    template or `where` reads is no missed setting, nor is what a ratio is made of.
     """
     read = {*read_by(config), *(name for names in _of_several(config).values() for name in names)}
     used: dict[str, str] = {}
     meanings: dict[str, str | None] = {}
     examples: dict[str, str] = {}
-    for source, ours in zip(sources, names, strict=True):
-        used |= {column: name for column, name in ours.items() if name in source.cells.columns}
-        for column in source.cells:
-            if column.name in ours.values():
-                continue
-            if source.placed:
-                meanings[column.name] = SECRET if is_secret(column.name) else None
-                continue
-            judged = judge(column)
-            held = IMAGES if column.name in source.images else holds(judged)
+    for source, names, others in files:
+        used |= {column: name for column, name in names.items() if name in source.cells.columns}
+        if source.placed:
+            other_names = [name for name in source.cells.columns if name not in names.values()]
+            meanings |= {name: SECRET if is_secret(name) else None for name in other_names}
+        for judged in others:
+            held = IMAGES if judged.name in source.images else holds(judged)
             setting = setting_of(judged)
-            meanings[column.name] = (
-                setting if held is None or (held == IMAGES and setting in IMAGE_COLUMNS) else held
-            )
+            is_setting = held is None or (held == IMAGES and setting in IMAGE_COLUMNS)
+            meanings[judged.name] = setting if is_setting else held
             if held in (MEDIA_TYPES, STATES, IMAGES) and judged.examples:
-                examples.setdefault(column.name, ", ".join(judged.examples))
+                examples.setdefault(judged.name, ", ".join(judged.examples))
     unused = {name: meaning for name, meaning in meanings.items() if name not in read and meaning is not None}
     pair = width_and_height(meanings)
     if pair and "aspect_ratio" not in used and not read & {*pair}:

@@ -14,7 +14,6 @@ import re
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import islice
 from typing import Any, Literal
 
@@ -36,6 +35,10 @@ _AT_ONCE = 10_000  # records
 _FEWEST_MERGED = 3  # lines inside a cell that look like rows
 _LARGEST_CELL = 64 << 20
 """Characters in a cell; an image as a data URL has millions."""
+
+
+_Choice = tuple[str, str]
+"""A delimiter and a quote."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +89,7 @@ def read_table(
         needed: the columns without which the file has no prompts: lines of text above a header that has one
             of them are a title.
         expected: columns that the header should have.
-        delimiter: None: the one that finds most of `expected` in the header, then most columns; without a
-            header the one by which the first lines have the same number of cells, and most of them.
-        quote: None: found with the delimiter.
+        delimiter, quote: None: as the first lines look written (`_of_header`, `_of_rows`).
         comments: how lines begin that are not read.
         has_header: False: the columns are named by their numbers, from 1.
 
@@ -96,37 +97,60 @@ def read_table(
         InputError: empty, wrongly quoted, or two columns have one name.
     """
     csv.field_size_limit(_LARGEST_CELL)
-    lines = ((at, line) for at, line in enumerate(map(bytes.decode, io.BytesIO(text))) if line.strip())
-    uncommented = ((at, line) for at, line in lines if comments is None or not line.startswith(comments))
-    first = list(islice(uncommented, _MOST_ABOVE + 1)) or [(0, "")]
-    sep_line = _SEP_LINE.fullmatch(first[0][1].rstrip("\n"))
-    if sep_line:
+    first = _first_lines(text, comments)
+    if sep_line := _SEP_LINE.fullmatch(first[0][1].rstrip("\n")):
         first = first[1:] or [(first[0][0] + 1, "")]
         delimiter = delimiter or sep_line[1]
-    # Where no delimiter finds any column, commas are part of the text, except in a .csv.
-    delimiters = [delimiter] if delimiter else ["," if ".csv" in name.lower() else "\t", *_DELIMITERS]
-    if delimiter is None and ".tsv" in name.lower() and any("\t" in line for _, line in first):
-        delimiters = ["\t"]
+    delimiters = [delimiter] if delimiter else _delimiters(name, first)
     choices = [(separator, mark) for mark in ([quote] if quote else _QUOTES) for separator in delimiters]
     if not has_header:
-        fewest = max((int(name) for name in expected if name.isdecimal()), default=1)
-
-        def alike(choice: tuple[str, str]) -> tuple[int, int]:
-            counts = [len(_cells(line, *choice)) for _, line in first]
-            return counts[0] if len(set(counts)) == 1 and counts[0] >= fewest else 0, counts[0]
-
-        dialect = _Dialect(name, *max(choices, key=alike), first[0][0], has_header=False)
+        dialect = _Dialect(name, *_of_rows(first, choices, expected), first[0][0], has_header=False)
         return _read_with_or_without_quotes(text, dialect, quote)
-
-    def score(choice: tuple[str, str], line: str) -> tuple[int, int]:
-        cells = _cells(line, *choice)
-        return len({*expected} & {cell.strip() for cell in cells}), len(cells)
-
-    best = [max(choices, key=partial(score, line=line)) for _, line in first]
+    best = [_of_header(line, choices, expected) for _, line in first]
     rows = [(at + 1, _cells(line, *choice)) for (at, line), choice in zip(first, best, strict=True)]
     header = header_of([row for _, row in rows], needed)
     table = _read_with_or_without_quotes(text, _Dialect(name, *best[header], first[header][0]), quote)
     return table.noted(groups_above(rows[:header], name))
+
+
+def _first_lines(text: bytes, comments: str | None) -> list[tuple[int, str]]:
+    """The lines in which the header is looked for, each with the number of lines above it."""
+    lines = ((at, line) for at, line in enumerate(map(bytes.decode, io.BytesIO(text))) if line.strip())
+    uncommented = ((at, line) for at, line in lines if comments is None or not line.startswith(comments))
+    return list(islice(uncommented, _MOST_ABOVE + 1)) or [(0, "")]
+
+
+def _delimiters(name: str, first: Sequence[tuple[int, str]]) -> list[str]:
+    """Those that a file of this name, with these first lines, may have; of equals the first is taken."""
+    if ".tsv" in name.lower() and any("\t" in line for _, line in first):
+        return ["\t"]
+    # Where no delimiter finds any column, commas are part of the text, except in a .csv.
+    return ["," if ".csv" in name.lower() else "\t", *_DELIMITERS]
+
+
+def _of_header(line: str, choices: Sequence[_Choice], expected: Collection[str]) -> _Choice:
+    """The choice that finds most of the expected columns in a header, then most columns."""
+
+    def score(choice: _Choice) -> tuple[int, int]:
+        cells = _cells(line, *choice)
+        return len({*expected} & {cell.strip() for cell in cells}), len(cells)
+
+    return max(choices, key=score)
+
+
+def _of_rows(
+    first: Sequence[tuple[int, str]], choices: Sequence[_Choice], columns: Collection[str]
+) -> _Choice:
+    """The choice by which the first lines have the same number of cells, and most of them; as many as the
+    highest of these numbers of columns.
+    """
+    fewest = max((int(name) for name in columns if name.isdecimal()), default=1)
+
+    def alike(choice: _Choice) -> tuple[int, int]:
+        counts = [len(_cells(line, *choice)) for _, line in first]
+        return counts[0] if len(set(counts)) == 1 and counts[0] >= fewest else 0, counts[0]
+
+    return max(choices, key=alike)
 
 
 def _cells(line: str, delimiter: str, quote: str) -> list[str]:
@@ -167,6 +191,11 @@ def _read(text: bytes, dialect: _Dialect) -> Table:
     regular = _parse_lines(text, lines_above, columns, dialect)
     if regular is not None:
         return Table(*regular, header)
+    return replace(_by_record(text, lines_above, columns, dialect), header=header)
+
+
+def _by_record(text: bytes, lines_above: int, columns: Sequence[str], dialect: _Dialect) -> Table:
+    """The rows below the header one after the other, some of which have several lines, or not all cells."""
     lines: list[int] = []
     rows: list[list[str]] = []
     ragged: list[tuple[int, str, str]] = []
@@ -183,20 +212,25 @@ def _read(text: bytes, dialect: _Dialect) -> Table:
         if len(cells) == len(columns):
             lines.append(line)
             rows.append(cells)
-            continue
-        expected = "header" if dialect.has_header else "first line"
-        reason = f"the line has {counted(len(cells), 'cell')}, and the {expected} has {len(columns)}"
-        if len(cells) > len(columns):
-            reason += "; a cell with a delimiter in it stands in quotes"
-        if len(columns) == 1:
-            reason += ", or the file's name ends in .txt: then each line is a prompt"
-        ragged.append((line, " ... ".join(cells), reason))
+        else:
+            ragged.append((line, " ... ".join(cells), _other_number(cells, columns, dialect)))
     by_column = list(zip(*rows, strict=True)) or [()] * len(columns)
     series = [
         pl.Series(name, cells, pl.String) for name, cells in zip(columns, by_column, strict=True) if name
     ]
     numbers = pl.Series(lines, dtype=pl.Int64)
-    return Table(pl.DataFrame(series), numbers, header, tuple(ragged), unclear=tuple(unclear))
+    return Table(pl.DataFrame(series), numbers, "", tuple(ragged), unclear=tuple(unclear))
+
+
+def _other_number(cells: Sequence[str], columns: Sequence[str], dialect: _Dialect) -> str:
+    """Why a line with another number of cells is no row."""
+    expected = "header" if dialect.has_header else "first line"
+    reason = f"the line has {counted(len(cells), 'cell')}, and the {expected} has {len(columns)}"
+    if len(cells) > len(columns):
+        reason += "; a cell with a delimiter in it stands in quotes"
+    if len(columns) == 1:
+        reason += ", or the file's name ends in .txt: then each line is a prompt"
+    return reason
 
 
 def _lines_like_rows(cell: str, columns: int, delimiter: str) -> int:

@@ -225,7 +225,7 @@ def read_tables(settings: Settings, stored: StoredFiles = NOTHING) -> Iterator[T
         StorageError: the temporary copy of a file on S3 cannot be written.
     """
     config, endpoint_url = settings.input, settings.storage.endpoint_url
-    found = _find(settings, stored)
+    found = _images_or_files(settings, stored)
     if isinstance(found, _Images):
         yield _table_of_images(found, config, endpoint_url)
         return
@@ -377,7 +377,7 @@ def names_images(settings: Settings) -> bool:
     Raises:
         InputError: the disk or S3 cannot be read, or there is no such file.
     """
-    return isinstance(_find(settings, NOTHING), _Images)
+    return isinstance(_images_or_files(settings, NOTHING), _Images)
 
 
 def versions(settings: Settings, stored: StoredFiles = NOTHING) -> list[list[str]]:
@@ -390,7 +390,7 @@ def versions(settings: Settings, stored: StoredFiles = NOTHING) -> list[list[str
         OSError: a file cannot be read.
     """
     endpoint_url = settings.storage.endpoint_url
-    found = _find(settings, stored)
+    found = _images_or_files(settings, stored)
     if not isinstance(found, _Images):
         files, note = found
         return [[note], *([file, _version(file, endpoint_url)] for file in files)]
@@ -411,7 +411,7 @@ def is_image(name: str) -> bool:
     return name.lower().endswith(ENDINGS)
 
 
-def _find(settings: Settings, stored: StoredFiles) -> _Images | tuple[list[str], str]:
+def _images_or_files(settings: Settings, stored: StoredFiles) -> _Images | tuple[list[str], str]:
     """The images that `input.path` names; or its batch files, and a note.
 
     Of a folder and of a glob, what is no input is left out (`left_out.py`); a file that is named is read.
@@ -420,19 +420,55 @@ def _find(settings: Settings, stored: StoredFiles) -> _Images | tuple[list[str],
         InputError: there are none, or the disk or S3 cannot be read.
     """
     path, endpoint_url = settings.input.source, settings.storage.endpoint_url
-    is_folder, is_on_s3 = _is_folder(path), path.startswith("s3://")
-    names: Collection[str]
-    around: Collection[str]
+    is_folder = _is_folder(path)
+    has_several = is_folder or is_glob(path)
+    if not has_several and not is_image(path):
+        return find_files(path, endpoint_url), ""
+    names, around, folder = _listed(path, endpoint_url, is_folder=is_folder)
+    note = ""
+    if has_several:
+        names, note = _inputs(names, around, folder, settings, stored, is_folder=is_folder)
+    images, existing = sorted(filter(is_image, names)), {*around}
+    prompts = {image: text for image in images if (text := _text_of(image)) in existing}
+    other_files = sorted({*names} - {*images, *prompts.values()})
+    are_batch_files = not is_folder and not is_image(path) and any(map(is_batch_file, other_files))
+    if images and not are_batch_files:
+        return _Images(images, prompts, other_files, folder, note)
+    return find_files(path, endpoint_url) if is_folder else sorted(names), note
+
+
+def _listed(
+    path: str, endpoint_url: str | None, *, is_folder: bool
+) -> tuple[Collection[str], Collection[str], str]:
+    """The files of a folder, a glob or an image's name; all files around them, on S3 with their sizes; and
+    the folder that they are below.
+    """
     if is_folder:
-        folder = path.rstrip("/") if is_on_s3 else str(Path(path))
-        around = names = objects(path, endpoint_url) if is_on_s3 else [*_walk(path)]
-    else:
-        names = find_files(path, endpoint_url)
-        if not is_glob(path) and not is_image(path):
-            return names, ""
-        folder = re.split(r"[*?\[]", path)[0].rpartition("/")[0]
-        has_bucket = folder.startswith("s3://")  # and no wildcard in its name
-        around = objects(f"{folder}/", endpoint_url) if has_bucket else _around(names, folder)
+        if path.startswith("s3://"):
+            files: Collection[str] = objects(path, endpoint_url)
+            return files, files, path.rstrip("/")
+        files = [*_walk(path)]
+        return files, files, str(Path(path))
+    names, folder = find_files(path, endpoint_url), _WILDCARD.split(path)[0].rpartition("/")[0]
+    has_bucket = folder.startswith("s3://")  # and no wildcard in its name
+    return names, objects(f"{folder}/", endpoint_url) if has_bucket else _around(names, folder), folder
+
+
+def _inputs(
+    names: Collection[str],
+    around: Collection[str],
+    folder: str,
+    settings: Settings,
+    stored: StoredFiles,
+    *,
+    is_folder: bool,
+) -> tuple[Collection[str], str]:
+    """Those of the files of a folder or a glob that are input, and a note of what is left out.
+
+    Raises:
+        InputError: there are none.
+    """
+    path, endpoint_url = settings.input.source, settings.storage.endpoint_url
 
     def is_stored(name: str) -> bool:
         with suppress(OSError):  # reading the batch says why
@@ -442,25 +478,15 @@ def _find(settings: Settings, stored: StoredFiles) -> _Images | tuple[list[str],
                     return hashlib.file_digest(file, "sha256").hexdigest() in stored[size]
         return False
 
-    note = ""
-    if is_folder or is_glob(path):
-        is_wanted = is_image if is_folder else lambda name: is_image(name) or is_batch_file(name)
-        sorted_out = sort_out(
-            names, folder, settings, around=around, is_wanted=is_wanted, is_stored=is_stored
-        )
-        names, note = sorted_out.inputs, sorted_out.note
-        if sorted_out.has_left_out and not any(map(is_wanted, names)):
-            hint = "A file that is named is read, and with input.kept or input.stored what another batch has."
-            raise InputError(f"{path}: {note}; there is no other", hint=hint)
-        if not is_folder and not names:
-            raise InputError(f"{path}: no file matches", hint="Hidden files do not.")
-    images, existing = sorted(filter(is_image, names)), {*around}
-    prompts = {image: text for image in images if (text := _text_of(image)) in existing}
-    other_files = sorted({*names} - {*images, *prompts.values()})
-    are_batch_files = not is_folder and not is_image(path) and any(map(is_batch_file, other_files))
-    if images and not are_batch_files:
-        return _Images(images, prompts, other_files, folder, note)
-    return find_files(path, endpoint_url) if is_folder else sorted(names), note
+    is_wanted = is_image if is_folder else lambda name: is_image(name) or is_batch_file(name)
+    sorted_out = sort_out(names, folder, settings, around=around, is_wanted=is_wanted, is_stored=is_stored)
+    inputs, note = sorted_out.inputs, sorted_out.note
+    if sorted_out.has_left_out and not any(map(is_wanted, inputs)):
+        hint = "A file that is named is read, and with input.kept or input.stored what another batch has."
+        raise InputError(f"{path}: {note}; there is no other", hint=hint)
+    if not is_folder and not inputs:
+        raise InputError(f"{path}: no file matches", hint="Hidden files do not.")
+    return inputs, note
 
 
 def _around(names: Iterable[str], folder: str) -> list[str]:
@@ -507,7 +533,7 @@ def _table_of_images(listing: _Images, config: Input, endpoint_url: str | None) 
 
     with ThreadPoolExecutor(_AT_ONCE, "texts") as readers:
         prompts = dict(zip(listing.prompts, readers.map(read, listing.prompts.values()), strict=True))
-    has_prompt = bool(config.template) or "prompt" in {*config.columns, *config.defaults, *config.matrix}
+    has_prompt = bool(config.template) or "prompt" in config.configured
     if not has_prompt and not any(prompts.values()):
         raise InputError(
             f"{config.source}: {counted(len(listing.images), 'image')}, and no prompt",

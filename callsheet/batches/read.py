@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import string
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import polars as pl
@@ -18,7 +18,7 @@ from callsheet.batches.columns import Columns
 from callsheet.batches.formats import names_images, read_tables
 from callsheet.batches.headers import Table, template_columns
 from callsheet.batches.identities import nfc, repeated_ids, row_ids
-from callsheet.batches.judgements import is_secret
+from callsheet.batches.judgements import Judgement, is_secret
 from callsheet.batches.left_out import NOTHING, StoredFiles
 from callsheet.cells import (
     BY_MODEL,
@@ -29,9 +29,11 @@ from callsheet.cells import (
     as_text,
     check,
     fixed_values,
+    has_one_of,
     is_guarded,
     json_value,
     rejects,
+    separate,
     unguarded,
     wrong_cells,
 )
@@ -104,57 +106,25 @@ def batch_of(tables_of_files: Iterable[Table], config: Input) -> Batch:
     Raises:
         InputError: a file has not all columns; or there is no type that fits a column in all files.
     """
-    sources: list[Table] = []
-    names: list[dict[str, str | None]] = []
-    tables: list[pl.DataFrame] = []
-    rejected: list[pl.DataFrame] = []
-    notes: list[str] = []
-    unclear: list[str] = []
-    total = left_out = 0
-    for table in tables_of_files:
-        source = columns.with_joined(_as_exported(table), config)
-        ours = columns.names_of(config, source)
-        columns.check(source, ours, config)
-        sources.append(source)
-        names.append(ours)
-        notes += [source.note, "" if source.placed else columns.note(source.cells, ours)]
-        notes.append(_apostrophes(source, {*ours.values(), *template_columns(config.template)}))
-        selected = _selected(source, config)
-        left_out += source.cells.height - selected.cells.height
-        selected, hidden = _of_hidden_rows(selected, config)
-        (notes if config.hidden else unclear).append(hidden)
-        unclear += source.unclear
-        total += selected.cells.height + len(selected.ragged)
-        cells, bad_cells = _our_columns(selected, ours, config)
-        tables.append(cells)
-        rejected.append(rejects(bad_cells, {}))
-    cells = _together(tables, config.source)
+    files = [_file_of(table, config) for table in tables_of_files]
+    shown_names = {column: name or column for file in files for column, name in file.names.items()}
+    cells = _together([file.cells for file in files], config.source)
     cells = cells.with_columns(nfc(pl.col("id")))  # as a job's identity has it
-    fills = {
-        column: pl.col(column).fill_null(pl.lit(value).cast(pl.String))
-        for column, value in fixed_values(config.defaults).items()
-        if column not in UNTIL_PRICED
-    }
-    fills |= {column: pl.lit(as_text(values[0]), pl.String) for column, values in config.matrix.items()}
-    rows, other_rows, bad_cells = check(cells.with_columns(**fills))
+    rows, other_rows, bad_cells = check(_with_defaults(cells, config))
     repeated = repeated_ids(cells)
-    if repeated.height:
-        key = ["file", "line"]
-        again = rows.join(repeated, on=key, how="semi", nulls_equal=True, maintain_order="left")
-        rows = rows.join(repeated, on=key, how="anti", nulls_equal=True, maintain_order="left")
-        other_rows = pl.concat([other_rows, again])
-    shown_names = {column: name or column for column_names in names for column, name in column_names.items()}
-    rejected += [rejects(bad_cells, shown_names), rejects(repeated, shown_names)]
+    rows, again = separate(rows, has_one_of(repeated))
+    rejected = [*(rejects(file.bad_cells, {}) for file in files)]
+    rejected.append(rejects(pl.concat([bad_cells, repeated]), shown_names))
     return Batch(
         rows=_with_ids(rows, config.matrix),
-        others=_with_ids(other_rows, config.matrix),
+        others=_with_ids(pl.concat([other_rows, again]), config.matrix),
         rejects=pl.concat(rejected).sort("line", maintain_order=True),
-        total=total,
+        total=sum(file.total for file in files),
         names=shown_names,
-        columns=columns.used_and_carried(sources, names, config),
-        left_out=left_out,
-        notes=tuple(filter(None, notes)),
-        unclear=tuple(filter(None, unclear)),
+        columns=columns.used_and_carried([(file.table, file.names, file.others) for file in files], config),
+        left_out=sum(file.left_out for file in files),
+        notes=tuple(note for file in files for note in file.notes if note),
+        unclear=tuple(doubt for file in files for doubt in file.unclear if doubt),
     )
 
 
@@ -175,18 +145,19 @@ def original_rows(settings: Settings, row_ids: Collection[str]) -> pl.DataFrame:
             f"{settings.input.source}: has files, and no rows that can be written into a batch file",
             hint="Correct the prompts, or convert the images; then run the same config again.",
         )
-    rows = read_batch(settings).rows.filter(pl.col("row_id").is_in(list(row_ids)))
+    tables = [*read_tables(settings)]
+    rows = batch_of(tables, settings.input).rows.filter(pl.col("row_id").is_in(list(row_ids)))
     if rows.is_empty():
         raise InputError(
             f"{settings.input.source}: has none of these rows any more",
             hint="Their rows were changed or removed since they were bought.",
         )
-    tables = []
-    for source in read_tables(settings):
+    originals = []
+    for source in tables:
         lines = rows.filter(pl.col("file").eq_missing(source.shown))["line"]
         cells = source.cells.filter(source.lines.is_in(lines.implode()))
-        tables.append(cells.select(_original(column, source.file) for column in cells))
-    return pl.concat(tables, how="diagonal_relaxed")
+        originals.append(cells.select(_original(column, source.file) for column in cells))
+    return pl.concat(originals, how="diagonal_relaxed")
 
 
 def _original(column: pl.Series, file: str) -> pl.Series | pl.Expr:
@@ -199,6 +170,59 @@ def _original(column: pl.Series, file: str) -> pl.Series | pl.Expr:
 
 
 # ---- one file: its columns and the templates
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """One file of a batch.
+
+    Attributes:
+        table: as the file has it, with the columns that `input.columns` makes of several.
+        names: its name of each of our columns.
+        others: what its other columns hold.
+        cells, bad_cells: its rows that are read, and what is wrong with them (`_our_columns`).
+        total: the number of its rows, rejected ones included.
+        left_out: how many others `input.where` leaves out.
+        notes, unclear: as in `Batch`; empty ones are none.
+    """
+
+    table: Table
+    names: dict[str, str | None]
+    others: list[Judgement]
+    cells: pl.DataFrame
+    bad_cells: pl.DataFrame
+    total: int
+    left_out: int
+    notes: list[str]
+    unclear: list[str]
+
+
+def _file_of(table: Table, config: Input) -> _File:
+    """Makes our columns of a file's.
+
+    Raises:
+        InputError: it has not all columns.
+    """
+    table = columns.with_joined(_as_exported(table), config)
+    names = columns.names_of(config, table)
+    columns.check(table, names, config)
+    others = columns.judge_others(table, names)
+    notes = [table.note, columns.note(table.cells, names["prompt"], others)]
+    notes.append(_apostrophes(table, {*names.values(), *template_columns(config.template)}))
+    selected = _selected(table, config)
+    shown, hidden = _of_hidden_rows(selected, config)
+    cells, bad_cells = _our_columns(shown, names, config)
+    return _File(
+        table=table,
+        names=names,
+        others=others,
+        cells=cells,
+        bad_cells=bad_cells,
+        total=shown.cells.height + len(shown.ragged),
+        left_out=table.cells.height - selected.cells.height,
+        notes=[*notes, hidden] if config.hidden else notes,
+        unclear=[*table.unclear] if config.hidden else [hidden, *table.unclear],
+    )
 
 
 def _as_exported(table: Table) -> Table:
@@ -279,13 +303,9 @@ def _our_columns(
         )
         for column, replacements in config.values.items()
     )
-    ragged = [(line, source.shown, "", text, reason) for line, text, reason in source.ragged]
-    bad_cells = [*columns.wrong_sizes(source, rows, config)]
-    for column in IMAGE_COLUMNS:
-        if (name := names[column]) and name in source.images:
-            bare = rows.filter(pl.col("line").is_in([*source.images[name]]))
-            bad_cells.append(wrong_cells(bare.with_columns(pl.lit("").alias(name)), name, _BYTES_ALONE))
+    bad_cells = [*columns.wrong_sizes(source, rows, config), *_without_path(source, names, rows)]
     incomplete = rows["line"].is_in({line for table in bad_cells for line in table["line"]})
+    ragged = [(line, source.shown, "", text, reason) for line, text, reason in source.ragged]
     bad_cells.insert(0, pl.DataFrame(ragged, schema=WRONG, orient="row"))
     for column, setting, template in (
         ("prompt", "input.template", config.template),
@@ -296,6 +316,16 @@ def _our_columns(
             bad_cells += empty
             incomplete |= lacking
     return rows.filter(~incomplete) if incomplete.any() else rows, pl.concat(bad_cells)
+
+
+def _without_path(
+    source: Table, names: Mapping[str, str | None], rows: pl.DataFrame
+) -> Iterator[pl.DataFrame]:
+    """The cells of images of which the file has the bytes alone, as wrong cells."""
+    for column in IMAGE_COLUMNS:
+        if (name := names[column]) and name in source.images:
+            bare = rows.filter(pl.col("line").is_in([*source.images[name]]))
+            yield wrong_cells(bare.with_columns(pl.lit("").alias(name)), name, _BYTES_ALONE)
 
 
 def _as_text(source: Table, column: str, name: str | None, role: str | None) -> pl.Expr:
@@ -370,6 +400,17 @@ def _filled(
 
 
 # ---- all files
+
+
+def _with_defaults(cells: pl.DataFrame, config: Input) -> pl.DataFrame:
+    """The rows with the config's values for empty cells, and of a matrix' columns the first value."""
+    fills = {
+        column: pl.col(column).fill_null(pl.lit(value).cast(pl.String))
+        for column, value in fixed_values(config.defaults).items()
+        if column not in UNTIL_PRICED
+    }
+    fills |= {column: pl.lit(as_text(values[0]), pl.String) for column, values in config.matrix.items()}
+    return cells.with_columns(**fills)
 
 
 def _together(tables: Sequence[pl.DataFrame], path: str) -> pl.DataFrame:

@@ -37,9 +37,10 @@ from callsheet.ledger.databases import file_of
 from callsheet.ledger.marks import MediaDecision
 from callsheet.ledger.purses import Purse
 from callsheet.plain_text import cut, printable
+from callsheet.present.allowances import of_purse
 from callsheet.present.what_next import ASKS, Next, after, command
 from callsheet.processes import APART
-from callsheet.records import as_json, dollars
+from callsheet.records import OPEN, State, as_json, dollars
 from callsheet.report.contact_sheet.thumbnails import Decoder
 from callsheet.report.summary import read_status
 from callsheet.reviewing.written_marks import LONGEST_NOTE, Said, enter_marks
@@ -154,7 +155,7 @@ class Tools:
         path = self._config(config)
         purse = await self._purse(path)
         if purse is None or not purse.left:
-            reason = f"nothing is left of it: {purse.line()}" if purse else "no person has given one"
+            reason = f"nothing is left of it: {of_purse(purse)}" if purse else "no person has given one"
             return _result(
                 {"started": False, "why": f"{self._name} buys by a purse, and {reason}"},
                 _asks(path, self._name),
@@ -316,8 +317,8 @@ class Tools:
         while True:
             is_at_work, status = self._is_at_work(path), await _read_status(path)
             is_at_work |= bool(status["other_runs"])
-            jobs = sum(status[state] for state in _STATES)
-            await context.report_progress(jobs - sum(status[state] for state in _OPEN), jobs)
+            jobs = sum(status[state] for state in State)
+            await context.report_progress(jobs - sum(status[state] for state in OPEN), jobs)
             if not is_at_work or time.monotonic() >= until:
                 break
             await asyncio.sleep(_LOOK)
@@ -343,10 +344,6 @@ class Tools:
         costs = f"buys up to {dollars(purse.left)}"
         run = f"run {{config}} --purse {self._name}{' --again' if again else ''}"
         return [command(run, path, costs), *looks]
-
-
-_OPEN = ("planned", "submitting", "pending", "generated")
-_STATES = (*_OPEN, "stored", "failed", "in_doubt", "lost")
 
 
 def _left_in(purse: Purse | None) -> dict[str, Decimal]:

@@ -48,7 +48,7 @@ def resolve(
     keys: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[KEY]...", help="Row ids, or how a job's key or row id begins.", show_default=False
+            metavar="KEY", help="Row ids, or how a job's key or row id begins.", show_default=False
         ),
     ] = None,
     *,
@@ -68,7 +68,7 @@ def resolve(
             "--not-charged it is bought again, and may be paid for twice.",
         ),
     ] = False,
-    why: Annotated[str | None, typer.Option(help="The reason, for the ledger.")] = None,
+    why: Annotated[str | None, typer.Option(metavar="TEXT", help="The reason, for the ledger.")] = None,
     set_: Sets = None,
     json: Json = False,
 ) -> None:
@@ -99,25 +99,26 @@ def resolve(
 
 async def _list(settings: Settings, config: Path, json: bool) -> int:
     """Prints what is in doubt, and the evidence; returns how many."""
-    from callsheet.ledger import queries
+    from callsheet.ledger import queries, sums
     from callsheet.present import accounts
     from callsheet.pricing.plan import lines_of_last_plan
     from callsheet.report.evidence import gather
 
     async with open_ledger(settings.ledger.url, settings.batch) as ledger:
-        all_doubts = await ledger.read(queries.doubts)
+        all_doubts, totals = await ledger.read(
+            lambda connection, batch: (queries.doubts(connection, batch), sums.of_batch(connection, batch))
+        )
         doubts, accepted = _apart(all_doubts)
         evidence = None
         if doubts:
             evidence = await gather(ledger, doubts, lambda: open_client(settings))
     if json:
-        prices = (doubt.price or Decimal(0) for doubt in all_doubts if doubt.state is State.IN_DOUBT)
         print_json(
             {
                 "batch": settings.batch,
                 "in_doubt": doubts,
                 "accepted": accepted,
-                "in_doubt_exposure": sum(prices, Decimal(0)),
+                "in_doubt_exposure": totals.in_doubt_exposure,
                 "evidence": evidence and accounts.evidence_figures(evidence),
                 "currency": "USD",
             }

@@ -243,7 +243,7 @@ def status(
     configs: Annotated[
         list[Path] | None,
         typer.Argument(
-            metavar="[CONFIG]...",
+            metavar="CONFIG",
             help="The config file; without it, all of a ledger (out/ledger.db, or --set ledger.url=...). "
             "Those of a production, stills and then films: what each finished shot has cost.",
             show_default=False,
@@ -333,7 +333,7 @@ def _print(summary: Summary, settings: Settings, config: Path, json: bool) -> No
 _Values = Annotated[
     list[str],
     typer.Argument(
-        metavar="A.B=VALUE...",
+        metavar="A.B=VALUE",
         help="What to change.",
         show_default=False,
         autocompletion=changeable_like,
@@ -367,7 +367,7 @@ def resume(config: Config, set_: Sets = None, json: Json = False) -> None:
 
 
 def _change(settings: BatchSettings, values: Mapping[str, Any], json: bool) -> None:
-    from callsheet.ledger.changes import in_words
+    from callsheet.present.allowances import changed, without_limit
     from callsheet.present.page import Facts, Line
     from callsheet.steps.steer import change_setting
 
@@ -375,6 +375,6 @@ def _change(settings: BatchSettings, values: Mapping[str, Any], json: bool) -> N
     if json:
         print_json({"batch": settings.batch, "changed": values, "runs": done.runs})
         return
-    facts = [("Changed", in_words(name, value)) for name, value in values.items()]
-    facts += [("Allowed", done.allowed_in_words()), *(("At work", run.line()) for run in done.runs)]
+    facts = [("Changed", changed(name, value)) for name, value in values.items()]
+    facts += [("Allowed", without_limit(done.allowed)), *(("At work", run.line()) for run in done.runs)]
     print_page(out, [Line(strong=settings.batch), Facts(facts)])

@@ -31,7 +31,7 @@ def costs(
     config: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[CONFIG]",
+            metavar="CONFIG",
             help="A config of the ledger; without it out/ledger.db, or --set ledger.url=...",
             show_default=False,
         ),

@@ -43,7 +43,7 @@ from callsheet.first_look.config_text import (
     texts_of_guess,
 )
 from callsheet.plain_text import counted, cut
-from callsheet.present.console import print_page, safe
+from callsheet.present.console import print_line, print_page, safe
 from callsheet.present.page import Facts, Line, Listed, Table, Tone
 from callsheet.records import dollars
 
@@ -62,7 +62,7 @@ _ANOTHER = "Name another folder or config: callsheet init NAME.yaml"
 _Path = Annotated[
     Path,
     typer.Argument(
-        metavar="[FOLDER, CONFIG or BATCH FILE]",
+        metavar="PATH",
         parser=path_at_home,
         help="Where to write: a folder (without it, the one here) or the name of the config (.yaml). "
         "Or a batch file that is there, or a folder or a glob of images: a config is made for it.",
@@ -72,7 +72,7 @@ _Path = Annotated[
 _NewConfig = Annotated[
     Path | None,
     typer.Argument(
-        metavar="[CONFIG]",
+        metavar="CONFIG",
         parser=path_at_home,
         help="For a batch file: the name of the config. Without it: the file's name with .yaml.",
         show_default=False,
@@ -160,7 +160,7 @@ def init(
         hint = f"It was looked for in {path.absolute().parent}."
         raise InputError(f"{path}: there is no such batch file", hint=hint)
     if answers:
-        option = f"--{next(iter(answers))}"
+        option = "--production" if production else f"--{next(iter(answers))}"
         raise ConfigError(f"{option} is about a batch file, and none is named", hint="Name it first.")
     _init_example(path, json)
 
@@ -352,7 +352,7 @@ def _show_guess(configs: list[Path], guess: Guess, *, is_given: bool) -> None:
             reasons = "; ".join(guess.films.rejects)
             facts.append(("Films", f"only of {taken.rows:,} of {counted(taken.of, 'row')}: {reasons}"))
     buys = _buys(guess, is_given=is_given) if unsold is not guess else "no row can be bought as it is read"
-    steps = steps_of_production(configs) if guess.films else ()
+    steps = steps_of_production(configs) if guess.films else None
     _show_written(configs, facts, buys, steps)
 
 
@@ -393,14 +393,18 @@ def _doubts(guess: Guess) -> list[tuple[str, str]]:
 
 
 def _show_written(
-    configs: Sequence[Path], facts: list[tuple[str, str]], buys: str = "", steps: Sequence[str] = ()
+    configs: Sequence[Path],
+    facts: list[tuple[str, str]],
+    buys: str = "",
+    steps: Mapping[str, str] | None = None,
 ) -> None:
-    """Prints what was written, what it buys, and what to type next."""
+    """Prints what was written, what it buys, and what to type next: a command is a line of its own."""
     name = shlex.quote(str(configs[0]))
     written = " and ".join(safe(str(config)) for config in configs)
-    out.print(f"Wrote [bold]{written}[/]{safe(f': {buys}' if buys else '.')}")
-    steps = steps or [f"callsheet quote {name}", f"callsheet run {name}"]
-    print_page(out, [Facts(facts), Listed("Next", steps)])
+    print_line(out, f"Wrote [bold]{written}[/]{safe(f': {buys}' if buys else '.')}")
+    steps = steps or {f"callsheet quote {name}": "", f"callsheet run {name}": ""}
+    lines = [line for step, does in steps.items() for line in (step, f"  {does}") if line.strip()]
+    print_page(out, [Facts(facts), Listed("Next", lines, are_commands=True)])
 
 
 PARTS = ("flows", "tasks", "configs", "automations", "prefect.yaml")
@@ -452,6 +456,7 @@ def up(
     port: Annotated[
         int | None,
         typer.Option(
+            metavar="N",
             min=1,
             max=65535,
             help="Port of the server on this machine. Without it: the server that Prefect is configured for, "
@@ -499,7 +504,7 @@ def up(
 _Config = Annotated[
     Path | None,
     typer.Argument(
-        metavar="[CONFIG]",
+        metavar="CONFIG",
         help="A config file; without it, the environment says which service.",
         show_default=False,
     ),

@@ -75,7 +75,10 @@ GROUPS: dict[str, dict[str, Callable[..., Any]]] = {
 
 for group, commands in GROUPS.items():
     for name, command in commands.items():
-        app.command(name, rich_help_panel=group)(command)
+        # An amount below 0 looks like an option; the command says what is wrong with it.
+        app.command(
+            name, rich_help_panel=group, context_settings={"ignore_unknown_options": name == "purse"}
+        )(command)
 app.add_typer(books.ledger, rich_help_panel="Money")
 
 
@@ -106,7 +109,9 @@ def docs(
     page: Annotated[
         str | None,
         typer.Argument(
-            help="A page to print, such as configuration. Without it: a list.", show_default=False
+            metavar="PAGE",
+            help="A page to print, such as configuration. Without it: a list.",
+            show_default=False,
         ),
     ] = None,
 ) -> None:

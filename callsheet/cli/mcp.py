@@ -15,7 +15,7 @@ from callsheet.errors import ConfigError
 
 def mcp(
     name: Annotated[
-        str, typer.Option("--name", metavar="NAME", help="In which the agent buys and marks.")
+        str, typer.Option("--name", metavar="NAME", help="Under which the agent buys and marks.")
     ] = AGENT,
 ) -> None:
     """Serve the tools of an agent on stdin and stdout (the Model Context Protocol).

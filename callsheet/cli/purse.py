@@ -29,7 +29,7 @@ _MOST_DAYS = 366
 def purse(
     config: Config,
     amount: Annotated[
-        str | None, typer.Argument(metavar="[AMOUNT]", help="US dollars.", show_default=False)
+        str | None, typer.Argument(metavar="AMOUNT", help="US dollars.", show_default=False)
     ] = None,
     *,
     to: Annotated[str, typer.Option("--to", metavar="NAME", help="Who may buy by it.")] = AGENT,
@@ -62,12 +62,15 @@ def purse(
         purses = asyncio.run(_give(settings, to.strip(), amount_of(amount), _time(for_), names))
     else:
         purses = asyncio.run(_look(settings, to.strip() if close else None))
+    from callsheet.present import allowances
+
     if json:
-        print_json({"batch": settings.batch, "purses": purses, "currency": "USD"})
+        listed = list(map(allowances.figures_of_purse, purses))
+        print_json({"batch": settings.batch, "purses": listed, "currency": "USD"})
         return
     from callsheet.present.page import Facts, Line
 
-    lines = [(purse.name, purse.line()) for purse in purses]
+    lines = [(purse.name, allowances.of_purse(purse)) for purse in purses]
     print_page(out, [Line(strong=settings.batch), Facts(lines or [("Purses", "none")])])
 
 

@@ -133,7 +133,9 @@ def failed(
 
     With --csv, corrected rows are bought with the same config:
 
-    callsheet failed CONFIG --csv > again.csv; callsheet run CONFIG --set input.path=again.csv
+    callsheet failed CONFIG --csv > again.csv
+
+    callsheet run CONFIG --set input.path=again.csv
     """
     from callsheet.ledger import queries
     from callsheet.present.stories import failed_screen
@@ -159,7 +161,7 @@ def failed(
             raise CallsheetError(f"{settings.batch}: no job has failed", hint="So there is no row to print.")
         _print_rows(load_settings(config, set_), set(jobs["row_id"]))
     elif not json:
-        lines = plan.lines([story.job_key for story in stories]) if plan else {}
+        lines = plan.line_numbers([story.job_key for story in stories]) if plan else {}
         charged, name = Decimal(jobs["cost"].sum()), shlex.quote(str(config))
         page = failed_screen(settings.batch, stories, lines, name, jobs=jobs.height, charged=charged)
         print_page(out, page)
@@ -261,7 +263,11 @@ def export(
     ],
     as_: Annotated[
         Literal["folder", "csv", "imagefolder", "webdataset", "otio", "page"],
-        typer.Option("--as", help="What to make."),
+        typer.Option(
+            "--as",
+            metavar="KIND",
+            help="What to make: folder, csv, imagefolder, webdataset, otio or page.",
+        ),
     ] = "folder",
     *,
     kept: Annotated[bool, typer.Option("--kept", help="Only the files that are marked as kept.")] = False,
@@ -275,7 +281,7 @@ def export(
         ),
     ] = "{row_id}",
     still_seconds: Annotated[
-        float, typer.Option("--still-seconds", min=0.1, help="How long a cut shows an image.")
+        float, typer.Option("--still-seconds", metavar="N", min=0.1, help="How long a cut shows an image.")
     ] = 3.0,
     set_: Sets = None,
     json: Json = False,
@@ -288,7 +294,7 @@ def export(
 
     callsheet export batch.yaml --to handed-on --kept
 
-    callsheet export batch.yaml --to s3://bucket/training-set --as webdataset --kept
+    callsheet export batch.yaml --to s3://bucket/set --as webdataset --kept
     """
     from callsheet.export.export import Kind, export
 

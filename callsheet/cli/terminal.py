@@ -91,7 +91,7 @@ class Terminal(Watcher):
         for warning in quote.warnings if self._quiet else ():
             self.note(warning)
         if self._verbose:
-            self._lines = quote.plan.lines()
+            self._lines = quote.plan.line_numbers()
 
     async def approves(self, asked: Asked) -> bool | None:
         """Asks, where there is a terminal to ask on."""

@@ -57,7 +57,7 @@ def parse(
             raise _empty_value(name_of_line(1), place)
         if isinstance(node, yaml.MappingNode):
             node.value = [(key, value) for key, value in node.value if str(key.value) not in unread]
-        return _plain(node, name_of_line, places, place) if node else None
+        return _read_node(node, name_of_line, places, place) if node else None
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         problem = f"is not valid YAML: {error.problem}"
@@ -82,7 +82,9 @@ def parse_text(text: str, source: str, places: dict[KeyPath, str], place: KeyPat
     return None if value == "null" else value
 
 
-def _plain(node: Any, name_of_line: Callable[[int], str], places: dict[KeyPath, str], place: KeyPath) -> Any:
+def _read_node(
+    node: Any, name_of_line: Callable[[int], str], places: dict[KeyPath, str], place: KeyPath
+) -> Any:
     line = name_of_line(node.start_mark.line + 1)
     if place:
         places.setdefault(place, line)
@@ -103,11 +105,11 @@ def _plain(node: Any, name_of_line: Callable[[int], str], places: dict[KeyPath, 
                 raise ConfigError(f"{line}: {dotted(place)} {NOT_QUOTED}", where=line)
             if (place or node.flow_style) and value_node.value == "" and value_node.style is None:
                 raise _empty_value(key_line, (*place, key))
-            values[key] = _plain(value_node, name_of_line, places, (*place, key))
+            values[key] = _read_node(value_node, name_of_line, places, (*place, key))
         return values
     if isinstance(node, yaml.SequenceNode):
         items = enumerate(node.value)
-        return [_plain(item, name_of_line, places, (*place, position)) for position, item in items]
+        return [_read_node(item, name_of_line, places, (*place, position)) for position, item in items]
     text = _with_environment(node.value, line)
     if node.style is not None:  # in quotes, or a block of text
         return text
@@ -211,7 +213,7 @@ def load(
     values_from: str = "settings",
     reads_batch: bool = True,
 ) -> Settings:
-    """Reads a config file (see `yaml_lines.parse`) and checks all of it.
+    """Reads a config file (`parse`) and checks all of it.
 
     Args:
         path: the YAML file.
@@ -278,37 +280,52 @@ def _load(
     config = parse(_text_of(path), str(path), places, unread={*unread, "service"} if has_block else unread)
     if not isinstance(config, dict):
         raise ConfigError(f"{path}: has no settings", hint="A config begins with 'batch: <name>'.")
-    for place, value in texts:
-        key = ".".join(place)
-        source = masked(f"{key}=..." if key.endswith("url") else f"{key}={value}")  # as it was typed
+    for place, text in texts:
         if place[0] not in unread:
-            section = _section(config, place, source, places)
-            value_of = parse_text if _type_of(place) is str else parse
-            section[place[-1]] = value_of(value, source, places, place)
-    for place, new_value in plain.items():
+            _override(config, place, text, places)
+    for place, value in plain.items():
         if place[0] not in unread:
             source = f"{values_from}[{'.'.join(place)!r}]"
             section = _section(config, place, source, places)
             places[place] = source
-            section[place[-1]] = str(new_value) if isinstance(new_value, PurePath) else new_value
-    if isinstance(section := config.get("input") or {}, dict):
-        changed = {place[1] for place in (*dict(texts), *plain) if place[0] == "input" and len(place) == 2}
-        if any(
-            section.get(name) is not None for name in changed & {*SOURCES}
-        ):  # in the place of the config's
-            section = {name: value for name, value in section.items() if name not in {*SOURCES} - changed}
-        if not reads_batch and not any(section.get(name) for name in SOURCES):
-            section = section | {"path": _NOT_READ}
-        config |= {"input": section} if section else {}
+            section[place[-1]] = str(value) if isinstance(value, PurePath) else value
+    _choose_source(config, {*dict(texts), *plain}, reads_batch=reads_batch)
     try:
         return schema.model_validate(config).given_at(Path(with_home(str(path))).absolute(), places)
     except ValidationError as error:
-        errors = error.errors(include_url=False)
-        problems = dict.fromkeys(_explain(details, str(path), places) for details in errors)
-        causes = [details.get("ctx", {}).get("error") for details in errors]
-        hints = dict.fromkeys(cause.hint for cause in causes if isinstance(cause, WrongValue))
-        *_, where = _place_of(errors[0], str(path), places)
-        raise ConfigError("\n".join(problems), hint=" ".join(filter(None, hints)), where=where) from None
+        raise _all_wrong(error, str(path), places) from None
+
+
+def _override(config: dict[str, Any], place: tuple[str, ...], text: str, places: dict[KeyPath, str]) -> None:
+    """Sets one setting of a config to the value of an `a.b=value`."""
+    key = ".".join(place)
+    source = masked(f"{key}=..." if key.endswith("url") else f"{key}={text}")  # as it was typed
+    section = _section(config, place, source, places)
+    value_of = parse_text if _type_of(place) is str else parse
+    section[place[-1]] = value_of(text, source, places, place)
+
+
+def _choose_source(config: dict[str, Any], changed: Collection[KeyPath], *, reads_batch: bool) -> None:
+    """Where a changed setting says where the rows are, the config's own one does not count."""
+    section = config.get("input") or {}
+    if not isinstance(section, dict):
+        return
+    sources = {name for name in SOURCES if ("input", name) in changed}
+    if any(section.get(name) is not None for name in sources):
+        section = {name: value for name, value in section.items() if name not in {*SOURCES} - sources}
+    if not reads_batch and not any(section.get(name) for name in SOURCES):
+        section = section | {"path": _NOT_READ}
+    config |= {"input": section} if section else {}
+
+
+def _all_wrong(error: ValidationError, file: str, places: Mapping[KeyPath, str]) -> ConfigError:
+    """All that pydantic finds wrong with a config, a line for each."""
+    errors = error.errors(include_url=False)
+    problems = dict.fromkeys(_explain(details, file, places) for details in errors)
+    causes = [details.get("ctx", {}).get("error") for details in errors]
+    hints = dict.fromkeys(cause.hint for cause in causes if isinstance(cause, WrongValue))
+    *_, where = _place_of(errors[0], file, places)
+    return ConfigError("\n".join(problems), hint=" ".join(filter(None, hints)), where=where)
 
 
 def _text_of(path: Path) -> str:

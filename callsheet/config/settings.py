@@ -242,10 +242,14 @@ class Input(Section):
         return self.path or self.other or ""
 
     @property
+    def configured(self) -> set[FileColumn]:
+        """The columns of which the config says where they are, or what is in them."""
+        return {*self.columns, *self.defaults, *self.matrix}
+
+    @property
     def has_ratio_of_files(self) -> bool:
         """Whether the aspect ratio of a row is that of another batch's file, where its model offers it."""
-        configured = {*self.columns, *self.defaults, *self.matrix}
-        return self.other is not None and "aspect_ratio" not in configured
+        return self.other is not None and "aspect_ratio" not in self.configured
 
     @property
     def names(self) -> dict[FileColumn, str | None]:
@@ -305,7 +309,7 @@ class Input(Section):
         if len(sources) != 1:
             problem = f"has {' and '.join(sources)}" if sources else "has no rows"
             raise ValueError(f"{problem}; expected one of {', '.join(SOURCES)}")
-        if self.template is not None and "prompt" in {*self.columns, *self.defaults, *self.matrix}:
+        if self.template is not None and "prompt" in self.configured:
             raise ValueError("has template and also a column, default or matrix for prompt; expected one")
         if self.id is not None and "id" in self.columns:
             raise ValueError("has id and also a column for id; expected one")

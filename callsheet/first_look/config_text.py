@@ -83,18 +83,19 @@ def _text(
     source: str,
     lines: Iterable[str],
     price: Decimal,
-    steps: Iterable[str],
+    steps: Mapping[str, str],
     *,
     both: str = "",
 ) -> str:
     """The config for the rows of a source, with these lines of `input`, which would cost `price` dollars.
 
-    `steps` are what to type. `both` is a line of the budget.
+    `steps` are what to type, each with what it does. `both` is a line of the budget.
     """
     from callsheet.config.schema import MODELINE  # pydantic, 0.1 s
 
+    width = max(map(len, steps))
     return MODELINE + _CONFIG.format(
-        steps="".join(f"#   {printable(step)}\n" for step in steps),
+        steps="".join(f"#   {printable(f'{step:<{width}}    # {does}')}\n" for step, does in steps.items()),
         both=both,
         batch=batch,
         source=source,
@@ -108,38 +109,28 @@ def _limit(price: Decimal) -> Decimal:
     return max(price.to_integral_value(ROUND_CEILING), Decimal(1)).quantize(Decimal("0.01"))
 
 
-def _steps_of_batch(config: Path) -> list[str]:
+def _steps_of_batch(config: Path) -> dict[str, str]:
     name = shlex.quote(str(config))
-    return _aligned(
-        {
-            f"callsheet quote {name}": "prices it, shows the first rows, says what is wrong; buys nothing",
-            f"callsheet run {name}": "buys what is not bought yet and stores it; run it again after any stop",
-        }
-    )
+    return {
+        f"callsheet quote {name}": "prices it, shows the first rows, says what is wrong; buys nothing",
+        f"callsheet run {name}": "buys what is not bought yet and stores it; run it again after any stop",
+    }
 
 
-def steps_of_production(configs: Sequence[Path]) -> list[str]:
-    """What to type for stills, and for films of them, in this order."""
+def steps_of_production(configs: Sequence[Path]) -> dict[str, str]:
+    """What to type for stills, and for films of them, in this order; each with what it does."""
     stills, films = (shlex.quote(str(config)) for config in configs)
-    return _aligned(
-        {
-            f"callsheet quote {stills}": "prices the stills, and says what is wrong; buys nothing",
-            f"callsheet run {stills}": "buys them",
-            f"callsheet review {stills}": "keep one of each shot, reject the others",
-            f"callsheet run {stills} --again": "buys one more of each shot of which all are rejected",
-            f"callsheet quote {films}": "prices a film of each still that is kept",
-            f"callsheet run {films}": "buys them",
-            f"callsheet review {films}": "keep and reject them",
-            f"callsheet status {stills} {films}": "says what each finished shot has cost",
-            f"callsheet export {films} --to cut --as otio --kept": "makes a cut for an editor",
-        }
-    )
-
-
-def _aligned(steps: Mapping[str, str]) -> list[str]:
-    """Commands, each with what it does as a comment."""
-    width = max(map(len, steps))
-    return [f"{command:<{width}}    # {does}" for command, does in steps.items()]
+    return {
+        f"callsheet quote {stills}": "prices the stills, and says what is wrong; buys nothing",
+        f"callsheet run {stills}": "buys them",
+        f"callsheet review {stills}": "keep one of each shot, reject the others",
+        f"callsheet run {stills} --again": "buys one more of each shot of which all are rejected",
+        f"callsheet quote {films}": "prices a film of each still that is kept",
+        f"callsheet run {films}": "buys them",
+        f"callsheet review {films}": "keep and reject them",
+        f"callsheet status {stills} {films}": "says what each finished shot has cost",
+        f"callsheet export {films} --to cut --as otio --kept": "makes a cut for an editor",
+    }
 
 
 def _in_yaml(text: str) -> str:

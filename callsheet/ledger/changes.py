@@ -42,21 +42,9 @@ class Setting(Record):
     changed_at: datetime
     run_id: str | None = None
 
-    def line(self) -> str:
-        """The change in one line."""
-        sentence, scope = in_words(self.setting, self.value), " for another run" if self.run_id else ""
-        return f"{sentence}: by {self.changed_by}{scope}, {self.changed_at:%Y-%m-%d %H:%M:%S} UTC"
-
     def keys(self) -> Iterable[str]:
         """The names of the fields that `--json` prints."""
         return [name for name in Record.keys(self) if name != "run_id"]
-
-
-def in_words(setting: str, value: Any) -> str:
-    """What is so from now on: `budget.limit is 4.00`."""
-    if setting == PAUSED:
-        return "the buying is paused" if value else "the buying goes on"
-    return f"{setting} is {'null' if value is None else value}"
 
 
 def enter_change(
@@ -133,9 +121,10 @@ def goes_by(connection: sa.Connection, _: str, run_id: str, number: int) -> None
     connection.execute(runs.update().where(runs.c.id == run_id).values(taken=number))
 
 
-def taken_by(connection: sa.Connection, run_id: str) -> int:
-    """The number of the last change that the run goes by."""
-    return connection.scalar(sa.select(runs.c.taken).where(runs.c.id == run_id)) or 0
+def to_take(connection: sa.Connection, batch: str, run_id: str) -> list[Setting]:
+    """The changes of the batch that the run does not go by yet, in order."""
+    taken = connection.scalar(sa.select(runs.c.taken).where(runs.c.id == run_id))
+    return since(connection, batch, taken or 0)
 
 
 def not_taken(connection: sa.Connection, batch: str, number: int) -> list[OtherRun]:

@@ -15,8 +15,6 @@ from typing import Any
 import sqlalchemy as sa
 
 from callsheet.ledger.tables import charges
-from callsheet.plain_text import row_name
-from callsheet.records import dollars
 
 _PERCENT = 101  # of its quote: a charge of at most so much is a rounding, and not dearer
 _LAST = 3  # charges that are looked at
@@ -93,30 +91,6 @@ class Charged:
         """What a person must accept before more is bought; `allowed`: what the batch may come to, or None."""
         in_a_row = sum(charge.needs_yes for charge in self.last) >= DEARER
         return self.unaccepted if in_a_row or (allowed is not None and self.above > allowed * SHARE) else ()
-
-
-def in_words(unaccepted: Sequence[Charge]) -> str:
-    """What nobody has accepted, in a sentence."""
-    dearer = [
-        f"row {row_name(charge.row_id, charge.sample)}: {dollars(charge.cost)} USD, "
-        f"quoted {dollars(charge.quoted)}"
-        for charge in unaccepted
-        if is_dearer(charge.cost, charge.quoted)
-    ]
-    others = [
-        f"row {row_name(charge.row_id, charge.sample)}: {charge.delivered}, ordered {charge.model}"
-        for charge in unaccepted
-        if charge.delivered
-    ]
-    in_words = [
-        f"{what}: {'; '.join(listed)}"
-        for what, listed in (
-            ("the service charges more than was quoted", dearer),
-            ("the service delivers another model than was ordered", others),
-        )
-        if listed
-    ]
-    return "; ".join(in_words)
 
 
 def dearest(listed: Iterable[Charge]) -> dict[tuple[str, Decimal], Decimal]:

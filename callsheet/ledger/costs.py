@@ -10,13 +10,13 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from callsheet.ledger import marks
+from callsheet.ledger import marks, services
 from callsheet.ledger.charges import is_dearer
 from callsheet.ledger.marks import MediaDecision
 from callsheet.ledger.sums import total
 from callsheet.ledger.tables import attempts, claims
 from callsheet.ledger.tables import marks as marks_table
-from callsheet.records import Record, State, six_decimals
+from callsheet.records import ACCEPTED, Record, State, six_decimals
 
 DAY, MONTH, BATCH, MODEL = "day", "month", "batch", "model"
 
@@ -42,7 +42,7 @@ class Spent(Record):
     """What was sent in a time came to, in dollars.
 
     Attributes:
-        bought: the attempts that have cost something.
+        bought: the attempts that are bought (`ACCEPTED`); a video that is being made has no cost yet.
         in_doubt_exposure: what it may have cost besides.
         kept: the files that are kept.
         cost_per_kept: what was spent, less what came back, over the files kept; None without one.
@@ -96,11 +96,11 @@ def costs(connection: sa.Connection, by: str, since: datetime, until: datetime) 
     )
     sent = sa.select(
         key,
-        sa.func.count().filter(attempts.c.cost > 0),
+        sa.func.count().filter(attempts.c.state.in_(ACCEPTED)),
         total(attempts.c.cost),
         total(attempts.c.quoted, attempts.c.state == State.IN_DOUBT),
         total(attempts.c.cost - attempts.c.quoted, _IS_DEARER),
-    ).where(within, attempts.c.state != State.PLANNED)
+    ).where(within, services.IS_SUBMITTED)
     kept = (
         sa.select(key, sa.func.count())
         .join_from(attempts, marks_table, of_file)

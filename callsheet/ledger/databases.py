@@ -88,16 +88,7 @@ def open_engine(
             engine.dispose()
             return _empty()
         if version != tables.SCHEMA_VERSION:
-            with engine.begin() as connection:  # another process may have done so meanwhile
-                upgraded = _make_current(connection, name, file_of(address))
-            if upgraded:
-                failpoints.passed("after ledger.upgrade")
-                note(upgraded)
-        if not version and (file := file_of(address)) and (kind := network_disk(file)):
-            note(
-                f"the ledger {file} is on a network disk ({kind}), where locks may not hold: two runs could "
-                "damage it. Put it on a disk of this machine, or use PostgreSQL"
-            )
+            _make_current(engine, name, file_of(address), note)
     except ImportError as error:  # also of a psycopg that finds no libpq
         raise LedgerError(
             f"the ledger {name} needs a database driver that is not installed: psycopg",
@@ -194,6 +185,22 @@ def explained(*engines: sa.Engine) -> Iterator[None]:
         ) from error
 
 
+@contextmanager
+def explain_values() -> Iterator[None]:
+    """For work in a transaction or a savepoint: an error that its values caused, in words.
+
+    Raises:
+        LedgerError: the values can be in no ledger.
+    """
+    try:
+        yield
+    except (sa.exc.StatementError, UnicodeError, OverflowError) as error:
+        is_of_database = isinstance(error, sa.exc.DBAPIError)
+        if is_of_database and not isinstance(error, sa.exc.IntegrityError | sa.exc.DataError):
+            raise
+        raise LedgerError(f"this is a value that no ledger can have: {error.__cause__ or error}") from error
+
+
 def _reason(error: BaseException, *addresses: sa.URL) -> str:
     """The driver's message, without the SQL that PostgreSQL quotes below it, and without any login."""
     words = next(iter(str(error.__cause__ or error).splitlines()), type(error).__name__)
@@ -286,18 +293,25 @@ def _check(connection: sa.Connection, name: str, *, shared: bool) -> None:
         )
 
 
-def _make_current(connection: sa.Connection, name: str, file: Path | None) -> str:
+def _make_current(engine: sa.Engine, name: str, file: Path | None, note: Callable[[str], None]) -> None:
     """Creates the tables of a new ledger, or upgrades an older one, unless another process has just done so.
 
-    Returns:
-        What was upgraded, in a sentence; otherwise empty.
+    `note` is called with what a person should know of that.
     """
-    version = migrations.check_version(connection, name)
-    if not version:
-        _create(connection)
-    elif version < tables.SCHEMA_VERSION:
-        return migrations.upgrade(connection, name, version, file)
-    return ""
+    with engine.begin() as connection:
+        version, upgraded = migrations.check_version(connection, name), ""
+        if not version:
+            _create(connection)
+        elif version < tables.SCHEMA_VERSION:
+            upgraded = migrations.upgrade(connection, name, version, file)
+    if upgraded:
+        failpoints.passed("after ledger.upgrade")
+        note(upgraded)
+    if not version and file and (kind := network_disk(file)):
+        note(
+            f"the ledger {file} is on a network disk ({kind}), where locks may not hold: two runs could "
+            "damage it. Put it on a disk of this machine, or use PostgreSQL"
+        )
 
 
 def _create(connection: sa.Connection) -> None:

@@ -4,38 +4,30 @@ A job may leave where a person, or the config where nobody has to be asked, has 
 (`let_begin`), where no charge waits for a person (`charges.py`), and where it fits: the newest word about
 `budget.limit`, what the batch may come to by all words (`words.allowed`), the purse by which its run buys,
 what all batches may spend in a day and ever, and the balance. That is looked at when it is reserved, and
-again in the transaction that says that it is about to be sent, for all runs of the batch together. Money is
-in dollars.
+again in the transaction that says that it is about to be sent, for all runs of the batch together. What is
+decided here is said in `present/reasons.py`. Money is in dollars.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from decimal import Decimal
 from enum import Enum, StrEnum, auto
 from typing import Any
 
+import polars as pl
 import sqlalchemy as sa
 
 from callsheet.config.settings import Budget
-from callsheet.errors import (
-    ApprovalNeeded,
-    BalanceTooLow,
-    BudgetReached,
-    LedgerError,
-    PriceChanged,
-    Stop,
-)
 from callsheet.ledger import changes, charges, leases, purses, queries, sums, words, writing
 from callsheet.ledger.charges import Charge
-from callsheet.ledger.purses import Purse
+from callsheet.ledger.purses import BeyondPurse, Purse
 from callsheet.ledger.queries import Policy, to_buy
 from callsheet.ledger.tables import Values, attempts
 from callsheet.ledger.words import Place, Reason, Shown, Word
-from callsheet.plain_text import and_more, counted, printable
-from callsheet.records import NOT_CHARGED, Attempt, Job, State, dollars
+from callsheet.records import NOT_CHARGED, Attempt, Job, State
 
 
 class Obstacle(StrEnum):
@@ -101,8 +93,8 @@ class Buyer:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """What counts when a batch is quoted, and when its run is let begin, at one moment.
+class Basis:
+    """What a batch may buy by, at one moment: when it is quoted, and when its run is let begin.
 
     Attributes:
         words: all words of the batch, the oldest first.
@@ -130,17 +122,18 @@ class Said:
     purse: Purse | None = None
 
 
-def said(connection: sa.Connection, batch: str, buyer: Buyer, limit: Decimal | None) -> Said:
-    """What counts for a run of the batch whose config says this `limit`."""
+def read_basis(connection: sa.Connection, batch: str, buyer: Buyer, limit: Decimal | None) -> Basis:
+    """What a run of the batch may buy by, whose config says this `limit`."""
     all_words = words.all_of_batch(connection, batch)
     limit = _limit(connection, buyer, limit, all_words)
     charged, allowed = charges.of_batch(connection, batch), words.allowed(connection, batch)
-    now, purse = leases.time_by_database(connection), _purse(connection, buyer)
-    return Said(
+    now = leases.time_by_database(connection)
+    room, purse = room_within(connection, buyer, limit, now, Counting.QUOTE)
+    return Basis(
         words=all_words,
         exposure=sums.exposure(connection, batch).priced,
         limit=limit,
-        room=room_within(connection, buyer, limit, now, Counting.QUOTE, purse=purse),
+        room=room,
         charged=charged,
         to_accept=charged.to_accept(allowed if limit is None else limit),
         known_rates=words.known_rates(connection, batch, all_words),
@@ -154,44 +147,83 @@ def said(connection: sa.Connection, batch: str, buyer: Buyer, limit: Decimal | N
 # ---- whether a run may begin
 
 
+@dataclass(frozen=True, slots=True)
+class Grounds:
+    """Why a person must say yes before something is bought: the reasons, and what they are about.
+
+    Attributes:
+        reasons: in their order; empty where nobody has to be asked.
+        guesses, unclear: those of what is shown to which nobody has said yes.
+        approve_above: `budget.approve_above`; 0 without one.
+        beyond_purse: why it is not within the purse by which the run buys.
+        asked_before: the run's last question.
+    """
+
+    reasons: tuple[Reason, ...]
+    shown: Shown
+    guesses: tuple[str, ...]
+    unclear: tuple[str, ...]
+    approve_above: Decimal
+    beyond_purse: BeyondPurse | None
+    asked_before: Word | None
+
+
 def let_begin(
     connection: sa.Connection,
     batch: str,
     buyer: Buyer,
     shown: Shown,
-    asked: Word,
+    draft: Word,
     *,
-    also: Mapping[Reason, str] | None = None,
-    of_plan: bool = False,
+    in_words: Callable[[Grounds], str],
+    also: Collection[Reason] = (),
 ) -> Word:
     """Lets a run begin to buy what is shown, or enters the question that a person must answer first.
 
     Args:
         buyer: the run; its budget has the limit of its config.
-        asked: the word to enter, with `asked_at`, `id`, who runs it, and where nobody has to be asked.
+        draft: the word to enter, with `asked_at`, `id`, who runs it, and where nobody has to be asked.
+        in_words: how a question is put; the ledger keeps it with the question.
         also: reasons to ask that the ledger does not know.
-        of_plan: the run is given a plan that another one was let begin with, and asks nobody itself.
 
     Returns:
         The word: without a decision it is a question, and nothing may be bought before its answer.
-
-    Raises:
-        ApprovalNeeded: nobody has let another run begin with this plan.
     """
-    basis = said(connection, batch, buyer, buyer.budget.limit)
-    if entered := next((word for word in basis.words if word.id == asked.id), None):
-        return entered  # by a commit that was not confirmed
+    basis = read_basis(connection, batch, buyer, buyer.budget.limit)
+    if entered := _entered(basis, draft):
+        return entered
     shown = replace(shown, charges=basis.to_accept)
-    sentences = reasons(shown, buyer, basis, also or {})
-    if of_plan:
-        if not any(word.lets_begin and word.shown.plan == shown.plan for word in basis.words):
-            raise ApprovalNeeded("nobody has approved this plan", hint="Run the batch again.")
-        sentences = {}
-    word = replace(asked, shown=shown, about=tuple(sentences), why="; ".join(sentences.values()))
-    if sentences:
-        word = replace(word, decision=None, decided_at=None, decided_by=None, place=None)
-        words.enter_word(connection, batch, word)
-        return word
+    grounds = grounds_to_ask(shown, buyer, basis, also)
+    if not grounds.reasons:
+        return _begin(connection, buyer, shown, draft, basis)
+    question = replace(draft, shown=shown, about=grounds.reasons, why=in_words(grounds))
+    question = replace(question, decision=None, decided_at=None, decided_by=None, place=None)
+    words.enter_word(connection, batch, question)
+    return question
+
+
+def let_join(connection: sa.Connection, batch: str, buyer: Buyer, shown: Shown, draft: Word) -> Word | None:
+    """Lets a run begin with the plan with which another one was let begin. It asks nobody itself.
+
+    Returns:
+        The word, made of `draft`; None where no run was let begin with this plan.
+    """
+    basis = read_basis(connection, batch, buyer, buyer.budget.limit)
+    if entered := _entered(basis, draft):
+        return entered
+    if not any(word.lets_begin and word.shown.plan == shown.plan for word in basis.words):
+        return None
+    return _begin(connection, buyer, replace(shown, charges=basis.to_accept), draft, basis)
+
+
+def _entered(basis: Basis, draft: Word) -> Word | None:
+    """The word that was entered already, by a commit that was not confirmed."""
+    return next((word for word in basis.words if word.id == draft.id), None)
+
+
+def _begin(connection: sa.Connection, buyer: Buyer, shown: Shown, draft: Word, basis: Basis) -> Word:
+    """The run begins: enters the word by which it does, unless it has one, and the limit of its config."""
+    word = replace(draft, shown=shown, about=(), why="")
     if basis.purse:  # what its giver has said, and no more than that
         within = replace(shown, at_most=min(shown.at_most, basis.room[Obstacle.PURSE]))
         word = replace(word, shown=within, decided_by=basis.purse.given_by, place=Place.PURSE)
@@ -199,8 +231,8 @@ def let_begin(
     if own_words and own_words[-1].is_yes and covers(own_words[-1], shown):
         word = own_words[-1]
     else:
-        words.enter_word(connection, batch, word)
-    changes.say_limit(connection, batch, basis.limit, f"{asked.decided_by} (config)", buyer.run_id)
+        words.enter_word(connection, buyer.batch, word)
+    changes.say_limit(connection, buyer.batch, basis.limit, f"{draft.decided_by} (config)", buyer.run_id)
     return word
 
 
@@ -211,12 +243,9 @@ def answer(connection: sa.Connection, batch: str, buyer: Buyer, answered: Word) 
         LedgerError: the question has another answer already.
     """
     all_words = words.all_of_batch(connection, batch)
-    [asked] = (word for word in all_words if word.id == answered.id)
-    if asked == answered:
+    if answered in all_words:  # by a commit that was not confirmed
         return
-    if asked.decision is not None:
-        raise LedgerError("the question was answered already", hint="Run the batch again.")
-    words.answer(connection, answered)
+    words.answer(connection, batch, answered)
     if not answered.is_yes:
         return
     if answered.shown.charges:
@@ -227,67 +256,54 @@ def answer(connection: sa.Connection, batch: str, buyer: Buyer, answered: Word) 
     changes.say_limit(connection, batch, limit, by, buyer.run_id)
 
 
-def reasons(shown: Shown, buyer: Buyer, basis: Said, also: Mapping[Reason, str]) -> dict[Reason, str]:
-    """Every reason why a person must say yes before this is bought, with a sentence; empty without any."""
-    sentences: dict[Reason, str] = {}
-    covering = [word for word in basis.words if covers(word, shown)]
-    if basis.to_accept:
-        sentences[Reason.CHARGES] = charges.in_words(basis.to_accept)
-    if shown.repeats and not covering:
-        sentences[Reason.REPEATS] = shown.repeats
-    agreed_guesses = {guess for word in basis.words if word.is_yes for guess in word.shown.guesses.items()}
-    if new := [guess[1] for guess in shown.guesses.items() if guess not in agreed_guesses]:
-        sentences[Reason.GUESSES] = f"`callsheet init` has guessed: {'; '.join(new)}"
-    agreed = {sentence for word in basis.words if word.is_yes for sentence in word.shown.unclear}
-    if new := [sentence for sentence in shown.unclear if sentence not in agreed]:
-        sentences[Reason.UNCLEAR] = "; ".join(new)
-    if buyer.purse is not None:
-        left = basis.room[Obstacle.PURSE]
-        is_wall = not shown.fits and left == min(basis.room.values())
-        if beyond := purses.beyond(basis.purse, buyer.purse, shown, left, is_wall=is_wall):
-            sentences[Reason.PURSE] = beyond
-    if buyer.budget.approve_above is not None and not covering:
-        sentences |= _of_price(shown, buyer, basis, buyer.budget.approve_above)
-    own_questions = [word for word in basis.words if word.asker == buyer.asker and word.about]
-    if shown.is_rest and not any(Reason.PILOT in word.about for word in covering):
-        jobs = f"the other {counted(shown.jobs, 'job')} for {dollars(shown.quoted)} USD"
-        sentences[Reason.PILOT] = f"the pilot is bought; {jobs} must be approved"
-    elif own_questions and own_questions[-1] not in covering:
-        sentences[Reason.ASKED] = _asked_before(own_questions[-1], shown)
-    # A production asks its own person to look, whoever has looked before.
-    own_covering = (word for word in covering if word.asker == buyer.asker)
-    answered = {reason for word in own_covering for reason in word.about} - {Reason.SUSPENDED}
-    return sentences | {reason: sentence for reason, sentence in also.items() if reason not in answered}
-
-
 _OF_BATCH = (Obstacle.LIMIT, Obstacle.BALANCE)
 
 
-def _of_price(shown: Shown, buyer: Buyer, basis: Said, above: Decimal) -> dict[Reason, str]:
-    """The reasons of a config that asks a person above an amount; a purse has its own."""
-    sentences: dict[Reason, str] = {}
-    limits = f"budget.approve_above, {dollars(above)} USD"
-    at_most = min(shown.at_most, *(basis.room[obstacle] for obstacle in _OF_BATCH if obstacle in basis.room))
-    if shown.unpriced:
-        are = "job has" if shown.unpriced == 1 else "jobs have"
-        sentences[Reason.UNPRICED] = (
-            f"{shown.unpriced:,} {are} no price, and a person is asked above {limits}"
-        )
-    if shown.quoted > above and buyer.purse is None:
-        sentences[Reason.PRICE] = f"the quote of {dollars(shown.quoted)} USD is above {limits}"
-    elif at_most > above and buyer.purse is None:
-        sentences[Reason.PRICE] = f"the quote may come to {dollars(shown.at_most)} USD, above {limits}"
-    if shown.new_rates:
-        rates = and_more(list(map(printable, shown.new_rates[:1])), len(shown.new_rates))
-        sentences[Reason.RATE] = f"a rate has changed: {rates}"
-    return sentences
-
-
-def _asked_before(asked: Word, shown: Shown) -> str:
-    if not asked.is_yes:
-        return f"this run has asked about {asked.asked()}, and nobody has said yes"
-    now = f"{counted(shown.jobs, 'job')} for {shown.price()}"
-    return f"{asked.asked()} was approved, and now it is {now}"
+def grounds_to_ask(shown: Shown, buyer: Buyer, basis: Basis, also: Collection[Reason]) -> Grounds:
+    """Why a person must say yes before this is bought; `also`: reasons that the ledger does not know."""
+    agreed = [word for word in basis.words if word.is_yes]
+    covering = [word for word in agreed if covers(word, shown)]
+    agreed_guesses = {guess for word in agreed for guess in word.shown.guesses.items()}
+    new_guesses = [guess for guess in shown.guesses.items() if guess not in agreed_guesses]
+    agreed_unclear = {sentence for word in agreed for sentence in word.shown.unclear}
+    unclear = tuple(sentence for sentence in shown.unclear if sentence not in agreed_unclear)
+    beyond_purse = None
+    if buyer.purse is not None:
+        left = basis.room[Obstacle.PURSE]
+        is_wall = not shown.fits and left == min(basis.room.values())
+        beyond_purse = purses.beyond(basis.purse, buyer.purse, shown, left, is_wall=is_wall)
+    above = None if covering else buyer.budget.approve_above
+    of_batch = [basis.room[obstacle] for obstacle in _OF_BATCH if obstacle in basis.room]
+    may_cost = max(shown.quoted, min([shown.at_most, *of_batch]))
+    asks_of_pilot = shown.is_rest and not any(Reason.PILOT in word.about for word in covering)
+    own_questions = [word for word in basis.words if word.asker == buyer.asker and word.about]
+    asked_before = own_questions[-1] if own_questions else None
+    applies = {
+        Reason.CHARGES: bool(basis.to_accept),
+        Reason.REPEATS: bool(shown.repeats) and not covering,
+        Reason.GUESSES: bool(new_guesses),
+        Reason.UNCLEAR: bool(unclear),
+        Reason.PURSE: beyond_purse is not None,
+        Reason.UNPRICED: above is not None and shown.unpriced > 0,
+        Reason.PRICE: above is not None and may_cost > above and buyer.purse is None,
+        Reason.RATE: above is not None and bool(shown.new_rates),
+        Reason.PILOT: asks_of_pilot,
+        Reason.ASKED: not asks_of_pilot and asked_before is not None and asked_before not in covering,
+    }
+    # A production asks its own person to look, whoever has looked before.
+    own_covering = (word for word in covering if word.asker == buyer.asker)
+    answered = {reason for word in own_covering for reason in word.about} - {Reason.SUSPENDED}
+    reasons = [reason for reason, does_apply in applies.items() if does_apply]
+    reasons += [reason for reason in also if reason not in answered]
+    return Grounds(
+        tuple(reasons),
+        shown,
+        tuple(text for _, text in new_guesses),
+        unclear,
+        approve_above=buyer.budget.approve_above or Decimal(0),
+        beyond_purse=beyond_purse,
+        asked_before=asked_before,
+    )
 
 
 def covers(word: Word, shown: Shown) -> bool:
@@ -311,27 +327,6 @@ def _limit(
     return changes.limit_with(connection, buyer.batch, of_config, buyer.run_id)
 
 
-_HINTS = {
-    Reason.CHARGES: "Nothing more is bought until somebody approves that: run it again with --yes, or answer "
-    "its question.",
-    Reason.REPEATS: "`callsheet quote` says why. With the ids and prompts as they were they are not bought "
-    "again; to buy them, approve with `callsheet run --yes`, or set budget.repeats to buy.",
-    Reason.GUESSES: "Look at `callsheet quote`, then approve with `callsheet run --yes`, or correct the "
-    "config and remove input.guessed from it.",
-    Reason.UNCLEAR: "Correct the batch file, or approve with `callsheet run --yes` what is meant so.",
-    Reason.PURSE: "A person goes on from here: `callsheet run`, or another `callsheet purse`.",
-    Reason.PILOT: "Look at the pilot, then go on with the same command and `--yes`.",
-}
-_HINT = "Look at `callsheet quote`, then approve with `callsheet run --yes`."
-
-
-def stop_of(question: Word) -> Stop:
-    """The stop where nobody has answered a question."""
-    first = question.about[0]
-    kind = PriceChanged if first is Reason.CHARGES else ApprovalNeeded
-    return kind(question.why, hint=_HINTS.get(first, _HINT))
-
-
 # ---- whether a job may leave
 
 
@@ -340,8 +335,8 @@ class Gate:
 
     def __init__(self, connection: sa.Connection, buyer: Buyer, at: datetime, counting: Counting) -> None:
         limit = changes.limit(connection, buyer.batch)
-        self._buyer, self._purse = buyer, _purse(connection, buyer)
-        self._room = room_within(connection, buyer, limit, at, counting, purse=self._purse)
+        self._buyer = buyer
+        self._room, self._purse = room_within(connection, buyer, limit, at, counting)
         self._closed: Obstacle | None = None
         if not words.may_buy(connection, buyer.asker):
             self._closed = Obstacle.QUESTION
@@ -386,16 +381,47 @@ def obstacle_to(amount: Decimal, room: Mapping[Obstacle, Decimal]) -> Obstacle |
     return next(iter(in_the_way), None)
 
 
+@dataclass(frozen=True, slots=True)
+class Fitting:
+    """Which jobs of a quote would leave, by `budget.on_exceed`.
+
+    Attributes:
+        jobs: how many.
+        obstacle: what the first that would not, with those before it, does not fit; where all or nothing is
+            bought, what all of them do not fit. None where all fit.
+        is_refused: nothing is bought, because not all of them fit.
+    """
+
+    jobs: int
+    obstacle: Obstacle | None = None
+    is_refused: bool = False
+
+
+def fitting(prices: pl.Series, room: Mapping[Obstacle, Decimal], on_exceed: str) -> Fitting:
+    """Which of these jobs would leave, in their order, if the ledger stayed as it is.
+
+    `prices`: decimals, without those of jobs that have none: nobody knows whether these fit.
+    """
+    total, left = sum(prices, Decimal(0)), min(room.values())
+    if total <= left:
+        return Fitting(prices.len())
+    if on_exceed == "refuse":
+        return Fitting(0, obstacle_to(total, room), is_refused=True)
+    prices_so_far = prices.cum_sum()
+    jobs = int((prices_so_far <= left).sum())
+    obstacle = obstacle_to(prices_so_far[jobs], room)
+    if on_exceed == "skip":
+        jobs, micros = 0, int(left * 10**6)
+        for price in prices.to_physical():  # millionths of a dollar
+            if price <= micros:
+                jobs, micros = jobs + 1, micros - price
+    return Fitting(jobs, obstacle)
+
+
 def room_within(
-    connection: sa.Connection,
-    buyer: Buyer,
-    limit: Decimal | None,
-    at: datetime,
-    counting: Counting,
-    *,
-    purse: Purse | None = None,
-) -> dict[Obstacle, Decimal]:
-    """What is left within each obstacle that there is."""
+    connection: sa.Connection, buyer: Buyer, limit: Decimal | None, at: datetime, counting: Counting
+) -> tuple[dict[Obstacle, Decimal], Purse | None]:
+    """What is left within each obstacle that there is; and the purse by which it buys, if that was given."""
     batch, budget = buyer.batch, buyer.budget
     exposure = sums.exposure(connection, batch)
     taken = exposure.sent + (exposure.reserved if counting is Counting.RESERVE else 0)
@@ -406,11 +432,12 @@ def room_within(
     if allowed is not None and counting is not Counting.QUOTE:  # then its own word is still to come
         reserved = _reserved_by(connection, batch, buyer.run_id) if counting is Counting.RESERVE else 0
         room[Obstacle.ALLOWED] = allowed - reserved - exposure.priced
-    if buyer.purse is not None:
+    purse = None if buyer.purse is None else purses.newest(connection, batch, buyer.purse)
+    if purse is not None:
+        reserved_by_it = 0 if counting is Counting.SEND else purses.reserved(connection, batch, purse)
+        room[Obstacle.PURSE] = purse.left - reserved_by_it
+    elif buyer.purse is not None:  # nobody has given it one
         room[Obstacle.PURSE] = Decimal(0)
-        if purse is not None:
-            reserved_by_it = 0 if counting is Counting.SEND else purses.reserved(connection, batch, purse)
-            room[Obstacle.PURSE] = purse.left - reserved_by_it
     room[Obstacle.BALANCE] = buyer.affordable - taken
     is_sent, but_of = counting is Counting.SEND, batch if counting is Counting.QUOTE else None
     if budget.ledger is not None:
@@ -420,12 +447,7 @@ def room_within(
         sent = sums.sent_since(connection, at)
         used = sent if is_sent else used_today(connection, at, but_of=but_of)
         room[Obstacle.DAY] = budget.per_day - used
-    return room
-
-
-def _purse(connection: sa.Connection, buyer: Buyer) -> Purse | None:
-    """The purse by which it buys."""
-    return None if buyer.purse is None else purses.newest(connection, buyer.batch, buyer.purse)
+    return room, purse
 
 
 def used_today(connection: sa.Connection, now: datetime, *, but_of: str | None = None) -> Decimal:
@@ -464,33 +486,6 @@ def _reserved_by(connection: sa.Connection, batch: str, run_id: str) -> Decimal:
     return connection.scalar(sa.select(sums.total(attempts.c.quoted)).where(its_own)) or Decimal(0)
 
 
-def stop_at(obstacle: Obstacle, does_not_fit: str, left: Decimal, budget: Budget, basis: Said) -> Stop:
-    """The stop at an obstacle; `does_not_fit` is in words such as `row 7, 0.0400 USD, does not fit`."""
-    if obstacle is Obstacle.PRICE:
-        return PriceChanged(charges.in_words(basis.charged.unaccepted), hint=_HINTS[Reason.CHARGES])
-    if obstacle in (Obstacle.QUESTION, Obstacle.ALLOWED, Obstacle.PURSE):
-        hint = _HINTS[Reason.PURSE] if obstacle is Obstacle.PURSE else _HINT
-        return ApprovalNeeded("nobody has said yes to what is left to buy", hint=hint)
-    if obstacle is Obstacle.BALANCE:
-        hint = "With a higher balance the same command goes on from here."
-        return BalanceTooLow(f"{does_not_fit} what is left of the balance: {dollars(left)} USD", hint=hint)
-    limits = {Obstacle.LIMIT: budget.limit, Obstacle.LEDGER: budget.ledger, Obstacle.DAY: budget.per_day}
-    limit = limits[obstacle]
-    room = f"{dollars(left)}{'' if limit is None else f' of {dollars(limit)}'} USD"
-    if obstacle is Obstacle.LIMIT:
-        hint = "With a higher budget.limit the same command goes on from here."
-        return BudgetReached(f"{does_not_fit} what is left of the budget: {room}", hint=hint)
-    if obstacle is Obstacle.DAY:
-        hint = "The same command goes on after midnight UTC, or with a higher budget.per_day."
-        return BudgetReached(f"{does_not_fit} what is left of budget.per_day for today: {room}", hint=hint)
-    used, by = dollars(basis.used_ever), counted(basis.used_by, "batch", "batches")
-    return BudgetReached(
-        f"{does_not_fit} what is left of budget.ledger: {room}; {used} USD are used by {by}",
-        hint="With a higher budget.ledger the same command goes on from here. `callsheet status` without a "
-        "config lists the batches.",
-    )
-
-
 # ---- reservations
 
 
@@ -519,7 +514,7 @@ def reserve(
     The run gets again what it has reserved before, which counts already: the commit of an earlier try may
     have been made without being confirmed.
     """
-    gate = Gate(connection, buyer, leases.time_by_database(connection), Counting.RESERVE)
+    gate_now = Gate(connection, buyer, leases.time_by_database(connection), Counting.RESERVE)
     newest = _newest(connection, jobs, policy)
     result = Reservation()
     fitting: list[tuple[Job, Values | None]] = []
@@ -531,16 +526,16 @@ def reserve(
         has_failed = last and last["state"] == State.FAILED and last["settled"] != NOT_CHARGED
         if last and has_failed and last["run_id"] == buyer.run_id:  # the same run does not try it again
             continue
-        if reserved_by or (obstacle := gate.lets(job.quoted, job.model)) is None:
+        if reserved_by or (obstacle := gate_now.lets(job.quoted, job.model)) is None:
             fitting.append((job, last))
         else:
             if result.obstacle is None:
-                result.obstacle, result.remaining = obstacle, gate.left(obstacle)
+                result.obstacle, result.remaining = obstacle, gate_now.left(obstacle)
             if not skip:
                 result.left += jobs[position:]
                 break
             result.left.append(job)
-    result.reserved = _write(connection, buyer.batch, buyer.run_id, fitting, gate.purse_id)
+    result.reserved = _write(connection, buyer.batch, buyer.run_id, fitting, gate_now.purse_id)
     return result
 
 

@@ -4,9 +4,12 @@ A commit that fails is tried again as a whole, while the run's lease lives; the 
 wait for it. Its connection may be lost when it has succeeded. So a write that is made a second time must
 change nothing, and come to the same; whoever writes sees to that (`states.py`).
 
-It knows no table. A write is a function of a connection. Where one is refused, all of its commit are made
-again, each in a savepoint of its own: so it leaves the others alone, and the savepoints cost nothing where
-all is well.
+A write is a function of a connection. Where one is refused, all of its commit are made again, each in a
+savepoint of its own: so it leaves the others alone, and the savepoints cost nothing where all is well.
+
+A commit that changes what the ledger says of the batch gives the batch another revision (`queries.revision`).
+So who has kept the revision that a result was made by knows at once whether the ledger still says the same.
+Runs and leases are no part of it: they come and go.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -23,14 +26,29 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import sqlalchemy as sa
 
 from callsheet import failpoints
-from callsheet.errors import CallsheetError, LedgerError, LedgerUnavailable
-from callsheet.ledger.databases import explained
+from callsheet.errors import CallsheetError, LedgerUnavailable
+from callsheet.ledger.databases import explain_values, explained
+from callsheet.ledger.tables import (
+    attempts,
+    batches,
+    changes,
+    charges,
+    checks,
+    claims,
+    marks,
+    media,
+    new_revision,
+    settlements,
+    words,
+)
 
 T = TypeVar("T")
 P = ParamSpec("P")
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0  # seconds between two tries
 _PAUSE = 0.01  # seconds between two commits, in which more writes arrive: the CPU of a commit is shared
+_OF_BATCH = {attempts, media, settlements, words, marks, checks, charges, changes, claims}
+_SET_REVISION = batches.update().where(batches.c.batch == sa.bindparam("the_batch"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +63,8 @@ class _Write:
 
 
 class GroupCommit:
-    """Writes to one database for one run, many writes to a commit, one commit at a time.
+    """Writes to one database for one run of a batch, many writes to a commit, one commit at a time.
 
-    Each commit is made in a new `transaction`.
     A database that fails is tried again for as long as the run's lease lives, which others respect.
     `on_failure` is called once when commits begin to fail and are tried again, with the error and the
     arguments of all writes that wait.
@@ -60,10 +77,10 @@ class GroupCommit:
     def __init__(
         self,
         engine: sa.Engine,
-        transaction: Callable[[], AbstractContextManager[sa.Connection]],
+        batch: str,
         on_failure: Callable[[LedgerUnavailable, Sequence[Any]], Awaitable[None]],
     ) -> None:
-        self._engine, self._transaction = engine, transaction
+        self._engine, self._batch = engine, batch
         # Nobody else makes a commit wait, and with it the lease: not even a read that takes minutes.
         self._commit_thread = ThreadPoolExecutor(1, "ledger-commits")
         self._read_threads = ThreadPoolExecutor(2, "ledger-reads")
@@ -78,12 +95,18 @@ class GroupCommit:
         """From now on nothing is tried again; what waits for its next try has it now."""
         self._hurried.set()
 
-    async def read(self, work: Callable[[], T]) -> T:
-        """Does work on the database that changes nothing, in a thread; again while the database fails.
+    async def read(self, query: Callable[[sa.Connection], T]) -> T:
+        """Runs a query in one consistent view, in a thread; again while the database fails.
 
         Raises:
+            LedgerError: its values can be in no ledger.
             LedgerUnavailable: the database failed until the lease expired, or `hurry`.
         """
+
+        def work() -> T:
+            with explained(self._engine), explain_values(), self._engine.connect() as connection:
+                return query(connection.execution_options(reading=True))
+
         return await self._tried(self._read_threads, work)
 
     async def _tried(
@@ -144,9 +167,10 @@ class GroupCommit:
         try:
             while self._waiting:
                 writes, self._waiting = self._waiting, []
+                commit, failed = partial(self._commit, writes), partial(self._failed, writes)
                 results: list[Any]
                 try:
-                    results = await self._until_written(writes)
+                    results = await self._tried(self._commit_thread, commit, failed)
                 except Exception as error:  # noqa: BLE001 - each caller gets it; otherwise they wait for ever
                     results = [error] * len(writes)
                 self.failing = False
@@ -162,16 +186,12 @@ class GroupCommit:
         finally:
             self._committer = None
 
-    async def _until_written(self, writes: Sequence[_Write]) -> list[Any]:
-        """Makes a commit, as often as it takes; the result of each write, or the error that it ended with."""
-
-        async def failed(error: LedgerUnavailable) -> None:
-            if not self.failing:
-                self.failing = True
-                waiting = (*writes, *self._waiting)
-                await self._on_failure(error, [argument for write in waiting for argument in write.args])
-
-        return await self._tried(self._commit_thread, partial(self._commit, writes), failed)
+    async def _failed(self, writes: Sequence[_Write], error: LedgerUnavailable) -> None:
+        """A commit of these writes has failed, and is tried again."""
+        if not self.failing:
+            self.failing = True
+            waiting = (*writes, *self._waiting)
+            await self._on_failure(error, [argument for write in waiting for argument in write.args])
 
     def _commit(self, writes: Sequence[_Write]) -> list[Any]:
         """Makes a commit; the result of each write, or the error with which it was refused."""
@@ -187,11 +207,26 @@ class GroupCommit:
     def _in_one_transaction(
         self, writes: Sequence[_Write], make: Callable[[sa.Connection, _Write], Any]
     ) -> list[Any]:
-        with self._transaction() as connection:
+        with self._engine.begin() as connection, _revised(connection, self._batch):
             results = [make(connection, write) for write in writes]
             for write in writes:
                 failpoints.passed(f"before ledger.{write.name}")
         return results
+
+
+@contextmanager
+def _revised(connection: sa.Connection, batch: str) -> Iterator[None]:
+    """For changes of this batch and of no other one: where there are any, it has another revision then."""
+    is_changed = False
+
+    @sa.event.listens_for(connection, "after_execute")
+    def _look(_: sa.Connection, statement: Any, *__: Any) -> None:
+        nonlocal is_changed
+        is_changed |= isinstance(statement, sa.UpdateBase) and statement.table in _OF_BATCH
+
+    yield
+    if is_changed:
+        connection.execute(_SET_REVISION, {"the_batch": batch, "revision": new_revision()})
 
 
 def _written(connection: sa.Connection, write: _Write) -> Any:
@@ -205,19 +240,3 @@ def _written_or_refused(connection: sa.Connection, write: _Write) -> Any:
             return _written(connection, write)
     except CallsheetError as error:
         return error
-
-
-@contextmanager
-def explain_values() -> Iterator[None]:
-    """For work in a transaction or a savepoint: an error that its values caused, in words.
-
-    Raises:
-        LedgerError: the values can be in no ledger.
-    """
-    try:
-        yield
-    except (sa.exc.StatementError, UnicodeError, OverflowError) as error:
-        is_of_database = isinstance(error, sa.exc.DBAPIError)
-        if is_of_database and not isinstance(error, sa.exc.IntegrityError | sa.exc.DataError):
-            raise
-        raise LedgerError(f"this is a value that no ledger can have: {error.__cause__ or error}") from error

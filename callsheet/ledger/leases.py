@@ -11,27 +11,23 @@ database's clock.
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.sql.visitors import replacement_traverse
 
+from callsheet import processes
 from callsheet.errors import LedgerError
 from callsheet.ledger import queries, sums, writing
 from callsheet.ledger.tables import AMOUNTS, Moment, Values, attempts, runs, totals
-from callsheet.processes import exists
-from callsheet.records import Attempt, OtherRun, State
+from callsheet.records import FOR_A_PERSON, OPEN, Attempt, OtherRun, State
 
-_OPEN = (State.PLANNED, State.SUBMITTING, State.PENDING, State.GENERATED)
 _IN_HAND = sa.and_(
-    attempts.c.state.in_((*_OPEN, State.IN_DOUBT)),  # which an index finds
-    sa.or_(attempts.c.state.in_(_OPEN), queries.IS_POLLED),
+    attempts.c.state.in_((*OPEN, State.IN_DOUBT)),  # which an index finds
+    sa.or_(attempts.c.state.in_(OPEN), queries.IS_POLLED),
 )
 RESERVED = sa.and_(attempts.c.state == State.PLANNED, attempts.c.run_id.is_not(None))
 """Whether a run has reserved an attempt."""
@@ -73,10 +69,10 @@ def enter_run(
     run = runs.insert().values(
         id=run_id,
         batch=batch,
-        host=_host(),
-        boot=_boot(),
+        host=processes.machine(),
+        boot=processes.boot(),
         pid=os.getpid(),
-        process_start=_start_of(os.getpid()) or None,
+        process_start=processes.start_of(os.getpid()) or None,
         started_at=now,
         lease_until=now + timedelta(seconds=lease),
         balance_at_start=balance,
@@ -100,7 +96,7 @@ def left_by(connection: sa.Connection, batch: str, flow_run: str) -> dict[str, S
     began = sa.select(sa.func.min(runs.c.started_at, type_=Moment)).where(of_flow_run).scalar_subquery()
     query = sa.select(attempts.c.job_key, attempts.c.state).where(
         attempts.c.batch == batch,
-        attempts.c.state.in_((State.IN_DOUBT, State.LOST)),
+        attempts.c.state.in_(FOR_A_PERSON),
         ~attempts.c.superseded,
         # What a dead run was submitting is of no run, since the next one found it (`take_over`).
         sa.or_(attempts.c.run_id.in_(sa.select(runs.c.id).where(of_flow_run)), attempts.c.run_id.is_(None)),
@@ -132,7 +128,8 @@ def _not_ended(connection: sa.Connection, batch: str | None = None) -> tuple[lis
 def take_over(connection: sa.Connection, run_id: str, batch: str) -> list[Attempt]:
     """Ends the dead runs of the batch (`end_dead`); what they had accepted belongs to `run_id`."""
     doubts = end_dead(connection, batch)
-    of_no_living = _is_of_none([run.id for run in alive(connection, batch)])
+    living = sa.select(runs.c.id).where(runs.c.batch == batch, runs.c.ended_at.is_(None))
+    of_no_living = _is_of_none(living)
     for row in writing.which(connection, attempts.c.batch == batch, of_no_living, _IN_HAND):
         writing.change_attempt(connection, row, {"run_id": run_id})
     return doubts
@@ -244,8 +241,10 @@ def _with_tables(statement: Any, subqueries: Mapping[sa.Table, sa.Subquery]) -> 
 
 def _write_left(connection: sa.Connection, over: sa.ColumnElement[bool]) -> list[Attempt]:
     """Writes what `_left` reads; returns what is in doubt from now on."""
-    keys, left = connection.scalars(_jobs_of(over)).all(), _left(over)
-    rows_before = writing.rows_of(connection, keys)
+    keys = connection.scalars(_jobs_of(over)).all()
+    if not keys:
+        return []
+    rows_before, left = writing.rows_of(connection, keys), _left(over)
     names = ("superseded", "run_id", "state", "finished_at", "error_code", "error_message")
     columns = [left.c[name] for name in names]
     values_after: dict[writing.Key, Values] = {}
@@ -362,24 +361,24 @@ def have_left_work(connection: sa.Connection, batch: str) -> bool:
     return bool(dead or connection.scalar(sa.select(left)))
 
 
-def free(connection: sa.Connection, run_id: str, attempt: Attempt) -> None:
-    """Frees a job that a run had reserved: it does not fit the budget any more, or cannot be sent."""
+def unreserve(connection: sa.Connection, run_id: str, attempt: Attempt) -> None:
+    """A job is not the run's any more that it had reserved: it does not fit the budget, or cannot be sent."""
     _write_left(connection, sa.and_(attempts.c.run_id == run_id, attempts.c.job_key == attempt.job_key))
 
 
 def _is_alive(run: Any, now: datetime) -> bool:
     leased = bool(run.lease_until >= now)
-    if run.host != _host() or (run.boot and run.boot != _boot()):
+    if run.host != processes.machine() or (run.boot and run.boot != processes.boot()):
         return leased
-    if run.pid == os.getpid() and run.process_start in (None, _start_of(run.pid)):
+    if run.pid == os.getpid() and run.process_start in (None, processes.start_of(run.pid)):
         return run.id in _open_here
-    start = _start_of(run.pid)
+    start = processes.start_of(run.pid)
     if start is None:
         return False
     return bool(start == run.process_start) if start and run.process_start else leased
 
 
-def _is_of_none(living: Collection[str]) -> sa.ColumnElement[bool]:
+def _is_of_none(living: Collection[str] | sa.Select[str]) -> sa.ColumnElement[bool]:
     """Whether an attempt is of a run that is none of these."""
     return sa.and_(attempts.c.run_id.is_not(None), attempts.c.run_id.not_in(living))
 
@@ -393,37 +392,3 @@ def time_by_database(connection: sa.Connection) -> datetime:
         moment: datetime = connection.execute(sa.select(sa.func.clock_timestamp())).scalar_one()
         return moment.astimezone(UTC)
     return datetime.now(UTC)
-
-
-# ---- which process this is, and whether another one still runs: a number alone says little, because other
-# machines and containers have the same ones, and one is used again after its process has ended
-
-
-def _host() -> str:
-    """This machine and, where there are several, this container: where a process number has a meaning."""
-    namespace = ""
-    with suppress(OSError):
-        namespace = str(Path("/proc/self/ns/pid").readlink())
-    return f"{socket.gethostname()} {namespace}".strip()
-
-
-def _boot() -> str | None:
-    """The time since this machine was last started; None where the system does not tell."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return None
-
-
-def _start_of(pid: int) -> str | None:
-    """When a process of this machine was started, in ticks since the machine's start.
-
-    Returns:
-        None where the process has ended; "" where it runs, and the system does not tell since when.
-    """
-    try:
-        # The name of the program, in parentheses, may have spaces and parentheses in it.
-        state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return None if state in "ZX" else fields[18]
-    except (OSError, ValueError, IndexError):
-        return "" if exists(pid) else None

@@ -14,7 +14,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from functools import partial
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
@@ -22,10 +21,10 @@ import sqlalchemy as sa
 
 from callsheet.config.settings import Budget
 from callsheet.errors import LedgerError, LedgerUnavailable
-from callsheet.ledger import databases, journal, leases, revisions, services, states, takeover
+from callsheet.ledger import databases, journal, leases, services, states, takeover
 from callsheet.ledger.databases import BUSY, explained, open_engine
 from callsheet.ledger.gate import Buyer, Obstacle, Reservation, reserve
-from callsheet.ledger.group_commit import GroupCommit, explain_values
+from callsheet.ledger.group_commit import GroupCommit
 from callsheet.ledger.journal import Journal, PaidAnswer
 from callsheet.ledger.queries import Policy
 from callsheet.ledger.states import SameGeneration
@@ -39,18 +38,22 @@ P = ParamSpec("P")
 logger = logging.getLogger("callsheet")
 
 
-def _opened(url: str, busy: float, looks: bool, note: Callable[[str], None]) -> tuple[sa.Engine, str]:
-    """The database, and the ledger's id."""
+def _opened(
+    url: str, busy: float, looks: bool, note: Callable[[str], None]
+) -> tuple[sa.Engine, str, timedelta]:
+    """The database, the ledger's id, and by how much this machine's clock is behind the database's."""
     engine = open_engine(url, busy, looks=looks, note=note)
-    with explained(engine), engine.connect() as connection:
-        return engine, str(connection.execution_options(reading=True).scalar(sa.select(about.c.ledger_id)))
+    with explained(engine), engine.connect().execution_options(reading=True) as connection:
+        behind = leases.time_by_database(connection) - datetime.now(UTC)
+        return engine, str(connection.scalar(sa.select(about.c.ledger_id))), behind
 
 
 class Ledger:
     """The ledger of one batch, opened for one run: `async with await Ledger.open(...) as ledger`.
 
     Its `id` says which ledger it is; a backup, and what it was moved to, have the same. `lease`: for how many
-    seconds the run counts as alive after `renew`.
+    seconds the run counts as alive after `renew`. `asker`: whose its questions are, the flow run's in Prefect
+    and elsewhere its own.
 
     While the run's lease lives, a database that fails is tried again, for writes and reads: the run waits.
     When it has failed until the lease expired, and at once where there is no lease, every method raises
@@ -63,23 +66,24 @@ class Ledger:
         engine: sa.Engine,
         owner: Owner,
         *,
+        behind: timedelta = timedelta(),
         purse: str | None = None,
         journal: Path | None = None,
         note: Callable[[str], None] = logger.warning,
     ) -> None:
         self._engine = engine
-        transaction = partial(revisions.transaction, engine, owner.batch)
-        self._commits = GroupCommit(engine, transaction, self._wait)
+        self._commits = GroupCommit(engine, owner.batch, self._wait)
         self._journal = Journal(journal, owner.run_id, note)
         self._note = note
         self._owner = owner
+        self._behind = behind  # this machine's clock behind the database's
         self.id = owner.ledger_id
         self.batch = owner.batch
         self.run_id = owner.run_id
         self.flow_run = owner.flow_run
+        self.asker = owner.flow_run or owner.run_id
         self.purse = purse
         self.lease = owner.lease
-        self._behind = timedelta()  # this machine's clock behind the database's, since the run began
 
     @classmethod
     async def open(
@@ -116,9 +120,9 @@ class Ledger:
             OtherVersion: it is of another Callsheet: a newer one, or an older one and is only looked at.
             LedgerError: it cannot be opened.
         """
-        engine, ledger_id = await asyncio.to_thread(_opened, url, busy, looks, note)
+        engine, ledger_id, behind = await asyncio.to_thread(_opened, url, busy, looks, note)
         owner = Owner(str(uuid.uuid4()), batch, ledger_id, service, lease, flow_run=flow_run)
-        return cls(engine, owner, purse=purse, journal=journal, note=note)
+        return cls(engine, owner, behind=behind, purse=purse, journal=journal, note=note)
 
     async def begin_run(
         self,
@@ -142,9 +146,6 @@ class Ledger:
         Raises:
             UnknownAnswers: the run would buy again what a journal has an answer for.
         """
-        self._behind = await self.read(
-            lambda connection, _: leases.time_by_database(connection) - datetime.now(UTC)
-        )
         lease_until = datetime.now(UTC) + timedelta(seconds=self.lease)
         journals = await asyncio.to_thread(journal.left_in, self._journal.folder)
         keys = {answer.attempt.job_key for left in journals for answer in left.answers}
@@ -214,11 +215,6 @@ class Ledger:
         self._journal.close()
         await asyncio.to_thread(self._engine.dispose)
 
-    @property
-    def asker(self) -> str:
-        """Whose the run's questions are: the flow run's in Prefect, elsewhere its own."""
-        return self.flow_run or self.run_id
-
     def buyer(self, budget: Budget, affordable: Decimal = Decimal(0)) -> Buyer:
         """This run, as the gate knows it; `affordable` as for `Buyer`."""
         return Buyer(self.batch, self.run_id, self.asker, budget, affordable, self.purse)
@@ -259,7 +255,7 @@ class Ledger:
             State.SUBMITTING, states.intend, self.run_id, attempt, buyer, rates=rates, at=at
         )
         if obstacle:
-            await self.transition(leases.free, attempt)
+            await self.transition(leases.unreserve, attempt)
         return obstacle
 
     async def pending(self, attempt: Attempt, generation_id: str) -> SameGeneration | None:
@@ -336,9 +332,7 @@ class Ledger:
         It finds the ledger as the next run will: what dead runs have left is in doubt, or free.
         """
 
-        def work() -> T:
-            with explained(self._engine), explain_values(), self._engine.connect() as connection:
-                reading = leases.foreseen(connection.execution_options(reading=True))
-                return query(reading, self.batch, *args, **kwargs)
+        def foreseen(connection: sa.Connection) -> T:
+            return query(leases.foreseen(connection), self.batch, *args, **kwargs)
 
-        return await self._commits.read(work)
+        return await self._commits.read(foreseen)

@@ -272,7 +272,7 @@ def has_rejected(connection: sa.Connection, batch: str) -> bool:
 
 
 def counts(connection: sa.Connection, batch: str) -> Counts:
-    """How far the batch is reviewed."""
+    """How far the batch is reviewed: what is said after each mark, in a large batch too, needs no table."""
     stored = sa.select(sa.func.count()).join_from(attempts, media, queries.FILES_OF)
     files = connection.scalar(stored.where(attempts.c.batch == batch, media.c.stored_at.is_not(None))) or 0
     newest_marks = sa.select(marks.c.decision, sa.func.count()).where(marks.c.batch == batch, IS_NEWEST)

@@ -7,10 +7,11 @@ its id, which each attempt keeps whoever takes it over. Money is in dollars.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Collection
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
+from enum import StrEnum
 from pathlib import Path
 from uuid import uuid4
 
@@ -20,14 +21,24 @@ from callsheet.errors import InputError
 from callsheet.ledger import databases, leases, sums
 from callsheet.ledger.tables import Moment, Values, attempts, purses, runs
 from callsheet.ledger.words import Shown
-from callsheet.plain_text import and_more, counted, moment_in_words, printable
-from callsheet.records import Record, dollars
+from callsheet.plain_text import printable
 
-_MOST_NAMED = 3  # models
+
+class Shut(StrEnum):
+    """Why nothing more may be bought by a purse."""
+
+    CLOSED = "closed"
+    """A person has closed it, or has given another one of that name."""
+
+    OVER = "over"
+    """Its time is over."""
+
+    ELSEWHERE = "elsewhere"
+    """It was given in another database."""
 
 
 @dataclass(frozen=True, slots=True)
-class Purse(Record):
+class Purse:
     """What a person has given.
 
     Attributes:
@@ -35,7 +46,7 @@ class Purse(Record):
         spent: what was bought by it, with what is in flight and in doubt.
         models: the ids of those that it is for; empty: all.
         place: the database in which it was given.
-        why_not: why nothing more may be bought by it, in words; empty where it is open.
+        shut: why nothing more may be bought by it; None where it is open.
     """
 
     id: str
@@ -49,27 +60,35 @@ class Purse(Record):
     place: str
     closed_by: str | None
     closed_at: datetime | None
-    why_not: str = field(default="", kw_only=True)
-
-    def keys(self) -> Iterable[str]:
-        """The names of the fields that `--json` prints."""
-        return [name for name in Record.keys(self) if name not in ("id", "place")] + ["left"]
+    shut: Shut | None = None
 
     @property
     def left(self) -> Decimal:
         """What may still be spent by it."""
-        return Decimal(0) if self.why_not else max(Decimal(0), self.amount - self.spent)
+        return Decimal(0) if self.shut else max(Decimal(0), self.amount - self.spent)
 
     def takes(self, model: str) -> bool:
         """Whether it is for a model."""
         return not self.models or model in self.models
 
-    def line(self) -> str:
-        """The purse in one line."""
-        models = f" for {and_more(self.models[:_MOST_NAMED], len(self.models))}" if self.models else ""
-        given = f"given by {self.given_by}, {moment_in_words(self.given_at)}"
-        state = self.why_not or f"{dollars(self.left)} left until {moment_in_words(self.until)}"
-        return printable(f"{dollars(self.amount)} USD{models}, {dollars(self.spent)} spent, {state}; {given}")
+
+@dataclass(frozen=True, slots=True)
+class BeyondPurse:
+    """Why what a run would buy is not within a purse.
+
+    Attributes:
+        name: by whose purse it would buy.
+        purse: that; None where nobody has given one.
+        left: of it, in dollars.
+        is_used_up: nothing is left, or it is what the jobs do not fit.
+        other_model: a model that it is not for, of those that are to be bought; empty without one.
+    """
+
+    name: str
+    purse: Purse | None
+    left: Decimal
+    is_used_up: bool
+    other_model: str
 
 
 def give(
@@ -121,7 +140,7 @@ def newest(connection: sa.Connection, batch: str, name: str) -> Purse | None:
 
 
 def _read(connection: sa.Connection, *conditions: sa.ColumnElement[bool]) -> list[Purse]:
-    names = [name for name in Purse.__slots__ if name not in ("spent", "why_not")]
+    names = [name for name in Purse.__slots__ if name not in ("spent", "shut")]
     query = sa.select(*(purses.c[name] for name in names)).where(*conditions).order_by(purses.c.number)
     rows = [row._asdict() for row in connection.execute(query)]
     now, place = time_by_ledger(connection), _place(connection)
@@ -129,21 +148,19 @@ def _read(connection: sa.Connection, *conditions: sa.ColumnElement[bool]) -> lis
         Purse(
             **row | {"models": tuple(row["models"])},
             spent=sums.sent_by(connection, row["id"]),
-            why_not=_why_not(row, now, place),
+            shut=_shut(row, now, place),
         )
         for row in rows
     ]
 
 
-def _why_not(row: Values, now: datetime, place: str) -> str:
+def _shut(row: Values, now: datetime, place: str) -> Shut | None:
     """Why nothing may be bought by a purse, whatever is left of it."""
     if row["closed_at"]:
-        return f"closed by {row['closed_by']}, {moment_in_words(row['closed_at'])}"
+        return Shut.CLOSED
     if now >= row["until"]:
-        return f"over since {moment_in_words(row['until'])}"
-    if row["place"] != place:
-        return f"given for another database, {row['place']}"
-    return ""
+        return Shut.OVER
+    return Shut.ELSEWHERE if row["place"] != place else None
 
 
 def reserved(connection: sa.Connection, batch: str, purse: Purse) -> Decimal:
@@ -154,25 +171,20 @@ def reserved(connection: sa.Connection, batch: str, purse: Purse) -> Decimal:
     return connection.scalar(query) or Decimal(0)
 
 
-def beyond(purse: Purse | None, name: str, shown: Shown, left: Decimal, *, is_wall: bool) -> str:
-    """Why a person must be asked who has given a purse, or none; empty where the run may buy by it.
+def beyond(
+    purse: Purse | None, name: str, shown: Shown, left: Decimal, *, is_wall: bool
+) -> BeyondPurse | None:
+    """Why a person must be asked who has given a purse, or none; None where the run may buy by it.
 
     `left` of it is in dollars; `is_wall`: that is what the jobs do not fit.
     """
-    name = printable(name)
-    if purse is None:
-        return f"nobody has given {name} a purse for this batch"
-    if purse.why_not:
-        return f"the purse of {name} is {purse.why_not}"
-    if left <= 0 or is_wall:
-        room = f"{dollars(max(Decimal(0), left))} of {dollars(purse.amount)} USD left"
-        return f"the purse of {name} has {room}, and {counted(shown.jobs, 'job')} for {shown.price()} to buy"
-    models = sorted(rate["id"] for rate in shown.rates)
-    if other := next((model for model in models if not purse.takes(model)), None):
-        return printable(f"the purse of {name} is not for {other}, but for {', '.join(purse.models)}")
-    if shown.unpriced:
-        return f"a purse pays no job without a price, and {counted(shown.unpriced, 'job')} to buy have none"
-    return ""
+    is_used_up, other_model = left <= 0 or is_wall, ""
+    if purse is not None:
+        models = sorted(rate["id"] for rate in shown.rates)
+        other_model = next((model for model in models if not purse.takes(model)), "")
+        if not (purse.shut or is_used_up or other_model or shown.unpriced):
+            return None
+    return BeyondPurse(name, purse, left, is_used_up, other_model)
 
 
 def time_by_ledger(connection: sa.Connection) -> datetime:

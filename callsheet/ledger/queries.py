@@ -22,7 +22,7 @@ import sqlalchemy as sa
 from callsheet.config.setting_types import RetryFailed
 from callsheet.config.settings import BatchSettings
 from callsheet.errors import SERVICE_CODES
-from callsheet.ledger.tables import Moment, Money, attempts, checks, marks, media, settlements
+from callsheet.ledger.tables import Moment, Money, attempts, batches, checks, marks, media, settlements
 from callsheet.records import (
     NOT_CHARGED,
     Attempt,
@@ -164,7 +164,7 @@ def row_ids(connection: sa.Connection, batch: str, words: Collection[str]) -> se
 
 def models_and_rows(connection: sa.Connection, batch: str) -> tuple[set[str], int, int]:
     """The models of the batch's attempts, ordered and delivered; how many rows these are of, and how many
-    they are.
+    they are: by that a mark needs no table of a large batch, where there is nothing to compare.
     """
     of_batch = attempts.c.batch == batch
     pairs = sa.select(attempts.c.model, attempts.c.model_delivered).where(of_batch).distinct()
@@ -206,13 +206,21 @@ def unfinished(connection: sa.Connection, batch: str, run_id: str) -> tuple[list
     return [attempt_of(row) for row in videos], files
 
 
+def revision(connection: sa.Connection, batch: str) -> str:
+    """A text that each change of what the ledger says of the batch replaces (`group_commit.py`).
+
+    Empty where the ledger does not know the batch yet.
+    """
+    return connection.scalar(sa.select(batches.c.revision).where(batches.c.batch == batch)) or ""
+
+
 def free_jobs(connection: sa.Connection, batch: str) -> int:
-    """How many jobs of the batch runs had reserved, and no run has reserved now: none has sent them."""
+    """How many jobs of the batch no run has reserved any more, and none has sent: an index finds them."""
     free = sa.and_(attempts.c.state == State.PLANNED, attempts.c.run_id.is_(None), ~attempts.c.superseded)
     return connection.scalar(sa.select(sa.func.count()).where(attempts.c.batch == batch, free)) or 0
 
 
-def ended(connection: sa.Connection, keys: Sequence[str]) -> list[File]:
+def ended_files(connection: sa.Connection, keys: Sequence[str]) -> list[File]:
     """Every file of these jobs that is stored or lost."""
     return [file for condition in of_jobs(keys) for file in _files(connection, condition, _HAS_ENDED)]
 

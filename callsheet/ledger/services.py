@@ -16,7 +16,8 @@ from callsheet.ledger.tables import attempts, batches
 from callsheet.ledger.tables import learned as learned_table
 from callsheet.records import State
 
-_SENT = attempts.c.state != State.PLANNED
+IS_SUBMITTED = sa.and_(attempts.c.submitted_at.is_not(None), attempts.c.state != State.PLANNED)
+"""Attempts that were submitted. One that the service did not take is planned again, and keeps its time."""
 
 
 def check(connection: sa.Connection, batch: str, service: str) -> bool:
@@ -28,7 +29,7 @@ def check(connection: sa.Connection, batch: str, service: str) -> bool:
     bound = of_batch(connection, batch)
     if bound is not None and is_same(bound, service):
         return True
-    if bound is None or not _has_attempts(connection, batch, _SENT):
+    if bound is None or not _has_attempts(connection, batch, IS_SUBMITTED):
         return False
     raise _other_service(f"the ledger has sent jobs of the batch {batch!r} to {bound}", service)
 

@@ -18,10 +18,11 @@ from callsheet.ledger import services, sums
 from callsheet.ledger.queries import IS_ESTIMATED, IS_POLLED, doubt_of
 from callsheet.ledger.sums import total
 from callsheet.ledger.tables import attempts, claims, runs, settlements
-from callsheet.records import DELIVERED, Doubt, ExpectedBalance, State
+from callsheet.records import ACCEPTED, PAID, Doubt, ExpectedBalance, State
 
-_IN_FLIGHT = sa.or_(attempts.c.state == State.SUBMITTING, IS_POLLED)
-_IN_DOUBT = sa.and_(attempts.c.state == State.IN_DOUBT, ~IS_POLLED)
+# The service will still say of an accepted video what it costs, also where the ledger has it in doubt.
+_ANSWER_COMES = sa.or_(attempts.c.state == State.SUBMITTING, IS_POLLED)
+_NO_ANSWER_COMES = sa.and_(attempts.c.state == State.IN_DOUBT, ~IS_POLLED)
 _LAST_MINUTES, _FIRST_MINUTES = "23:5", "00:0"  # how the times of ten minutes begin
 
 
@@ -87,12 +88,12 @@ def days(
     day, minutes = sa.func.substr(sent, 1, 10), sa.func.substr(sent, 12, 4)
     ended_later = sa.or_(finished.is_(None), sa.func.substr(finished, 1, 10) > day, minutes == _LAST_MINUTES)
     amounts: dict[str, Any] = {
-        "quoted": total(quoted, sa.or_(attempts.c.state.in_([*DELIVERED, State.IN_DOUBT]), _IN_FLIGHT)),
+        "quoted": total(quoted, sa.or_(attempts.c.state.in_([*PAID, State.IN_DOUBT]), _ANSWER_COMES)),
         "usage": total(cost),
         "other_batches": total(cost, attempts.c.batch != batch),
         "surcharge": total(cost - quoted, cost > quoted),
         "estimated": total(cost, IS_ESTIMATED),
-        "in_flight": total(quoted, _IN_FLIGHT),
+        "in_flight": total(quoted, _ANSWER_COMES),
         "late": total(cost, ended_later),
         "early": total(cost, minutes == _FIRST_MINUTES),
     }
@@ -101,7 +102,9 @@ def days(
     return {date.fromisoformat(name): Spending(*amounts) for name, *amounts in rows}
 
 
-def doubts(connection: sa.Connection, service: str, first: date, last: date) -> list[tuple[str, Doubt]]:
+def doubts_at_service(
+    connection: sa.Connection, service: str, first: date, last: date
+) -> list[tuple[str, Doubt]]:
     """What was sent to the service from `first` to `last` and is in doubt, with its batch, in that order."""
     query = (
         sa.select(attempts)
@@ -145,8 +148,8 @@ def expected_balance(connection: sa.Connection, batch: str, first: datetime) -> 
     newer = attempts.c.submitted_at >= base.started_at
     amounts = {
         "older": total(attempts.c.cost, ~newer, settled),
-        "in_doubt": total(attempts.c.quoted, newer, _IN_DOUBT),
-        "in_flight": total(attempts.c.quoted, _IN_FLIGHT),
+        "in_doubt": total(attempts.c.quoted, newer, _NO_ANSWER_COMES),
+        "in_flight": total(attempts.c.quoted, _ANSWER_COMES),
     }
     labelled = (amount.label(name) for name, amount in amounts.items())
     row = connection.execute(sa.select(*labelled).where(_was_sent(connection, service))).one()
@@ -165,12 +168,11 @@ def expected_balance(connection: sa.Connection, batch: str, first: datetime) -> 
 
 
 def bought_since(connection: sa.Connection, moment: datetime) -> dict[str, Bought]:
-    """What each batch has bought since a moment; those that have bought nothing are missing."""
-    accepted = (State.PENDING, State.GENERATED, State.STORED, State.LOST)
+    """What each batch has bought (`ACCEPTED`) since a moment; those that have bought nothing are missing."""
     cost = total(sa.func.coalesce(attempts.c.cost, attempts.c.quoted))
     query = (
         sa.select(attempts.c.batch, sa.func.count(), cost)
-        .where(attempts.c.submitted_at >= moment, attempts.c.state.in_(accepted))
+        .where(attempts.c.submitted_at >= moment, attempts.c.state.in_(ACCEPTED))
         .group_by(attempts.c.batch)
     )
     return {batch: Bought(jobs, price) for batch, jobs, price in connection.execute(query)}
@@ -217,7 +219,7 @@ def _knew_balance(connection: sa.Connection, service: str) -> sa.ColumnElement[b
 def _was_sent(connection: sa.Connection, service: str) -> sa.ColumnElement[bool]:
     """Attempts that were sent, of the batches that do not belong to another service."""
     is_of_service = attempts.c.batch.not_in(services.elsewhere(connection, service))
-    return sa.and_(attempts.c.submitted_at.is_not(None), attempts.c.state != State.PLANNED, is_of_service)
+    return sa.and_(services.IS_SUBMITTED, is_of_service)
 
 
 def _within(first: date, last: date) -> sa.ColumnElement[bool]:

@@ -79,16 +79,16 @@ def intend(
     row = writing.to_move(connection, run_id, State.SUBMITTING, attempt, sent)
     if row is None:
         return None
-    gate = Gate(connection, buyer, at, Counting.SEND)
-    if obstacle := gate.lets(attempt.quoted or Decimal(0), attempt.model):
+    gate_now = Gate(connection, buyer, at, Counting.SEND)
+    if obstacle := gate_now.lets(attempt.quoted or Decimal(0), attempt.model):
         return obstacle
     # Another purse may have taken the place of that by which it was reserved.
-    writing.change_attempt(connection, row, {"state": State.SUBMITTING, "purse": gate.purse_id} | sent)
+    writing.change_attempt(connection, row, {"state": State.SUBMITTING, "purse": gate_now.purse_id} | sent)
     words.buys_at(connection, buyer.batch, rates, at)
     return None
 
 
-def release(connection: sa.Connection, run_id: str, attempt: Attempt) -> None:
+def planned_again(connection: sa.Connection, run_id: str, attempt: Attempt) -> None:
     """The service took nothing: the job is planned again, and still reserved by the run."""
     move(connection, run_id, State.PLANNED, attempt, {})
 
@@ -219,12 +219,12 @@ def _of_end(end: End) -> Values:
     return values if generation_id is None else values | {"generation_id": generation_id}
 
 
-def says(connection: sa.Connection, run_id: str, video: Attempt, text: str) -> None:
-    """What the service says of a pending video, where that is no status that is known; empty: nothing odd."""
+def unknown_status(connection: sa.Connection, run_id: str, video: Attempt, text: str) -> None:
+    """A pending video has a status that is not known, in these words of the service; empty: it has not."""
     row = writing.row_of(connection, video)
     if row and (row["state"], row["run_id"]) == (State.PENDING, run_id):
-        said = {"error_code": UNKNOWN_STATUS if text else None, "error_message": text or None}
-        writing.change_attempt(connection, row, said)
+        values = {"error_code": UNKNOWN_STATUS if text else None, "error_message": text or None}
+        writing.change_attempt(connection, row, values)
 
 
 _OF_ATTEMPT = sa.and_(

@@ -6,7 +6,7 @@ jobs and for a million. It is changed in the transaction that changes an attempt
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 
 from callsheet.ledger.tables import AMOUNTS, Money, Values, attempts, claims, totals
-from callsheet.records import State, Totals
+from callsheet.records import IN_FLIGHT, State, Totals
 
 _ADD = (
     totals.update()
@@ -64,7 +64,7 @@ def _amounts(attempt: Values) -> Iterable[tuple[str, Decimal]]:
             yield "quoted", quoted
         if state == State.PLANNED and attempt["run_id"] is not None:
             yield "reserved", quoted
-        elif state in (State.SUBMITTING, State.PENDING):
+        elif state in IN_FLIGHT:
             yield "in_flight", quoted
         elif state == State.IN_DOUBT:
             yield "in_doubt", quoted
@@ -88,12 +88,16 @@ _EXPOSURE = sa.select(total(_SENT), total(totals.c.reserved), total(_SENT - tota
 
 def of_batch(connection: sa.Connection, batch: str) -> Totals:
     """The batch so far: jobs by state, and money."""
-    newest = sa.and_(attempts.c.batch == batch, ~attempts.c.superseded)
-    counts = sa.select(attempts.c.state, sa.func.count()).where(newest).group_by(attempts.c.state)
+    of_batch = attempts.c.batch == batch
+    newest = sa.select(attempts.c.state, sa.func.count()).where(of_batch, ~attempts.c.superseded)
+    states, states_of_gone = (
+        Counter({State(state): count for state, count in connection.execute(jobs.group_by(attempts.c.state))})
+        for jobs in (newest, newest.where(_is_gone(of_batch)))
+    )
     amounts = (total(totals.c[name]).label(name) for name in AMOUNTS)
     money = connection.execute(sa.select(*amounts).where(totals.c.batch == batch)).one()
     return Totals(
-        states={State(state): count for state, count in connection.execute(counts)},
+        states=states - states_of_gone,
         quoted=money.quoted,
         spent=money.spent,
         in_doubt_exposure=money.in_doubt,
@@ -101,6 +105,17 @@ def of_batch(connection: sa.Connection, batch: str) -> Totals:
         reserved=money.reserved,
         credits=credits_of(connection, batch),
     )
+
+
+def _is_gone(of_batch: sa.ColumnElement[bool]) -> sa.ColumnElement[bool]:
+    """Whether a job is none of the batch's any more (`Standing.counting`): its row is gone, and it was free.
+
+    It is asked apart: the states of all jobs are counted in an index alone, however large the batch is.
+    """
+    charged = attempts.c.state.in_((State.FAILED, State.LOST)) & (attempts.c.cost > 0)
+    has_cost = sa.select(attempts.c.job_key).where(of_batch, charged).correlate(None)
+    is_free = attempts.c.state.in_((State.PLANNED, State.FAILED))
+    return sa.and_(is_free, attempts.c.current.is_(False), attempts.c.job_key.not_in(has_cost))
 
 
 def credits_of(connection: sa.Connection, batch: str) -> Decimal:
@@ -179,7 +194,7 @@ def by_attempts() -> sa.Select[Any]:
     amounts = {
         "quoted": sa.case((~attempts.c.superseded, quoted)),
         "reserved": sa.case((is_reserved, quoted)),
-        "in_flight": sa.case((state.in_((State.SUBMITTING, State.PENDING)), quoted)),
+        "in_flight": sa.case((state.in_(IN_FLIGHT), quoted)),
         "in_doubt": sa.case((state == State.IN_DOUBT, quoted)),
         "spent": attempts.c.cost,
         "unpriced": sa.case((quoted.is_(None), attempts.c.cost)),

@@ -62,7 +62,7 @@ class Moment(sa.types.TypeDecorator[datetime]):
 
 
 def new_revision() -> str:
-    """A revision that no batch has had (`revisions.py`)."""
+    """A revision that no batch has had (`group_commit.py`)."""
     return uuid.uuid4().hex
 
 

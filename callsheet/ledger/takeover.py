@@ -19,15 +19,14 @@ import sqlalchemy as sa
 
 from callsheet.errors import CallsheetError, UnknownAnswers
 from callsheet.ledger import changes, gate, leases, queries, services, states, sums
-from callsheet.ledger.group_commit import explain_values
+from callsheet.ledger.databases import explain_values
 from callsheet.ledger.journal import Left, PaidAnswer
 from callsheet.ledger.tables import attempts
 from callsheet.ledger.writing import Key
 from callsheet.plain_text import counted
-from callsheet.records import Attempt, File, Job, State
+from callsheet.records import MAY_COST, Attempt, File, Job, State
 
 _ATTEMPTS = sa.select(attempts).where(attempts.c.job_key == sa.bindparam("the_job"))
-_ACCEPTED = (State.PENDING, State.GENERATED, State.STORED, State.LOST, State.IN_DOUBT)
 _WHAT_TO_DO = (
     "Nothing was bought. Restore the newer ledger, which knows that run, or put the rows of the batch file "
     "back as they were. If this ledger takes the place of a lost one: callsheet run CONFIG --new-ledger. If "
@@ -141,6 +140,18 @@ def _keys(videos: Sequence[Attempt], files: Sequence[File]) -> set[Key]:
 
 
 def _take_over(connection: sa.Connection, owner: Owner, journals: Sequence[Left]) -> Recovered:
+    recovered, notes = _read_journals(connection, owner, journals) if journals else ([], [])
+    return Recovered(recovered, notes, leases.take_over(connection, owner.run_id, owner.batch))
+
+
+def _read_journals(
+    connection: sa.Connection, owner: Owner, journals: Sequence[Left]
+) -> tuple[list[Left], list[str]]:
+    """Writes to the ledger what journals have; returns those that it has all of, and notes on the others.
+
+    Raises:
+        UnknownAnswers: the run would buy again what a journal has an answer for.
+    """
     reader = _Reader(connection, owner)
     recovered: list[Left] = []
     notes: list[str] = []
@@ -156,7 +167,7 @@ def _take_over(connection: sa.Connection, owner: Owner, journals: Sequence[Left]
             recovered.append(journal)
     if unknown and owner.buys:
         raise UnknownAnswers("\n".join(unknown), hint=_WHAT_TO_DO)
-    return Recovered(recovered, notes, leases.take_over(connection, owner.run_id, owner.batch))
+    return recovered, notes
 
 
 class _Reader:
@@ -184,10 +195,10 @@ class _Reader:
         row = f"row {answer.attempt.row_id}"
         of_job = self._connection.execute(_ATTEMPTS, {"the_job": answer.attempt.job_key}).all()
         own_attempt = next((attempt for attempt in of_job if self._is_of(attempt, journal, answer)), None)
-        if own_attempt and not _is_open(own_attempt, answer):
+        if own_attempt and not _says_more(own_attempt, answer):
             return None
         newest = own_attempt or next((attempt for attempt in of_job if not attempt.superseded), None)
-        if newest and newest is not own_attempt and newest.generation_id and newest.state in _ACCEPTED:
+        if newest and newest is not own_attempt and newest.generation_id and newest.state in MAY_COST:
             ids = f"generation {answer.generation_id}, and {newest.generation_id}, which the ledger has"
             return _Problem(f"{row}: is paid for twice: {ids}", unknown=False)
         if newest and newest.run_id in self._alive:
@@ -208,7 +219,7 @@ class _Reader:
         """
         if attempt.generation_id is not None or journal.run_id not in self._known:
             return bool(attempt.generation_id == answer.generation_id)
-        return bool(attempt.attempt == answer.attempt.number) and _is_open(attempt, answer)
+        return bool(attempt.attempt == answer.attempt.number) and _says_more(attempt, answer)
 
     def _why_not(self, journal: Left, answer: PaidAnswer) -> str:
         """Why an answer cannot be entered that the ledger has no attempt for; empty where it can."""
@@ -238,7 +249,7 @@ class _Reader:
         states.recover(connection, owner.run_id, numbered, sent)
 
 
-def _is_open(attempt: Any, answer: PaidAnswer) -> bool:
+def _says_more(attempt: Any, answer: PaidAnswer) -> bool:
     """Whether the answer says more than the ledger has.
 
     It counts more than a doubt, and more than a person's decision about that doubt: the service has answered.

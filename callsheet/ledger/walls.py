@@ -1,4 +1,4 @@
-"""What bounds the buying in dollars, and that a person is told once before it is reached.
+"""What bounds the buying in dollars: which of it is near, and that a person is told of that once.
 
 What is used of a wall is what the gate counts when it lets a job be sent: spent, in flight and in doubt.
 """
@@ -32,14 +32,6 @@ class Wall:
     used: Decimal
     day: str = ""
 
-    def line(self) -> str:
-        """What a person is told."""
-        of_day = f" for {self.day}" if self.day else ""
-        share = f"{int(100 * self.used / self.amount)} %"
-        return (
-            f"{share} of {self.setting}{of_day} is used: {dollars(self.used)} of {dollars(self.amount)} USD"
-        )
-
 
 _SETTINGS = {
     Obstacle.LIMIT: changes.LIMIT,
@@ -55,7 +47,7 @@ def near(connection: sa.Connection, batch: str, buyer: Buyer) -> list[Wall]:
         return []
     now, limit = leases.time_by_database(connection), changes.limit(connection, batch)
     amounts = {Obstacle.LIMIT: limit, Obstacle.DAY: budget.per_day, Obstacle.LEDGER: budget.ledger}
-    left = room_within(connection, buyer, limit, now, Counting.SEND)
+    left, _ = room_within(connection, buyer, limit, now, Counting.SEND)
     walls = [
         Wall(
             _SETTINGS[obstacle],

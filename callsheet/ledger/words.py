@@ -16,10 +16,10 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from callsheet.errors import LedgerError
 from callsheet.ledger.charges import Charge, charge_of
 from callsheet.ledger.tables import batches, words
-from callsheet.plain_text import counted
-from callsheet.records import Record, as_json, dollars
+from callsheet.records import Record, as_json
 
 
 class Reason(StrEnum):
@@ -132,12 +132,6 @@ class Shown:
     is_rest: bool = False
     fits: int = 0
 
-    def price(self) -> str:
-        """What is to pay, in a few words, with the most that it can come to where that is more."""
-        at_most = f", at most {dollars(self.at_most)}" if self.at_most > self.quoted else ""
-        unpriced = f", and {counted(self.unpriced, 'job')} without a price" if self.unpriced else ""
-        return f"{dollars(self.quoted)} USD{at_most}{unpriced}"
-
 
 @dataclass(frozen=True, slots=True)
 class Word(Record):
@@ -188,22 +182,6 @@ class Word(Record):
     def up_to(self) -> Decimal:
         """What the batch may come to by it."""
         return self.shown.exposure + self.shown.at_most
-
-    def asked(self) -> str:
-        """What was asked, in words: `the quote, 3 jobs for 0.1200 USD`."""
-        if not self.shown.plan:
-            return "a batch that had nothing to buy yet"
-        subject = "the rest after the pilot" if self.question == "pilot" else "the quote"
-        return f"{subject}, {counted(self.shown.jobs, 'job')} for {self.shown.price()}"
-
-    def line(self) -> str:
-        """The question and its answer in one line."""
-        if self.decision is None or self.decided_at is None:
-            return f"{self.asked()}: asked {self.asked_at:%Y-%m-%d %H:%M} UTC, not answered"
-        limit = "" if self.budget_limit is None else f", up to {dollars(self.budget_limit)} USD"
-        note = f": {self.note}" if self.note else ""
-        decided = f"{self.decided_at:%Y-%m-%d %H:%M} UTC"
-        return f"{self.asked()}: {self.decision}{limit} by {self.decided_by} ({self.place}), {decided}{note}"
 
     def as_json(self) -> dict[str, Any]:
         """The JSON object in the `approvals` of `run --json` and `status --json`."""
@@ -288,9 +266,15 @@ def enter_word(connection: sa.Connection, batch: str, word: Word) -> None:
     connection.execute(words.insert(), row)
 
 
-def answer(connection: sa.Connection, word: Word) -> None:
-    """Enters the answer to a question."""
-    connection.execute(words.update().where(words.c.id == word.id), _of_answer(word))
+def answer(connection: sa.Connection, batch: str, word: Word) -> None:
+    """Enters the answer to a question.
+
+    Raises:
+        LedgerError: it has an answer already.
+    """
+    is_open = sa.and_(words.c.id == word.id, words.c.batch == batch, words.c.decision.is_(None))
+    if not connection.execute(words.update().where(is_open), _of_answer(word)).rowcount:
+        raise LedgerError("the question was answered already", hint="Run the batch again.")
 
 
 def _of_answer(word: Word) -> dict[str, Any]:

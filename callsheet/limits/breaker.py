@@ -25,9 +25,10 @@ _HINT = "What is bought is still collected. The same command goes on later."
 Trouble = Literal["doubt", "loss", "failure", "gateway", "unsent"]
 """What went wrong with a job.
 
-`doubt`: it may have been paid for, and no answer says so. `loss`: it was paid for, and its file can no longer
-be had. `failure`: it was given up, because the service reported its own failure. `gateway`: a gateway
-answered, and not the service. `unsent`: it could not leave this machine.
+`doubt`: it may have been paid for, and no answer says so. `loss`: it was accepted, and its file cannot be
+had: it is lost, or the service does not know the video any more. `failure`: it was given up, because the
+service reported its own failure. `gateway`: a gateway answered, and not the service. `unsent`: it could not
+leave this machine.
 """
 
 
@@ -88,7 +89,7 @@ class Breaker:
         """The models of which nothing more is bought, and why."""
         return {model: breaker.stop for model, breaker in self._of.items() if breaker.stop}
 
-    def accepted(self) -> None:
+    def worked(self) -> None:
         """The service accepted a job, or found out that it failed for a reason of the job's."""
         self._streaks = Counter({"loss": self._streaks["loss"]})
         self._parent._together = Counter({"loss": self._parent._together["loss"]})
@@ -182,7 +183,7 @@ class Breaker:
             return ServiceDown(message, hint=hint.strip())
         if trouble == "failure":
             return ServiceDown(f"the service fails for every job{of_model}: {self._reason}", hint=_HINT)
-        ended = "in doubt" if trouble == "doubt" else "lost"
+        ended = "in doubt" if trouble == "doubt" else "without a file that can be had"
         return Doubtful(
             f"{self._streaks[trouble]} jobs in a row{of_model} ended {ended}, and a pause did not help; "
             f"the last: {self._reason}",

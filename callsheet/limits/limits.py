@@ -180,7 +180,7 @@ class Pace:
 
 
 FIRST_LANES = 8
-RAMP = 0.1  # seconds between two steps of the ramp, each of 10 %
+RAMP = 0.1  # seconds between two steps of the ramp, each of a tenth, but at least one lane
 RAMP_MOST = 3  # lanes that a step adds at most: that many may be too many before the first 429 comes back
 PROBE = 60.0  # seconds between two probes of latched lanes
 RETRY = (1.0, 10.0)  # seconds between two tries while others have every lane: at least, and at most

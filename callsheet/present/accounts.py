@@ -69,10 +69,10 @@ def doubts_table(doubts: Sequence[Doubt], lines: Mapping[str, int]) -> Page:
     """
     has_ids = any(doubt.generation_id for doubt in doubts)
     jobs: list[dict[str, str]] = []
-    rows_by_event: dict[str, list[str]] = {}
+    rows_by_event: dict[str, dict[str, None]] = {}
     for doubt in doubts:
         row = row_name(doubt.row_id, doubt.sample, lines.get(doubt.job_key))
-        rows_by_event.setdefault(doubt.what, []).append(row)
+        rows_by_event.setdefault(doubt.what, {})[row] = None
         if len(jobs) < MOST_LISTED:
             job = {"key": doubt.job_key[:12], "row": row, "model": doubt.model}
             job["submitted (UTC)"] = f"{doubt.submitted_at:%Y-%m-%d %H:%M:%S}"
@@ -82,7 +82,7 @@ def doubts_table(doubts: Sequence[Doubt], lines: Mapping[str, int]) -> Page:
     if (left_out := len(doubts) - MOST_LISTED) > 0:
         page += [Line(f"and {left_out:,} more: --json and costs.parquet have all", indent=2), Line()]
     events = islice(rows_by_event.items(), _EVENTS)
-    page += [Line(f": {event}", strong=_first_ten(rows), indent=2) for event, rows in events]
+    page += [Line(f": {event}", strong=_first_ten([*rows]), indent=2) for event, rows in events]
     if (left_out := len(rows_by_event) - _EVENTS) > 0:
         page.append(Line(f"and {left_out:,} more of what happened: see --json", indent=2))
     return page

@@ -8,10 +8,9 @@ from collections.abc import Sequence
 from callsheet.cells import rejects_in_words
 from callsheet.ledger.words import Shown, Word
 from callsheet.plain_text import counted
-from callsheet.present import priced
+from callsheet.present import amounts, priced, reasons
 from callsheet.present.page import Document, Line, Link, Page, Picture, Pictures, Table
 from callsheet.pricing.quote import Quote
-from callsheet.records import dollars
 from callsheet.report.contact_sheet.cards import browser_address
 from callsheet.report.pilot import PilotJob
 
@@ -23,7 +22,7 @@ def question(shown: Shown, batch: str = "") -> str:
     """The question: `Buy the other 3 jobs for 0.1200 USD?`; with the batch where that is not plain."""
     other = "the other " if shown.is_rest else ""
     of_batch = f" of {batch}" if batch else ""
-    return f"Buy {other}{counted(shown.jobs, 'job')}{of_batch} for {shown.price()}?"
+    return f"Buy {other}{counted(shown.jobs, 'job')}{of_batch} for {reasons.price_of(shown)}?"
 
 
 def topic(word: Word) -> str:
@@ -76,8 +75,8 @@ def bought_so_far(quote: Quote) -> str:
     if not totals.sent:
         return f"nothing of {batch} was bought"
     doubt = totals.in_doubt_exposure
-    in_doubt = f", {dollars(doubt)} USD in doubt" if doubt else ""
-    bought = f"{counted(totals.paid_jobs, 'job')} bought, {dollars(totals.spent)} USD spent"
+    in_doubt = f", {amounts.in_doubt(doubt)}" if doubt else ""
+    bought = f"{counted(totals.bought_jobs, 'job')} bought, {amounts.spent(totals.spent)}"
     return f"nothing more was bought. Of {batch} so far: {bought}{in_doubt}"
 
 

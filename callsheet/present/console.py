@@ -20,9 +20,13 @@ from callsheet.present.page import Fact, Facts, Line, Link, Listed, Part, Table,
 
 _STYLES = {Tone.GOOD: "green", Tone.WARNING: "yellow", Tone.BAD: "red", Tone.ASIDE: "dim"}
 
+_UNLIMITED = 10_000  # columns
+_LONGEST_NAME = 30  # columns that stay in one piece in a table
+_NARROWEST = 8  # columns of a text in a narrow table
+
 # What stays in one piece: a command that can be copied, a word, or a Chinese or Japanese character.
 _WIDE = "\u2e80-\u9fff\uf900-\ufaff\uff00-\uffef"
-_PIECE = re.compile(rf"\s*(callsheet [a-z]+ \S+(?: --set \S+| --\S+)*|[{_WIDE}]|[^\s{_WIDE}]+)\s*")
+_PIECE = re.compile(rf"\s*(callsheet [a-z]+(?: \S+)?(?: --set \S+| --\S+)*|[{_WIDE}]|[^\s{_WIDE}]+)\s*")
 
 
 def safe(text: str) -> str:
@@ -90,18 +94,35 @@ def _print_facts(console: Console, facts: Iterable[Fact], indent: str, *, are_wh
 def _print_table(console: Console, part: Table) -> None:
     if not part.lines:
         return
-    columns = table.Table(box=box.SIMPLE_HEAD, collapse_padding=part.is_narrow)
-    for name in part.lines[0]:
-        if name in part.texts:
-            columns.add_column(name, overflow="fold", min_width=8 if part.is_narrow else None)
-        else:
-            head = name.replace(" ", "\n", 1) if part.is_narrow else name
-            columns.add_column(head, justify="left" if name == "key" else "right", no_wrap=True)
-    for line in part.lines[: part.limit]:
-        columns.add_row(*map(safe, line.values()))
+    unlimited = console.options.update(width=_UNLIMITED)
+    columns = _columns(part)
+    if console.measure(columns, options=unlimited).maximum > console.width:
+        columns = _columns(part, is_narrow=True)
+    if console.measure(columns, options=unlimited).minimum > console.width:
+        columns = _columns(part, is_narrow=True, breaks_names=True)
     console.print(columns)
     if (left_out := len(part.lines) - part.limit) > 0:
         console.print(f"  and {left_out:,} {part.more}")
+
+
+def _columns(part: Table, *, is_narrow: bool = False, breaks_names: bool = False) -> table.Table:
+    """A narrow one has less between its columns, and the words of a number's head below each other.
+
+    Sentences are broken first: where there is place, a name of one word stays whole.
+    """
+    lines = [[safe(text) for text in line.values()] for line in part.lines[: part.limit]]
+    columns = table.Table(box=box.SIMPLE_HEAD, collapse_padding=is_narrow)
+    for name, texts in zip(part.lines[0], zip(*lines, strict=True), strict=True):
+        if name in part.texts:
+            is_name = all(" " not in text and cell_len(text) <= _LONGEST_NAME for text in texts)
+            is_whole, least = is_name and not breaks_names, _NARROWEST if is_narrow else None
+            columns.add_column(name, overflow="fold", no_wrap=is_whole, min_width=least)
+        else:
+            head = name.replace(" ", "\n", 1) if is_narrow else name
+            columns.add_column(head, justify="left" if name == "key" else "right", no_wrap=True)
+    for line in lines:
+        columns.add_row(*line)
+    return columns
 
 
 def _in_words(item: str | Link) -> str:

@@ -8,6 +8,7 @@ from decimal import Decimal
 
 from callsheet.ledger.spending import Bought
 from callsheet.plain_text import counted
+from callsheet.present import amounts
 from callsheet.present.page import Facts, Line, Link, Listed, Page, Table
 from callsheet.present.status import counts
 from callsheet.records import State, Totals, dollars
@@ -76,7 +77,7 @@ def line(morning: Morning) -> str:
     doubts = sum(totals.states[State.IN_DOUBT] for totals in morning.in_doubt.values())
     waiting = len(morning.waiting)
     parts = [
-        f"{bought:,} bought, {dollars(cost)} USD" if bought else "nothing bought",
+        amounts.bought(bought, cost),
         f"{doubts:,} in doubt" if doubts else "",
         f"{counted(waiting, 'run')} {'waits' if waiting == 1 else 'wait'} for a person" if waiting else "",
         f"{counted(len(morning.failed), 'run')} ended red" if morning.failed else "",
@@ -86,7 +87,7 @@ def line(morning: Morning) -> str:
 
 def document(morning: Morning) -> Page:
     """What a person has to do first, then the money, then each batch."""
-    limit = f" of {dollars(morning.per_day)} USD" if morning.per_day is not None else " USD, without a limit"
+    limit = ", without a limit" if morning.per_day is None else ""
     elsewhere = morning.spent_elsewhere
     balance = "the service has not said it" if morning.balance is None else f"{dollars(morning.balance)} USD"
     return [
@@ -98,7 +99,7 @@ def document(morning: Morning) -> Page:
         Line(strong="Money", level=2),
         Facts(
             [
-                ("Spent today", f"{dollars(morning.spent_today)}{limit}"),
+                ("Spent today", f"{amounts.of_limit(morning.spent_today, morning.per_day)}{limit}"),
                 *([("Spent today from other ledgers", f"{dollars(elsewhere)} USD")] if elsewhere else []),
                 ("Balance", balance),
                 *([("Scheduled", _scheduled(morning.scheduled))] if morning.scheduled.runs else []),
@@ -120,7 +121,7 @@ def _doubts(batch: str, totals: Totals, morning: Morning) -> str | Link:
 
 def _batch(batch: str, totals: Totals, morning: Morning) -> dict[str, str]:
     bought = morning.bought.get(batch)
-    tonight = f"{bought.jobs:,} bought, {dollars(bought.cost)} USD" if bought else "nothing bought"
+    tonight = amounts.bought(bought.jobs, bought.cost) if bought else amounts.NOTHING_BOUGHT
     return {
         "batch": batch,
         "in the last day": tonight,

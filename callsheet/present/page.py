@@ -53,15 +53,13 @@ class Table:
     """Lines with the same keys, which are the head; nothing where there are none.
 
     `texts` are the columns that are broken where they are long; the others are numbers, or keys of jobs.
-    `limit`: how many lines are shown where a page is short, and `more` what the others are. A narrow one has
-    the words of a number's head below each other.
+    `limit`: how many lines are shown where a page is short, and `more` what the others are.
     """
 
     lines: Sequence[Mapping[str, str]]
     texts: tuple[str, ...] = ()
     limit: int = 30
     more: str = ""
-    is_narrow: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,12 +13,12 @@ from typing import Any
 import polars as pl
 
 from callsheet.cells import rejects_in_words
-from callsheet.ledger.charges import in_words as in_words_of_charges
 from callsheet.ledger.gate import Obstacle
 from callsheet.ledger.origins import hanging_in_words
 from callsheet.plain_text import IN_MINUTES, counted, minutes_in_words, row_name
-from callsheet.present import as_read
+from callsheet.present import amounts, as_read
 from callsheet.present.page import Fact, Facts, Line, Page, Table, Tone
+from callsheet.present.reasons import REFUSES, TOMORROW, of_charges
 from callsheet.pricing.downstream import Downstream
 from callsheet.pricing.quote import Quote
 from callsheet.records import ModelType, Record, dollars
@@ -114,7 +114,7 @@ def figures(quote: Quote) -> QuotedBatch:
 
 def line(quote: Quote) -> str:
     """The quote in one line."""
-    fitting = f" ({quote.fits} fit into budget and balance)" if quote.fits < quote.to_buy else ""
+    fitting = f" ({quote.fits} fit into budget and balance)" if quote.fitting.obstacle else ""
     balance = "" if quote.balance is None else f"; balance {dollars(quote.balance)} USD"
     return (
         f"{quote.plan.jobs} jobs: {quote.to_buy} to buy for {dollars(quote.quoted)} USD{fitting}, "
@@ -192,12 +192,12 @@ def table(quote: Quote) -> list[dict[str, str]]:
             "duration": f"{line['duration']} s" if line["duration"] else "",
             "sound": {True: "on", False: "off", None: ""}[line["sound"]],
             "jobs": f"{line['jobs']:,}",
-            "bought": f"{line['bought']:,}",
+            "bought": f"{line['already_bought']:,}",
             "to buy": f"{line['to_buy']:,}",
             "each": dollars(line["each"]) if line["each"] is not None else "unpriced",
             "USD": dollars(line["total"]) if line["total"] is not None else "",
         }
-        for line in quote.lines.iter_rows(named=True)
+        for line in quote.price_lines.iter_rows(named=True)
     ]
 
 
@@ -219,10 +219,8 @@ def facts(quote: Quote) -> list[Fact]:
     rejected = rejected_in_words(plan.rejected_rows, plan.rejected_in_part)
     held = f", {quote.held:,} failed or in doubt and not bought again" if quote.held else ""
     later = f"{counted(quote.left_out, 'other job')} {'is' if quote.left_out == 1 else 'are'} left for later"
-    first = (
-        f"{counted(pilot.to_buy, 'job')} for {dollars(pilot.quoted)} USD" if pilot and pilot.to_buy else ""
-    )
-    types = quote.lines.group_by("type").agg(pl.col("to_buy").sum())
+    first = amounts.jobs_for(pilot.to_buy, pilot.quoted) if pilot and pilot.to_buy else ""
+    types = quote.price_lines.group_by("type").agg(pl.col("to_buy").sum())
     all_facts = [
         *(("Source", old_file) for old_file in quote.old_files),
         ("Buys", as_read.buys(quote.table)),
@@ -234,7 +232,7 @@ def facts(quote: Quote) -> list[Fact]:
         ("Pilot", f"{first}; then somebody is asked whether to buy the rest" if first else ""),
         ("To pay", f"{dollars(quote.quoted)} USD"),
         ("At most", _at_most(quote)),
-        ("Charges", in_words_of_charges(quote.said.to_accept)),
+        ("Charges", of_charges(quote.basis.to_accept)),
         *_limits(quote),
         ("Balance", _balance(quote)),
         ("Fits", _fits(quote)),
@@ -254,9 +252,7 @@ def rejected_in_words(rows: int, in_part: int) -> str:
 def _at_most(quote: Quote) -> str:
     unpriced = ""
     if quote.without_price:
-        unpriced = (
-            f"not known: {counted(quote.without_price, 'job')} of those to buy have no price; the others "
-        )
+        unpriced = f"not known: {amounts.have_no_price(quote.without_price, ' of those to buy')}; the others "
     elif quote.at_most <= quote.quoted:
         return ""
     again = f"; a job in doubt may be bought {quote.tries} times in all" if quote.tries > 1 else ""
@@ -266,19 +262,19 @@ def _at_most(quote: Quote) -> str:
 
 def _limits(quote: Quote) -> Iterator[Fact]:
     """Each limit of the config, and what is left of it."""
-    budget, spent = quote.budget, quote.totals.spent
-    amounts = f"{dollars(spent)} spent, {dollars(quote.totals.sent - spent)} in flight or in doubt"
+    budget = quote.budget
+    spent = amounts.used(quote.totals.spent, quote.totals.sent)
     if budget.limit is None or quote.budget_left is None:
-        yield "Budget", f"no limit: {amounts}"
+        yield "Budget", f"no limit: {spent}"
     else:
         left = f"{dollars(quote.budget_left)} left"
-        yield "Budget", f"limit {dollars(budget.limit)} USD: {amounts}, {left}"
+        yield "Budget", f"limit {dollars(budget.limit)} USD: {spent}, {left}"
     if budget.ledger is not None and quote.ledger_left is not None:
-        used = f"{dollars(quote.said.used_ever)} used by {counted(quote.said.used_by, 'batch', 'batches')}"
+        used = f"{dollars(quote.basis.used_ever)} used by {counted(quote.basis.used_by, 'batch', 'batches')}"
         left = f"{dollars(quote.ledger_left)} left"
         yield "Ledger", f"budget.ledger is {dollars(budget.ledger)} USD over all batches: {used}, {left}"
     if budget.per_day is not None and quote.day_left is not None:
-        left = f"{dollars(quote.said.used_today)} used, {dollars(quote.day_left)} left until midnight UTC"
+        left = f"{dollars(quote.basis.used_today)} used, {dollars(quote.day_left)} left until midnight UTC"
         yield "Today", f"budget.per_day is {dollars(budget.per_day)} USD over all batches: {left}"
 
 
@@ -291,19 +287,19 @@ def _balance(quote: Quote) -> str:
 
 
 def _fits(quote: Quote) -> str:
-    limit = quote.obstacle
-    if limit is None or quote.fits >= quote.to_buy - quote.without_price:
+    limit = quote.fitting.obstacle
+    if limit is None:
         return ""
     cause = {Obstacle.LEDGER: ", because of budget.ledger", Obstacle.DAY: " today, because of budget.per_day"}
     stop = f"then the {'balance' if limit is Obstacle.BALANCE else 'budget'} stops the buying"
     if limit is Obstacle.PURSE:
         stop = "then a person is asked, because of the purse"
     if limit is Obstacle.DAY:
-        stop = "the same command goes on after midnight UTC"
+        stop = f"the {TOMORROW}"
     outcome = {
         "stop": stop,
         "skip": "the others are left out",
-        "refuse": "nothing is bought, because budget.on_exceed is 'refuse'",
+        "refuse": f"nothing is bought, {REFUSES}",
     }
     return f"{quote.fits:,} of {quote.to_buy:,} jobs{cause.get(limit, '')}; {outcome[quote.budget.on_exceed]}"
 
@@ -332,7 +328,7 @@ def downstream_screen(downstream: Downstream) -> Page:
 
 def costliest(quote: Quote) -> list[dict[str, str]]:
     """The rows that cost most, with every value as text; none where all have one price."""
-    if quote.lines.height < 2:
+    if quote.price_lines.height < 2:
         return []
     sums = [pl.col("line").min(), pl.len().alias("jobs"), pl.col("price").sum().alias("total")]
     rows = quote.table.filter("to_buy").group_by("row_id").agg(sums)

@@ -8,23 +8,21 @@ from collections.abc import Collection, Iterator, Mapping
 
 from callsheet.errors import CallsheetError, Interrupted, ends_as
 from callsheet.plain_text import and_more, counted
-from callsheet.present import priced, status
+from callsheet.present import amounts, priced, reasons, status
 from callsheet.present.asked import to_sheet
 from callsheet.present.page import Fact, Facts, Line, Link, Listed, Page, Table, Tone
 from callsheet.pricing.plan import ToBuyAgain
-from callsheet.records import State, dollars
+from callsheet.records import FOR_A_PERSON, State, dollars
 from callsheet.report.contact_sheet.cards import browser_address
 from callsheet.report.remedies import NO_DEPLOYMENTS, command, remedies
 from callsheet.report.summary import Problem, Summary
 
 _TONES = {"complete": Tone.GOOD, "partial": Tone.WARNING, "stopped": Tone.BAD}
-_OLD = (State.IN_DOUBT, State.LOST)  # a person settles it, or nobody can: an earlier run may have left it
-_PROBLEMS = (*_OLD, State.FAILED, State.PENDING)
+_PROBLEMS = (*FOR_A_PERSON, State.FAILED, State.PENDING)
 _DETAILS = 3  # of files that are not as ordered
 _LENGTHS = re.compile(r"([\d.]+) s ordered, ([\d.]+) s came")  # what is wrong is named first
 _APPROVALS = 20  # the last ones
 _REJECTS = 20  # reasons
-_NOTHING = "nothing bought"
 
 
 def screen(summary: Summary, config: str | None, *, media: str) -> Page:
@@ -66,6 +64,7 @@ def document(
         settling: where a person settles what is in doubt; None where no page does.
     """
     details = summary.details
+    from_earlier = [state for state in FOR_A_PERSON if state not in of_this_run]
     steps: list[str | Link] = [*to_sheet(sheet)]
     if summary.in_doubt and settling:
         steps.insert(0, Link("Settle the jobs in doubt", settling))
@@ -77,7 +76,7 @@ def document(
     page: Page = [
         Line(strong=f"{summary.batch}: {summary.outcome}", level=1),
         Facts(stopped(summary)),
-        *_problems(summary, [state for state in _PROBLEMS if state not in _OLD or state in of_this_run]),
+        *_problems(summary, [state for state in _PROBLEMS if state not in from_earlier]),
         Line(_other_problems(summary)),
         Listed("Not as ordered", differences(summary)),
     ]
@@ -90,8 +89,8 @@ def document(
         Line(strong="The batch", level=2),
         Facts(facts(summary)),
         status.by_model(summary.models),
-        *_problems(summary, [state for state in _OLD if state not in of_this_run], " by earlier runs"),
-        Listed("Approvals", [approval.line() for approval in summary.approvals[-_APPROVALS:]]),
+        *_problems(summary, from_earlier, " by earlier runs"),
+        Listed("Approvals", map(reasons.asked_and_answered, summary.approvals[-_APPROVALS:])),
         *_dearest(summary),
         Listed("Files", [Link(name, place) for name, place in _places(summary) if place]),
     ]
@@ -113,10 +112,10 @@ def did(summary: Summary) -> str:
     run = summary.details.did
     if run is None:
         return ""
-    bought = f"{run.bought:,} bought, {dollars(run.cost)} USD" if run.bought else ""
+    bought = amounts.bought(run.bought, run.cost) if run.bought else ""
     fetched = f"{run.fetched:,} fetched" if run.fetched else ""
     is_over = summary.outcome != "stopped" and not summary.not_bought
-    nothing = "nothing to buy" if is_over else _NOTHING
+    nothing = "nothing to buy" if is_over else amounts.NOTHING_BOUGHT
     if not run.buys:
         nothing = "nothing fetched" if summary.pending else "nothing to fetch"
     return f"{', '.join(filter(None, (bought, fetched))) or nothing}; "
@@ -131,19 +130,18 @@ def line(summary: Summary, *, missing_first: bool = False) -> str:
     runs = "".join(f"; another run is at work: {run.line()}" for run in summary.other_runs)
     jobs = counted(summary.jobs, "job")
     jobs = f"{summary.not_bought:,} of {jobs} not bought" if missing_first else jobs
-    done = "" if counts(summary) == _NOTHING else did(summary)  # it is said once
+    done = "" if counts(summary) == amounts.NOTHING_BOUGHT else did(summary)  # it is said once
     return f"{done}{jobs}: {counts(summary)}; {cost}{rejected}{stop}{runs}"
 
 
 def counts(summary: Summary) -> str:
     """The number of jobs in each state: `7 stored, 1 failed`."""
-    states = (State.STORED, State.FAILED, State.IN_DOUBT, State.LOST, State.PENDING)
-    return status.counts({state: summary[state] for state in states}) or _NOTHING
+    return status.counts(summary.states) or amounts.NOTHING_BOUGHT
 
 
 def spent(summary: Summary) -> str:
     """What the batch has cost so far."""
-    return f"{dollars(summary.spent)} USD spent"
+    return amounts.spent(summary.spent)
 
 
 def topic(summary: Summary, before: str = "") -> str:
@@ -158,7 +156,9 @@ def problem(entry: Problem) -> str:
     state = entry.state.in_words
     if entry.jobs == 1:
         return f"{entry.rows[0]} {state}: {entry.reason}"
-    return f"{entry.jobs} jobs {state} ({and_more(entry.rows, entry.jobs)}): {entry.reason}"
+    rows = [*dict.fromkeys(entry.rows)]  # one may have several of the jobs
+    named = and_more(rows, len(rows) + entry.jobs - len(entry.rows))
+    return f"{entry.jobs} jobs {state} ({named}): {entry.reason}"
 
 
 def differences(summary: Summary) -> list[str]:
@@ -236,7 +236,7 @@ def next_steps(
         changed = "a row that was bought already is bought again if what it asks for changes."
         twice = changed if details.others or details.not_offered else "nothing is bought twice."
         yield f"Correct the rejected rows and run the batch again; {twice}"
-    for state in _OLD:
+    for state in FOR_A_PERSON:
         if summary[state]:
             yield from remedies(state, config=config, deployments=deployments)
     if summary.lost or details.surcharge or summary.differences:

@@ -8,6 +8,7 @@ import polars as pl
 
 from callsheet.ledger.costs import Spent
 from callsheet.plain_text import counted
+from callsheet.present import amounts
 from callsheet.present.page import Facts, Page, Table
 from callsheet.records import dollars
 from callsheet.report.month import CostLine, LedgerCosts
@@ -22,18 +23,17 @@ def screen(spent: LedgerCosts) -> Page:
         ("Now", f"{spent.since} to {spent.until}: {in_words(spent.total)}"),
         ("Before", f"{spent.before_since} to {last_day}: {in_words(spent.before)}"),
     ]
-    return [Table(lines, (spent.by,), limit=len(lines), is_narrow=True), Facts(facts)]
+    return [Table(lines, (spent.by,), limit=len(lines)), Facts(facts)]
 
 
 def in_words(costs: Spent) -> str:
     """What it came to, in a line."""
     if costs == Spent():
         return "nothing"
-    a_kept = f", {dollars(costs.cost_per_kept)} USD a kept file" if costs.cost_per_kept is not None else ""
     parts = [
-        f"{dollars(costs.spent)} USD spent for {counted(costs.bought, 'job')}",
-        f"at most {dollars(costs.in_doubt_exposure)} in doubt" if costs.in_doubt_exposure else "",
-        f"{costs.kept:,} kept{a_kept}" if costs.kept else "",
+        f"{amounts.spent(costs.spent)}, {counted(costs.bought, 'job')} bought",
+        amounts.in_doubt(costs.in_doubt_exposure) if costs.in_doubt_exposure else "",
+        f"{costs.kept:,} kept{amounts.a_kept_file(costs.cost_per_kept)}" if costs.kept else "",
         f"{dollars(costs.above_quoted)} above the quotes" if costs.above_quoted else "",
         f"{dollars(costs.credits)} came back" if costs.credits else "",
     ]

@@ -8,10 +8,10 @@ from typing import Any
 
 from callsheet.cells import as_text
 from callsheet.plain_text import and_more, counted, moment_in_words
-from callsheet.present import priced
+from callsheet.present import allowances, amounts, priced, reasons
 from callsheet.present.accounts import doubts_table
 from callsheet.present.page import MOST_LISTED, Facts, Line, Listed, Page, Table
-from callsheet.records import ENDED, Doubt, State, Totals, dollars, six_decimals
+from callsheet.records import ENDED, FOR_A_PERSON, Doubt, State, Totals, dollars, six_decimals
 from callsheet.report.production import Production
 from callsheet.report.remedies import command, remedies
 from callsheet.report.summary import Pause, Reviewed, ReviewResult, Status
@@ -51,8 +51,8 @@ def screen(status: Status, config: str, doubts: Sequence[Doubt]) -> Page:
         ("Last run", f"began {moment_in_words(status.last_run)}" if status.last_run else ""),
         ("Paused", _paused(status.paused) if status.paused else ""),
         *(("At work", run.line()) for run in status.other_runs),
-        *(("Changed", change.line()) for change in status.changes),
-        *(("Asked", approval.line()) for approval in status.approvals[-_APPROVALS:]),
+        *(("Changed", allowances.of_change(change)) for change in status.changes),
+        *(("Asked", reasons.asked_and_answered(approval)) for approval in status.approvals[-_APPROVALS:]),
     ]
     page += [Facts(facts), *_compared(status)]
     page += doubts_table(doubts, {}) if doubts else []
@@ -86,9 +86,9 @@ def next_steps(status: Status, config: str) -> Iterator[str]:
     """What a person can do next; `config` as it is typed in a command."""
     if status.paused:
         yield f"{command('resume', config)} lets the runs at work buy on."
-    if (unsent := status.planned + status.submitting) and not status.other_runs:
-        yield f"{command('run', config)} goes on: {counted(unsent, 'job')} not bought yet."
-    for state in (State.IN_DOUBT, State.LOST):
+    if status.planned and not status.other_runs:  # so none is on the wire
+        yield f"{command('run', config)} goes on: {counted(status.planned, 'job')} not bought yet."
+    for state in FOR_A_PERSON:
         if status[state]:
             yield from remedies(state, config=config)
     if (status.pending or status.generated) and not status.other_runs:
@@ -106,7 +106,7 @@ def reviewed(record: Reviewed) -> str:
     decided = record.kept + record.rejected
     if not decided:
         return ""
-    cost = f", {dollars(record.cost_per_kept)} USD a kept file" if record.cost_per_kept is not None else ""
+    cost = amounts.a_kept_file(record.cost_per_kept)
     files = counted(decided + record.to_review, "file")
     return f"{decided:,} of {files}: {record.kept:,} kept, {record.rejected:,} rejected{cost}"
 
@@ -183,7 +183,7 @@ def by_value(name: str, shares: Sequence[Share]) -> Table:
             quoted, cost = {}, cost | {"USD a kept": a_kept}
         counts = {name: f"{number:,}" for name, number in numbers.items()}
         lines.append({head: _value(share), **counts, **quoted, **cost})
-    return Table(lines, (head,), more="more", is_narrow=True)
+    return Table(lines, (head,), more="more")
 
 
 def _value(share: Share) -> str:
@@ -215,7 +215,7 @@ def production_screen(production: Production) -> Page:
         ("Cost", a_shot),
     ]
     facts += [("Source", said) for status in production.batches if (said := outdated(status.outdated))]
-    return [Table(lines, ("shot",), more="more shots", is_narrow=True), Facts(facts)]
+    return [Table(lines, ("shot",), more="more shots"), Facts(facts)]
 
 
 # ---- all batches of a ledger
@@ -234,8 +234,7 @@ def batches_screen(batches: Mapping[str, Totals]) -> Page:
     ]
     spent = sum((totals.spent for totals in batches.values()), Decimal(0))
     sent = sum((totals.sent for totals in batches.values()), Decimal(0))
-    used = f"{dollars(spent)} USD spent, {dollars(sent - spent)} in flight or in doubt"
-    sums = Line(f"{counted(len(batches), 'batch', 'batches')}, {used}")
+    sums = Line(f"{counted(len(batches), 'batch', 'batches')}, {amounts.used(spent, sent)}")
     return [Table(lines, ("batch",), limit=len(lines)), sums]
 
 

@@ -132,7 +132,7 @@ def failed_screen(
     cost = f"charged {dollars(charged)} USD" if charged else "at no cost"
     page: Page = [Line(f": {counted(jobs, 'job')} failed, {cost}", strong=batch), Line()]
     for (code, _), group in sorted(alike.items(), key=lambda item: -len(item[1])):
-        rows = (row_name(story.row_id, story.sample, lines.get(story.job_key)) for story in group)
+        rows = dict.fromkeys(row_name(job.row_id, job.sample, lines.get(job.job_key)) for job in group)
         message = re.sub(_AROUND, "", group[0].error_message or "")
         said = Line(f"{counted(len(group), 'job')}: {code}: {message}", tone=Tone.WARNING, indent=2)
         page += [said, Line(", ".join(rows), indent=4), Line()]

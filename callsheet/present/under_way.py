@@ -6,8 +6,8 @@ from dataclasses import asdict
 from typing import Any
 
 from callsheet.plain_text import counted, time_in_words
-from callsheet.present import status
-from callsheet.records import Change, Progress, State, dollars
+from callsheet.present import amounts, status
+from callsheet.records import Change, Progress, State
 
 _LONG = 2.0  # seconds of a wait that is worth saying
 
@@ -30,8 +30,7 @@ def counts(progress: Progress) -> str:
 
 def money(progress: Progress) -> str:
     """What was spent of the budget: `0.4000 of 5.0000 USD spent`."""
-    of_limit = "" if progress.limit is None else f" of {dollars(progress.limit)}"
-    return f"{dollars(progress.spent)}{of_limit} USD spent"
+    return amounts.spent(progress.spent, progress.limit)
 
 
 def _submissions(progress: Progress) -> list[str]:

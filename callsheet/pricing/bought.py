@@ -8,6 +8,8 @@ A row has all of its samples that were bought, also where it asks for fewer. Wha
 next number of its request, and so a key of its own. And a row that was bought stays in the plan where the
 catalogue no longer offers what it asks for.
 
+A job is taken for bought here as long as it may have cost something (`MAY_COST`), in doubt too.
+
 Pure: it reads tables that are given to it.
 """
 
@@ -15,17 +17,19 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 from itertools import chain, count
 from typing import Any
 
 import polars as pl
 
 from callsheet.batches.identities import nfc, sha256, without_signature, written_alike
-from callsheet.cells import same_prompt, separate
+from callsheet.cells import carried_as_json, same_prompt, separate
 from callsheet.config.settings import Settings
 from callsheet.plain_text import and_more, counted, printable
 from callsheet.pricing.rates import PRICED_COLUMNS, PricedJobs
-from callsheet.records import MADE_FROM, MAY_COST, State, canonical, made_from
+from callsheet.records import MADE_FROM, MAY_COST, UNDER_WAY, State, canonical, made_from
+from callsheet.standing import SUBMITTED, Standing
 
 PLAN_COLUMNS = ["key", *PRICED_COLUMNS, "repeats", "unseen", "again"]
 """The columns of `plan.parquet`. `repeats`: the job looks like one that was bought; `unseen`: it differs
@@ -40,7 +44,6 @@ _BY_HAND = 10  # prompts that a person corrects, and means to buy
 _NAMED = 5  # rows; changed defaults, those of the most jobs
 _PROMPT = r'"prompt":"(?:[^"\\]|\\.)*"'  # of a request
 _INLINED = "sha256:[0-9a-f]{64}"
-_OPEN = (State.SUBMITTING, State.PENDING, State.GENERATED, State.IN_DOUBT)
 
 
 # ---- what a job is
@@ -105,29 +108,22 @@ _SAME_KEY = request_key(same_request())
 
 
 def match_bought_jobs(
-    priced: PricedJobs,
-    ledger_jobs: pl.DataFrame | None,
-    batch: str,
-    *,
-    rejected: pl.Series | None = None,
-    samples: int = 0,
+    priced: PricedJobs, standing: Standing | None, settings: Settings
 ) -> tuple[pl.DataFrame, list[str]]:
     """The jobs of a plan under the keys by which the ledger has them.
 
-    Args:
-        ledger_jobs: the newest attempts of the batch (`Standing.newest`), with `ASKED_FOR`; None: none.
-        rejected: the rows of which every stored file is rejected (`Standing.rejected_rows`).
-        samples: up to which number (`review.samples`) these are bought again; 0: they are not.
+    `standing` is what the ledger has of the batch, with `ASKED_FOR`; None: nothing. With `review.buy_again`,
+    rows of which every stored file is rejected are bought again, up to `review.samples`.
 
     Returns:
         The rows of `plan.parquet`, those that are bought and not offered any more after the others, without a
         request; and what a person should know, in sentences.
     """
-    no = pl.lit(False)
+    no, batch = pl.lit(False), settings.batch
     jobs, not_offered = priced.jobs.with_columns(repeats=no, unseen=no, again=no), priced.not_offered
-    if ledger_jobs is None or ledger_jobs.is_empty():
+    if standing is None or standing.attempts.is_empty():
         return keyed(jobs, batch).select(PLAN_COLUMNS), []
-    rejected = pl.Series(dtype=pl.String) if rejected is None else rejected
+    ledger_jobs, rejected = standing.newest, standing.rejected_rows
     # The ledger's keys are of the very text that was sent.
     if (may_differ := ledger_jobs["request"].str.contains(_MAY_DIFFER)).any():
         key = pl.when(may_differ).then(_SAME_KEY).otherwise(pl.col("request_key"))
@@ -146,10 +142,10 @@ def match_bought_jobs(
     jobs = _with_more_samples(jobs, ledger_jobs, batch)
     jobs, repeat_notes = _with_repeats(jobs, ledger_jobs, rejected)
     notes += _changed_defaults(jobs, ledger_jobs) + repeat_notes
-    kept = _kept(not_offered.with_columns(ledger_row_id), jobs, ledger_jobs, batch)
-    if samples:
-        added, sample_notes = _next_samples(jobs, ledger_jobs, rejected, samples)
-        jobs = _placed(jobs, keyed(added, batch))
+    kept = _kept_though_not_offered(not_offered.with_columns(ledger_row_id), jobs, ledger_jobs, batch)
+    if settings.review.buy_again:
+        added, sample_notes = _next_samples(jobs, ledger_jobs, rejected, settings.review.samples)
+        jobs = _inserted(jobs, keyed(added, batch))
         notes += sample_notes
     plan = pl.concat([jobs, kept], how="diagonal_relaxed").select(PLAN_COLUMNS)
     return plan.with_columns(pl.col("repeats", "unseen", "again").fill_null(value=False)), notes
@@ -191,18 +187,13 @@ def _equal_rows(rows: pl.DataFrame, ledger_jobs: pl.DataFrame) -> tuple[dict[str
 def _carried_by_row(rows: pl.DataFrame, contents: pl.Series) -> dict[str, dict[str, Any]]:
     """By content, the carried columns of each of its rows by the row's id, in the order of their numbers."""
     is_one = pl.col("row_id").str.contains(_MADE_ID) & pl.col("row_id").str.head(16).is_in(contents.implode())
-    chosen = rows.filter(is_one).with_columns(_as_json(rows["carried"]))
+    chosen = rows.filter(is_one).with_columns(carried_as_json(rows.schema["carried"]))
     by_content: defaultdict[str, dict[str, Any]] = defaultdict(dict)
     for row_id, cells in sorted(
         chosen.select("row_id", "carried").iter_rows(), key=lambda row: _number(row[0])
     ):
         by_content[row_id[:16]].setdefault(row_id, _cells(cells))
     return by_content
-
-
-def _as_json(carried: pl.Series) -> pl.Expr:
-    column = pl.col("carried")
-    return column.struct.json_encode() if isinstance(carried.dtype, pl.Struct) else column
 
 
 def _cells(text: str | None) -> dict[str, Any]:
@@ -274,25 +265,42 @@ def _with_repeats(
 
     `rejected` are the rows of which every stored file is rejected: another prompt or image is what they need.
     """
-    is_new = ~pl.col("key").is_in(ledger_jobs["job_key"].implode())
+    key, row_id = pl.col("key"), pl.col("row_id")
     is_gone = ~pl.col("job_key").is_in(jobs["key"].implode()) & pl.col("state").is_in(MAY_COST)
     former = ledger_jobs.filter(is_gone)
     if former.is_empty():
         return jobs, []
-    new = jobs.filter(is_new).select("key", "row_id", "request_key", nth=_NTH)
-    by_request = new.join(former.select("request_key", nth=_NTH), on=["request_key", "nth"], how="semi")[
-        "key"
-    ]
-    own_id = ~pl.col("row_id").str.contains(_MADE_ID)
-    new_ids = new.filter(own_id)["row_id"].unique(maintain_order=True)
-    old_ids = former.filter(own_id, ~pl.col("row_id").is_in(jobs["row_id"].implode()))["row_id"].unique()
-    alike = written_alike(new_ids, old_ids)
-    by_id = new.filter(pl.col("row_id").is_in(list(alike)))["key"]
+    new = jobs.filter(~key.is_in(ledger_jobs["job_key"].implode()))
+    by_request = _with_the_same_request(new, former)
+    old_ids = former.filter(~row_id.is_in(jobs["row_id"].implode()))["row_id"]
+    alike = written_alike(_own_ids(new["row_id"]), _own_ids(old_ids))
+    by_id = new.filter(row_id.is_in(list(alike)))["key"]
+    not_rejected = new.filter(~row_id.is_in(rejected.implode()))
+    by_image = _with_another_image(not_rejected, former)
+    others = not_rejected.filter(~key.is_in(by_request.implode()))
+    unseen = _with_the_same_look(others, former)
+    others = others.filter(~key.is_in(unseen.implode()))
+    by_prompt = _with_another_prompt(others, former.filter(~row_id.str.contains(_MADE_ID)))
+    notes = _repeats_in_words(by_request.len(), alike, by_image.len(), unseen.len(), by_prompt.len())
+    repeated = [by_request, by_id, by_image, unseen]
+    if by_prompt.len() > _BY_HAND and are_too_many(by_prompt.len(), jobs.height):
+        repeated.append(by_prompt)
+    flags = {"repeats": key.is_in(pl.concat(repeated).implode()), "unseen": key.is_in(unseen.implode())}
+    return jobs.with_columns(**flags), notes
+
+
+def _repeats_in_words(
+    by_request: int, alike: Mapping[str, str], by_image: int, unseen: int, by_prompt: int
+) -> list[str]:
+    """What a person should know of jobs that look like what was bought, by how many look so in which way;
+    `alike` has the former id of each new one.
+    """
     notes = []
-    if again := by_request.len():
+    if by_request:
         notes.append(
-            f"{counted(again, 'new job')} {'asks' if again == 1 else 'ask'} for the very request that this "
-            "batch has bought under another row id; with the ids as they were it is not bought again"
+            f"{counted(by_request, 'new job')} {'asks' if by_request == 1 else 'ask'} for the very request "
+            "that this batch has bought under another row id; with the ids as they were it is not bought "
+            "again"
         )
     if alike:
         pairs = [f"{new_id} for {old_id}" for new_id, old_id in [*alike.items()][:_NAMED]]
@@ -301,34 +309,35 @@ def _with_repeats(
             f"{len(alike):,} {have} like one that this batch has bought, written in another way: "
             f"{and_more(pairs, len(alike))}; with the ids as they were nothing is bought again"
         )
-    not_rejected = jobs.filter(is_new, ~pl.col("row_id").is_in(rejected.implode()))
-    by_image = _with_another_image(not_rejected, former)
-    if again := by_image.len():
+    if by_image:
         notes.append(
-            f"{again:,} {'job asks' if again == 1 else 'jobs ask'} for what was bought for the row, with "
-            "another file of an image; if only what a program has noted in that file is new, put the old "
-            "file back, and it is not bought again"
+            f"{by_image:,} {'job asks' if by_image == 1 else 'jobs ask'} for what was bought for the row, "
+            "with another file of an image; if only what a program has noted in that file is new, put the "
+            "old file back, and it is not bought again"
         )
-    others = not_rejected.filter(~pl.col("key").is_in(by_request.implode()))
-    unseen = _with_the_same_look(others, former)
-    if again := unseen.len():
+    if unseen:
         notes.append(
-            f"{counted(again, 'new job')} {'has' if again == 1 else 'have'} a prompt that looks like what "
+            f"{counted(unseen, 'new job')} {'has' if unseen == 1 else 'have'} a prompt that looks like what "
             "this batch has bought, with other blanks, width or letters that cannot be seen; with the "
             "prompts as they were nothing is bought again"
         )
-    others = others.filter(~pl.col("key").is_in(unseen.implode()))
-    by_prompt = _with_another_prompt(others, former.filter(own_id))
-    if again := by_prompt.len():
+    if by_prompt:
         notes.append(
-            f"{counted(again, 'new job')} {'has' if again == 1 else 'have'} another prompt than what this "
-            "batch has bought for the same row; with the prompts as they were nothing is bought again"
+            f"{counted(by_prompt, 'new job')} {'has' if by_prompt == 1 else 'have'} another prompt than what "
+            "this batch has bought for the same row; with the prompts as they were nothing is bought again"
         )
-    few = again <= _BY_HAND or not are_too_many(again, jobs.height)
-    repeated_keys = pl.concat([by_request, by_id, by_image, unseen, *([] if few else [by_prompt])])
-    key = pl.col("key")
-    flags = {"repeats": key.is_in(repeated_keys.implode()), "unseen": key.is_in(unseen.implode())}
-    return jobs.with_columns(**flags), notes
+    return notes
+
+
+def _own_ids(row_ids: pl.Series) -> list[str]:
+    """Those of the ids that are not made of the row's content."""
+    return row_ids.filter(~row_ids.str.contains(_MADE_ID)).unique(maintain_order=True).to_list()
+
+
+def _with_the_same_request(new: pl.DataFrame, former: pl.DataFrame) -> pl.Series:
+    """The keys of new jobs with the very request of what is bought, and gone: as many as there are of it."""
+    new, former = (jobs.with_columns(nth=_NTH) for jobs in (new, former))
+    return new.join(former, on=["request_key", "nth"], how="semi")["key"]
 
 
 def _with_the_same_look(new: pl.DataFrame, former: pl.DataFrame) -> pl.Series:
@@ -371,7 +380,7 @@ def _source(jobs: pl.DataFrame) -> pl.Expr:
     """The files of other batches that jobs are made from, without their bytes, as JSON."""
     if "carried" not in jobs.columns:
         return pl.lit(None, pl.String)
-    files = _as_json(jobs["carried"]).cast(pl.String).str.json_path_match(f"$.{MADE_FROM}")
+    files = carried_as_json(jobs.schema["carried"]).str.json_path_match(f"$.{MADE_FROM}")
     return files.str.replace_all(r'"sha256":"[0-9a-f]*"', "")
 
 
@@ -393,23 +402,23 @@ def are_too_many(repeats: int, to_buy: int) -> bool:
 
 
 def leave_out_repeated(
-    jobs: pl.DataFrame, settings: Settings, bought: pl.Series | None = None
-) -> tuple[pl.DataFrame, int]:
+    jobs: pl.DataFrame, settings: Settings, standing: Standing | None = None
+) -> tuple[pl.DataFrame, list[str]]:
     """With `input.repeated: once`, of jobs with the same request and sample the first alone, or those that
-    are bought, by their keys.
-
-    Returns:
-        The jobs; and of how many rows one is left out.
+    are bought; and of how many rows one is left out, in a sentence.
     """
     if settings.input.repeated != "once":
-        return jobs, 0
+        return jobs, []
     request_and_sample = ["request", "sample"]
     is_bought = pl.col("request").is_null()
-    if bought is not None:
+    if standing is not None:
+        bought = standing.newest.filter(pl.col("state").is_in(MAY_COST))["job_key"]
         is_bought |= pl.col("key").is_in(bought.implode())
     is_first = pl.struct(request_and_sample).is_first_distinct() & ~is_bought.any().over(request_and_sample)
     kept, left_out = separate(jobs, ~(is_bought | is_first))
-    return kept, left_out["row_id"].n_unique()
+    rows = left_out["row_id"].n_unique()
+    ask = f"{counted(rows, 'row')} {'asks' if rows == 1 else 'ask'}"
+    return kept, [f"{ask} for what another row asks for: left out by input.repeated"] if rows else []
 
 
 # ---- more samples than the row asks for
@@ -422,11 +431,11 @@ def _with_more_samples(jobs: pl.DataFrame, ledger_jobs: pl.DataFrame, batch: str
         return jobs
     # Also these may have been bought under another key.
     higher = _bought_as_another(pl.concat([jobs, higher]), ledger_jobs)[jobs.height :]
-    sent = ledger_jobs.filter(pl.col("state") != State.PLANNED)["job_key"]
-    return _placed(jobs, higher.filter(pl.col("key").is_in(sent.implode())))
+    sent = ledger_jobs.filter(SUBMITTED)["job_key"]
+    return _inserted(jobs, higher.filter(pl.col("key").is_in(sent.implode())))
 
 
-def _placed(jobs: pl.DataFrame, added: pl.DataFrame) -> pl.DataFrame:
+def _inserted(jobs: pl.DataFrame, added: pl.DataFrame) -> pl.DataFrame:
     """The jobs, and more jobs each after the one with the same `place`."""
     return pl.concat([jobs, added]).sort("place", maintain_order=True)
 
@@ -453,9 +462,9 @@ def _next_samples(
     Returns:
         Rows like the last of each request, with the next number; and what a person should know, in sentences.
     """
-    in_flight = ledger_jobs.filter(pl.col("state").is_in(_OPEN))["row_id"]
-    to_buy = jobs.filter(_is_to_buy(ledger_jobs))["row_id"]
-    waits = pl.col("row_id").is_in(pl.concat([in_flight, to_buy]).implode())
+    undecided = ledger_jobs.filter(pl.col("state").is_in((*UNDER_WAY, State.IN_DOUBT)))["row_id"]
+    to_buy = jobs.filter(is_to_buy(ledger_jobs))["row_id"]
+    waits = pl.col("row_id").is_in(pl.concat([undecided, to_buy]).implode())
     ends = _last(jobs.filter(pl.col("row_id").is_in(rejected.implode()) & ~waits), "request")
     added = ends.with_columns(pl.col("sample") + 1, again=pl.lit(True)).filter(pl.col("sample") <= highest)
     used_up = ends.join(added, on="row_id", how="anti")
@@ -493,7 +502,7 @@ def bought_again(
         ledger_jobs: what the ledger has of the batch, as for `match_bought_jobs`.
         rejected, highest: as for `_next_samples`.
     """
-    sent = ledger_jobs.filter(pl.col("state") != State.PLANNED)
+    sent = ledger_jobs.filter(SUBMITTED)
     if plan is None:
         jobs = sent.rename({"job_key": "key", "quoted": "price"})
     else:
@@ -501,12 +510,12 @@ def bought_again(
         is_there = ~pl.col("again") | pl.col("key").is_in(sent["job_key"].implode())
         jobs = plan.filter(pl.col("request").is_not_null(), is_there)
     jobs = jobs.filter(pl.col("row_id").is_in(rejected.implode()))
-    anyway = jobs.filter(_is_to_buy(ledger_jobs))
+    anyway = jobs.filter(is_to_buy(ledger_jobs))
     added, _ = _next_samples(jobs, ledger_jobs, rejected, highest)
     return pl.concat(part.select("row_id", "sample", "price") for part in (anyway, added))
 
 
-def _is_to_buy(ledger_jobs: pl.DataFrame) -> pl.Expr:
+def is_to_buy(ledger_jobs: pl.DataFrame) -> pl.Expr:
     """Whether a run buys a job: a new one, or one that the ledger has as to buy."""
     return ~pl.col("key").is_in(ledger_jobs.filter(~pl.col("to_buy"))["job_key"].implode())
 
@@ -514,12 +523,12 @@ def _is_to_buy(ledger_jobs: pl.DataFrame) -> pl.Expr:
 # ---- what is bought, and not offered any more
 
 
-def _kept(
+def _kept_though_not_offered(
     not_offered: pl.DataFrame, jobs: pl.DataFrame, ledger_jobs: pl.DataFrame, batch: str
 ) -> pl.DataFrame:
     """Rows of the plan for jobs that are bought and could not be bought now; the price is what was quoted."""
     not_offered = not_offered.with_row_index("place")
-    not_offered = _placed(not_offered, _higher_samples(not_offered, ledger_jobs)).drop("place")
+    not_offered = _inserted(not_offered, _higher_samples(not_offered, ledger_jobs)).drop("place")
     bought = ledger_jobs.filter(pl.col("state").is_in(MAY_COST)).select("job_key", "type", "model", "quoted")
     kept = keyed(not_offered, batch).join(bought, left_on="key", right_on="job_key", maintain_order="left")
     kept = kept.filter(~pl.col("key").is_in(jobs["key"].implode()))
@@ -531,7 +540,7 @@ def changed_carried(plan: pl.DataFrame, ledger_jobs: pl.DataFrame) -> list[tuple
 
     From which file of another batch a job is made stays known, also where its row is of a batch file now.
     """
-    jobs = plan.select("key", _as_json(plan["carried"]))
+    jobs = plan.select("key", carried_as_json(plan.schema["carried"]))
     pairs = jobs.join(ledger_jobs.select("job_key", before="carried"), left_on="key", right_on="job_key")
     different = pairs.filter(pl.col("carried").ne_missing(pl.col("before")))
     changes = []

@@ -18,7 +18,7 @@ import polars as pl
 
 from callsheet.batches.formats import FILE
 from callsheet.batches.read import Batch
-from callsheet.cells import IMAGE_COLUMNS, rejects, separate, wrong_cells
+from callsheet.cells import IMAGE_COLUMNS, has_one_of, rejects, separate, wrong_cells
 from callsheet.config.load import load_without_service
 from callsheet.config.settings import BatchSettings, Settings
 from callsheet.errors import ConfigError, InputError
@@ -183,10 +183,7 @@ def _with_places(
     """The batch with these cells (`_CELL`) by column; a row with a wrong one is rejected."""
     rows, bad_rows = _with_cells(batch.rows, filled)
     other_rows, wrong_others = _with_cells(batch.others, filled)
-    is_wrong = pl.struct("file", "line").is_in(
-        bad_rows.select(pl.struct("file", "line")).to_series().implode()
-    )
-    rows, wrong_rows = separate(rows, is_wrong)
+    rows, wrong_rows = separate(rows, has_one_of(bad_rows))
     of_cells = rejects(pl.concat([bad_rows, wrong_others]), batch.names)
     return replace(
         batch,

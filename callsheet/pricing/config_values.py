@@ -30,7 +30,11 @@ def check_config_values(settings: Settings, catalogue: Catalogue, batch: Batch) 
     Raises:
         ConfigError: values are wrong; the message names each of them with file, line and key.
     """
-    wrong_values = [*_problems(settings, catalogue, batch), *_wrong_defaults(settings, catalogue, batch)]
+    wrong_values = [
+        *_unknown_columns(settings, batch),
+        *_wrong_matrix(settings, catalogue, batch),
+        *_wrong_defaults(settings, catalogue, batch),
+    ]
     if wrong_values:
         problems = [f"{settings.where(place)}: {dotted(place)}: {reason}" for place, reason in wrong_values]
         is_of_a_model = any(place[0] == "input" for place, _ in wrong_values)
@@ -38,7 +42,8 @@ def check_config_values(settings: Settings, catalogue: Catalogue, batch: Batch) 
         raise ConfigError("\n".join(problems), hint=hint)
 
 
-def _problems(settings: Settings, catalogue: Catalogue, batch: Batch) -> Iterator[tuple[KeyPath, str]]:
+def _unknown_columns(settings: Settings, batch: Batch) -> Iterator[tuple[KeyPath, str]]:
+    """What `storage.key` names, and is neither carried nor one of its own placeholders."""
     for name in carried_columns(settings.storage.key):
         if name not in batch.columns.carried:
             expected = ", ".join(f"{{{placeholder}}}" for placeholder in PLACEHOLDERS)
@@ -46,15 +51,12 @@ def _problems(settings: Settings, catalogue: Catalogue, batch: Batch) -> Iterato
                 ("storage", "key"),
                 f"{{{name}}} is no carried column of the batch file, and none of {expected}",
             )
-    matrix, default = settings.input.matrix, settings.input.defaults.get("model")
-    models: Sequence[object] = matrix.get("model", ())
-    if not models:
-        unknown = default is not None and _unknown(default, catalogue)
-        if not matrix and not unknown:
-            return
-        models = sorted(batch.rows["model"].unique())
-        if unknown and default in models:
-            yield ("input", "defaults", "model"), unknown
+
+
+def _wrong_matrix(settings: Settings, catalogue: Catalogue, batch: Batch) -> Iterator[tuple[KeyPath, str]]:
+    """Values of the matrix that no model in use takes."""
+    matrix = settings.input.matrix
+    models = matrix.get("model") or batch.rows["model"].unique().sort()
     usable = [str(model) for model in models if not _unknown(model, catalogue)]
     for column, cells in matrix.items():
         for position, cell in enumerate(cells):
@@ -68,10 +70,10 @@ def _problems(settings: Settings, catalogue: Catalogue, batch: Batch) -> Iterato
 
 
 def _wrong_defaults(settings: Settings, catalogue: Catalogue, batch: Batch) -> Iterator[tuple[KeyPath, str]]:
-    """Defaults that no model takes of the rows that use them; that of the model is one of `_problems`."""
+    """Defaults that no model takes of the rows that use them; and a model that is used, and not offered."""
     matrix = settings.input.matrix
     for column, value in fixed_values(settings.input.defaults).items():
-        if column in {"model", "samples", *matrix}:
+        if column == "samples" or column in matrix:
             continue
         cells = batch.rows[column]
         using = batch.rows.filter(cells.is_null() if column in UNTIL_PRICED else cells == as_text(value))
@@ -82,7 +84,11 @@ def _wrong_defaults(settings: Settings, catalogue: Catalogue, batch: Batch) -> I
         if column in UNTIL_PRICED:  # a default for the models of one type
             type_ = ModelType.IMAGE if column == "output_format" else ModelType.VIDEO
             usable = [model for model in usable if catalogue[model].type == type_]
-        if reason := _not_taken(column, value, usable, catalogue, settings):
+        if column == "model":
+            reason = _unknown(value, catalogue)
+        else:
+            reason = _not_taken(column, value, usable, catalogue, settings)
+        if reason:
             yield ("input", "defaults", column), reason
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import polars as pl
 
+from callsheet.cells import carried_as_json
 from callsheet.config.load import load
 from callsheet.config.settings import Settings
 from callsheet.errors import CallsheetError, InputError, NothingKept
@@ -113,7 +114,7 @@ def _beside(config: Path) -> list[Path]:
 
 async def _jobs(settings: Settings, connect: Callable[[Settings], Awaitable[Client]]) -> pl.DataFrame:
     """The jobs of a batch that are made from kept files, as `with_origins` has them, each with its `price` of
-    now, and whether it is `bought`.
+    now, and whether it is `already_bought`.
     """
     batch = await read_rows(settings)
     async with (
@@ -122,16 +123,16 @@ async def _jobs(settings: Settings, connect: Callable[[Settings], Awaitable[Clie
     ):
         plan = await price_batch(batch, settings, client, ledger)
         standing = await ledger.read(read_standing, plan.table, policy_of(settings))
-    table, carried = standing.planned, standing.planned["carried"]
-    texts = carried.struct.json_encode() if isinstance(carried.dtype, pl.Struct) else carried.cast(pl.String)
-    columns = ("row_id", "sample", "type", "price", "bought")
+    table = standing.planned
+    carried = table.select(carried_as_json(table.schema["carried"])).to_series()
+    columns = ("row_id", "sample", "type", "price", "already_bought")
     jobs = table.select(pl.lit(settings.batch).alias("batch"), pl.col("key").alias("job_key"), *columns)
-    return with_origins(jobs, texts)
+    return with_origins(jobs, carried)
 
 
 def _by_batch(hanging: pl.DataFrame, config_of: Mapping[str, str]) -> Iterator[Hanging]:
     for (batch,), jobs in hanging.group_by("batch", maintain_order=True):
-        bought, images = jobs.filter("bought"), jobs.filter(type=ModelType.IMAGE.value).height
+        bought, images = jobs.filter("already_bought"), jobs.filter(type=ModelType.IMAGE.value).height
         price, quoted = (Decimal(part["price"].sum() or 0) for part in (jobs, bought))
         yield Hanging(
             batch=str(batch),

@@ -35,14 +35,15 @@ from callsheet.pricing.bought import (
     PLAN_COLUMNS,
     bought_again,
     changed_carried,
+    is_to_buy,
     leave_out_repeated,
     match_bought_jobs,
     request_key,
 )
 from callsheet.pricing.config_values import check_config_values
-from callsheet.pricing.rates import changed_rates, price_requests
+from callsheet.pricing.rates import PricedJobs, changed_rates, price_requests
 from callsheet.pricing.requests import make_requests
-from callsheet.records import MADE_FROM, MAY_COST, Job, ModelType, Price, Record, canonical, origins
+from callsheet.records import MADE_FROM, Job, ModelType, Price, Record, canonical, origins
 from callsheet.service.client import Client
 from callsheet.service.models import Catalogue, Model
 from callsheet.standing import ASKED_FOR, Standing, read_standing
@@ -122,7 +123,7 @@ class Plan:
         """How many jobs are bought, and not offered by the catalogue any more: they have no request."""
         return self.table["request"].null_count()
 
-    def lines(self, keys: Collection[str] | None = None) -> dict[str, int]:
+    def line_numbers(self, keys: Collection[str] | None = None) -> dict[str, int]:
         """The line of each of these jobs (without `keys`: of all) in the batch file, by key."""
         rows = self.table if keys is None else self.table.filter(pl.col("key").is_in(list(keys)))
         return dict(rows.select("key", "line").iter_rows())
@@ -170,16 +171,14 @@ def make_plan(
     path: Path,
     *,
     now: datetime,
-    ledger_jobs: pl.DataFrame | None = None,
-    rejected: pl.Series | None = None,
+    standing: Standing | None = None,
 ) -> Plan:
     """Prices a batch. Reads local and S3 reference images; call it in a thread.
 
     Args:
         path: where the plan is to be written.
         now: when the catalogue was read.
-        ledger_jobs: the newest attempts of the batch (`Standing.newest`), with `ASKED_FOR`; None: none.
-        rejected: the rows of which every stored file is rejected.
+        standing: what the ledger has of the batch, with `ASKED_FOR`; None: nothing.
 
     Raises:
         ConfigError: a value of `input.matrix` or `input.defaults.model` is wrong for the catalogue.
@@ -187,28 +186,10 @@ def make_plan(
     check_config_values(settings, catalogue, batch)
     requests = make_requests(batch.rows, catalogue, settings)
     priced = price_requests(requests, catalogue, settings)
-    jobs, notes = match_bought_jobs(
-        *(priced, ledger_jobs, settings.batch),
-        rejected=rejected,
-        samples=settings.review.samples if settings.review.buy_again else 0,
-    )
-    is_bought = pl.col("state").is_in(MAY_COST)
-    bought = None if ledger_jobs is None else ledger_jobs.filter(is_bought)["job_key"]
-    jobs, repeated = leave_out_repeated(jobs, settings, bought)
-    if repeated:
-        ask = f"{counted(repeated, 'row')} {'asks' if repeated == 1 else 'ask'}"
-        notes.append(f"{ask} for what another row asks for: left out by input.repeated")
-    jobs, changed = _made_from_what_is_sent(jobs, batch.stored_files)
-    notes += _changed_files(changed, ledger_jobs)
-    if requests.has_own_ratios:
-        notes.append("the aspect ratio of each image is asked for, where the model offers it")
-    if requests.fitted:
-        notes.append(references.said(requests.fitted))
-    wrong, faulty = [priced.wrong], batch.others.filter(pl.col("model").is_not_null())
-    if faulty.height:  # what else is wrong with these rows is said at the same time
-        faulty = faulty.with_columns(pl.col("prompt").fill_null(""))
-        wrong.append(price_requests(make_requests(faulty, catalogue, settings), catalogue, settings).wrong)
-    priced_rejects = rejects(pl.concat(wrong), batch.names).unique(maintain_order=True)
+    jobs, match_notes = match_bought_jobs(priced, standing, settings)
+    jobs, repeat_notes = leave_out_repeated(jobs, settings, standing)
+    jobs, change_notes = _made_from_what_is_sent(jobs, batch.stored_files, standing)
+    notes = [*match_notes, *repeat_notes, *change_notes, *requests.notes]
     return Plan(
         path=path,
         batch=settings.batch,
@@ -222,26 +203,38 @@ def make_plan(
         left_out=batch.left_out,
         unclear=batch.unclear,
         table=jobs,
-        rejects=pl.concat([batch.rejects, priced_rejects]).sort("line", maintain_order=True),
+        rejects=_rejects(batch, priced, catalogue, settings),
     )
 
 
+def _rejects(batch: Batch, priced: PricedJobs, catalogue: Catalogue, settings: Settings) -> pl.DataFrame:
+    """What is wrong with the rejected rows, by line. Of a row with a wrong cell all is said at once, also
+    what its request would have been rejected for.
+    """
+    wrong, faulty = [priced.wrong], batch.others.filter(pl.col("model").is_not_null())
+    if faulty.height:
+        faulty = faulty.with_columns(pl.col("prompt").fill_null(""))
+        wrong.append(price_requests(make_requests(faulty, catalogue, settings), catalogue, settings).wrong)
+    of_requests = rejects(pl.concat(wrong), batch.names).unique(maintain_order=True)
+    return pl.concat([batch.rejects, of_requests]).sort("line", maintain_order=True)
+
+
 def _made_from_what_is_sent(
-    jobs: pl.DataFrame, stored_files: Mapping[str, str]
-) -> tuple[pl.DataFrame, pl.Series]:
-    """The jobs of a plan, in which `MADE_FROM` has the sha256 of the file that is sent.
+    jobs: pl.DataFrame, stored_files: Mapping[str, str], standing: Standing | None
+) -> tuple[pl.DataFrame, list[str]]:
+    """The jobs of a plan, in which `MADE_FROM` has the sha256 of the file that is sent; and how many new ones
+    are made from a file which has other bytes than were stored, in a sentence.
 
     `stored_files` are those of another batch, as in `Batch`.
-
-    Returns:
-        The jobs, and the keys of those that are made from a file which has other bytes than were stored.
     """
+    if not stored_files:
+        return jobs, []
     images = jobs.select("key", "inlined").explode("inlined").unnest("inlined")
     place = pl.col("source").str.strip_suffix(references.LAST_FRAME)
     stored = place.replace_strict(stored_files, default=None, return_dtype=pl.String)
     changed = images.select("key", "sha256", stored=stored).filter(pl.col("stored") != pl.col("sha256"))
     if changed.is_empty():
-        return jobs, changed["key"]
+        return jobs, []
     sent = {(key, before): now for key, now, before in changed.iter_rows()}
     cells = jobs["carried"].struct.field(MADE_FROM)
     files_of = [
@@ -253,13 +246,14 @@ def _made_from_what_is_sent(
     ]
     is_one = isinstance(cells.dtype, pl.Struct)
     new_cells = pl.Series(MADE_FROM, [files[0] for files in files_of] if is_one else files_of, cells.dtype)
-    return jobs.with_columns(pl.col("carried").struct.with_fields(new_cells)), changed["key"].unique()
+    jobs = jobs.with_columns(pl.col("carried").struct.with_fields(new_cells))
+    return jobs, _changed_files(changed["key"].unique(), standing)
 
 
-def _changed_files(changed: pl.Series, ledger_jobs: pl.DataFrame | None) -> list[str]:
-    """How many new jobs are made from a file that has changed, in a sentence."""
-    ledger_keys = pl.Series(dtype=pl.String) if ledger_jobs is None else ledger_jobs["job_key"]
-    new = changed.filter(~changed.is_in(ledger_keys.implode()))
+def _changed_files(changed: pl.Series, standing: Standing | None) -> list[str]:
+    new = (
+        changed if standing is None else changed.filter(~changed.is_in(standing.newest["job_key"].implode()))
+    )
     if new.is_empty():
         return []
     files = (
@@ -340,14 +334,10 @@ async def price_batch(batch: Batch, settings: Settings, client: Client, ledger: 
         catalogue, now = last.catalogue, last.made_at
 
     standing = await ledger.read(read_standing, None, policy_of(settings), of_attempts=ASKED_FOR)
-    ledger_jobs, rejected = standing.newest, standing.rejected_rows
-    plan = await asyncio.to_thread(
-        make_plan, batch, catalogue, settings, path, now=now, ledger_jobs=ledger_jobs, rejected=rejected
-    )
+    plan = await asyncio.to_thread(make_plan, batch, catalogue, settings, path, now=now, standing=standing)
     if down is None or last is None:
         return plan
-    not_to_buy = ledger_jobs.filter(~pl.col("to_buy"))["job_key"].implode()
-    to_buy = plan.table.filter(pl.col("request").is_not_null(), ~pl.col("key").is_in(not_to_buy))
+    to_buy = plan.table.filter(pl.col("request").is_not_null(), is_to_buy(standing.newest))
     if to_buy.height or (plan.rejected_rows and not plan.rejects.equals(last.rejects)):
         raise down
     note = (
@@ -409,7 +399,7 @@ def last_priced(settings: BatchSettings) -> Plan | None:
 def lines_of_last_plan(settings: BatchSettings, keys: Collection[str]) -> dict[str, int]:
     """The line of each of these jobs in the batch file, by key, where the last plan has it."""
     plan = last_plan(settings) if keys else None
-    return plan.lines(keys) if plan else {}
+    return plan.line_numbers(keys) if plan else {}
 
 
 # ---- what is bought again

@@ -12,7 +12,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import cached_property, partial
-from itertools import accumulate
 from typing import Any, NamedTuple
 
 import polars as pl
@@ -23,7 +22,7 @@ from callsheet.config.settings import Budget, Guessed, Settings
 from callsheet.errors import InputError
 from callsheet.ledger import gate, origins, services, sums
 from callsheet.ledger.charges import dearest
-from callsheet.ledger.gate import Obstacle, Said
+from callsheet.ledger.gate import Basis, Fitting, Obstacle
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.queries import policy_of
 from callsheet.ledger.words import PILOT, Shown
@@ -34,10 +33,10 @@ from callsheet.pricing.choice import ALL, Choice, chosen, pilot
 from callsheet.pricing.plan import Plan, price_batch, write_plan
 from callsheet.pricing.rates import changed_rates
 from callsheet.pricing.sources import read_rows
-from callsheet.records import Job, ModelType, State, Totals
+from callsheet.records import Job, ModelType, Totals
 from callsheet.service.client import Client
 from callsheet.service.models import Catalogue, Model
-from callsheet.standing import Standing, read_standing
+from callsheet.standing import SUBMITTED, Standing, read_standing
 from callsheet.storage.store import Store
 
 
@@ -50,7 +49,7 @@ class Quote:
         table: those of its jobs that the plan has; nothing is to buy that is not chosen.
         balance: what the workspace has; None where nothing is to buy and nobody has asked.
         totals: the batch so far, by the ledger.
-        said: what counts for it, by the ledger; its `limit` is `budget.limit` here.
+        basis: what it may buy by, by the ledger; its `limit` is `budget.limit` here.
         rpm: submissions a minute by model type, where config or ledger know them.
         rejects: the path or URL of rejects.csv.
         tries: how often a job may be bought, where doubts are bought again (`on_doubt: retry`).
@@ -72,7 +71,7 @@ class Quote:
     budget: Budget
     balance: Decimal | None
     totals: Totals
-    said: Said
+    basis: Basis
     rpm: Mapping[str, int]
     rejects: str
     tries: int = 1
@@ -88,50 +87,30 @@ class Quote:
     old_files: tuple[str, ...] = ()
 
     @cached_property
-    def lines(self) -> pl.DataFrame:
+    def price_lines(self) -> pl.DataFrame:
         """A line for each combination of what sets the price.
 
         `model`, `type`, `resolution`, `duration`, `sound`, `unit`, `unit_price`, `each` (a job's price); then
-        `jobs`, of these `bought` and `to_buy`, and `total`, the price of what is to buy. Money is decimal,
-        and null where there is no price.
+        `jobs`, of these `already_bought` and `to_buy`, and `total`, the price of what is to buy. Money is
+        decimal, and null where there is no price.
         """
         by = ["model", "type", "resolution", "duration", "sound", "billable_unit", "unit_price", "price"]
-        counts = [pl.len().alias("jobs"), pl.col("bought").sum(), pl.col("to_buy").sum()]
+        counts = [pl.len().alias("jobs"), pl.col("already_bought").sum(), pl.col("to_buy").sum()]
         lines = self.table.group_by(by).agg(*counts, total=pl.col("price").filter("to_buy").sum())
         lines = lines.with_columns(total=pl.when(pl.col("price").is_not_null()).then("total"))
         lines = lines.rename({"billable_unit": "unit", "price": "each"})
         return lines.sort("model", "resolution", "duration", "sound", "each", nulls_last=True)
 
     @cached_property
-    def fits(self) -> int:
-        """How many of the jobs to buy fit into the budget and the balance, as `budget.on_exceed` chooses
-        them. Of a job without a price nobody knows whether it fits, so it is not counted.
-        """
-        left = min(self.said.room.values())
+    def fitting(self) -> Fitting:
+        """Which of the jobs to buy fit into the budget and the balance."""
         prices = self.table.filter("to_buy")["price"].drop_nulls()
-        prices_so_far = prices.cum_sum()
-        if not prices.len() or prices_so_far[-1] <= left:
-            return prices.len()
-        if self.budget.on_exceed != "skip":
-            return int((prices_so_far <= left).sum()) if self.budget.on_exceed == "stop" else 0
-        fitting, micros = 0, int(left * 10**6)
-        for price in prices.to_physical():  # millionths of a dollar
-            if price <= micros:
-                fitting, micros = fitting + 1, micros - price
-        return fitting
+        return gate.fitting(prices, self.basis.room, self.budget.on_exceed)
 
     @property
-    def obstacle(self) -> Obstacle | None:
-        """What the first job that does not fit, with those before it, does not fit; with `budget.on_exceed:
-        refuse` what the whole quote does not fit. None where all fit.
-        """
-        room, amount = self.said.room, self.quoted
-        if self.budget.on_exceed != "refuse":
-            prices = self.table.filter("to_buy")["price"].drop_nulls()
-            tightest = min(room.values())  # infinite where nobody has asked for the balance
-            too_much = (total for total in accumulate(prices) if total > tightest)
-            amount = next(too_much, Decimal(0))
-        return gate.obstacle_to(amount, room)
+    def fits(self) -> int:
+        """How many of the jobs to buy fit; one without a price is not counted."""
+        return self.fitting.jobs
 
     @cached_property
     def pilot(self) -> Quote | None:
@@ -141,7 +120,7 @@ class Quote:
     @property
     def to_buy(self) -> int:
         """Jobs that are not bought and will be."""
-        return int(self.lines["to_buy"].sum())
+        return int(self.price_lines["to_buy"].sum())
 
     @property
     def repeats(self) -> int:
@@ -161,7 +140,7 @@ class Quote:
     @property
     def models(self) -> list[str]:
         """The models of what is to buy."""
-        return sorted(set(self.lines.filter(pl.col("to_buy") > 0)["model"]))
+        return sorted(set(self.price_lines.filter(pl.col("to_buy") > 0)["model"]))
 
     def rates(self) -> dict[str, Any]:
         """The catalogue's entries of these models as JSON objects, by id."""
@@ -170,12 +149,12 @@ class Quote:
 
     def to_buy_of(self, model_type: ModelType) -> int:
         """Those of `to_buy` that are of one type."""
-        return int(self.lines.filter(pl.col("type") == model_type)["to_buy"].sum())
+        return int(self.price_lines.filter(pl.col("type") == model_type)["to_buy"].sum())
 
     @property
     def already_bought(self) -> int:
-        """Jobs that are accepted, stored or lost, and cost nothing more."""
-        return int(self.lines["bought"].sum())
+        """Jobs that are bought, or on the wire: no run sends them."""
+        return int(self.price_lines["already_bought"].sum())
 
     @property
     def held(self) -> int:
@@ -185,7 +164,7 @@ class Quote:
     @property
     def quoted(self) -> Decimal:
         """The price of what is to buy."""
-        return Decimal(self.lines["total"].sum() or 0)
+        return Decimal(self.price_lines["total"].sum() or 0)
 
     @property
     def affordable(self) -> Decimal:
@@ -203,8 +182,8 @@ class Quote:
         may be bought, with the samples that may be bought again because they are rejected. Jobs without a
         price are not in it.
         """
-        charged = dearest([*self.said.charged.accepted, *self.said.to_accept])
-        tables = [self.lines.select("model", "each", jobs="to_buy")]
+        charged = dearest([*self.basis.charged.accepted, *self.basis.to_accept])
+        tables = [self.price_lines.select("model", "each", jobs="to_buy")]
         if self.samples and not self.is_pilot:
             # Up to so many samples of each request that is to be bought may be bought again.
             by = self.table.group_by("row_id", "request", "model", each="price")
@@ -233,14 +212,14 @@ class Quote:
             jobs=self.to_buy,
             quoted=self.quoted,
             at_most=self.at_most,
-            exposure=self.said.exposure,
+            exposure=self.basis.exposure,
             unpriced=self.without_price,
             repeats=repeats if is_asked else "",
             guesses=self.shown_guesses(),
             unclear=self.plan.unclear,
             new_rates=tuple(self.changes()),
             rates=tuple(self.rates().values()),
-            charges=self.said.to_accept,
+            charges=self.basis.to_accept,
             keys=keys,
             part=self.part,
             is_rest=self.is_rest,
@@ -272,21 +251,21 @@ class Quote:
         return self._left(Obstacle.LEDGER)
 
     def _left(self, obstacle: Obstacle) -> Decimal | None:
-        left = self.said.room.get(obstacle)
+        left = self.basis.room.get(obstacle)
         return None if left is None else max(Decimal(0), left)
 
     def among(self, jobs: pl.Series) -> Quote:
         """The same with nothing to buy but some jobs: a Boolean for every job, in the plan's order."""
-        table = self.table.with_columns(pl.col("to_buy", "open") & jobs)
+        table = self.table.with_columns(pl.col("to_buy", "may_be_bought") & jobs)
         return replace(self, table=table, left_out=self.left_out + self.to_buy - int(table["to_buy"].sum()))
 
     def jobs_in_order(self, of_type: ModelType | None = None) -> Iterator[Job]:
-        """The jobs that a run has to look at when it buys (`open`), in the file's order."""
-        return self.plan.jobs_in_order(of_type, self.table["open"])
+        """The jobs that a run has to look at when it buys (`may_be_bought`), in the file's order."""
+        return self.plan.jobs_in_order(of_type, self.table["may_be_bought"])
 
     def changes(self) -> list[str]:
         """The rates that are not those at which the batch last bought or was approved, a line each."""
-        bought_rates = {name: Model.model_validate(entry) for name, entry in self.said.known_rates.items()}
+        bought_rates = {name: Model.model_validate(entry) for name, entry in self.basis.known_rates.items()}
         return changed_rates(bought_rates, self.plan.catalogue, self.models)
 
 
@@ -365,13 +344,12 @@ async def quote_plan(
             hint=f"All are in {rejects}. Nothing was bought, because input.strict is true.",
             where=f"{settings.input.source}, line {line}",
         )
-    await ledger.read(services.check, client.base_url)
-    read = partial(ledger_says, ledger, settings, plan, client.base_url)
-    says = await read(balance)
-    if balance is None and _buys(says.standing, choice):
+    read = partial(read_from_ledger, ledger, settings, plan, client.base_url)
+    from_ledger = await read(balance)
+    if balance is None and _buys(from_ledger.standing, choice):
         balance = await client.balance()
-        says = await read(balance)
-    quote = make(plan, says, settings, balance=balance, rejects=rejects, choice=choice)
+        from_ledger = await read(balance)
+    quote = make(plan, from_ledger, settings, balance=balance, rejects=rejects, choice=choice)
     repeats = likely_repeats(quote.repeats, quote.to_buy)
     return replace(quote, warnings=tuple(filter(None, (repeats, warning))))
 
@@ -388,8 +366,8 @@ def _guess_in_words(setting: str, taken: str, others: Sequence[str]) -> str:
     return f"{setting} {taken}{also.replace(chr(39), '')}"
 
 
-class LedgerSays(NamedTuple):
-    """What the ledger says for a quote, read together: what another run buys meanwhile would count twice.
+class FromLedger(NamedTuple):
+    """What a quote takes from the ledger, read together: what another run buys meanwhile would count twice.
 
     `limits`: submissions a minute by model type, as earlier runs have learned them. `asker`: whose the
     questions of the run are. `old_files`: as in `Quote`.
@@ -397,33 +375,38 @@ class LedgerSays(NamedTuple):
 
     standing: Standing
     totals: Totals
-    said: Said
+    basis: Basis
     limits: Mapping[str, int]
     asker: str
     old_files: Sequence[str] = ()
 
 
-async def ledger_says(
+async def read_from_ledger(
     ledger: Ledger, settings: Settings, plan: Plan, service: str, balance: Decimal | None
-) -> LedgerSays:
-    """What it says; `balance`: what the workspace has, where that is known."""
+) -> FromLedger:
+    """What it takes; `balance`: what the workspace has, where that is known.
 
-    def read(connection: sa.Connection, batch: str) -> LedgerSays:
+    Raises:
+        OtherService: jobs of the batch were sent to another service.
+    """
+
+    def read(connection: sa.Connection, batch: str) -> FromLedger:
+        services.check(connection, batch, service)
         standing = read_standing(connection, batch, plan.table, policy_of(settings), of_attempts=["carried"])
         totals = sums.of_batch(connection, batch)
         buyer = ledger.buyer(settings.budget, affordable(totals, balance))
-        said = gate.said(connection, batch, buyer, settings.budget.limit)
+        basis = gate.read_basis(connection, batch, buyer, settings.budget.limit)
         learned = services.learned(connection, batch, service) or {"windows": {}}
         limits = {model_type: window["limit"] for model_type, window in learned["windows"].items()}
         old_files = origins.changes(connection, batch)
-        return LedgerSays(standing, totals, said, limits, ledger.asker, old_files)
+        return FromLedger(standing, totals, basis, limits, ledger.asker, old_files)
 
     return await ledger.read(read)
 
 
 def make(
     plan: Plan,
-    says: LedgerSays,
+    from_ledger: FromLedger,
     settings: Settings,
     *,
     balance: Decimal | None,
@@ -435,26 +418,26 @@ def make(
     Raises:
         InputError: a chosen row is not in the plan.
     """
-    standing, said = says.standing, says.said
+    standing, basis = from_ledger.standing, from_ledger.basis
     quote = Quote(
         plan=plan,
         standing=standing,
         table=standing.planned,
-        totals=says.totals,
-        said=said,
-        budget=settings.budget.model_copy(update={"limit": said.limit}),
+        totals=from_ledger.totals,
+        basis=basis,
+        budget=settings.budget.model_copy(update={"limit": basis.limit}),
         balance=balance,
-        rpm=_rpm(settings, says.limits),
+        rpm=_rpm(settings, from_ledger.limits),
         rejects=rejects,
         tries=settings.attempts if policy_of(settings).retry_doubt else 1,
         samples=settings.review.samples if settings.review.buy_again and choice.first is None else 0,
         choice=choice,
         guessed=_still_guessed(settings, plan.catalogue),
-        old_files=tuple(says.old_files),
+        old_files=tuple(from_ledger.old_files),
     )
     if choice:
-        sent = standing.newest.filter(pl.col("state") != State.PLANNED)["job_key"]
-        mask = chosen(_left_of(choice, said, says.asker, sent), quote.table)
+        sent = standing.newest.filter(SUBMITTED)["job_key"]
+        mask = chosen(_left_of(choice, basis, from_ledger.asker, sent), quote.table)
         return replace(quote.among(mask), chosen=mask)
     if settings.budget.pilot and quote.to_buy:
         jobs = pilot(plan.table, settings.budget.pilot)
@@ -483,11 +466,11 @@ def _still_guessed(settings: Settings, catalogue: Catalogue) -> dict[str, Guesse
     }
 
 
-def _left_of(choice: Choice, said: Said, asker: str, sent: pl.Series) -> Choice:
+def _left_of(choice: Choice, basis: Basis, asker: str, sent: pl.Series) -> Choice:
     """The choice without the first jobs that the run has sent already: after a stop the first that are not
     bought are others, and not so many more.
     """
-    own_keys = [word.shown.keys for word in said.words if word.asker == asker and word.shown.keys]
+    own_keys = [word.shown.keys for word in basis.words if word.asker == asker and word.shown.keys]
     if choice.first is None or not own_keys:
         return choice
     return replace(

@@ -134,7 +134,7 @@ def _have_own_ratio(settings: BatchSettings) -> bool:
     """Whether the rows are images whose aspect ratios are asked for: the config says nothing else of them."""
     config = settings.input
     is_of_images = config.path is not None and not batch_file(settings)
-    return is_of_images and "aspect_ratio" not in {*config.columns, *config.defaults, *config.matrix}
+    return is_of_images and "aspect_ratio" not in config.configured
 
 
 def batch_file(settings: BatchSettings) -> str:
@@ -393,7 +393,7 @@ def _ends_in_zeros(content: bytes) -> bool:
     return content.startswith(b"RIFF") and len(content) - end >= _BLOCK and end % _BLOCK == 0
 
 
-def said(count: int) -> str:
+def fitted_in_words(count: int) -> str:
     """What a person should know where so many images are sent as JPEGs."""
     images = "1 image is sent as a JPEG" if count == 1 else f"{count:,} images are sent as JPEGs"
     limits = f"{_LONG_SIDE:,} pixels on the longer side, and quality {_QUALITIES[0]}"

@@ -64,15 +64,13 @@ class Requests:
             which it is the same job again; and `REQUEST_COLUMNS`, with `samples` in place of `sample`.
         not_offered: `row_id`, `samples`, `line` and `asked` of each that the catalogue does not offer now.
         wrong: what cannot be asked for: `PLACE`, `column`, `value`, `reason`.
-        fitted: how many images are sent as JPEGs that were made of them (`input.fit`).
-        has_own_ratios: whether the aspect ratios of images are asked for.
+        notes: what a person should know of the images, in sentences.
     """
 
     rows: pl.DataFrame
     not_offered: pl.DataFrame
     wrong: pl.DataFrame
-    fitted: int
-    has_own_ratios: bool
+    notes: list[str]
 
 
 def make_requests(rows: pl.DataFrame, catalogue: Catalogue, settings: Settings) -> Requests:
@@ -87,8 +85,12 @@ def make_requests(rows: pl.DataFrame, catalogue: Catalogue, settings: Settings) 
     rows = _multiplied(rows, settings)
     rows = for_each_combination(rows, [*IMAGE_COLUMNS, "file"], images, _IMAGES).drop(IMAGE_COLUMNS)
     rows = for_each_combination(rows, [*_PARAMETERS, "roles", "size"], resolving, _RESOLVED)
-    has_own_ratios = rows["size"].count() > 0
-    rows = _with_json(_placed(rows))
+    notes = []
+    if rows["size"].count():
+        notes.append("the aspect ratio of each image is asked for, where the model offers it")
+    if fitted:
+        notes.append(references.fitted_in_words(len(fitted)))
+    rows = _with_json(_with_image_roles(rows))
     bad_image = pl.col("wrong_image").is_not_null()
     rows, wrong_rows = separate(rows, bad_image | pl.col("wrong").is_not_null())
     cells = [wrong_rows.filter(bad_image).select(*PLACE, "wrong_image").unnest("wrong_image")]
@@ -102,8 +104,7 @@ def make_requests(rows: pl.DataFrame, catalogue: Catalogue, settings: Settings) 
         rows=_as_sent(rows),
         not_offered=pl.concat(table.select("row_id", "samples", "line", "asked") for table in refused),
         wrong=pl.concat(cells),
-        fitted=len(fitted),
-        has_own_ratios=has_own_ratios,
+        notes=notes,
     )
 
 
@@ -197,7 +198,7 @@ def _image_set(
         if isinstance(image, str):
             reason = image if file else f"{reference.source} {image}"  # a row that is an image has no line
             return {"wrong_image": asdict(Reject(reference.column, reference.source, reason))}
-        # Only for an image model may the role be left out (see rates), and there is only this one.
+        # Only for an image model may the role be left out (`parameters.py`), and there is only this one.
         images.append({"role": reference.role or REFERENCE, "url": image.url})
         asked.append(images[-1] | {"url": without_signature(image.url)})
         inlined_bytes += image.added_bytes
@@ -266,7 +267,7 @@ def _template(values: Mapping[str, object], *, has_images: bool) -> str:
     return canonical({**values, "prompt": None} | ({"images": None} if has_images else {}))
 
 
-def _placed(rows: pl.DataFrame) -> pl.DataFrame:
+def _with_image_roles(rows: pl.DataFrame) -> pl.DataFrame:
     """The rows, in which an image that goes where the model takes it has that role in the request."""
     by_model, roles = f'"role":"{BY_MODEL}"', rows["image_role"].drop_nulls().unique().to_list()
     for role in roles:

@@ -27,7 +27,7 @@ from callsheet.batches.read import Batch, batch_of, read_batch
 from callsheet.config.load import load_without_service
 from callsheet.config.settings import BatchSettings, Settings
 from callsheet.errors import ConfigError, NothingKept
-from callsheet.ledger import queries, revisions
+from callsheet.ledger import queries
 from callsheet.ledger.databases import exists
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.marks import MediaDecision
@@ -89,7 +89,7 @@ async def version_of_rows(settings: Settings) -> str:
         return canonical(await asyncio.to_thread(versions, settings, await _stored_files(settings)))
     origin = await asyncio.to_thread(_checked, settings)
     async with await Ledger.open(origin.ledger.url, origin.batch, looks=True) as ledger:
-        revision = await ledger.read(revisions.of_batch)
+        revision = await ledger.read(queries.revision)
     plan, order = work_folder(origin, make=False) / PLAN, ""
     with suppress(FileNotFoundError):  # it is bought on another machine
         order = hashlib.sha256(await asyncio.to_thread(plan.read_bytes)).hexdigest()

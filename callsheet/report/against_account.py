@@ -348,7 +348,7 @@ async def reconcile(
         ledger_days, batch_doubts, came_back = await ledger.read(
             lambda connection, batch: (
                 spending.days(connection, batch, service, *wide),
-                spending.doubts(connection, service, *wide),
+                spending.doubts_at_service(connection, service, *wide),
                 spending.credits_by_day(connection, service),
             )
         )

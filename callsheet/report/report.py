@@ -3,9 +3,7 @@
     manifest.parquet   a row for each stored file   costs.parquet   a row for each attempt that was submitted
     rejects.csv        a row for each reject        report.json     the summary, as `run --json` prints it
 
-And sidecars: a JSON file beside each stored file, with what was asked for and what it cost. They are written
-while a run stores the files; what is decided about the files later is added (`update_sidecars`). It changes
-nothing in the ledger.
+It changes nothing in the ledger.
 """
 
 from __future__ import annotations
@@ -18,33 +16,33 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from io import BytesIO
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import polars as pl
 import sqlalchemy as sa
 
 from callsheet.cells import rejects_csv, rejects_in_words
 from callsheet.config.settings import BatchSettings
-from callsheet.errors import InputError, Interrupted, OtherLedger, Stop, StorageConflict, StorageError
-from callsheet.ledger import leases, marks, queries, revisions, sums, words
+from callsheet.errors import InputError, Interrupted, OtherLedger, Stop
+from callsheet.ledger import leases, queries, sums, words
 from callsheet.ledger.charges import is_dearer
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.queries import ONLY_NEW, Policy
-from callsheet.ledger.tables import attempts
 from callsheet.ledger.words import Word
 from callsheet.places import warning_of
 from callsheet.plain_text import and_more, counted, row_in_words, row_name
 from callsheet.pricing.plan import Plan, last_plan
 from callsheet.records import (
+    ACCEPTED,
     ENDED,
+    FOR_A_PERSON,
     MADE_FROM,
     MADE_FROM_FIELDS,
+    UNDER_WAY,
     CostSource,
-    File,
     ModelType,
     OtherRun,
     State,
-    StoredFile,
     Totals,
     dollars,
     made_from,
@@ -60,8 +58,18 @@ from callsheet.report.summary import (
     Summary,
     is_complete,
 )
-from callsheet.standing import MODEL, OPEN, SUBMITTED, Standing, read_standing
+from callsheet.standing import MODEL, SUBMITTED, Standing, read_standing
 from callsheet.storage.store import Store
+
+MANIFEST, COSTS_FILE, REPORT = "manifest.parquet", "costs.parquet", "report.json"
+_REJECTS = "rejects.csv"
+_REVISION = "callsheet.revision"  # of the batch, in the metadata of the manifest
+_TIMES = 4  # that the manifest is written at the most, where it changes meanwhile
+_ROWS_NAMED = 5  # for each reason; the others are counted
+_REASONS_NAMED = 10  # the jobs with others are counted
+_DEAREST = 10
+_IS_ESTIMATED = pl.col("cost_source").is_in((CostSource.COMPUTED, CostSource.QUOTED))  # not the service's
+_ENDED_BADLY = (State.FAILED, *FOR_A_PERSON)
 
 _OF_MEDIA = (
     *("job_key", "row_id", "sample", "file_number", "generation_id", "index", "model", "model_delivered"),
@@ -69,9 +77,11 @@ _OF_MEDIA = (
     *("duration_measured", "has_sound_measured", "cost", "deletes_at", "stored_at", "removed_at"),
 )
 _CURRENT = "current"
-_REVIEW = ("decision", "decided_by", "decided_at", "note", "flags")
 _MADE_FROM_TYPE = pl.Struct({name: pl.Int64 if name == "sample" else pl.String for name in MADE_FROM_FIELDS})
 _POSITION = "\0position"  # no column of a batch file has such a name
+
+REVIEW = ("decision", "decided_by", "decided_at", "note", "flags")
+"""The columns of files in `manifest.parquet` that say what persons and checks have said of them."""
 
 OF_MANIFEST = (*_OF_MEDIA, "carried")
 """The columns of files that `manifest` needs besides those that each standing has."""
@@ -102,9 +112,9 @@ def manifest(standing: Standing, files: pl.DataFrame | None = None, *, in_order:
     carried = _carried(files["carried"])
     places = standing.jobs.select(_CURRENT, job_key="key", **{_POSITION: "position"})
     table = files.join(places, on="job_key", how="left", maintain_order="left")
-    table = table.select(*_OF_MEDIA, _CURRENT, *_REVIEW, _POSITION).with_columns(carried)
+    table = table.select(*_OF_MEDIA, _CURRENT, *REVIEW, _POSITION).with_columns(carried)
     names = [column.name for column in carried if column.name != MADE_FROM]
-    columns = (*_OF_MEDIA, _CURRENT, MADE_FROM, *_REVIEW, *names)
+    columns = (*_OF_MEDIA, _CURRENT, MADE_FROM, *REVIEW, *names)
     if not (in_order and standing.has_plan):
         return table.select(columns)
     order = (_POSITION, "index", "stored_at")
@@ -135,141 +145,9 @@ def _carried(texts: pl.Series) -> list[pl.Series]:
 def _column(name: str, carried: Collection[str]) -> str:
     """The manifest's name for a carried column: the batch file's, unless it is taken."""
     column = name
-    while column in (*_OF_MEDIA, _CURRENT, *_REVIEW, MADE_FROM) or (column != name and column in carried):
+    while column in (*_OF_MEDIA, _CURRENT, *REVIEW, MADE_FROM) or (column != name and column in carried):
         column = f"input_{column}"
     return column
-
-
-_OF_ATTEMPT = (
-    *("row_id", "sample", "type", "model", "prompt"),
-    *("generation_id", "quoted", "cost", "currency", "carried"),
-)
-_OF_SIDECAR = ("name", "url", "sha256")
-_AT_ONCE = 16  # files
-_MEDIA_COLUMNS = {"mime_type", "width", "height", "duration", "fps", "has_sound"}
-
-
-async def write_sidecar(store: Store, ledger: Ledger, file: File, stored: StoredFile) -> bool:
-    """Writes the sidecar of a file that the store of the media has taken. Nothing else is overwritten.
-
-    Returns:
-        Whether it is there; False where its name is taken by something else.
-
-    Raises:
-        StorageError: storage refused it.
-        LedgerError: the ledger cannot be read.
-    """
-    key, number = file.attempt.job_key, file.attempt.number
-    query = sa.select(*(attempts.c[column] for column in (*_OF_ATTEMPT, "request"))).where(
-        attempts.c.job_key == key, attempts.c.attempt == number
-    )
-    row = await ledger.read(lambda connection, _: connection.execute(query).one())
-    name = f"{file.name}.json"
-    origin, carried = made_from(row.carried)
-    content = {
-        "batch": ledger.batch,
-        "job_key": key,
-        **{column: getattr(row, column) for column in _OF_ATTEMPT},
-        "carried": carried,
-        MADE_FROM: origin,
-        "quoted": None if row.quoted is None else dollars(row.quoted),
-        "cost": None if row.cost is None else dollars(row.cost),
-        "index": file.index,
-        "request": json.loads(row.request),
-        "url": stored.url,
-        "sha256": stored.sha256,
-        "bytes": stored.bytes,
-        **file.media.model_dump(include=_MEDIA_COLUMNS),
-    }
-    try:
-        await store.add(name, _as_json(content), "application/json")
-    except StorageConflict:  # perhaps of an earlier try, with another plan
-        return is_sidecar_of(await store.read(name), stored.sha256)
-    return True
-
-
-async def update_sidecars(settings: BatchSettings, ledger: Ledger) -> None:
-    """Brings the sidecars up to date with what was decided about their files, and what checks found in them.
-
-    Does nothing where the config asks for no sidecars, nor for a file that has none.
-
-    Raises:
-        StorageError: storage refused it.
-        LedgerError: the ledger cannot be read.
-    """
-    if not settings.storage.sidecar:
-        return
-    standing = await ledger.read(read_standing, of_files=["name", "url", "sha256"])
-    is_reviewed = pl.any_horizontal(pl.col("decided_by", "flags").is_not_null())
-    await _update_sidecars(settings, standing.files.filter(is_reviewed).select(*_OF_SIDECAR, *_REVIEW))
-
-
-async def mark_sidecars(settings: BatchSettings, ledger: Ledger, since: int) -> None:
-    """As `update_sidecars`, for the marks with a higher number than `since` alone."""
-    if not settings.storage.sidecar:
-        return
-
-    def read(connection: sa.Connection, batch: str) -> pl.DataFrame:
-        decisions = marks.decisions(connection, batch, since).drop("number")
-        names = [*marks.FILE, *_OF_SIDECAR]
-        parts = [
-            queries.stored_files(connection, batch, names, condition)
-            for condition in queries.of_jobs(decisions["job_key"].unique().to_list())
-        ]
-        return pl.concat(parts).join(decisions, on=marks.FILE).drop(marks.FILE) if parts else pl.DataFrame()
-
-    try:
-        await _update_sidecars(settings, await ledger.read(read))
-    except StorageError as error:
-        error.hint = f"{error.hint} The marks are kept: callsheet report CONFIG writes the sidecars.".strip()
-        raise
-
-
-async def _update_sidecars(settings: BatchSettings, reviewed_files: pl.DataFrame) -> None:
-    """Writes what is said of these files into their sidecars."""
-    store = Store.of(settings.storage.url, settings.storage)
-
-    async def update(row: dict[str, Any]) -> None:
-        name, url, sha256 = (row.pop(column) for column in ("name", "url", "sha256"))
-        content = await store.read(f"{name}.json") if store.url_of(name) == url else None
-        if not (content and is_sidecar_of(content, sha256)):
-            return
-        old_sidecar = json.loads(content)
-        decided_at = row["decided_at"] and row["decided_at"].isoformat(timespec="seconds")
-        flags = row.get("flags", old_sidecar.get("flags")) or []
-        new_sidecar = old_sidecar | row | {"decided_at": decided_at, "flags": flags}
-        if new_sidecar != old_sidecar:
-            await store.write(f"{name}.json", _as_json(new_sidecar), "application/json")
-
-    for chunk in reviewed_files.iter_slices(_AT_ONCE):
-        await asyncio.gather(*map(update, chunk.iter_rows(named=True)))
-
-
-def _as_json(content: dict[str, Any]) -> bytes:
-    return (json.dumps(content, ensure_ascii=False, indent=2) + "\n").encode()
-
-
-def is_sidecar_of(content: bytes | None, sha256: str) -> bool:
-    """Whether what has the name is a sidecar of the same file."""
-    try:
-        sidecar = json.loads(content or b"")
-    except ValueError:
-        return False
-    return isinstance(sidecar, dict) and sidecar.get("sha256") == sha256
-
-
-_ROWS_NAMED = 5  # for each reason; the others are counted
-_REASONS_NAMED = 10  # the jobs with others are counted
-_DEAREST = 10
-_IS_ESTIMATED = pl.col("cost_source").is_in(
-    (CostSource.COMPUTED, CostSource.QUOTED)
-)  # not the service's word
-_PROBLEMS = (State.FAILED, State.IN_DOUBT, State.LOST)
-MANIFEST, COSTS_FILE, REPORT = "manifest.parquet", "costs.parquet", "report.json"
-_REJECTS = "rejects.csv"
-_ACCEPTED = (State.PENDING, State.GENERATED, State.STORED, State.LOST)
-_REVISION = "callsheet.revision"  # of the batch, in the metadata of the manifest
-_TIMES = 4  # that the manifest is written at the most, where it changes meanwhile
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,11 +176,16 @@ class OfRun:
 
 
 class _Moment(NamedTuple):
-    """What the ledger says of a batch at one moment: another run may buy while the report is written."""
+    """What the ledger says of a batch at one moment: another run may buy while the report is written.
+
+    `own_runs`, `began`: as `leases.same_flow_run` has them.
+    """
 
     standing: Standing
     revision: str
     totals: Totals
+    own_runs: list[str]
+    began: datetime | None
     other_runs: list[OtherRun]
     approvals: tuple[Word, ...]
 
@@ -331,23 +214,23 @@ async def write_report(ledger: Ledger, store: Store, plan: Plan | None, of_run: 
         )
         return _Moment(
             standing,
-            revisions.of_batch(connection, batch),
+            queries.revision(connection, batch),
             sums.of_batch(connection, batch),
+            *leases.same_flow_run(connection, batch, ledger.run_id),
             leases.others(connection, batch, ledger.run_id),
             words.of_batch(connection, batch),
         )
 
     moment = await ledger.read(read)
-    standing, revision, *_ = moment
+    standing, revision = moment.standing, moment.revision
     files = await asyncio.to_thread(manifest, standing)
     await store.write(COSTS_FILE, await asyncio.to_thread(parquet, costs(standing)), PARQUET_TYPE)
     await store.write(MANIFEST, await asyncio.to_thread(parquet, files, revision), PARQUET_TYPE)
     if plan:
         await store.write(_REJECTS, await asyncio.to_thread(rejects_csv, plan.rejects), "text/csv")
-    own_runs, began = await ledger.read(leases.same_flow_run, ledger.run_id)
-    did = _did(standing, own_runs, began, buys=of_run.buys) if began else None
+    did = _did(standing, moment.own_runs, moment.began, buys=of_run.buys) if moment.began else None
     details = await asyncio.to_thread(_details, standing, plan, of_run, store.url_of(_REJECTS))
-    is_done = not (of_run.stop or of_run.without_image or any(standing.states[state] for state in OPEN))
+    is_done = not (of_run.stop or of_run.without_image or any(standing.states[state] for state in UNDER_WAY))
     is_done = is_done and not standing.planned["to_buy"].any()
     details = replace(details, did=did, done_at=revision if is_done else "")
     return _summary(ledger, store, moment, plan, of_run=of_run, details=details)
@@ -371,7 +254,7 @@ async def update_manifest(settings: BatchSettings, ledger: Ledger) -> None:
         LedgerError: the ledger cannot be read.
     """
     store = Store.of(settings.report.url, settings.storage)
-    content, revision = await store.read(MANIFEST), await ledger.read(revisions.of_batch)
+    content, revision = await store.read(MANIFEST), await ledger.read(queries.revision)
     if content is None or revision in ("", _revision_of(content)):
         return
     try:
@@ -384,13 +267,13 @@ async def update_manifest(settings: BatchSettings, ledger: Ledger) -> None:
 
     def read(connection: sa.Connection, batch: str) -> tuple[Standing, str]:
         standing = read_standing(connection, batch, jobs, of_files=OF_MANIFEST)
-        return standing, revisions.of_batch(connection, batch)
+        return standing, queries.revision(connection, batch)
 
     for _ in range(_TIMES):
         standing, revision = await ledger.read(read)
         files = await asyncio.to_thread(manifest, standing)
         await store.write(MANIFEST, await asyncio.to_thread(parquet, files, revision), PARQUET_TYPE)
-        if await ledger.read(revisions.of_batch) == revision:
+        if await ledger.read(queries.revision) == revision:
             return
 
 
@@ -405,14 +288,14 @@ async def write_summary(store: Store, summary: Summary) -> None:
 
 def report_json(summary: Summary) -> bytes:
     """The content of `report.json`."""
-    return _as_json(summary.as_json())
+    return (json.dumps(summary.as_json(), ensure_ascii=False, indent=2) + "\n").encode()
 
 
 def _summary(
     ledger: Ledger, store: Store, moment: _Moment, plan: Plan | None, *, of_run: OfRun, details: Details
 ) -> Summary:
     """How the batch stands after a run."""
-    standing, _, totals, other_runs, asked = moment
+    standing, totals = moment.standing, moment.totals
     states, jobs, stop = standing.states, standing.counting.height, of_run.stop
     ended = sum(states[state] for state in ENDED) >= jobs
     left_to_buy = standing.left_to_buy(ledger.run_id, of_run.to_buy) if plan else 0
@@ -431,7 +314,7 @@ def _summary(
         failed=states[State.FAILED],
         in_doubt=states[State.IN_DOUBT],
         lost=states[State.LOST],
-        pending=sum(states[state] for state in OPEN),
+        pending=sum(states[state] for state in UNDER_WAY),
         rejected_rows=plan.rejected_rows if plan else 0,
         quoted=standing.quoted,
         spent=totals.spent,
@@ -447,8 +330,8 @@ def _summary(
         **review._asdict(),
         credits=totals.credits,
         cost_per_kept=standing.cost_per_kept,
-        other_runs=tuple(run for run in other_runs if run.jobs),
-        approvals=asked,
+        other_runs=tuple(run for run in moment.other_runs if run.jobs),
+        approvals=moment.approvals,
         details=details,
     )
 
@@ -482,7 +365,7 @@ def _details(standing: Standing, plan: Plan | None, of_run: OfRun, rejects: str)
 
 def _did(standing: Standing, own_runs: Sequence[str], began: datetime, *, buys: bool) -> Did:
     """What these runs have done since the first of them began; what was submitted before was taken over."""
-    own = standing.attempts.filter(pl.col("run_id").is_in(own_runs), pl.col("state").is_in(_ACCEPTED))
+    own = standing.attempts.filter(pl.col("run_id").is_in(own_runs), pl.col("state").is_in(ACCEPTED))
     bought = own.filter(pl.col("submitted_at") >= began)
     fetched = own.filter(pl.col("submitted_at") < began, state=State.STORED)
     cost = bought.select(pl.coalesce("cost", "quoted"))["cost"].sum()
@@ -511,7 +394,7 @@ def _problems_of(attempts: pl.DataFrame) -> tuple[tuple[Problem, ...], int]:
     messages = [pl.when(pl.col(name) != "").then(name) for name in ("error_message", "error_code")]
     reason = pl.col("message").str.replace_all(PARTICULARS, "#").alias("reason")
     groups = (
-        attempts.filter(pl.col("state").is_in(_PROBLEMS) | is_unknown_status, ~pl.col("superseded"))
+        attempts.filter(pl.col("state").is_in(_ENDED_BADLY) | is_unknown_status, ~pl.col("superseded"))
         .with_columns(message=pl.coalesce(*messages, pl.lit("no reason is known")))
         .group_by("state", reason, maintain_order=True)
         .agg(

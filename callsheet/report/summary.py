@@ -114,8 +114,8 @@ class Details:
         all_chosen_stored: whether all jobs are stored that the run was for; None where it was for all jobs.
         differences: the files that are not as they were ordered.
         did: what the run has done; None where none was at work.
-        done_at: the batch's revision (`revisions.py`) by which nothing is left to do; empty where some is,
-            or where the links of the page may end before their time.
+        done_at: the batch's revision (`queries.revision`) by which nothing is left to do; empty where some
+            is, or where the links of the page may end before their time.
     """
 
     stop_message: str | None = None
@@ -224,9 +224,15 @@ class Summary(Reviewed):
         return self.details.stop_message
 
     @property
+    def states(self) -> dict[State, int]:
+        """How many jobs are in each state; those under way are all `pending` here."""
+        shown = (State.STORED, State.FAILED, State.IN_DOUBT, State.LOST, State.PENDING)
+        return {state: self[state] for state in shown}
+
+    @property
     def not_bought(self) -> int:
         """Jobs that were never sent, or not accepted."""
-        return self.jobs - self.stored - self.failed - self.in_doubt - self.lost - self.pending
+        return self.jobs - sum(self.states.values())
 
     def keys(self) -> Iterable[str]:
         """The names of the fields that `--json` prints."""

@@ -23,7 +23,8 @@ from callsheet.ledger.marks import FILE, FileKey, MediaDecision
 from callsheet.pricing.plan import last_plan
 from callsheet.records import Record
 from callsheet.report.contact_sheet.thumbnails import thumbnail_name
-from callsheet.report.report import is_sidecar_of, update_manifest
+from callsheet.report.report import update_manifest
+from callsheet.report.sidecars import is_sidecar_of
 from callsheet.standing import Standing, read_standing
 from callsheet.storage.spool import work_folder
 from callsheet.storage.store import Store

@@ -57,7 +57,8 @@ from callsheet.report.contact_sheet.cards import (
 )
 from callsheet.report.contact_sheet.sheet import ContactSheet
 from callsheet.report.contact_sheet.thumbnails import Thumbnails, thumbnail_name
-from callsheet.report.report import mark_sidecars, update_manifest
+from callsheet.report.report import update_manifest
+from callsheet.report.sidecars import mark_sidecars
 from callsheet.report.summary import ReviewResult, is_complete, read_result, read_review
 from callsheet.reviewing.guard import LOOPBACK, Guard
 from callsheet.reviewing.written_marks import LONGEST_NAME, LONGEST_NOTE

@@ -24,7 +24,7 @@ from callsheet.ledger.marks import FileKey, Mark, MediaDecision
 from callsheet.plain_text import printable, row_in_words
 from callsheet.processes import user_name
 from callsheet.report.contact_sheet.sheet import write_news
-from callsheet.report.report import mark_sidecars
+from callsheet.report.sidecars import mark_sidecars
 from callsheet.report.summary import ReviewResult, read_result
 
 COLUMNS = ["row_id", "sample", "index", "decision", "note"]

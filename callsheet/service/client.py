@@ -2,8 +2,8 @@
 
 Every failure is a `ServiceError`: `NotSent` when nothing can have happened, `Refusal` when the service (or a
 proxy before it) answered with an error, and `MaybeSent` for everything else. The client does not decide what
-a failure means (`verdicts.py` does), and never repeats a submission or a poll. It repeats only the requests
-that a run makes once (models, balance, costs), when the service is too busy or fails.
+a failure means (`verdicts.py` does), and never repeats a submission or a poll. It repeats only other
+requests (models, balance, costs), when the service is too busy or fails.
 
 The API key is sent to the API and nowhere else: not to download URLs or redirects, and not into a message or
 a log.
@@ -60,7 +60,7 @@ from callsheet.service.transport import Connections, Unsent, proxy_of
 from callsheet.service.verdicts import Backoff, may_pass
 
 READ_TRIES = 4
-"""Tries in all of a request that is repeated; a submission that is answered 500 has as many."""
+"""Tries in all of a request that is repeated."""
 
 _OTHER_PROJECT = (
     "The key seems to be of another project than the one that bought it: check the key and service.base_url."

@@ -26,7 +26,6 @@ from typing import Any
 import httpx
 
 from callsheet.errors import ConfigError
-from callsheet.service.proxies import proxy_for
 
 KEEPALIVE = 2.0
 """Seconds for which an idle connection may be used again; common servers close it after 5 s or more."""
@@ -34,6 +33,7 @@ KEEPALIVE = 2.0
 _TRUSTED = ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE")  # what names authorities
 _TRUSTS_NOBODY = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # plain HTTP needs none
 _PORTS = {"http": 80, "https": 443}
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _BEFORE = (  # what httpx raises before a request is sent, and only then
     httpx.ConnectError,
     httpx.ConnectTimeout,
@@ -206,6 +206,22 @@ def _origin(url: httpx.URL) -> Origin:
 def proxy_of(url: httpx.URL) -> str | None:
     """The URL of the proxy through which requests to an address go, or None."""
     return proxy_for(*_origin(url))
+
+
+def proxy_for(scheme: str, host: str, port: int) -> str | None:
+    """The URL of the proxy that the environment names for requests to a host, or None.
+
+    Python reads the variables, as for boto3. `NO_PROXY` has names with everything below them, and addresses,
+    each with a port if need be, or `*`; networks are not read. Requests to this machine itself never have a
+    proxy. The host is in ASCII, an IPv6 address without brackets.
+    """
+    import urllib.request  # not when a program starts: 20 ms
+
+    proxies = urllib.request.getproxies()  # the environment's; without any, those of macOS or Windows
+    proxy = proxies.get(scheme) or proxies.get("all")
+    if not proxy or host.lower() in _LOOPBACK or urllib.request.proxy_bypass(f"{host}:{port}"):
+        return None
+    return proxy if "://" in proxy else f"http://{proxy}"
 
 
 def tls_context() -> ssl.SSLContext:

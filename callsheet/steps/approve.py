@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
+from functools import partial
 from typing import Protocol
 
 from callsheet.config.settings import Settings
 from callsheet.errors import ApprovalRefused, Stop
 from callsheet.ledger import changes, gate, words
-from callsheet.ledger.gate import Buyer, Obstacle
+from callsheet.ledger.gate import Buyer
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.words import Decision, Place, Reason, Word
-from callsheet.plain_text import printable
+from callsheet.present import reasons
 from callsheet.pricing.plan import write_plan
 from callsheet.pricing.quote import Quote
 from callsheet.processes import user_name
-from callsheet.records import dollars
 from callsheet.report.contact_sheet.sheet import INDEX
 from callsheet.report.pilot import bought_pilot
 from callsheet.session import Run
@@ -45,7 +44,7 @@ async def take_answer(ledger: Ledger, buyer: Buyer, ui: InTheUI | None) -> Appro
         return None
     await ledger.write(gate.answer, buyer, answered)
     if not answered.is_yes:
-        return refusal(answered)
+        return reasons.refused(answered)
     ui.approved(answered)
     return None
 
@@ -82,11 +81,17 @@ async def approve(
     if not part.to_buy:
         return part, None
     buyer, shown = run.buyer(quote), part.shown()
-    word = await run.ledger.write(gate.let_begin, buyer, shown, new_word(run.ledger), of_plan=of_plan)
+    draft = new_word(run.ledger)
+    if of_plan:
+        word = await run.ledger.write(gate.let_join, buyer, shown, draft)
+        if word is None:
+            raise reasons.not_let_join()
+    else:
+        word = await run.ledger.write(gate.let_begin, buyer, shown, draft, in_words=reasons.why)
     if word.decision is None:
         word = await _asked(run, part, word, approved, ui)
     if word.decision is None or word.decision is Decision.REFUSED:
-        return part, refusal(word) if word.decision else gate.stop_of(word)
+        return part, reasons.refused(word) if word.decision else reasons.not_answered(word)
     run.has_begun = True
     limit = await run.ledger.read(changes.limit)
     run.apply_change(changes.LIMIT, None if limit is None else str(limit))
@@ -94,17 +99,20 @@ async def approve(
 
 
 async def ask_about(
-    ledger: Ledger, settings: Settings, quote: Quote | None, reasons: Mapping[Reason, str]
+    ledger: Ledger, settings: Settings, quote: Quote | None, reason: Reason, sentence: str = ""
 ) -> Word:
     """The word about what a batch would buy (`gate.let_begin`), where there is a reason of its own to ask.
 
     Args:
         quote: what it would buy; None where nothing is there yet to buy.
-        reasons: the reason, in words.
+        sentence: the reason in words, where `present/reasons.py` cannot know them.
     """
     buyer = ledger.buyer(settings.budget, quote.affordable if quote else Decimal(0))
     shown = quote.shown() if quote else words.Shown(plan="")
-    return await ledger.write(gate.let_begin, buyer, shown, new_word(ledger), also=reasons)
+    in_words = partial(reasons.why, also={reason: sentence})
+    return await ledger.write(
+        gate.let_begin, buyer, shown, new_word(ledger), in_words=in_words, also=[reason]
+    )
 
 
 def new_word(ledger: Ledger) -> Word:
@@ -120,37 +128,19 @@ def new_word(ledger: Ledger) -> Word:
     )
 
 
-def refusal(word: Word) -> ApprovalRefused:
-    """The stop that a person's no is."""
-    note = f": {printable(word.note)}" if word.note else ""
-    return ApprovalRefused(
-        f"{printable(word.decided_by or 'somebody')} has refused {word.asked()}{note}",
-        hint="Run the batch again to be asked again.",
-    )
-
-
 def _is_all_approved(quote: Quote) -> bool:
     """Whether a person has said yes to the rest after the pilot, too."""
     rest_shown = replace(quote, is_rest=True).shown()
-    is_about_rest = (word for word in quote.said.words if Reason.PILOT in word.about)
+    is_about_rest = (word for word in quote.basis.words if Reason.PILOT in word.about)
     return any(gate.covers(word, rest_shown) for word in is_about_rest)
 
 
 def objection(quote: Quote) -> Stop | None:
     """Why nothing may be bought, whoever approves it: `budget.on_exceed: refuse`, and it does not fit."""
-    budget, room = quote.budget, quote.said.room
-    if budget.on_exceed != "refuse" or (obstacle := quote.obstacle) is None:
+    obstacle = quote.fitting.obstacle
+    if obstacle is None or not quote.fitting.is_refused:
         return None
-    does_not_fit = f"the quote of {dollars(quote.quoted)} USD does not fit"
-    left = max(Decimal(0), room[obstacle])
-    stop = gate.stop_at(obstacle, does_not_fit, left, budget, quote.said)
-    if obstacle is Obstacle.DAY and budget.per_day is not None and quote.quoted > budget.per_day:
-        stop.hint = (
-            "It is more than the limit of a whole day: raise budget.per_day, or set budget.on_exceed to "
-            "'stop' to buy a part each day."
-        )
-    stop.hint = f"Nothing was bought, because budget.on_exceed is 'refuse'. {stop.hint}"
-    return stop
+    return reasons.too_much(quote, obstacle)
 
 
 async def _asked(run: Run, quote: Quote, question: Word, approved: bool, ui: InTheUI | None) -> Word:

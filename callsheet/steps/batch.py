@@ -25,16 +25,20 @@ from callsheet.pricing.quote import Quote, quote_plan
 from callsheet.pricing.sources import read_rows
 from callsheet.report.summary import Summary
 from callsheet.service.client import Client
-from callsheet.session import Bounds, Run, open_ledger, open_run
+from callsheet.session import Bounds, Run, open_ledger, open_run, until_answered
 from callsheet.steps import approve
 from callsheet.steps.connect import connect
 from callsheet.steps.download import download
 from callsheet.steps.poll import poll
-from callsheet.steps.price import price
 from callsheet.steps.record import record
 from callsheet.steps.submit import submit
 from callsheet.steps.unchanged import Unchanged
 from callsheet.watch import WATCHER
+
+
+async def price(batch: Batch, settings: Settings, client: Client, ledger: Ledger) -> Plan:
+    """As `price_batch`; a service that is down is waited for, as this is the first step that asks it."""
+    return await until_answered(lambda: price_batch(batch, settings, client, ledger), settings, client)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,20 +106,11 @@ async def generate(
             rows = await steps.read(settings)
             async with open_ledger(settings, client, flow_run, purse) as ledger:
                 priced_plan = await steps.price(rows, settings, client, ledger)
-                if plan is not None and await asyncio.to_thread(priced_plan.sha256) != plan:
-                    raise InputError(
-                        "the batch or its prices are not those that were approved, so this run buys nothing",
-                        hint="Run the batch again; it quotes what it would buy now.",
-                    )
-                opening = open_run(
-                    settings,
-                    client,
-                    ledger,
-                    plan=priced_plan,
-                    choice=choice,
-                    bounds=steps.bounds,
-                )
-                async with opening as run, steps.beside(run):
+                await _check_approved(priced_plan, plan)
+                async with (
+                    open_run(settings, client, ledger, priced_plan, choice, bounds=steps.bounds) as run,
+                    steps.beside(run),
+                ):
                     run.began = began
                     buying = _Buying(run, rows, steps, approved, choice, plan)
                     summary = await buying.in_portions(priced_plan)
@@ -124,6 +119,19 @@ async def generate(
                 await asyncio.to_thread(unchanged.keep, summary, run.plan)
     WATCHER.get().finished(summary)
     return summary
+
+
+async def _check_approved(plan: Plan, sha256: str | None) -> None:
+    """Makes sure that the plan is the one that was approved for another run, if one was.
+
+    Raises:
+        InputError: it is another one.
+    """
+    if sha256 is not None and await asyncio.to_thread(plan.sha256) != sha256:
+        raise InputError(
+            "the batch or its prices are not those that were approved, so this run buys nothing",
+            hint="Run the batch again; it quotes what it would buy now.",
+        )
 
 
 @dataclass

@@ -32,7 +32,7 @@ from callsheet.ledger.states import FileEnd, SameGeneration
 from callsheet.media_types import extension, with_extension
 from callsheet.places import stop_for_storage
 from callsheet.records import Attempt, File, Generation, ModelType, State
-from callsheet.report.report import write_sidecar
+from callsheet.report.sidecars import write_sidecar
 from callsheet.service import verdicts
 from callsheet.service.verdicts import Verdict
 from callsheet.session import Run
@@ -79,7 +79,7 @@ async def record_generation(
     ]
     files = await run.ledger.generated(attempt, generation, names, run.settings.storage.url)
     if isinstance(files, SameGeneration):
-        run.doubts(attempt, files.what)
+        run.count_doubt(attempt, files.what)
         return False
     cost, _ = generation.usage.cost(attempt.quoted)
     run.tell(attempt, State.GENERATED, generation.id, cost)
@@ -118,7 +118,7 @@ async def download(run: Run) -> None:
         if left := await asyncio.to_thread(run.spool.find_left):
             # What a killed run had already stored, or lost, and not yet removed.
             keys = [name.partition("-")[0] for name in left]  # see _spool_name
-            ended = await run.ledger.read(lambda connection, _: queries.ended(connection, keys))
+            ended = await run.ledger.read(lambda connection, _: queries.ended_files(connection, keys))
             await asyncio.to_thread(run.spool.remove, left & {_spool_name(file) for file in ended})
         if not run.has_places:  # otherwise it has looked before it has taken the place
             not_there = await stop_for_storage(run.ledger, run.settings)

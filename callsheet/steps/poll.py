@@ -41,12 +41,12 @@ async def _follow(run: Run, video: Attempt) -> None:
     if isinstance(end, Pending):
         if (end.said or video.said) and not video.in_doubt:
             with anyio.CancelScope(shield=True):
-                await run.ledger.transition(states.says, video, end.said)
+                await run.ledger.transition(states.unknown_status, video, end.said)
         if end.said:
             left = f"row {video.row_id}: left for a later run: the service says {end.said}"
             WATCHER.get().note(left)
         run.limits.give_up()
-        run.open_jobs.end()
+        run.awaited_costs.end()
         return
     run.limits.release()
     run.videos_ended += 1
@@ -68,14 +68,14 @@ async def _follow(run: Run, video: Attempt) -> None:
                     run.halt(KeyRefused(message, hint=hint + "the videos are asked for again."))
             case NoFile():
                 await _doubt(run, video, f"and is completed without a file; the service says {end.said}")
-    run.open_jobs.end()
+    run.awaited_costs.end()
 
 
 async def _says(run: Run, video: Attempt, said_before: str, service_says: str) -> str:
     """Keeps the words of polls that answer no status, for `status`, `show` and the sheet; tells them once."""
     if service_says != said_before and not video.in_doubt:
         with anyio.CancelScope(shield=True):
-            await run.ledger.transition(states.says, video, service_says)
+            await run.ledger.transition(states.unknown_status, video, service_says)
     if service_says and service_says not in run.poll_errors:
         run.poll_errors.add(service_says)
         WATCHER.get().note(f"row {video.row_id}: it is polled on, and the service says {service_says}")

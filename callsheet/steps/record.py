@@ -10,8 +10,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import replace
 from decimal import Decimal
@@ -27,10 +26,11 @@ from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.queries import ONLY_NEW, Policy, policy_of
 from callsheet.plain_text import counted, time_in_words
 from callsheet.pricing.plan import last_plan
-from callsheet.records import ModelType, Pacing, Progress, State
+from callsheet.records import ModelType, Pacing, Progress, Totals
 from callsheet.report.contact_sheet.sheet import INDEX, ContactSheet, Header, open_sheet, refused_in_words
 from callsheet.report.plots import write_plots
-from callsheet.report.report import OfRun, update_sidecars, write_report, write_summary
+from callsheet.report.report import OfRun, write_report, write_summary
+from callsheet.report.sidecars import update_sidecars
 from callsheet.report.summary import Summary
 from callsheet.reviewing.checks import check_files, is_wanted, may_reject
 from callsheet.session import Run
@@ -48,12 +48,8 @@ async def record(run: Run, display: AbstractAsyncContextManager[None] | None = N
 
     `display` is open while the progress is shown.
     """
-    report, note = run.settings.report, WATCHER.get().note
-    store = Store.of(report.url, run.settings.storage)
-    sheet: AbstractAsyncContextManager[ContactSheet | None] = nullcontext()
-    if report.contact_sheet:
-        sheet = open_sheet(run.ledger, run.settings, run.plan)
-    async with sheet as page, asyncio.TaskGroup() as background:
+    store, note = Store.of(run.settings.report.url, run.settings.storage), WATCHER.get().note
+    async with open_sheet(run.ledger, run.settings, run.plan) as page, asyncio.TaskGroup() as background:
         keeping = page and background.create_task(
             _is_written(page.update_until(partial(_header, run), run.collected))
         )
@@ -66,18 +62,7 @@ async def record(run: Run, display: AbstractAsyncContextManager[None] | None = N
             await asyncio.wait({checking}, timeout=TICK)
         checking.cancel()
         async with _nothing_lost(run):
-            of_run = OfRun(
-                stop=run.stop,
-                without_image=tuple(run.without_image.values()),
-                seconds=time.monotonic() - run.began,
-                submissions=run.limits.submissions,
-                rate_limited=run.limits.rate_limited,
-                to_buy=run.quote.table["to_buy"] if run.quote else None,
-                policy=_policy(run),
-                buys=run.quote is not None,
-                chosen=run.quote.chosen if run.quote else None,
-            )
-            summary = await write_report(run.ledger, store, run.plan, of_run)
+            summary = await write_report(run.ledger, store, run.plan, _of_run(run))
             await update_sidecars(run.settings, run.ledger)
         plots: dict[str, str] = {}
         if not run.interrupted:  # otherwise it was told to end soon
@@ -113,8 +98,7 @@ async def report_anew(settings: BatchSettings, note: Callable[[str], None]) -> S
             note(warning)
         store = Store.of(settings.report.url, settings.storage)
         plan = await asyncio.to_thread(last_plan, settings)
-        has_page = settings.report.contact_sheet > 0
-        async with open_sheet(ledger, settings, plan) if has_page else nullcontext() as page:
+        async with open_sheet(ledger, settings, plan) as page:
             left = 0
 
             def count(files: int) -> bool:
@@ -212,7 +196,31 @@ async def _is_written(writing: Awaitable[None]) -> bool:
 def _header(run: Run) -> Header:
     """What the contact sheet says of a run that is under way."""
     now, rejected = run.progress, run.plan.rejected_rows if run.plan else 0
-    return Header(now.jobs, now.states, now.spent, now.quoted, rejected, stop=refused_in_words(run.refused))
+    return Header(
+        jobs=now.jobs,
+        states=now.states,
+        spent=now.spent,
+        in_doubt=now.in_doubt,
+        credits=now.credits,
+        quoted=now.quoted,
+        rejected_rows=rejected,
+        stop=refused_in_words(run.refused),
+    )
+
+
+def _of_run(run: Run) -> OfRun:
+    """What its summary says of the run itself."""
+    return OfRun(
+        stop=run.stop,
+        without_image=tuple(run.without_image.values()),
+        seconds=time.monotonic() - run.began,
+        submissions=run.limits.submissions,
+        rate_limited=run.limits.rate_limited,
+        to_buy=run.quote.table["to_buy"] if run.quote else None,
+        policy=_policy(run),
+        buys=run.quote is not None,
+        chosen=run.quote.chosen if run.quote else None,
+    )
 
 
 def _policy(run: Run) -> Policy:
@@ -261,9 +269,8 @@ async def _show_progress(run: Run) -> None:
             sent = totals.sent
             await _tell_of_walls(run)
         # While jobs are bought, what the batch's jobs are does not change.
-        states = Counter(totals.states) - begun.uncounted()
-        jobs = begun.counting.height - left_out if run.plan else states.total()
-        run.progress = _progress(run, jobs, states, begun.quoted, totals.spent)
+        jobs = begun.counting.height - left_out if run.plan else sum(totals.states.values())
+        run.progress = _progress(run, jobs, begun.quoted, totals)
         WATCHER.get().progress(run.progress)
 
 
@@ -274,13 +281,15 @@ async def _tell_of_walls(run: Run) -> None:
             WATCHER.get().nears(wall)
 
 
-def _progress(run: Run, jobs: int, states: Mapping[State, int], quoted: Decimal, spent: Decimal) -> Progress:
+def _progress(run: Run, jobs: int, quoted: Decimal, totals: Totals) -> Progress:
     limits = run.limits
     now = limits.now()
     return Progress(
         jobs=jobs,
-        states=states,
-        spent=spent,
+        states=totals.states,
+        spent=totals.spent,
+        in_doubt=totals.in_doubt_exposure,
+        credits=totals.credits,
         limit=run.settings.budget.limit,
         videos=run.adopted + (run.quote.to_buy_of(ModelType.VIDEO) if run.quote else 0),
         videos_ended=run.videos_ended,
@@ -307,10 +316,12 @@ def _left(run: Run) -> float | None:
     """Seconds until the last job is sent, by the windows of each type; None while a limit is not known."""
     if run.stop or not run.may_buy.is_set() or not run.quote or not run.quote.to_buy:
         return None
-    fit, now = run.quote.fits / run.quote.to_buy, run.limits.now()
+    now, share = run.limits.now(), 1.0
+    if run.quote.fitting.obstacle:
+        share = run.quote.fits / run.quote.to_buy
     longest = 0.0
     for model_type, pace in run.limits.paces.items():
-        left = math.ceil(run.quote.to_buy_of(model_type) * fit) - run.tried[model_type]
+        left = math.ceil(run.quote.to_buy_of(model_type) * share) - run.tried[model_type]
         seconds = pace.seconds_for(left, now) if left > 0 else 0.0
         if seconds is None:
             return None

@@ -15,7 +15,7 @@ from callsheet.ledger import changes, words
 from callsheet.ledger.databases import check_exists
 from callsheet.ledger.ledger import Ledger
 from callsheet.processes import user_name
-from callsheet.records import OtherRun, dollars
+from callsheet.records import OtherRun
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,14 +26,6 @@ class Changed:
 
     runs: Sequence[OtherRun]
     allowed: Decimal | None = None
-
-    def allowed_in_words(self) -> str:
-        """What the batch may come to, where that is not a limit; otherwise empty."""
-        if self.allowed is None:
-            return ""
-        return (
-            f"without a limit, the batch may come to what was approved or quoted: {dollars(self.allowed)} USD"
-        )
 
 
 LOOK = 0.2  # seconds between two looks whether the runs have taken a change

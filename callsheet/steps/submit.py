@@ -1,7 +1,7 @@
 """Submit: each planned job becomes an accepted generation, once.
 
-`_Buyer._buy_in_order` is the loop: it reserves a few jobs, and sends each in its turn. A job that loses its
-room comes back into the queue that the loop reads.
+`_Submitter._buy_in_order` is the loop: it reserves a few jobs, and sends each in its turn. A job that loses
+its room comes back into the queue that the loop reads.
 
 The intent is durable before the POST leaves, and the answer before anything relies on it. A POST is sent
 again only where the verdict is that nothing happened. What an answer means (`service.verdicts`), when to send
@@ -16,7 +16,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from decimal import Decimal
 from enum import Enum, auto
 from functools import partial
 from heapq import heappop, heappush
@@ -37,17 +36,17 @@ from callsheet.errors import (
     Stop,
 )
 from callsheet.ledger import gate, leases, queries, states
-from callsheet.ledger.gate import Obstacle, Reservation
+from callsheet.ledger.gate import Basis, Obstacle, Reservation
 from callsheet.ledger.queries import policy_of
 from callsheet.ledger.states import End
 from callsheet.limits.breaker import Breaker
 from callsheet.limits.limits import Turn
-from callsheet.plain_text import counted, printable
+from callsheet.present import reasons
 from callsheet.pricing import references
 from callsheet.pricing.quote import Quote
 from callsheet.pricing.rates import changed_rates
 from callsheet.pricing.references import reading_of
-from callsheet.records import Attempt, Generation, Job, ModelType, State, dollars
+from callsheet.records import Attempt, Generation, Job, ModelType, State
 from callsheet.service import verdicts
 from callsheet.service.verdicts import Verdict
 from callsheet.session import Run
@@ -76,12 +75,12 @@ async def _buy(run: Run) -> None:
             await anyio.sleep(run.ledger.lease / 8)
             await _take_over(run)
 
-    buyer = _Buyer(run)
+    submitter = _Submitter(run)
     free = 0  # jobs that were free when all had been tried
     while True:
         async with anyio.create_task_group() as watching:
             watching.start_soon(take_over_again_and_again)
-            await buyer.buy()
+            await submitter.buy()
             watching.cancel_scope.cancel()
         if run.stop or run.asks_anew:
             break
@@ -89,7 +88,7 @@ async def _buy(run: Run) -> None:
         free_before, free = free, await run.ledger.read(queries.free_jobs)
         if free in (0, free_before):  # others have left nothing that this run can buy
             break
-    for stop in (*run.breaker.stopped().values(), buyer.left_by_gateway):
+    for stop in (*run.breaker.stopped().values(), submitter.left_by_gateway):
         if stop:
             run.halt(stop)
 
@@ -109,8 +108,7 @@ async def _with_listed_prices(run: Run, stop: PriceChanged) -> PriceChanged:
     except ServiceError:
         return stop
     changes = changed_rates(run.quote.plan.catalogue, catalogue, run.quote.models)
-    listed = ["the catalogue has changed", *changes[:3]] if changes else ["the catalogue is the same"]
-    return PriceChanged(printable("; ".join([stop.message, *listed])), hint=stop.hint)
+    return reasons.with_listed_rates(stop, changes)
 
 
 class _Queue:
@@ -147,11 +145,11 @@ class _Queue:
 class _Outcome(Enum):
     """What has become of a job that was reserved."""
 
-    BOUGHT = auto()  # accepted: paid for, or a video that is being made
+    ACCEPTED = auto()  # bought: paid for, or a video that is being made
     FAILED = auto()  # refused, or failed, for good
     IN_DOUBT = auto()  # sent, and no answer says whether it was accepted
     NO_ROOM = auto()  # not sent: it does not fit the budget any more, and is not reserved any more
-    NOT_BOUGHT = auto()  # the buying ends, or that of its model; a gateway refuses it; or an image is missing
+    LEFT = auto()  # for a later run: buying ends, also of its model; a gateway refuses it; no image
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +159,7 @@ class _Again:
     seconds: float = 0.0
 
 
-class _Buyer:
+class _Submitter:
     """Buys the jobs of one run. What is bought is given to the next step."""
 
     def __init__(self, run: Run) -> None:
@@ -185,7 +183,7 @@ class _Buyer:
         for the other's limits. Where it does not, the file's order says what is bought.
         """
         in_order = self._quote.jobs_in_order
-        if self._quote.fits < self._quote.to_buy:
+        if self._quote.fitting.obstacle:
             await self._buy_in_order(in_order())
             return
         type_of_first = [job.type for job in islice(in_order(), 1)]  # the file's first job leaves first
@@ -200,7 +198,7 @@ class _Buyer:
         """
         run, queue = self._run, _Queue(jobs, self._run.breaker)
         while True:
-            ended = run.open_jobs.ended  # before anything is reserved: what ends from here on makes room
+            ended = run.awaited_costs.ended  # before anything is reserved: what ends from here on makes room
             does_not_fit, short = list[tuple[int, Job]](), Reservation()
             async with anyio.create_task_group() as sending:
                 while (self._skips or not does_not_fit) and (block := queue.take()):
@@ -224,7 +222,7 @@ class _Buyer:
         reservation = await run.ledger.reserve(
             jobs, policy_of(run.settings), run.buyer(self._quote), skip=self._skips
         )
-        run.open_jobs.begin(len(reservation.reserved))
+        run.awaited_costs.begin(len(reservation.reserved))
         return reservation
 
     async def _has_made_room(self, ended_before: int) -> bool:
@@ -232,11 +230,11 @@ class _Buyer:
 
         Those that were skipped wait for all of them: there may be many, and each look at them takes its time.
         """
-        open_jobs = self._run.open_jobs
-        while self._skips or open_jobs.ended == ended_before:
-            if not await open_jobs.next_end():
+        awaited_costs = self._run.awaited_costs
+        while self._skips or awaited_costs.ended == ended_before:
+            if not await awaited_costs.next_end():
                 break
-        return open_jobs.ended > ended_before
+        return awaited_costs.ended > ended_before
 
     async def _stop_at_wall(self, jobs: list[Job], short: Reservation) -> None:
         """Ends the buying: none of these jobs fits, and the first of them for the reason of `short`."""
@@ -244,16 +242,13 @@ class _Buyer:
         if short.obstacle in (Obstacle.ALLOWED, Obstacle.PURSE):
             self._run.asks_anew = True
             return
-        first = f"row {jobs[0].row_id}, {dollars(jobs[0].quoted)} USD"
-        does_not_fit = f"{first}, does not fit"
-        if self._skips:
-            does_not_fit = f"skipped {counted(len(jobs), 'job')} (the first: {first}), which cost more than"
-        self._run.halt(await self._stop_at(short.obstacle, does_not_fit, short.remaining))
+        budget, basis = self._quote.budget, await self._basis()
+        stop = reasons.at_wall(short.obstacle, jobs, short.remaining, budget, basis, skips=self._skips)
+        self._run.halt(stop)
 
-    async def _stop_at(self, obstacle: Obstacle, does_not_fit: str = "", left: Decimal = Decimal(0)) -> Stop:
-        run, budget = self._run, self._quote.budget
-        basis = await run.ledger.read(gate.said, run.buyer(self._quote), budget.limit)
-        return gate.stop_at(obstacle, does_not_fit, left, budget, basis)
+    async def _basis(self) -> Basis:
+        buyer, limit = self._run.buyer(self._quote), self._quote.budget.limit
+        return await self._run.ledger.read(gate.read_basis, buyer, limit)
 
     async def _buy_one(self, job: Job, attempt: Attempt, put_back: Callable[[], None]) -> None:
         """Sends a reserved job until something has become of it, and does what follows from that."""
@@ -261,16 +256,16 @@ class _Buyer:
         while isinstance(outcome := await self._send_in_turn(job, attempt, tries), _Again):  # noqa: ASYNC110 - it backs off
             await anyio.sleep(outcome.seconds)
         self._room_ahead[job.type].release()
-        if outcome is not _Outcome.BOUGHT or job.type is ModelType.IMAGE:  # a video's end is the poll's
-            run.open_jobs.end()
+        if outcome is not _Outcome.ACCEPTED or job.type is ModelType.IMAGE:  # a video's end is the poll's
+            run.awaited_costs.end()
         match outcome:
             case _Outcome.NO_ROOM:
                 put_back()
             case _Outcome.IN_DOUBT if run.settings.on_doubt == "retry":
                 put_back()  # whether it is bought once more, the ledger says when it is reserved
-            case _Outcome.BOUGHT | _Outcome.FAILED | _Outcome.IN_DOUBT:
+            case _Outcome.ACCEPTED | _Outcome.FAILED | _Outcome.IN_DOUBT:
                 run.tried[job.type] += 1
-            case _Outcome.NOT_BOUGHT:  # this run does not try it again
+            case _Outcome.LEFT:
                 pass
 
     async def _send_in_turn(self, job: Job, attempt: Attempt, tries: Counter[Verdict]) -> _Outcome | _Again:
@@ -283,19 +278,19 @@ class _Buyer:
             if run.breaker.stop:
                 run.halt(run.breaker.stop)
             if run.stop:
-                return _Outcome.NOT_BOUGHT
+                return _Outcome.LEFT
             if breaker.stop:
                 self._tell_stopped(job.model, breaker.stop)
-                await run.ledger.transition(leases.free, attempt)
-                return _Outcome.NOT_BOUGHT
+                await run.ledger.transition(leases.unreserve, attempt)
+                return _Outcome.LEFT
             if run.downloads.late() or not run.may_buy.is_set():  # the turn may have been long in coming
                 return _Again()
             try:
                 body = await references.fill(job, reading=reading_of(run.settings))
             except InputError as error:  # an image is gone, or has changed, since the job was priced
                 self._tell_without_image(job, error)
-                await run.ledger.transition(leases.free, attempt)
-                return _Outcome.NOT_BOUGHT
+                await run.ledger.transition(leases.unreserve, attempt)
+                return _Outcome.LEFT
             with anyio.CancelScope(shield=True):  # an answer is recorded, whatever happens meanwhile
                 outcome = await self._send(job, attempt, body, turn, tries)
         return outcome
@@ -323,31 +318,31 @@ class _Buyer:
         # The gate's last word, and the intent to send, in one transaction: durable before the POST leaves.
         obstacle = await run.ledger.intend(attempt, run.buyer(self._quote), self._rates)
         if obstacle in (Obstacle.PRICE, Obstacle.QUESTION):
-            run.halt(await self._stop_at(obstacle))
-            return _Outcome.NOT_BOUGHT
+            run.halt(reasons.at_closed_gate(obstacle, self._quote.budget, await self._basis()))
+            return _Outcome.LEFT
         if obstacle:
             return _Outcome.NO_ROOM
         if run.ended:  # while that was written; nothing has left yet
-            await run.ledger.transition(states.release, attempt)
-            return _Outcome.NOT_BOUGHT
+            await run.ledger.transition(states.planned_again, attempt)
+            return _Outcome.LEFT
         turn.leaves()
         failpoints.passed("before submit")
         answer: Generation | str
         try:
-            with run.unless_ended() as request:
+            with run.unless_ended() as waiting:
                 if attempt.type is ModelType.VIDEO:
                     answer, rate = await run.client.create_video(body)
                 else:
                     answer, rate = await run.client.create_image(body)
         except ServiceError as error:
             return await self._not_accepted(attempt, error, turn, tries)
-        if request.cancelled_caught:
+        if waiting.cancelled_caught:
             with suppress(LedgerError):  # it stays as it was, and the next run says that it is in doubt
                 await run.ledger.transition(states.in_doubt, End(attempt, leases.NO_ANSWER))
                 run.tell(attempt, State.IN_DOUBT, leases.NO_ANSWER)
-            return _Outcome.NOT_BOUGHT
+            return _Outcome.LEFT
         failpoints.passed("after submit")
-        run.breaker.of(attempt.model).accepted()
+        run.breaker.of(attempt.model).worked()
         turn.answered(rate)
         return await self._accepted(job, attempt, answer, turn)
 
@@ -358,7 +353,7 @@ class _Buyer:
             is_own = await record_generation(run, attempt, answer, job.carried)
         elif same_generation := await run.ledger.pending(attempt, answer):
             is_own = False
-            run.doubts(attempt, same_generation.what)
+            run.count_doubt(attempt, same_generation.what)
         else:
             is_own = True
             turn.keep_lane()
@@ -368,7 +363,7 @@ class _Buyer:
         if run.refused:
             run.refused = ""
             await run.ledger.write(leases.is_refused, run.ledger.run_id, "")
-        return _Outcome.BOUGHT if is_own else _Outcome.IN_DOUBT
+        return _Outcome.ACCEPTED if is_own else _Outcome.IN_DOUBT
 
     async def _not_accepted(
         self, attempt: Attempt, error: ServiceError, turn: Turn, tries: Counter[Verdict]
@@ -386,10 +381,10 @@ class _Buyer:
             case Verdict.IN_DOUBT:
                 attempt = replace(attempt, generation_id=error.generation_id)
                 await run.ledger.transition(states.in_doubt, End(attempt, reason))
-                run.doubts(attempt, reason)
+                run.count_doubt(attempt, reason)
                 return _Outcome.IN_DOUBT
             case Verdict.REFUSED | Verdict.SAYS_NO if verdict is Verdict.REFUSED or is_last_try:
-                breaker.accepted() if verdict is Verdict.REFUSED else breaker.wrong("failure", reason)
+                breaker.worked() if verdict is Verdict.REFUSED else breaker.wrong("failure", reason)
                 code = error.code if isinstance(error, Refusal) else "server_error"
                 await run.ledger.transition(states.failed, End(attempt, reason, code))
                 run.tell(attempt, State.FAILED, reason)
@@ -403,13 +398,13 @@ class _Buyer:
                 breaker.wrong("unsent", reason)
             case Verdict.GATEWAY:
                 breaker.wrong("gateway", reason, hint=error.hint, retry_after=retry_after)
-        await run.ledger.transition(states.release, attempt)
+        await run.ledger.transition(states.planned_again, attempt)
         if verdict in (Verdict.STOP_KEY, Verdict.STOP_BALANCE):
             run.halt(error)
-            return _Outcome.NOT_BOUGHT
+            return _Outcome.LEFT
         if verdict is Verdict.GATEWAY and is_last_try:  # others are accepted, or the breaker ends it first
             self.left_by_gateway = self.left_by_gateway or error
-            return _Outcome.NOT_BOUGHT
+            return _Outcome.LEFT
         if is_full:
             await self._is_refused(reason)
             return _Again()

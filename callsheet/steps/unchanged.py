@@ -32,7 +32,7 @@ from callsheet.cells import IMAGE_COLUMNS
 from callsheet.config.settings import Settings
 from callsheet.errors import CallsheetError, InputError, InvalidApiKey, LedgerError
 from callsheet.files import PartialFile, with_home
-from callsheet.ledger import journal, leases, revisions, services, words
+from callsheet.ledger import journal, leases, queries, services, words
 from callsheet.ledger.databases import exists
 from callsheet.ledger.ledger import Ledger
 from callsheet.pricing.plan import Plan
@@ -299,7 +299,7 @@ def _left_alone(connection: sa.Connection, batch: str, flow_run: str | None) -> 
         return ""
     if flow_run and (leases.began(connection, batch, flow_run) or words.last_of(connection, flow_run, batch)):
         return ""
-    return revisions.of_batch(connection, batch)
+    return queries.revision(connection, batch)
 
 
 def _priced_by(catalogue: Catalogue, models: Collection[str] | None) -> str:

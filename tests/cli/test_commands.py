@@ -57,6 +57,7 @@ def test_help_teaches_and_does_not_import_prefect() -> None:
     shown = [line.strip() for line in callsheet("run", "--help", COLUMNS="80").stdout.splitlines()]
     start = shown.index("Any stop is a pause: the same command goes on where the last one ended, and")
     assert shown[start + 1] == "pays for nothing twice.", "a paragraph ends where the window does"
+    assert " status [OPTIONS] [CONFIG]... " in callsheet("status", "--help").stdout
     loaded = "import sys, callsheet.cli.main; sys.exit('prefect' in sys.modules or 'polars' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", loaded], check=False).returncode == 0
 

@@ -57,8 +57,8 @@ def test_what_the_ledger_came_to_is_said_beside_the_month_before(bought: Project
     assert sum(map(Decimal, told["spent_by_day"].values())) == bought.charged
     assert callsheet.spending(bought.config, "model", since).as_json() == told
     shown = printed("costs", str(bought.config), "--since", str(since))
-    assert f"{spent['good']} USD spent for 1 job; 1 kept, {spent['good']} USD a kept file" in shown
-    assert f"{spent['dear']} USD spent for 1 job" in shown
+    assert f"{spent['good']} USD spent, 1 job bought; 1 kept, {spent['good']} USD a kept file" in shown
+    assert f"{spent['dear']} USD spent, 1 job bought" in shown
 
 
 def test_what_came_back_is_beside_what_was_spent_and_in_the_cost_of_a_kept_file(bought: Project) -> None:

@@ -108,7 +108,8 @@ def test_what_an_option_says_is_no_guess(project: Make) -> None:
         (("--images", "picture"), "there is no column 'picture'"),
     ):
         assert wrong in refusal("init", "x.csv", "other.yaml", *options).message
-    assert "--prompt is about a batch file" in refusal("init", "folder", "--prompt", "x").message
+    for options in (("--prompt", "x"), ("--production",)):
+        assert f"{options[0]} is about a batch file" in refusal("init", "folder", *options).message
 
 
 ON_ITS_TERMINAL = """
@@ -959,8 +960,9 @@ def test_a_production_has_samples_budgets_of_each_and_of_both_and_all_commands_i
     said = printed("init", "x.csv", "--production", "--model", "still-1")
     assert "9 images of 3 rows on still-1" in said
     assert "only of 2 of 3 rows: line 4, seconds: duration 7 is not offered by reel-1" in said
-    steps = [line.strip().removeprefix("Next").strip() for line in said.partition("Next")[2].splitlines()]
-    assert [step.partition("    #")[0].split()[1:] for step in steps] == [
+    lines = [line.strip() for line in said.partition("Next")[2].splitlines()]
+    steps = [line for line in lines if line.startswith("callsheet")]
+    assert [step.split()[1:] for step in steps] == [
         ["quote", "x.yaml"],
         ["run", "x.yaml"],
         ["review", "x.yaml"],
@@ -973,7 +975,7 @@ def test_a_production_has_samples_budgets_of_each_and_of_both_and_all_commands_i
     ]
     budgets = [yaml.safe_load(Path(name).read_text())["budget"] for name in ("x.yaml", "x-films.yaml")]
     assert budgets == [{"limit": "1.00", "ledger": "2.00"}, {"limit": "1.00", "ledger": "2.00"}]
-    assert all(step in Path("x.yaml").read_text() for step in steps)
+    assert all(f"#   {step} " in Path("x.yaml").read_text() for step in steps)
 
     assert ran("x.yaml")["stored"] == 9
     (made.folder / "more.csv").write_text(shots + "d,A tower,it falls,5,\n")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO
@@ -12,7 +13,8 @@ from typing import IO
 from rich.console import Console
 
 from callsheet.plain_text import printable
-from callsheet.present.console import print_line
+from callsheet.present.console import print_line, print_page
+from callsheet.present.page import Table
 from tests.cli.test_commands import callsheet, refused
 from tests.conftest import Project
 from tests.servers.forks import forks
@@ -119,6 +121,23 @@ def test_where_there_is_no_terminal_a_name_in_a_table_stays_in_one_piece(project
         assert row in shown
 
 
+def test_in_a_table_that_is_too_wide_heads_and_sentences_give_way_and_names_stay_whole() -> None:
+    """Where it is not, nothing is broken; where names alone are too long, they are, and no number is."""
+    row, shot = "a-lamp-of-the-autumn-catalogue", {"jobs": "12", "USD again": "0.0500"}
+    prompts = Table([{"row": row, "prompt": "a lamp on a walnut table", **shot}], ("row", "prompt"))
+    names = Table([{"batch": row, "config": f"{row}.yaml", **shot}], ("batch", "config"))
+    for table, width, shown in (
+        (prompts, 100, [row, "a lamp on a walnut table", "USD again", "0.0500"]),
+        (prompts, 60, [row, "a lamp", "USD ", " again", "0.0500"]),
+        (names, 60, ["-catalogue ", "-catalogue.yaml", "12", "0.0500"]),
+    ):
+        file = io.StringIO()
+        print_page(Console(file=file, width=width, force_terminal=True, no_color=True), [table])
+        printed = re.sub(r"\x1b\[\d*m", "", file.getvalue())
+        assert [each for each in shown if each not in printed] == [], printed
+        assert max(map(len, printed.splitlines())) <= width
+
+
 def test_a_line_is_broken_between_words_and_indented_on_a_terminal_alone() -> None:
     """A path and a command stay in one piece, so that they can be copied; wide characters count twice."""
     japanese = "\u771f\u936e\u306e\u30e9\u30f3\u30d7\u3001\u5915\u65b9\u306e\u5149\u306e\u4e2d\u3067"
@@ -132,6 +151,7 @@ def test_a_line_is_broken_between_words_and_indented_on_a_terminal_alone() -> No
         ("File", path := "/a/path/that/is/longer/than/the/window.png", [path]),
         ("Prompt", japanese, [japanese[:9], japanese[9:]]),
         ("Next", f"go on: {command} buys again", ["go on:", command, "buys again"]),
+        ("Next", "without: callsheet backlot", ["without:", "callsheet backlot"]),
     ):
         text, on_a_terminal = (
             f"{name:<11}{words}",

@@ -138,6 +138,9 @@ def test_a_closed_purse_and_one_for_other_models_buy_nothing(project: Make) -> N
     made = given(project)
     closed = printed("purse", str(made.config), "--close")
     assert f"closed by {user_name()}" in closed
+    [shut] = json.loads(printed("purse", str(made.config), "--list", "--json"))["purses"]
+    assert shut["why_not"].startswith(f"closed by {user_name()}, ")
+    assert [*shut][-4:] == ["closed_by", "closed_at", "why_not", "left"]
     assert run(made, code=4)["stored"] == 0
     printed("purse", str(made.config), PURSE, "--models", "reel-1")
     asked = run(made, code=4)["approvals"][-1]
@@ -151,7 +154,7 @@ def test_a_closed_purse_and_one_for_other_models_buy_nothing(project: Make) -> N
 @pytest.mark.parametrize("amount", ["0", "-1", "nan", "inf", "1e30", "five", "0.0000001"])
 def test_an_amount_is_in_dollars(project: Make, amount: str) -> None:
     made = project(images(1))
-    assert "is no amount of US dollars" in refusal("purse", str(made.config), "--", amount).message
+    assert "is no amount of US dollars" in refusal("purse", str(made.config), amount).message
 
 
 @pytest.mark.parametrize("time", ["0d", "7", "9999d", "-1h", "a week"])

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 from callsheet.cli.main import app
 from callsheet.errors import CallsheetError
 from callsheet.ledger.tables import SCHEMA_VERSION
+from callsheet.present import results
 from callsheet.processes import user_name
 from tests.cli.test_commands import callsheet, refused
 from tests.conftest import Project
@@ -285,6 +286,19 @@ def test_version_and_short_help() -> None:
     assert printed("--version").startswith("callsheet 0.")
     assert "quote" in printed("-h")
     assert "--dry-run" in printed("run", "-h")
+
+
+def test_the_jobs_of_a_row_that_ended_alike_are_named_once(project: Make) -> None:
+    made = project(ROWS[1:], faults=THREE_CUT_OFF)
+    made.set(input={"matrix": {"aspect_ratio": ["1:1", "16:9"]}})
+    summary = made.run()
+    assert (summary.failed, summary.in_doubt) == (2, 2)
+    named = [results.problem(entry).partition(":")[0] for entry in summary.details.problems]
+    assert named == ["2 jobs in doubt (row odd)", "2 jobs failed (row bad)"]
+    for command, row, code in (("failed", "bad", 0), ("resolve", "odd", 3)):
+        said = printed(command, str(made.config), code=code)
+        assert f"{row}, {row}" not in said
+        assert f"\n    {row}\n" in said or f"\n  {row}: " in said
 
 
 def test_of_a_great_many_jobs_the_first_are_listed_and_the_others_counted(project: Make, monkeypatch) -> None:

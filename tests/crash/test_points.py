@@ -34,7 +34,7 @@ AGAIN = (  # passed again by the run after one that was killed before it
     "submit",
     "store.put",
 )
-ONCE = ("ledger.release", "ledger.in_doubt", "ledger.refreshed")
+ONCE = ("ledger.planned_again", "ledger.in_doubt", "ledger.refreshed")
 POINTS = (*(f"{when} {step}" for step in AGAIN + ONCE for when in ("before", "after")), "after spool")
 MONEY = ("submit", "ledger.generated", "ledger.reserve", "ledger.begin_run")
 

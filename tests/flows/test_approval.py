@@ -248,7 +248,7 @@ def test_what_a_run_left_in_doubt_before_it_was_suspended_is_its_own_when_it_goe
     [unless] = [one["actions"] for one in crew.ask("automations") if run["id"] in str(one["trigger"])]
     assert unless[0]["message"] == (
         "Nobody has approved it within 1 day; nothing more was bought. "
-        f"Of {tag} so far: 1 job bought, 0.0015 USD spent, 0.0015 USD in doubt."
+        f"Of {tag} so far: 1 job bought, 0.0015 USD spent, at most 0.0015 USD in doubt."
     )
     assert answer(crew, asked(crew, tag), decision="approve") == "ACCEPT"
     ended = crew.go_on(generate_batch, tag)

@@ -16,7 +16,7 @@ IN_HAND = {State.SUBMITTING, State.PENDING}
 # Which step leads from which states to which: written down once more, on purpose.
 STEPS: dict[str, tuple[set[State], State]] = {
     "intend": ({State.PLANNED}, State.SUBMITTING),
-    "release": ({State.SUBMITTING}, State.PLANNED),
+    "planned_again": ({State.SUBMITTING}, State.PLANNED),
     "pending": ({State.SUBMITTING}, State.PENDING),
     "generated": ({State.SUBMITTING, State.PENDING, State.IN_DOUBT}, State.GENERATED),
     "failed": ({State.SUBMITTING, State.PENDING, State.IN_DOUBT}, State.FAILED),
@@ -32,7 +32,7 @@ NEEDS_ID = {(State.IN_DOUBT, "generated"), (State.IN_DOUBT, "failed")}
 
 # What is made once more, with the same values, is done already, and changes nothing. Other steps have a time.
 AGAIN = {
-    "release": State.PLANNED,
+    "planned_again": State.PLANNED,
     "pending": State.PENDING,
     "generated": State.GENERATED,
     "stored": State.STORED,
@@ -103,6 +103,6 @@ async def make_step(ledger: Ledger, one: Try, name: str, cost: str) -> File | No
         await (
             intend(ledger, one.attempt)
             if name == "intend"
-            else ledger.transition(states.release, one.attempt)
+            else ledger.transition(states.planned_again, one.attempt)
         )
     return None

@@ -62,7 +62,7 @@ def everything(connection: sa.Connection, batch: str) -> list[Any]:
         sums.differences(connection),
         gate.used_ever(connection),
         spending.days(connection, batch, service, first, last),
-        spending.doubts(connection, service, first, last),
+        spending.doubts_at_service(connection, service, first, last),
         read_standing(connection, batch, of_attempts=["request"]).shares,
     ]
 

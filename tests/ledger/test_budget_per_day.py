@@ -109,7 +109,7 @@ async def test_a_job_counts_for_the_day_on_which_it_is_sent(url: str, ledger: Le
     reserved = (await reserve(ledger, "a", "b")).reserved
     for _, attempt in reserved:
         await intend(ledger, attempt)
-        await ledger.transition(states.release, attempt)
+        await ledger.transition(states.planned_again, attempt)
     submitted(url, datetime.now(UTC) - timedelta(days=1))
     assert (await reserve(ledger, "c")).obstacle is Obstacle.DAY, "what is reserved may be sent today"
     for _, attempt in reserved:

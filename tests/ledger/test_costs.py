@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from callsheet.ledger import costs, marks, states
+from callsheet.ledger import costs, marks, spending, states
 from callsheet.ledger.costs import Spent
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.marks import FileKey, Mark, MediaDecision
 from callsheet.ledger.states import End, FileEnd
 from callsheet.ledger.tables import attempts
+from callsheet.records import Usage
 from tests.ledger.buying import STORED, buyer, generation, job, submitting
 
 pytestmark = pytest.mark.anyio
@@ -90,3 +91,23 @@ async def test_a_time_is_added_up_by_day_month_batch_model_and_column(url: str) 
         assert await came_to(ledger, costs.DAY, "06-01T00:00:00", "07-01T00:00:00") == {}
         assert costs.added_up([]) == Spent()
         assert await ledger.read(lambda connection, _: costs.carried_columns(connection)) == ["shelf"]
+
+
+async def test_what_is_bought_in_a_time_is_what_was_accepted_as_the_morning_counts_it(url: str) -> None:
+    """A video that is being made and a free image are bought; a failure is not, whatever was charged."""
+    noon = "04-01T12:00:00"
+    async with buyer(url) as ledger:
+        await buy(ledger, "cup", noon, cost="0.04")
+        await buy(ledger, "free", noon, cost="0")
+        await buy(ledger, "doubtful", noon)
+        filmed, failed, _ = await submitting(ledger, *map(job, ("filmed", "failed", "flying")))
+        await ledger.pending(filmed, "req-filmed")
+        charged = End(failed, "no", "server_error", Usage(total_cost=Decimal("0.05")))
+        await ledger.transition(states.failed, charged)
+        all_at_noon = attempts.update().values(submitted_at=at(noon))
+        await ledger.write(lambda connection, _: connection.execute(all_at_noon))
+        april = await came_to(ledger, costs.BATCH, "04-01T00:00:00", "05-01T00:00:00")
+        assert (april["b"].bought, april["b"].spent) == (3, Decimal("0.09"))
+        since = at("04-01T00:00:00")
+        tonight = await ledger.read(lambda connection, _: spending.bought_since(connection, since))
+        assert tonight["b"].jobs == april["b"].bought

@@ -21,7 +21,7 @@ import sqlalchemy as sa
 
 from callsheet.config.settings import Budget
 from callsheet.errors import LedgerError
-from callsheet.ledger import changes, charges, gate, leases, marks, queries, states, sums, words
+from callsheet.ledger import changes, charges, gate, leases, marks, queries, states, sums, words, writing
 from callsheet.ledger.gate import Obstacle
 from callsheet.ledger.journal import Journal
 from callsheet.ledger.ledger import Ledger
@@ -32,7 +32,8 @@ from callsheet.ledger.tables import attempts
 from callsheet.ledger.tables import marks as marks_table
 from callsheet.ledger.tables import words as words_table
 from callsheet.ledger.words import Decision, Place, Reason, Shown, Word
-from callsheet.records import ModelType, Price, State
+from callsheet.present.reasons import asked_and_answered, why
+from callsheet.records import ModelType, Price, State, Usage
 from callsheet.standing import read_standing
 from callsheet.steps.approve import new_word
 from tests.ledger import reading
@@ -142,6 +143,22 @@ async def test_failed_jobs_are_attempted_anew_by_their_kind(url: str) -> None:
             assert {of.row_id for of, _ in anew} == again
             for _, attempt in anew:
                 assert await intend(ledger, attempt, limit="0"), "it is freed, and failed as before"
+
+
+async def test_a_failed_job_whose_row_is_gone_counts_where_one_of_its_attempts_was_charged(url: str) -> None:
+    charged = Usage(total_cost=Decimal("0.02"))
+    async with buyer(url) as ledger:
+        for attempt in await submitting(ledger, *map(job, ("dear", "free", "there"))):
+            usage = charged if attempt.row_id == "dear" else Usage()
+            await ledger.transition(states.failed, End(attempt, "no", "server_error", usage))
+    async with buyer(url) as ledger:
+        for attempt in await submitting(ledger, job("dear"), retry_failed="all"):
+            await ledger.transition(states.failed, End(attempt, "no", "server_error"))
+        gone = [job("dear").key, job("free").key]
+        await ledger.write(writing.adopt, [], {True: [job("there").key], False: gone})
+        totals, standing = await ledger.read(sums.of_batch), await ledger.read(read_standing)
+    assert totals.states == standing.states == {State.FAILED: 2}
+    assert totals.spent == standing.spent == Decimal("0.02")
 
 
 async def test_what_was_planned_before_a_price_rose_is_reserved_at_the_new_one(url: str) -> None:
@@ -270,8 +287,11 @@ async def test_a_question_is_answered_once_and_belongs_to_its_batch(url: str) ->
 
 
 def test_a_line_says_what_was_asked_and_by_whom_it_was_answered() -> None:
-    assert ASKED.line() == "the quote, 3 jobs for 0.004501 USD: asked 2026-05-01 12:00 UTC, not answered"
-    assert ANSWERED.line() == (
+    assert (
+        asked_and_answered(ASKED)
+        == "the quote, 3 jobs for 0.004501 USD: asked 2026-05-01 12:00 UTC, not answered"
+    )
+    assert asked_and_answered(ANSWERED) == (
         "the quote, 3 jobs for 0.004501 USD: approved, up to 0.0030 USD by Ada (ui), 2026-05-01 13:00 UTC: "
         "two will do; 'quoted' \u2603"
     )
@@ -358,7 +378,9 @@ async def test_a_limit_counts_from_when_its_run_is_let_begin_and_set_holds_until
         of_config = {"limit": limit, "approve_above": above}
         budget = Budget(**{name: None if text is None else Decimal(text) for name, text in of_config.items()})
         shown = Shown("p", quoted=Decimal(1), at_most=Decimal(1))
-        await ledger.write(gate.let_begin, ledger.buyer(budget, Decimal(100)), shown, new_word(ledger))
+        await ledger.write(
+            gate.let_begin, ledger.buyer(budget, Decimal(100)), shown, new_word(ledger), in_words=why
+        )
         return await ledger.read(changes.limit)
 
     async def sets(ledger: Ledger, limit: str) -> int:

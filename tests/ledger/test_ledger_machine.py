@@ -36,6 +36,7 @@ from callsheet.ledger.queries import Policy
 from callsheet.ledger.settling import settle
 from callsheet.ledger.takeover import Owner
 from callsheet.ledger.words import Decision, Place, Reason, Shown, Word
+from callsheet.present.reasons import why
 from callsheet.records import Attempt, Doubt, Job, ModelType, State
 from callsheet.steps.approve import new_word
 from tests.ledger import reading
@@ -432,7 +433,9 @@ class LedgerMachine(RuleBasedStateMachine):
             Reason.ASKED: bool(own) and own[-1] not in covering,
         }
         budget = Budget(limit=limit, approve_above=Decimal(0) if above else None)
-        asked = self.do(run.write(gate.let_begin, run.buyer(budget, Decimal(100)), shown, new_word(run)))
+        asked = self.do(
+            run.write(gate.let_begin, run.buyer(budget, Decimal(100)), shown, new_word(run), in_words=why)
+        )
         own = [said for said in self.of_batch() if said.asker == run.asker]
         if any(expected.values()):
             assert {*asked.about} == {reason for reason, holds in expected.items() if holds}

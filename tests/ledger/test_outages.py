@@ -18,6 +18,7 @@ from callsheet.ledger import gate, queries, services, states
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.states import End, FileEnd
 from callsheet.ledger.tables import metadata, runs
+from callsheet.present.reasons import why
 from callsheet.records import Job, ModelType, State
 from tests.ledger.buying import NOW, STORED, buyer, generation, intend, job, reserve, state_of, submitting
 from tests.ledger.test_ledger import ANSWERED, SHOWN
@@ -54,7 +55,7 @@ async def life(ledger: Ledger, url: str) -> list[Any]:
 
     a = await attempt_of(A, limit="0.08")  # both jobs fit, and no more
     await intend(ledger, a)
-    await ledger.transition(states.release, a)
+    await ledger.transition(states.planned_again, a)
     await intend(ledger, a)
     files = await ledger.generated(a, generation("a", files=2), ["a.png", "b.png"], "out")
     came.append([file.name for file in files])
@@ -86,11 +87,11 @@ async def life(ledger: Ledger, url: str) -> list[Any]:
     video = await attempt_of(VIDEO)
     await intend(ledger, video)
     await ledger.pending(video, "req-video")
-    await ledger.transition(states.says, video, "unheard of")
+    await ledger.transition(states.unknown_status, video, "unheard of")
     await ledger.transition(states.failed, End(video, "no", "server_error"))
     asks = ledger.buyer(Budget(approve_above=Decimal(0)), Decimal(100))
     asked = await ledger.write(
-        gate.let_begin, asks, SHOWN, replace(ANSWERED, asker=ledger.asker, budget_limit=None)
+        gate.let_begin, asks, SHOWN, replace(ANSWERED, asker=ledger.asker, budget_limit=None), in_words=why
     )
     await ledger.write(gate.answer, asks, replace(asked, decision=ANSWERED.decision, decided_at=NOW))
     async with buyer(url) as dead:

@@ -23,6 +23,8 @@ from callsheet.ledger.purses import Purse
 from callsheet.ledger.queries import Policy
 from callsheet.ledger.states import End
 from callsheet.ledger.words import Decision, Place, Reason, Shown, Word
+from callsheet.present.allowances import of_purse
+from callsheet.present.reasons import why
 from callsheet.records import ModelType
 from callsheet.steps.approve import new_word
 from tests.ledger.buying import buyer, generation, intend, job, word
@@ -142,7 +144,7 @@ async def test_a_copy_of_its_ledger_in_another_folder_has_nothing_to_spend(tmp_p
     async with agent(f"sqlite:///{there}") as copied:
         assert (await reserve(copied, "a")).obstacle is Obstacle.PURSE
         [purse] = await copied.read(purses.all_of_batch)
-        assert f"given for another database, {here}" in purse.line()
+        assert f"given for another database, {here}" in of_purse(purse)
     (tmp_path / "link.db").symlink_to(here)
     async with agent(f"sqlite:///{tmp_path}/link.db") as same:
         assert (await reserve(same, "a")).obstacle is None
@@ -242,7 +244,7 @@ ALWAYS = Budget(approve_above=Decimal(0))
 async def begins(ledger: Ledger, shown: Shown = SHOWN, budget: Budget = ALWAYS) -> Word:
     """The word with which a run is let begin, or its question."""
     buys = ledger.buyer(budget, Decimal(100))
-    return await ledger.write(gate.let_begin, buys, shown, new_word(ledger))
+    return await ledger.write(gate.let_begin, buys, shown, new_word(ledger), in_words=why)
 
 
 @asynccontextmanager
@@ -313,6 +315,8 @@ async def test_guesses_doubts_dear_charges_a_pilot_and_jobs_without_a_price_are_
         other = replace(SHOWN, rates=({"id": "m"}, {"id": "reel-1"}))
         await give(ledger, "100", models=["m"])
         assert (await begins(ledger, other)).why == "the purse of agent is not for reel-1, but for m"
+        unpriced = await begins(ledger, replace(SHOWN, plan="q", unpriced=1))
+        assert "a purse pays no job without a price, and 1 job to buy has no price" in unpriced.why
 
 
 async def test_the_limits_of_the_batch_the_day_and_the_ledger_hold_within_it(url: str) -> None:

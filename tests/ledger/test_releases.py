@@ -30,6 +30,7 @@ from callsheet.ledger.databases import open_engine
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.tables import SCHEMA_VERSION, metadata
 from callsheet.ledger.words import Decision, Place
+from callsheet.present.reasons import why
 from callsheet.steps.approve import new_word
 from callsheet.steps.batch import generate
 from tests.cli.test_commands import callsheet, refused
@@ -142,7 +143,7 @@ def test_an_open_question_and_what_was_approved_go_on_as_words(left: Path) -> No
             await ledger.write(gate.answer, ledger.buyer(Budget()), yes)
             shown = replace(asked.shown, jobs=1, quoted=Decimal("0.0015"), at_most=Decimal("0.0015"))
             asks = ledger.buyer(Budget(approve_above=Decimal(0)), Decimal(100))
-            entered = await ledger.write(gate.let_begin, asks, shown, new_word(ledger))
+            entered = await ledger.write(gate.let_begin, asks, shown, new_word(ledger), in_words=why)
             assert entered.is_yes, "the same plan, and no more to pay"
 
     asyncio.run(go_on())

@@ -49,7 +49,7 @@ async def test_a_batch_of_which_nothing_was_sent_is_bound_anew(url: str) -> None
     async with buyer(url, service="https://b.example") as ledger:
         await ledger.read(services.check, "https://b.example")
         [attempt] = await submitting(ledger, job("a"))
-        await ledger.transition(states.release, attempt)  # the service took nothing
+        await ledger.transition(states.planned_again, attempt)  # the service took nothing
         await ledger.end_run()
     await send(url, "https://c.example", "a")
 

@@ -10,6 +10,7 @@ import pytest
 from callsheet.config.settings import Budget
 from callsheet.ledger import changes, walls
 from callsheet.ledger.ledger import Ledger
+from callsheet.present.allowances import of_wall
 from tests.ledger.buying import buyer, generation, job, submitting
 
 pytestmark = pytest.mark.anyio
@@ -28,7 +29,7 @@ async def told(ledger: Ledger, limit: str | None, **budget: str | None) -> list[
     await ledger.write(changes.say_limit, amount, "ada (config)", ledger.run_id)
     budget["ledger"] = budget.pop("ever", None)
     walls_told = await ledger.write(walls.tell, ledger.buyer(Budget.model_validate(budget)))
-    return [wall.line() for wall in walls_told]
+    return list(map(of_wall, walls_told))
 
 
 async def test_each_wall_is_told_once_for_its_amount_over_all_runs(url: str) -> None:

@@ -410,7 +410,7 @@ async def test_when_a_job_is_accepted_those_that_wait_pass_together() -> None:
     while not inside:  # noqa: ASYNC110 - turns of the event loop, not time
         await asyncio.sleep(0)
     assert inside == 1
-    guard.accepted()
+    guard.worked()
     while inside < 4:  # noqa: ASYNC110 - as above
         await asyncio.sleep(0)
     gate.set()
@@ -441,7 +441,7 @@ async def test_a_probe_that_works_ends_the_pause_and_the_count_begins_again() ->
     guard.wrong("doubt", "a")
     guard.wrong("doubt", "b")
     async with guard.passing():
-        guard.accepted()
+        guard.worked()
     guard.wrong("doubt", "c")
     async with guard.passing():
         assert guard.stop is None
@@ -454,7 +454,7 @@ async def test_what_is_wrong_with_a_model_stops_that_one_and_what_is_wrong_with_
     broken, other = whole.of("broken"), whole.of("other")
     for _ in range(3):
         broken.wrong("doubt", "502")
-        other.accepted()
+        other.worked()
     async with other.passing():
         assert other.stop is None
     async with broken.passing():

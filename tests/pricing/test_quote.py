@@ -19,10 +19,11 @@ from callsheet.ledger.tables import words as words_table
 from callsheet.plain_text import time_in_words
 from callsheet.present import priced
 from callsheet.present.as_read import requests
+from callsheet.present.asked import bought_so_far
 from callsheet.present.priced import figures, line, submission_time, table
 from callsheet.pricing.choice import ALL, Choice
 from callsheet.pricing.plan import Plan, make_plan
-from callsheet.pricing.quote import Quote, ledger_says, make
+from callsheet.pricing.quote import Quote, make, read_from_ledger
 from callsheet.records import Generation, Media, ModelType, StoredFile, Usage
 from callsheet.service.models import Catalogue
 from callsheet.standing import ASKED_FOR, read_standing
@@ -64,16 +65,16 @@ def quote(tmp_path, monkeypatch) -> Quoter:
 
         async def quoted() -> Quote:
             async with await Ledger.open(f"sqlite:///{tmp_path}/ledger.db", settings.batch) as ledger:
-                known = (await ledger.read(read_standing, of_attempts=ASKED_FOR)).newest
-                plan = make_plan(read_batch(settings), catalogue, settings, path, now=NOW, ledger_jobs=known)
+                standing = await ledger.read(read_standing, of_attempts=ASKED_FOR)
+                plan = make_plan(read_batch(settings), catalogue, settings, path, now=NOW, standing=standing)
                 await enter(ledger, plan, states or {})
                 service = str(settings.service.base_url)
                 if learned:
                     windows = {kind: {"limit": limit} for kind, limit in learned.items()}
                     await ledger.write(services.learn, service, {"windows": windows})
-                says = await ledger_says(ledger, settings, plan, service, Decimal(balance))
+                from_ledger = await read_from_ledger(ledger, settings, plan, service, Decimal(balance))
                 return make(
-                    *(plan, says, settings),
+                    *(plan, from_ledger, settings),
                     balance=Decimal(balance),
                     rejects="r.csv",
                     choice=choice,
@@ -105,6 +106,8 @@ async def enter(ledger: Ledger, plan: Plan, wanted: dict[str, str]) -> None:
                 await ledger.transition(
                     states.stored, FileEnd(file, StoredFile("out/x", "ab" * 32, 7, NOW, "image/png"))
                 )
+        if wanted[job.row_id] == "pending":
+            await ledger.pending(attempt, f"req-{job.key}")
         if wanted[job.row_id] == "doubt":
             await ledger.transition(states.in_doubt, End(attempt, "cut off"))
     await ledger.write(lambda connection, _: connection.execute(words_table.delete()))  # it quotes as another
@@ -125,8 +128,8 @@ def test_of_rows_that_ask_for_the_same_those_that_are_bought_stay_and_no_other_i
 
 def test_lines_show_what_sets_the_price_what_is_bought_and_what_is_to_buy(quote):
     made = quote(states={"c": "bought"})
-    columns = ("model", "resolution", "duration", "sound", "jobs", "bought", "to_buy", "each", "total")
-    assert made.lines.select(columns).rows() == [
+    what, counts = ("model", "resolution", "duration", "sound"), ("jobs", "already_bought", "to_buy")
+    assert made.price_lines.select(*what, *counts, "each", "total").rows() == [
         ("reel-1", "720p", 10, True, 1, 0, 1, Decimal("0.771"), Decimal("0.771")),
         ("still-1", "1K", None, None, 2, 1, 1, Decimal("0.0407"), Decimal("0.0407")),
         ("still-1", "2K", None, None, 2, 0, 2, Decimal("0.0833"), Decimal("0.1666")),
@@ -169,6 +172,14 @@ def test_what_is_not_chosen_is_left_for_later(quote, first, others):
     assert (made.to_buy, facts(made)["Chosen"]) == (first, f"{chosen}; {others} left for later")
 
 
+def test_a_video_that_is_being_made_is_bought_wherever_that_is_said(quote):
+    made = quote(states={"a": "stored", "b": "pending", "c": "doubt"})
+    assert made.already_bought == 3
+    assert bought_so_far(made) == (
+        "nothing more was bought. Of shots so far: 3 jobs bought, 0.1666 USD spent, 0.0407 USD in doubt"
+    )
+
+
 def test_what_is_stored_and_offered_no_more_stays_bought(quote):
     text = "id,model,prompt\nx,reel-1,a cat\n"
     quote(text, states={"x": "stored"})
@@ -205,15 +216,17 @@ def test_an_objection_names_the_quote_and_what_it_does_not_fit_into(quote):
 
 def test_a_job_without_a_price_adds_nothing_to_the_quote(quote):
     made = quote(budget={"allow_unpriced": True})
-    unpriced = made.lines.filter(model="proof-1").select("jobs", "to_buy", "each", "total").rows()
+    unpriced = made.price_lines.filter(model="proof-1").select("jobs", "to_buy", "each", "total").rows()
     assert unpriced == [(1, 1, None, None)]
     assert made.quoted == Decimal("0.9783") + Decimal("0.0407")
     assert [line["each"] for line in table(made) if line["model"] == "proof-1"] == ["unpriced"]
     assert facts(made)["Rows"] == "5 read, 0 rejected, 1 without a price"
+    assert "Fits" not in facts(made), "whether it fits, nobody knows"
+    assert "fit into" not in line(made)
 
 
 def test_the_budget_is_shown_as_limit_spent_in_flight_and_left(quote):
-    assert facts(quote())["Budget"] == "no limit: 0.0000 spent, 0.0000 in flight or in doubt"
+    assert facts(quote())["Budget"] == "no limit: 0.0000 USD spent, 0.0000 in flight or in doubt"
     states = {"a": "doubt", "b": "generated"}
     limited = quote(states=states, budget={"limit": "0.9800"})
     assert (limited.to_buy, limited.fits, limited.budget_left) == (2, 1, Decimal("0.0424"))
@@ -221,7 +234,7 @@ def test_the_budget_is_shown_as_limit_spent_in_flight_and_left(quote):
     assert (lowered.fits, lowered.budget_left) == (0, Decimal(0))
     limited = quote(budget={"limit": 5, "per_day": "2.50"})
     assert facts(limited)["Budget"] == (
-        "limit 5.0000 USD: 0.7710 spent, 0.1666 in flight or in doubt, 4.0624 left"
+        "limit 5.0000 USD: 0.7710 USD spent, 0.1666 in flight or in doubt, 4.0624 left"
     )
     assert facts(limited)["Today"] == (
         "budget.per_day is 2.5000 USD over all batches: 0.9376 used, 1.5624 left until midnight UTC"

@@ -278,7 +278,10 @@ def test_a_batch_that_is_known_only_from_the_ledger_has_its_cards(
 
 
 def test_the_page_fills_while_the_run_goes_on(project: Make) -> None:
-    made = project([*images("image"), {"id": "video", "prompt": "a video", **VIDEO}], video_seconds=3600)
+    rows = [*images("image"), {"id": "doubt", "prompt": "nobody knows", **IMAGE}]
+    rows.append({"id": "video", "prompt": "a video", **VIDEO})
+    faults = {"rules": [{"prompt": "nobody knows", "do": "drop", "when": "after_charging"}]}
+    made = project(rows, faults=faults, video_seconds=3600)
     made.set(poll={"timeout": LONGEST})
     run = threading.Thread(target=made.run)
     run.start()
@@ -286,14 +289,17 @@ def test_the_page_fills_while_the_run_goes_on(project: Make) -> None:
     def filled() -> bool:
         try:
             states = {card["row_id"]: card["state"] for card in cards()}
-            return summary()["outcome"] is None and states == {"image": "stored", "video": "pending"}
+            about = summary()
         except FileNotFoundError:
             return False
+        is_filled = states == {"image": "stored", "doubt": "in_doubt", "video": "pending"}
+        return (about["outcome"], about["inDoubt"], is_filled) == (None, "0.0035", True)
 
-    wait_until(filled, "the page did not show the stored image beside the pending video")
+    wait_until(filled, "the page did not show the image, the doubt and the pending video beside each other")
     finish_videos(made.backlot.service)
     run.join()
-    assert (summary()["outcome"], have_pictures()) == ("complete", {"image": True, "video": True})
+    have = have_pictures()
+    assert (summary()["outcome"], have["image"], have["video"]) == ("partial", True, True)
 
 
 def test_a_decoder_gives_whole_thumbnails_and_one_that_dies_is_started_again(tmp_path: Path) -> None:

@@ -70,6 +70,7 @@ def sheet(page: Page, bought: list[Path], project: Make, tmp_path_factory: pytes
             {"id": HOSTILE, "prompt": HOSTILE, "shot": HOSTILE, **IMAGE},
             {"id": "refused", "prompt": "a forbidden-test-word", "shot": "hero", **IMAGE},
             {"id": "video", "prompt": "waves", "shot": "loop", **VIDEO},
+            {"id": "empty", "prompt": "", **IMAGE},  # is rejected
         ]
         made = project(rows)
         made.set(storage={"url": "out/50 % #1?"})  # an address needs another spelling
@@ -133,7 +134,7 @@ def test_every_job_is_a_card_with_its_picture_and_nothing_comes_from_elsewhere(
     until_drawn(sheet.locator(".frame img"), 5)
     for part in ("refused", "Failed", "safety check", "0.0000", "sketch-1"):
         expect(card_of(sheet, "refused")).to_contain_text(part)
-    for part in ("test", "partial", "5 of 6 stored", "USD"):
+    for part in ("test", "partial", "Stored5 of 6", "USD"):
         expect(sheet.get_by_role("banner")).to_contain_text(part)
     assert {urlsplit(request).scheme for request in browser.requests} == {"file"}
 
@@ -416,6 +417,24 @@ def test_light_and_dark_at_every_width(sheet: Page) -> None:
             assert box["width"] > 120
 
 
+def test_the_header_is_one_line_and_a_figure_is_whole_or_not_seen(sheet: Page) -> None:
+    title, keys = sheet.get_by_role("heading", level=1), sheet.get_by_role("button", name="Keys")
+    figures = sheet.locator("#figures")
+    for width, seen in ((1200, "Reviewed"), (1400, "Spent")):
+        sheet.set_viewport_size({"width": width, "height": 900})
+        expect(sheet.get_by_role("link", name="1 rejected row")).to_be_visible()
+        [top, line, frame] = [each.bounding_box() for each in (title, keys, figures)]
+        assert top and line and frame
+        assert line["y"] < top["y"] + top["height"] / 2 < line["y"] + line["height"]
+        for figure in figures.locator(".figure").all():
+            box = figure.bounding_box()
+            assert box
+            is_seen = box["y"] < frame["y"] + frame["height"]
+            assert not is_seen or box["x"] + box["width"] <= frame["x"] + frame["width"]
+            assert is_seen or seen not in figure.inner_text()
+    expect(figures).to_have_attribute("title", re.compile("^Stored: 5 of 6\n.*\nWritten: ", re.DOTALL))
+
+
 def test_of_very_many_cards_few_are_in_the_document_and_all_are_found(page: Page, tmp_path: Path) -> None:
     states = [State.STORED] * 99 + [State.FAILED]
     visit_cards(page, tmp_path, [card(number, states[number % 100]) for number in range(2_100)])
@@ -450,7 +469,7 @@ def test_a_batch_without_jobs_says_so(page: Page, project: Make) -> None:
     aside(made.run)
     visit(page, (made.folder / "out/report/contact-sheet/index.html").as_uri())
     expect(page.get_by_text("This batch has no jobs.")).to_be_visible()
-    expect(page.get_by_role("banner")).to_contain_text("1 row of the batch file rejected")
+    expect(page.get_by_role("banner")).to_contain_text("1 rejected row")
     expect(cards_of(page)).to_have_count(0)
 
 

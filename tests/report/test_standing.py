@@ -35,6 +35,9 @@ def test_a_failed_job_whose_row_is_gone_is_none_of_the_batch_in_any_count(projec
     assert {name: status[name] for name in COUNTS} == {"stored": 2, "failed": 0, "in_doubt": 0, "lost": 0}
     assert {name: getattr(report, name) for name in COUNTS} == {name: status[name] for name in COUNTS}
     assert json.loads(printed("failed", str(made.config), "--json"))["failed"] == []
+    url = f"ledger.url=sqlite:///{made.folder}/out/ledger.db"
+    [in_the_list] = json.loads(printed("status", "--set", url, "--json"))["batches"]
+    assert {name: in_the_list[name] for name in COUNTS} == {name: status[name] for name in COUNTS}
 
 
 def test_what_a_budget_has_left_is_planned_in_the_status_and_to_buy_in_the_quote(project: Make) -> None:

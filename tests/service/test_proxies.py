@@ -9,10 +9,9 @@ import httpx
 import pytest
 
 from callsheet.errors import ConfigError, GatewayAnswer, NotSent
-from callsheet.service import proxies, verdicts
+from callsheet.service import transport, verdicts
 from callsheet.service.client import Client
-from callsheet.service.proxies import proxy_for
-from callsheet.service.transport import Unsent
+from callsheet.service.transport import Unsent, proxy_for
 from tests.servers.sockets import (
     SOCKS_CONNECTED,
     SOCKS_NO_PASSWORD,
@@ -53,7 +52,7 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def local_servers_behind_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
     """Requests to the test's own servers go through proxies, too."""
-    monkeypatch.setattr(proxies, "_LOOPBACK", ())
+    monkeypatch.setattr(transport, "_LOOPBACK", ())
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ from callsheet.errors import InputError, Interrupted
 from callsheet.ledger import changes, charges, words
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.words import Decision
+from callsheet.present.allowances import without_limit
 from callsheet.present.results import next_steps
 from callsheet.pricing.choice import Choice
 from callsheet.pricing.plan import open_plan
@@ -415,7 +416,7 @@ def test_a_limit_that_is_taken_away_leaves_what_was_quoted(project: Make) -> Non
     summary = made.run(watcher=Somebody())
     threads[0].join()
     assert said[0].allowed == 30 * PRICE
-    assert "0.0450 USD" in said[0].allowed_in_words()
+    assert "0.0450 USD" in without_limit(said[0].allowed)
     assert (summary.outcome, made.charged) == ("complete", 30 * PRICE)
 
 

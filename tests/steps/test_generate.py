@@ -20,6 +20,7 @@ from callsheet.config.load import load
 from callsheet.errors import ServiceError, StorageError
 from callsheet.ledger import spending
 from callsheet.ledger.walls import Wall
+from callsheet.present.allowances import of_wall
 from callsheet.present.priced import facts
 from callsheet.present.results import line, topic
 from callsheet.pricing.choice import Choice
@@ -407,7 +408,7 @@ class Walls(LogWatcher):
         self.lines: list[str] = []
 
     def nears(self, wall: Wall) -> None:
-        self.lines.append(wall.line())
+        self.lines.append(of_wall(wall))
 
 
 def test_a_limit_that_is_nearly_used_up_is_said_once_over_two_runs(project: Make) -> None:

@@ -222,7 +222,7 @@ def test_a_pause_that_is_confirmed_between_two_portions_holds(trials: Trials, ki
                 sent = trial.count()
                 first = run.portions == 1
                 wait_until(lambda: run.portions > 1 or over.is_set(), "the next portion has not begun")
-                wait_until(lambda: run.open_jobs.count or over.is_set(), "nothing is reserved")
+                wait_until(lambda: run.awaited_costs.count or over.is_set(), "nothing is reserved")
                 held.append(not first or trial.count() == sent)
                 asyncio.run(change_setting(trial.settings, {PAUSED: False}, "somebody"))
 

@@ -24,6 +24,7 @@ import sqlalchemy as sa
 
 from callsheet import s3
 from callsheet.batches.identities import without_signature
+from callsheet.cells import carried_as_json
 from callsheet.config.load import load_without_service
 from callsheet.config.settings import BatchSettings
 from callsheet.errors import CallsheetError, StorageError
@@ -310,10 +311,7 @@ def shown_jobs(standing: Standing, limit: int) -> pl.DataFrame:
     shown = shown.with_columns(number=number).with_columns(highest=pl.col("number").max().over("row_id"))
     shown = shown.with_columns(job_key="key", quoted="price").drop("key", "place")
     if standing.has_plan:
-        carried = pl.col("carried")
-        if isinstance(shown["carried"].dtype, pl.Struct):
-            carried = carried.struct.json_encode()
-        shown = shown.with_columns(carried.cast(pl.String))
+        shown = shown.with_columns(carried_as_json(shown.schema["carried"]))
     sent = standing.newest.select("job_key", *SENT)
     shown = shown.join(sent, on="job_key", how="left", suffix="_sent", maintain_order="left")
     if standing.has_plan:

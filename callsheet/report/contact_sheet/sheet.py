@@ -69,8 +69,6 @@ NEWS = f"{FOLDER}/data/news.js"
 PER_PART = 500
 """Cards of one script."""
 
-_STATES = (State.STORED, State.FAILED, State.IN_DOUBT, State.LOST, State.PENDING)
-
 _ARTICLE = Template(
     '<article class="card plain" data-row-id="$row" data-state="$state"><h2 dir="auto">$row</h2>'
     '<p dir="auto">$prompt</p><p>$facts</p><p dir="auto">$reason</p></article>'
@@ -82,7 +80,7 @@ class Header:
     """What the page says about the whole batch. Money is in dollars.
 
     Attributes:
-        jobs: those that count (`report/summary.py`).
+        jobs: those that count (`Standing.counting`).
         quoted: their price; None where there is no plan.
         outcome: as in `Summary`; None while a run is under way.
         stop: why the run stopped early, in words; or why it waits (`refused_in_words`).
@@ -108,7 +106,7 @@ class Header:
             outcome=summary.outcome,
             stop=summary.stop_message,
             jobs=summary.jobs,
-            states={state: summary[state.value] for state in _STATES},
+            states=summary.states,
             spent=summary.spent,
             quoted=summary.quoted if plan else None,
             rejected_rows=summary.rejected_rows,
@@ -345,11 +343,15 @@ _SHARE = 20  # an update takes at most one part in so many of the time
 @asynccontextmanager
 async def open_sheet(
     ledger: Ledger, settings: BatchSettings, plan: Plan | None
-) -> AsyncIterator[ContactSheet]:
-    """The batch's contact sheet; at the end what it does in the background is ended.
+) -> AsyncIterator[ContactSheet | None]:
+    """The batch's contact sheet, None where the config wants none; at the end what it does in the background
+    is ended.
 
     Without a plan, the batch is known only from the ledger.
     """
+    if not settings.report.contact_sheet:
+        yield None
+        return
     thumbnails = Thumbnails(settings)
     store = Store.of(settings.report.url, settings.storage)
     links = Links(settings)

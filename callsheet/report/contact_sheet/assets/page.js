@@ -25,20 +25,23 @@
     plots();
   }
 
+  // The most important first: those for which a line has no place are not seen.
   function figures() {
     const { states, spent, net, credits, inDoubt, limit, quoted, written } = callsheet.about;
     const { kept, rejected, to_review: left } = marks.reviewed();
-    const list = [["Jobs", `${number(states.stored ?? 0)} of ${number(callsheet.about.jobs)} stored`]];
-    if (kept + rejected + left) { // also before the first mark, which moves nothing then
-      list.push(["Reviewed", `${number(kept)} kept · ${number(rejected)} rejected · ${number(left)} to review`]);
-      list.push(["Cost per kept", kept ? `${marks.costPerKept(net, kept)} USD` : "none kept yet"]);
-    }
-    if (marks.toBuyAgain) list.push(["To buy again", marks.toBuyAgain]);
-    list.push(["Spent", limit === null ? `${spent} USD` : `${spent} of ${limit} USD`]);
-    if (credits !== null) list.push(["Came back", `${credits} USD`]);
-    if (inDoubt !== null) list.push(["In doubt", `at most ${inDoubt} USD more`]);
-    if (quoted !== null) list.push(["Quoted", `${quoted} USD`]);
-    list.push(["Written", moment(written)]);
+    const isStored = kept + rejected + left > 0; // also before the first mark, which moves nothing then
+    const list = [
+      ["Stored", `${number(states.stored ?? 0)} of ${number(callsheet.about.jobs)}`],
+      ["Reviewed", isStored && `${number(kept)} kept · ${number(rejected)} rejected · ${number(left)} to review`],
+      ["Spent", limit === null ? `${spent} USD` : `${spent} of ${limit} USD`],
+      ["In doubt", inDoubt && `at most ${inDoubt} USD more`],
+      ["To buy again", marks.toBuyAgain],
+      ["Cost per kept", isStored && (kept ? `${marks.costPerKept(net, kept)} USD` : "none kept yet")],
+      ["Came back", credits && `${credits} USD`],
+      ["Quoted", quoted && `${quoted} USD`],
+      ["Written", moment(written)],
+    ].filter(([, value]) => value);
+    at("figures").title = list.map((figure) => figure.join(": ")).join("\n");
     at("figures").replaceChildren(...list.map(([name, value]) => {
       const figure = element("div", "figure");
       figure.append(element("dt", "", name), element("dd", "", value));
@@ -104,11 +107,8 @@
       list[0].dataset.state = "failed";
     }
     if (rejected) {
-      const note = element("span", "");
-      const link = element("a", "", "rejects.csv");
-      link.href = rejects;
-      note.append(`${number(rejected)} ${rejected === 1 ? "row" : "rows"} of the batch file rejected: see `, link);
-      list.push(note);
+      const link = element("a", "", `${number(rejected)} rejected ${rejected === 1 ? "row" : "rows"}`);
+      list.push(Object.assign(link, { href: rejects, title: "Rows of the batch file that cannot be bought, and why: rejects.csv" }));
     }
     if (shown < all) {
       const more = callsheet.about.marks ? "" : " (report.contact_sheet); callsheet review shows 100,000";
