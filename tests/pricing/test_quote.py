@@ -176,7 +176,8 @@ def test_a_video_that_is_being_made_is_bought_wherever_that_is_said(quote):
     made = quote(states={"a": "stored", "b": "pending", "c": "doubt"})
     assert made.already_bought == 3
     assert bought_so_far(made) == (
-        "nothing more was bought. Of shots so far: 3 jobs bought, 0.1666 USD spent, 0.0407 USD in doubt"
+        "nothing more was bought. Of shots so far: 3 jobs bought, 0.1666 USD spent, "
+        "at most 0.0407 USD in doubt"
     )
 
 
