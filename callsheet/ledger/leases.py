@@ -29,6 +29,7 @@ _IN_HAND = sa.and_(
     attempts.c.state.in_((*OPEN, State.IN_DOUBT)),  # which an index finds
     sa.or_(attempts.c.state.in_(OPEN), queries.IS_POLLED),
 )
+
 _TOLD = [
     *(runs.c.id, runs.c.batch, runs.c.started_at, runs.c.lease_until, runs.c.refused),
     *(runs.c.host, runs.c.boot, runs.c.pid, runs.c.process_start),
