@@ -24,10 +24,10 @@ from callsheet.config.settings import Budget
 from callsheet.ledger import changes, charges, leases, purses, queries, sums, words, writing
 from callsheet.ledger.charges import Charge
 from callsheet.ledger.purses import BeyondPurse, Purse
-from callsheet.ledger.queries import Policy, to_buy
+from callsheet.ledger.policy import Policy, to_buy
 from callsheet.ledger.tables import Values, attempts
 from callsheet.ledger.words import Place, Reason, Shown, Word
-from callsheet.records import NOT_CHARGED, Attempt, Job, State
+from callsheet.records import Attempt, Job, State
 
 
 class Obstacle(StrEnum):
@@ -522,9 +522,6 @@ def reserve(
         last = newest.get(job.key)
         reserved_by = last["run_id"] if last and last["state"] == State.PLANNED else None
         if last and (not last["to_buy"] or reserved_by not in (None, buyer.run_id)):
-            continue
-        has_failed = last and last["state"] == State.FAILED and last["settled"] != NOT_CHARGED
-        if last and has_failed and last["run_id"] == buyer.run_id:  # the same run does not try it again
             continue
         if reserved_by or (obstacle := gate_now.lets(job.quoted, job.model)) is None:
             fitting.append((job, last))

@@ -37,7 +37,7 @@ from callsheet.errors import (
 )
 from callsheet.ledger import gate, leases, queries, states
 from callsheet.ledger.gate import Basis, Obstacle, Reservation
-from callsheet.ledger.queries import policy_of
+from callsheet.ledger.policy import policy_of
 from callsheet.ledger.states import End
 from callsheet.limits.breaker import Breaker
 from callsheet.limits.limits import Turn
@@ -220,7 +220,7 @@ class _Submitter:
     async def _reserve(self, jobs: list[Job]) -> Reservation:
         run = self._run
         reservation = await run.ledger.reserve(
-            jobs, policy_of(run.settings), run.buyer(self._quote), skip=self._skips
+            jobs, policy_of(run.settings, run.ledger.run_id), run.buyer(self._quote), skip=self._skips
         )
         run.awaited_costs.begin(len(reservation.reserved))
         return reservation

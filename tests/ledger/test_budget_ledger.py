@@ -19,7 +19,7 @@ from callsheet.config.settings import Budget
 from callsheet.ledger import gate, states, sums
 from callsheet.ledger.gate import Obstacle, Reservation
 from callsheet.ledger.ledger import Ledger
-from callsheet.ledger.queries import Policy
+from callsheet.ledger.policy import Policy
 from callsheet.ledger.states import End
 from callsheet.steps import batch
 from tests.conftest import Project

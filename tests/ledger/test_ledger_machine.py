@@ -32,7 +32,7 @@ from callsheet.ledger.databases import open_engine
 from callsheet.ledger.gate import Obstacle
 from callsheet.ledger.journal import Journal, PaidAnswer
 from callsheet.ledger.ledger import Ledger
-from callsheet.ledger.queries import Policy
+from callsheet.ledger.policy import Policy
 from callsheet.ledger.settling import settle
 from callsheet.ledger.takeover import Owner
 from callsheet.ledger.words import Decision, Place, Reason, Shown, Word
@@ -252,7 +252,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.work += 1
         ledger = self.pick(data, self.alive)
         affordable = Decimal(limit)
-        policy = Policy(retry_failed=retry_failed, retry_doubt=retry_doubt, attempts=attempts)
+        policy = Policy(retry_failed, retry_doubt=retry_doubt, attempts=attempts, run_id=ledger.run_id)
         result = self.do(
             ledger.reserve(wanted, policy, ledger.buyer(Budget(ledger=of_ledger), affordable), skip=skip)
         )
