@@ -23,8 +23,8 @@ import sqlalchemy as sa
 from callsheet.config.settings import Budget
 from callsheet.ledger import changes, charges, leases, purses, queries, sums, words, writing
 from callsheet.ledger.charges import Charge
-from callsheet.ledger.purses import BeyondPurse, Purse
 from callsheet.ledger.policy import Policy, to_buy
+from callsheet.ledger.purses import BeyondPurse, Purse
 from callsheet.ledger.tables import Values, attempts
 from callsheet.ledger.words import Place, Reason, Shown, Word
 from callsheet.records import Attempt, Job, State

@@ -31,7 +31,6 @@ from callsheet.records import (
     State,
 )
 
-
 _KEYS = 5_000  # that one statement names
 
 IS_POLLED = sa.and_(

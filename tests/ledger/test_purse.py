@@ -19,8 +19,8 @@ from callsheet.errors import InputError
 from callsheet.ledger import gate, leases, purses, states, sums, words
 from callsheet.ledger.gate import Obstacle, Reservation
 from callsheet.ledger.ledger import Ledger
-from callsheet.ledger.purses import Purse
 from callsheet.ledger.policy import Policy
+from callsheet.ledger.purses import Purse
 from callsheet.ledger.states import End
 from callsheet.ledger.words import Decision, Place, Reason, Shown, Word
 from callsheet.present.allowances import of_purse
