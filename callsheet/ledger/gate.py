@@ -94,7 +94,7 @@ class Buyer:
 
 @dataclass(frozen=True, slots=True)
 class Basis:
-    """What a batch may buy by, at one moment: when it is quoted, and when its run is let begin.
+    """What a batch may buy by, at one moment: when it is quoted, its run is let begin, or its buying stops.
 
     Attributes:
         words: all words of the batch, the oldest first.
@@ -122,11 +122,10 @@ class Basis:
     purse: Purse | None = None
 
 
-def read_basis(connection: sa.Connection, batch: str, buyer: Buyer, limit: Decimal | None) -> Basis:
-    """What a run of the batch may buy by, whose config says this `limit`."""
+def read_basis(connection: sa.Connection, batch: str, buyer: Buyer) -> Basis:
+    """What a run of the batch may buy by."""
     all_words = words.all_of_batch(connection, batch)
-    limit = _limit(connection, buyer, limit, all_words)
-    charged, allowed = charges.of_batch(connection, batch), words.allowed(connection, batch)
+    limit = _limit(connection, buyer, all_words)
     now = leases.time_by_database(connection)
     room, purse = room_within(connection, buyer, limit, now, Counting.QUOTE)
     return Basis(
@@ -134,8 +133,8 @@ def read_basis(connection: sa.Connection, batch: str, buyer: Buyer, limit: Decim
         exposure=sums.exposure(connection, batch).priced,
         limit=limit,
         room=room,
-        charged=charged,
-        to_accept=charged.to_accept(allowed if limit is None else limit),
+        charged=charges.of_batch(connection, batch),
+        to_accept=_charges_to_accept(connection, batch, limit),
         known_rates=words.known_rates(connection, batch, all_words),
         used_today=used_today(connection, now, but_of=batch),
         used_ever=used_ever(connection, but_of=batch),
@@ -189,7 +188,7 @@ def let_begin(
     Returns:
         The word: without a decision it is a question, and nothing may be bought before its answer.
     """
-    basis = read_basis(connection, batch, buyer, buyer.budget.limit)
+    basis = read_basis(connection, batch, buyer)
     if entered := _entered(basis, draft):
         return entered
     shown = replace(shown, charges=basis.to_accept)
@@ -208,7 +207,7 @@ def let_join(connection: sa.Connection, batch: str, buyer: Buyer, shown: Shown, 
     Returns:
         The word, made of `draft`; None where no run was let begin with this plan.
     """
-    basis = read_basis(connection, batch, buyer, buyer.budget.limit)
+    basis = read_basis(connection, batch, buyer)
     if entered := _entered(basis, draft):
         return entered
     if not any(word.lets_begin and word.shown.plan == shown.plan for word in basis.words):
@@ -250,7 +249,7 @@ def answer(connection: sa.Connection, batch: str, buyer: Buyer, answered: Word) 
         return
     if answered.shown.charges:
         charges.accept(connection, batch, answered.shown.charges)
-    limit, by = _limit(connection, buyer, buyer.budget.limit, all_words), f"{answered.decided_by} (config)"
+    limit, by = _limit(connection, buyer, all_words), f"{answered.decided_by} (config)"
     if answered.budget_limit is not None:
         limit, by = answered.budget_limit, answered.decided_by or ""
     changes.say_limit(connection, batch, limit, by, buyer.run_id)
@@ -275,7 +274,7 @@ def grounds_to_ask(shown: Shown, buyer: Buyer, basis: Basis, also: Collection[Re
     above = None if covering else buyer.budget.approve_above
     of_batch = [basis.room[obstacle] for obstacle in _OF_BATCH if obstacle in basis.room]
     may_cost = max(shown.quoted, min([shown.at_most, *of_batch]))
-    asks_of_pilot = shown.is_rest and not any(Reason.PILOT in word.about for word in covering)
+    asks_of_pilot = shown.is_rest and not covers_rest(basis, shown)
     own_questions = [word for word in basis.words if word.asker == buyer.asker and word.about]
     asked_before = own_questions[-1] if own_questions else None
     applies = {
@@ -318,13 +317,22 @@ def covers(word: Word, shown: Shown) -> bool:
     )
 
 
-def _limit(
-    connection: sa.Connection, buyer: Buyer, of_config: Decimal | None, all_words: Sequence[Word]
-) -> Decimal | None:
+def covers_rest(basis: Basis, shown: Shown) -> bool:
+    """Whether a person who was asked about the rest after a pilot has said yes to this."""
+    return any(Reason.PILOT in word.about and covers(word, shown) for word in basis.words)
+
+
+def _limit(connection: sa.Connection, buyer: Buyer, all_words: Sequence[Word]) -> Decimal | None:
     """The limit of the batch once the run is let begin; one that has begun before has said its config's."""
     if any(word.asker == buyer.asker and word.lets_begin for word in all_words):
         return changes.limit(connection, buyer.batch)
-    return changes.limit_with(connection, buyer.batch, of_config, buyer.run_id)
+    return changes.limit_with(connection, buyer.batch, buyer.budget.limit, buyer.run_id)
+
+
+def _charges_to_accept(connection: sa.Connection, batch: str, limit: Decimal | None) -> tuple[Charge, ...]:
+    """The charges that a person must accept before more is bought; `limit`: what the batch may spend."""
+    may_come_to = words.allowed(connection, batch) if limit is None else limit
+    return charges.of_batch(connection, batch).to_accept(may_come_to)
 
 
 # ---- whether a job may leave
@@ -340,9 +348,7 @@ class Gate:
         self._closed: Obstacle | None = None
         if not words.may_buy(connection, buyer.asker):
             self._closed = Obstacle.QUESTION
-        elif charges.of_batch(connection, buyer.batch).to_accept(
-            words.allowed(connection, buyer.batch) if limit is None else limit
-        ):
+        elif _charges_to_accept(connection, buyer.batch, limit):
             self._closed = Obstacle.PRICE
 
     def lets(self, amount: Decimal, model: str) -> Obstacle | None:
@@ -398,7 +404,11 @@ class Fitting:
 
 
 def fitting(prices: pl.Series, room: Mapping[Obstacle, Decimal], on_exceed: str) -> Fitting:
-    """Which of these jobs would leave, in their order, if the ledger stayed as it is.
+    """Which of these jobs would leave, in their order, if the ledger stayed as it is: a quote's forecast.
+
+    It looks at amounts alone. What a person must say yes to before the run begins is asked by `let_begin`,
+    and after a yes it is not in the way: charges to accept, models that its purse is not for, and what was
+    allowed, to which that yes adds. So none of it says which of the jobs fit.
 
     `prices`: decimals, without those of jobs that have none: nobody knows whether these fit.
     """
@@ -517,14 +527,14 @@ def reserve(
     gate_now = Gate(connection, buyer, leases.time_by_database(connection), Counting.RESERVE)
     newest = _newest(connection, jobs, policy)
     result = Reservation()
-    fitting: list[tuple[Job, Values | None]] = []
+    leaving: list[tuple[Job, Values | None]] = []
     for position, job in enumerate(jobs):
         last = newest.get(job.key)
         reserved_by = last["run_id"] if last and last["state"] == State.PLANNED else None
         if last and (not last["to_buy"] or reserved_by not in (None, buyer.run_id)):
             continue
         if reserved_by or (obstacle := gate_now.lets(job.quoted, job.model)) is None:
-            fitting.append((job, last))
+            leaving.append((job, last))
         else:
             if result.obstacle is None:
                 result.obstacle, result.remaining = obstacle, gate_now.left(obstacle)
@@ -532,7 +542,7 @@ def reserve(
                 result.left += jobs[position:]
                 break
             result.left.append(job)
-    result.reserved = _write(connection, buyer.batch, buyer.run_id, fitting, gate_now.purse_id)
+    result.reserved = _write(connection, buyer.batch, buyer.run_id, leaving, gate_now.purse_id)
     return result
 
 

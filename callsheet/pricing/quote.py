@@ -397,7 +397,7 @@ async def read_from_ledger(
         standing = read_standing(connection, batch, plan.table, policy, of_attempts=["carried"])
         totals = sums.of_batch(connection, batch)
         buyer = ledger.buyer(settings.budget, affordable(totals, balance))
-        basis = gate.read_basis(connection, batch, buyer, settings.budget.limit)
+        basis = gate.read_basis(connection, batch, buyer)
         learned = services.learned(connection, batch, service) or {"windows": {}}
         limits = {model_type: window["limit"] for model_type, window in learned["windows"].items()}
         old_files = origins.changes(connection, batch)
