@@ -59,7 +59,10 @@ class Obstacle(StrEnum):
 
 
 class Counting(Enum):
-    """Which reservations count besides what is spent, in flight and in doubt."""
+    """Which reservations count besides what is spent, in flight and in doubt.
+
+    What dead runs had reserved is free: where one only seemed dead, it is looked at again before it is sent.
+    """
 
     QUOTE = auto()
     """Those of the ledger's other batches: its own are part of what the batch has to buy."""
@@ -434,17 +437,17 @@ def room_within(
     """What is left within each obstacle that there is; and the purse by which it buys, if that was given."""
     batch, budget = buyer.batch, buyer.budget
     exposure = sums.exposure(connection, batch)
-    taken = exposure.sent + (exposure.reserved if counting is Counting.RESERVE else 0)
+    reserved = _reserved_by_run(connection, batch) if counting is Counting.RESERVE else {}
+    taken = exposure.sent + sum(reserved.values())
     room: dict[Obstacle, Decimal] = {}
     if limit is not None:
         room[Obstacle.LIMIT] = limit - taken
     allowed = words.allowed(connection, batch)
     if allowed is not None and counting is not Counting.QUOTE:  # then its own word is still to come
-        reserved = _reserved_by(connection, batch, buyer.run_id) if counting is Counting.RESERVE else 0
-        room[Obstacle.ALLOWED] = allowed - reserved - exposure.priced
+        room[Obstacle.ALLOWED] = allowed - reserved.get(buyer.run_id, Decimal(0)) - exposure.priced
     purse = None if buyer.purse is None else purses.newest(connection, batch, buyer.purse)
     if purse is not None:
-        reserved_by_it = 0 if counting is Counting.SEND else purses.reserved(connection, batch, purse)
+        reserved_by_it = purses.reserved(connection, batch, purse) if counting is Counting.RESERVE else 0
         room[Obstacle.PURSE] = purse.left - reserved_by_it
     elif buyer.purse is not None:  # nobody has given it one
         room[Obstacle.PURSE] = Decimal(0)
@@ -463,7 +466,6 @@ def room_within(
 def used_today(connection: sa.Connection, now: datetime, *, but_of: str | None = None) -> Decimal:
     """What counts against `budget.per_day`, in dollars: what was sent today, and what runs have reserved.
 
-    What dead runs had reserved is free: where one only seemed dead, it is looked at again before it is sent.
     `but_of`: without what runs of this batch have reserved, because that is part of what it has to buy.
     """
     return sums.sent_since(connection, now) + sum(_reserved(connection, but_of).values())
@@ -490,10 +492,12 @@ def _reserved(connection: sa.Connection, but_of: str | None) -> dict[str, Decima
     return dict(connection.execute(reserved.group_by(attempts.c.batch)).all())
 
 
-def _reserved_by(connection: sa.Connection, batch: str, run_id: str) -> Decimal:
-    """What a run of the batch has reserved, in dollars."""
-    its_own = sa.and_(attempts.c.batch == batch, attempts.c.run_id == run_id, leases.RESERVED)
-    return connection.scalar(sa.select(sums.total(attempts.c.quoted)).where(its_own)) or Decimal(0)
+def _reserved_by_run(connection: sa.Connection, batch: str) -> dict[str, Decimal]:
+    """What living runs of the batch have reserved, in dollars by run."""
+    living = [run.id for run in leases.alive(connection, batch)]
+    theirs = sa.and_(attempts.c.batch == batch, attempts.c.run_id.in_(living), leases.RESERVED)
+    reserved = sa.select(attempts.c.run_id, sums.total(attempts.c.quoted)).where(theirs)
+    return dict(connection.execute(reserved.group_by(attempts.c.run_id)).all())
 
 
 # ---- reservations

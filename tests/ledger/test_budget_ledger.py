@@ -103,6 +103,20 @@ async def test_what_a_dead_run_of_another_batch_had_reserved_is_free(url: str, l
         await sleeper.generated(x, generation("x"), ["x.png"], "out")
 
 
+async def test_what_a_dead_run_of_the_batch_had_reserved_is_free_before_it_is_taken_over(
+    url: str, ledger: Ledger
+) -> None:
+    """Of what was left for the batch, too."""
+    left: dict[str, Any] = {"of_ledger": "1", "limit": "0.04"}
+    async with buyer(url) as sleeper:
+        [(_, x)] = (await reserve(sleeper, "x", **left)).reserved
+        assert (await reserve(ledger, "a", **left)).obstacle is Obstacle.BALANCE
+        change(url, sleeper.run_id, host="elsewhere", lease_until=LONG_AGO)
+        [(_, a)] = (await reserve(ledger, "a", **left)).reserved
+        assert await intend(ledger, a, **left) is None
+        assert await intend(sleeper, x, **left) is Obstacle.BALANCE
+
+
 async def test_answers_that_cost_more_keep_back_what_another_batch_has_reserved(url: str) -> None:
     async with buyer(url) as ledger, buyer(url, "another batch") as other:
         [(_, a)] = (await reserve(ledger, "a")).reserved

@@ -102,6 +102,14 @@ async def test_two_servers_share_one_purse_also_in_the_moment_before_the_post(ur
         assert await intend(one, b) is Obstacle.PURSE, "a charge above its quote is the purse's too"
 
 
+async def test_what_another_run_has_reserved_by_it_is_part_of_what_a_quote_has_to_buy(url: str) -> None:
+    async with agent(url) as first, asking(url) as second:
+        await give(first)
+        await reserve(first, "a", "b")
+        assert (await begins(second)).decision is Decision.NOT_ASKED
+        assert (await reserve(second, "c")).obstacle is Obstacle.PURSE
+
+
 async def test_many_runs_at_once_never_pass_it(url: str) -> None:
     async with agent(url) as first:
         await give(first, "0.20")
