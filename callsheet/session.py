@@ -367,9 +367,7 @@ async def open_run(
     """Opens a run and takes over what dead runs left; closes it in any case.
 
     Args:
-        settings: the config.
-        client: the open client of the service.
-        ledger: the open ledger of the batch.
+        settings, client, ledger: the config, and the open parts that a run shares with what comes before it.
         plan: what is priced; None to only collect.
         choice: which of its jobs are to buy.
         bounds: how long it waits.
@@ -383,12 +381,8 @@ async def open_run(
     buys = plan is not None and await has_to_buy(plan, ledger, settings, choice)
     balance = await until_answered(client.balance, settings, client) if buys else None
     reports = plan or await asyncio.to_thread(last_plan, settings)
-    doubts = await ledger.begin_run(
-        balance,
-        find=reports.jobs_of if reports else lambda _: {},
-        buys=buys,
-        replaces=settings.ledger.new,
-    )
+    find = reports.jobs_of if reports else lambda _: {}
+    doubts = await ledger.begin_run(balance, find=find, buys=buys, replaces=settings.ledger.new)
     run: Run | None = None
     try:
         if ledger.flow_run:
@@ -396,8 +390,7 @@ async def open_run(
         for other_run in await ledger.read(leases.others, ledger.run_id):
             WATCHER.get().note(f"another run of this batch is at work: {other_run.line()}")
         run = await _run(settings, bounds, client, ledger, reports)
-        run.balance = balance
-        run.left_in_doubt = doubts
+        run.balance, run.left_in_doubt = balance, doubts
         async with _watched(run):
             yield run
         await ledger.write(services.learn, client.base_url, asdict(run.limits.learned()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import csv
+import functools
 import gc
 import json
 import os
@@ -20,12 +21,15 @@ from typing import Any
 
 import polars as pl
 import pytest
+import sqlalchemy as sa
+import typer.testing
 import yaml
 from _pytest.unraisableexception import gc_collect_iterations_key
 
 from backlot.server import Backlot
 from backlot.settings import Settings as BacklotSettings
 from backlot.store import Generation
+from callsheet.config import schema
 from callsheet.config.load import load
 from callsheet.ledger.ledger import Ledger
 from callsheet.pricing.choice import ALL, Choice
@@ -216,6 +220,35 @@ def start_backlot(tmp_path: Path) -> Iterator[Callable[..., Backlot]]:
             return stack.enter_context(backlots.serve(BacklotSettings(**quick)))
 
         yield start
+
+
+class Statements(dict[Any, Any]):
+    """What SQLAlchemy has compiled, by statement and driver: each engine would do so again."""
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        return super().get((key[0].driver, *key[1:]), default)
+
+    def __setitem__(self, key: Any, compiled: Any) -> None:
+        super().__setitem__((key[0].driver, *key[1:]), compiled)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def made_once() -> Iterator[None]:
+    """What each command and each run makes anew, and never changes, is made once in this process.
+
+    That is a fifth of what most tests take: Typer's commands, the config's schema, and compiled SQL.
+    """
+    statements = Statements()
+
+    def share(connection: sa.Connection) -> None:
+        connection.execution_options(compiled_cache=statements)
+
+    sa.event.listen(sa.Engine, "engine_connect", share)
+    with pytest.MonkeyPatch.context() as patch:
+        for module, name in ((typer.testing, "_get_command"), (schema, "schema_text")):
+            patch.setattr(module, name, functools.cache(getattr(module, name)))
+        yield
+    sa.event.remove(sa.Engine, "engine_connect", share)
 
 
 @pytest.fixture

@@ -256,13 +256,14 @@ def _in_list(names: Sequence[str]) -> str:
 
 def judge_others(source: Table, names: Mapping[str, str | None]) -> list[Judgement]:
     """What those of a file's columns hold that are not ours. Where the rows are images, nobody asks."""
-    others = [] if source.placed else [column for column in source.cells if column.name not in names.values()]
-    return [judge(column) for column in others]
+    if source.placed:
+        return []
+    return [judge(column) for column in source.cells if column.name not in names.values()]
 
 
-def note(cells: pl.DataFrame, prompts: str | None, others: Iterable[Judgement]) -> str:
+def note(cells: pl.DataFrame, prompts: str | None, other_columns: Iterable[Judgement]) -> str:
     """Says so where one of the other columns looks far more like the prompts than theirs; otherwise empty."""
-    by_name = {column.name: column for column in others}
+    by_name = {column.name: column for column in other_columns}
     likely = [by_name[candidate.column] for candidate in ranked("prompt", by_name.values())]
     best = max(likely, key=lambda column: column.words, default=None)
     if best is None or prompts not in cells.columns or best.words < _FAR_MORE * judge(cells[prompts]).words:
@@ -287,19 +288,19 @@ def holds(judged: Judgement) -> str | None:
 def used_and_carried(
     files: Iterable[tuple[Table, Mapping[str, str | None], Iterable[Judgement]]], config: Input
 ) -> Columns:
-    """How the columns of all files are used: of each its names of ours, and what its others hold. What a
+    """How the columns of all files are used, by the names of ours and what the other columns hold. What a
     template or `where` reads is no missed setting, nor is what a ratio is made of.
     """
     read = {*read_by(config), *(name for names in _of_several(config).values() for name in names)}
     used: dict[str, str] = {}
     meanings: dict[str, str | None] = {}
     examples: dict[str, str] = {}
-    for source, names, others in files:
+    for source, names, other_columns in files:
         used |= {column: name for column, name in names.items() if name in source.cells.columns}
         if source.placed:
             other_names = [name for name in source.cells.columns if name not in names.values()]
             meanings |= {name: SECRET if is_secret(name) else None for name in other_names}
-        for judged in others:
+        for judged in other_columns:
             held = IMAGES if judged.name in source.images else holds(judged)
             setting = setting_of(judged)
             is_setting = held is None or (held == IMAGES and setting in IMAGE_COLUMNS)

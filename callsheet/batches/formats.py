@@ -225,11 +225,11 @@ def read_tables(settings: Settings, stored: StoredFiles = NOTHING) -> Iterator[T
         StorageError: the temporary copy of a file on S3 cannot be written.
     """
     config, endpoint_url = settings.input, settings.storage.endpoint_url
-    found = _images_or_files(settings, stored)
-    if isinstance(found, _Images):
-        yield _table_of_images(found, config, endpoint_url)
+    listing = _images_or_files(settings, stored)
+    if isinstance(listing, _Images):
+        yield _table_of_images(listing, config, endpoint_url)
         return
-    files, note = found
+    files, note = listing
     of_several = len(files) > 1 or is_glob(config.source)
     for file in files:
         with local_copy(file, endpoint_url) as path:
@@ -352,9 +352,9 @@ def _without_comments(table: Table, config: Input) -> Table:
     """A table of text without the rows whose first cell begins as `input.comments` says."""
     if config.comments is None or not table.cells.width:
         return table
-    rows = ~table.cells.to_series(0).fill_null("").str.starts_with(config.comments)
+    are_comments = table.cells.to_series(0).fill_null("").str.starts_with(config.comments)
     ragged = tuple(line for line in table.ragged if not line[1].startswith(config.comments))
-    return replace(table, cells=table.cells.filter(rows), lines=table.lines.filter(rows), ragged=ragged)
+    return replace(table.without(are_comments), ragged=ragged)
 
 
 # ---- images
@@ -366,7 +366,7 @@ class _Images:
 
     images: Sequence[str]
     prompts: Mapping[str, str]
-    others: Sequence[str]
+    other_files: Sequence[str]
     folder: str
     note: str
 
@@ -390,12 +390,12 @@ def versions(settings: Settings, stored: StoredFiles = NOTHING) -> list[list[str
         OSError: a file cannot be read.
     """
     endpoint_url = settings.storage.endpoint_url
-    found = _images_or_files(settings, stored)
-    if not isinstance(found, _Images):
-        files, note = found
+    listing = _images_or_files(settings, stored)
+    if not isinstance(listing, _Images):
+        files, note = listing
         return [[note], *([file, _version(file, endpoint_url)] for file in files)]
-    texts = [[text, _version(text, endpoint_url)] for text in found.prompts.values()]
-    return [[found.note], [*found.others], *([image, ""] for image in found.images), *texts]
+    texts = [[text, _version(text, endpoint_url)] for text in listing.prompts.values()]
+    return [[listing.note], [*listing.other_files], *([image, ""] for image in listing.images), *texts]
 
 
 def _version(name: str, endpoint_url: str | None) -> str:
@@ -551,9 +551,9 @@ def _table_of_images(listing: _Images, config: Input, endpoint_url: str | None) 
         for line, image in zip(lines.filter(lacking), cells[FILE].filter(lacking), strict=True)
         if (text := PurePath(_text_of(image)).name)
     )
-    note, count = "", len(listing.others)
+    note, count = "", len(listing.other_files)
     if count:
-        names = [name.removeprefix(f"{listing.folder}/") for name in listing.others[:_NAMED]]
+        names = [name.removeprefix(f"{listing.folder}/") for name in listing.other_files[:_NAMED]]
         are = "is no image, and left out" if count == 1 else "are no images, and left out"
         note = f"{counted(count, 'file')} of {listing.folder or '.'} {are}: {and_more(names, count)}"
     return Table(

@@ -79,7 +79,7 @@ class Table:
         """The same table with one more note; an empty one is none."""
         return replace(self, note="; ".join(filter(None, (self.note, note))))
 
-    def without(self, rows: pl.Series, note: str) -> Table:
+    def without(self, rows: pl.Series, note: str = "") -> Table:
         """The table without the rows for which this is true; and a note of it."""
         kept = replace(self, cells=self.cells.filter(~rows), lines=self.lines.filter(~rows))
         return kept.noted(note)
@@ -212,7 +212,7 @@ def without_what_is_no_row(table: Table, name: str, prompt: str, *, has_header: 
         return table
     if not has_header:
         is_numbers = [*cells.row(0)] == cells.columns
-        table = table.without(_are_first(cells), "") if is_numbers else table
+        table = table.without(_are_first(cells)) if is_numbers else table
         return _without_footers(table, name, prompt)
     texts = {column: pl.col(column).str.strip_prefix("\ufeff").str.strip_chars() for column in cells.columns}
     again = cells.select(pl.all_horizontal(text.eq_missing(column) for column, text in texts.items()))

@@ -121,7 +121,9 @@ def batch_of(tables_of_files: Iterable[Table], config: Input) -> Batch:
         rejects=pl.concat(rejected).sort("line", maintain_order=True),
         total=sum(file.total for file in files),
         names=shown_names,
-        columns=columns.used_and_carried([(file.table, file.names, file.others) for file in files], config),
+        columns=columns.used_and_carried(
+            [(file.table, file.names, file.other_columns) for file in files], config
+        ),
         left_out=sum(file.left_out for file in files),
         notes=tuple(note for file in files for note in file.notes if note),
         unclear=tuple(doubt for file in files for doubt in file.unclear if doubt),
@@ -179,7 +181,7 @@ class _File:
     Attributes:
         table: as the file has it, with the columns that `input.columns` makes of several.
         names: its name of each of our columns.
-        others: what its other columns hold.
+        other_columns: what they hold that are not ours.
         cells, bad_cells: its rows that are read, and what is wrong with them (`_our_columns`).
         total: the number of its rows, rejected ones included.
         left_out: how many others `input.where` leaves out.
@@ -188,7 +190,7 @@ class _File:
 
     table: Table
     names: dict[str, str | None]
-    others: list[Judgement]
+    other_columns: list[Judgement]
     cells: pl.DataFrame
     bad_cells: pl.DataFrame
     total: int
@@ -206,8 +208,8 @@ def _file_of(table: Table, config: Input) -> _File:
     table = columns.with_joined(_as_exported(table), config)
     names = columns.names_of(config, table)
     columns.check(table, names, config)
-    others = columns.judge_others(table, names)
-    notes = [table.note, columns.note(table.cells, names["prompt"], others)]
+    other_columns = columns.judge_others(table, names)
+    notes = [table.note, columns.note(table.cells, names["prompt"], other_columns)]
     notes.append(_apostrophes(table, {*names.values(), *template_columns(config.template)}))
     selected = _selected(table, config)
     shown, hidden = _of_hidden_rows(selected, config)
@@ -215,7 +217,7 @@ def _file_of(table: Table, config: Input) -> _File:
     return _File(
         table=table,
         names=names,
-        others=others,
+        other_columns=other_columns,
         cells=cells,
         bad_cells=bad_cells,
         total=shown.cells.height + len(shown.ragged),
@@ -256,9 +258,7 @@ def _selected(source: Table, config: Input) -> Table:
         texts = [as_text(value) or "" for value in (values if isinstance(values, list) else [values])]
         text = _cast_to_text(cells.schema, "input.where", name, source.file).fill_null("").str.strip_chars()
         keep &= cells.select(text.is_in(texts)).to_series()
-    if keep.all():
-        return source
-    return replace(source, cells=cells.filter(keep), lines=source.lines.filter(keep))
+    return source if keep.all() else source.without(~keep)
 
 
 def _of_hidden_rows(table: Table, config: Input) -> tuple[Table, str]:
@@ -270,7 +270,7 @@ def _of_hidden_rows(table: Table, config: Input) -> tuple[Table, str]:
     rows = f"{counted(lines.len(), 'row')} {'is' if lines.len() == 1 else 'are'} hidden"
     said = f"{table.file}, line {and_more([*map(str, lines.head(_SHOWN))], lines.len())}: {rows}, and "
     if config.hidden == "leave":
-        return table.without(is_hidden, ""), f"{said}left out"
+        return table.without(is_hidden), f"{said}left out"
     return table, f"{said}read{'' if config.hidden else ' (input.hidden may be leave, or read)'}"
 
 

@@ -201,7 +201,6 @@ def dotted(place: KeyPath) -> str:
 
 Checked = TypeVar("Checked", bound=BatchSettings)
 
-_NONE: Mapping[str, object] = {}
 _NOT_READ = "(none)"  # the batch file, where the config need not name one
 
 
@@ -209,7 +208,7 @@ def load(
     path: Path,
     overrides: Sequence[str] = (),
     *,
-    values: Mapping[str, object] = _NONE,
+    values: Mapping[str, object] = {},
     values_from: str = "settings",
     reads_batch: bool = True,
 ) -> Settings:
@@ -231,7 +230,7 @@ def load(
 
 
 def load_without_service(
-    path: Path, overrides: Sequence[str] = (), *, values: Mapping[str, object] = _NONE
+    path: Path, overrides: Sequence[str] = (), *, values: Mapping[str, object] = {}
 ) -> BatchSettings:
     """As `load`, for what asks no service and reads no batch file.
 

@@ -12,8 +12,8 @@ from operator import itemgetter
 
 import polars as pl
 
-from callsheet.pricing.parameters import Combination
-from callsheet.pricing.rates import Offer, offer
+from callsheet.pricing.parameters import Combination, Reject, resolve
+from callsheet.pricing.rates import price_of
 from callsheet.records import ModelType
 from callsheet.service.models import Catalogue, Model
 
@@ -84,9 +84,10 @@ def _cheapest(model: Model, catalogue: Catalogue) -> tuple[Decimal, dict[str, st
     """
     choices = []
     for size, duration in product((*model.supported_resolutions, None), (*model.supported_durations, None)):
-        offered = offer(Combination(model.id, resolution=size, duration=duration), catalogue)
-        if isinstance(offered, Offer) and offered.price:
+        resolved = resolve(Combination(model.id, resolution=size, duration=duration), catalogue)
+        price = None if isinstance(resolved, Reject) else price_of(model, resolved.parameters)[0]
+        if price:
             cells = {"model": model.id, "resolution": size, "duration": duration}
             texts = {name: str(value) for name, value in cells.items() if value is not None}
-            choices.append((offered.price.total, texts))
+            choices.append((price.total, texts))
     return min(choices, key=itemgetter(0), default=None)

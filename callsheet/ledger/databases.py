@@ -81,8 +81,10 @@ def open_engine(
             make = _sqlite_to_read
         engine = make(address, busy)
         with engine.connect().execution_options(reading=True) as connection:  # waits for no writer
-            _check_encoding(connection, name)
-            _check(connection, name, shared=True)
+            if make is _postgresql:
+                _check_encoding(connection, name)
+            if make is not _sqlite:  # which has looked before it wrote anything
+                _check(connection, name)
             version = migrations.check_version(connection, name, looks=looks)
         if not version and looks:
             engine.dispose()
@@ -261,9 +263,7 @@ def shown(address: sa.URL) -> str:
 
 
 def _check_encoding(connection: sa.Connection, name: str) -> None:
-    """Checks that a database can have every text: a prompt, and what the service says."""
-    if connection.dialect.name != "postgresql":
-        return
+    """Checks that a database in PostgreSQL can have every text: a prompt, and what the service says."""
     encoding = connection.exec_driver_sql("SELECT getdatabaseencoding()::text").scalar()
     if isinstance(encoding, bytes):  # as the driver reads a database that has no encoding (SQL_ASCII)
         encoding = encoding.decode()
@@ -275,14 +275,14 @@ def _check_encoding(connection: sa.Connection, name: str) -> None:
         )
 
 
-def _check(connection: sa.Connection, name: str, *, shared: bool) -> None:
+def _check(connection: sa.Connection, name: str) -> None:
     """Checks that a database is a ledger, of whatever version, or can become one. It changes nothing.
 
-    `shared`: tables of other programs may be there too, under names that a ledger does not use.
+    In PostgreSQL other programs may have tables there, too, under names that a ledger does not use.
     """
     inspector = sa.inspect(connection)
     tables = {*inspector.get_table_names(), *inspector.get_view_names()}
-    if shared:
+    if connection.dialect.name == "postgresql":
         tables &= set(metadata.tables)
     columns = {column["name"] for column in inspector.get_columns("about")} if "about" in tables else set()
     if tables and not ({"runs", "attempts", "media"} <= tables and "schema_version" in columns):
@@ -340,7 +340,7 @@ def _sqlite(address: sa.URL, busy: float) -> sa.Engine:
     if path.stat().st_size:
         read_only = partial(sqlite3.connect, f"{path.as_uri()}?mode=ro", uri=True, timeout=busy)
         with sa.create_engine("sqlite://", creator=read_only, poolclass=sa.NullPool).connect() as connection:
-            _check(connection, str(path), shared=False)
+            _check(connection, str(path))
     engine = sa.create_engine(
         address, connect_args={"timeout": busy, "check_same_thread": False, "uri": True}
     )

@@ -437,7 +437,9 @@ def room_within(
     """What is left within each obstacle that there is; and the purse by which it buys, if that was given."""
     batch, budget = buyer.batch, buyer.budget
     exposure = sums.exposure(connection, batch)
-    reserved = _reserved_by_run(connection, batch) if counting is Counting.RESERVE else {}
+    reserved: dict[str, Decimal] = {}  # by run
+    if counting is Counting.RESERVE:
+        reserved = _reserved(connection, leases.alive(connection, batch), attempts.c.run_id)
     taken = exposure.sent + sum(reserved.values())
     room: dict[Obstacle, Decimal] = {}
     if limit is not None:
@@ -468,36 +470,32 @@ def used_today(connection: sa.Connection, now: datetime, *, but_of: str | None =
 
     `but_of`: without what runs of this batch have reserved, because that is part of what it has to buy.
     """
-    return sums.sent_since(connection, now) + sum(_reserved(connection, but_of).values())
+    return sums.sent_since(connection, now) + sum(_reserved_by_batch(connection, but_of).values())
 
 
 def used_ever(connection: sa.Connection, *, but_of: str | None = None) -> Decimal:
     """What counts against `budget.ledger`, in dollars: as `used_today`, of all days."""
-    return sums.sent(connection) + sum(_reserved(connection, but_of).values())
+    return sums.sent(connection) + sum(_reserved_by_batch(connection, but_of).values())
 
 
 def used_by(connection: sa.Connection, *, but_of: str | None = None) -> int:
     """How many batches there are to which something of `used_ever` belongs."""
-    reserved = {batch for batch, amount in _reserved(connection, but_of).items() if amount}
+    reserved = {batch for batch, amount in _reserved_by_batch(connection, but_of).items() if amount}
     return len(sums.batches_sent(connection) | reserved)
 
 
-def _reserved(connection: sa.Connection, but_of: str | None) -> dict[str, Decimal]:
+def _reserved_by_batch(connection: sa.Connection, but_of: str | None) -> dict[str, Decimal]:
     """What living runs have reserved, in dollars by batch; without this batch."""
     living = [run for run in leases.alive(connection) if run.batch != but_of]
-    theirs = sa.and_(
-        attempts.c.batch.in_({run.batch for run in living}), attempts.c.run_id.in_([run.id for run in living])
-    )
-    reserved = sa.select(attempts.c.batch, sums.total(attempts.c.quoted)).where(theirs, leases.RESERVED)
-    return dict(connection.execute(reserved.group_by(attempts.c.batch)).all())
+    return _reserved(connection, living, attempts.c.batch)
 
 
-def _reserved_by_run(connection: sa.Connection, batch: str) -> dict[str, Decimal]:
-    """What living runs of the batch have reserved, in dollars by run."""
-    living = [run.id for run in leases.alive(connection, batch)]
-    theirs = sa.and_(attempts.c.batch == batch, attempts.c.run_id.in_(living), leases.RESERVED)
-    reserved = sa.select(attempts.c.run_id, sums.total(attempts.c.quoted)).where(theirs)
-    return dict(connection.execute(reserved.group_by(attempts.c.run_id)).all())
+def _reserved(connection: sa.Connection, runs: Sequence[Any], by: sa.Column[str]) -> dict[str, Decimal]:
+    """What these runs have reserved, in dollars by a column of the attempts."""
+    batches = attempts.c.batch.in_({run.batch for run in runs})  # by which an index finds them
+    theirs = sa.and_(batches, attempts.c.run_id.in_([run.id for run in runs]), sums.RESERVED)
+    reserved = sa.select(by, sums.total(attempts.c.quoted)).where(theirs)
+    return dict(connection.execute(reserved.group_by(by)).all())
 
 
 # ---- reservations

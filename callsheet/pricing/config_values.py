@@ -60,12 +60,8 @@ def _wrong_matrix(settings: Settings, catalogue: Catalogue, batch: Batch) -> Ite
     usable = [str(model) for model in models if not _unknown(model, catalogue)]
     for column, cells in matrix.items():
         for position, cell in enumerate(cells):
-            if column == "model":
-                reason = _unknown(cell, catalogue)
-            else:
-                value = fixed_values({column: cell})[column]
-                reason = _not_taken(column, value, usable, catalogue, settings)
-            if reason:
+            value = fixed_values({column: cell})[column]
+            if reason := _not_taken(column, value, usable, catalogue, settings):
                 yield ("input", "matrix", column, position), reason
 
 
@@ -84,11 +80,7 @@ def _wrong_defaults(settings: Settings, catalogue: Catalogue, batch: Batch) -> I
         if column in UNTIL_PRICED:  # a default for the models of one type
             type_ = ModelType.IMAGE if column == "output_format" else ModelType.VIDEO
             usable = [model for model in usable if catalogue[model].type == type_]
-        if column == "model":
-            reason = _unknown(value, catalogue)
-        else:
-            reason = _not_taken(column, value, usable, catalogue, settings)
-        if reason:
+        if reason := _not_taken(column, value, usable, catalogue, settings):
             yield ("input", "defaults", column), reason
 
 
@@ -101,9 +93,11 @@ def _unknown(model: object, catalogue: Catalogue) -> str | None:
 def _not_taken(
     column: FileColumn, value: Value, models: Sequence[str], catalogue: Catalogue, settings: Settings
 ) -> str | None:
-    """Why none of the models takes a value; None where one does."""
+    """Why none of the models takes a value, or of a model why it is none; None where all is well."""
     if value is None or column == "prompt":
         return None
+    if column == "model":
+        return _unknown(value, catalogue)
     images: list[tuple[str | None, str]] = []
     if column in IMAGE_COLUMNS:
         listed = parse_references(dict.fromkeys(IMAGE_COLUMNS) | {column: str(value)})

@@ -12,7 +12,6 @@ from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 import polars as pl
 import sqlalchemy as sa
@@ -20,6 +19,7 @@ import sqlalchemy as sa
 from callsheet.batches.formats import FILE, objects
 from callsheet.config.settings import BatchSettings
 from callsheet.errors import InputError
+from callsheet.files import path_of
 from callsheet.ledger import queries
 from callsheet.ledger.databases import exists
 from callsheet.ledger.ledger import Ledger
@@ -79,15 +79,15 @@ def with_places(files: pl.DataFrame, origin: BatchSettings) -> pl.DataFrame:
             stored_urls = set(objects(f"{storage_url}/", origin.storage.endpoint_url))
     places = []
     for url, storage, name in files.select("url", "storage", "name").iter_rows():
-        moved = _plain(store.url_of(name))
+        moved = _place(store.url_of(name))
         is_there = moved in stored_urls if moved.startswith("s3://") else Path(moved).is_file()
-        places.append(moved if storage.rstrip("/") != storage_url and is_there else _plain(url))
+        places.append(moved if storage.rstrip("/") != storage_url and is_there else _place(url))
     return files.with_columns(pl.Series(FILE, places, pl.String))
 
 
-def _plain(url: str) -> str:
+def _place(url: str) -> str:
     """The path of a file on this machine; another URL stays as it is."""
-    return unquote(urlsplit(url).path) if url.startswith("file://") else url
+    return str(path_of(url)) if url.startswith("file://") else url
 
 
 def files(connection: sa.Connection, batch: str, standing: Standing) -> pl.DataFrame:

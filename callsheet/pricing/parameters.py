@@ -78,7 +78,6 @@ class Resolved:
 
 
 _SETTINGS = ("aspect_ratio", "resolution", "output_format", "duration", "sound")
-NO_DEFAULTS: Mapping[str, Any] = {}
 
 
 class _Rejected(Exception):
@@ -87,7 +86,7 @@ class _Rejected(Exception):
 
 
 def resolve(
-    combination: Combination, catalogue: Catalogue, defaults: Mapping[str, Any] = NO_DEFAULTS
+    combination: Combination, catalogue: Catalogue, defaults: Mapping[str, Any] = {}
 ) -> Resolved | Reject:
     """Resolves one combination by its model in the catalogue.
 

@@ -16,7 +16,6 @@ import polars as pl
 
 from callsheet.cells import separate
 from callsheet.config.settings import Settings
-from callsheet.pricing.parameters import NO_DEFAULTS, Combination, Reject, resolve
 from callsheet.pricing.requests import PLACE, REQUEST_COLUMNS, Requests, for_each_combination
 from callsheet.records import ModelType, Price
 from callsheet.service.models import Catalogue, Model
@@ -33,28 +32,6 @@ _PRICE = {
 _PRICED_BY = ("model", "resolution", "duration", "sound")
 _SOUND_RATES = {None: "not_applicable", False: "sound_off", True: "sound_on"}
 _TOO_EXPENSIVE = 10**9
-
-
-@dataclass(frozen=True, slots=True)
-class Offer:
-    """What will be sent, with all defaults filled in, and its price; or why the catalogue has none."""
-
-    type: ModelType
-    parameters: Mapping[str, str | int | bool]
-    price: Price | None
-    unpriced: str = ""
-
-
-def offer(
-    combination: Combination, catalogue: Catalogue, defaults: Mapping[str, Any] = NO_DEFAULTS
-) -> Offer | Reject:
-    """Resolves (`resolve`) and prices one combination."""
-    resolved = resolve(combination, catalogue, defaults)
-    if isinstance(resolved, Reject):
-        return resolved
-    of_request: dict[str, Any] = {name: resolved.parameters.get(name) for name in _PRICED_BY[1:]}
-    price, unpriced = price_of(catalogue[combination.model], **of_request)
-    return Offer(resolved.type, resolved.parameters, price, unpriced)
 
 
 @dataclass(frozen=True)
@@ -102,18 +79,19 @@ def price_requests(requests: Requests, catalogue: Catalogue, settings: Settings)
 
 def _prices(combinations: list[dict[str, Any]], catalogue: Catalogue) -> list[dict[str, Any]]:
     """The price of each combination as cells of `_PRICE`, or why there is none."""
-    cells = []
+    cells: list[dict[str, Any]] = []
     for combination in combinations:
-        model, *of_request = (combination[name] for name in _PRICED_BY)
-        price, unpriced = price_of(catalogue[model], *of_request)
+        price, unpriced = price_of(catalogue[combination["model"]], combination)
+        if price is None:
+            cells.append({"unpriced": unpriced})
+            continue
         cells.append(
             {
-                "billable_unit": price and price.billable_unit,
-                "currency": price and price.currency,
-                "quantity": price and price.quantity,
-                "unit_price": price and f"{price.unit_price:f}",
-                "price": price and f"{price.total:f}",
-                "unpriced": unpriced,
+                "billable_unit": price.billable_unit,
+                "currency": price.currency,
+                "quantity": price.quantity,
+                "unit_price": f"{price.unit_price:f}",
+                "price": f"{price.total:f}",
             }
         )
     return cells
@@ -126,10 +104,9 @@ def _per_sample(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.with_columns(sample=pl.int_ranges(1, pl.col("samples") + 1)).explode("sample")
 
 
-def price_of(
-    model: Model, resolution: str | None, duration: int | None, sound: bool | None
-) -> tuple[Price | None, str]:
-    """The price by the matching rate (INTERFACE 2.10, rules 1 to 4), or why there is no price."""
+def price_of(model: Model, parameters: Mapping[str, Any]) -> tuple[Price | None, str]:
+    """The price of a request by the matching rate (INTERFACE 2.10, rules 1 to 4), or why there is none."""
+    resolution, duration, sound = map(parameters.get, _PRICED_BY[1:])
     pricing, sound_rate = model.pricing, _SOUND_RATES[sound]
     if model.ambiguous:
         return None, f"{model.id} stands in the catalogue twice, with different prices"

@@ -90,7 +90,12 @@ def make_requests(rows: pl.DataFrame, catalogue: Catalogue, settings: Settings) 
         notes.append("the aspect ratio of each image is asked for, where the model offers it")
     if fitted:
         notes.append(references.fitted_in_words(len(fitted)))
-    rows = _with_json(_with_image_roles(rows))
+    rows, not_offered, wrong = _without_wrong(_with_json(_with_image_roles(rows)), settings)
+    return Requests(rows=_as_sent(rows), not_offered=not_offered, wrong=wrong, notes=notes)
+
+
+def _without_wrong(rows: pl.DataFrame, settings: Settings) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
+    """The requests that can be bought; of the others what `Requests.not_offered` has, and what is wrong."""
     bad_image = pl.col("wrong_image").is_not_null()
     rows, wrong_rows = separate(rows, bad_image | pl.col("wrong").is_not_null())
     cells = [wrong_rows.filter(bad_image).select(*PLACE, "wrong_image").unnest("wrong_image")]
@@ -100,12 +105,8 @@ def make_requests(rows: pl.DataFrame, catalogue: Catalogue, settings: Settings) 
         rows, wrong_rows = separate(rows, is_wrong)
         refused.append(wrong_rows)
         cells.append(wrong_rows.select(*PLACE, column=pl.lit(column), value=value, reason=reason))
-    return Requests(
-        rows=_as_sent(rows),
-        not_offered=pl.concat(table.select("row_id", "samples", "line", "asked") for table in refused),
-        wrong=pl.concat(cells),
-        notes=notes,
-    )
+    not_offered = pl.concat(table.select("row_id", "samples", "line", "asked") for table in refused)
+    return rows, not_offered, pl.concat(cells)
 
 
 def _as_sent(rows: pl.DataFrame) -> pl.DataFrame:

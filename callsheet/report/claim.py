@@ -369,7 +369,7 @@ def _price(settings: Mapping[str, Any], catalogue: Catalogue) -> Decimal | None:
     model = catalogue.get(settings[MODEL])
     if model is None:
         return None
-    price, _ = price_of(model, settings["resolution"], settings["duration"], settings["sound"])
+    price, _ = price_of(model, settings)
     return price.total if price else None
 
 

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
-import subprocess
-import sys
-import termios
 from collections.abc import Callable
 from contextlib import suppress
 from decimal import Decimal
@@ -25,6 +21,7 @@ from tests.cli.test_files import QUICK
 from tests.cli.test_rows import printed, refusal
 from tests.conftest import Project
 from tests.pictures import picture
+from tests.servers.forks import forks
 
 Make = Callable[..., Project]
 
@@ -115,20 +112,20 @@ def test_what_an_option_says_is_no_guess(project: Make) -> None:
         assert f"{options[0]} is about a batch file" in refusal("init", "folder", *options).message
 
 
+ON_ITS_TERMINAL = """
+import fcntl, os, runpy, termios
+os.setsid()
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # Ctrl-C goes to it
+runpy.run_module("callsheet", run_name="__main__", alter_sys=True)
+"""
+
+
 def on_a_terminal(answers: str, *words: str) -> str:
     """What a command prints on a terminal of its own, into which somebody types these answers when asked."""
     terminal, theirs = os.openpty()
-    command = [sys.executable, "-m", "callsheet", *words]
-    environment = os.environ | {"COLUMNS": "120", "TERM": "dumb"}
-    with subprocess.Popen(
-        command,
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-        env=environment,
-        start_new_session=True,
-        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509 - Ctrl-C goes to it
-    ):
+    environment = os.environ | {"COLUMNS": "120", "LINES": "40", "TERM": "dumb"}
+    program = ("-c", ON_ITS_TERMINAL, *words)
+    with forks().start(*program, env=environment, stdin=theirs, stdout=theirs, stderr=theirs):
         os.close(theirs)
         shown, typed = b"", answers.encode()
         with os.fdopen(terminal, "r+b", buffering=0) as screen, suppress(OSError):  # the other end closes

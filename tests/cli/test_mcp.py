@@ -20,7 +20,7 @@ from mcp import ClientSession, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
 from tests.cli.test_commands import callsheet
-from tests.conftest import Project, images
+from tests.conftest import Project
 
 pytestmark = pytest.mark.anyio
 Make = Callable[..., Project]
@@ -28,7 +28,7 @@ STILLS = [{"id": f"s{n}", "prompt": f"image {n}", "model": "still-1"} for n in r
 TOOLS = ["models", "init", "quote", "run", "collect", "status", "show", "failed", "costs", "pictures", "mark"]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def anyio_backend() -> str:
     return "asyncio"
 
@@ -58,6 +58,21 @@ async def agent(folder: Path) -> AsyncIterator[Agent]:
     async with stdio_client(parameters) as (read, write), ClientSession(read, write) as session:
         await session.initialize()
         yield Agent(session)
+
+
+@pytest.fixture(scope="module")
+async def unpaid(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[Path, Agent]]:
+    """A folder with a config and its agent, for tests that ask the service for nothing."""
+    folder = tmp_path_factory.mktemp("unpaid")
+    config = {
+        "batch": "test",
+        "service": {"base_url": "http://127.0.0.1:9"},
+        "input": {"path": "prompts.csv"},
+    }
+    (folder / "batch.yaml").write_text(yaml.safe_dump(config))
+    (folder / "prompts.csv").write_text("id,prompt,model\ns0,image 0,sketch-1\n")
+    async with agent(folder) as ask:
+        yield folder, ask
 
 
 async def person(*words: str, code: int = 0) -> None:
@@ -124,7 +139,7 @@ async def test_a_run_outlives_its_server_a_second_call_joins_it_and_a_kill_buys_
     async with agent(made.folder) as ask:
         for _ in range(2):
             assert (await ask("run", config="batch.yaml"))["at_work"]
-        while not (status := await ask("status", config="batch.yaml"))["stored"]:
+        while not (status := await ask("status", config="batch.yaml", wait_seconds=1))["stored"]:
             pass
         [run] = status["other_runs"]
     async with agent(made.folder) as ask:
@@ -142,42 +157,40 @@ async def test_a_run_outlives_its_server_a_second_call_joins_it_and_a_kill_buys_
 
 async def until_begun(ask: Agent) -> dict[str, Any]:
     while True:
-        status = await ask("status", config="batch.yaml")
+        status = await ask("status", config="batch.yaml", wait_seconds=1)
         if status["other_runs"] or not status["at_work"]:
             return status
 
 
-async def test_no_tool_leaves_the_folder(project: Make, tmp_path_factory: pytest.TempPathFactory) -> None:
-    made, elsewhere = project(images(1)), tmp_path_factory.mktemp("elsewhere")
-    (elsewhere / "batch.yaml").write_text(made.config.read_text())
-    (made.folder / "link.yaml").symlink_to(elsewhere / "batch.yaml")
-    (made.folder / "linked").symlink_to(elsewhere)
-    async with agent(made.folder) as ask:
-        for path in ("../other.yaml", "/etc/passwd", "link.yaml", "linked/batch.yaml"):
-            errors = [
-                await ask("quote", fails=True, config=path),
-                await ask("run", fails=True, config=path),
-                await ask("show", fails=True, config=path, row="s0"),
-                await ask("pictures", fails=True, config=path, row="s0"),
-                await ask("init", fails=True, batch_file=path),
-                await ask("init", fails=True, batch_file="prompts.csv", config=path),
-            ]
-            assert {error["code"] for error in errors} == {"config_error"}
+async def test_no_tool_leaves_the_folder(unpaid: tuple[Path, Agent], tmp_path: Path) -> None:
+    folder, ask = unpaid
+    (tmp_path / "batch.yaml").write_text((folder / "batch.yaml").read_text())
+    (folder / "link.yaml").symlink_to(tmp_path / "batch.yaml")
+    (folder / "linked").symlink_to(tmp_path)
+    for path in ("../other.yaml", "/etc/passwd", "link.yaml", "linked/batch.yaml"):
+        errors = [
+            await ask("quote", fails=True, config=path),
+            await ask("run", fails=True, config=path),
+            await ask("show", fails=True, config=path, row="s0"),
+            await ask("pictures", fails=True, config=path, row="s0"),
+            await ask("init", fails=True, batch_file=path),
+            await ask("init", fails=True, batch_file="prompts.csv", config=path),
+        ]
+        assert {error["code"] for error in errors} == {"config_error"}
 
 
-async def test_a_config_that_names_another_folder_is_refused(project: Make) -> None:
-    made = project(images(1))
+async def test_a_config_that_names_another_folder_is_refused(unpaid: tuple[Path, Agent]) -> None:
+    folder, ask = unpaid
+    settings = yaml.safe_load((folder / "batch.yaml").read_text())
     elsewhere: dict[str, dict[str, Any]] = {
         "storage": {"url": "../media"},
         "report": {"url": "/tmp/report"},
         "ledger": {"url": "sqlite:////tmp/ledger.db"},
         "input": {"path": "../prompts.csv"},
     }
-    async with agent(made.folder) as ask:
-        for section, setting in elsewhere.items():
-            config = {**made.settings, section: setting}
-            (made.folder / "other.yaml").write_text(yaml.safe_dump(config))
-            assert "is not in the folder" in (await ask("quote", fails=True, config="other.yaml"))["message"]
+    for section, setting in elsewhere.items():
+        (folder / "other.yaml").write_text(yaml.safe_dump({**settings, section: setting}))
+        assert "is not in the folder" in (await ask("quote", fails=True, config="other.yaml"))["message"]
 
 
 async def test_what_others_have_written_is_data_and_no_key_is_in_it(project: Make) -> None:
@@ -200,14 +213,14 @@ async def test_what_others_have_written_is_data_and_no_key_is_in_it(project: Mak
             assert not any("--yes" in step["command"] for step in answer["next"])
 
 
-async def test_the_pages_of_the_documentation_are_resources(tmp_path: Path) -> None:
-    async with agent(tmp_path) as ask:
-        uris = {str(resource.uri) for resource in (await ask.session.list_resources()).resources}
-        assert {"callsheet://docs/commands", "callsheet://docs/skill", "callsheet://schema"} <= uris
-        [page] = (await ask.session.read_resource("callsheet://docs/skill")).contents
-        assert page.text.startswith("---\nname: callsheet")  # type: ignore[union-attr]
-        [schema] = (await ask.session.read_resource("callsheet://schema")).contents
-        assert json.loads(schema.text)["properties"]["budget"]  # type: ignore[union-attr]
+async def test_the_pages_of_the_documentation_are_resources(unpaid: tuple[Path, Agent]) -> None:
+    _, ask = unpaid
+    uris = {str(resource.uri) for resource in (await ask.session.list_resources()).resources}
+    assert {"callsheet://docs/commands", "callsheet://docs/skill", "callsheet://schema"} <= uris
+    [page] = (await ask.session.read_resource("callsheet://docs/skill")).contents
+    assert page.text.startswith("---\nname: callsheet")  # type: ignore[union-attr]
+    [schema] = (await ask.session.read_resource("callsheet://schema")).contents
+    assert json.loads(schema.text)["properties"]["budget"]  # type: ignore[union-attr]
 
 
 def test_an_installation_without_it_loads_nothing_of_it() -> None:

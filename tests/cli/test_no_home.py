@@ -96,6 +96,17 @@ def test_who_may_only_read_a_project_can_look_at_its_batch(project: Make) -> Non
         assert json.loads(done.stdout)["failed"] == 1, done.stderr
 
 
+def test_a_database_of_another_program_is_no_empty_ledger_for_who_may_only_read_it(project: Make) -> None:
+    made = project([{"id": "a", "prompt": "x", "model": "sketch-1"}])
+    (made.folder / "out").mkdir()
+    with closing(sqlite3.connect(made.folder / "out/ledger.db")) as another:
+        another.execute("CREATE TABLE notes (text)")
+    may_not_write(made)
+    refused = callsheet("status", str(made.config), home=None, cwd=made.folder)
+    assert refused.returncode == 2, refused.stdout
+    assert "has tables of another program" in refused.stderr
+
+
 @pytest.mark.parametrize("who", ["owner", "reader"])
 def test_what_a_killed_run_had_on_the_wire_is_in_doubt_for_everybody_at_once(project: Make, who: str) -> None:
     """By every command, before a run takes it over, and without a write to the ledger."""

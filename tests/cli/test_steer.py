@@ -17,8 +17,9 @@ import sqlalchemy as sa
 
 import callsheet
 from callsheet.config.load import changed_values, load
-from callsheet.ledger.changes import PAUSED, in_words
+from callsheet.ledger.changes import PAUSED
 from callsheet.ledger.tables import changes
+from callsheet.present import allowances
 from callsheet.present.under_way import line
 from callsheet.records import ModelType, Progress, State
 from callsheet.report.summary import Status, Summary
@@ -191,8 +192,8 @@ def test_a_higher_budget_and_other_limits_count_at_once_and_the_commands_say_whi
 
 
 def test_what_is_changed_is_said_as_a_config_has_it() -> None:
-    assert in_words("budget.limit", "4.00") == "budget.limit is 4.00"
-    assert in_words("budget.limit", None) == "budget.limit is null"
+    assert allowances.changed("budget.limit", "4.00") == "budget.limit is 4.00"
+    assert allowances.changed("budget.limit", None) == "budget.limit is null"
 
 
 def test_what_cannot_be_changed_says_so(project: Make) -> None:

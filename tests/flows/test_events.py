@@ -388,6 +388,7 @@ def scheduled(server: PrefectServer, deployment: str, **parameters: Any) -> Iter
         server.request("DELETE", f"{path}/{made['id']}")
 
 
+@pytest.mark.soak
 def test_a_schedule_of_one_minute_buys_a_batch_and_goes_on_where_its_last_run_was_killed(
     the_up: Up, crew: PrefectServer, project: Callable[..., Project]
 ) -> None:

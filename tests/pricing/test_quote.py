@@ -175,9 +175,7 @@ def test_what_is_not_chosen_is_left_for_later(quote, first, others):
 def test_a_video_that_is_being_made_is_bought_wherever_that_is_said(quote):
     made = quote(states={"a": "stored", "b": "pending", "c": "doubt"})
     assert made.already_bought == 3
-    assert bought_so_far(made) == (
-        "nothing more was bought. Of shots so far: 3 jobs bought, 0.1666 USD spent, 0.0407 USD in doubt"
-    )
+    assert bought_so_far(made).endswith("3 jobs bought, 0.1666 USD spent, at most 0.0407 USD in doubt")
 
 
 def test_what_is_stored_and_offered_no_more_stays_bought(quote):

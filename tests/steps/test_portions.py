@@ -43,7 +43,7 @@ LANES = 4
 ALL = {"pilot": 6, "rounds": 2 * 3}
 FIRST = {"pilot": 2, "rounds": 2}
 KINDS = pytest.mark.parametrize("kind", list(ALL))
-EVERY = pytest.mark.parametrize("every", mostly_soak([2, 150], 150))
+EVERY = pytest.mark.parametrize("every", mostly_soak([2, 250], 250))
 """How many steps apart the trials are."""
 
 
@@ -292,7 +292,7 @@ def killed(folder: str, kind: str, name: str, at: int) -> None:
 
 
 @KINDS
-@pytest.mark.parametrize("every", mostly_soak([5, 150], 150))
+@pytest.mark.parametrize("every", mostly_soak([5, 250], 250))
 def test_a_run_that_is_killed_between_two_portions_is_finished_by_the_next(
     trials: Trials, kind: str, every: int
 ) -> None:

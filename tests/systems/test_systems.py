@@ -48,13 +48,6 @@ def answers(made: Project, *commands: Sequence[str]) -> list[dict[str, Any]]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def test_commands_start(project: Make) -> None:
-    """The modules of all of them are imported before."""
-    done = callsheet(project(), ["--help"], ["quote", "--help"])
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("Usage: ") == 2
-
-
 def test_a_batch_is_bought_marked_handed_on_and_not_bought_again(project: Make) -> None:
     made = project(
         [

@@ -3,7 +3,6 @@
 // an order of their own. After the last decision what was hidden is shown, with how much so few files can say.
 
 const blind = (() => {
-  const at = (id) => document.getElementById(id);
   const NAME = "callsheet-blind"; // in this browser
   const SURE = 1.96; // standard deviations: 95 % of intervals have the share that very many files would have
   const { element } = cards;
@@ -76,15 +75,13 @@ const blind = (() => {
     at("reveal-left").textContent = left ? `${left.toLocaleString()} ${left === 1 ? "file is" : "files are"} not decided yet.` : "Every stored file is decided.";
     at("reveal-tables").replaceChildren(...marks.shares().map(([name, all]) => [name, compared(all, rows)])
       .filter(([, lines]) => lines.length).flatMap(([name, lines]) => [
-        cards.table([name.replaceAll("_", " "), "kept", "of", "likely share", "USD spent", "USD a kept file"],
+        cards.table([cards.word(name), "kept", "of", "likely share", "USD spent", "USD a kept file"],
           lines.map(({ value, kept, of, low, high, spent, each }) =>
             [cards.setting(name, value), kept, of, `${percent(low)} to ${percent(high)} %`, spent, each ?? ""])),
         ...lines.slice(1).map((line) => element("p", "", words(name, lines[0], line, rows))),
       ]));
     at("reveal").showModal();
   }
-
-  at("reveal-close").addEventListener("click", () => at("reveal").close());
 
   return {
     toggle, marked, mixed,

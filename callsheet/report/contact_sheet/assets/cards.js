@@ -16,8 +16,9 @@ const cards = (() => {
     lost: "Lost: paid for, and the file cannot be had",
   };
 
-  function word(state) {
-    return state.replace("_", " ");
+  // A state or a setting, in words.
+  function word(name) {
+    return name.replaceAll("_", " ");
   }
 
   function mark(state) {
@@ -25,16 +26,16 @@ const cards = (() => {
     svg.setAttribute("class", "mark");
     svg.setAttribute("aria-hidden", "true");
     svg.dataset.state = state;
-    const symbol = document.getElementById(`mark-${state}`);
+    const symbol = at(`mark-${state}`);
     svg.setAttribute("viewBox", symbol.getAttribute("viewBox"));
     svg.append(...symbol.cloneNode(true).childNodes); // a `use` would cost several times as much
     return svg;
   }
 
-  function element(name, className, text) {
+  function element(name, className = "", text = "") {
     const made = document.createElement(name);
     made.className = className;
-    if (text !== undefined) made.textContent = text;
+    made.textContent = text;
     return made;
   }
 
@@ -200,7 +201,7 @@ const cards = (() => {
 
   // A table with these heads; each line begins with what it is about, in words of the batch.
   function table(heads, lines) {
-    const made = element("table", "");
+    const made = element("table");
     made.createTHead().insertRow().append(...heads.map((head) => Object.assign(element("th", "", head), { scope: "col" })));
     const body = made.createTBody();
     for (const [first, ...values] of lines) {

@@ -2,7 +2,6 @@
 // The files of a row side by side, one of them chosen: what keys and buttons mark.
 
 const compare = (() => {
-  const at = (id) => document.getElementById(id);
   const dialog = at("compare");
   const place = at("tiles");
   const { element, ofUser } = cards;
@@ -14,7 +13,7 @@ const compare = (() => {
     const jobs = callsheet.row(job).map(callsheet.job).filter(Boolean);
     // A job's key is a hash of its row's id and of what it asks for: in this order, each row has its own.
     if (blind.isOn) jobs.sort((a, b) => (a.job_key < b.job_key ? -1 : 1));
-    return jobs.flatMap((each) => each.files.map((file) => ({ job: each, file })));
+    return callsheet.filesOf(jobs);
   }
 
   // What tells a file from the others of its row: the model, the settings in which they differ, and the cost.
@@ -55,7 +54,7 @@ const compare = (() => {
     made.tabIndex = number === chosen ? 0 : -1;
     const stage = element("div", "stage");
     stage.append(Object.assign(viewer.media(job, file), { muted: true, controls: false }), element("div", "badges"));
-    made.append(stage, element("figcaption", ""));
+    made.append(stage, element("figcaption"));
     dress(made, { job, file }, number);
     made.addEventListener("focus", () => point(number));
     made.addEventListener("dblclick", () => viewer.open(job, file));
@@ -139,7 +138,6 @@ const compare = (() => {
     const moved = ![from, document.body].includes(document.activeElement);
     if (tiles.length && !viewer.isOpen && !moved) grid.focusOn(tiles[chosen].job);
   });
-  at("compare-close").addEventListener("click", () => dialog.close());
   addEventListener("resize", () => dialog.open && place.style.setProperty("--columns", columns()));
 
   return {

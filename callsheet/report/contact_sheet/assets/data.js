@@ -3,6 +3,7 @@
 // `summary`, `part`, `overview` or `texts` (sheet.py). A job has the fields of `Card`, and its place in the batch.
 
 document.documentElement.classList.add("scripted");
+const at = (id) => document.getElementById(id);
 
 const callsheet = (() => {
   const MOST = 20; // parts that are kept
@@ -102,6 +103,8 @@ const callsheet = (() => {
     return jobs;
   }
 
+  const filesOf = (jobs) => jobs.flatMap((job) => job.files.map((file) => ({ job, file })));
+
   // The places of a row's jobs, which are neighbours.
   function row({ job_key, ordinal, of }) {
     const first = placeOf(job_key) - ordinal + 1;
@@ -166,7 +169,7 @@ const callsheet = (() => {
   }
 
   return {
-    job, see, when, gather, row, placeOf, look, loadTexts, loadNews, remember, recalled,
+    job, see, when, gather, filesOf, row, placeOf, look, loadTexts, loadNews, remember, recalled,
     onArrival(call) {
       arrived = call;
     },
@@ -187,10 +190,7 @@ const callsheet = (() => {
       about ??= value;
     },
     part(number, jobs) {
-      for (const [index, each] of jobs.entries()) {
-        each.place = number * about.perPart + index;
-        each.fields = new Map(each.carried);
-      }
+      for (const [index, each] of jobs.entries()) each.place = number * about.perPart + index;
       parts.delete(number);
       parts.set(number, { jobs, version: about.parts[number].version });
     },

@@ -14,12 +14,11 @@ const filters = (() => {
     "Cheapest": ["costs", 1],
   };
 
-  const search = document.getElementById("search");
-  const sort = document.getElementById("sort");
-  const buttons = new Map(); // state -> its button
-  const pressed = new Set(); // states
-  const reviews = new Map(); // a name of REVIEW -> its button
-  const wanted = new Set(); // names of REVIEW
+  const { element } = cards;
+  const search = at("search");
+  const sort = at("sort");
+  const states = { name: "state", field: "state", buttons: new Map(), pressed: new Set() };
+  const reviews = { name: "review", field: "decision", buttons: new Map(), pressed: new Set() };
   const columns = []; // {name, field, before}: what is chosen or typed of a column of the overview
   let unknown = []; // [name, value] in the address of columns that no job has, which may not be loaded yet
 
@@ -90,12 +89,15 @@ const filters = (() => {
     const found = matching(all);
     const counts = counted(found);
     const ofAll = found === all ? counts : counted(all);
-    for (const [state, button] of buttons) count(button, counts[state] ?? 0, pressed.has(state), ofAll[state]);
-    const isStored = REVIEW.some((name) => ofAll[name]); // then these are there before the first mark moves them
-    for (const [name, button] of reviews) {
-      count(button, counts[name], wanted.has(name), name === "flagged" ? ofAll[name] : isStored);
+    for (const [state, button] of states.buttons) {
+      count(button, counts[state] ?? 0, states.pressed.has(state), ofAll[state]);
     }
-    const kinds = REVIEW.reduce((bits, name, at) => bits | (wanted.has(name) << at), 0);
+    const isStored = REVIEW.some((name) => ofAll[name]); // then these are there before the first mark moves them
+    for (const [name, button] of reviews.buttons) {
+      count(button, counts[name], reviews.pressed.has(name), name === "flagged" ? ofAll[name] : isStored);
+    }
+    const kinds = REVIEW.reduce((bits, name, at) => bits | (reviews.pressed.has(name) << at), 0);
+    const { pressed } = states;
     const shown = pressed.size || kinds ? found.filter((place) =>
       (!pressed.size || pressed.has(stateOf(place))) && (!kinds || marks.kinds(place) & kinds)) : found;
     if (blind.isOn) return blind.mixed(shown);
@@ -107,7 +109,7 @@ const filters = (() => {
   }
 
   function list(values, changed) {
-    const select = document.createElement("select");
+    const select = element("select");
     select.replaceChildren(
       new Option("all", ""), ...values.map((value) => new Option(value.slice(0, 80) || "(empty)", `=${value}`)),
     );
@@ -117,7 +119,7 @@ const filters = (() => {
 
   // A field for a part of a value, with the first values that have it.
   function part(name, values, changed) {
-    const [field, offered] = [document.createElement("input"), document.createElement("datalist")];
+    const [field, offered] = [element("input"), element("datalist")];
     offered.id = `values of ${name}`.replaceAll(/\s/g, "-");
     Object.assign(field, { type: "search", placeholder: `any of ${values.length.toLocaleString()}`, spellcheck: false });
     field.setAttribute("list", offered.id);
@@ -144,37 +146,40 @@ const filters = (() => {
   // For each column that has some values: a list where they are few, otherwise a search.
   function offer(changed) {
     columns.length = 0;
-    document.getElementById("choices").replaceChildren();
+    at("choices").replaceChildren();
     for (const [name, { values }] of callsheet.all.columns) {
-      const choice = cards.element("label", name === MODEL ? "choice tells" : "choice");
-      const text = document.createElement("bdi");
-      text.textContent = name;
+      const choice = element("label", name === MODEL ? "choice tells" : "choice");
       const sorted = [...values].sort((a, b) => a.localeCompare(b, undefined, { numeric: true }));
       const few = sorted.length <= MOST_VALUES;
       const [field, ...more] = few ? list(sorted, changed) : part(name, sorted, changed);
-      choice.append(text, " ", field, ...more);
-      document.getElementById("choices").append(choice);
+      choice.append(element("bdi", "", name), " ", field, ...more);
+      at("choices").append(choice);
       columns.push({ name, field, before: few ? "=" : "" });
     }
   }
 
-  function toggle(name, among, changed, ...content) {
-    const button = document.createElement("button");
-    button.type = "button";
-    button.hidden = true; // until it is known whether there is any
-    button.append(...content, ` ${cards.word(name)} `, document.createElement("b"));
-    button.addEventListener("click", () => {
-      if (!among.delete(name)) among.add(name);
-      changed();
-    });
-    return button;
+  // The buttons of the states, or of the review.
+  function toggles({ field, buttons, pressed }, names, changed) {
+    for (const name of names) {
+      const button = element("button");
+      button.type = "button";
+      button.hidden = true; // until it is known whether there is any
+      button.dataset[field] = name;
+      if (field === "state") button.append(cards.mark(name));
+      button.append(` ${cards.word(name)} `, element("b"));
+      button.addEventListener("click", () => {
+        if (!pressed.delete(name)) pressed.add(name);
+        changed();
+      });
+      buttons.set(name, button);
+    }
+    return buttons.values();
   }
 
   // What is chosen, as a part of the page's address.
   function write(address) {
     if (search.value.trim()) address.set("search", search.value.trim());
-    for (const state of pressed) address.append("state", state);
-    for (const name of wanted) address.append("review", name);
+    for (const { name, pressed } of [states, reviews]) for (const each of pressed) address.append(name, each);
     for (const [name, value] of unknown) address.set(name, value);
     for (const column of columns) if (column.field.value) address.set(`column ${column.name}`, chosen(column));
     if (sort.selectedIndex) address.set("sort", sort.value);
@@ -183,9 +188,9 @@ const filters = (() => {
   // Chooses what an address says, as far as it is there; the rest stays in the address.
   function read(address) {
     search.value = address.get("search") ?? "";
-    for (const [among, name, known] of [[pressed, "state", buttons], [wanted, "review", reviews]]) {
-      among.clear();
-      for (const value of address.getAll(name)) if (known.has(value)) among.add(value);
+    for (const { name, buttons, pressed } of [states, reviews]) {
+      pressed.clear();
+      for (const each of address.getAll(name)) if (buttons.has(each)) pressed.add(each);
     }
     const asked = new Map([...address].filter(([name]) => name.startsWith("column ")));
     for (const { name, field, before } of columns) {
@@ -200,24 +205,16 @@ const filters = (() => {
   }
 
   function start(changed) {
-    for (const state of STATES) {
-      buttons.set(state, toggle(state, pressed, changed, cards.mark(state)));
-      buttons.get(state).dataset.state = state;
-    }
-    document.getElementById("states").append(...buttons.values());
-    for (const name of REVIEW) {
-      reviews.set(name, toggle(name, wanted, changed));
-      reviews.get(name).dataset.decision = name;
-    }
-    document.getElementById("reviews").append(...reviews.values());
+    at("states").append(...toggles(states, STATES, changed));
+    at("reviews").append(...toggles(reviews, REVIEW, changed));
     sort.replaceChildren(...Object.keys(SORTS).map((name) => new Option(name)));
     sort.addEventListener("change", changed);
     typing(search, changed);
-    document.getElementById("tools").addEventListener("submit", (event) => event.preventDefault());
-    document.getElementById("clear").addEventListener("click", () => {
+    at("tools").addEventListener("submit", (event) => event.preventDefault());
+    at("clear").addEventListener("click", () => {
       search.value = "";
-      pressed.clear();
-      wanted.clear();
+      states.pressed.clear();
+      reviews.pressed.clear();
       for (const { field } of columns) field.value = "";
       unknown = [];
       changed();
@@ -244,7 +241,7 @@ const filters = (() => {
       return Boolean(callsheet.all && words().length && !callsheet.searched);
     },
     get active() {
-      return Boolean(search.value.trim() || pressed.size || wanted.size || columns.some(isUsed));
+      return Boolean(search.value.trim() || states.pressed.size || reviews.pressed.size || columns.some(isUsed));
     },
   };
 })();

@@ -7,8 +7,10 @@ const grid = (() => {
   const TEXT = 5.9; // rem of a card's text, as in style.css
   const AROUND = 3; // rows above and below what is seen
   const DRAG = 6; // pixels from which on a press of the mouse is a rectangle
-  const place = document.getElementById("cards");
-  const bar = document.getElementById("selected");
+  const place = at("cards");
+  const bar = at("selected");
+  const topOfCards = () => place.getBoundingClientRect().top;
+  const bottomOfTools = () => at("tools").getBoundingClientRect().bottom;
   const made = new Map(); // place in the batch -> card
   let places = [];
   let current = 0; // which of them the keyboard is at
@@ -34,7 +36,7 @@ const grid = (() => {
 
   function range() {
     if (places.length <= WHOLE) return [0, places.length];
-    const top = -place.getBoundingClientRect().top;
+    const top = -topOfCards();
     const rows = Math.ceil(places.length / columns);
     const from = Math.min(Math.max(0, Math.floor(top / rowHeight) - AROUND), rows);
     const to = Math.min(rows, Math.ceil((top + innerHeight) / rowHeight) + AROUND);
@@ -107,7 +109,7 @@ const grid = (() => {
     if (fromTop) {
       current = 0;
       key = keyAt(0);
-      const top = place.getBoundingClientRect().top + scrollY - document.getElementById("tools").offsetHeight - 12;
+      const top = topOfCards() + scrollY - at("tools").offsetHeight - 12;
       if (scrollY > top) scrollTo(0, Math.max(0, top));
     }
     measure();
@@ -116,8 +118,8 @@ const grid = (() => {
   }
 
   function scrollToCard(index) {
-    const above = document.getElementById("tools").getBoundingClientRect().bottom;
-    const top = place.getBoundingClientRect().top + Math.floor(index / columns) * rowHeight;
+    const above = bottomOfTools();
+    const top = topOfCards() + Math.floor(index / columns) * rowHeight;
     if (top < above + 8) scrollBy(0, top - above - 8);
     else if (top + rowHeight > innerHeight) scrollBy(0, top + rowHeight - innerHeight);
     draw(false);
@@ -165,7 +167,7 @@ const grid = (() => {
       document.body.append(frame);
       select([...before, ...touched(left, top, right, bottom).map(keyAt)]);
       if (event.clientY > innerHeight - 30) scrollBy(0, 20);
-      if (event.clientY < document.getElementById("tools").getBoundingClientRect().bottom + 30) scrollBy(0, -20);
+      if (event.clientY < bottomOfTools() + 30) scrollBy(0, -20);
     };
     const end = () => {
       removeEventListener("pointermove", move);
@@ -194,26 +196,16 @@ const grid = (() => {
 
   // Makes a job the one that Tab comes to.
   function point(index) {
-    const before = made.get(places[current]);
-    if (before) before.tabIndex = -1;
     current = index;
     key = keyAt(current);
-    const now = made.get(places[current]);
-    if (now) now.tabIndex = 0;
+    for (const card of made.values()) card.tabIndex = card.index === current ? 0 : -1;
   }
 
-  function indexOf({ job_key }) {
-    return places.indexOf(callsheet.placeOf(job_key));
-  }
+  const indexOf = ({ job_key }) => places.indexOf(callsheet.placeOf(job_key));
 
   // Puts the focus on the card of a job; on the one that is at its place, if it is not shown any more.
-  function focusOn(job) {
-    focusAt(indexOf(job));
-  }
-
-  function focusAt(index) {
-    focus(index >= 0 ? index : current);
-  }
+  const focusOn = (job) => focusAt(indexOf(job));
+  const focusAt = (index) => focus(index >= 0 ? index : current);
 
   // The place of the next job after this one, from the top again after the last, that has a file without a decision.
   function nextUnmarked(job, isWanted = () => true) {

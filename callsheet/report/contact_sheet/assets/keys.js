@@ -3,7 +3,6 @@
 // comparison, whichever is on top. After a mark the next file without one is chosen.
 
 const keys = (() => {
-  const at = (id) => document.getElementById(id);
   const noting = at("noting");
   const help = at("help");
   const CLEAR = { decision: null, note: null };
@@ -14,14 +13,11 @@ const keys = (() => {
   async function withMeant(call) {
     const { job, files = [] } = onTop().target ?? {};
     const places = onTop() === grid ? grid.selected : [];
-    if (!job) return;
-    if (!places.length) {
-      call(files.map((file) => ({ job, file })), job);
-      return;
-    }
+    if (!job) return null;
+    if (!places.length) return call(files.map((file) => ({ job, file })), job);
     const jobs = await callsheet.gather(places);
     if (jobs.length < places.length) say(`${places.length - jobs.length} jobs could not be loaded: they are not marked.`);
-    call(jobs.flatMap((each) => each.files.map((file) => ({ job: each, file }))), job);
+    return call(callsheet.filesOf(jobs), job);
   }
 
   function decide(decision) {
@@ -45,9 +41,9 @@ const keys = (() => {
       if (!meant.length) return;
       const places = new Set(meant.flatMap((each) => callsheet.row(each.job)));
       const go = where.next(job, grid.isOfOtherRow(job));
-      const kept = new Set(meant.map(({ job: each, file }) => marks.name(each, file)));
-      const all = (await callsheet.gather([...places])).flatMap((each) => each.files.map((file) => ({ job: each, file })));
-      const decision = ({ job: each, file }) => (kept.has(marks.name(each, file)) ? "kept" : "rejected");
+      const kept = new Set(meant.map(marks.name));
+      const all = callsheet.filesOf(await callsheet.gather([...places]));
+      const decision = (each) => (kept.has(marks.name(each)) ? "kept" : "rejected");
       marks.set(all.map((each) => ({ ...each, change: { decision: decision(each) } })));
       go();
       sayIfAll();
@@ -155,8 +151,9 @@ const keys = (() => {
       noting.save();
       noting.close();
     });
-    at("note-cancel").addEventListener("click", () => noting.close());
-    at("help-close").addEventListener("click", () => help.close());
+    for (const button of document.querySelectorAll("dialog .close")) {
+      button.addEventListener("click", () => button.closest("dialog").close());
+    }
   }
 
   return { start };

@@ -8,6 +8,7 @@ const marks = (() => {
   const AT_ONCE = 1000; // marks of a request
   const NAMED = 3; // jobs of a message
   const REFUSED = "This page may not mark any more: open the link that callsheet review has printed.";
+  const UNKEPT = "This browser keeps no marks: save marks.csv before you leave this page.";
   const GONE = "The server is gone: start callsheet review again, and open its new link.";
   const WHO = "callsheet-name"; // of the person who marks in this browser
   const said = new Map(); // file -> {decision, note, decided_by}, where the ledger's is newer than the job's script
@@ -32,18 +33,14 @@ const marks = (() => {
     (file) => file.flagged,
   ];
 
-  const name = (job, file) => `${job.job_key}/${file.attempt}/${file.index}`;
+  const name = ({ job, file }) => `${job.job_key}/${file.attempt}/${file.index}`;
   const served = () => callsheet.about.marks;
   const store = () => `callsheet marks ${callsheet.about.key}`;
-
-  function put(file, mark) {
-    Object.assign(file, mark);
-  }
 
   // A file of a job that is here, and the job.
   function fileOf(key) {
     const job = callsheet.job(callsheet.placeOf(key));
-    return [job, job?.files.find((file) => name(job, file) === key)];
+    return [job, job?.files.find((file) => name({ job, file }) === key)];
   }
 
   const now = (key) => waiting.get(key) ?? said.get(key);
@@ -58,7 +55,7 @@ const marks = (() => {
   // What is said of a file has changed.
   function show(key) {
     const [, file] = fileOf(key);
-    if (file) put(file, now(key) ?? file.written);
+    if (file) Object.assign(file, now(key) ?? file.written);
     const place = placeOf(key);
     if (place === undefined) return;
     if (!since.has(place)) since.set(place, new Map());
@@ -67,11 +64,9 @@ const marks = (() => {
 
   // Jobs are here, or here anew.
   function know(jobs) {
-    for (const job of jobs) {
-      for (const file of job.files) {
-        file.written ??= { decision: file.decision, note: file.note, decided_by: file.decided_by };
-        put(file, now(name(job, file)) ?? file.written);
-      }
+    for (const { job, file } of callsheet.filesOf(jobs)) {
+      file.written ??= { decision: file.decision, note: file.note, decided_by: file.decided_by };
+      Object.assign(file, now(name({ job, file })) ?? file.written);
     }
   }
 
@@ -210,7 +205,7 @@ const marks = (() => {
       localStorage.setItem(store(), JSON.stringify([...waiting]));
     } catch {
       unkept = true;
-      told("This browser keeps no marks: save marks.csv before you leave this page.");
+      told(UNKEPT);
     }
   }
 
@@ -218,7 +213,7 @@ const marks = (() => {
     try {
       for (const [key, mark] of JSON.parse(localStorage.getItem(store()) ?? "[]")) waiting.set(key, mark);
     } catch {
-      told("This browser keeps no marks: save marks.csv before you leave this page.");
+      told(UNKEPT);
     }
   }
 
@@ -226,7 +221,7 @@ const marks = (() => {
   // all of them back.
   function set(changes) {
     const pairs = changes.map(({ job, file, change }) => {
-      const before = { key: name(job, file), decision: file.decision, note: file.note };
+      const before = { key: name({ job, file }), decision: file.decision, note: file.note };
       return [before, { ...before, ...change }];
     }).filter(([before, after]) => before.decision !== after.decision || before.note !== after.note);
     if (!pairs.length) return;
@@ -323,11 +318,11 @@ const marks = (() => {
 
   // Who marks, as that person has typed it once; null where nobody has.
   function who() {
-    return document.getElementById("who").value.trim() || null;
+    return at("who").value.trim() || null;
   }
 
   function askForName() {
-    const box = document.getElementById("who");
+    const box = at("who");
     box.value = callsheet.recalled(WHO);
     box.hidden = false;
     box.addEventListener("change", () => callsheet.remember(WHO, box.value.trim()));

@@ -7,7 +7,6 @@
   const OPEN = "callsheet-shares"; // whether this browser shows the tables by model
   const COLOUR_OF = { complete: "stored", partial: "in_doubt", stopped: "failed" };
   const { element, ofUser } = cards;
-  const at = (id) => document.getElementById(id);
   const heard = { trouble: "", news: "" };
 
   function number(value) {
@@ -63,9 +62,9 @@
   function shares() {
     const tables = marks.shares().filter(([, lines]) => lines.some(({ files }) => files));
     at("shares").hidden = !tables.length;
-    at("shares").firstElementChild.textContent = `By ${tables.map(([name]) => name.replaceAll("_", " ")).join(", ")}`;
+    at("shares").firstElementChild.textContent = `By ${tables.map(([name]) => cards.word(name)).join(", ")}`;
     at("shares").lastElementChild.replaceChildren(...tables.map(([name, lines]) => cards.table(
-      [name.replaceAll("_", " "), "files", "kept", "rejected", "to review", "USD spent", "USD a kept file"],
+      [cards.word(name), "files", "kept", "rejected", "to review", "USD spent", "USD a kept file"],
       lines.map(({ value, orderedAs, files, kept, rejected, to_review: left, spent, each }) =>
         [cards.setting(name, value) + ordered(orderedAs), files, kept, rejected, left, spent, each ?? ""]),
     )));
@@ -75,7 +74,7 @@
     const all = callsheet.about.plots;
     at("plots").hidden = !all.length;
     at("plots").lastElementChild.replaceChildren(...all.map(({ src, text }) => {
-      return Object.assign(element("img", ""), { loading: "lazy", width: 1152, height: 576, src, alt: text });
+      return Object.assign(element("img"), { loading: "lazy", width: 1152, height: 576, src, alt: text });
     }));
   }
 
@@ -89,7 +88,7 @@
     const all = callsheet.about.jobs || 1;
     const known = filters.STATES.filter((state) => states[state]).map((state) => [state, states[state]]);
     at("progress").replaceChildren(...known.map(([state, count]) => {
-      const bar = element("span", "");
+      const bar = element("span");
       bar.dataset.state = state;
       bar.style.flexGrow = String(count / all);
       return bar;

@@ -2,7 +2,6 @@
 // One job, large: its files, what these are made from, and everything that is known about it.
 
 const viewer = (() => {
-  const at = (id) => document.getElementById(id);
   const dialog = at("viewer");
   const WAYS = ["", "beside", "wipe"];
   const BYTES = new Intl.NumberFormat(undefined, { style: "unit", unit: "byte", notation: "compact" });
@@ -61,10 +60,10 @@ const viewer = (() => {
       ["Score", file?.score ?? null],
       ...hidden,
       ["Made from", origin(job) ?? job.originals.map(({ name }) => name).join("\n")],
-      ...job.fields,
+      ...job.carried,
     ];
     const rows = known.filter(([, value]) => value || value === 0).map(([name, value]) => {
-      const row = element("div", "");
+      const row = element("div");
       row.append(ofUser("dt", "", name), ofUser("dd", "", value));
       return row;
     });
@@ -255,7 +254,6 @@ const viewer = (() => {
   });
   at("previous").addEventListener("click", () => move(-1));
   at("next").addEventListener("click", () => move(1));
-  at("close").addEventListener("click", () => dialog.close());
 
   return {
     open, refresh, next, before, media, origin,
