@@ -84,7 +84,7 @@ def total(amount: sa.ColumnElement[Any], *conditions: sa.ColumnElement[bool]) ->
 
 
 _SENT = totals.c.in_flight + totals.c.in_doubt + totals.c.spent
-_EXPOSURE = sa.select(total(_SENT), total(totals.c.reserved), total(_SENT - totals.c.unpriced)).where(
+_EXPOSURE = sa.select(total(_SENT), total(_SENT - totals.c.unpriced)).where(
     totals.c.batch == sa.bindparam("the_batch")
 )
 
@@ -138,12 +138,10 @@ class Exposure(NamedTuple):
 
     Attributes:
         sent: spent, in flight and in doubt.
-        reserved: by all of its runs.
         priced: the part of `sent` of the jobs with a price.
     """
 
     sent: Decimal
-    reserved: Decimal
     priced: Decimal
 
 
