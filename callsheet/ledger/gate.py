@@ -101,7 +101,7 @@ class Basis:
 
     Attributes:
         words: all words of the batch, the oldest first.
-        exposure: what was spent, in flight and in doubt, of the jobs with a price.
+        sent_with_price: what was spent, in flight and in doubt, of the jobs with a price.
         limit: what the batch may spend once the run is let begin; None for no limit.
         room: what is left for the batch within each obstacle that there is.
         charged: how the batch is charged.
@@ -113,7 +113,7 @@ class Basis:
     """
 
     words: tuple[Word, ...] = ()
-    exposure: Decimal = Decimal(0)
+    sent_with_price: Decimal = Decimal(0)
     limit: Decimal | None = None
     room: Mapping[Obstacle, Decimal] = field(default_factory=dict)
     charged: charges.Charged = field(default_factory=charges.Charged)
@@ -133,7 +133,7 @@ def read_basis(connection: sa.Connection, batch: str, buyer: Buyer) -> Basis:
     room, purse = room_within(connection, buyer, limit, now, Counting.QUOTE)
     return Basis(
         words=all_words,
-        exposure=sums.exposure(connection, batch).priced,
+        sent_with_price=sums.all_sent(connection, batch).with_price,
         limit=limit,
         room=room,
         charged=charges.of_batch(connection, batch),
@@ -316,7 +316,7 @@ def covers(word: Word, shown: Shown) -> bool:
         and word.shown.plan == shown.plan
         and (among is None or (shown.keys is not None and {*shown.keys} <= {*among}))
         and shown.unpriced <= word.shown.unpriced
-        and shown.exposure + shown.at_most <= word.up_to
+        and shown.sent_with_price + shown.at_most <= word.up_to
     )
 
 
@@ -436,17 +436,17 @@ def room_within(
 ) -> tuple[dict[Obstacle, Decimal], Purse | None]:
     """What is left within each obstacle that there is; and the purse by which it buys, if that was given."""
     batch, budget = buyer.batch, buyer.budget
-    exposure = sums.exposure(connection, batch)
+    of_batch = sums.all_sent(connection, batch)
     reserved: dict[str, Decimal] = {}  # by run
     if counting is Counting.RESERVE:
         reserved = _reserved(connection, leases.alive(connection, batch), attempts.c.run_id)
-    taken = exposure.sent + sum(reserved.values())
+    taken = of_batch.amount + sum(reserved.values())
     room: dict[Obstacle, Decimal] = {}
     if limit is not None:
         room[Obstacle.LIMIT] = limit - taken
     allowed = words.allowed(connection, batch)
     if allowed is not None and counting is not Counting.QUOTE:  # then its own word is still to come
-        room[Obstacle.ALLOWED] = allowed - reserved.get(buyer.run_id, Decimal(0)) - exposure.priced
+        room[Obstacle.ALLOWED] = allowed - reserved.get(buyer.run_id, Decimal(0)) - of_batch.with_price
     purse = None if buyer.purse is None else purses.newest(connection, batch, buyer.purse)
     if purse is not None:
         reserved_by_it = purses.reserved(connection, batch, purse) if counting is Counting.RESERVE else 0

@@ -22,7 +22,6 @@ from callsheet.ledger.policy import Policy, to_buy
 from callsheet.ledger.tables import Moment, Money, attempts, batches, checks, marks, media, settlements
 from callsheet.records import (
     Attempt,
-    CostSource,
     Doubt,
     File,
     Media,
@@ -33,16 +32,15 @@ from callsheet.records import (
 
 _KEYS = 5_000  # that one statement names
 
+_MAY_BE_POLLED = attempts.c.state.in_((State.PENDING, State.IN_DOUBT))  # which an index finds
+
 IS_POLLED = sa.and_(
-    attempts.c.state.in_((State.PENDING, State.IN_DOUBT)),  # which an index finds
+    _MAY_BE_POLLED,
     sa.or_(attempts.c.state == State.PENDING, attempts.c.generation_id.is_not(None)),
     attempts.c.type == ModelType.VIDEO,
 )
 """Videos that were accepted and have not ended: those too that the service did not know the last time, or had
 no file of. Of an image in doubt there is nothing to ask, even where it has an id."""
-
-IS_ESTIMATED = attempts.c.cost_source.in_((CostSource.COMPUTED, CostSource.QUOTED))
-"""Attempts of which the cost is not the service's word."""
 
 ERROR_CODE = sa.func.coalesce(attempts.c.settled, attempts.c.error_code, type_=sa.Text).label("error_code")
 """Why an attempt has ended, as people see it: of what a person has settled the decision, else the code."""
@@ -84,10 +82,11 @@ def doubts(connection: sa.Connection, batch: str, *, pending: bool = False) -> l
     is_pending = attempts.c.state == State.PENDING
     if not pending:
         is_pending = sa.and_(is_pending, attempts.c.error_message.is_not(None))
-    listed = attempts.c.state.in_((State.IN_DOUBT, State.PENDING))  # which an index finds
     query = (
         sa.select(attempts)
-        .where(attempts.c.batch == batch, listed, sa.or_(attempts.c.state == State.IN_DOUBT, is_pending))
+        .where(
+            attempts.c.batch == batch, _MAY_BE_POLLED, sa.or_(attempts.c.state == State.IN_DOUBT, is_pending)
+        )
         .order_by(attempts.c.submitted_at, attempts.c.job_key, attempts.c.attempt)
     )
     return [doubt_of(row) for row in connection.execute(query)]

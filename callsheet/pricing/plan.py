@@ -101,11 +101,6 @@ class Plan:
         """Those of the rejected rows of which something can be bought: with a matrix, its other values."""
         return max(0, self.rejected_rows - (self.rows - self.table["row_id"].n_unique()))
 
-    @property
-    def quoted(self) -> Decimal:
-        """The sum of all prices, in US dollars."""
-        return Decimal(self.table["price"].sum() or 0)
-
     def jobs_in_order(
         self, of_type: ModelType | None = None, among: pl.Series | None = None
     ) -> Iterator[Job]:

@@ -212,7 +212,7 @@ class Quote:
             jobs=self.to_buy,
             quoted=self.quoted,
             at_most=self.at_most,
-            exposure=self.basis.exposure,
+            sent_with_price=self.basis.sent_with_price,
             unpriced=self.without_price,
             repeats=repeats if is_asked else "",
             guesses=self.shown_guesses(),

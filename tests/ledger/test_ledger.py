@@ -23,7 +23,7 @@ from callsheet.config.settings import Budget
 from callsheet.errors import LedgerError
 from callsheet.ledger import changes, charges, gate, leases, marks, queries, states, sums, words, writing
 from callsheet.ledger.gate import Obstacle
-from callsheet.ledger.journal import Journal
+from callsheet.ledger.journal import Journal, PaidAnswer
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.policy import Policy
 from callsheet.ledger.settling import settle
@@ -38,6 +38,7 @@ from callsheet.standing import read_standing
 from callsheet.steps.approve import new_word
 from tests.ledger import reading
 from tests.ledger.buying import (
+    NOW,
     STORED,
     buyer,
     fill_with_marked_files,
@@ -164,6 +165,24 @@ async def test_a_failed_job_whose_row_is_gone_counts_where_one_of_its_attempts_w
     assert totals.spent == standing.spent == Decimal("0.02")
 
 
+async def test_a_job_whose_row_is_gone_counts_where_an_answer_came_to_an_attempt_before_the_last(
+    url: str,
+) -> None:
+    async with buyer(url) as ledger:
+        [first] = await submitting(ledger, job("late"))
+        await ledger.transition(states.in_doubt, End(first, "no answer"))
+    async with buyer(url) as ledger:
+        [second] = await submitting(ledger, job("late"), retry_doubt=True)
+        await ledger.transition(states.failed, End(second, "no", "server_error"))
+        paid = generation("late")
+        answer = PaidAnswer(first, paid.id, paid.usage, paid.media, ("late.png",), "out", batch=ledger.batch)
+        await ledger.transition(states.recover, answer, NOW)
+        await ledger.write(writing.adopt, [], {False: [job("late").key]})
+        totals, standing = await ledger.read(sums.of_batch), await ledger.read(read_standing)
+    assert totals.states == standing.states == {State.FAILED: 1}
+    assert totals.spent == standing.spent == Decimal("0.04")
+
+
 async def test_what_was_planned_before_a_price_rose_is_reserved_at_the_new_one(url: str) -> None:
     async with buyer(url) as ledger:
         await reserve(ledger, *map(job, "abc"))
@@ -254,7 +273,7 @@ SHOWN = Shown(
     jobs=3,
     quoted=Decimal("0.004501"),
     at_most=Decimal("0.004501"),
-    exposure=Decimal("0.01"),
+    sent_with_price=Decimal("0.01"),
     rates=({"id": "still-1", "pricing": {"rates": [{"unit_price": "0.0015"}]}},),
     guesses={"prompt": "prompt from 'text'"},
     charges=(charges.Charge("x", 1, "still-1", Decimal("0.0015"), Decimal("0.0030"), needs_yes=True),),

@@ -27,7 +27,7 @@ from hypothesis.stateful import (
 
 from callsheet.config.settings import Budget
 from callsheet.errors import LedgerError
-from callsheet.ledger import changes, gate, leases, queries, sums, words
+from callsheet.ledger import changes, gate, leases, queries, sums, words, writing
 from callsheet.ledger.databases import open_engine
 from callsheet.ledger.gate import Obstacle
 from callsheet.ledger.journal import Journal, PaidAnswer
@@ -38,6 +38,7 @@ from callsheet.ledger.takeover import Owner
 from callsheet.ledger.words import Decision, Place, Reason, Shown, Word
 from callsheet.present.reasons import why
 from callsheet.records import Attempt, Doubt, Job, ModelType, State
+from callsheet.standing import read_standing
 from callsheet.steps.approve import new_word
 from tests.ledger import reading
 from tests.ledger.buying import generation, job, submitting, word
@@ -93,6 +94,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.accepted: dict[Decimal, Decimal] = {}  # by quote
         self.dearest: dict[Decimal, Decimal] = {}  # what nobody has accepted, by quote
         self.above = Decimal(0)
+        self.ever_paid = 0
         self.elsewhere: list[Decimal] = []  # what another batch of the ledger has cost
         self.begins("free", None)
 
@@ -395,6 +397,14 @@ class LedgerMachine(RuleBasedStateMachine):
         self.do(buys())
         self.elsewhere.append(Decimal(cost))
 
+    @rule(asked_for=st.lists(st.sampled_from(JOBS), unique_by=lambda one: one.key))
+    def takes_a_batch_file(self, asked_for: list[Job]) -> None:
+        """The batch file has other rows than before."""
+        current = {yes: [one.key for one in JOBS if (one in asked_for) is yes] for yes in (True, False)}
+        self.do(self.alive[0].write(writing.adopt, [], current))
+        for each in self.tries:
+            each.current = each.job in asked_for
+
     # ---- what bounds it
 
     @rule(limit=st.sampled_from([None, "0.05", "0.20", "9"]))
@@ -418,7 +428,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     def asks(self, run: Ledger, plan: str, at_most: Decimal, limit: Decimal | None, *, above: bool) -> None:
         exposure = self.exposure(reserved=False)
-        shown = Shown(plan, jobs=1, quoted=at_most, at_most=at_most, exposure=exposure)
+        shown = Shown(plan, jobs=1, quoted=at_most, at_most=at_most, sent_with_price=exposure)
         covering = [
             said
             for said in self.of_batch()
@@ -575,7 +585,7 @@ class LedgerMachine(RuleBasedStateMachine):
             self.compare()
 
     def compare(self) -> None:
-        states, totals, to_buy, listed, adopted, wrong, ever = self.do(
+        states, counted, totals, ever_paid, to_buy, listed, adopted, wrong, ever = self.do(
             (self.alive + self.dead)[0].read(self.look)
         )
         others = sum(self.elsewhere)
@@ -585,7 +595,11 @@ class LedgerMachine(RuleBasedStateMachine):
         assert wrong == [], "the running totals are the sums of the attempts"
         newest = {one.key: last for one in JOBS if (last := self.newest(one))}
         assert states == {key: last.state for key, last in newest.items()}
-        assert totals.states == Counter(states.values())
+        charged = {each.job.key for each in self.tries if each.cost}
+        counting = [last for key, last in newest.items() if last.current or last.may_cost or key in charged]
+        assert totals.states == counted == Counter(last.state for last in counting)
+        assert max(totals.paid_jobs, self.ever_paid) <= ever_paid
+        self.ever_paid = ever_paid
         assert totals.exposure == self.exposure()
         assert totals.spent == sum((each.cost or Decimal(0) for each in self.tries), Decimal(0))
         doubts = [each for each in self.tries if each.state is State.IN_DOUBT]
@@ -609,7 +623,9 @@ class LedgerMachine(RuleBasedStateMachine):
         adopted = [queries.unfinished(connection, batch, ledger.run_id) for ledger in self.alive]
         return (
             reading.states(connection, batch),
+            read_standing(connection, batch).states,
             sums.of_batch(connection, batch),
+            sums.ever_paid_jobs(connection, batch),
             {key for key, row in reading.known(Policy())(connection, batch).items() if row["to_buy"]},
             settleable(connection, batch),
             adopted,
