@@ -28,7 +28,7 @@ import sqlalchemy as sa
 from callsheet.ledger import marks, origins, queries, sums
 from callsheet.ledger.marks import Counts, MediaDecision
 from callsheet.ledger.origins import SOURCE
-from callsheet.ledger.queries import ONLY_NEW, Policy
+from callsheet.ledger.policy import ONLY_NEW, Policy
 from callsheet.ledger.tables import attempts as ledger_attempts
 from callsheet.records import ALREADY_BOUGHT, COST_UNKNOWN, ENDED, MAY_COST, Record, State, as_json
 
@@ -155,7 +155,7 @@ class Standing:
         return self.files.group_by("row_id").agg(is_rejected).filter("decision")["row_id"]
 
     def left_to_buy(self, run_id: str, chosen: pl.Series | None) -> int:
-        """How many jobs of the plan a run would still have to send; what it has sent, it does not send again.
+        """How many jobs of the plan a run leaves that it has not tried, and that the next one would buy.
 
         The attempts have their `run_id`. `chosen` says for every job of the plan whether the run was to buy
         it; None: all of them.
@@ -286,7 +286,7 @@ def read_standing(
 
     Args:
         plan: the jobs of its plan (`Plan.table`); None where there is none, or none yet.
-        policy: what the run does with jobs that were tried before.
+        policy: what a run does with jobs that were tried before.
         of_attempts: more columns of the ledger's `attempts`.
         of_files: more columns of files, or of their attempts; with them come `stored_at`, by which they are
             in order, and what persons and checks have said: `note`, `decided_by`, `decided_at`, `flags` (a

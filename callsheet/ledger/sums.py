@@ -87,9 +87,9 @@ def total(amount: sa.ColumnElement[Any], *conditions: sa.ColumnElement[bool]) ->
 
 
 _SENT = totals.c.in_flight + totals.c.in_doubt + totals.c.spent
-_SENT_AND_RESERVED = sa.select(
-    total(_SENT), total(totals.c.reserved), total(_SENT - totals.c.unpriced)
-).where(totals.c.batch == sa.bindparam("the_batch"))
+_ALL_SENT = sa.select(total(_SENT), total(_SENT - totals.c.unpriced)).where(
+    totals.c.batch == sa.bindparam("the_batch")
+)
 
 
 def of_batch(connection: sa.Connection, batch: str) -> Totals:
@@ -155,23 +155,21 @@ def of_ledger(connection: sa.Connection) -> dict[str, Totals]:
     return {batch: total for batch, total in by_batch.items() if total.states}
 
 
-class SentAndReserved(NamedTuple):
-    """What counts against the budget of a batch, in dollars.
+class Sent(NamedTuple):
+    """What was sent of a batch, in dollars.
 
     Attributes:
-        sent: spent, in flight and in doubt.
-        reserved: by all of its runs.
-        sent_with_price: the part of `sent` of the jobs with a price.
+        amount: spent, in flight and in doubt.
+        with_price: the part of it of the jobs with a price.
     """
 
-    sent: Decimal
-    reserved: Decimal
-    sent_with_price: Decimal
+    amount: Decimal
+    with_price: Decimal
 
 
-def sent_and_reserved(connection: sa.Connection, batch: str) -> SentAndReserved:
-    """What counts against the budget of a batch: together its exposure (`Totals.exposure`)."""
-    return SentAndReserved(*connection.execute(_SENT_AND_RESERVED, {"the_batch": batch}).one())
+def all_sent(connection: sa.Connection, batch: str) -> Sent:
+    """What was sent of a batch: with what its runs have reserved, its exposure (`Totals.exposure`)."""
+    return Sent(*connection.execute(_ALL_SENT, {"the_batch": batch}).one())
 
 
 def sent_since(connection: sa.Connection, day: datetime) -> Decimal:

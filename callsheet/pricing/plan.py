@@ -28,7 +28,7 @@ from callsheet.errors import GatewayAnswer, MaybeSent, NotSent, ServerError, Sto
 from callsheet.files import PartialFile, open_regular
 from callsheet.ledger import writing
 from callsheet.ledger.ledger import Ledger
-from callsheet.ledger.queries import policy_of
+from callsheet.ledger.policy import policy_of
 from callsheet.plain_text import counted, printable
 from callsheet.pricing import references
 from callsheet.pricing.bought import (

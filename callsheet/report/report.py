@@ -27,7 +27,7 @@ from callsheet.errors import InputError, Interrupted, OtherLedger, Stop
 from callsheet.ledger import leases, queries, sums, words
 from callsheet.ledger.charges import is_dearer
 from callsheet.ledger.ledger import Ledger
-from callsheet.ledger.queries import ONLY_NEW, Policy
+from callsheet.ledger.policy import ONLY_NEW, Policy
 from callsheet.ledger.words import Word
 from callsheet.places import warning_of
 from callsheet.plain_text import and_more, counted, row_in_words, row_name
@@ -158,7 +158,7 @@ class OfRun:
         submissions: its POSTs, of which `rate_limited` were answered 429.
         to_buy: whether it was to buy a job, for every job of the plan; None where that is for all.
         chosen: whether the run was for a job, for every job of the plan; None where it was for all.
-        policy: what it does with jobs that were tried before.
+        policy: what the next run like it does with jobs that were tried before.
         buys: whether it buys, and does not only collect.
     """
 

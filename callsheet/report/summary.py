@@ -20,7 +20,7 @@ from callsheet.errors import LedgerError
 from callsheet.ledger import changes, leases, marks, queries, sums, words
 from callsheet.ledger.changes import PAUSED, Setting
 from callsheet.ledger.ledger import Ledger
-from callsheet.ledger.queries import policy_of
+from callsheet.ledger.policy import policy_of
 from callsheet.ledger.words import Word
 from callsheet.pricing.plan import Plan, ToBuyAgain, last_plan, to_buy_again
 from callsheet.records import ModelType, OtherRun, Record, State

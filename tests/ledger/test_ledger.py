@@ -25,7 +25,7 @@ from callsheet.ledger import changes, charges, gate, leases, marks, queries, sta
 from callsheet.ledger.gate import Obstacle
 from callsheet.ledger.journal import Journal, PaidAnswer
 from callsheet.ledger.ledger import Ledger
-from callsheet.ledger.queries import Policy
+from callsheet.ledger.policy import Policy
 from callsheet.ledger.settling import settle
 from callsheet.ledger.states import End, FileEnd, SameGeneration, other_name
 from callsheet.ledger.tables import attempts
@@ -136,6 +136,9 @@ async def test_failed_jobs_are_attempted_anew_by_their_kind(url: str) -> None:
     async with buyer(url) as ledger:
         for attempt in await submitting(ledger, *jobs.values()):
             await ledger.transition(states.failed, End(attempt, "no", attempt.row_id))
+        known = await ledger.read(reading.known(Policy("all", run_id=ledger.run_id)))
+        assert not any(row["to_buy"] for row in known.values()), "not by the run in which they failed"
+        assert (await reserve(ledger, *jobs.values(), retry_failed="all"))[0] == []
     async with buyer(url) as ledger:
         for kind, again in BY_KIND.items():
             known = await ledger.read(reading.known(Policy(retry_failed=kind)))

@@ -32,7 +32,7 @@ from callsheet.ledger.databases import open_engine
 from callsheet.ledger.gate import Obstacle
 from callsheet.ledger.journal import Journal, PaidAnswer
 from callsheet.ledger.ledger import Ledger
-from callsheet.ledger.queries import Policy
+from callsheet.ledger.policy import Policy
 from callsheet.ledger.settling import settle
 from callsheet.ledger.takeover import Owner
 from callsheet.ledger.words import Decision, Place, Reason, Shown, Word
@@ -254,7 +254,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.work += 1
         ledger = self.pick(data, self.alive)
         affordable = Decimal(limit)
-        policy = Policy(retry_failed=retry_failed, retry_doubt=retry_doubt, attempts=attempts)
+        policy = Policy(retry_failed, retry_doubt=retry_doubt, attempts=attempts, run_id=ledger.run_id)
         result = self.do(
             ledger.reserve(wanted, policy, ledger.buyer(Budget(ledger=of_ledger), affordable), skip=skip)
         )
@@ -563,8 +563,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     def ever(self) -> Decimal:
         """What all batches have used, with what runs at work have reserved."""
-        held = (each for each in self.tries if each.state is not State.PLANNED or each.owner in self.alive)
-        return sum((each.exposure for each in held), sum(self.elsewhere, Decimal(0)))
+        return self.exposure() + sum(self.elsewhere)
 
     def may_leave(self, one: Try, run: Ledger | None) -> bool:
         """Whether a run may send it with a large balance."""
@@ -574,8 +573,11 @@ class LedgerMachine(RuleBasedStateMachine):
     # ---- what must hold
 
     def exposure(self, *, reserved: bool = True) -> Decimal:
-        counted = [each for each in self.tries if reserved or each.state is not State.PLANNED]
-        return sum((each.exposure for each in counted), Decimal(0))
+        """Of the batch; what is `reserved` counts as long as its run lives."""
+        return sum((each.exposure for each in self.tries if self.counts(each, reserved=reserved)), Decimal(0))
+
+    def counts(self, one: Try, *, reserved: bool = True) -> bool:
+        return one.state is not State.PLANNED or (reserved and one.owner in self.alive)
 
     @invariant()
     def the_ledger_says_what_the_model_says(self) -> None:
