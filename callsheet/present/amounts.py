@@ -55,6 +55,11 @@ def bought(jobs: int, cost: Decimal) -> str:
     return f"{jobs:,} bought, {dollars(cost)} USD" if jobs else NOTHING_BOUGHT
 
 
+def above_quote(row: str, cost: Decimal, quoted: Decimal) -> str:
+    """What a row was charged in place of its quote: `row a: 0.0115 USD, quoted 0.0015`."""
+    return f"{row}: {dollars(cost)} USD, quoted {dollars(quoted)}"
+
+
 def a_kept_file(cost: Decimal | None) -> str:
     """What a file that is kept has cost, after other words: `, 0.0800 USD a kept file`; empty without one."""
     return "" if cost is None else f", {dollars(cost)} USD a kept file"

@@ -24,7 +24,7 @@ from callsheet.ledger.marks import Counts
 from callsheet.ledger.words import Reason, Shown, Word
 from callsheet.plain_text import and_more, counted, printable, row_name
 from callsheet.present.allowances import why_not
-from callsheet.present.amounts import have_no_price, jobs_for, of_limit, price
+from callsheet.present.amounts import above_quote, have_no_price, jobs_for, of_limit, price
 from callsheet.pricing.quote import Quote
 from callsheet.records import Job, dollars
 
@@ -69,8 +69,7 @@ def _pilot(grounds: Grounds) -> str:
 def of_charges(to_accept: Sequence[Charge]) -> str:
     """The charges that nobody has accepted; empty without any."""
     dearer = [
-        f"row {row_name(charge.row_id, charge.sample)}: {dollars(charge.cost)} USD, "
-        f"quoted {dollars(charge.quoted)}"
+        above_quote(f"row {row_name(charge.row_id, charge.sample)}", charge.cost, charge.quoted)
         for charge in to_accept
         if is_dearer(charge.cost, charge.quoted)
     ]

@@ -15,7 +15,7 @@ from callsheet.pricing.plan import ToBuyAgain
 from callsheet.records import FOR_A_PERSON, State, dollars
 from callsheet.report.contact_sheet.cards import browser_address
 from callsheet.report.remedies import NO_DEPLOYMENTS, command, remedies
-from callsheet.report.summary import Problem, Summary
+from callsheet.report.summary import Problem, Summary, Surcharge
 
 _TONES = {"complete": Tone.GOOD, "partial": Tone.WARNING, "stopped": Tone.BAD}
 _PROBLEMS = (*FOR_A_PERSON, State.FAILED, State.PENDING)
@@ -212,10 +212,19 @@ def facts(summary: Summary) -> list[Fact]:
         ("Reviewed", status.reviewed(summary)),
         *(("Other run", run.line()) for run in summary.other_runs),
         ("Estimated", _estimated(summary) if summary.estimated_costs else ""),
-        ("Surcharge", details.surcharge),
+        ("Surcharge", _surcharge(details.surcharge) if details.surcharge else ""),
         ("In doubt", status.in_doubt(exposure) if exposure else ""),
         ("This run", f"{sent}, {summary.seconds:.1f} s" if summary.submissions or summary.seconds else ""),
     ]
+
+
+def _surcharge(surcharge: Surcharge) -> str:
+    """How many jobs cost more than quoted, by how much, and the first of them."""
+    named = "; ".join(amounts.above_quote(*job) for job in surcharge.named)
+    left_out = surcharge.jobs - len(surcharge.named)
+    more = f" and {left_out:,} more" if left_out else ""
+    dearer = f"{counted(surcharge.jobs, 'job')} cost {dollars(surcharge.amount)} USD more than quoted"
+    return f"{dearer}: {named}{more}"
 
 
 def _estimated(summary: Summary) -> str:

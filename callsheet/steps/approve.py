@@ -16,7 +16,7 @@ from callsheet.ledger import changes, gate, words
 from callsheet.ledger.gate import Buyer
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.words import Decision, Place, Reason, Word
-from callsheet.present import reasons
+from callsheet.present import priced, reasons
 from callsheet.pricing.plan import write_plan
 from callsheet.pricing.quote import Quote
 from callsheet.processes import user_name
@@ -80,7 +80,7 @@ async def approve(
         part = quote.pilot if is_first and not _is_all_approved(quote) else replace(quote, is_rest=True)
     if not part.to_buy:
         return part, None
-    buyer, shown = run.buyer(quote), part.shown()
+    buyer, shown = run.buyer(quote), priced.shown(part)
     draft = new_word(run.ledger)
     if of_plan:
         word = await run.ledger.write(gate.let_join, buyer, shown, draft)
@@ -108,7 +108,7 @@ async def ask_about(
         sentence: the reason in words, where `present/reasons.py` cannot know them.
     """
     buyer = ledger.buyer(settings.budget, quote.affordable if quote else Decimal(0))
-    shown = quote.shown() if quote else words.Shown(plan="")
+    shown = priced.shown(quote) if quote else words.Shown(plan="")
     in_words = partial(reasons.why, also={reason: sentence})
     return await ledger.write(
         gate.let_begin, buyer, shown, new_word(ledger), in_words=in_words, also=[reason]
@@ -130,7 +130,7 @@ def new_word(ledger: Ledger) -> Word:
 
 def _is_all_approved(quote: Quote) -> bool:
     """Whether a person has said yes to the rest after the pilot, too."""
-    rest_shown = replace(quote, is_rest=True).shown()
+    rest_shown = priced.shown(replace(quote, is_rest=True))
     is_about_rest = (word for word in quote.basis.words if Reason.PILOT in word.about)
     return any(gate.covers(word, rest_shown) for word in is_about_rest)
 
