@@ -176,11 +176,6 @@ def _guess(setting: str, taken: str, others: Sequence[str]) -> str:
     return f"{setting} {taken}{also.replace(chr(39), '')}"
 
 
-def topic(jobs: int, quoted: Decimal) -> str:
-    """What is to buy, in a few words: `3 jobs, 0.1200 USD`."""
-    return f"{counted(jobs, 'job')}, {dollars(quoted)} USD"
-
-
 def screen(quote: Quote, show: str | None = None) -> Page:
     """Prices, sums, rejects, and the first rows, or in their place the requests that `show` names.
 
@@ -370,8 +365,9 @@ def downstream_screen(downstream: Downstream) -> Page:
         lines.append(line | {"USD": dollars(of_batch.price), "USD again": dollars(of_batch.quoted)})
     hang = hanging_in_words(images, videos)
     file = f" ({made_from['row']} of {made_from['batch']})"
-    again = f"{topic(downstream.bought, downstream.quoted)}, if another file were kept in its place"
-    facts = [("To buy again", again if downstream.bought else "")]
+    again = amounts.jobs_for(downstream.bought, downstream.quoted)
+    in_its_place = f"{again}, if another file were kept in its place"
+    facts = [("To buy again", in_its_place if downstream.bought else "")]
     facts += [("Left out", f"{config}: {reason}") for config, reason in downstream.left_out.items()]
     return [
         Line(f"{file}: {hang} on it", strong=downstream.file),

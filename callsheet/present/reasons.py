@@ -24,7 +24,7 @@ from callsheet.ledger.marks import Counts
 from callsheet.ledger.words import Reason, Shown, Word
 from callsheet.plain_text import and_more, counted, printable, row_name
 from callsheet.present.allowances import why_not
-from callsheet.present.amounts import above_quote, have_no_price, jobs_for, of_limit, price
+from callsheet.present.amounts import above_quote, amount_left, have_no_price, jobs_for, of_limit, price
 from callsheet.pricing.quote import Quote
 from callsheet.records import Job, dollars
 
@@ -94,8 +94,7 @@ def _purse(grounds: Grounds) -> str:
     if purse.shut:
         return f"the purse of {name} is {why_not(purse)}"
     if beyond.is_used_up:
-        left = of_limit(max(Decimal(0), beyond.left), purse.amount)
-        return f"the purse of {name} has {left} left, and {_jobs(shown)} to buy"
+        return f"the purse of {name} has {amount_left(beyond.left, purse.amount)}, and {_jobs(shown)} to buy"
     if beyond.other_model:
         models = f"not for {beyond.other_model}, but for {', '.join(purse.models)}"
         return printable(f"the purse of {name} is {models}")

@@ -7,7 +7,7 @@ from typing import Any
 
 from callsheet.plain_text import counted, row_in_words, time_in_words
 from callsheet.present import amounts, status
-from callsheet.records import Change, Progress, State, dollars
+from callsheet.records import Change, Progress, State, dollars, refuses
 
 _LONG = 2.0  # seconds of a wait that is worth saying
 
@@ -48,8 +48,13 @@ def _time_left(progress: Progress) -> str:
     if progress.paused:
         return "the buying is paused"
     if progress.refused:
-        return f"the service refuses every submission: {progress.refused}"
+        return refuses(progress.refused)
     return f"about {time_in_words(progress.seconds_left)} left" if progress.seconds_left else ""
+
+
+def waits(refusal: str) -> str:
+    """That a run waits because the service refuses every submission in these words."""
+    return f"{refuses(refusal)}; the run waits"
 
 
 def of_job(change: Change, line: int | None = None) -> str:
