@@ -1,4 +1,7 @@
-"""What is said of amounts, in a few words each: a sentence about money takes its words from here."""
+"""What is said of amounts, in a few words each, where several sentences about money say the same.
+
+An error says itself which amounts it is about, where it is found.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Why a run asks a person, what was answered, and why the buying stops: what the gate decides, in words.
+"""Why a run asks a person, what was answered, and why the gate stops the buying: what it decides, in words.
 
 `ledger/gate.py` gives grounds and obstacles, with their amounts. Here is the sentence for each, and what a
-person can do about it.
+person can do about it. Other stops are failures (a key, a service, a storage): these say themselves what they
+are, where they are found.
 """
 
 from __future__ import annotations

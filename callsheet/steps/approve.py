@@ -38,7 +38,7 @@ class InTheUI(Protocol):
 
 
 async def take_answer(ledger: Ledger, buyer: Buyer, ui: InTheUI | None) -> ApprovalRefused | None:
-    """Enters the answer to the question for which this flow run was suspended; returns what a no stops."""
+    """Enters the answer for which this flow run was suspended; returns the stop that a no is, or None."""
     last = await ledger.read(lambda connection, batch: words.last_of(connection, ledger.asker, batch))
     if not ui or not last or last.decision is not None or not (answered := await ui.answer_to(last)):
         return None
@@ -146,8 +146,8 @@ def objection(quote: Quote) -> Stop | None:
 async def _asked(run: Run, quote: Quote, question: Word, approved: bool, ui: InTheUI | None) -> Word:
     """The question with its answer, which the ledger keeps; without one where nobody has answered.
 
-    A run that waits for the UI does not return from here. Where one buys by a purse, whoever has started it
-    answers nothing: that is for a run of a person.
+    A run of a deployment is suspended here until it is answered in the UI, and does not return. Where one
+    buys by a purse, whoever has started it answers nothing: that is for a run of a person.
     """
     watcher, settings = WATCHER.get(), run.settings
     await asyncio.to_thread(write_plan, quote.plan)  # whoever is asked can look at all of it
