@@ -1,6 +1,6 @@
 """The quote: what the rest of a plan costs, by the ledger, the budget and the balance.
 
-Making one reads the catalogue, the balance and the ledger, and writes the plan and the rejects. It buys
+Making one reads the ledger, and the balance where anything is to buy, and writes the rejects. It buys
 nothing, and changes nothing in the ledger: another run may be at work.
 """
 
@@ -26,13 +26,11 @@ from callsheet.ledger.gate import Basis, Fitting, Obstacle
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.queries import policy_of
 from callsheet.ledger.words import PILOT
-from callsheet.places import warning_of
 from callsheet.plain_text import counted
 from callsheet.pricing.bought import are_too_many
 from callsheet.pricing.choice import ALL, Choice, chosen, pilot
-from callsheet.pricing.plan import Plan, price_batch, write_plan
+from callsheet.pricing.plan import Plan
 from callsheet.pricing.rates import changed_rates
-from callsheet.pricing.sources import read_rows
 from callsheet.records import Job, ModelType, Totals
 from callsheet.service.client import Client
 from callsheet.service.models import Catalogue, Model
@@ -257,23 +255,6 @@ def affordable(totals: Totals, balance: Decimal | None) -> Decimal:
 
 
 # ---- makes a quote
-
-
-async def quote_batch(settings: Settings, client: Client, choice: Choice = ALL) -> Quote:
-    """Reads and prices a whole batch; writes the plan and rejects.csv, and buys nothing.
-
-    Raises:
-        InputError: the batch file cannot be read, or rows are rejected and `input.strict` is true; or a
-            chosen row is not in the batch.
-        ServiceError: the catalogue or the balance cannot be read.
-    """
-    batch = await read_rows(settings)
-    async with await Ledger.open(settings.ledger.url, settings.batch, looks=True) as ledger:
-        warning = await warning_of(ledger, settings)
-        plan = await price_batch(batch, settings, client, ledger)
-        await asyncio.to_thread(write_plan, plan)
-        balance = await client.balance()
-        return await quote_plan(plan, settings, client, ledger, choice, balance=balance, warning=warning)
 
 
 async def has_to_buy(plan: Plan, ledger: Ledger, settings: Settings, choice: Choice) -> bool:
