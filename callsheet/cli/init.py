@@ -42,6 +42,7 @@ from callsheet.first_look.config_text import (
     texts_of_guess,
 )
 from callsheet.plain_text import cut
+from callsheet.present.amounts import of_limit
 from callsheet.present.console import print_line, print_page, safe
 from callsheet.present.page import Facts, Line, Listed, Table, Tone
 from callsheet.records import dollars
@@ -463,7 +464,7 @@ def balance(config: _Config = None, set_: Sets = None, json: Json = False) -> No
     if json:
         print_json({"balance": dollars(amount), "currency": "USD"})
     else:
-        typer.echo(f"{dollars(amount)} USD")
+        typer.echo(of_limit(amount, None))
 
 
 def _ask(
