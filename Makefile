@@ -27,7 +27,7 @@ test soak: export PYTHONDONTWRITEBYTECODE =
 test: export POLARS_MAX_THREADS = 1
 
 test: setup  ## all tests (ten minutes on two cores)
-	@$(BIN)/python -m pytest -m "not soak" --timeout 900 --numprocesses 4 --dist loadgroup --no-loadscope-reorder
+	@$(BIN)/python -m pytest -m "not soak" --timeout 900 --numprocesses 3 --dist loadgroup --no-loadscope-reorder
 
 soak: setup  ## the long forms of the tests
 	@$(BIN)/python -m pytest -m soak

@@ -105,7 +105,7 @@ def pytest_collection_finish() -> None:
     Nor at all the rest so often: beside what is frozen it is always new, and each look takes 0.15 s.
     """
     gc.freeze()
-    gc.set_threshold(700, 10, 200)
+    gc.set_threshold(20_000, 10, 200)
 
 
 PREFECT = pytest.StashKey[ExitStack]()

@@ -130,7 +130,7 @@ def shown(quote: Quote) -> Shown:
         jobs=quote.to_buy,
         quoted=quote.quoted,
         at_most=quote.at_most,
-        exposure=quote.basis.exposure,
+        sent_with_price=quote.basis.sent_with_price,
         unpriced=quote.without_price,
         repeats=_likely_repeats(quote) if quote.must_look_at_repeats else "",
         guesses=_guesses(quote),

@@ -24,7 +24,6 @@ from flows import reach_this_machine_without_proxy, servers
 from flows.deployments import deploy, in_this_folder
 from flows.up import _backlot, _logs
 from tests.cli.test_commands import callsheet, refused
-from tests.long_form import mostly_soak
 from tests.servers import http
 from tests.servers.forks import forks
 from tests.servers.prefect import READY, ROOT, PrefectServer, Up, free_port, up
@@ -181,9 +180,8 @@ def test_whatever_is_killed_leaves_no_process_behind_and_no_answer_unrecorded(
     )
 
 
-@pytest.mark.parametrize(
-    "moment", mostly_soak(["prefect.runner._workspace_supervisor", "prefect.engine"], "prefect.engine")
-)
+@pytest.mark.soak
+@pytest.mark.parametrize("moment", ["prefect.runner._workspace_supervisor", "prefect.engine"])
 def test_a_run_in_its_first_seconds_ends_in_order_with_its_worker(
     crew: PrefectServer, tmp_path: Path, moment: str
 ) -> None:

@@ -55,6 +55,7 @@ class Try:
     free_again: bool = False
     generation_id: str | None = None
     file: File | None = None
+    current: bool = True
 
     @property
     def attempt(self) -> Attempt:
@@ -72,6 +73,10 @@ class Try:
     def is_done(self, name: str, cost: Decimal) -> bool:
         """Whether this step of the attempt's run was made already, just so."""
         return AGAIN.get(name) is self.state and (name != "generated" or self.cost == cost)
+
+    @property
+    def may_cost(self) -> bool:
+        return self.state not in (State.PLANNED, State.FAILED)
 
     @property
     def exposure(self) -> Decimal:

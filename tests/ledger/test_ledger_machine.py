@@ -27,17 +27,18 @@ from hypothesis.stateful import (
 
 from callsheet.config.settings import Budget
 from callsheet.errors import LedgerError
-from callsheet.ledger import changes, gate, leases, queries, sums, words
+from callsheet.ledger import changes, gate, leases, queries, sums, words, writing
 from callsheet.ledger.databases import open_engine
 from callsheet.ledger.gate import Obstacle
 from callsheet.ledger.journal import Journal, PaidAnswer
 from callsheet.ledger.ledger import Ledger
-from callsheet.ledger.queries import Policy
+from callsheet.ledger.policy import Policy
 from callsheet.ledger.settling import settle
 from callsheet.ledger.takeover import Owner
 from callsheet.ledger.words import Decision, Place, Reason, Shown, Word
 from callsheet.present.reasons import why
 from callsheet.records import Attempt, Doubt, Job, ModelType, State
+from callsheet.standing import read_standing
 from callsheet.steps.approve import new_word
 from tests.ledger import reading
 from tests.ledger.buying import generation, job, submitting, word
@@ -93,6 +94,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.accepted: dict[Decimal, Decimal] = {}  # by quote
         self.dearest: dict[Decimal, Decimal] = {}  # what nobody has accepted, by quote
         self.above = Decimal(0)
+        self.ever_paid = 0
         self.elsewhere: list[Decimal] = []  # what another batch of the ledger has cost
         self.begins("free", None)
 
@@ -252,7 +254,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.work += 1
         ledger = self.pick(data, self.alive)
         affordable = Decimal(limit)
-        policy = Policy(retry_failed=retry_failed, retry_doubt=retry_doubt, attempts=attempts)
+        policy = Policy(retry_failed, retry_doubt=retry_doubt, attempts=attempts, run_id=ledger.run_id)
         result = self.do(
             ledger.reserve(wanted, policy, ledger.buyer(Budget(ledger=of_ledger), affordable), skip=skip)
         )
@@ -395,6 +397,14 @@ class LedgerMachine(RuleBasedStateMachine):
         self.do(buys())
         self.elsewhere.append(Decimal(cost))
 
+    @rule(asked_for=st.lists(st.sampled_from(JOBS), unique_by=lambda one: one.key))
+    def takes_a_batch_file(self, asked_for: list[Job]) -> None:
+        """The batch file has other rows than before."""
+        current = {yes: [one.key for one in JOBS if (one in asked_for) is yes] for yes in (True, False)}
+        self.do(self.alive[0].write(writing.adopt, [], current))
+        for each in self.tries:
+            each.current = each.job in asked_for
+
     # ---- what bounds it
 
     @rule(limit=st.sampled_from([None, "0.05", "0.20", "9"]))
@@ -418,7 +428,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     def asks(self, run: Ledger, plan: str, at_most: Decimal, limit: Decimal | None, *, above: bool) -> None:
         exposure = self.exposure(reserved=False)
-        shown = Shown(plan, jobs=1, quoted=at_most, at_most=at_most, exposure=exposure)
+        shown = Shown(plan, jobs=1, quoted=at_most, at_most=at_most, sent_with_price=exposure)
         covering = [
             said
             for said in self.of_batch()
@@ -553,8 +563,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     def ever(self) -> Decimal:
         """What all batches have used, with what runs at work have reserved."""
-        held = (each for each in self.tries if each.state is not State.PLANNED or each.owner in self.alive)
-        return sum((each.exposure for each in held), sum(self.elsewhere, Decimal(0)))
+        return self.exposure() + sum(self.elsewhere)
 
     def may_leave(self, one: Try, run: Ledger | None) -> bool:
         """Whether a run may send it with a large balance."""
@@ -564,8 +573,11 @@ class LedgerMachine(RuleBasedStateMachine):
     # ---- what must hold
 
     def exposure(self, *, reserved: bool = True) -> Decimal:
-        counted = [each for each in self.tries if reserved or each.state is not State.PLANNED]
-        return sum((each.exposure for each in counted), Decimal(0))
+        """Of the batch; what is `reserved` counts as long as its run lives."""
+        return sum((each.exposure for each in self.tries if self.counts(each, reserved=reserved)), Decimal(0))
+
+    def counts(self, one: Try, *, reserved: bool = True) -> bool:
+        return one.state is not State.PLANNED or (reserved and one.owner in self.alive)
 
     @invariant()
     def the_ledger_says_what_the_model_says(self) -> None:
@@ -573,7 +585,7 @@ class LedgerMachine(RuleBasedStateMachine):
             self.compare()
 
     def compare(self) -> None:
-        states, totals, to_buy, listed, adopted, wrong, ever = self.do(
+        states, counted, totals, ever_paid, to_buy, listed, adopted, wrong, ever = self.do(
             (self.alive + self.dead)[0].read(self.look)
         )
         others = sum(self.elsewhere)
@@ -583,7 +595,11 @@ class LedgerMachine(RuleBasedStateMachine):
         assert wrong == [], "the running totals are the sums of the attempts"
         newest = {one.key: last for one in JOBS if (last := self.newest(one))}
         assert states == {key: last.state for key, last in newest.items()}
-        assert totals.states == Counter(states.values())
+        charged = {each.job.key for each in self.tries if each.cost}
+        counting = [last for key, last in newest.items() if last.current or last.may_cost or key in charged]
+        assert totals.states == counted == Counter(last.state for last in counting)
+        assert max(totals.paid_jobs, self.ever_paid) <= ever_paid
+        self.ever_paid = ever_paid
         assert totals.exposure == self.exposure()
         assert totals.spent == sum((each.cost or Decimal(0) for each in self.tries), Decimal(0))
         doubts = [each for each in self.tries if each.state is State.IN_DOUBT]
@@ -607,7 +623,9 @@ class LedgerMachine(RuleBasedStateMachine):
         adopted = [queries.unfinished(connection, batch, ledger.run_id) for ledger in self.alive]
         return (
             reading.states(connection, batch),
+            read_standing(connection, batch).states,
             sums.of_batch(connection, batch),
+            sums.ever_paid_jobs(connection, batch),
             {key for key, row in reading.known(Policy())(connection, batch).items() if row["to_buy"]},
             settleable(connection, batch),
             adopted,

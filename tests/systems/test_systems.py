@@ -99,7 +99,9 @@ def asked(made: Project, answer: bytes) -> int:
     return process.returncode
 
 
-@pytest.mark.parametrize(("answer", "bought"), [(b"yes\n", 1), (b"\x04", 0)])
+@pytest.mark.parametrize(
+    ("answer", "bought"), [(b"yes\n", 1), pytest.param(b"\x04", 0, marks=pytest.mark.soak)]
+)
 def test_a_question_is_answered_key_by_key(project: Make, answer: bytes, bought: int) -> None:
     made = project([{"id": "a", "prompt": "x", **IMAGE}])
     made.set(budget={"approve_above": "0.0010"})
