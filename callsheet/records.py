@@ -482,8 +482,13 @@ class OtherRun(Record):
     def line(self) -> str:
         """Where it runs, since when, and with how many jobs, in one line."""
         since = moment_in_words(self.started_at)
-        refused = f"; the service refuses every submission: {self.refused}" if self.refused else ""
+        refused = f"; {refuses(self.refused)}" if self.refused else ""
         return f"{self.host}, pid {self.pid}, since {since}: {counted(self.jobs, 'job')} in hand{refused}"
+
+
+def refuses(words: str) -> str:
+    """That the service refuses every submission, in its words. It stands here, because all say it."""
+    return f"the service refuses every submission: {words}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,7 +62,7 @@ _REJECTS = ".rejects.parquet"
 
 @dataclass(frozen=True)
 class Plan:
-    """A plan, as it is on disk.
+    """All jobs of a batch, resolved and priced. It is made in memory; `write_plan` writes it to `path`.
 
     Attributes:
         rows: rows of the batch file, rejected ones too.
