@@ -84,7 +84,7 @@ def figures(quote: Quote) -> QuotedBatch:
         jobs=plan.jobs,
         already_bought=quote.already_bought,
         to_buy=quote.to_buy,
-        unpriced=plan.unpriced,
+        unpriced=plan.unpriced_rows,
         quoted=quote.quoted,
         at_most=None if quote.without_price else quote.at_most,
         budget_limit=quote.budget.limit,
@@ -263,7 +263,7 @@ def in_few_columns(quote: Quote, *numbers: str) -> list[dict[str, str]]:
 def facts(quote: Quote) -> list[Fact]:
     """What a person needs to know of a quote besides its table: names and texts."""
     plan, pilot = quote.plan, quote.pilot
-    unpriced = f", {plan.unpriced:,} without a price" if plan.unpriced else ""
+    unpriced = f", {plan.unpriced_rows:,} without a price" if plan.unpriced_rows else ""
     left_out = f", {plan.left_out:,} left out by input.where" if plan.left_out else ""
     rejected = rejected_in_words(plan.rejected_rows, plan.rejected_in_part)
     held = f", {quote.held:,} failed or in doubt and not bought again" if quote.held else ""
