@@ -476,13 +476,13 @@ def _reserved(connection: sa.Connection, but_of: str | None) -> dict[str, Decima
     theirs = sa.and_(
         attempts.c.batch.in_({run.batch for run in living}), attempts.c.run_id.in_([run.id for run in living])
     )
-    reserved = sa.select(attempts.c.batch, sums.total(attempts.c.quoted)).where(theirs, leases.RESERVED)
+    reserved = sa.select(attempts.c.batch, sums.total(attempts.c.quoted)).where(theirs, sums.RESERVED)
     return dict(connection.execute(reserved.group_by(attempts.c.batch)).all())
 
 
 def _reserved_by(connection: sa.Connection, batch: str, run_id: str) -> Decimal:
     """What a run of the batch has reserved, in dollars."""
-    its_own = sa.and_(attempts.c.batch == batch, attempts.c.run_id == run_id, leases.RESERVED)
+    its_own = sa.and_(attempts.c.batch == batch, attempts.c.run_id == run_id, sums.RESERVED)
     return connection.scalar(sa.select(sums.total(attempts.c.quoted)).where(its_own)) or Decimal(0)
 
 

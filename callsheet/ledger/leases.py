@@ -29,8 +29,6 @@ _IN_HAND = sa.and_(
     attempts.c.state.in_((*OPEN, State.IN_DOUBT)),  # which an index finds
     sa.or_(attempts.c.state.in_(OPEN), queries.IS_POLLED),
 )
-RESERVED = sa.and_(attempts.c.state == State.PLANNED, attempts.c.run_id.is_not(None))
-"""Whether a run has reserved an attempt."""
 
 _TOLD = [
     *(runs.c.id, runs.c.batch, runs.c.started_at, runs.c.lease_until, runs.c.refused),
@@ -186,7 +184,7 @@ def _left(over: sa.ColumnElement[bool]) -> sa.Subquery:
     again: so a job that is in doubt, or failed, stays so unless it was really sent again.
     """
     was_on_the_wire = sa.and_(over, attempts.c.state == State.SUBMITTING)
-    was_reserved = sa.and_(over, RESERVED)
+    was_reserved = sa.and_(over, sums.RESERVED)
     was_again = sa.and_(was_reserved, attempts.c.attempt > 1)
     attempts_before = sa.select(attempts.c.job_key, attempts.c.attempt - 1).where(was_again).correlate(None)
     is_newest_again = sa.tuple_(attempts.c.job_key, attempts.c.attempt).in_(attempts_before)

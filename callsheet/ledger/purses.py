@@ -166,7 +166,7 @@ def _shut(row: Values, now: datetime, place: str) -> Shut | None:
 def reserved(connection: sa.Connection, batch: str, purse: Purse) -> Decimal:
     """What living runs have reserved by a purse, in dollars."""
     living = [run.id for run in leases.alive(connection, batch)]
-    of_living = sa.and_(attempts.c.batch == batch, attempts.c.run_id.in_(living), leases.RESERVED)
+    of_living = sa.and_(attempts.c.batch == batch, attempts.c.run_id.in_(living), sums.RESERVED)
     query = sa.select(sums.total(attempts.c.quoted)).where(of_living, attempts.c.purse == purse.id)
     return connection.scalar(query) or Decimal(0)
 

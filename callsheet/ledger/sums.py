@@ -17,6 +17,9 @@ import sqlalchemy as sa
 from callsheet.ledger.tables import AMOUNTS, Money, Values, attempts, claims, totals
 from callsheet.records import IN_FLIGHT, State, Totals
 
+RESERVED = sa.and_(attempts.c.state == State.PLANNED, attempts.c.run_id.is_not(None))
+"""Whether a run has reserved an attempt."""
+
 _ADD = (
     totals.update()
     .where(
@@ -190,10 +193,9 @@ def by_attempts() -> sa.Select[Any]:
     """The rows of `totals`, as they follow from the attempts."""
     state, quoted = attempts.c.state, attempts.c.quoted
     day = sa.func.coalesce(sa.func.substr(sa.type_coerce(attempts.c.submitted_at, sa.String), 1, 10), "")
-    is_reserved = sa.and_(state == State.PLANNED, attempts.c.run_id.is_not(None))
     amounts = {
         "quoted": sa.case((~attempts.c.superseded, quoted)),
-        "reserved": sa.case((is_reserved, quoted)),
+        "reserved": sa.case((RESERVED, quoted)),
         "in_flight": sa.case((state.in_(IN_FLIGHT), quoted)),
         "in_doubt": sa.case((state == State.IN_DOUBT, quoted)),
         "spent": attempts.c.cost,
