@@ -145,7 +145,7 @@ async def _doubts_of(ledger: Ledger | None, settings: BatchSettings) -> tuple[st
     except StorageError as error:  # who may only write there buys all the same
         return reason, f"the last report cannot be read, so it may be of another ledger: {error}"
     # After the report, of which it only gets ahead.
-    ledger_id, paid = (ledger.id, (await ledger.read(sums.of_batch)).paid_jobs) if ledger else ("", 0)
+    ledger_id, paid = (ledger.id, await ledger.read(sums.ever_paid_jobs)) if ledger else ("", 0)
     for url, owner in owners:
         if owner.ledger_id != ledger_id and owner.paid_jobs != 0:
             reason = reason or f"{url} is of another ledger: {owner.line()}"

@@ -107,10 +107,12 @@ NOT_CHARGED = "not_charged"
 UNKNOWN_STATUS = "unknown_status"
 """The error code of a pending video of which the service said a status that the interface does not have."""
 
-# Sets of states that mean something: each has its name here, and nobody puts one together a second time.
+# Sets of states that mean something: each has its name here, and nobody puts one of them together again.
+# Elsewhere states are listed only for an index of the ledger, in the order in which they are shown, or for a
+# rule that nothing else goes by.
 
 IN_FLIGHT = (State.SUBMITTING, State.PENDING)
-"""The states of jobs that are sent, and neither answered nor in doubt."""
+"""The states of jobs that are sent and whose end the service has not said yet; without those in doubt."""
 
 UNDER_WAY = (*IN_FLIGHT, State.GENERATED)
 """The states of jobs that are sent, and that a run has something to do for."""
@@ -118,11 +120,19 @@ UNDER_WAY = (*IN_FLIGHT, State.GENERATED)
 OPEN = (State.PLANNED, *UNDER_WAY)
 """The states of jobs that a run has something to do for, sent or not."""
 
-ENDED = (State.STORED, State.FAILED, State.LOST, State.IN_DOUBT)
-"""The states of jobs that need nothing more from a run."""
+ENDED_BADLY = (State.FAILED, State.LOST, State.IN_DOUBT)
+"""The states of jobs that have ended without a file, for now at least."""
+
+ENDED = (State.STORED, *ENDED_BADLY)
+"""The states of jobs that have ended. Of a video in doubt that has an id, each run asks the service again all
+the same (`queries.IS_POLLED`).
+"""
+
+UNDECIDED = (*UNDER_WAY, State.IN_DOUBT)
+"""The states of jobs that are sent, and of which nobody knows yet whether a file will come."""
 
 PAID = (State.GENERATED, State.STORED, State.LOST)
-"""The states of jobs that are paid for and answered."""
+"""The states of jobs that are paid for: answered, or settled as charged."""
 
 ACCEPTED = (State.PENDING, *PAID)
 """The states of jobs that are bought: paid for, or a video that the service is making."""
@@ -132,6 +142,9 @@ ALREADY_BOUGHT = (State.SUBMITTING, *ACCEPTED)
 
 MAY_COST = (*ALREADY_BOUGHT, State.IN_DOUBT)
 """The states of jobs that have cost money, or may have."""
+
+NOT_BOUGHT = (State.PLANNED, State.FAILED)
+"""All states but `MAY_COST`. A job that has failed may have been charged all the same."""
 
 FOR_A_PERSON = (State.IN_DOUBT, State.LOST)
 """The states of jobs that a person must look at: paid for, or perhaps, and without a file."""
@@ -242,6 +255,9 @@ class CostSource(StrEnum):
     COMPUTED = "computed"
     QUOTED = "quoted"
 
+
+ESTIMATED = (CostSource.COMPUTED, CostSource.QUOTED)
+"""The sources of costs that are not the service's word."""
 
 _MOST = 10**12
 
@@ -479,7 +495,6 @@ class Totals:
     """
 
     states: dict[State, int]
-    quoted: Decimal
     spent: Decimal
     in_doubt_exposure: Decimal
     exposure: Decimal
@@ -498,7 +513,9 @@ class Totals:
 
     @property
     def paid_jobs(self) -> int:
-        """Jobs that are paid for and answered. No step leads out of these states: it never gets smaller."""
+        """Jobs that are paid for: answered, or settled as charged. It gets smaller where a video that was
+        settled turns out to be pending.
+        """
         return sum(self.states.get(state, 0) for state in PAID)
 
     @property
@@ -559,7 +576,7 @@ class Progress:
 
     @property
     def done(self) -> int:
-        """Jobs that need nothing more."""
+        """Jobs that have ended."""
         return self._count(*ENDED)
 
     def _count(self, *states: State) -> int:
@@ -567,12 +584,12 @@ class Progress:
 
     def steps(self) -> dict[str, tuple[int, int]]:
         """How many jobs each step has done, and of how many; in the order in which a job passes them."""
-        to_store = self.jobs - self._count(State.FAILED, State.IN_DOUBT)
+        not_to_store = self._count(State.FAILED, State.IN_DOUBT)  # submitted, and nothing came of it
         poll = {"poll": (self.videos_ended, self.videos)} if self.videos else {}
         return {
-            "submit": (self._count(*ACCEPTED, State.FAILED, State.IN_DOUBT), self.jobs),
+            "submit": (self._count(*ACCEPTED) + not_to_store, self.jobs),
             **poll,
-            "download": (self._count(State.STORED, State.LOST), to_store),
+            "download": (self.done - not_to_store, self.jobs - not_to_store),
         }
 
 

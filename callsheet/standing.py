@@ -28,7 +28,7 @@ import sqlalchemy as sa
 from callsheet.ledger import marks, origins, queries, sums
 from callsheet.ledger.marks import Counts, MediaDecision
 from callsheet.ledger.origins import SOURCE
-from callsheet.ledger.queries import ONLY_NEW, Policy
+from callsheet.ledger.policy import ONLY_NEW, Policy
 from callsheet.ledger.tables import attempts as ledger_attempts
 from callsheet.records import ALREADY_BOUGHT, COST_UNKNOWN, ENDED, MAY_COST, Record, State, as_json
 
@@ -44,7 +44,7 @@ ASKED_FOR = ("type", "request_key", "request", "carried")
 _MADE_BY = pl.coalesce("model_delivered", "model").alias("made_by")
 
 SUBMITTED = pl.col("submitted_at").is_not_null() & (pl.col("state") != State.PLANNED)
-"""Attempts that were submitted (`services.IS_SUBMITTED`)."""
+"""Attempts that were submitted: in the table what `services.IS_SUBMITTED` is in SQL."""
 
 MODEL = "model"
 SETTINGS = ("aspect_ratio", "resolution", "duration", "sound", "output_format")
@@ -63,10 +63,11 @@ class Standing:
             `file_number` in its row, null before it is first reserved;
             `made_by`: the model that was delivered, by the answer; otherwise the one that was ordered;
             `price`: the plan's, or what was quoted;
-            `cost` and `exposure` (spent, in flight and in doubt) of all its attempts;
+            `cost` of all its attempts;
             `files`, `kept`, `rejected`: how many of its files are stored, and what was decided;
             `current`: the batch file asks for it;
-            `counts`: it is one of the batch's jobs: the batch file asks for it, or it has cost money or may;
+            `counts`: it is one of the batch's jobs: the batch file asks for it, it is bought or may be, or
+            one of its attempts has cost money, whatever became of it (`sums.of_batch` counts the same);
             `to_buy`: a run buys it;
             `already_bought`: it is bought, or on the wire, and no run sends it;
             `may_be_bought`: a run has to look at it when it buys: to buy, or not decided yet.
@@ -154,7 +155,7 @@ class Standing:
         return self.files.group_by("row_id").agg(is_rejected).filter("decision")["row_id"]
 
     def left_to_buy(self, run_id: str, chosen: pl.Series | None) -> int:
-        """How many jobs of the plan a run would still have to send; what it has sent, it does not send again.
+        """How many jobs of the plan a run leaves that it has not tried, and that the next one would buy.
 
         The attempts have their `run_id`. `chosen` says for every job of the plan whether the run was to buy
         it; None: all of them.
@@ -244,7 +245,7 @@ class Share(Record):
 
     @property
     def open(self) -> int:
-        """Jobs that a run has something to do for: to buy them, too."""
+        """Jobs that have not ended: those to buy, too."""
         return self.jobs - sum(self.states[state] for state in ENDED)
 
     @property
@@ -285,7 +286,7 @@ def read_standing(
 
     Args:
         plan: the jobs of its plan (`Plan.table`); None where there is none, or none yet.
-        policy: what the run does with jobs that were tried before.
+        policy: what a run does with jobs that were tried before.
         of_attempts: more columns of the ledger's `attempts`.
         of_files: more columns of files, or of their attempts; with them come `stored_at`, by which they are
             in order, and what persons and checks have said: `note`, `decided_by`, `decided_at`, `flags` (a
@@ -334,16 +335,13 @@ def _jobs(plan: pl.DataFrame | None, newest: pl.DataFrame) -> pl.DataFrame:
 
 
 def _with_sums(jobs: pl.DataFrame, attempts: pl.DataFrame, files: pl.DataFrame) -> pl.DataFrame:
-    """The jobs with what all of their attempts have cost or may have, and the number of their files."""
-    unknown_cost = pl.when(pl.col("state").is_in(COST_UNKNOWN)).then("quoted")
-    money = attempts.group_by(key="job_key").agg(
-        pl.col("cost").sum(), exposure=(pl.col("cost").fill_null(0) + unknown_cost.fill_null(0)).sum()
-    )
+    """The jobs with what all of their attempts have cost, and the number of their files."""
+    costs = attempts.group_by(key="job_key").agg(pl.col("cost").sum())
     decided = [pl.col("decision").eq_missing(decision).sum().alias(decision) for decision in MediaDecision]
     counts = files.group_by(key="job_key").agg(pl.len().alias("files"), *decided)
-    for of_jobs in (money, counts):
+    for of_jobs in (costs, counts):
         jobs = jobs.join(of_jobs, on="key", how="left", maintain_order="left")
-    return jobs.with_columns(pl.col("cost", "exposure", "files", *MediaDecision).fill_null(0))
+    return jobs.with_columns(pl.col("cost", "files", *MediaDecision).fill_null(0))
 
 
 def _flagged(jobs: pl.DataFrame, *, has_plan: bool) -> pl.DataFrame:

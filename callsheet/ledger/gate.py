@@ -23,11 +23,11 @@ import sqlalchemy as sa
 from callsheet.config.settings import Budget
 from callsheet.ledger import changes, charges, leases, purses, queries, sums, words, writing
 from callsheet.ledger.charges import Charge
+from callsheet.ledger.policy import Policy, to_buy
 from callsheet.ledger.purses import BeyondPurse, Purse
-from callsheet.ledger.queries import Policy, to_buy
 from callsheet.ledger.tables import Values, attempts
 from callsheet.ledger.words import Place, Reason, Shown, Word
-from callsheet.records import NOT_CHARGED, Attempt, Job, State
+from callsheet.records import Attempt, Job, State
 
 
 class Obstacle(StrEnum):
@@ -59,7 +59,10 @@ class Obstacle(StrEnum):
 
 
 class Counting(Enum):
-    """Which reservations count besides what is spent, in flight and in doubt."""
+    """Which reservations count besides what is spent, in flight and in doubt.
+
+    What dead runs had reserved is free: where one only seemed dead, it is looked at again before it is sent.
+    """
 
     QUOTE = auto()
     """Those of the ledger's other batches: its own are part of what the batch has to buy."""
@@ -94,11 +97,11 @@ class Buyer:
 
 @dataclass(frozen=True, slots=True)
 class Basis:
-    """What a batch may buy by, at one moment: when it is quoted, and when its run is let begin.
+    """What a batch may buy by, at one moment: when it is quoted, its run is let begin, or its buying stops.
 
     Attributes:
         words: all words of the batch, the oldest first.
-        exposure: what was spent, in flight and in doubt, of the jobs with a price.
+        sent_with_price: what was spent, in flight and in doubt, of the jobs with a price.
         limit: what the batch may spend once the run is let begin; None for no limit.
         room: what is left for the batch within each obstacle that there is.
         charged: how the batch is charged.
@@ -110,7 +113,7 @@ class Basis:
     """
 
     words: tuple[Word, ...] = ()
-    exposure: Decimal = Decimal(0)
+    sent_with_price: Decimal = Decimal(0)
     limit: Decimal | None = None
     room: Mapping[Obstacle, Decimal] = field(default_factory=dict)
     charged: charges.Charged = field(default_factory=charges.Charged)
@@ -122,20 +125,19 @@ class Basis:
     purse: Purse | None = None
 
 
-def read_basis(connection: sa.Connection, batch: str, buyer: Buyer, limit: Decimal | None) -> Basis:
-    """What a run of the batch may buy by, whose config says this `limit`."""
+def read_basis(connection: sa.Connection, batch: str, buyer: Buyer) -> Basis:
+    """What a run of the batch may buy by."""
     all_words = words.all_of_batch(connection, batch)
-    limit = _limit(connection, buyer, limit, all_words)
-    charged, allowed = charges.of_batch(connection, batch), words.allowed(connection, batch)
+    limit = _limit(connection, buyer, all_words)
     now = leases.time_by_database(connection)
     room, purse = room_within(connection, buyer, limit, now, Counting.QUOTE)
     return Basis(
         words=all_words,
-        exposure=sums.exposure(connection, batch).priced,
+        sent_with_price=sums.all_sent(connection, batch).with_price,
         limit=limit,
         room=room,
-        charged=charged,
-        to_accept=charged.to_accept(allowed if limit is None else limit),
+        charged=charges.of_batch(connection, batch),
+        to_accept=_charges_to_accept(connection, batch, limit),
         known_rates=words.known_rates(connection, batch, all_words),
         used_today=used_today(connection, now, but_of=batch),
         used_ever=used_ever(connection, but_of=batch),
@@ -189,7 +191,7 @@ def let_begin(
     Returns:
         The word: without a decision it is a question, and nothing may be bought before its answer.
     """
-    basis = read_basis(connection, batch, buyer, buyer.budget.limit)
+    basis = read_basis(connection, batch, buyer)
     if entered := _entered(basis, draft):
         return entered
     shown = replace(shown, charges=basis.to_accept)
@@ -208,7 +210,7 @@ def let_join(connection: sa.Connection, batch: str, buyer: Buyer, shown: Shown, 
     Returns:
         The word, made of `draft`; None where no run was let begin with this plan.
     """
-    basis = read_basis(connection, batch, buyer, buyer.budget.limit)
+    basis = read_basis(connection, batch, buyer)
     if entered := _entered(basis, draft):
         return entered
     if not any(word.lets_begin and word.shown.plan == shown.plan for word in basis.words):
@@ -250,7 +252,7 @@ def answer(connection: sa.Connection, batch: str, buyer: Buyer, answered: Word) 
         return
     if answered.shown.charges:
         charges.accept(connection, batch, answered.shown.charges)
-    limit, by = _limit(connection, buyer, buyer.budget.limit, all_words), f"{answered.decided_by} (config)"
+    limit, by = _limit(connection, buyer, all_words), f"{answered.decided_by} (config)"
     if answered.budget_limit is not None:
         limit, by = answered.budget_limit, answered.decided_by or ""
     changes.say_limit(connection, batch, limit, by, buyer.run_id)
@@ -275,7 +277,7 @@ def grounds_to_ask(shown: Shown, buyer: Buyer, basis: Basis, also: Collection[Re
     above = None if covering else buyer.budget.approve_above
     of_batch = [basis.room[obstacle] for obstacle in _OF_BATCH if obstacle in basis.room]
     may_cost = max(shown.quoted, min([shown.at_most, *of_batch]))
-    asks_of_pilot = shown.is_rest and not any(Reason.PILOT in word.about for word in covering)
+    asks_of_pilot = shown.is_rest and not covers_rest(basis, shown)
     own_questions = [word for word in basis.words if word.asker == buyer.asker and word.about]
     asked_before = own_questions[-1] if own_questions else None
     applies = {
@@ -314,17 +316,26 @@ def covers(word: Word, shown: Shown) -> bool:
         and word.shown.plan == shown.plan
         and (among is None or (shown.keys is not None and {*shown.keys} <= {*among}))
         and shown.unpriced <= word.shown.unpriced
-        and shown.exposure + shown.at_most <= word.up_to
+        and shown.sent_with_price + shown.at_most <= word.up_to
     )
 
 
-def _limit(
-    connection: sa.Connection, buyer: Buyer, of_config: Decimal | None, all_words: Sequence[Word]
-) -> Decimal | None:
+def covers_rest(basis: Basis, shown: Shown) -> bool:
+    """Whether a person who was asked about the rest after a pilot has said yes to this."""
+    return any(Reason.PILOT in word.about and covers(word, shown) for word in basis.words)
+
+
+def _limit(connection: sa.Connection, buyer: Buyer, all_words: Sequence[Word]) -> Decimal | None:
     """The limit of the batch once the run is let begin; one that has begun before has said its config's."""
     if any(word.asker == buyer.asker and word.lets_begin for word in all_words):
         return changes.limit(connection, buyer.batch)
-    return changes.limit_with(connection, buyer.batch, of_config, buyer.run_id)
+    return changes.limit_with(connection, buyer.batch, buyer.budget.limit, buyer.run_id)
+
+
+def _charges_to_accept(connection: sa.Connection, batch: str, limit: Decimal | None) -> tuple[Charge, ...]:
+    """The charges that a person must accept before more is bought; `limit`: what the batch may spend."""
+    may_come_to = words.allowed(connection, batch) if limit is None else limit
+    return charges.of_batch(connection, batch).to_accept(may_come_to)
 
 
 # ---- whether a job may leave
@@ -340,9 +351,7 @@ class Gate:
         self._closed: Obstacle | None = None
         if not words.may_buy(connection, buyer.asker):
             self._closed = Obstacle.QUESTION
-        elif charges.of_batch(connection, buyer.batch).to_accept(
-            words.allowed(connection, buyer.batch) if limit is None else limit
-        ):
+        elif _charges_to_accept(connection, buyer.batch, limit):
             self._closed = Obstacle.PRICE
 
     def lets(self, amount: Decimal, model: str) -> Obstacle | None:
@@ -398,7 +407,11 @@ class Fitting:
 
 
 def fitting(prices: pl.Series, room: Mapping[Obstacle, Decimal], on_exceed: str) -> Fitting:
-    """Which of these jobs would leave, in their order, if the ledger stayed as it is.
+    """Which of these jobs would leave, in their order, if the ledger stayed as it is: a quote's forecast.
+
+    It looks at amounts alone. What a person must say yes to before the run begins is asked by `let_begin`,
+    and after a yes it is not in the way: charges to accept, models that its purse is not for, and what was
+    allowed, to which that yes adds. So none of it says which of the jobs fit.
 
     `prices`: decimals, without those of jobs that have none: nobody knows whether these fit.
     """
@@ -423,18 +436,20 @@ def room_within(
 ) -> tuple[dict[Obstacle, Decimal], Purse | None]:
     """What is left within each obstacle that there is; and the purse by which it buys, if that was given."""
     batch, budget = buyer.batch, buyer.budget
-    exposure = sums.exposure(connection, batch)
-    taken = exposure.sent + (exposure.reserved if counting is Counting.RESERVE else 0)
+    of_batch = sums.all_sent(connection, batch)
+    reserved: dict[str, Decimal] = {}  # by run
+    if counting is Counting.RESERVE:
+        reserved = _reserved(connection, leases.alive(connection, batch), attempts.c.run_id)
+    taken = of_batch.amount + sum(reserved.values())
     room: dict[Obstacle, Decimal] = {}
     if limit is not None:
         room[Obstacle.LIMIT] = limit - taken
     allowed = words.allowed(connection, batch)
     if allowed is not None and counting is not Counting.QUOTE:  # then its own word is still to come
-        reserved = _reserved_by(connection, batch, buyer.run_id) if counting is Counting.RESERVE else 0
-        room[Obstacle.ALLOWED] = allowed - reserved - exposure.priced
+        room[Obstacle.ALLOWED] = allowed - reserved.get(buyer.run_id, Decimal(0)) - of_batch.with_price
     purse = None if buyer.purse is None else purses.newest(connection, batch, buyer.purse)
     if purse is not None:
-        reserved_by_it = 0 if counting is Counting.SEND else purses.reserved(connection, batch, purse)
+        reserved_by_it = purses.reserved(connection, batch, purse) if counting is Counting.RESERVE else 0
         room[Obstacle.PURSE] = purse.left - reserved_by_it
     elif buyer.purse is not None:  # nobody has given it one
         room[Obstacle.PURSE] = Decimal(0)
@@ -453,37 +468,34 @@ def room_within(
 def used_today(connection: sa.Connection, now: datetime, *, but_of: str | None = None) -> Decimal:
     """What counts against `budget.per_day`, in dollars: what was sent today, and what runs have reserved.
 
-    What dead runs had reserved is free: where one only seemed dead, it is looked at again before it is sent.
     `but_of`: without what runs of this batch have reserved, because that is part of what it has to buy.
     """
-    return sums.sent_since(connection, now) + sum(_reserved(connection, but_of).values())
+    return sums.sent_since(connection, now) + sum(_reserved_by_batch(connection, but_of).values())
 
 
 def used_ever(connection: sa.Connection, *, but_of: str | None = None) -> Decimal:
     """What counts against `budget.ledger`, in dollars: as `used_today`, of all days."""
-    return sums.sent(connection) + sum(_reserved(connection, but_of).values())
+    return sums.sent(connection) + sum(_reserved_by_batch(connection, but_of).values())
 
 
 def used_by(connection: sa.Connection, *, but_of: str | None = None) -> int:
     """How many batches there are to which something of `used_ever` belongs."""
-    reserved = {batch for batch, amount in _reserved(connection, but_of).items() if amount}
+    reserved = {batch for batch, amount in _reserved_by_batch(connection, but_of).items() if amount}
     return len(sums.batches_sent(connection) | reserved)
 
 
-def _reserved(connection: sa.Connection, but_of: str | None) -> dict[str, Decimal]:
+def _reserved_by_batch(connection: sa.Connection, but_of: str | None) -> dict[str, Decimal]:
     """What living runs have reserved, in dollars by batch; without this batch."""
     living = [run for run in leases.alive(connection) if run.batch != but_of]
-    theirs = sa.and_(
-        attempts.c.batch.in_({run.batch for run in living}), attempts.c.run_id.in_([run.id for run in living])
-    )
-    reserved = sa.select(attempts.c.batch, sums.total(attempts.c.quoted)).where(theirs, sums.RESERVED)
-    return dict(connection.execute(reserved.group_by(attempts.c.batch)).all())
+    return _reserved(connection, living, attempts.c.batch)
 
 
-def _reserved_by(connection: sa.Connection, batch: str, run_id: str) -> Decimal:
-    """What a run of the batch has reserved, in dollars."""
-    its_own = sa.and_(attempts.c.batch == batch, attempts.c.run_id == run_id, sums.RESERVED)
-    return connection.scalar(sa.select(sums.total(attempts.c.quoted)).where(its_own)) or Decimal(0)
+def _reserved(connection: sa.Connection, runs: Sequence[Any], by: sa.Column[str]) -> dict[str, Decimal]:
+    """What these runs have reserved, in dollars by a column of the attempts."""
+    batches = attempts.c.batch.in_({run.batch for run in runs})  # by which an index finds them
+    theirs = sa.and_(batches, attempts.c.run_id.in_([run.id for run in runs]), sums.RESERVED)
+    reserved = sa.select(by, sums.total(attempts.c.quoted)).where(theirs)
+    return dict(connection.execute(reserved.group_by(by)).all())
 
 
 # ---- reservations
@@ -517,17 +529,14 @@ def reserve(
     gate_now = Gate(connection, buyer, leases.time_by_database(connection), Counting.RESERVE)
     newest = _newest(connection, jobs, policy)
     result = Reservation()
-    fitting: list[tuple[Job, Values | None]] = []
+    leaving: list[tuple[Job, Values | None]] = []
     for position, job in enumerate(jobs):
         last = newest.get(job.key)
         reserved_by = last["run_id"] if last and last["state"] == State.PLANNED else None
         if last and (not last["to_buy"] or reserved_by not in (None, buyer.run_id)):
             continue
-        has_failed = last and last["state"] == State.FAILED and last["settled"] != NOT_CHARGED
-        if last and has_failed and last["run_id"] == buyer.run_id:  # the same run does not try it again
-            continue
         if reserved_by or (obstacle := gate_now.lets(job.quoted, job.model)) is None:
-            fitting.append((job, last))
+            leaving.append((job, last))
         else:
             if result.obstacle is None:
                 result.obstacle, result.remaining = obstacle, gate_now.left(obstacle)
@@ -535,7 +544,7 @@ def reserve(
                 result.left += jobs[position:]
                 break
             result.left.append(job)
-    result.reserved = _write(connection, buyer.batch, buyer.run_id, fitting, gate_now.purse_id)
+    result.reserved = _write(connection, buyer.batch, buyer.run_id, leaving, gate_now.purse_id)
     return result
 
 

@@ -26,7 +26,7 @@ from callsheet.ledger.databases import BUSY, explained, open_engine
 from callsheet.ledger.gate import Buyer, Obstacle, Reservation, reserve
 from callsheet.ledger.group_commit import GroupCommit
 from callsheet.ledger.journal import Journal, PaidAnswer
-from callsheet.ledger.queries import Policy
+from callsheet.ledger.policy import Policy
 from callsheet.ledger.states import SameGeneration
 from callsheet.ledger.tables import about
 from callsheet.ledger.takeover import Owner

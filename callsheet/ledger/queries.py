@@ -1,7 +1,6 @@
 """What the ledger has, read: attempts, files and totals as records, and as the columns of frames.
 
-Also which jobs a run buys (`to_buy`): one rule in SQL over the newest attempt at a job, for the quote that
-counts them and for the reservation that takes them. Nothing here writes.
+Nothing here writes.
 """
 
 from __future__ import annotations
@@ -19,14 +18,10 @@ from typing import Any
 import polars as pl
 import sqlalchemy as sa
 
-from callsheet.config.setting_types import RetryFailed
-from callsheet.config.settings import BatchSettings
-from callsheet.errors import SERVICE_CODES
+from callsheet.ledger.policy import Policy, to_buy
 from callsheet.ledger.tables import Moment, Money, attempts, batches, checks, marks, media, settlements
 from callsheet.records import (
-    NOT_CHARGED,
     Attempt,
-    CostSource,
     Doubt,
     File,
     Media,
@@ -35,73 +30,17 @@ from callsheet.records import (
     State,
 )
 
-
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """What a run does with jobs that it meets in the ledger.
-
-    Attributes:
-        retry_failed: which failed jobs to buy again, each once a run.
-        retry_doubt: buy jobs in doubt again; their exposure stays.
-        attempts: how many attempts a job may have, over all runs, before its failure or its doubt is left to
-            a person. Only attempts that were sent count.
-    """
-
-    retry_failed: RetryFailed = False
-    retry_doubt: bool = False
-    attempts: int = 4
-
-
-ONLY_NEW = Policy()
-"""Nothing is bought again."""
-
-
-def policy_of(settings: BatchSettings) -> Policy:
-    """What a config says about jobs that were tried before."""
-    return Policy(
-        retry_failed=settings.retry_failed,
-        retry_doubt=settings.on_doubt == "retry",
-        attempts=settings.attempts,
-    )
-
-
-def to_buy(policy: Policy) -> sa.ColumnElement[bool]:
-    """Whether a run buys a job, by the newest attempt at it: true too for a job that a run has reserved.
-
-    A job without any attempt is always to buy. One in doubt that has a generation id was accepted: it is
-    asked for again, and never bought again.
-    """
-    not_charged = sa.and_(
-        attempts.c.state == State.FAILED, attempts.c.settled.is_not_distinct_from(NOT_CHARGED)
-    )
-    buys = [attempts.c.state == State.PLANNED, not_charged]
-    if kind := policy.retry_failed:
-        code = attempts.c.error_code
-        of_kind: sa.ColumnElement[bool] = sa.true()
-        if kind == "server_error":
-            of_kind = sa.or_(code == "server_error", code.startswith("http_5", autoescape=True))
-        elif kind == "gateway":
-            of_kind = code.not_in(SERVICE_CODES)
-        failed = sa.and_(attempts.c.state == State.FAILED, of_kind)
-        buys.append(sa.and_(failed, attempts.c.attempt < policy.attempts))
-    if policy.retry_doubt:
-        in_doubt = sa.and_(attempts.c.state == State.IN_DOUBT, attempts.c.generation_id.is_(None))
-        buys.append(sa.and_(in_doubt, attempts.c.attempt < policy.attempts))
-    return sa.or_(*buys)
-
-
 _KEYS = 5_000  # that one statement names
 
+_MAY_BE_POLLED = attempts.c.state.in_((State.PENDING, State.IN_DOUBT))  # which an index finds
+
 IS_POLLED = sa.and_(
-    attempts.c.state.in_((State.PENDING, State.IN_DOUBT)),  # which an index finds
+    _MAY_BE_POLLED,
     sa.or_(attempts.c.state == State.PENDING, attempts.c.generation_id.is_not(None)),
     attempts.c.type == ModelType.VIDEO,
 )
 """Videos that were accepted and have not ended: those too that the service did not know the last time, or had
 no file of. Of an image in doubt there is nothing to ask, even where it has an id."""
-
-IS_ESTIMATED = attempts.c.cost_source.in_((CostSource.COMPUTED, CostSource.QUOTED))
-"""Attempts of which the cost is not the service's word."""
 
 ERROR_CODE = sa.func.coalesce(attempts.c.settled, attempts.c.error_code, type_=sa.Text).label("error_code")
 """Why an attempt has ended, as people see it: of what a person has settled the decision, else the code."""
@@ -143,10 +82,11 @@ def doubts(connection: sa.Connection, batch: str, *, pending: bool = False) -> l
     is_pending = attempts.c.state == State.PENDING
     if not pending:
         is_pending = sa.and_(is_pending, attempts.c.error_message.is_not(None))
-    listed = attempts.c.state.in_((State.IN_DOUBT, State.PENDING))  # which an index finds
     query = (
         sa.select(attempts)
-        .where(attempts.c.batch == batch, listed, sa.or_(attempts.c.state == State.IN_DOUBT, is_pending))
+        .where(
+            attempts.c.batch == batch, _MAY_BE_POLLED, sa.or_(attempts.c.state == State.IN_DOUBT, is_pending)
+        )
         .order_by(attempts.c.submitted_at, attempts.c.job_key, attempts.c.attempt)
     )
     return [doubt_of(row) for row in connection.execute(query)]

@@ -17,7 +17,9 @@ from callsheet.ledger.tables import learned as learned_table
 from callsheet.records import State
 
 IS_SUBMITTED = sa.and_(attempts.c.submitted_at.is_not(None), attempts.c.state != State.PLANNED)
-"""Attempts that were submitted. One that the service did not take is planned again, and keeps its time."""
+"""Attempts that were submitted. One that the service did not take is planned again, and keeps its time. In a
+batch's table it is `standing.SUBMITTED`.
+"""
 
 
 def check(connection: sa.Connection, batch: str, service: str) -> bool:

@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 
 from callsheet.ledger import services, sums
-from callsheet.ledger.queries import IS_ESTIMATED, IS_POLLED, doubt_of
+from callsheet.ledger.queries import IS_POLLED, doubt_of
 from callsheet.ledger.sums import total
 from callsheet.ledger.tables import attempts, claims, runs, settlements
-from callsheet.records import ACCEPTED, PAID, Doubt, ExpectedBalance, State
+from callsheet.records import ACCEPTED, ESTIMATED, MAY_COST, Doubt, ExpectedBalance, State
 
 # The service will still say of an accepted video what it costs, also where the ledger has it in doubt.
 _ANSWER_COMES = sa.or_(attempts.c.state == State.SUBMITTING, IS_POLLED)
@@ -88,11 +88,11 @@ def days(
     day, minutes = sa.func.substr(sent, 1, 10), sa.func.substr(sent, 12, 4)
     ended_later = sa.or_(finished.is_(None), sa.func.substr(finished, 1, 10) > day, minutes == _LAST_MINUTES)
     amounts: dict[str, Any] = {
-        "quoted": total(quoted, sa.or_(attempts.c.state.in_([*PAID, State.IN_DOUBT]), _ANSWER_COMES)),
+        "quoted": total(quoted, attempts.c.state.in_(MAY_COST)),
         "usage": total(cost),
         "other_batches": total(cost, attempts.c.batch != batch),
         "surcharge": total(cost - quoted, cost > quoted),
-        "estimated": total(cost, IS_ESTIMATED),
+        "estimated": total(cost, attempts.c.cost_source.in_(ESTIMATED)),
         "in_flight": total(quoted, _ANSWER_COMES),
         "late": total(cost, ended_later),
         "early": total(cost, minutes == _FIRST_MINUTES),
@@ -168,7 +168,10 @@ def expected_balance(connection: sa.Connection, batch: str, first: datetime) -> 
 
 
 def bought_since(connection: sa.Connection, moment: datetime) -> dict[str, Bought]:
-    """What each batch has bought (`ACCEPTED`) since a moment; those that have bought nothing are missing."""
+    """What each batch has bought (`ACCEPTED`) since a moment; those that have bought nothing are missing.
+
+    What one run has bought of its batch is counted by the same rule in the batch's table (`report._did`).
+    """
     cost = total(sa.func.coalesce(attempts.c.cost, attempts.c.quoted))
     query = (
         sa.select(attempts.c.batch, sa.func.count(), cost)

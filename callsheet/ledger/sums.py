@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
-from callsheet.ledger.tables import AMOUNTS, Money, Values, attempts, claims, totals
-from callsheet.records import IN_FLIGHT, State, Totals
+from callsheet.ledger.tables import AMOUNTS, Money, Values, attempts, claims, settlements, totals
+from callsheet.records import IN_FLIGHT, NOT_BOUGHT, PAID, State, Totals
 
 RESERVED = sa.and_(attempts.c.state == State.PLANNED, attempts.c.run_id.is_not(None))
 """Whether a run has reserved an attempt."""
@@ -60,7 +60,10 @@ def _day(attempt: Values) -> str:
 
 
 def _amounts(attempt: Values) -> Iterable[tuple[str, Decimal]]:
-    """What an attempt counts, in dollars, and as what."""
+    """What an attempt counts, in dollars, and as what.
+
+    The same is said once more in SQL, on purpose: `by_attempts` checks what comes of it.
+    """
     state = attempt["state"]
     if (quoted := attempt["quoted"]) is not None:
         if not attempt["superseded"]:
@@ -84,7 +87,7 @@ def total(amount: sa.ColumnElement[Any], *conditions: sa.ColumnElement[bool]) ->
 
 
 _SENT = totals.c.in_flight + totals.c.in_doubt + totals.c.spent
-_EXPOSURE = sa.select(total(_SENT), total(totals.c.reserved), total(_SENT - totals.c.unpriced)).where(
+_ALL_SENT = sa.select(total(_SENT), total(_SENT - totals.c.unpriced)).where(
     totals.c.batch == sa.bindparam("the_batch")
 )
 
@@ -101,7 +104,6 @@ def of_batch(connection: sa.Connection, batch: str) -> Totals:
     money = connection.execute(sa.select(*amounts).where(totals.c.batch == batch)).one()
     return Totals(
         states=states - states_of_gone,
-        quoted=money.quoted,
         spent=money.spent,
         in_doubt_exposure=money.in_doubt,
         exposure=money.reserved + money.in_flight + money.in_doubt + money.spent,
@@ -111,14 +113,34 @@ def of_batch(connection: sa.Connection, batch: str) -> Totals:
 
 
 def _is_gone(of_batch: sa.ColumnElement[bool]) -> sa.ColumnElement[bool]:
-    """Whether a job is none of the batch's any more (`Standing.counting`): its row is gone, and it was free.
+    """Whether a job is none of the batch's any more: its row is gone, it is not bought now, and no attempt
+    at it has cost money, whatever became of that. `counts` in a standing says the opposite of the same jobs.
 
     It is asked apart: the states of all jobs are counted in an index alone, however large the batch is.
     """
-    charged = attempts.c.state.in_((State.FAILED, State.LOST)) & (attempts.c.cost > 0)
-    has_cost = sa.select(attempts.c.job_key).where(of_batch, charged).correlate(None)
-    is_free = attempts.c.state.in_((State.PLANNED, State.FAILED))
+    # Of the attempts at a job that is not bought now, the last one has cost something only where it failed.
+    # The database finds the few others in the index, and looks at no cost besides theirs.
+    is_another = sa.or_(attempts.c.superseded, attempts.c.state == State.FAILED)
+    has_cost = sa.select(attempts.c.job_key).where(of_batch, is_another, attempts.c.cost > 0).correlate(None)
+    is_free = attempts.c.state.in_(NOT_BOUGHT)
     return sa.and_(is_free, attempts.c.current.is_(False), attempts.c.job_key.not_in(has_cost))
+
+
+def ever_paid_jobs(connection: sa.Connection, batch: str) -> int:
+    """How many jobs of the batch were ever among its `Totals.paid_jobs`, at the most: it never gets smaller.
+
+    Only a settlement leads to a paid job that is none any more. It was settled as charged, and an answer came
+    after it; or that has an id, and was settled a second time.
+    """
+    is_settled = sa.and_(
+        settlements.c.job_key == attempts.c.job_key, settlements.c.attempt == attempts.c.attempt
+    )
+    was_charged = sa.or_(settlements.c.charged, attempts.c.generation_id.is_not(None))
+    settled = sa.select(attempts.c.job_key).join(settlements, is_settled)
+    settled_jobs = settled.where(attempts.c.batch == batch, was_charged).correlate(None)
+    is_paid = sa.or_(attempts.c.state.in_(PAID), attempts.c.job_key.in_(settled_jobs))
+    count = sa.select(sa.func.count()).where(attempts.c.batch == batch, ~attempts.c.superseded, is_paid)
+    return connection.scalar(count) or 0
 
 
 def credits_of(connection: sa.Connection, batch: str) -> Decimal:
@@ -133,23 +155,21 @@ def of_ledger(connection: sa.Connection) -> dict[str, Totals]:
     return {batch: total for batch, total in by_batch.items() if total.states}
 
 
-class Exposure(NamedTuple):
-    """What counts against the budget of a batch, in dollars.
+class Sent(NamedTuple):
+    """What was sent of a batch, in dollars.
 
     Attributes:
-        sent: spent, in flight and in doubt.
-        reserved: by all of its runs.
-        priced: the part of `sent` of the jobs with a price.
+        amount: spent, in flight and in doubt.
+        with_price: the part of it of the jobs with a price.
     """
 
-    sent: Decimal
-    reserved: Decimal
-    priced: Decimal
+    amount: Decimal
+    with_price: Decimal
 
 
-def exposure(connection: sa.Connection, batch: str) -> Exposure:
-    """What counts against the budget of a batch."""
-    return Exposure(*connection.execute(_EXPOSURE, {"the_batch": batch}).one())
+def all_sent(connection: sa.Connection, batch: str) -> Sent:
+    """What was sent of a batch: with what its runs have reserved, its exposure (`Totals.exposure`)."""
+    return Sent(*connection.execute(_ALL_SENT, {"the_batch": batch}).one())
 
 
 def sent_since(connection: sa.Connection, day: datetime) -> Decimal:
@@ -190,7 +210,7 @@ def differences(connection: sa.Connection, batch: str | None = None) -> list[str
 
 
 def by_attempts() -> sa.Select[Any]:
-    """The rows of `totals`, as they follow from the attempts."""
+    """The rows of `totals`, as they follow from the attempts: by the rules of `_amounts`."""
     state, quoted = attempts.c.state, attempts.c.quoted
     day = sa.func.coalesce(sa.func.substr(sa.type_coerce(attempts.c.submitted_at, sa.String), 1, 10), "")
     amounts = {

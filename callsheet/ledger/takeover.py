@@ -254,8 +254,8 @@ def _says_more(attempt: Any, answer: PaidAnswer) -> bool:
 
     It counts more than a doubt, and more than a person's decision about that doubt: the service has answered.
     """
-    undecided = attempt.state in (State.SUBMITTING, State.IN_DOUBT)
-    undecided = undecided or attempt.settled is not None
+    # Not a pending video: it has been answered, and only its end says more.
+    undecided = attempt.state in (State.SUBMITTING, State.IN_DOUBT) or attempt.settled is not None
     if answer.usage is None:
         return undecided and attempt.generation_id is None
     return undecided or attempt.state == State.PENDING

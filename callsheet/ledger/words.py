@@ -99,7 +99,7 @@ class Shown:
         plan: the sha256 of the plan (`Plan.sha256`); empty where nothing is there yet to plan.
         jobs: how many jobs are to buy.
         quoted: their price.
-        exposure: what was spent, in flight and in doubt at that moment, of the jobs with a price.
+        sent_with_price: what was spent, in flight and in doubt at that moment, of the jobs with a price.
         at_most: what they may come to: more where the service charges more, or where doubts or rejected files
             are bought again. Jobs without a price are not in it.
         unpriced: how many of the jobs have no price.
@@ -119,7 +119,7 @@ class Shown:
     jobs: int = 0
     quoted: Decimal = Decimal(0)
     at_most: Decimal = Decimal(0)
-    exposure: Decimal = Decimal(0)
+    sent_with_price: Decimal = Decimal(0)
     unpriced: int = 0
     repeats: str = ""
     guesses: Mapping[str, str] = field(default_factory=dict)
@@ -181,7 +181,7 @@ class Word(Record):
     @property
     def up_to(self) -> Decimal:
         """What the batch may come to by it."""
-        return self.shown.exposure + self.shown.at_most
+        return self.shown.sent_with_price + self.shown.at_most
 
     def as_json(self) -> dict[str, Any]:
         """The JSON object in the `approvals` of `run --json` and `status --json`."""
@@ -199,14 +199,10 @@ class Word(Record):
         return fields
 
 
-_COLUMNS = (
-    "plan",
-    "jobs",
-    "quoted",
-    "at_most",
-    "exposure",
-    "unpriced",
-)  # of what is shown; the others are JSON
+_COLUMNS = {  # by field of what is shown; the other fields are JSON
+    **{name: name for name in ("plan", "jobs", "quoted", "at_most", "unpriced")},
+    "sent_with_price": "exposure",
+}
 
 
 def of_batch(connection: sa.Connection, batch: str) -> tuple[Word, ...]:
@@ -258,7 +254,7 @@ def enter_word(connection: sa.Connection, batch: str, word: Word) -> None:
     """Enters a word."""
     number = (connection.scalar(sa.select(sa.func.max(words.c.number))) or 0) + 1
     shown = asdict(word.shown)
-    values = {name: shown.pop(name) for name in _COLUMNS}
+    values = {column: shown.pop(name) for name, column in _COLUMNS.items()}
     shown["charges"] = [charge.as_json() for charge in word.shown.charges]
     row = values | {"number": number, "batch": batch, "shown": shown, "up_to": word.up_to}
     row |= {"about": list(word.about)} | _of_answer(word)
@@ -283,7 +279,7 @@ def _of_answer(word: Word) -> dict[str, Any]:
 
 
 def _word(row: Any) -> Word:
-    shown = {name: getattr(row, name) for name in _COLUMNS} | row.shown
+    shown = {name: getattr(row, column) for name, column in _COLUMNS.items()} | row.shown
     shown["charges"] = tuple(map(charge_of, shown["charges"]))
     for name in ("new_rates", "rates", "keys", "unclear"):
         if shown.get(name) is not None:  # older words have no `unclear`

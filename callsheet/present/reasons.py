@@ -176,6 +176,7 @@ def _the_quote(quoted: Decimal) -> str:
 
 
 _APPROVE = "Look at `callsheet quote`, then approve with `callsheet run --yes`"
+_NO_YES = "nobody has said yes to what is left to buy"
 _BY_A_PERSON = "A person goes on from here: `callsheet run`, or another `callsheet purse`."
 _HINTS = {
     Reason.CHARGES: "Nothing more is bought until somebody approves that: run it again with --yes, or answer "
@@ -230,9 +231,11 @@ def at_wall(
     return _at(obstacle, does_not_fit, left, budget, basis)
 
 
-def at_closed_gate(obstacle: Obstacle, budget: Budget, basis: Basis) -> Stop:
+def at_closed_gate(obstacle: Obstacle, basis: Basis) -> Stop:
     """The stop where a person must say yes before any job leaves."""
-    return _at(obstacle, "", Decimal(0), budget, basis)
+    if obstacle is Obstacle.PRICE:
+        return PriceChanged(of_charges(basis.charged.unaccepted), hint=_HINTS[Reason.CHARGES])
+    return ApprovalNeeded(_NO_YES, hint=f"{_APPROVE}.")
 
 
 def too_much(quote: Quote, obstacle: Obstacle) -> Stop:
@@ -258,11 +261,6 @@ def with_listed_rates(stop: PriceChanged, changes: Sequence[str]) -> PriceChange
 def _at(obstacle: Obstacle, does_not_fit: str, left: Decimal, budget: Budget, basis: Basis) -> Stop:
     """The stop at an obstacle; `does_not_fit` is such as `row 7, 0.0400 USD, does not fit`."""
     match obstacle:
-        case Obstacle.PRICE:
-            return PriceChanged(of_charges(basis.charged.unaccepted), hint=_HINTS[Reason.CHARGES])
-        case Obstacle.QUESTION | Obstacle.ALLOWED | Obstacle.PURSE:
-            hint = _BY_A_PERSON if obstacle is Obstacle.PURSE else f"{_APPROVE}."
-            return ApprovalNeeded("nobody has said yes to what is left to buy", hint=hint)
         case Obstacle.BALANCE:
             message = f"{does_not_fit} what is left of the balance: {of_limit(left, None)}"
             return BalanceTooLow(message, hint=_with_higher("balance"))
@@ -281,6 +279,8 @@ def _at(obstacle: Obstacle, does_not_fit: str, left: Decimal, budget: Budget, ba
                 f"{does_not_fit} what is left of budget.ledger: {room}; {used}",
                 hint=f"{_with_higher('budget.ledger')} {lists}",
             )
+        case _:  # the purse: a closed gate says itself why, and beyond what is allowed a run asks anew
+            return ApprovalNeeded(_NO_YES, hint=_BY_A_PERSON)
 
 
 def _with_higher(what: str) -> str:

@@ -18,7 +18,7 @@ from callsheet.report.remedies import NO_DEPLOYMENTS, command, remedies
 from callsheet.report.summary import Problem, Summary
 
 _TONES = {"complete": Tone.GOOD, "partial": Tone.WARNING, "stopped": Tone.BAD}
-_PROBLEMS = (*FOR_A_PERSON, State.FAILED, State.PENDING)
+_PROBLEMS = (*FOR_A_PERSON, State.FAILED, State.PENDING)  # in the order in which they are shown
 _DETAILS = 3  # of files that are not as ordered
 _LENGTHS = re.compile(r"([\d.]+) s ordered, ([\d.]+) s came")  # what is wrong is named first
 _APPROVALS = 20  # the last ones

@@ -28,7 +28,7 @@ from callsheet.cells import carried_as_json, same_prompt, separate
 from callsheet.config.settings import Settings
 from callsheet.plain_text import and_more, counted, printable
 from callsheet.pricing.rates import PRICED_COLUMNS, PricedJobs
-from callsheet.records import MADE_FROM, MAY_COST, UNDER_WAY, State, canonical, made_from
+from callsheet.records import MADE_FROM, MAY_COST, UNDECIDED, canonical, made_from
 from callsheet.standing import SUBMITTED, Standing
 
 PLAN_COLUMNS = ["key", *PRICED_COLUMNS, "repeats", "unseen", "again"]
@@ -462,7 +462,7 @@ def _next_samples(
     Returns:
         Rows like the last of each request, with the next number; and what a person should know, in sentences.
     """
-    undecided = ledger_jobs.filter(pl.col("state").is_in((*UNDER_WAY, State.IN_DOUBT)))["row_id"]
+    undecided = ledger_jobs.filter(pl.col("state").is_in(UNDECIDED))["row_id"]
     to_buy = jobs.filter(is_to_buy(ledger_jobs))["row_id"]
     waits = pl.col("row_id").is_in(pl.concat([undecided, to_buy]).implode())
     ends = _last(jobs.filter(pl.col("row_id").is_in(rejected.implode()) & ~waits), "request")

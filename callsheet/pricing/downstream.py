@@ -22,7 +22,7 @@ from callsheet.config.settings import Settings
 from callsheet.errors import CallsheetError, InputError, NothingKept
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.origins import Origin, hanging_on, with_origins
-from callsheet.ledger.queries import policy_of
+from callsheet.ledger.policy import policy_of
 from callsheet.pricing.cast import KeptFiles
 from callsheet.pricing.plan import price_batch
 from callsheet.pricing.references import parse_name

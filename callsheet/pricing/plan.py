@@ -28,7 +28,7 @@ from callsheet.errors import GatewayAnswer, MaybeSent, NotSent, ServerError, Sto
 from callsheet.files import PartialFile, open_regular
 from callsheet.ledger import writing
 from callsheet.ledger.ledger import Ledger
-from callsheet.ledger.queries import policy_of
+from callsheet.ledger.policy import policy_of
 from callsheet.plain_text import counted, printable
 from callsheet.pricing import references
 from callsheet.pricing.bought import (
@@ -100,11 +100,6 @@ class Plan:
     def rejected_in_part(self) -> int:
         """Those of the rejected rows of which something can be bought: with a matrix, its other values."""
         return max(0, self.rejected_rows - (self.rows - self.table["row_id"].n_unique()))
-
-    @property
-    def quoted(self) -> Decimal:
-        """The sum of all prices, in US dollars."""
-        return Decimal(self.table["price"].sum() or 0)
 
     def jobs_in_order(
         self, of_type: ModelType | None = None, among: pl.Series | None = None

@@ -24,7 +24,7 @@ from callsheet.ledger import gate, origins, services, sums
 from callsheet.ledger.charges import dearest
 from callsheet.ledger.gate import Basis, Fitting, Obstacle
 from callsheet.ledger.ledger import Ledger
-from callsheet.ledger.queries import policy_of
+from callsheet.ledger.policy import policy_of
 from callsheet.ledger.words import PILOT, Shown
 from callsheet.places import warning_of
 from callsheet.plain_text import counted
@@ -212,7 +212,7 @@ class Quote:
             jobs=self.to_buy,
             quoted=self.quoted,
             at_most=self.at_most,
-            exposure=self.basis.exposure,
+            sent_with_price=self.basis.sent_with_price,
             unpriced=self.without_price,
             repeats=repeats if is_asked else "",
             guesses=self.shown_guesses(),
@@ -299,7 +299,8 @@ async def quote_batch(settings: Settings, client: Client, choice: Choice = ALL) 
 
 async def has_to_buy(plan: Plan, ledger: Ledger, settings: Settings, choice: Choice) -> bool:
     """Whether a plan has a job to buy, by the ledger, among those that are chosen."""
-    return _buys(await ledger.read(read_standing, plan.table, policy_of(settings)), choice)
+    policy = policy_of(settings, ledger.run_id)
+    return _buys(await ledger.read(read_standing, plan.table, policy), choice)
 
 
 def _buys(standing: Standing, choice: Choice) -> bool:
@@ -392,10 +393,11 @@ async def read_from_ledger(
 
     def read(connection: sa.Connection, batch: str) -> FromLedger:
         services.check(connection, batch, service)
-        standing = read_standing(connection, batch, plan.table, policy_of(settings), of_attempts=["carried"])
+        policy = policy_of(settings, ledger.run_id)
+        standing = read_standing(connection, batch, plan.table, policy, of_attempts=["carried"])
         totals = sums.of_batch(connection, batch)
         buyer = ledger.buyer(settings.budget, affordable(totals, balance))
-        basis = gate.read_basis(connection, batch, buyer, settings.budget.limit)
+        basis = gate.read_basis(connection, batch, buyer)
         learned = services.learned(connection, batch, service) or {"windows": {}}
         limits = {model_type: window["limit"] for model_type, window in learned["windows"].items()}
         old_files = origins.changes(connection, batch)

@@ -27,7 +27,7 @@ from callsheet.errors import InputError, Interrupted, OtherLedger, Stop
 from callsheet.ledger import leases, queries, sums, words
 from callsheet.ledger.charges import is_dearer
 from callsheet.ledger.ledger import Ledger
-from callsheet.ledger.queries import ONLY_NEW, Policy
+from callsheet.ledger.policy import ONLY_NEW, Policy
 from callsheet.ledger.words import Word
 from callsheet.places import warning_of
 from callsheet.plain_text import and_more, counted, row_in_words, row_name
@@ -35,11 +35,11 @@ from callsheet.pricing.plan import Plan, last_plan
 from callsheet.records import (
     ACCEPTED,
     ENDED,
-    FOR_A_PERSON,
+    ENDED_BADLY,
+    ESTIMATED,
     MADE_FROM,
     MADE_FROM_FIELDS,
     UNDER_WAY,
-    CostSource,
     ModelType,
     OtherRun,
     State,
@@ -56,7 +56,7 @@ from callsheet.report.summary import (
     Difference,
     Problem,
     Summary,
-    is_complete,
+    outcome_of,
 )
 from callsheet.standing import MODEL, SUBMITTED, Standing, read_standing
 from callsheet.storage.store import Store
@@ -68,8 +68,6 @@ _TIMES = 4  # that the manifest is written at the most, where it changes meanwhi
 _ROWS_NAMED = 5  # for each reason; the others are counted
 _REASONS_NAMED = 10  # the jobs with others are counted
 _DEAREST = 10
-_IS_ESTIMATED = pl.col("cost_source").is_in((CostSource.COMPUTED, CostSource.QUOTED))  # not the service's
-_ENDED_BADLY = (State.FAILED, *FOR_A_PERSON)
 
 _OF_MEDIA = (
     *("job_key", "row_id", "sample", "file_number", "generation_id", "index", "model", "model_delivered"),
@@ -160,7 +158,7 @@ class OfRun:
         submissions: its POSTs, of which `rate_limited` were answered 429.
         to_buy: whether it was to buy a job, for every job of the plan; None where that is for all.
         chosen: whether the run was for a job, for every job of the plan; None where it was for all.
-        policy: what it does with jobs that were tried before.
+        policy: what the next run like it does with jobs that were tried before.
         buys: whether it buys, and does not only collect.
     """
 
@@ -300,14 +298,13 @@ def _summary(
     ended = sum(states[state] for state in ENDED) >= jobs
     left_to_buy = standing.left_to_buy(ledger.run_id, of_run.to_buy) if plan else 0
     stopped = stop and (left_to_buy or (isinstance(stop, Interrupted) and not ended))
-    complete = is_complete(states, jobs, plan)
     review = standing.review
     return Summary(
         batch=ledger.batch,
         ledger_id=ledger.id,
         paid_jobs=totals.paid_jobs,
         written_at=datetime.now(UTC).replace(microsecond=0),
-        outcome="stopped" if stopped else "complete" if complete else "partial",
+        outcome="stopped" if stopped else outcome_of(standing, plan),
         stop_reason=stop.reason if stop and stopped else None,
         jobs=jobs,
         stored=states[State.STORED],
@@ -326,7 +323,9 @@ def _summary(
         manifest=store.url_of(MANIFEST),
         costs=store.url_of(COSTS_FILE),
         report=store.url_of(REPORT),
-        estimated_costs=standing.attempts.filter(_IS_ESTIMATED)["job_key"].n_unique(),
+        estimated_costs=standing.attempts.filter(pl.col("cost_source").is_in(ESTIMATED))[
+            "job_key"
+        ].n_unique(),
         **review._asdict(),
         credits=totals.credits,
         cost_per_kept=standing.cost_per_kept,
@@ -364,7 +363,10 @@ def _details(standing: Standing, plan: Plan | None, of_run: OfRun, rejects: str)
 
 
 def _did(standing: Standing, own_runs: Sequence[str], began: datetime, *, buys: bool) -> Did:
-    """What these runs have done since the first of them began; what was submitted before was taken over."""
+    """What these runs have done since the first of them began; what was submitted before was taken over.
+
+    What all batches have bought since a moment is counted by the same rule in SQL (`spending.bought_since`).
+    """
     own = standing.attempts.filter(pl.col("run_id").is_in(own_runs), pl.col("state").is_in(ACCEPTED))
     bought = own.filter(pl.col("submitted_at") >= began)
     fetched = own.filter(pl.col("submitted_at") < began, state=State.STORED)
@@ -394,7 +396,7 @@ def _problems_of(attempts: pl.DataFrame) -> tuple[tuple[Problem, ...], int]:
     messages = [pl.when(pl.col(name) != "").then(name) for name in ("error_message", "error_code")]
     reason = pl.col("message").str.replace_all(PARTICULARS, "#").alias("reason")
     groups = (
-        attempts.filter(pl.col("state").is_in(_ENDED_BADLY) | is_unknown_status, ~pl.col("superseded"))
+        attempts.filter(pl.col("state").is_in(ENDED_BADLY) | is_unknown_status, ~pl.col("superseded"))
         .with_columns(message=pl.coalesce(*messages, pl.lit("no reason is known")))
         .group_by("state", reason, maintain_order=True)
         .agg(

@@ -1,7 +1,7 @@
-"""How a batch stands: after a run, with the exit code, and from the ledger alone (`status`).
+"""What `--json` prints of a batch: the result of a run, with the exit code, of `status` and of `review`.
 
-The jobs that count are those of the plan, and all others of the batch that have cost money or may have: a
-batch file may have some rows of a batch only. The parts that are for people are made in `report.py`.
+The counts in them are those of the standing (`standing.py`). A run's result is made in `report.py`, with the
+parts that are for people.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from callsheet.errors import LedgerError
 from callsheet.ledger import changes, leases, marks, queries, sums, words
 from callsheet.ledger.changes import PAUSED, Setting
 from callsheet.ledger.ledger import Ledger
-from callsheet.ledger.queries import policy_of
+from callsheet.ledger.policy import policy_of
 from callsheet.ledger.words import Word
 from callsheet.pricing.plan import Plan, ToBuyAgain, last_plan, to_buy_again
 from callsheet.records import ModelType, OtherRun, Record, State
@@ -28,9 +28,13 @@ from callsheet.report.plots import Figures
 from callsheet.standing import ASKED_FOR, MODEL, Share, Shares, Standing, read_standing
 
 
-def is_complete(states: Mapping[State, int], jobs: int, plan: Plan | None) -> bool:
-    """Whether all jobs that count are stored; a plan of which every row is rejected is not complete."""
-    return states.get(State.STORED, 0) >= jobs and not (plan and plan.rejected_rows and not plan.jobs)
+def outcome_of(standing: Standing, plan: Plan | None) -> str:
+    """`complete` where all of the batch's jobs are stored, otherwise `partial`. That is also a plan of which
+    every row is rejected.
+    """
+    is_stored = standing.states[State.STORED] >= standing.counting.height
+    nothing_planned = plan is not None and plan.rejected_rows and not plan.jobs
+    return "complete" if is_stored and not nothing_planned else "partial"
 
 
 PARTICULARS = r"req-[\w-]+|\d[\d:.TZ+-]*"
@@ -225,9 +229,9 @@ class Summary(Reviewed):
 
     @property
     def states(self) -> dict[State, int]:
-        """How many jobs are in each state; those under way are all `pending` here."""
-        shown = (State.STORED, State.FAILED, State.IN_DOUBT, State.LOST, State.PENDING)
-        return {state: self[state] for state in shown}
+        """How many jobs are in each state, in the order to say it; those under way are all `pending` here."""
+        in_order = (State.STORED, State.FAILED, State.IN_DOUBT, State.LOST, State.PENDING)
+        return {state: self[state] for state in in_order}
 
     @property
     def not_bought(self) -> int:

@@ -59,7 +59,7 @@ from callsheet.report.contact_sheet.sheet import ContactSheet
 from callsheet.report.contact_sheet.thumbnails import Thumbnails, thumbnail_name
 from callsheet.report.report import update_manifest
 from callsheet.report.sidecars import mark_sidecars
-from callsheet.report.summary import ReviewResult, is_complete, read_result, read_review
+from callsheet.report.summary import ReviewResult, outcome_of, read_result, read_review
 from callsheet.reviewing.guard import LOOPBACK, Guard
 from callsheet.reviewing.written_marks import LONGEST_NAME, LONGEST_NOTE
 from callsheet.standing import Standing
@@ -194,12 +194,10 @@ class _Pages:
 
 
 def _header(now: _Now, plan: Plan | None, standing: Standing) -> sheet.Header:
-    jobs = standing.counting.height
-    outcome = "complete" if is_complete(standing.states, jobs, plan) else "partial"
     return sheet.Header(
-        outcome=None if now.at_work else outcome,
+        outcome=None if now.at_work else outcome_of(standing, plan),
         stop=sheet.refused_in_words(now.refusal) if now.at_work else None,
-        jobs=jobs,
+        jobs=standing.counting.height,
         states=standing.states,
         spent=now.totals.spent,
         credits=now.totals.credits,

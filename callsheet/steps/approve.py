@@ -77,7 +77,8 @@ async def approve(
     part = quote
     if quote.pilot is not None:
         is_first = quote.pilot.to_buy and not pilot
-        part = quote.pilot if is_first and not _is_all_approved(quote) else replace(quote, is_rest=True)
+        buys_pilot = is_first and not gate.covers_rest(quote.basis, quote.shown())
+        part = quote.pilot if buys_pilot else replace(quote, is_rest=True)
     if not part.to_buy:
         return part, None
     buyer, shown = run.buyer(quote), part.shown()
@@ -126,13 +127,6 @@ def new_word(ledger: Ledger) -> Word:
         decided_by=user_name(),
         place=Place.CONFIG,
     )
-
-
-def _is_all_approved(quote: Quote) -> bool:
-    """Whether a person has said yes to the rest after the pilot, too."""
-    rest_shown = replace(quote, is_rest=True).shown()
-    is_about_rest = (word for word in quote.basis.words if Reason.PILOT in word.about)
-    return any(gate.covers(word, rest_shown) for word in is_about_rest)
 
 
 def objection(quote: Quote) -> Stop | None:

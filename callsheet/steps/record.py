@@ -23,7 +23,7 @@ from callsheet.config.settings import BatchSettings
 from callsheet.errors import LedgerError, Stop, StorageError
 from callsheet.ledger import marks, sums, walls
 from callsheet.ledger.ledger import Ledger
-from callsheet.ledger.queries import ONLY_NEW, Policy, policy_of
+from callsheet.ledger.policy import ONLY_NEW, Policy, policy_of
 from callsheet.plain_text import counted, time_in_words
 from callsheet.pricing.plan import last_plan
 from callsheet.records import ModelType, Pacing, Progress, Totals
@@ -224,7 +224,7 @@ def _of_run(run: Run) -> OfRun:
 
 
 def _policy(run: Run) -> Policy:
-    """What it does with jobs that were tried before; one that only collects buys nothing again."""
+    """What the next run like it does with jobs that were tried before; one that only collects buys none."""
     return policy_of(run.settings) if run.quote else ONLY_NEW
 
 

@@ -1,7 +1,8 @@
 """Submit: each planned job becomes an accepted generation, once.
 
 `_Submitter._buy_in_order` is the loop: it reserves a few jobs, and sends each in its turn. A job that loses
-its room comes back into the queue that the loop reads.
+its room comes back into the queue that the loop reads. Around it, `_buy` has the jobs tried once more that
+runs have left which died meanwhile.
 
 The intent is durable before the POST leaves, and the answer before anything relies on it. A POST is sent
 again only where the verdict is that nothing happened. What an answer means (`service.verdicts`), when to send
@@ -37,7 +38,7 @@ from callsheet.errors import (
 )
 from callsheet.ledger import gate, leases, queries, states
 from callsheet.ledger.gate import Basis, Obstacle, Reservation
-from callsheet.ledger.queries import policy_of
+from callsheet.ledger.policy import policy_of
 from callsheet.ledger.states import End
 from callsheet.limits.breaker import Breaker
 from callsheet.limits.limits import Turn
@@ -59,16 +60,17 @@ _TOLD = 5  # jobs without their image of which a person is told at once; the sum
 
 
 async def submit(run: Run) -> None:
-    """Buys the plan's jobs as fast as the limits allow, in the file's order, until the budget's wall."""
+    """Buys what is quoted as fast as the limits allow, until all of it is tried or the buying stops."""
     with run.videos.filling(), run.files.filling():
         with run.buying:
             await _buy(run)
         if isinstance(run.stop, PriceChanged):
+            # The same stop in more words; `halt` would keep the first ones.
             run.stop = await _with_listed_prices(run, run.stop)
 
 
 async def _buy(run: Run) -> None:
-    """Buys the plan's jobs, and those of them that runs leave which die meanwhile."""
+    """Buys what is quoted, and what of it other runs had reserved which die meanwhile."""
 
     async def take_over_again_and_again() -> None:
         while True:
@@ -112,7 +114,7 @@ async def _with_listed_prices(run: Run, stop: PriceChanged) -> PriceChanged:
 
 
 class _Queue:
-    """The jobs that are still to buy, in the file's order: one that comes back has its old place in it.
+    """The jobs that are still to try, in the file's order: one that comes back has its old place in it.
 
     Attributes:
         came_back: with their places, those that were taken and are to be taken again; a heap.
@@ -160,13 +162,14 @@ class _Again:
 
 
 class _Submitter:
-    """Buys the jobs of one run. What is bought is given to the next step."""
+    """Buys the jobs of one portion of a run. What is bought is given to the next step."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
         self._rates = self._quote.rates()
         self._room_ahead = {model_type: asyncio.Semaphore(AHEAD) for model_type in ModelType}
         self._skips = run.settings.budget.on_exceed == "skip"
+        self._policy = policy_of(run.settings, run.ledger.run_id)
         self.left_by_gateway: CallsheetError | None = None  # the answer that a job got whenever it was sent
         self._told: set[str] = set()  # models that are stopped, of which a person knows
 
@@ -177,10 +180,10 @@ class _Submitter:
         return self._run.quote
 
     async def buy(self) -> None:
-        """Buys all that is to be bought; ends when each job has ended here, or when buying stops.
+        """Buys what is quoted; ends when each job has ended here, or when buying stops.
 
-        Where the whole plan fits the budget, images and videos are bought side by side, so that neither waits
-        for the other's limits. Where it does not, the file's order says what is bought.
+        Where all of it fits the budget, images and videos are bought side by side, so that neither waits for
+        the other's limits. Where it does not, the file's order says what is bought.
         """
         in_order = self._quote.jobs_in_order
         if self._quote.fitting.obstacle:
@@ -219,9 +222,8 @@ class _Submitter:
 
     async def _reserve(self, jobs: list[Job]) -> Reservation:
         run = self._run
-        reservation = await run.ledger.reserve(
-            jobs, policy_of(run.settings), run.buyer(self._quote), skip=self._skips
-        )
+        buyer = run.buyer(self._quote)
+        reservation = await run.ledger.reserve(jobs, self._policy, buyer, skip=self._skips)
         run.awaited_costs.begin(len(reservation.reserved))
         return reservation
 
@@ -237,7 +239,10 @@ class _Submitter:
         return awaited_costs.ended > ended_before
 
     async def _stop_at_wall(self, jobs: list[Job], short: Reservation) -> None:
-        """Ends the buying: none of these jobs fits, and the first of them for the reason of `short`."""
+        """Ends the buying: the first of these jobs does not fit, for the reason of `short`.
+
+        A person may allow more, so beyond what is allowed the run does not stop, but asks anew.
+        """
         assert short.obstacle  # noqa: S101 - something does not fit
         if short.obstacle in (Obstacle.ALLOWED, Obstacle.PURSE):
             self._run.asks_anew = True
@@ -247,8 +252,7 @@ class _Submitter:
         self._run.halt(stop)
 
     async def _basis(self) -> Basis:
-        buyer, limit = self._run.buyer(self._quote), self._quote.budget.limit
-        return await self._run.ledger.read(gate.read_basis, buyer, limit)
+        return await self._run.ledger.read(gate.read_basis, self._run.buyer(self._quote))
 
     async def _buy_one(self, job: Job, attempt: Attempt, put_back: Callable[[], None]) -> None:
         """Sends a reserved job until something has become of it, and does what follows from that."""
@@ -261,7 +265,7 @@ class _Submitter:
         match outcome:
             case _Outcome.NO_ROOM:
                 put_back()
-            case _Outcome.IN_DOUBT if run.settings.on_doubt == "retry":
+            case _Outcome.IN_DOUBT if self._policy.retry_doubt:
                 put_back()  # whether it is bought once more, the ledger says when it is reserved
             case _Outcome.ACCEPTED | _Outcome.FAILED | _Outcome.IN_DOUBT:
                 run.tried[job.type] += 1
@@ -318,7 +322,7 @@ class _Submitter:
         # The gate's last word, and the intent to send, in one transaction: durable before the POST leaves.
         obstacle = await run.ledger.intend(attempt, run.buyer(self._quote), self._rates)
         if obstacle in (Obstacle.PRICE, Obstacle.QUESTION):
-            run.halt(reasons.at_closed_gate(obstacle, self._quote.budget, await self._basis()))
+            run.halt(reasons.at_closed_gate(obstacle, await self._basis()))
             return _Outcome.LEFT
         if obstacle:
             return _Outcome.NO_ROOM

@@ -89,11 +89,13 @@ def test_a_pilot_that_is_all_there_is_or_meets_the_budget_asks_nobody(project: M
 def test_a_pilot_whose_jobs_fail_is_tried_once_and_then_asked_about(project: Make) -> None:
     refused = {"endpoint": "images", "prompt": "image 0", "do": "error", "status": 500}
     made = project(ROWS, faults={"rules": [refused]})
-    made.set(attempts=1)
-    summary, person = run(made, "retry_failed=true", says=False)
+    made.set(retry_failed="all", attempts=2)
+    summary, person = run(made, says=False)
     [asked] = person.asked
     assert [(job.row, job.state) for job in asked.pilot if not job.thumbnail] == [("s0", "failed")]
     assert (summary.stop_reason, summary.failed, summary.stored) == ("approval", 1, 2)
+    assert (asked.quote.to_buy, asked.word.shown.jobs) == (5, 5), "this run does not try it again"
+    assert made.quote(*PILOT).to_buy == 6, "the next one does"
 
 
 def test_the_price_of_the_pilot_alone_is_held_against_approve_above(project: Make) -> None:

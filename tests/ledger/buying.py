@@ -17,7 +17,7 @@ from callsheet.ledger import marks, states, words
 from callsheet.ledger.gate import Obstacle
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.marks import FileKey, Mark, MediaDecision
-from callsheet.ledger.queries import Policy
+from callsheet.ledger.policy import Policy
 from callsheet.ledger.states import FileEnd
 from callsheet.ledger.tables import attempts, media
 from callsheet.ledger.words import Decision, Place, Shown, Word
@@ -79,7 +79,9 @@ async def buyer(
 
 async def reserve(ledger: Ledger, *jobs: Job, limit: str = "100", **policy: Any):  # type: ignore[no-untyped-def]
     """What was reserved, and how many jobs were considered."""
-    result = await ledger.reserve(jobs, Policy(**policy), ledger.buyer(Budget(), Decimal(limit)))
+    result = await ledger.reserve(
+        jobs, Policy(**policy, run_id=ledger.run_id), ledger.buyer(Budget(), Decimal(limit))
+    )
     return result.reserved, len(jobs) - len(result.left)
 
 

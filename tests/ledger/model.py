@@ -59,6 +59,7 @@ class Try:
     free_again: bool = False
     generation_id: str | None = None
     file: File | None = None
+    current: bool = True
 
     @property
     def attempt(self) -> Attempt:
@@ -76,6 +77,10 @@ class Try:
     def is_done(self, name: str, cost: Decimal) -> bool:
         """Whether this step of the attempt's run was made already, just so."""
         return AGAIN.get(name) is self.state and (name != "generated" or self.cost == cost)
+
+    @property
+    def may_cost(self) -> bool:
+        return self.state not in (State.PLANNED, State.FAILED)
 
     @property
     def exposure(self) -> Decimal:
@@ -210,8 +215,7 @@ class Model:
 
     def ever(self) -> Decimal:
         """What all batches have used, with what runs at work have reserved."""
-        held = (each for each in self.tries if each.state is not State.PLANNED or each.owner in self.alive)
-        return sum((each.exposure for each in held), sum(self.elsewhere, Decimal(0)))
+        return self.exposure() + sum(self.elsewhere)
 
     def may_leave(self, one: Try, run: Ledger | None) -> bool:
         """Whether a run may send it with a large balance."""
@@ -219,8 +223,11 @@ class Model:
         return self.obstacle(one.job.quoted, run, Decimal(100), reserved=False) is None
 
     def exposure(self, *, reserved: bool = True) -> Decimal:
-        counted = [each for each in self.tries if reserved or each.state is not State.PLANNED]
-        return sum((each.exposure for each in counted), Decimal(0))
+        """Of the batch; what is `reserved` counts as long as its run lives."""
+        return sum((each.exposure for each in self.tries if self.counts(each, reserved=reserved)), Decimal(0))
+
+    def counts(self, one: Try, *, reserved: bool = True) -> bool:
+        return one.state is not State.PLANNED or (reserved and one.owner in self.alive)
 
 
 def answered_id(one: Try) -> str:

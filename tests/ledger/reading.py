@@ -9,7 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from callsheet.ledger import gate, queries, spending, sums, tables
-from callsheet.ledger.queries import Policy
+from callsheet.ledger.policy import Policy
 from callsheet.records import State, Totals
 from callsheet.standing import read_standing
 

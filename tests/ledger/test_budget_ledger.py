@@ -19,7 +19,7 @@ from callsheet.config.settings import Budget
 from callsheet.ledger import gate, states, sums
 from callsheet.ledger.gate import Obstacle, Reservation
 from callsheet.ledger.ledger import Ledger
-from callsheet.ledger.queries import Policy
+from callsheet.ledger.policy import Policy
 from callsheet.ledger.states import End
 from callsheet.steps import batch
 from tests.conftest import Project
@@ -101,6 +101,20 @@ async def test_what_a_dead_run_of_another_batch_had_reserved_is_free(url: str, l
         assert await intend(ledger, a, of_ledger="0.08") is None
         assert await intend(sleeper, y, of_ledger="0.08") is Obstacle.LEDGER
         await sleeper.generated(x, generation("x"), ["x.png"], "out")
+
+
+async def test_what_a_dead_run_of_the_batch_had_reserved_is_free_before_it_is_taken_over(
+    url: str, ledger: Ledger
+) -> None:
+    """Of what was left for the batch, too."""
+    left: dict[str, Any] = {"of_ledger": "1", "limit": "0.04"}
+    async with buyer(url) as sleeper:
+        [(_, x)] = (await reserve(sleeper, "x", **left)).reserved
+        assert (await reserve(ledger, "a", **left)).obstacle is Obstacle.BALANCE
+        change(url, sleeper.run_id, host="elsewhere", lease_until=LONG_AGO)
+        [(_, a)] = (await reserve(ledger, "a", **left)).reserved
+        assert await intend(ledger, a, **left) is None
+        assert await intend(sleeper, x, **left) is Obstacle.BALANCE
 
 
 async def test_answers_that_cost_more_keep_back_what_another_batch_has_reserved(url: str) -> None:

@@ -18,7 +18,7 @@ from callsheet.ledger import gate, states, writing
 from callsheet.ledger.databases import open_engine
 from callsheet.ledger.gate import Obstacle, Reservation
 from callsheet.ledger.ledger import Ledger
-from callsheet.ledger.queries import Policy
+from callsheet.ledger.policy import Policy
 from callsheet.ledger.states import End
 from callsheet.ledger.tables import attempts
 from callsheet.records import Job

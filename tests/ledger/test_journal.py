@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -11,15 +12,17 @@ from pathlib import Path
 
 import pytest
 
+from callsheet import places
+from callsheet.config.settings import BatchSettings
 from callsheet.errors import LedgerError, LedgerUnavailable
 from callsheet.ledger import journal, queries, states, sums
-from callsheet.ledger.journal import Journal
+from callsheet.ledger.journal import Journal, PaidAnswer
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.settling import settle
 from callsheet.ledger.states import End, FileEnd
 from callsheet.records import Attempt, ModelType, State
 from tests.ledger import reading
-from tests.ledger.buying import STORED, buyer, generation, job, state_of, submitting
+from tests.ledger.buying import NOW, STORED, buyer, generation, job, state_of, submitting
 from tests.ledger.journals import ACCEPTED, IMAGE, VIDEO, answer, answers, files_in, kept, locked, until
 from tests.ledger.other_run import other_run
 from tests.ledger.test_leases import LONG_AGO, change
@@ -219,6 +222,31 @@ async def test_a_video_whose_answer_came_after_it_was_settled_may_be_settled_aga
         assert await state_of(third, VIDEO) is (State.LOST if charged else State.FAILED)
         [story] = await third.read(lambda *batch: queries.stories(*batch, "video"))
         assert story.decision and (story.decision.charged, story.decision.settled_by) == (charged, "bob")
+
+
+async def test_the_ledger_knows_all_that_its_report_has_paid_for_whatever_came_after_a_settlement(
+    url: str, tmp_path: Path
+) -> None:
+    places_of_batch = {"report": {"url": f"{tmp_path}/report"}, "storage": {"url": f"{tmp_path}/media"}}
+    given = {"batch": "b", "input": {"path": "rows.csv"}, "ledger": {"url": url}, **places_of_batch}
+    settings = BatchSettings.model_validate(given)
+    async with buyer(url) as ledger:
+        [video] = await submitting(ledger, VIDEO)
+        await ledger.transition(states.in_doubt, End(video, "no answer"))
+        await ledger.write(settle, await ledger.read(queries.doubts), charged=True, by="ada", why=None)
+        report = {"batch": "b", "ledger_id": ledger.id}
+        report["paid_jobs"] = (await ledger.read(sums.of_batch)).paid_jobs
+        (tmp_path / "report").mkdir()
+        (tmp_path / "report/report.json").write_text(json.dumps(report))
+        accepted = PaidAnswer(video, "req-late", batch="b", ledger_id=ledger.id)
+        await ledger.transition(states.recover, accepted, NOW)
+        assert await state_of(ledger, VIDEO) is State.PENDING
+        assert await places.check(ledger, settings) == ""
+        await ledger.transition(states.in_doubt, End(video, "not found"))
+        await ledger.end_run()
+        await ledger.write(settle, await ledger.read(queries.doubts), charged=False, by="bob", why=None)
+        assert await state_of(ledger, VIDEO) is State.FAILED
+        assert await places.check(ledger, settings) == ""
 
 
 async def test_both_answers_count_where_a_job_was_bought_again_before_the_first_one_was_read(

@@ -23,9 +23,9 @@ from callsheet.config.settings import Budget
 from callsheet.errors import LedgerError
 from callsheet.ledger import changes, charges, gate, leases, marks, queries, states, sums, words, writing
 from callsheet.ledger.gate import Obstacle
-from callsheet.ledger.journal import Journal
+from callsheet.ledger.journal import Journal, PaidAnswer
 from callsheet.ledger.ledger import Ledger
-from callsheet.ledger.queries import Policy
+from callsheet.ledger.policy import Policy
 from callsheet.ledger.settling import settle
 from callsheet.ledger.states import End, FileEnd, SameGeneration, other_name
 from callsheet.ledger.tables import attempts
@@ -38,6 +38,7 @@ from callsheet.standing import read_standing
 from callsheet.steps.approve import new_word
 from tests.ledger import reading
 from tests.ledger.buying import (
+    NOW,
     STORED,
     buyer,
     fill_with_marked_files,
@@ -135,6 +136,9 @@ async def test_failed_jobs_are_attempted_anew_by_their_kind(url: str) -> None:
     async with buyer(url) as ledger:
         for attempt in await submitting(ledger, *jobs.values()):
             await ledger.transition(states.failed, End(attempt, "no", attempt.row_id))
+        known = await ledger.read(reading.known(Policy("all", run_id=ledger.run_id)))
+        assert not any(row["to_buy"] for row in known.values()), "not by the run in which they failed"
+        assert (await reserve(ledger, *jobs.values(), retry_failed="all"))[0] == []
     async with buyer(url) as ledger:
         for kind, again in BY_KIND.items():
             known = await ledger.read(reading.known(Policy(retry_failed=kind)))
@@ -159,6 +163,24 @@ async def test_a_failed_job_whose_row_is_gone_counts_where_one_of_its_attempts_w
         totals, standing = await ledger.read(sums.of_batch), await ledger.read(read_standing)
     assert totals.states == standing.states == {State.FAILED: 2}
     assert totals.spent == standing.spent == Decimal("0.02")
+
+
+async def test_a_job_whose_row_is_gone_counts_where_an_answer_came_to_an_attempt_before_the_last(
+    url: str,
+) -> None:
+    async with buyer(url) as ledger:
+        [first] = await submitting(ledger, job("late"))
+        await ledger.transition(states.in_doubt, End(first, "no answer"))
+    async with buyer(url) as ledger:
+        [second] = await submitting(ledger, job("late"), retry_doubt=True)
+        await ledger.transition(states.failed, End(second, "no", "server_error"))
+        paid = generation("late")
+        answer = PaidAnswer(first, paid.id, paid.usage, paid.media, ("late.png",), "out", batch=ledger.batch)
+        await ledger.transition(states.recover, answer, NOW)
+        await ledger.write(writing.adopt, [], {False: [job("late").key]})
+        totals, standing = await ledger.read(sums.of_batch), await ledger.read(read_standing)
+    assert totals.states == standing.states == {State.FAILED: 1}
+    assert totals.spent == standing.spent == Decimal("0.04")
 
 
 async def test_what_was_planned_before_a_price_rose_is_reserved_at_the_new_one(url: str) -> None:
@@ -251,7 +273,7 @@ SHOWN = Shown(
     jobs=3,
     quoted=Decimal("0.004501"),
     at_most=Decimal("0.004501"),
-    exposure=Decimal("0.01"),
+    sent_with_price=Decimal("0.01"),
     rates=({"id": "still-1", "pricing": {"rates": [{"unit_price": "0.0015"}]}},),
     guesses={"prompt": "prompt from 'text'"},
     charges=(charges.Charge("x", 1, "still-1", Decimal("0.0015"), Decimal("0.0030"), needs_yes=True),),

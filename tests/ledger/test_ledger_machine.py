@@ -26,16 +26,17 @@ from hypothesis.stateful import (
 
 from callsheet.config.settings import Budget
 from callsheet.errors import LedgerError
-from callsheet.ledger import changes, gate, leases, queries, sums, words
+from callsheet.ledger import changes, gate, leases, queries, sums, words, writing
 from callsheet.ledger.databases import open_engine
 from callsheet.ledger.journal import Journal, PaidAnswer
 from callsheet.ledger.ledger import Ledger
-from callsheet.ledger.queries import Policy
+from callsheet.ledger.policy import Policy
 from callsheet.ledger.settling import settle
 from callsheet.ledger.takeover import Owner
 from callsheet.ledger.words import Decision, Place, Reason, Shown, Word
 from callsheet.present.reasons import why
 from callsheet.records import Attempt, Doubt, Job, ModelType, State
+from callsheet.standing import read_standing
 from callsheet.steps.approve import new_word
 from tests.ledger import reading
 from tests.ledger.buying import generation, job, submitting, word
@@ -63,6 +64,7 @@ class LedgerMachine(Model, RuleBasedStateMachine):
         self.folder = tempfile.TemporaryDirectory()
         self.engine = open_engine(url() if url else f"sqlite:///{self.folder.name}/ledger.db")
         self.work = 0  # what runs have done since one of them began or went
+        self.ever_paid = 0
         self.begins("free", None)
 
     def do(self, work: Coroutine[Any, Any, T]) -> T:
@@ -192,7 +194,7 @@ class LedgerMachine(Model, RuleBasedStateMachine):
         self.work += 1
         ledger = self.pick(data, self.alive)
         affordable = Decimal(limit)
-        policy = Policy(retry_failed=retry_failed, retry_doubt=retry_doubt, attempts=attempts)
+        policy = Policy(retry_failed, retry_doubt=retry_doubt, attempts=attempts, run_id=ledger.run_id)
         result = self.do(
             ledger.reserve(wanted, policy, ledger.buyer(Budget(ledger=of_ledger), affordable), skip=skip)
         )
@@ -332,6 +334,14 @@ class LedgerMachine(Model, RuleBasedStateMachine):
         self.do(buys())
         self.elsewhere.append(Decimal(cost))
 
+    @rule(asked_for=st.lists(st.sampled_from(JOBS), unique_by=lambda one: one.key))
+    def takes_a_batch_file(self, asked_for: list[Job]) -> None:
+        """The batch file has other rows than before."""
+        current = {yes: [one.key for one in JOBS if (one in asked_for) is yes] for yes in (True, False)}
+        self.do(self.alive[0].write(writing.adopt, [], current))
+        for each in self.tries:
+            each.current = each.job in asked_for
+
     # ---- what bounds it
 
     @rule(limit=st.sampled_from([None, "0.05", "0.20", "9"]))
@@ -355,7 +365,7 @@ class LedgerMachine(Model, RuleBasedStateMachine):
 
     def asks(self, run: Ledger, plan: str, at_most: Decimal, limit: Decimal | None, *, above: bool) -> None:
         exposure = self.exposure(reserved=False)
-        shown = Shown(plan, jobs=1, quoted=at_most, at_most=at_most, exposure=exposure)
+        shown = Shown(plan, jobs=1, quoted=at_most, at_most=at_most, sent_with_price=exposure)
         covering = [
             said
             for said in self.of_batch()
@@ -438,7 +448,7 @@ class LedgerMachine(Model, RuleBasedStateMachine):
             self.compare()
 
     def compare(self) -> None:
-        states, totals, to_buy, listed, adopted, wrong, ever = self.do(
+        states, counted, totals, ever_paid, to_buy, listed, adopted, wrong, ever = self.do(
             (self.alive + self.dead)[0].read(self.look)
         )
         others = sum(self.elsewhere)
@@ -448,7 +458,11 @@ class LedgerMachine(Model, RuleBasedStateMachine):
         assert wrong == [], "the running totals are the sums of the attempts"
         newest = {one.key: last for one in JOBS if (last := self.newest(one))}
         assert states == {key: last.state for key, last in newest.items()}
-        assert totals.states == Counter(states.values())
+        charged = {each.job.key for each in self.tries if each.cost}
+        counting = [last for key, last in newest.items() if last.current or last.may_cost or key in charged]
+        assert totals.states == counted == Counter(last.state for last in counting)
+        assert max(totals.paid_jobs, self.ever_paid) <= ever_paid
+        self.ever_paid = ever_paid
         assert totals.exposure == self.exposure()
         assert totals.spent == sum((each.cost or Decimal(0) for each in self.tries), Decimal(0))
         doubts = [each for each in self.tries if each.state is State.IN_DOUBT]
@@ -472,7 +486,9 @@ class LedgerMachine(Model, RuleBasedStateMachine):
         adopted = [queries.unfinished(connection, batch, ledger.run_id) for ledger in self.alive]
         return (
             reading.states(connection, batch),
+            read_standing(connection, batch).states,
             sums.of_batch(connection, batch),
+            sums.ever_paid_jobs(connection, batch),
             {key for key, row in reading.known(Policy())(connection, batch).items() if row["to_buy"]},
             settleable(connection, batch),
             adopted,

@@ -19,8 +19,8 @@ from callsheet.errors import InputError
 from callsheet.ledger import gate, leases, purses, states, sums, words
 from callsheet.ledger.gate import Obstacle, Reservation
 from callsheet.ledger.ledger import Ledger
+from callsheet.ledger.policy import Policy
 from callsheet.ledger.purses import Purse
-from callsheet.ledger.queries import Policy
 from callsheet.ledger.states import End
 from callsheet.ledger.words import Decision, Place, Reason, Shown, Word
 from callsheet.present.allowances import of_purse
@@ -100,6 +100,14 @@ async def test_two_servers_share_one_purse_also_in_the_moment_before_the_post(ur
         await intend(one, a)
         await one.generated(a, generation("a", cost="0.1900"), ["a.png"], "out")
         assert await intend(one, b) is Obstacle.PURSE, "a charge above its quote is the purse's too"
+
+
+async def test_what_another_run_has_reserved_by_it_is_part_of_what_a_quote_has_to_buy(url: str) -> None:
+    async with agent(url) as first, asking(url) as second:
+        await give(first)
+        await reserve(first, "a", "b")
+        assert (await begins(second)).decision is Decision.NOT_ASKED
+        assert (await reserve(second, "c")).obstacle is Obstacle.PURSE
 
 
 async def test_many_runs_at_once_never_pass_it(url: str) -> None:

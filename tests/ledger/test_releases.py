@@ -138,7 +138,7 @@ def test_an_open_question_and_what_was_approved_go_on_as_words(left: Path) -> No
             [own, part] = [word for word in await ledger.read(words.of_batch) if word.is_yes]
             assert (own.shown.keys, part.shown.keys) == (None, ()), "of a part nobody knows which jobs it was"
             # Of 0.0215 were 0.0185 used, and others had used 0.0125.
-            assert (own.shown.exposure, own.up_to) == (Decimal("0.0125"), Decimal("0.0340"))
+            assert (own.shown.sent_with_price, own.up_to) == (Decimal("0.0125"), Decimal("0.0340"))
             yes = replace(asked, decision=Decision.APPROVED, decided_at=asked.asked_at, place=Place.UI)
             await ledger.write(gate.answer, ledger.buyer(Budget()), yes)
             shown = replace(asked.shown, jobs=1, quoted=Decimal("0.0015"), at_most=Decimal("0.0015"))

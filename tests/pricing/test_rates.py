@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
@@ -11,27 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callsheet.pricing.parameters import Combination, Reject, resolve
-from callsheet.pricing.rates import price_of
-from callsheet.records import Price
+from callsheet.pricing.parameters import Combination, Reject
 from callsheet.service.models import Catalogue, Model
+from tests.pricing.offers import Offer, offer
 from tests.pricing.plans import CATALOGUE, model, rate
-
-
-@dataclass(frozen=True)
-class Offer:
-    """What is sent for a combination, and its price, or why it has none."""
-
-    parameters: Mapping[str, Any]
-    price: Price | None
-    unpriced: str
-
-
-def offer(wanted: Combination, catalogue: Catalogue, defaults: Mapping[str, Any] = {}) -> Offer | Reject:
-    resolved = resolve(wanted, catalogue, defaults)
-    if isinstance(resolved, Reject):
-        return resolved
-    return Offer(resolved.parameters, *price_of(catalogue[wanted.model], resolved.parameters))
 
 
 def offered_for(wanted: Combination, catalogue: Catalogue = CATALOGUE, **defaults: Any) -> Offer:

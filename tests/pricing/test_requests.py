@@ -31,7 +31,7 @@ def test_every_job_is_priced_in_the_file_s_order_and_what_cannot_be_bought_is_a_
         ("f", 1, ModelType.IMAGE, Decimal("0.0407")),
     ]
     assert (planned.rows, planned.rejected_rows, planned.jobs, planned.unpriced) == (6, 3, 4, 1)
-    assert (planned.batch, planned.quoted, planned.made_at) == ("shots", Decimal("0.9783"), NOW)
+    assert (planned.batch, planned.table["price"].sum(), planned.made_at) == ("shots", Decimal("0.9783"), NOW)
     listed = planned.rejects.select("line", "column", "value", "reason").rows()
     assert listed == [
         (4, "duration", "7", "duration is for videos, and still-1 makes images"),
@@ -39,7 +39,7 @@ def test_every_job_is_priced_in_the_file_s_order_and_what_cannot_be_bought_is_a_
         (6, "model", "reel-9", "the service has no model reel-9; did you mean reel-1?"),
     ]
     unpriced = plan(MIXED, allow_unpriced=True)
-    assert (unpriced.jobs, unpriced.unpriced, unpriced.quoted) == (5, 1, Decimal("0.9783"))
+    assert (unpriced.jobs, unpriced.unpriced, unpriced.table["price"].sum()) == (5, 1, Decimal("0.9783"))
     assert [each.price for each in jobs(unpriced) if each.model == "proof-1"] == [None]
     assert unpriced.rejects["line"].to_list() == [4, 6]
     assert unpriced.table["price"].null_count() == 1
@@ -124,7 +124,7 @@ def test_the_matrix_buys_each_row_once_for_every_combination(plan):
     listed = [(each.row_id, each.model, each.request["aspect_ratio"]) for each in jobs(planned)]
     four = [("still-1", "1:1"), ("still-1", "16:9"), ("reel-1", "1:1"), ("reel-1", "16:9")]
     assert listed == [("1", *each) for each in four] + [("2", *each) for each in four]
-    assert planned.quoted == 4 * Decimal("0.0407") + 4 * 5 * Decimal("0.0513")
+    assert planned.table["price"].sum() == 4 * Decimal("0.0407") + 4 * 5 * Decimal("0.0513")
 
 
 def test_a_combination_that_cannot_be_bought_or_is_there_already_leaves_the_others(plan):

@@ -81,7 +81,7 @@ def test_the_shares_of_the_models_come_to_the_whole_batch(project: Make) -> None
     assert sum((share.spent for share in shares), Decimal(0)) == standing.spent == made.charged
     assert sum((share.quoted for share in shares), Decimal(0)) == standing.quoted
     assert sum(share.files for share in shares) == standing.files.height
-    assert standing.jobs["exposure"].sum() == standing.spent
+    assert standing.jobs["cost"].sum() == standing.spent
     assert standing.states == {State.STORED: 3}
 
 

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from callsheet.errors import MaybeSent, Refusal
-from callsheet.pricing import rates as pricing
+from callsheet.pricing.parameters import Combination, Reject
 from callsheet.records import CostSource, Generation
 from callsheet.service.client import Client
 from callsheet.service.models import Cost, Failed, Pending, RateHeaders
+from tests.pricing.offers import Offer, offer
 from tests.servers.sockets import Behaviour, json_reply, reply, serve, trickle
 from tests.service.asking import IMAGE, KEY, RATE, VIDEO, answered, ask, image, run, video
 
@@ -213,14 +214,14 @@ def test_a_model_that_cannot_be_read_does_not_hide_the_others() -> None:
             run(server.url, lambda client: client.models())
     assert not catalogue["m"].unreadable
     assert str(catalogue["m"].pricing.rates[0].unit_price) == "0.0400", "prices are exact"
-    reject = pricing.offer(pricing.Combination("odd"), catalogue)
-    assert isinstance(reject, pricing.Reject)
+    reject = offer(Combination("odd"), catalogue)
+    assert isinstance(reject, Reject)
     assert reject.reason.startswith("the service's entry for odd cannot be read: supported_durations.0: ")
 
 
 def offered(*entries: Any) -> Any:
     catalogue = ask(json_reply(list(entries)), lambda client: client.models())
-    return pricing.offer(pricing.Combination("m"), catalogue)
+    return offer(Combination("m"), catalogue)
 
 
 def test_null_in_the_catalogue_is_none() -> None:
@@ -232,23 +233,23 @@ def test_null_in_the_catalogue_is_none() -> None:
     rates = [rate | {"unit_price": None}, rate | {"sound": None}]
     nulls += [{"supported_references": None}, {"pricing": {"currency": "USD", "rates": rates}}]
     for null in nulls:
-        offer = offered(MODEL | null, None)
-        assert isinstance(offer, pricing.Offer), null
-        assert offer.price, null
-        assert offer.price.total == Decimal("0.0400")
+        made = offered(MODEL | null, None)
+        assert isinstance(made, Offer), null
+        assert made.price, null
+        assert made.price.total == Decimal("0.0400")
     for no_price in None, {"currency": "USD", "rates": None}, {"currency": None, "rates": [None]}:
-        offer = offered(MODEL | {"pricing": no_price})
-        assert isinstance(offer, pricing.Offer), no_price
-        assert (offer.price, "no rates" in offer.unpriced) == (None, True)
+        made = offered(MODEL | {"pricing": no_price})
+        assert isinstance(made, Offer), no_price
+        assert (made.price, "no rates" in made.unpriced) == (None, True)
 
 
 def test_a_model_that_stands_twice_with_different_prices_is_unpriced() -> None:
     [rate] = MODEL["pricing"]["rates"]
     dearer = MODEL | {"pricing": {"currency": "USD", "rates": [rate | {"unit_price": "0.0500"}]}}
     for entries in ((MODEL, dearer), (dearer, MODEL), (MODEL, dearer, dearer)):
-        offer = offered(*entries)
-        assert offer.price is None
-        assert offer.unpriced == "m stands in the catalogue twice, with different prices"
+        made = offered(*entries)
+        assert made.price is None
+        assert made.unpriced == "m stands in the catalogue twice, with different prices"
     assert offered(MODEL, MODEL | {"name": "Another"}).price, "the prices are the same"
 
 

@@ -29,13 +29,13 @@ LIMIT = 4 * PRICE
 
 
 class Meanwhile(LogWatcher):
-    """Carries something out once, when the first job is stored; the run waits for it."""
+    """Carries something out once, when the first job is paid for: the buying waits for it."""
 
     def __init__(self, work: Callable[[], object]) -> None:
         self.work: Callable[[], object] | None = work
 
     def changed(self, change_: Change) -> None:
-        if change_.state is State.STORED and self.work:
+        if change_.state is State.GENERATED and self.work:
             thread = threading.Thread(target=self.work)
             self.work = None
             thread.start()

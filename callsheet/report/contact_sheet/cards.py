@@ -202,7 +202,8 @@ _ATTEMPT = (
     *("job_key", "state", "model_delivered", "generation_id", "error_message", "cost"),
     *("submitted_at", "finished_at"),
 )
-_WITHOUT_FILES = [state for state in State if state not in (State.PLANNED, State.STORED)]
+_SENT_WITHOUT_FILES = [state for state in State if state not in (State.PLANNED, State.STORED)]
+"""The states of jobs that were sent and are not stored: their cards show the settings as they were sent."""
 _FILE = ("index", "url", "mime_type", "width", "height", "duration", "fps", "has_sound", "sha256", "bytes")
 
 
@@ -365,7 +366,7 @@ class Facts:
 
 def facts(connection: sa.Connection, jobs: pl.DataFrame) -> Facts:
     """What the ledger has of some jobs, from `shown_jobs`: of a large batch, those of a part that is made."""
-    sent = sa.case((attempts.c.state.in_(_WITHOUT_FILES), attempts.c.request)).label("sent")
+    sent = sa.case((attempts.c.state.in_(_SENT_WITHOUT_FILES), attempts.c.request)).label("sent")
     newest = sa.select(*(attempts.c[name] for name in _ATTEMPT), queries.ERROR_CODE, sent).where(
         ~attempts.c.superseded
     )
