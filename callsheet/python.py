@@ -47,8 +47,9 @@ from callsheet.ledger.words import Place
 from callsheet.plain_text import printable
 from callsheet.present import priced, results, under_way
 from callsheet.present.priced import QuotedBatch
+from callsheet.pricing.from_rows import quote_batch
 from callsheet.pricing.plan import QUOTE, last_priced
-from callsheet.pricing.quote import Quote, quote_batch
+from callsheet.pricing.quote import Quote
 from callsheet.records import Progress
 from callsheet.report.contact_sheet.cards import local_path
 from callsheet.report.month import LedgerCosts, read_costs

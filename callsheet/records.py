@@ -439,32 +439,6 @@ class Doubt(Record):
 
 
 @dataclass(frozen=True, slots=True)
-class ExpectedBalance:
-    """The workspace's balance as the ledger expects it, from its batches of one service. Money is in dollars.
-
-    Attributes:
-        since: the start of the last run before the first doubt; each run reads the balance when it starts.
-        balance_then: the balance at that time.
-        spent_since: the cost since then of everything that the ledger knows to be charged.
-        in_doubt: the price of everything since then of which nobody knows whether it was accepted.
-        in_flight: the price of everything that is on the wire, or accepted and not answered yet.
-        credits: what came back since then, as persons have entered it: to the balance, or elsewhere.
-    """
-
-    since: datetime
-    balance_then: Decimal
-    spent_since: Decimal
-    in_doubt: Decimal
-    in_flight: Decimal
-    credits: Decimal = Decimal(0)
-
-    @property
-    def balance_now(self) -> Decimal:
-        """The balance now, if nothing that is in doubt was charged and nobody else bought anything."""
-        return self.balance_then - self.spent_since
-
-
-@dataclass(frozen=True, slots=True)
 class OtherRun(Record):
     """Another run of the batch that is at work.
 
@@ -482,8 +456,13 @@ class OtherRun(Record):
     def line(self) -> str:
         """Where it runs, since when, and with how many jobs, in one line."""
         since = moment_in_words(self.started_at)
-        refused = f"; the service refuses every submission: {self.refused}" if self.refused else ""
+        refused = f"; {refuses(self.refused)}" if self.refused else ""
         return f"{self.host}, pid {self.pid}, since {since}: {counted(self.jobs, 'job')} in hand{refused}"
+
+
+def refuses(words: str) -> str:
+    """That the service refuses every submission, in its words. It stands here, because all say it."""
+    return f"the service refuses every submission: {words}"
 
 
 @dataclass(frozen=True, slots=True)

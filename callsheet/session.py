@@ -110,12 +110,13 @@ class Run:
         has_places: the places are taken for the batch and its ledger, and its store takes a write.
         left_in_doubt: what dead runs were sending, of which a person is told with the first portion.
 
-    Attributes of the portion that is bought now:
+    Attributes of the portion that is bought now, which `_prepare` makes anew for each:
         quote: what to buy; None where nothing is bought.
         asks_anew: what is left is more than was approved or quoted, so it is quoted once more.
         videos: accepted videos, from submit to poll.
         files: paid files, from submit and poll to download.
         downloads: the files that wait to be downloaded.
+        awaited_costs: how many of the reserved jobs have a cost that is not known yet.
         buying: is cancelled when the run stops buying; a request on the wire still gets its answer.
         polling: is cancelled when the run is interrupted.
         adopted: how many videos of earlier runs and portions it follows.
@@ -180,8 +181,8 @@ class Run:
         self.asks_anew = False
         if quote:
             self.plan = quote.plan
-        self.videos: Channel[Attempt] = Channel(1)
-        self.files: Channel[File] = Channel(2)
+        self.videos: Channel[Attempt] = Channel(1)  # submit fills it
+        self.files: Channel[File] = Channel(2)  # submit and poll fill it
         self.downloads = Downloads(self.bounds.downloads)
         self.awaited_costs = AwaitedCosts()
         self.buying, self.polling = anyio.CancelScope(), anyio.CancelScope()
@@ -278,7 +279,7 @@ class Run:
         self.breaker.of(attempt.model).wrong("doubt", reason)
 
     def tell(self, attempt: Attempt, state: State, detail: str, cost: Decimal | None = None) -> None:
-        """Tells the watcher that a job has come into another state; see `watch.Change`."""
+        """Tells the watcher that a job has come into another state; see `records.Change`."""
         WATCHER.get().changed(Change(attempt, state, detail, cost))
 
 

@@ -110,7 +110,7 @@ class LogWatcher(Watcher):
             logger.warning("%s rejected: see %s", counted(quote.plan.rejected_rows, "row"), quote.rejects)
         for change in quote.changes():
             logger.warning("rate changed: %s", printable(change))
-        for warning in quote.warnings:
+        for warning in priced.warnings(quote):
             logger.warning("%s", printable(warning))
 
     def note(self, text: str) -> None:

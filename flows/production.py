@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -16,12 +15,11 @@ from callsheet.errors import NothingKept
 from callsheet.ledger import words
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.words import Reason
-from callsheet.places import warning_of
 from callsheet.present import reasons
 from callsheet.present.status import outdated
 from callsheet.pricing.choice import ALL
-from callsheet.pricing.plan import PLAN, price_batch, write_plan
-from callsheet.pricing.quote import quote_plan
+from callsheet.pricing.from_rows import quote_rows
+from callsheet.pricing.plan import PLAN
 from callsheet.pricing.sources import read_rows
 from callsheet.records import UNDER_WAY
 from callsheet.report.pilot import made_last
@@ -125,10 +123,7 @@ async def _wait_for_review(previous: Settings, settings: Settings) -> None:
         quote = None
         async with await connect(settings) as client:
             with suppress(NothingKept):  # of which it could be made
-                warning = await warning_of(ledger, settings)
-                plan = await price_batch(await read_rows(settings), settings, client, ledger)
-                await asyncio.to_thread(write_plan, plan)
-                quote = await quote_plan(plan, settings, client, ledger, ALL, warning=warning)
+                quote = await quote_rows(await read_rows(settings), settings, client, ledger)
         is_under_way = quote is not None and any(quote.totals.states.get(state) for state in UNDER_WAY)
         if quote and not quote.to_buy and (is_under_way or not counts.to_review):
             return

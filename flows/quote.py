@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from prefect import flow
@@ -19,11 +18,9 @@ from callsheet.config.form import (
 )
 from callsheet.config.setting_types import Count
 from callsheet.ledger.ledger import Ledger
-from callsheet.places import warning_of
 from callsheet.present.priced import line
 from callsheet.pricing.choice import Choice
-from callsheet.pricing.plan import write_plan
-from callsheet.pricing.quote import quote_plan
+from callsheet.pricing.from_rows import quote_rows
 from callsheet.watch import WATCHER
 from flows.names import begin, ends_in_a_state, run_name
 from tasks import artifacts
@@ -63,11 +60,8 @@ async def quote_batch(
     async with await connect(settings) as client:
         rows = await read(settings)
         async with await Ledger.open(settings.ledger.url, settings.batch, looks=True) as ledger:
-            warning = await warning_of(ledger, settings)
-            plan = await price_at_once(rows, settings, client, ledger)
-            await asyncio.to_thread(write_plan, plan)
             choice = Choice(first, tuple(only))
-            quote = await quote_plan(plan, settings, client, ledger, choice, warning=warning)
+            quote = await quote_rows(rows, settings, client, ledger, choice, price=price_at_once)
     WATCHER.get().quoted(quote)
     await artifacts.show_quote(quote)
     return Completed(message=line(quote), data=quote)

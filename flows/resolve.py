@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from decimal import Decimal
 from typing import Any, Literal
 
 import sqlalchemy as sa
@@ -24,9 +23,9 @@ from callsheet.ledger import queries
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.settling import settle
 from callsheet.plain_text import counted, row_name
-from callsheet.present.accounts import doubts_dialog
+from callsheet.present.accounts import doubts_dialog, doubts_of_job
 from callsheet.present.markdown import markdown
-from callsheet.records import Doubt, dollars
+from callsheet.records import Doubt
 from callsheet.report.evidence import Evidence, gather
 from flows.names import begin, ends_in_a_state, run_name
 from tasks import artifacts, suspend
@@ -129,10 +128,7 @@ def _form(jobs: Mapping[str, Sequence[Doubt]], evidence: Evidence | None = None)
     fields: dict[str, Any] = {}
     for number, (job, job_doubts) in enumerate(jobs.items()):
         as_proposed = _LEAVE if proposed is None else "charged" if job in charged else "not charged"
-        prices = [doubt.price for doubt in job_doubts]
-        price = "unpriced" if None in prices else dollars(sum(filter(None, prices), Decimal(0)))
-        first = job_doubts[0]
-        description = f"{first.model}, {price} USD, sent {first.submitted_at:%Y-%m-%d %H:%M:%S} UTC"
+        first, description = job_doubts[0], doubts_of_job(job_doubts)
         title = f"Row {row_name(first.row_id, first.sample)}"
         if number >= _SHOWN:  # one answer for all of these: nothing is proposed
             as_proposed, title = _LEAVE, "All others"

@@ -33,7 +33,7 @@ from prefect.utilities.urls import url_for
 from callsheet.config.settings import BatchSettings, Settings
 from callsheet.errors import CallsheetError, ends_as
 from callsheet.plain_text import counted
-from callsheet.present import accounts, priced, results, under_way
+from callsheet.present import accounts, amounts, priced, results, under_way
 from callsheet.present.asked import pilot_document
 from callsheet.present.markdown import markdown
 from callsheet.present.page import Document, Page
@@ -69,7 +69,7 @@ async def name_run(batch: str, topic: str = "", *, tagged: bool = True) -> None:
 async def show_quote(quote: Quote) -> None:
     """The quote as a table, with the facts beside it as its description; and as the run's name."""
     batch = quote.plan.batch
-    await name_run(batch, priced.topic(quote.to_buy, quote.quoted))
+    await name_run(batch, amounts.topic(quote.to_buy, quote.quoted))
     table, description = priced.table(quote), markdown(priced.document(quote))
     await _answered(acreate_table_artifact(table, key=_key("quote", batch), description=description))
 

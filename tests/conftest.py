@@ -33,7 +33,8 @@ from callsheet.config import schema
 from callsheet.config.load import load
 from callsheet.ledger.ledger import Ledger
 from callsheet.pricing.choice import ALL, Choice
-from callsheet.pricing.quote import Quote, quote_batch
+from callsheet.pricing.from_rows import quote_batch
+from callsheet.pricing.quote import Quote
 from callsheet.report.summary import Summary
 from callsheet.service.client import Client
 from callsheet.service.verdicts import Backoff

@@ -38,9 +38,9 @@ from callsheet.ledger.marks import MediaDecision
 from callsheet.ledger.purses import Purse
 from callsheet.plain_text import cut, printable
 from callsheet.present.allowances import of_purse
-from callsheet.present.what_next import ASKS, Next, after, command
+from callsheet.present.what_next import ASKS, Next, after, buys_up_to, command
 from callsheet.processes import APART
-from callsheet.records import OPEN, State, as_json, dollars
+from callsheet.records import OPEN, State, as_json
 from callsheet.report.contact_sheet.thumbnails import Decoder
 from callsheet.report.summary import read_status
 from callsheet.reviewing.written_marks import LONGEST_NOTE, Said, enter_marks
@@ -341,9 +341,8 @@ class Tools:
         looks = [command("status {config}", path), command("failed {config}", path)]
         if purse is None or not purse.left:
             return [*_asks(path, self._name), *looks]
-        costs = f"buys up to {dollars(purse.left)}"
         run = f"run {{config}} --purse {self._name}{' --again' if again else ''}"
-        return [command(run, path, costs), *looks]
+        return [command(run, path, buys_up_to(purse.left)), *looks]
 
 
 def _left_in(purse: Purse | None) -> dict[str, Decimal]:

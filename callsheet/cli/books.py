@@ -32,11 +32,11 @@ from callsheet.cli.output import (
     utc_day,
 )
 from callsheet.errors import CallsheetError
-from callsheet.plain_text import counted, printable
+from callsheet.plain_text import printable
 from callsheet.present.console import print_page
 from callsheet.present.page import Line, Tone
 from callsheet.processes import user_name
-from callsheet.records import State, dollars
+from callsheet.records import State
 
 if TYPE_CHECKING:
     from callsheet.config.settings import BatchSettings, Settings
@@ -263,6 +263,7 @@ async def _write_claim(
 
 
 async def _mark_sent(settings: BatchSettings, note: str, *, json: bool) -> None:
+    from callsheet.present import owed
     from callsheet.report.claim import mark_sent
 
     by = user_name()
@@ -271,12 +272,12 @@ async def _mark_sent(settings: BatchSettings, note: str, *, json: bool) -> None:
     if json:
         print_json({"batch": settings.batch, "sent": count, "note": note, "said_by": by})
     else:
-        marked = f"{counted(count, 'generation')} marked as claimed; the next claim leaves them out"
-        typer.echo(printable(f"{settings.batch}: {marked}"))
+        typer.echo(printable(f"{settings.batch}: {owed.marked(count)}"))
 
 
 async def _enter_credit(settings: BatchSettings, amount: Decimal, note: str | None, *, json: bool) -> None:
     from callsheet.ledger import paid_back
+    from callsheet.present import owed
 
     by = user_name()
     async with open_ledger(settings.ledger.url, settings.batch) as ledger:
@@ -285,8 +286,7 @@ async def _enter_credit(settings: BatchSettings, amount: Decimal, note: str | No
         said = {"credit": amount, "credits": total, "note": note, "said_by": by}
         print_json({"batch": settings.batch, **said, "currency": "USD"})
     else:
-        entered = f"a credit of {dollars(amount)} USD is entered; {dollars(total)} USD came back in all"
-        typer.echo(printable(f"{settings.batch}: {entered}"))
+        typer.echo(printable(f"{settings.batch}: {owed.entered(amount, total)}"))
 
 
 # ---- the ledger itself

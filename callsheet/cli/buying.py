@@ -198,7 +198,7 @@ def quote(
     """
     from callsheet.present import as_read, catalogue, priced
     from callsheet.pricing.compare import compare_models
-    from callsheet.pricing.quote import quote_batch
+    from callsheet.pricing.from_rows import quote_batch
 
     if if_ is not None:
         _quote_downstream(if_, configs or [], set_ or [], json)

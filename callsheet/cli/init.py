@@ -37,12 +37,12 @@ from callsheet.errors import ConfigError, InputError
 from callsheet.files import disk_errors
 from callsheet.first_look.config_text import (
     batch_name,
-    rows_taken,
     steps_of_production,
     text_of_example,
     texts_of_guess,
 )
-from callsheet.plain_text import counted, cut
+from callsheet.plain_text import cut
+from callsheet.present.amounts import of_limit
 from callsheet.present.console import print_line, print_page, safe
 from callsheet.present.page import Facts, Line, Listed, Table, Tone
 from callsheet.records import dollars
@@ -53,7 +53,6 @@ if TYPE_CHECKING:
     from callsheet.service.client import Client
     from callsheet.service.models import Catalogue
 
-_NAMED = 4  # answers of a doubt
 _FIRST = 3  # requests
 _NO_YAML = "A YAML file is a config; prompts are read from CSV, Excel, JSON, Parquet and text files."
 _ANOTHER = "Name another folder or config: callsheet init NAME.yaml"
@@ -250,7 +249,7 @@ def _init_file(path: Path, config: Path, answers: dict[str, str], json: bool) ->
         print_json(fields | {"not_used": dict(guessed.not_used), "to_buy": guessed.jobs.height})
     else:
         _show_guess(configs, guessed, is_given="model" in answers)
-    if _without_jobs(guessed):
+    if guessed.without_jobs:
         raise typer.Exit(2)
 
 
@@ -258,6 +257,7 @@ def _explain(path: Path, answers: dict[str, str], json: bool) -> None:
     """Prints what each column holds, what it is taken for, and why."""
     catalogue = _catalogue()
     from callsheet.first_look.guess import guess
+    from callsheet.present import proposed
 
     guessed = guess(str(path), catalogue, answers)
     if json:
@@ -269,7 +269,9 @@ def _explain(path: Path, answers: dict[str, str], json: bool) -> None:
         for column in guessed.columns
     ]
     reasons = [Line(f"{name} {reason}") for name, reason in guessed.not_used.items()]
-    print_page(out, [Table(lines, tuple(lines[0]) if lines else ()), *reasons, Facts(_doubts(guessed))])
+    print_page(
+        out, [Table(lines, tuple(lines[0]) if lines else ()), *reasons, Facts(proposed.doubts(guessed))]
+    )
 
 
 def _catalogue() -> Catalogue:
@@ -298,62 +300,25 @@ def _write(texts: Mapping[Path, str]) -> None:
 
 
 def _show(config: Path, prompts: Path, example: Starter, models: list[str]) -> None:
-    rows = f"{counted(len(example.rows), 'row')} for {counted(len(models), 'model')}: {', '.join(models)}"
-    facts = [("Rows", rows), ("Price", f"{dollars(example.quoted)} USD, by the catalogue of now")]
-    if not example.quoted and len(example.without) > 1:
-        facts = [("Rows", "1, which a quote rejects: no model of the catalogue has a price now")]
-    elif example.without:
-        facts += [
-            ("Without", f"{example.without[0]}s: no model of the catalogue makes them at a known price")
-        ]
+    from callsheet.present import proposed
+
+    facts = proposed.facts_of_starter(example, models)
     _show_written([config], [*facts, ("Prompts", f"{prompts}: put your own into it")])
-
-
-def _without_jobs(guess: Guess) -> Guess | None:
-    """The stills or the films, where nothing of them can be bought."""
-    parts = (guess, guess.films) if guess.films else (guess,)
-    return next((part for part in parts if part.jobs.is_empty()), None)
 
 
 def _show_guess(configs: list[Path], guess: Guess, *, is_given: bool) -> None:
     """Prints the first requests, what was written, what is in doubt, and what to type next."""
-    from callsheet.present import as_read
+    from callsheet.present import as_read, proposed
 
-    unsold = _without_jobs(guess)
-    if unsold:
-        why = "; ".join(unsold.rejects or unsold.refused)
-        what = "No film" if unsold is guess.films else "Nothing"
-        print_page(out, [Line(f"{what} can be bought: every row is rejected. {why}", tone=Tone.WARNING)])
+    if nothing_to_buy := proposed.nothing_to_buy(guess):
+        print_page(out, [Line(nothing_to_buy, tone=Tone.WARNING)])
     rows = as_read.first_rows(
         guess.jobs.unique("row_id", keep="first", maintain_order=True).head(_FIRST).with_columns(to_buy=True)
     )
-    print_page(out, [*(Line(_as_sent(row)) for row in rows), Facts(_doubts(guess))])
-    read = []
-    for ours, name in guess.input.get("columns", {}).items():
-        joined = (" x " if ours == "aspect_ratio" else " | ").join(name) if isinstance(name, list) else name
-        others = f" (not {' or '.join(guess.other_texts)})" if ours == "prompt" and guess.other_texts else ""
-        read += [f"{ours} from {joined}{others}"] if name is not None else []
-    unnamed = ("columns", "defaults", "values")
-    read += [f"{name} {value}" for name, value in guess.input.items() if name not in unnamed]
-    facts = [
-        ("Read", ", ".join(read)),
-        *(("Rejected", reason) for reason in guess.rejects if unsold is not guess),
-    ]
-    facts += [("Not used", f"{name} {reason}") for name, reason in guess.not_used.items()]
-    facts += [("Note", note) for note in guess.notes]
-    facts += as_read.of_prompts(guess.jobs)
-    if guess.films:
-        model = guess.films.input["defaults"]["model"]
-        films = f"{configs[1]}, on {model}: at most {dollars(guess.films.price)} USD, of those that you keep"
-        facts.append(("Films", f"{films} (callsheet review {configs[0]})"))
-        unused = {name: why for name, why in guess.films.not_used.items() if why != guess.not_used.get(name)}
-        facts += [("Films", f"without {name}: {reason}") for name, reason in unused.items()]
-        if (taken := guess.films.taken) and taken.rows < taken.of:
-            reasons = "; ".join(guess.films.rejects)
-            facts.append(("Films", f"only of {taken.rows:,} of {counted(taken.of, 'row')}: {reasons}"))
-    buys = _buys(guess, is_given=is_given) if unsold is not guess else "no row can be bought as it is read"
+    print_page(out, [*(Line(_as_sent(row)) for row in rows), Facts(proposed.doubts(guess))])
     steps = steps_of_production(configs) if guess.films else None
-    _show_written(configs, facts, buys, steps)
+    buys = proposed.buys(guess, is_given=is_given)
+    _show_written(configs, proposed.facts(guess, configs), buys, steps)
 
 
 def _as_sent(row: Mapping[str, str]) -> str:
@@ -361,35 +326,6 @@ def _as_sent(row: Mapping[str, str]) -> str:
     rest = "; ".join(filter(None, (row.get("images", ""), row["settings"])))
     room = max(20, out.width - len(row["row"]) - len(rest) - 8)
     return cut(f'{row["row"]}: "{cut(row["prompt"], room)}"; {rest}', out.width)
-
-
-def _buys(guess: Guess, *, is_given: bool) -> str:
-    """What is bought, and for how much; a model that was given need not be the cheapest."""
-    price, rows = f"{dollars(guess.price)} USD", counted(guess.rows, "row")
-    if models := guess.input.get("values", {}).get("model"):  # of media types
-        return f"{rows} on {' and '.join(dict.fromkeys(models.values()))}, the cheapest; {price}"
-    if not guess.taken:
-        return f"{rows} on the models that the file names; {price}"
-    if not guess.taken.rows:
-        return f"{rows_taken(guess)}; {price}"
-    tried = f"; {guess.taken.of:,} rows were tried on each model" if guess.is_sample else ""
-    bought = counted(guess.jobs.height, guess.taken.type.value)
-    choice = "" if is_given else ", the cheapest"
-    return f"{bought} of {rows} on {guess.taken.model}{choice}{tried}; {price}"
-
-
-def _doubts(guess: Guess) -> list[tuple[str, str]]:
-    """What is in doubt, with an example of each answer, that which is taken first."""
-    doubts = []
-    for proposal in guess.proposals:
-        answers = [
-            f"{name} ({cut(example, 40)})" if example else name
-            for name, example in [*proposal.candidates.items()][:_NAMED]
-        ]
-        more = len(proposal.candidates) - len(answers)
-        others = f", or one of {more} more" if more else ""
-        doubts.append(("Doubt", f"{proposal.setting}: {answers[0]}; or {', or '.join(answers[1:])}{others}?"))
-    return doubts
 
 
 def _show_written(
@@ -528,7 +464,7 @@ def balance(config: _Config = None, set_: Sets = None, json: Json = False) -> No
     if json:
         print_json({"balance": dollars(amount), "currency": "USD"})
     else:
-        typer.echo(f"{dollars(amount)} USD")
+        typer.echo(of_limit(amount, None))
 
 
 def _ask(

@@ -20,12 +20,11 @@ from callsheet.cli import keyboard
 from callsheet.cli.output import err
 from callsheet.errors import CallsheetError, ConfigError
 from callsheet.ledger.words import Place
-from callsheet.plain_text import row_in_words
 from callsheet.present import priced, under_way
 from callsheet.present.asked import pilot_screen, question
 from callsheet.present.console import print_line, print_page, safe
 from callsheet.pricing.quote import Quote
-from callsheet.records import Change, Progress, State, as_json, dollars
+from callsheet.records import Change, Progress, State, as_json
 from callsheet.report.contact_sheet.cards import browser_address
 from callsheet.report.summary import Summary
 from callsheet.watch import WATCHER, Asked, Watcher
@@ -88,7 +87,7 @@ class Terminal(Watcher):
         self.close()  # the bars of a pilot stay as they are
         if not self._quiet:
             print_page(err, priced.screen(quote))
-        for warning in quote.warnings if self._quiet else ():
+        for warning in priced.warnings(quote) if self._quiet else ():
             self.note(warning)
         if self._verbose:
             self._lines = quote.plan.line_numbers()
@@ -133,11 +132,9 @@ class Terminal(Watcher):
     def changed(self, change: Change) -> None:
         """Prints a line, where they are asked for."""
         if self._verbose:
-            attempt = change.attempt
             state = f"[{_COLOURS.get(change.state, 'default')}]{change.state.in_words:<9}[/]"
-            cost = "" if change.cost is None else f"  {dollars(change.cost)} USD"
-            row = row_in_words(attempt.row_id, attempt.sample, self._lines.get(attempt.job_key))
-            print_line(err, f"{state} {safe(row)}{cost}  {safe(change.detail)}", 10)
+            job = under_way.of_job(change, self._lines.get(change.attempt.job_key))
+            print_line(err, f"{state} {safe(job)}", 10)
 
     def note(self, text: str) -> None:
         """Prints an event that a person should know."""

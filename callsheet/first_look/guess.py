@@ -98,6 +98,12 @@ class Guess:
     first: tuple[Mapping[str, str], ...]
     jobs: pl.DataFrame
 
+    @property
+    def without_jobs(self) -> Guess | None:
+        """The stills or the films, where nothing of them can be bought."""
+        parts = (self, self.films) if self.films else (self,)
+        return next((part for part in parts if part.jobs.is_empty()), None)
+
     def guesses(self) -> dict[str, dict[str, Any]]:
         """`input.guessed`: of each guess what is taken, and what else it may be."""
         return {

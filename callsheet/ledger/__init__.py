@@ -8,6 +8,7 @@ newest limit (`changes.py`), and by how the batch is charged (`charges.py`). `wa
 are near. `marks.py` has what persons say of files, `paid_back.py` what came back, `origins.py` what is made
 from which file, `costs.py` what a month came to. `leases.py`, `journal.py` and `takeover.py` have how a run
 takes over from a dead one, `settling.py` what a person decides of doubts, `services.py` which service a
-batch belongs to, `spending.py` what that took, and `queries.py` what is read of it all. It knows nothing of
-the service's HTTP or of the storage, and words no question and no stop: that is `present/reasons.py`.
+batch belongs to, `spending.py` what that took, `policy.py` which jobs a run buys, and `queries.py` what is
+read of it all. It knows nothing of the service's HTTP or of the storage, and words no question and no stop:
+that is `present/reasons.py`.
 """

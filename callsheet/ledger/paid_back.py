@@ -31,10 +31,9 @@ def enter_credit(
     """
     spent, entered = sums.of_batch(connection, batch).spent, sums.credits_of(connection, batch)
     if amount + entered > spent:
-        earlier = f", of which {dollars(entered)} came back already" if entered else ""
         raise CallsheetError(
-            f"a credit of {dollars(amount)} USD is more than {batch} has cost: "
-            f"{dollars(spent)} USD{earlier}; nothing was entered",
+            f"a credit of {dollars(amount)} USD is more than {batch} has cost: {dollars(spent)} USD, "
+            f"of which {dollars(entered)} came back already; nothing was entered",
             hint="Enter what came back for this batch alone; other batches have credits of their own.",
         )
     _enter(connection, batch, by, note, credit=amount)

@@ -18,7 +18,7 @@ from callsheet.ledger import services, sums
 from callsheet.ledger.queries import IS_POLLED, doubt_of
 from callsheet.ledger.sums import total
 from callsheet.ledger.tables import attempts, claims, runs, settlements
-from callsheet.records import ACCEPTED, ESTIMATED, MAY_COST, Doubt, ExpectedBalance, State
+from callsheet.records import ACCEPTED, ESTIMATED, MAY_COST, Doubt, State
 
 # The service will still say of an accepted video what it costs, also where the ledger has it in doubt.
 _ANSWER_COMES = sa.or_(attempts.c.state == State.SUBMITTING, IS_POLLED)
@@ -125,6 +125,32 @@ def _came_back(connection: sa.Connection, service: str) -> sa.ColumnElement[bool
     """The credits of the batches that do not belong to another service."""
     of_service = claims.c.batch.not_in(services.elsewhere(connection, service))
     return sa.and_(claims.c.credit.is_not(None), of_service)
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedBalance:
+    """The workspace's balance as the ledger expects it, from its batches of one service. Money is in dollars.
+
+    Attributes:
+        since: the start of the last run before the first doubt; each run reads the balance when it starts.
+        balance_then: the balance at that time.
+        spent_since: the cost since then of everything that the ledger knows to be charged.
+        in_doubt: the price of everything since then of which nobody knows whether it was accepted.
+        in_flight: the price of everything that is on the wire, or accepted and not answered yet.
+        credits: what came back since then, as persons have entered it: to the balance, or elsewhere.
+    """
+
+    since: datetime
+    balance_then: Decimal
+    spent_since: Decimal
+    in_doubt: Decimal
+    in_flight: Decimal
+    credits: Decimal = Decimal(0)
+
+    @property
+    def balance_now(self) -> Decimal:
+        """The balance now, if nothing that is in doubt was charged and nobody else bought anything."""
+        return self.balance_then - self.spent_since
 
 
 def expected_balance(connection: sa.Connection, batch: str, first: datetime) -> ExpectedBalance | None:

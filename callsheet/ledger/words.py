@@ -84,7 +84,7 @@ class Place(StrEnum):
     PYTHON = "python"
     CONFIG = "config"
     PURSE = "purse"
-    """When the purse was given by which nobody had to be asked."""
+    """Nobody had to be asked: the word is of who has given the purse by which the run buys."""
 
 
 PILOT = "the pilot"

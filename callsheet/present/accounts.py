@@ -149,6 +149,13 @@ def doubts_dialog(batch: str, jobs: int, evidence: Evidence) -> Page:
     ]
 
 
+def doubts_of_job(doubts: Sequence[Doubt]) -> str:
+    """The model of a job, the price of all its attempts in doubt, and when the first was sent."""
+    prices = [doubt.price for doubt in doubts if doubt.price is not None]
+    price = _usd(sum(prices, Decimal(0))) if len(prices) == len(doubts) else "unpriced"
+    return f"{doubts[0].model}, {price}, sent {moment_in_words(doubts[0].submitted_at)}"
+
+
 # ---- the evidence about doubts
 
 

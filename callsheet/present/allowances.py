@@ -9,7 +9,7 @@ from callsheet.ledger.changes import PAUSED, Setting
 from callsheet.ledger.purses import Purse, Shut
 from callsheet.ledger.walls import Wall
 from callsheet.plain_text import and_more, moment_in_words, printable
-from callsheet.present.amounts import of_limit
+from callsheet.present.amounts import amount_left, of_limit
 from callsheet.records import dollars
 
 _MOST_NAMED = 3  # models
@@ -19,7 +19,7 @@ def of_purse(purse: Purse) -> str:
     """A purse in one line."""
     models = f" for {and_more(purse.models[:_MOST_NAMED], len(purse.models))}" if purse.models else ""
     given = f"given by {purse.given_by}, {moment_in_words(purse.given_at)}"
-    state = why_not(purse) or f"{dollars(purse.left)} left until {moment_in_words(purse.until)}"
+    state = why_not(purse) or f"{amount_left(purse.left)} until {moment_in_words(purse.until)}"
     return printable(f"{dollars(purse.amount)} USD{models}, {dollars(purse.spent)} spent, {state}; {given}")
 
 

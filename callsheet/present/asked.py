@@ -27,7 +27,7 @@ def question(shown: Shown, batch: str = "") -> str:
 
 def topic(word: Word) -> str:
     """What is asked about, in a few words."""
-    return priced.topic(word.shown.jobs, word.shown.quoted) if word.shown.plan else "not priced yet"
+    return amounts.topic(word.shown.jobs, word.shown.quoted) if word.shown.plan else "not priced yet"
 
 
 def dialog(word: Word, quote: Quote | None, pilot: Sequence[PilotJob], sheet: str | None) -> Document:

@@ -115,7 +115,8 @@ def _scheduled(scheduled: Scheduled) -> str:
 
 
 def _doubts(batch: str, totals: Totals, morning: Morning) -> str | Link:
-    words = f"{batch}: {totals.states[State.IN_DOUBT]:,}, at most {dollars(totals.in_doubt_exposure)} USD"
+    exposure = amounts.at_most(totals.in_doubt_exposure)
+    words = f"{batch}: {totals.states[State.IN_DOUBT]:,}, {exposure}"
     return Link(words, morning.pages[batch]) if batch in morning.pages else words
 
 

@@ -41,6 +41,16 @@ def screen(claim: Claim, config: str) -> Page:
     return [*page, Listed("Next", steps if lines else [])]
 
 
+def marked(generations: int) -> str:
+    """That so many were claimed."""
+    return f"{counted(generations, 'generation')} marked as claimed; the next claim leaves them out"
+
+
+def entered(amount: Decimal, total: Decimal) -> str:
+    """That this amount came back, of so much in all."""
+    return f"a credit of {dollars(amount)} USD is entered; {dollars(total)} USD came back in all"
+
+
 def _topic(claim: Claim) -> str:
     """What is claimed in a few words."""
     if not claim.files:

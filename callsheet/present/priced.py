@@ -5,7 +5,7 @@ How long the service takes for a generation is not known, and not part of that t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -15,6 +15,7 @@ import polars as pl
 from callsheet.cells import rejects_in_words
 from callsheet.ledger.gate import Obstacle
 from callsheet.ledger.origins import hanging_in_words
+from callsheet.ledger.words import Shown
 from callsheet.plain_text import IN_MINUTES, counted, minutes_in_words, row_name
 from callsheet.present import amounts, as_read
 from callsheet.present.page import Fact, Facts, Line, Page, Table, Tone
@@ -83,7 +84,7 @@ def figures(quote: Quote) -> QuotedBatch:
         jobs=plan.jobs,
         already_bought=quote.already_bought,
         to_buy=quote.to_buy,
-        unpriced=plan.unpriced,
+        unpriced=plan.unpriced_rows,
         quoted=quote.quoted,
         at_most=None if quote.without_price else quote.at_most,
         budget_limit=quote.budget.limit,
@@ -99,7 +100,7 @@ def figures(quote: Quote) -> QuotedBatch:
         currency="USD",
         plan=str(plan.path),
         rejects=quote.rejects,
-        warnings=list(quote.warnings),
+        warnings=warnings(quote),
         old_files=list(quote.old_files),
         notes=list(plan.notes),
         media={f"{model_type.value}s": quote.to_buy_of(model_type) for model_type in ModelType},
@@ -122,9 +123,57 @@ def line(quote: Quote) -> str:
     )
 
 
-def topic(jobs: int, quoted: Decimal) -> str:
-    """What is to buy, in a few words: `3 jobs, 0.1200 USD`."""
-    return f"{counted(jobs, 'job')}, {dollars(quoted)} USD"
+def shown(quote: Quote) -> Shown:
+    """What a person is shown of it before it is bought."""
+    return Shown(
+        plan=quote.plan.sha256(),
+        jobs=quote.to_buy,
+        quoted=quote.quoted,
+        at_most=quote.at_most,
+        sent_with_price=quote.basis.sent_with_price,
+        unpriced=quote.without_price,
+        repeats=_likely_repeats(quote) if quote.must_look_at_repeats else "",
+        guesses=_guesses(quote),
+        unclear=quote.plan.unclear,
+        new_rates=tuple(quote.changes()),
+        rates=tuple(quote.rates().values()),
+        charges=quote.basis.to_accept,
+        keys=quote.keys,
+        part=quote.part,
+        is_rest=quote.is_rest,
+        fits=quote.fits,
+    )
+
+
+def warnings(quote: Quote) -> list[str]:
+    """What a person should look at before anything is bought."""
+    return [*filter(None, (_likely_repeats(quote), quote.warning))]
+
+
+def _likely_repeats(quote: Quote) -> str:
+    """How many of the jobs to buy look like what the batch has bought; empty if none."""
+    if not quote.repeats:
+        return ""
+    looks = "looks like one" if quote.repeats == 1 else "look like some"
+    of_jobs = f"{quote.repeats:,} of {counted(quote.to_buy, 'job')} to buy"
+    return f"{of_jobs} {looks} that this batch has bought under another id, or with another prompt or image"
+
+
+def _guesses(quote: Quote) -> dict[str, str]:
+    """What `callsheet init` has guessed, in words by setting."""
+    return {name: _guess(name, guess.taken, guess.others) for name, guess in quote.guessed.items()}
+
+
+def _guess(setting: str, taken: str, others: Sequence[str]) -> str:
+    """What is guessed of a setting, and what else it may be."""
+    if setting == "media":
+        return f"{taken}, not {' or '.join(others)}"
+    names = ["no images" if (setting, name) == ("images", "none") else repr(name) for name in others]
+    also = f" (also: {', '.join(names)})" if others else ""
+    if setting in ("prompt", "images"):
+        text = "no images are sent" if taken == "none" else f"{setting} from {taken!r}"
+        return f"{text}{also}"
+    return f"{setting} {taken}{also.replace(chr(39), '')}"
 
 
 def screen(quote: Quote, show: str | None = None) -> Page:
@@ -158,11 +207,11 @@ def screen(quote: Quote, show: str | None = None) -> Page:
 def _rejects(quote: Quote) -> Page:
     """What is wrong with which line, and where all of it is if some is left out."""
     rejects = rejects_in_words(quote.plan.rejects)
-    shown = rejects[:_REJECTS_ON_SCREEN]
-    page: Page = [Line(reject, tone=Tone.WARNING, indent=2) for reject in shown]
-    if left_out := len(rejects) - len(shown):
+    first = rejects[:_REJECTS_ON_SCREEN]
+    page: Page = [Line(reject, tone=Tone.WARNING, indent=2) for reject in first]
+    if left_out := len(rejects) - len(first):
         page.append(Line(f"and {counted(left_out, 'more reason')}", indent=2))
-    if quote.plan.rejects.height > len(shown):
+    if quote.plan.rejects.height > len(first):
         page.append(Line(f"All are in {quote.rejects}.", indent=2))
     return page
 
@@ -214,7 +263,7 @@ def in_few_columns(quote: Quote, *numbers: str) -> list[dict[str, str]]:
 def facts(quote: Quote) -> list[Fact]:
     """What a person needs to know of a quote besides its table: names and texts."""
     plan, pilot = quote.plan, quote.pilot
-    unpriced = f", {plan.unpriced:,} without a price" if plan.unpriced else ""
+    unpriced = f", {plan.unpriced_rows:,} without a price" if plan.unpriced_rows else ""
     left_out = f", {plan.left_out:,} left out by input.where" if plan.left_out else ""
     rejected = rejected_in_words(plan.rejected_rows, plan.rejected_in_part)
     held = f", {quote.held:,} failed or in doubt and not bought again" if quote.held else ""
@@ -224,7 +273,7 @@ def facts(quote: Quote) -> list[Fact]:
     all_facts = [
         *(("Source", old_file) for old_file in quote.old_files),
         ("Buys", as_read.buys(quote.table)),
-        ("Guessed", "; ".join(quote.shown_guesses().values())),
+        ("Guessed", "; ".join(_guesses(quote).values())),
         ("Rows", f"{plan.rows:,} read, {rejected}{unpriced}{left_out}"),
         *as_read.of_file(plan),
         ("Jobs", f"{plan.jobs:,}: {quote.to_buy:,} to buy, {quote.already_bought:,} already bought{held}"),
@@ -239,7 +288,7 @@ def facts(quote: Quote) -> list[Fact]:
         ("Time", submission_time(dict(types.iter_rows()), quote.rpm)),
         *(("Note", note) for note in plan.notes),
         *(("Changed", change) for change in quote.changes()),
-        *(("Warning", warning) for warning in quote.warnings),
+        *(("Warning", warning) for warning in warnings(quote)),
     ]
     return [(name, text) for name, text in all_facts if text]
 
@@ -316,8 +365,9 @@ def downstream_screen(downstream: Downstream) -> Page:
         lines.append(line | {"USD": dollars(of_batch.price), "USD again": dollars(of_batch.quoted)})
     hang = hanging_in_words(images, videos)
     file = f" ({made_from['row']} of {made_from['batch']})"
-    again = f"{topic(downstream.bought, downstream.quoted)}, if another file were kept in its place"
-    facts = [("To buy again", again if downstream.bought else "")]
+    again = amounts.jobs_for(downstream.bought, downstream.quoted)
+    in_its_place = f"{again}, if another file were kept in its place"
+    facts = [("To buy again", in_its_place if downstream.bought else "")]
     facts += [("Left out", f"{config}: {reason}") for config, reason in downstream.left_out.items()]
     return [
         Line(f"{file}: {hang} on it", strong=downstream.file),

@@ -1,7 +1,8 @@
-"""Why a run asks a person, what was answered, and why the buying stops: what the gate decides, in words.
+"""Why a run asks a person, what was answered, and why the gate stops the buying: what it decides, in words.
 
 `ledger/gate.py` gives grounds and obstacles, with their amounts. Here is the sentence for each, and what a
-person can do about it.
+person can do about it. Other stops are failures (a key, a service, a storage): these say themselves what they
+are, where they are found.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from callsheet.ledger.marks import Counts
 from callsheet.ledger.words import Reason, Shown, Word
 from callsheet.plain_text import and_more, counted, printable, row_name
 from callsheet.present.allowances import why_not
-from callsheet.present.amounts import have_no_price, jobs_for, of_limit, price
+from callsheet.present.amounts import above_quote, amount_left, have_no_price, jobs_for, of_limit, price
 from callsheet.pricing.quote import Quote
 from callsheet.records import Job, dollars
 
@@ -69,8 +70,7 @@ def _pilot(grounds: Grounds) -> str:
 def of_charges(to_accept: Sequence[Charge]) -> str:
     """The charges that nobody has accepted; empty without any."""
     dearer = [
-        f"row {row_name(charge.row_id, charge.sample)}: {dollars(charge.cost)} USD, "
-        f"quoted {dollars(charge.quoted)}"
+        above_quote(f"row {row_name(charge.row_id, charge.sample)}", charge.cost, charge.quoted)
         for charge in to_accept
         if is_dearer(charge.cost, charge.quoted)
     ]
@@ -95,8 +95,7 @@ def _purse(grounds: Grounds) -> str:
     if purse.shut:
         return f"the purse of {name} is {why_not(purse)}"
     if beyond.is_used_up:
-        left = of_limit(max(Decimal(0), beyond.left), purse.amount)
-        return f"the purse of {name} has {left} left, and {_jobs(shown)} to buy"
+        return f"the purse of {name} has {amount_left(beyond.left, purse.amount)}, and {_jobs(shown)} to buy"
     if beyond.other_model:
         models = f"not for {beyond.other_model}, but for {', '.join(purse.models)}"
         return printable(f"the purse of {name} is {models}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
+from decimal import Decimal
 
 from callsheet.errors import CallsheetError, Interrupted, ends_as
 from callsheet.plain_text import and_more, counted
@@ -14,8 +15,9 @@ from callsheet.present.page import Fact, Facts, Line, Link, Listed, Page, Table,
 from callsheet.pricing.plan import ToBuyAgain
 from callsheet.records import FOR_A_PERSON, State, dollars
 from callsheet.report.contact_sheet.cards import browser_address
+from callsheet.report.plots import QUANTILES, Figures
 from callsheet.report.remedies import NO_DEPLOYMENTS, command, remedies
-from callsheet.report.summary import Problem, Summary
+from callsheet.report.summary import Problem, Summary, Surcharge
 
 _TONES = {"complete": Tone.GOOD, "partial": Tone.WARNING, "stopped": Tone.BAD}
 _PROBLEMS = (*FOR_A_PERSON, State.FAILED, State.PENDING)  # in the order in which they are shown
@@ -23,6 +25,7 @@ _DETAILS = 3  # of files that are not as ordered
 _LENGTHS = re.compile(r"([\d.]+) s ordered, ([\d.]+) s came")  # what is wrong is named first
 _APPROVALS = 20  # the last ones
 _REJECTS = 20  # reasons
+_PLOTTED = 3  # models of the plots that are said in words
 
 
 def screen(summary: Summary, config: str | None, *, media: str) -> Page:
@@ -69,7 +72,7 @@ def document(
     if summary.in_doubt and settling:
         steps.insert(0, Link("Settle the jobs in doubt", settling))
     if again.jobs:  # what was rejected is bought again, priced and approved as anything else
-        to_buy = priced.topic(again.jobs, again.quoted)
+        to_buy = amounts.jobs_for(again.jobs, again.quoted)
         steps.append(
             f"To buy again {to_buy}: a run of the deployment buy-again, or {command('run', config)} --again."
         )
@@ -212,10 +215,32 @@ def facts(summary: Summary) -> list[Fact]:
         ("Reviewed", status.reviewed(summary)),
         *(("Other run", run.line()) for run in summary.other_runs),
         ("Estimated", _estimated(summary) if summary.estimated_costs else ""),
-        ("Surcharge", details.surcharge),
-        ("In doubt", status.in_doubt(exposure) if exposure else ""),
+        ("Surcharge", _surcharge(details.surcharge) if details.surcharge else ""),
+        ("In doubt", f"{amounts.at_most(exposure)} more" if exposure else ""),
         ("This run", f"{sent}, {summary.seconds:.1f} s" if summary.submissions or summary.seconds else ""),
     ]
+
+
+def _surcharge(surcharge: Surcharge) -> str:
+    """How many jobs cost more than quoted, by how much, and the first of them."""
+    named = "; ".join(amounts.above_quote(*job) for job in surcharge.named)
+    left_out = surcharge.jobs - len(surcharge.named)
+    more = f" and {left_out:,} more" if left_out else ""
+    dearer = f"{counted(surcharge.jobs, 'job')} cost {dollars(surcharge.amount)} USD more than quoted"
+    return f"{dearer}: {named}{more}"
+
+
+def plotted(figures: Figures, limit: Decimal | None) -> str:
+    """What the plots show, for who does not see them."""
+    spent_in_all = figures.spent[-1][1] if figures.spent else Decimal(0)
+    of_budget = f" of a budget of {dollars(limit)} USD" if limit is not None else ""
+    costs = [f"{model} {dollars(cost)} USD" for model, cost in figures.by_model.items()]
+    kept = [f"{model} {counts[0]:,} of {sum(counts):,}" for model, counts in figures.kept.items()]
+    middle = len(QUANTILES) // 2
+    seconds = [f"{model} {quantiles[middle]:.1f} s" for model, (_, quantiles) in figures.seconds.items()]
+    parts = (("by model", costs), ("kept", kept), ("median time to store", seconds))
+    listed = (f"{title}: {and_more(texts[:_PLOTTED], len(texts))}" for title, texts in parts if texts)
+    return "; ".join([f"Spent over time: {dollars(spent_in_all)} USD{of_budget}", *listed])
 
 
 def _estimated(summary: Summary) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from callsheet.cells import as_text
 from callsheet.plain_text import and_more, counted, moment_in_words
-from callsheet.present import allowances, amounts, priced, reasons
+from callsheet.present import allowances, amounts, reasons
 from callsheet.present.accounts import doubts_table
 from callsheet.present.page import MOST_LISTED, Facts, Line, Listed, Page, Table
 from callsheet.records import ENDED, FOR_A_PERSON, Doubt, State, Totals, dollars, six_decimals
@@ -36,7 +36,7 @@ def screen(status: Status, config: str, doubts: Sequence[Doubt]) -> Page:
     """The state of a batch, the runs that are at work, these jobs in doubt, and what to do next."""
     states = [{"state": state.in_words, "jobs": f"{status[state]:,}"} for state in State if status[state]]
     in_flight = f"{dollars(status.in_flight_exposure)} USD, sent and not answered yet"
-    again = status.to_buy_again
+    again, exposure = status.to_buy_again, status.in_doubt_exposure
     page: Page = [Line(strong=status.batch), Table(states, ("state",))]
     if not states:
         page.append(Line("The ledger has no job of this batch: nothing was bought yet.", indent=2))
@@ -44,9 +44,9 @@ def screen(status: Status, config: str, doubts: Sequence[Doubt]) -> Page:
         ("Spent", f"{dollars(status.spent)} USD"),
         ("Came back", came_back(status.credits)),
         ("In flight", in_flight if status.in_flight_exposure else ""),
-        ("In doubt", in_doubt(status.in_doubt_exposure) if status.in_doubt_exposure else ""),
+        ("In doubt", f"{amounts.at_most(exposure)} more" if exposure else ""),
         ("Reviewed", reviewed(status)),
-        ("To buy again", priced.topic(again.jobs, again.quoted) if again.jobs else ""),
+        ("To buy again", amounts.jobs_for(again.jobs, again.quoted) if again.jobs else ""),
         ("Source", outdated(status.outdated)),
         ("Last run", f"began {moment_in_words(status.last_run)}" if status.last_run else ""),
         ("Paused", _paused(status.paused) if status.paused else ""),
@@ -71,11 +71,6 @@ def outdated(files: Mapping[str, str]) -> str:
 def came_back(amount: Decimal) -> str:
     """The money that came back; empty where none did."""
     return f"{dollars(amount)} USD, by credits" if amount else ""
-
-
-def in_doubt(exposure: Decimal) -> str:
-    """What the batch may have cost besides what is spent."""
-    return f"at most {dollars(exposure)} USD more"
 
 
 def _paused(pause: Pause) -> str:

@@ -11,7 +11,7 @@ from itertools import groupby
 from callsheet.ledger.queries import StoredCopy, Story
 from callsheet.plain_text import counted, moment_in_words, row_name
 from callsheet.present.page import Fact, Facts, Line, Listed, Page, Tone
-from callsheet.records import ALSO_MADE_FROM, CostSource, dollars, made_from, origins
+from callsheet.records import ALSO_MADE_FROM, CostSource, dollars, made_from, origins, refuses
 from callsheet.report.remedies import command, retries
 from callsheet.report.summary import PARTICULARS
 
@@ -32,8 +32,8 @@ def screen(batch: str, row: str, stories: Sequence[Story], planned: Mapping[str,
     for key, request in planned.items():
         page += [Line(), Line(": not bought yet", strong=key[:12]), Facts([("request", _spaced(request))])]
     if refusal:
-        refuses = "The service refuses every submission:"
-        page += [Line(), Line(f" {refusal}", strong=refuses, tone=Tone.WARNING)]
+        sentence = refuses(refusal)
+        page += [Line(), Line(sentence[0].upper() + sentence[1:], tone=Tone.WARNING)]
     return page
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from callsheet.plain_text import counted, time_in_words
+from callsheet.plain_text import counted, row_in_words, time_in_words
 from callsheet.present import amounts, status
-from callsheet.records import Change, Progress, State
+from callsheet.records import Change, Progress, State, dollars, refuses
 
 _LONG = 2.0  # seconds of a wait that is worth saying
 
@@ -48,8 +48,24 @@ def _time_left(progress: Progress) -> str:
     if progress.paused:
         return "the buying is paused"
     if progress.refused:
-        return f"the service refuses every submission: {progress.refused}"
+        return refuses(progress.refused)
     return f"about {time_in_words(progress.seconds_left)} left" if progress.seconds_left else ""
+
+
+def waits(refusal: str) -> str:
+    """That a run waits because the service refuses every submission in these words."""
+    return f"{refuses(refusal)}; the run waits"
+
+
+def of_job(change: Change, line: int | None = None) -> str:
+    """A job that has come into another state, after the state: `row a  0.0015 USD  out/media/a.png`.
+
+    `line` is its line in the batch file, where that is known.
+    """
+    attempt = change.attempt
+    cost = "" if change.cost is None else f"{dollars(change.cost)} USD"
+    row = row_in_words(attempt.row_id, attempt.sample, line)
+    return "  ".join(filter(None, (row, cost, change.detail)))
 
 
 def figures(progress: Progress) -> dict[str, Any]:

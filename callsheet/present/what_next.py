@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass
+from decimal import Decimal
 
 from callsheet import errors
-from callsheet.records import Record
+from callsheet.records import Record, dollars
 
 FREE, ASKS, BUYS = "free", "asks a person", "buys what is left, or asks a person"
 _PERSONS = (("quote {config}", FREE), ("run {config}", ASKS), ("purse {config} AMOUNT", ASKS))
@@ -45,6 +46,11 @@ class Next(Record):
 def command(words: str, config: str | None, costs: str = FREE) -> Next:
     """A command of these words, in which `{config}` is the config's path."""
     return Next(f"callsheet {words.format(config=shlex.quote(config or 'CONFIG'))}", costs)
+
+
+def buys_up_to(amount: Decimal) -> str:
+    """What a run costs by a purse of which so many dollars are left."""
+    return f"buys up to {dollars(amount)}"
 
 
 def after(error: errors.CallsheetError, config: str | None) -> list[Next]:

@@ -12,5 +12,6 @@ The way of a row, of which `plan.make_plan` has the steps; each module imports o
    they may be bought is decided by the ledger's gate; what is said of it is in `present`.
 
 Besides: `sources.py` has the rows of every kind of input, also those of another batch, whose plan it reads
-(`originals.py`). `compare.py` has the prices of the rows on each model.
+(`originals.py`); `from_rows.py` goes from them to the quote in one go. `compare.py` has the prices of the
+rows on each model.
 """

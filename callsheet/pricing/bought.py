@@ -384,15 +384,6 @@ def _source(jobs: pl.DataFrame) -> pl.Expr:
     return files.str.replace_all(r'"sha256":"[0-9a-f]*"', "")
 
 
-def likely_repeats(repeats: int, to_buy: int) -> str:
-    """How many of the jobs to buy look like what the batch has bought; empty if none."""
-    if not repeats:
-        return ""
-    looks = "looks like one" if repeats == 1 else "look like some"
-    sentence = f"{repeats:,} of {counted(to_buy, 'job')} to buy {looks} that this batch has bought"
-    return f"{sentence} under another id, or with another prompt or image"
-
-
 def are_too_many(repeats: int, to_buy: int) -> bool:
     """Whether so many of the jobs to buy look bought that a person must look at them: more than a tenth."""
     return repeats * 10 > to_buy

@@ -55,19 +55,19 @@ PLAN = "plan.parquet"
 QUOTE = "quote.parquet"
 """In the work folder, the plan that was last quoted or asked about: what only looks changes no other file."""
 
-_COUNTS = ("rows", "rejected_rows", "unpriced", "left_out")
+_COUNTS = ("rows", "rejected_rows", "left_out")
 _SLICE = 16_384  # jobs whose hashes are made at once
 _REJECTS = ".rejects.parquet"
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A plan, as it is on disk.
+    """All jobs of a batch, resolved and priced. It is made in memory; `write_plan` writes it to `path`.
 
     Attributes:
         rows: rows of the batch file, rejected ones too.
         rejected_rows: rows with at least one reject. With a matrix, a row may be rejected in part.
-        unpriced: prompt rows for which the catalogue has no price (bought or not).
+        unpriced_rows: prompt rows for which the catalogue has no price (bought or not).
         made_at: when the catalogue was read.
         notes: what a person should know of how the rows were read and became jobs, in sentences.
         left_out: how many rows `input.where` leaves out; they are none of `rows`.
@@ -81,7 +81,7 @@ class Plan:
     batch: str
     rows: int
     rejected_rows: int
-    unpriced: int
+    unpriced_rows: int
     made_at: datetime
     catalogue: Catalogue
     notes: tuple[str, ...]
@@ -190,7 +190,7 @@ def make_plan(
         batch=settings.batch,
         rows=batch.total,
         rejected_rows=batch.total - batch.rows.height + priced.rejected,
-        unpriced=priced.unpriced,
+        unpriced_rows=priced.unpriced_rows,
         made_at=now.astimezone(UTC),
         catalogue=catalogue,
         notes=(*batch.notes, *batch.unclear, *notes),
@@ -271,6 +271,7 @@ def open_plan(path: Path) -> Plan | None:
         return Plan(
             path=path,
             **{name: facts[name] for name in _COUNTS},
+            unpriced_rows=facts["unpriced"],
             batch=facts["batch"],
             made_at=datetime.fromisoformat(facts["made_at"]),
             catalogue={model.id: model for model in models},
@@ -290,7 +291,8 @@ def write_plan(plan: Plan) -> None:
         StorageError: they cannot be written.
     """
     facts = {name: getattr(plan, name) for name in ("batch", "notes", "unclear", *_COUNTS)}
-    facts |= {"made_at": plan.made_at.isoformat(), "columns": asdict(plan.columns)}
+    facts |= {"unpriced": plan.unpriced_rows, "made_at": plan.made_at.isoformat()}
+    facts |= {"columns": asdict(plan.columns)}
     models = [plan.catalogue[name].model_dump(mode="json") for name in sorted(plan.catalogue)]
     metadata = {"callsheet.plan": canonical(facts), "callsheet.catalogue": canonical(models)}
     try:

@@ -1,13 +1,13 @@
 """The quote: what the rest of a plan costs, by the ledger, the budget and the balance.
 
-Making one reads the catalogue, the balance and the ledger, and writes the plan and the rejects. It buys
+Making one reads the ledger, and the balance where anything is to buy, and writes the rejects. It buys
 nothing, and changes nothing in the ledger: another run may be at work.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
@@ -25,14 +25,12 @@ from callsheet.ledger.charges import dearest
 from callsheet.ledger.gate import Basis, Fitting, Obstacle
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.policy import policy_of
-from callsheet.ledger.words import PILOT, Shown
-from callsheet.places import warning_of
+from callsheet.ledger.words import PILOT
 from callsheet.plain_text import counted
-from callsheet.pricing.bought import are_too_many, likely_repeats
+from callsheet.pricing.bought import are_too_many
 from callsheet.pricing.choice import ALL, Choice, chosen, pilot
-from callsheet.pricing.plan import Plan, price_batch, write_plan
+from callsheet.pricing.plan import Plan
 from callsheet.pricing.rates import changed_rates
-from callsheet.pricing.sources import read_rows
 from callsheet.records import Job, ModelType, Totals
 from callsheet.service.client import Client
 from callsheet.service.models import Catalogue, Model
@@ -61,7 +59,7 @@ class Quote:
         is_pilot: it is the part of a quote that is the pilot (`pilot`).
         is_rest: the pilot is bought, and this is the rest.
         guessed: what `callsheet init` has guessed, by setting.
-        warnings: what a person should look at before anything is bought, in words.
+        warning: what a person should know of the ledger (`places.warning_of`); empty without such.
         old_files: what became of files that jobs were bought with, and what hangs on them, in words.
     """
 
@@ -83,7 +81,7 @@ class Quote:
     is_pilot: bool = False
     is_rest: bool = False
     guessed: Mapping[str, Guessed] = field(default_factory=dict)
-    warnings: tuple[str, ...] = ()
+    warning: str = ""
     old_files: tuple[str, ...] = ()
 
     @cached_property
@@ -199,41 +197,20 @@ class Quote:
         )
         return once * self.tries
 
-    def shown(self) -> Shown:
-        """What a person is shown of it before it is bought."""
-        keys = None
-        if self.is_pilot or self.choice:
-            keys = tuple(self.table.filter("to_buy")["key"] if self.is_pilot else self._chosen_keys())
-        repeats = likely_repeats(self.repeats, self.to_buy)
-        must_look = self.unseen or are_too_many(self.repeats, self.to_buy)
-        is_asked = self.budget.repeats == "ask" and must_look
-        return Shown(
-            plan=self.plan.sha256(),
-            jobs=self.to_buy,
-            quoted=self.quoted,
-            at_most=self.at_most,
-            sent_with_price=self.basis.sent_with_price,
-            unpriced=self.without_price,
-            repeats=repeats if is_asked else "",
-            guesses=self.shown_guesses(),
-            unclear=self.plan.unclear,
-            new_rates=tuple(self.changes()),
-            rates=tuple(self.rates().values()),
-            charges=self.basis.to_accept,
-            keys=keys,
-            part=self.part,
-            is_rest=self.is_rest,
-            fits=self.fits,
-        )
+    @property
+    def must_look_at_repeats(self) -> bool:
+        """Whether a person must look at `repeats` before anything is bought."""
+        must_look = bool(self.unseen) or are_too_many(self.repeats, self.to_buy)
+        return must_look and self.budget.repeats == "ask"
 
-    def shown_guesses(self) -> dict[str, str]:
-        """What `callsheet init` has guessed, in words by setting."""
-        return {
-            name: _guess_in_words(name, guess.taken, guess.others) for name, guess in self.guessed.items()
-        }
-
-    def _chosen_keys(self) -> Iterable[str]:
-        return self.table["key"].filter(self.chosen) if self.chosen is not None else ()
+    @property
+    def keys(self) -> tuple[str, ...] | None:
+        """The keys of the jobs that it is for; None where it is for all of the plan."""
+        if self.is_pilot:
+            return tuple(self.table.filter("to_buy")["key"])
+        if self.choice:
+            return tuple(self.table["key"].filter(self.chosen)) if self.chosen is not None else ()
+        return None
 
     @property
     def budget_left(self) -> Decimal | None:
@@ -280,23 +257,6 @@ def affordable(totals: Totals, balance: Decimal | None) -> Decimal:
 # ---- makes a quote
 
 
-async def quote_batch(settings: Settings, client: Client, choice: Choice = ALL) -> Quote:
-    """Reads and prices a whole batch; writes the plan and rejects.csv, and buys nothing.
-
-    Raises:
-        InputError: the batch file cannot be read, or rows are rejected and `input.strict` is true; or a
-            chosen row is not in the batch.
-        ServiceError: the catalogue or the balance cannot be read.
-    """
-    batch = await read_rows(settings)
-    async with await Ledger.open(settings.ledger.url, settings.batch, looks=True) as ledger:
-        warning = await warning_of(ledger, settings)
-        plan = await price_batch(batch, settings, client, ledger)
-        await asyncio.to_thread(write_plan, plan)
-        balance = await client.balance()
-        return await quote_plan(plan, settings, client, ledger, choice, balance=balance, warning=warning)
-
-
 async def has_to_buy(plan: Plan, ledger: Ledger, settings: Settings, choice: Choice) -> bool:
     """Whether a plan has a job to buy, by the ledger, among those that are chosen."""
     policy = policy_of(settings, ledger.run_id)
@@ -325,7 +285,7 @@ async def quote_plan(
     Args:
         balance: what the workspace has, where it was asked for just now. Otherwise it is asked for if
             anything is to buy.
-        warning: what a person should know of the ledger (`places.warning_of`).
+        warning: as in `Quote`.
 
     Raises:
         InputError: rows are rejected and `input.strict` is true, or a chosen row is not in the batch.
@@ -351,20 +311,7 @@ async def quote_plan(
         balance = await client.balance()
         from_ledger = await read(balance)
     quote = make(plan, from_ledger, settings, balance=balance, rejects=rejects, choice=choice)
-    repeats = likely_repeats(quote.repeats, quote.to_buy)
-    return replace(quote, warnings=tuple(filter(None, (repeats, warning))))
-
-
-def _guess_in_words(setting: str, taken: str, others: Sequence[str]) -> str:
-    """What `callsheet init` has guessed of a setting, and what else it may be."""
-    if setting == "media":
-        return f"{taken}, not {' or '.join(others)}"
-    names = ["no images" if (setting, name) == ("images", "none") else repr(name) for name in others]
-    also = f" (also: {', '.join(names)})" if others else ""
-    if setting in ("prompt", "images"):
-        text = "no images are sent" if taken == "none" else f"{setting} from {taken!r}"
-        return f"{text}{also}"
-    return f"{setting} {taken}{also.replace(chr(39), '')}"
+    return replace(quote, warning=warning)
 
 
 class FromLedger(NamedTuple):

@@ -44,14 +44,14 @@ class PricedJobs:
         not_offered: `row_id`, `sample`, `line` and `asked` of each that cannot be bought now.
         wrong: why: `line`, `file`, `column`, `value`, `reason`.
         rejected: how many prompt rows have at least one entry in `wrong`.
-        unpriced: how many prompt rows have a request without a price in the catalogue.
+        unpriced_rows: how many prompt rows have a request without a price in the catalogue.
     """
 
     jobs: pl.DataFrame
     not_offered: pl.DataFrame
     wrong: pl.DataFrame
     rejected: int
-    unpriced: int
+    unpriced_rows: int
 
 
 def price_requests(requests: Requests, catalogue: Catalogue, settings: Settings) -> PricedJobs:
@@ -73,7 +73,7 @@ def price_requests(requests: Requests, catalogue: Catalogue, settings: Settings)
         not_offered=_per_sample(not_offered).select("row_id", "sample", "line", "asked"),
         wrong=wrong.drop("row"),
         rejected=wrong["row"].n_unique(),
-        unpriced=unpriced["row"].n_unique(),
+        unpriced_rows=unpriced["row"].n_unique(),
     )
 
 

@@ -18,8 +18,8 @@ import sqlalchemy as sa
 from callsheet.errors import CallsheetError
 from callsheet.ledger import services, spending
 from callsheet.ledger.ledger import Ledger
-from callsheet.ledger.spending import Spending
-from callsheet.records import Doubt, ExpectedBalance
+from callsheet.ledger.spending import ExpectedBalance, Spending
+from callsheet.records import Doubt
 from callsheet.service.client import Client
 
 

@@ -27,7 +27,7 @@ import polars as pl
 
 from callsheet.config.settings import BatchSettings
 from callsheet.ledger.marks import Counts
-from callsheet.plain_text import and_more, counted, printable
+from callsheet.plain_text import counted, printable
 from callsheet.records import State, dollars
 from callsheet.report.month import LedgerCosts
 from callsheet.standing import Share
@@ -39,7 +39,6 @@ QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 PLOTS, _NUMBERS = "plots.png", "plots.json"  # the numbers are written last: with them, the plots are complete
 _POINTS = 240  # of the line, at most
 _MODELS = 8  # with a bar of their own
-_IN_WORDS = 3  # models
 _LONGEST_NAME = 24
 _FLAT = 25  # times what is plotted: a limit above that would leave a flat line
 _INK, _LINE, _ALARM = "#7b7b77", "#80808040", "#dd4b41"
@@ -116,7 +115,7 @@ def _seconds(attempts: pl.DataFrame) -> dict[str, tuple[int, Sequence[float]]]:
 
 async def write_plots(
     settings: BatchSettings, figures: Figures | None, note: Callable[[str], None], *, may_draw: bool = True
-) -> dict[str, str]:
+) -> bool:
     """Draws and stores the plots, unless the config asks for none, or those of the same numbers are there.
 
     Args:
@@ -125,11 +124,10 @@ async def write_plots(
         may_draw: false finds only what is drawn already.
 
     Returns:
-        What they show, in words, by the file's name inside `report.url`; nothing where they cannot be drawn.
-        Never raises for that.
+        Whether `PLOTS` shows them. Never raises where they cannot be drawn.
     """
     if figures is None or not settings.report.plots:
-        return {}
+        return False
     store = Store.of(settings.report.url, settings.storage)
     limit = settings.budget.limit
     plotted = {"batch": settings.batch, "limit": limit} | asdict(figures)
@@ -137,13 +135,13 @@ async def write_plots(
     try:
         if await store.read(_NUMBERS) != numbers:
             if not may_draw:
-                return {}
+                return False
             await store.write(PLOTS, await asyncio.to_thread(_drawn, figures, limit), "image/png")
             await store.write(_NUMBERS, numbers, "application/json")
     except Exception as error:  # noqa: BLE001 - a plot is for looking, and nothing that goes wrong with it matters
         note(f"the plots are not drawn: {error}")
-        return {}
-    return {PLOTS: _in_words(figures, limit)}
+        return False
+    return True
 
 
 def month_plot(spent: LedgerCosts) -> bytes:
@@ -172,19 +170,6 @@ def _draw_month(axes: Any, spent: LedgerCosts) -> None:
 
 def _as_json(value: Any) -> str:
     return dollars(value) if isinstance(value, Decimal) else str(value.isoformat())
-
-
-def _in_words(figures: Figures, limit: Decimal | None) -> str:
-    """What the plots show, for who does not see them."""
-    spent = figures.spent[-1][1] if figures.spent else Decimal(0)
-    of_limit = f" of a budget of {dollars(limit)} USD" if limit is not None else ""
-    costs = [f"{model} {dollars(cost)} USD" for model, cost in figures.by_model.items()]
-    kept = [f"{model} {counts[0]:,} of {sum(counts):,}" for model, counts in figures.kept.items()]
-    middle = len(QUANTILES) // 2
-    seconds = [f"{model} {quantiles[middle]:.1f} s" for model, (_, quantiles) in figures.seconds.items()]
-    parts = (("by model", costs), ("kept", kept), ("median time to store", seconds))
-    listed = (f"{title}: {and_more(texts[:_IN_WORDS], len(texts))}" for title, texts in parts if texts)
-    return "; ".join([f"Spent over time: {dollars(spent)} USD{of_limit}", *listed])
 
 
 def _drawn(figures: Figures, limit: Decimal | None) -> bytes:

@@ -30,7 +30,7 @@ from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.policy import ONLY_NEW, Policy
 from callsheet.ledger.words import Word
 from callsheet.places import warning_of
-from callsheet.plain_text import and_more, counted, row_in_words, row_name
+from callsheet.plain_text import and_more, row_in_words, row_name
 from callsheet.pricing.plan import Plan, last_plan
 from callsheet.records import (
     ACCEPTED,
@@ -44,7 +44,6 @@ from callsheet.records import (
     OtherRun,
     State,
     Totals,
-    dollars,
     made_from,
 )
 from callsheet.report.plots import figures_of
@@ -56,6 +55,7 @@ from callsheet.report.summary import (
     Difference,
     Problem,
     Summary,
+    Surcharge,
     outcome_of,
 )
 from callsheet.standing import MODEL, SUBMITTED, Standing, read_standing
@@ -431,15 +431,11 @@ def _differences_of(files: pl.DataFrame) -> tuple[Difference, ...]:
     return tuple(sorted(differences, key=lambda difference: (-difference.files, difference.flag)))
 
 
-def _surcharge_of(attempts: pl.DataFrame) -> str:
-    """The jobs that cost more than quoted, roundings aside, in one line; empty where there are none."""
+def _surcharge_of(attempts: pl.DataFrame) -> Surcharge | None:
+    """The jobs that cost more than quoted, the first ones by name; None where there are none."""
     dearer = attempts.filter(is_dearer(pl.col("cost"), pl.col("quoted")))
     if dearer.is_empty():
-        return ""
+        return None
     first = dearer.select("row_id", "sample", "line", "cost", "quoted").head(_ROWS_NAMED)
-    rows = [
-        f"{row_in_words(*row)} {dollars(cost)} instead of {dollars(quoted)}"
-        for *row, cost, quoted in first.iter_rows()
-    ]
-    surcharge = f"{dollars(sum(dearer['cost'] - dearer['quoted'], Decimal(0)))} USD more than quoted"
-    return f"{counted(dearer.height, 'job')} cost {surcharge}: {and_more(rows, dearer.height)}"
+    named = tuple((row_in_words(*row), cost, quoted) for *row, cost, quoted in first.iter_rows())
+    return Surcharge(dearer.height, sum(dearer["cost"] - dearer["quoted"], Decimal(0)), named)

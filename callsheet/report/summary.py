@@ -97,6 +97,21 @@ class Did:
 
 
 @dataclass(frozen=True, slots=True)
+class Surcharge:
+    """Jobs that cost more than quoted, roundings aside (`charges.is_dearer`).
+
+    Attributes:
+        jobs: how many.
+        amount: what they cost more, all together.
+        named: of the first of them the row in words, the cost and the quote.
+    """
+
+    jobs: int
+    amount: Decimal
+    named: tuple[tuple[str, Decimal, Decimal], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Details:
     """The parts of a summary that are for people only.
 
@@ -108,7 +123,7 @@ class Details:
         rejects: where `rejects.csv` is.
         rejected: what is wrong with the rejected rows, a line for each reason.
         rejected_in_part: those of them of which other values of a matrix can be bought.
-        surcharge: the jobs that cost more than quoted (`charges.is_dearer`); empty where there are none.
+        surcharge: the jobs that cost more than quoted; None where there are none.
         other_problems: the number of jobs with other reasons than those of `problems`.
         not_offered: bought jobs of rows that are rejected now, because the catalogue no longer offers them.
         others: how many of the jobs are of rows that the batch file does not have, or has changed.
@@ -130,7 +145,7 @@ class Details:
     rejected_in_part: int = 0
     problems: tuple[Problem, ...] = ()
     other_problems: int = 0
-    surcharge: str = ""
+    surcharge: Surcharge | None = None
     not_offered: int = 0
     others: int = 0
     models: tuple[Share, ...] = ()

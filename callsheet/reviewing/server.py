@@ -41,7 +41,8 @@ from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.marks import FileKey, Mark, MediaDecision
 from callsheet.ledger.tables import attempts
 from callsheet.media_types import recognise_image
-from callsheet.present.priced import topic
+from callsheet.present import under_way
+from callsheet.present.amounts import jobs_for
 from callsheet.pricing.plan import PLAN, Plan, ToBuyAgain, last_plan
 from callsheet.pricing.references import read_as_sent, reading_of
 from callsheet.processes import user_name
@@ -196,7 +197,7 @@ class _Pages:
 def _header(now: _Now, plan: Plan | None, standing: Standing) -> sheet.Header:
     return sheet.Header(
         outcome=None if now.at_work else outcome_of(standing, plan),
-        stop=sheet.refused_in_words(now.refusal) if now.at_work else None,
+        stop=under_way.waits(now.refusal) if now.at_work and now.refusal else None,
         jobs=standing.counting.height,
         states=standing.states,
         spent=now.totals.spent,
@@ -466,7 +467,7 @@ class _App:
         result, again = await read_review(self.ledger, self.settings)
         if not was_reviewed:
             self.reviewed(result, again)
-        return f"{topic(again.jobs, again.quoted)}: {self.command}" if again.jobs else ""
+        return f"{jobs_for(again.jobs, again.quoted)}: {self.command}" if again.jobs else ""
 
     async def newer(self, request: Request) -> Response:
         text = request.query_params.get("since", "0")

@@ -16,7 +16,7 @@ from callsheet.ledger import changes, gate, words
 from callsheet.ledger.gate import Buyer
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.words import Decision, Place, Reason, Word
-from callsheet.present import reasons
+from callsheet.present import priced, reasons
 from callsheet.pricing.plan import write_plan
 from callsheet.pricing.quote import Quote
 from callsheet.processes import user_name
@@ -38,7 +38,7 @@ class InTheUI(Protocol):
 
 
 async def take_answer(ledger: Ledger, buyer: Buyer, ui: InTheUI | None) -> ApprovalRefused | None:
-    """Enters the answer to the question for which this flow run was suspended; returns what a no stops."""
+    """Enters the answer for which this flow run was suspended; returns the stop that a no is, or None."""
     last = await ledger.read(lambda connection, batch: words.last_of(connection, ledger.asker, batch))
     if not ui or not last or last.decision is not None or not (answered := await ui.answer_to(last)):
         return None
@@ -77,11 +77,11 @@ async def approve(
     part = quote
     if quote.pilot is not None:
         is_first = quote.pilot.to_buy and not pilot
-        buys_pilot = is_first and not gate.covers_rest(quote.basis, quote.shown())
+        buys_pilot = is_first and not gate.covers_rest(quote.basis, priced.shown(quote))
         part = quote.pilot if buys_pilot else replace(quote, is_rest=True)
     if not part.to_buy:
         return part, None
-    buyer, shown = run.buyer(quote), part.shown()
+    buyer, shown = run.buyer(quote), priced.shown(part)
     draft = new_word(run.ledger)
     if of_plan:
         word = await run.ledger.write(gate.let_join, buyer, shown, draft)
@@ -109,7 +109,7 @@ async def ask_about(
         sentence: the reason in words, where `present/reasons.py` cannot know them.
     """
     buyer = ledger.buyer(settings.budget, quote.affordable if quote else Decimal(0))
-    shown = quote.shown() if quote else words.Shown(plan="")
+    shown = priced.shown(quote) if quote else words.Shown(plan="")
     in_words = partial(reasons.why, also={reason: sentence})
     return await ledger.write(
         gate.let_begin, buyer, shown, new_word(ledger), in_words=in_words, also=[reason]
@@ -140,8 +140,8 @@ def objection(quote: Quote) -> Stop | None:
 async def _asked(run: Run, quote: Quote, question: Word, approved: bool, ui: InTheUI | None) -> Word:
     """The question with its answer, which the ledger keeps; without one where nobody has answered.
 
-    A run that waits for the UI does not return from here. Where one buys by a purse, whoever has started it
-    answers nothing: that is for a run of a person.
+    A run of a deployment is suspended here until it is answered in the UI, and does not return. Where one
+    buys by a purse, whoever has started it answers nothing: that is for a run of a person.
     """
     watcher, settings = WATCHER.get(), run.settings
     await asyncio.to_thread(write_plan, quote.plan)  # whoever is asked can look at all of it

@@ -25,10 +25,11 @@ from callsheet.ledger import marks, sums, walls
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.policy import ONLY_NEW, Policy, policy_of
 from callsheet.plain_text import counted, time_in_words
-from callsheet.pricing.plan import last_plan
+from callsheet.present import results, under_way
+from callsheet.pricing.plan import Plan, last_plan
 from callsheet.records import ModelType, Pacing, Progress, Totals
-from callsheet.report.contact_sheet.sheet import INDEX, ContactSheet, Header, open_sheet, refused_in_words
-from callsheet.report.plots import write_plots
+from callsheet.report.contact_sheet.sheet import INDEX, ContactSheet, Header, open_sheet
+from callsheet.report.plots import PLOTS, write_plots
 from callsheet.report.report import OfRun, write_report, write_summary
 from callsheet.report.sidecars import update_sidecars
 from callsheet.report.summary import Summary
@@ -64,12 +65,12 @@ async def record(run: Run, display: AbstractAsyncContextManager[None] | None = N
         async with _nothing_lost(run):
             summary = await write_report(run.ledger, store, run.plan, _of_run(run))
             await update_sidecars(run.settings, run.ledger)
-        plots: dict[str, str] = {}
+        has_plots = False
         if not run.interrupted:  # otherwise it was told to end soon
             may_draw = time.monotonic() - run.began >= run.bounds.plots
-            plots = await write_plots(run.settings, summary.details.figures, note, may_draw=may_draw)
+            has_plots = await write_plots(run.settings, summary.details.figures, note, may_draw=may_draw)
         if page and keeping and await keeping:
-            header = Header.of(summary, run.plan, plots)
+            header = _final_header(summary, run.plan, run.settings, has_plots=has_plots)
             wait_for = 0 if run.interrupted else run.bounds.thumbnails
             async with _progress_told("thumbnails", lambda: page.thumbnails.waiting, note):
                 if await _is_written(page.finish(header, note, wait_for=wait_for)):
@@ -111,11 +112,12 @@ async def report_anew(settings: BatchSettings, note: Callable[[str], None]) -> S
                     ledger, settings, page.thumbnails if page else None, note=note, may_leave=count
                 )
             summary = await write_report(ledger, store, plan, OfRun())
-            plots = await write_plots(settings, summary.details.figures, note)
+            has_plots = await write_plots(settings, summary.details.figures, note)
             if page:
                 thumbnails = page.thumbnails
                 async with _progress_told("thumbnails", lambda: thumbnails.waiting, note):
-                    await page.finish(Header.of(summary, plan, plots), note, wait_for=None)
+                    header = _final_header(summary, plan, settings, has_plots=has_plots)
+                    await page.finish(header, note, wait_for=None)
                 summary = _with_page(summary, store)
         await update_sidecars(settings, ledger)
         await write_summary(store, summary)
@@ -204,8 +206,15 @@ def _header(run: Run) -> Header:
         credits=now.credits,
         quoted=now.quoted,
         rejected_rows=rejected,
-        stop=refused_in_words(run.refused),
+        stop=under_way.waits(run.refused) if run.refused else None,
     )
+
+
+def _final_header(summary: Summary, plan: Plan | None, settings: BatchSettings, *, has_plots: bool) -> Header:
+    """What it says when no run is at work, with what the plots show in words."""
+    figures = summary.details.figures
+    plots = {PLOTS: results.plotted(figures, settings.budget.limit)} if has_plots and figures else {}
+    return Header.of(summary, plan, plots)
 
 
 def _of_run(run: Run) -> OfRun:

@@ -42,7 +42,7 @@ from callsheet.ledger.policy import policy_of
 from callsheet.ledger.states import End
 from callsheet.limits.breaker import Breaker
 from callsheet.limits.limits import Turn
-from callsheet.present import reasons
+from callsheet.present import reasons, under_way
 from callsheet.pricing import references
 from callsheet.pricing.quote import Quote
 from callsheet.pricing.rates import changed_rates
@@ -423,6 +423,6 @@ class _Submitter:
             run.halt(ServiceDown(message, hint=hint))
         elif seconds >= run.bounds.refusals and reason != run.refused:
             if not run.refused:
-                WATCHER.get().note(f"the service refuses every submission, and the run waits: {reason}")
+                WATCHER.get().note(under_way.waits(reason))
             run.refused = reason
             await run.ledger.write(leases.is_refused, run.ledger.run_id, reason)

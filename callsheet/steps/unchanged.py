@@ -191,7 +191,8 @@ class Unchanged:
         images = plan.table.select(pl.col("inlined").explode()).unnest("inlined").drop_nulls().unique()
         is_on_s3 = pl.col("source").str.starts_with("s3://")
         local_images = images.filter(~is_on_s3).select("source", "sha256").rows()
-        models = None if plan.rejected_rows or plan.unpriced else tuple(plan.table["model"].unique().sort())
+        has_all_rows = not (plan.rejected_rows or plan.unpriced_rows)
+        models = tuple(plan.table["model"].unique().sort()) if has_all_rows else None
         return _Answer(
             version=version("callsheet"),
             settings=_of_settings(self._settings),

@@ -126,7 +126,7 @@ def test_a_run_in_which_nothing_has_changed_has_its_name_and_costs_and_no_task_r
     assert night(3)[1] > 0, "a mark is a change"
     run, tasks = night(4)
     assert tasks == 0
-    assert "To buy again 1 job, 0.0015 USD" in prefect.artifacts(run)["costs-test"]
+    assert "To buy again 1 job for 0.0015 USD" in prefect.artifacts(run)["costs-test"]
     run, tasks = night(5, collect_media)
     assert (run["name"], tasks) == ("test: nothing to fetch; 2 of 2 stored, 0.0030 USD", 0)
 

@@ -13,10 +13,10 @@ import pytest
 from callsheet.ledger import queries, services, spending, states
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.settling import settle
-from callsheet.ledger.spending import Spending
+from callsheet.ledger.spending import ExpectedBalance, Spending
 from callsheet.ledger.states import End, FileEnd
 from callsheet.ledger.tables import attempts
-from callsheet.records import Doubt, ExpectedBalance
+from callsheet.records import Doubt
 from tests.ledger.buying import STORED, buyer, generation, job, submitting
 
 pytestmark = pytest.mark.anyio

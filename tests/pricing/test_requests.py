@@ -30,7 +30,7 @@ def test_every_job_is_priced_in_the_file_s_order_and_what_cannot_be_bought_is_a_
         ("b", 1, ModelType.VIDEO, Decimal("0.771")),
         ("f", 1, ModelType.IMAGE, Decimal("0.0407")),
     ]
-    assert (planned.rows, planned.rejected_rows, planned.jobs, planned.unpriced) == (6, 3, 4, 1)
+    assert (planned.rows, planned.rejected_rows, planned.jobs, planned.unpriced_rows) == (6, 3, 4, 1)
     assert (planned.batch, planned.table["price"].sum(), planned.made_at) == ("shots", Decimal("0.9783"), NOW)
     listed = planned.rejects.select("line", "column", "value", "reason").rows()
     assert listed == [
@@ -39,7 +39,7 @@ def test_every_job_is_priced_in_the_file_s_order_and_what_cannot_be_bought_is_a_
         (6, "model", "reel-9", "the service has no model reel-9; did you mean reel-1?"),
     ]
     unpriced = plan(MIXED, allow_unpriced=True)
-    assert (unpriced.jobs, unpriced.unpriced, unpriced.table["price"].sum()) == (5, 1, Decimal("0.9783"))
+    assert (unpriced.jobs, unpriced.unpriced_rows, unpriced.table["price"].sum()) == (5, 1, Decimal("0.9783"))
     assert [each.price for each in jobs(unpriced) if each.model == "proof-1"] == [None]
     assert unpriced.rejects["line"].to_list() == [4, 6]
     assert unpriced.table["price"].null_count() == 1

@@ -8,8 +8,9 @@ from decimal import Decimal
 
 import pytest
 
+from callsheet.ledger.spending import ExpectedBalance
 from callsheet.present.accounts import evidence_facts
-from callsheet.records import Doubt, ExpectedBalance, ModelType
+from callsheet.records import Doubt, ModelType
 from callsheet.report.evidence import Evidence
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)

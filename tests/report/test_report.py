@@ -12,7 +12,7 @@ import httpx
 from callsheet.config.load import load
 from callsheet.config.settings import Settings
 from callsheet.ledger.ledger import Ledger
-from callsheet.present.results import line, next_steps
+from callsheet.present.results import facts, line, next_steps
 from callsheet.present.results import problem as problem_line
 from callsheet.records import Progress
 from callsheet.report.report import OfRun, write_report
@@ -170,8 +170,8 @@ def test_jobs_that_cost_more_than_quoted_are_named_and_one_without_a_price_is_no
     unpriced = {"id": "u", "prompt": "x", "model": "proof-1"}
     made = project([*images("a", "b"), unpriced], faults={"rules": [fault]})
     made.set(budget={"allow_unpriced": True})
-    surcharge = made.run().details.surcharge
-    assert surcharge == "1 job cost 0.0100 USD more than quoted: row a 0.0115 instead of 0.0015"
+    surcharge = dict(facts(made.run()))["Surcharge"]
+    assert surcharge == "1 job cost 0.0100 USD more than quoted: row a: 0.0115 USD, quoted 0.0015"
     costs = {row["row_id"]: row for row in made.costs().iter_rows(named=True)}
     assert (costs["u"]["quoted"], costs["b"]["quoted"]) == (None, PRICE)
     assert costs["u"]["cost"] > 0

@@ -95,7 +95,7 @@ def test_who_follows_a_runs_link_sees_and_marks_what_it_bought(
         wait_until(lambda: marks(made.folder) == said, "the ledger has other marks")
         page.keyboard.press("Escape")
         expect(page.locator(".figure").filter(has_text="To buy again")).to_contain_text(
-            f"1 job, 0.0015 USD: callsheet run {CONFIG} --again"
+            f"1 job for 0.0015 USD: callsheet run {CONFIG} --again"
         )
         [(review, again)] = told
         assert (review.kept, review.rejected, again) == (1, 1, ToBuyAgain(1, Decimal("0.0015")))

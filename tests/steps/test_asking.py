@@ -21,7 +21,7 @@ from callsheet.ledger import changes, charges, words
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.words import Decision
 from callsheet.present.allowances import without_limit
-from callsheet.present.results import next_steps
+from callsheet.present.results import facts, next_steps
 from callsheet.pricing.choice import Choice
 from callsheet.pricing.plan import open_plan
 from callsheet.records import Change, Progress, State, dollars
@@ -280,8 +280,8 @@ def test_a_charge_for_a_job_quoted_at_nothing_is_a_surcharge(dear: Make) -> None
     assert summary.stop_reason == "price"
     assert summary.spent > 0
     assert made.costs()["quoted"].unique().to_list() == [Decimal(0)]
-    for said in (f"{dollars(summary.spent)} USD more than quoted", "0.0400 instead of 0.0000"):
-        assert said in summary.details.surcharge
+    for said in (f"{dollars(summary.spent)} USD more than quoted", "0.0400 USD, quoted 0.0000"):
+        assert said in dict(facts(summary))["Surcharge"]
 
 
 def test_a_rate_that_rises_while_a_run_buys_is_said_with_what_was_quoted_and_charged(project: Make) -> None:

@@ -21,6 +21,7 @@ from backlot.server import Backlot
 from callsheet.cells import BY_MODEL
 from callsheet.config.load import load
 from callsheet.errors import CallsheetError, ConfigError, InputError
+from callsheet.present.priced import warnings
 from callsheet.pricing.quote import Quote
 from callsheet.records import canonical, dollars
 from tests.cli.test_rows import printed, refusal
@@ -223,7 +224,7 @@ def test_films_of_stills_that_were_written_anew_are_named_and_asked_about_and_sa
     only = "input.where={row: [shot-1, shot-2, shot-3]}"
     quote = films.quote(only)
     assert (quote.to_buy, quote.repeats) == (3, 2)
-    assert quote.warnings[0].startswith("2 of 3 jobs to buy look like some")
+    assert warnings(quote)[0].startswith("2 of 3 jobs to buy look like some")
     named = "3 new jobs are made from stored files that have other bytes now than the other batch has stored"
     assert named in quote.plan.notes, "also the one that nothing was bought of"
     assert any("2 jobs ask for what was bought" in note for note in quote.plan.notes)

@@ -16,7 +16,7 @@ from PIL import Image
 
 import callsheet
 from callsheet.export.export import Kind
-from callsheet.present.priced import facts, figures
+from callsheet.present.priced import facts, figures, shown, warnings
 from callsheet.present.results import next_steps
 from tests.conftest import Make, Project
 from tests.export.test_export import exported
@@ -308,7 +308,7 @@ def test_ids_that_a_spreadsheet_has_written_in_another_way_are_named_and_not_bou
     for pair in ("1 for 001", "TRUE for true", "1000.0 for 1e3", "5.1.26 for 2026-01-05"):
         assert pair in said
     quoted = made.quote()
-    [warning] = quoted.warnings
+    [warning] = warnings(quoted)
     assert warning.startswith("5 of 5 jobs to buy look like some that this batch has bought under another id")
     assert figures(quoted).notes == list(quoted.plan.notes)
     done = made.run()
@@ -322,7 +322,7 @@ def test_a_few_jobs_that_look_like_bought_ones_stop_no_run_and_are_said(project:
     made = project(rows("a", "b"))
     assert made.run().stored == 2
     made.rows(*rows("A", "b"), *(IMAGE | {"id": f"new-{n}", "prompt": f"a jug, {n}"} for n in range(9)))
-    assert "1 of 10 jobs to buy looks like one" in made.quote().warnings[0]
+    assert "1 of 10 jobs to buy looks like one" in warnings(made.quote())[0]
     made.rows(*rows("A", "b"), *(IMAGE | {"id": f"new-{n}", "prompt": f"a jug, {n}"} for n in range(8)))
     assert made.run().stop_reason == "approval", "more than a tenth"
     assert made.run("budget.repeats=buy").submissions == 9
@@ -333,7 +333,7 @@ def test_a_batch_whose_prompts_have_all_changed_is_not_bought_again_unseen(proje
     made = project([IMAGE | {"id": f"{n}", "prompt": f"a mug for {n}.50 USD"} for n in range(12)])
     assert made.run().stored == 12
     made.rows(*(IMAGE | {"id": f"{n}", "prompt": f"a mug for {n}.5 USD"} for n in range(12)))
-    [warning] = made.quote().warnings
+    [warning] = warnings(made.quote())
     assert warning.startswith("12 of 12 jobs to buy look like some that this batch has bought")
     assert "12 new jobs have another prompt than what this batch has bought for the same row" in notes(made)
     done = made.run()
@@ -348,7 +348,7 @@ def test_a_few_corrected_prompts_stop_no_run_and_are_said(project: Make) -> None
     assert made.run().stored == 11
     made.rows(IMAGE | {"id": "0", "prompt": "a vase, blue"}, *rows(*range(1, 11)))
     assert "1 new job has another prompt than what this batch has bought" in notes(made)
-    assert (made.quote().warnings, made.run().submissions) == ((), 1)
+    assert (warnings(made.quote()), made.run().submissions) == ([], 1)
 
 
 def test_an_image_that_was_saved_anew_is_said(project: Make) -> None:
@@ -382,7 +382,7 @@ def test_a_change_that_cannot_be_seen_is_not_bought_unseen_however_few_there_are
     for written in UNSEEN:
         made.rows(batch[0] | {"prompt": written}, *batch[1:])
         quote = made.quote()
-        assert (quote.to_buy, quote.repeats, bool(quote.shown().repeats)) == (25, 1, True), written
+        assert (quote.to_buy, quote.repeats, bool(shown(quote).repeats)) == (25, 1, True), written
     assert "1 new job has a prompt that looks like what this batch has bought" in notes(made)
     stopped = made.run()
     assert (stopped.stop_reason, stopped.submissions) == ("approval", 0)
@@ -397,7 +397,7 @@ def test_a_change_that_can_be_seen_asks_nobody(project: Make) -> None:
     made = project(rows("a", prompt="a red fox") + rows("b", prompt="a hen"))
     assert made.run().stored == 2
     made.rows(*rows("a", prompt="a Red fox"), *rows("b", prompt="a\u00a0hen", model="still-1"))
-    assert made.quote().warnings == ()
+    assert warnings(made.quote()) == []
     callsheet.review(made.config, pd.DataFrame([{"row_id": "b", "sample": 1, "decision": "rejected"}]))
     made.rows(*rows("a", prompt="a red fox"), *rows("b", prompt="a\u00a0hen"))
     assert made.run().submissions == 1, "it was rejected, and another is what the row needs"

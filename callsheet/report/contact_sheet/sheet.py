@@ -83,7 +83,7 @@ class Header:
         jobs: those that count (`Standing.counting`).
         quoted: their price; None where there is no plan.
         outcome: as in `Summary`; None while a run is under way.
-        stop: why the run stopped early, in words; or why it waits (`refused_in_words`).
+        stop: why the run stopped early, in words; or why it waits.
         in_doubt: what may have been spent besides.
         plots: what each plot that is drawn shows, in words, by its file's name inside `report.url`.
     """
@@ -114,11 +114,6 @@ class Header:
             credits=summary.credits,
             plots=plots,
         )
-
-
-def refused_in_words(refusal: str) -> str | None:
-    """What the page says while the service refuses every submission in these words; None without words."""
-    return f"The service refuses every submission, and the run waits: {refusal}" if refusal else None
 
 
 def part_name(number: int) -> str:
