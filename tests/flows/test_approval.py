@@ -51,7 +51,7 @@ def waiting(crew: PrefectServer, project: Make) -> Waiting:
 
 def asked(crew: PrefectServer, tag: str) -> dict[str, Any]:
     """The run once it waits for a person, and the `description` and `schema` that the UI shows then."""
-    wait_until(lambda: is_asking(crew.run(tag)), f"the run of {tag} does not ask", 0.3)
+    wait_until(lambda: is_asking(crew.run(tag)), f"the run of {tag} does not ask", 1)
     run = crew.run(tag)
     keys = run["state"]["state_details"]["run_input_keyset"]
     for part in ("schema", "description"):  # the server gets one after the other

@@ -121,7 +121,7 @@ def test_a_crew_has_as_many_runs_as_jobs_shares_the_plan_and_its_first_run_buys_
     [other] = of_its_crew(crew, run)  # two jobs are to buy before samples are bought again
     assert other["parameters"]["plan"]
     ended = ("COMPLETED", "CANCELLED")  # one that is still at work is told to stop politely
-    wait_until(lambda: of_its_crew(crew, run)[0]["state"]["type"] in ended, "the other goes on", 0.3)
+    wait_until(lambda: of_its_crew(crew, run)[0]["state"]["type"] in ended, "the other goes on", 1)
     assert "are not those that were approved" not in (other["state"]["message"] or "")
 
 

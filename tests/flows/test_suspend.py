@@ -56,7 +56,7 @@ def suspend(crew: PrefectServer, run: dict[str, Any]) -> str:
 def suspended(crew: PrefectServer, made: Project) -> dict[str, Any]:
     """The run once its process has said its last word, and what Resume shows above its fields."""
     tag = made.folder.name
-    wait_until(lambda: crew.run(tag)["state"]["message"], "the run never ends", 0.3)
+    wait_until(lambda: crew.run(tag)["state"]["message"], "the run never ends", 1)
     return asked(crew, tag)
 
 
@@ -100,7 +100,7 @@ def test_suspend_stops_the_buying_resume_goes_on_up_to_another_limit_and_cancel_
     ended = crew.ended(made.folder.name)
     assert ended["id"] == run["id"]
     bought = len(made.sold)
-    wait_until(lambda: is_done_with(crew, run), "the worker is never done with it", 0.3)
+    wait_until(lambda: is_done_with(crew, run), "the worker is never done with it", 1)
     ended = crew.run(made.folder.name)
     assert (ended["state"]["type"], ended["state"]["name"]) == ("CANCELLED", "Cancelled")
     did = f"{bought} bought, {made.charged:.4f} USD"  # also before it was suspended
@@ -225,7 +225,7 @@ def test_suspend_ends_the_other_runs_of_a_crew_and_resume_starts_others(
     suspend(crew, run)
     shown = suspended(crew, made)
     [other] = of_its_crew(crew, run)
-    wait_until(lambda: is_done_with(crew, other), "the other run is never cancelled", 0.3)
+    wait_until(lambda: is_done_with(crew, other), "the other run is never cancelled", 1)
     sent = len(made.sold)
     assert made.run("budget.limit=0").stored == len(made.sold) == sent < len(ROWS)
     make_quick(made)
@@ -249,7 +249,7 @@ def test_a_suspended_collector_leaves_its_videos_and_resume_goes_on(
     wait_until(lambda: len(asks(made, "SELECT id FROM runs")) == 2, "the collector never begins", 0.3)
     run = crew.run(made.folder.name)
     suspend(crew, run)
-    wait_until(lambda: crew.run(made.folder.name)["state"]["message"], "the run never ends", 0.3)
+    wait_until(lambda: crew.run(made.folder.name)["state"]["message"], "the run never ends", 1)
     run = crew.run(made.folder.name)
     assert run["state"]["name"] == "Suspended"
     assert run["state"]["message"].startswith("nothing fetched; 2 jobs: 2 pending; ")

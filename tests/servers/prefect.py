@@ -135,7 +135,7 @@ class PrefectServer:
             lines = self.ask("logs", logs={"flow_run_id": {"any_": [run["id"]]}})
             return "\n".join(one["message"] for one in lines if one["name"] == "callsheet")
 
-        wait_until(lambda: until in text(), f"the log never says {until!r}", 0.3)
+        wait_until(lambda: until in text(), f"the log never says {until!r}", 1)
         return text()
 
 
