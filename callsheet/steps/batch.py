@@ -37,7 +37,7 @@ from callsheet.watch import WATCHER
 
 
 async def price(batch: Batch, settings: Settings, client: Client, ledger: Ledger) -> Plan:
-    """As `price_batch`; a service that is down is waited for, as this is the first step that asks it."""
+    """As `price_batch`; a service that is down is waited for: nothing is bought yet."""
     return await until_answered(lambda: price_batch(batch, settings, client, ledger), settings, client)
 
 
