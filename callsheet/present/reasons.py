@@ -260,6 +260,10 @@ def with_listed_rates(stop: PriceChanged, changes: Sequence[str]) -> PriceChange
 def _at(obstacle: Obstacle, does_not_fit: str, left: Decimal, budget: Budget, basis: Basis) -> Stop:
     """The stop at an obstacle; `does_not_fit` is such as `row 7, 0.0400 USD, does not fit`."""
     match obstacle:
+        case Obstacle.PRICE | Obstacle.QUESTION:
+            return at_closed_gate(obstacle, basis)
+        case Obstacle.ALLOWED | Obstacle.PURSE:
+            return ApprovalNeeded(_NO_YES, hint=_BY_A_PERSON)
         case Obstacle.BALANCE:
             message = f"{does_not_fit} what is left of the balance: {of_limit(left, None)}"
             return BalanceTooLow(message, hint=_with_higher("balance"))
@@ -278,8 +282,6 @@ def _at(obstacle: Obstacle, does_not_fit: str, left: Decimal, budget: Budget, ba
                 f"{does_not_fit} what is left of budget.ledger: {room}; {used}",
                 hint=f"{_with_higher('budget.ledger')} {lists}",
             )
-        case _:  # the purse: a closed gate says itself why, and beyond what is allowed a run asks anew
-            return ApprovalNeeded(_NO_YES, hint=_BY_A_PERSON)
 
 
 def _with_higher(what: str) -> str:

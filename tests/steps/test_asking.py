@@ -258,6 +258,18 @@ def test_two_dear_charges_of_three_stop_the_buying_until_somebody_approves_the_p
     assert made.run().stored == 42, "what was approved once is not asked again"
 
 
+def test_dear_charges_that_use_up_the_budget_are_said_as_what_they_are(project: Make) -> None:
+    """What the images on the wire are charged may be known only when the next one is reserved."""
+    made = project(images(10), image_seconds=1)
+    made.backlot.service.faults = Charging(9 * PRICE)
+    made.set(budget={"limit": str(3 * PRICE)}, limits={"concurrency": 3})
+    summary = made.run()
+    assert summary.stop_reason == "price"
+    message = str(summary.details.stop_message)
+    assert "0.0150 USD, quoted 0.0015" in message
+    assert "the catalogue is the same" in message
+
+
 def test_roundings_and_single_dear_charges_do_not_stop_a_run_with_a_limit(dear: Make, project: Make) -> None:
     rounded = dear([row | {"model": "still-1", "resolution": "1K"} for row in images(8)], extra="0.0004")
     assert (rounded.run().outcome, rounded.manifest().height) == ("complete", 8)
