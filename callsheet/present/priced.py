@@ -267,7 +267,8 @@ def facts(quote: Quote) -> list[Fact]:
     left_out = f", {plan.left_out:,} left out by input.where" if plan.left_out else ""
     rejected = rejected_in_words(plan.rejected_rows, plan.rejected_in_part)
     held = f", {quote.held:,} failed or in doubt and not bought again" if quote.held else ""
-    later = f"{counted(quote.left_out, 'other job')} {'is' if quote.left_out == 1 else 'are'} left for later"
+    left_for_later = quote.left_out.total()
+    later = f"{counted(left_for_later, 'other job')} {'is' if left_for_later == 1 else 'are'} left for later"
     first = amounts.jobs_for(pilot.to_buy, pilot.quoted) if pilot and pilot.to_buy else ""
     types = quote.price_lines.group_by("type").agg(pl.col("to_buy").sum())
     all_facts = [

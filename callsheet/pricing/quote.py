@@ -7,6 +7,7 @@ nothing, and changes nothing in the ledger: another run may be at work.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -31,7 +32,7 @@ from callsheet.pricing.bought import are_too_many
 from callsheet.pricing.choice import ALL, Choice, chosen, pilot
 from callsheet.pricing.plan import Plan
 from callsheet.pricing.rates import changed_rates
-from callsheet.records import Job, ModelType, Totals
+from callsheet.records import Job, ModelType, State, Totals
 from callsheet.service.client import Client
 from callsheet.service.models import Catalogue, Model
 from callsheet.standing import SUBMITTED, Standing, read_standing
@@ -53,7 +54,6 @@ class Quote:
         tries: how often a job may be bought, where doubts are bought again (`on_doubt: retry`).
         samples: up to so many samples of a row a run buys, where it buys again what is rejected; otherwise 0.
         chosen: whether a job is chosen, for every job in the plan's order; None where all are.
-        left_out: how many jobs are to buy that are not chosen.
         pilot_jobs: whether a job is one of the pilot, which is bought before the rest, for every job in the
             plan's order; None without a pilot, and where it is all that there is to buy.
         is_pilot: it is the part of a quote that is the pilot (`pilot`).
@@ -76,7 +76,6 @@ class Quote:
     samples: int = 0
     choice: Choice = ALL
     chosen: pl.Series | None = None
-    left_out: int = 0
     pilot_jobs: pl.Series | None = None
     is_pilot: bool = False
     is_rest: bool = False
@@ -154,10 +153,16 @@ class Quote:
         """Jobs that are bought, or on the wire: no run sends them."""
         return int(self.price_lines["already_bought"].sum())
 
+    @cached_property
+    def left_out(self) -> Counter[State]:
+        """How many jobs are to buy that are not chosen, by their state."""
+        is_left_out = self.standing.planned["to_buy"] & ~self.table["to_buy"]
+        return Counter(map(State, self.table.filter(is_left_out)["state"]))
+
     @property
     def held(self) -> int:
         """Jobs that failed or are in doubt, and that the config does not buy again."""
-        return self.plan.jobs - self.to_buy - self.already_bought - self.left_out
+        return self.plan.jobs - self.to_buy - self.already_bought - self.left_out.total()
 
     @property
     def quoted(self) -> Decimal:
@@ -234,7 +239,7 @@ class Quote:
     def among(self, jobs: pl.Series) -> Quote:
         """The same with nothing to buy but some jobs: a Boolean for every job, in the plan's order."""
         table = self.table.with_columns(pl.col("to_buy", "may_be_bought") & jobs)
-        return replace(self, table=table, left_out=self.left_out + self.to_buy - int(table["to_buy"].sum()))
+        return replace(self, table=table)
 
     def jobs_in_order(self, of_type: ModelType | None = None) -> Iterator[Job]:
         """The jobs that a run has to look at when it buys (`may_be_bought`), in the file's order."""

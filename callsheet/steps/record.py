@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import replace
 from decimal import Decimal
@@ -27,7 +28,7 @@ from callsheet.ledger.policy import ONLY_NEW, Policy, policy_of
 from callsheet.plain_text import counted, time_in_words
 from callsheet.present import results, under_way
 from callsheet.pricing.plan import Plan, last_plan
-from callsheet.records import ModelType, Pacing, Progress, Totals
+from callsheet.records import ENDED, ModelType, Pacing, Progress, State, Totals
 from callsheet.report.contact_sheet.sheet import INDEX, ContactSheet, Header, open_sheet
 from callsheet.report.plots import PLOTS, write_plots
 from callsheet.report.report import OfRun, write_report, write_summary
@@ -267,7 +268,8 @@ async def _nothing_lost(run: Run) -> AsyncIterator[None]:
 async def _show_progress(run: Run) -> None:
     """Shows it until everything of this run is collected."""
     begun = await run.ledger.read(read_standing, run.plan.table if run.plan else None)
-    left_out = run.quote.left_out if run.quote else 0  # jobs that this run is not for
+    left_out = run.quote.left_out if run.quote else Counter[State]()  # jobs that this run is not for
+    tried_before = Counter({state: left_out[state] for state in ENDED})
     over, sent = False, Decimal(0)
     while not over:
         with anyio.move_on_after(TICK):
@@ -278,8 +280,9 @@ async def _show_progress(run: Run) -> None:
             sent = totals.sent
             await _tell_of_walls(run)
         # While jobs are bought, what the batch's jobs are does not change.
-        jobs = begun.counting.height - left_out if run.plan else sum(totals.states.values())
-        run.progress = _progress(run, jobs, begun.quoted, totals)
+        states = Counter(totals.states) - tried_before
+        jobs = begun.counting.height - left_out.total() if run.plan else states.total()
+        run.progress = _progress(run, jobs, states, begun.quoted, totals)
         WATCHER.get().progress(run.progress)
 
 
@@ -290,12 +293,12 @@ async def _tell_of_walls(run: Run) -> None:
             WATCHER.get().nears(wall)
 
 
-def _progress(run: Run, jobs: int, quoted: Decimal, totals: Totals) -> Progress:
+def _progress(run: Run, jobs: int, states: Mapping[State, int], quoted: Decimal, totals: Totals) -> Progress:
     limits = run.limits
     now = limits.now()
     return Progress(
         jobs=jobs,
-        states=totals.states,
+        states=states,
         spent=totals.spent,
         in_doubt=totals.in_doubt_exposure,
         credits=totals.credits,

@@ -14,7 +14,8 @@ from callsheet.config.settings import Settings
 from callsheet.ledger.ledger import Ledger
 from callsheet.present.results import facts, line, next_steps
 from callsheet.present.results import problem as problem_line
-from callsheet.records import Progress
+from callsheet.pricing.choice import Choice
+from callsheet.records import Progress, State
 from callsheet.report.report import OfRun, write_report
 from callsheet.report.summary import Summary, read_status
 from callsheet.reviewing.server import opened
@@ -44,11 +45,11 @@ class Recorder(LogWatcher):
         self.notes.append(text)
 
 
-def watched(made: Project, *overrides: str) -> tuple[Summary, Recorder]:
+def watched(made: Project, *overrides: str, **options: Any) -> tuple[Summary, Recorder]:
     recorder = Recorder()
     token = WATCHER.set(recorder)
     try:
-        return made.run(*overrides), recorder
+        return made.run(*overrides, **options), recorder
     finally:
         WATCHER.reset(token)
 
@@ -103,6 +104,18 @@ def test_of_rows_that_the_batch_file_does_not_have_only_what_may_have_cost_money
     assert (summary.exit_code, summary.details.others, summary.in_doubt_exposure) == (3, 3, PRICE)
     assert any("resolve" in step for step in next_steps(summary))
     assert all(progress.done <= progress.jobs == 4 for progress in recorder.progresses)
+
+
+def test_the_progress_of_a_choice_counts_no_job_that_it_is_not_for(project: Make) -> None:
+    """One that has failed, and that another run would buy again, is neither among its jobs nor done."""
+    made = project([{"id": "refused", "prompt": "a forbidden-test-word", **IMAGE}, *images("a")])
+    made.run()
+    made.rows({"id": "refused", "prompt": "a forbidden-test-word", **IMAGE}, *images("a", "b"))
+    made.set(retry_failed="all")
+    summary, recorder = watched(made, choice=Choice(only=("b",)))
+    assert (summary.stored, summary.failed) == (2, 1)
+    assert all(progress.done <= progress.jobs == 2 for progress in recorder.progresses)
+    assert recorder.progresses[-1].states == {State.STORED: 2}
 
 
 class Beside(Ledger):
