@@ -59,10 +59,11 @@ class Standing:
         jobs: a row for each job: those of the plan, with all of its columns, in its order; then those that
             only the ledger has, in order of submission. Besides:
             `position` in the plan, null where only the ledger has it;
-            `state`, `quoted`, `submitted_at` of the newest attempt; `planned` without one;
+            `state`, `submitted_at` of the newest attempt; `planned` without one;
             `file_number` in its row, null before it is first reserved;
             `made_by`: the model that was delivered, by the answer; otherwise the one that was ordered;
             `price`: the plan's, or what was quoted;
+            `quoted`: at what it was bought, or may have been; the price of any other;
             `cost` of all its attempts;
             `files`, `kept`, `rejected`: how many of its files are stored, and what was decided;
             `current`: the batch file asks for it;
@@ -116,8 +117,8 @@ class Standing:
 
     @property
     def quoted(self) -> Decimal:
-        """The price of all of the batch's jobs."""
-        return Decimal(self.counting["price"].sum() or 0)
+        """What all of the batch's jobs were quoted at."""
+        return Decimal(self.counting["quoted"].sum() or 0)
 
     @property
     def spent(self) -> Decimal:
@@ -198,7 +199,7 @@ class Standing:
         if name != MODEL:
             jobs = jobs.drop(name, strict=False).join(newest.select(name, "key"), on="key")
             files = files.join(sent.select(*of_attempt, name), on=of_attempt)
-        of_jobs = jobs.group_by(column).agg(pl.len(), pl.col("price").sum())
+        of_jobs = jobs.group_by(column).agg(pl.len(), pl.col("quoted").sum())
         costs = dict(sent.group_by(column).agg(pl.col("cost").sum()).iter_rows())
         states, decisions = _counted(newest, column, "state"), _counted(files, column, "decision")
         ordered: defaultdict[Any, Counter[str]] = defaultdict(Counter)
@@ -356,8 +357,11 @@ def _flagged(jobs: pl.DataFrame, *, has_plan: bool) -> pl.DataFrame:
         state=state.fill_null(State.PLANNED),
         made_by=pl.coalesce("made_by", MODEL),
     )
-    may_cost = pl.col("state").is_in(MAY_COST) | (pl.col("cost") > 0)
-    return jobs.with_columns(counts=is_planned | pl.col("current") | may_cost)
+    may_cost = pl.col("state").is_in(MAY_COST)
+    return jobs.with_columns(
+        quoted=pl.when(may_cost).then("quoted").otherwise("price"),
+        counts=is_planned | pl.col("current") | may_cost | (pl.col("cost") > 0),
+    )
 
 
 def _counted(rows: pl.DataFrame, by: str, name: str) -> defaultdict[Any, Counter[Any]]:

@@ -118,6 +118,20 @@ def test_the_progress_of_a_choice_counts_no_job_that_it_is_not_for(project: Make
     assert recorder.progresses[-1].states == {State.STORED: 2}
 
 
+def test_what_was_quoted_is_said_as_it_was_when_a_rate_has_changed_since(project: Make) -> None:
+    made = project(images("a"))
+    made.run()
+    models = made.backlot.service.models
+    rates = [rate.model_copy(update={"unit_price": 2 * rate.unit_price}) for rate in models["sketch-1"].rates]
+    models["sketch-1"] = models["sketch-1"].model_copy(update={"rates": tuple(rates)})
+    made.rows(*images("a", "b"))
+    summary = made.run(approved=True)
+    assert (summary.quoted, summary.spent) == (3 * PRICE, 3 * PRICE)
+    assert made.costs()["quoted"].sum() == 3 * PRICE
+    [line] = summary.details.models
+    assert line.quoted == 3 * PRICE
+
+
 class Beside(Ledger):
     """A ledger in which another run buys once this one was read for the first time."""
 

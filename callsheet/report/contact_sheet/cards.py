@@ -310,7 +310,7 @@ def shown_jobs(standing: Standing, limit: int) -> pl.DataFrame:
     highest, is_new = pl.col("file_number").max().over("row_id").fill_null(0), pl.col("file_number").is_null()
     number = pl.coalesce("file_number", highest + is_new.cum_sum().over("row_id"))
     shown = shown.with_columns(number=number).with_columns(highest=pl.col("number").max().over("row_id"))
-    shown = shown.with_columns(job_key="key", quoted="price").drop("key", "place")
+    shown = shown.with_columns(job_key="key").drop("key", "place")
     if standing.has_plan:
         shown = shown.with_columns(carried_as_json(shown.schema["carried"]))
     sent = standing.newest.select("job_key", *SENT)
