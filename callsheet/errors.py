@@ -117,7 +117,7 @@ class BalanceTooLow(Stop):
 
 
 class ApprovalNeeded(Stop):
-    """A person must approve first (`budget.approve_above`), and has not."""
+    """A person must say yes first, and has not."""
 
     reason = "approval"
 

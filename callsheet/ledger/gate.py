@@ -4,8 +4,8 @@ A job may leave where a person, or the config where nobody has to be asked, has 
 (`let_begin`), where no charge waits for a person (`charges.py`), and where it fits: the newest word about
 `budget.limit`, what the batch may come to by all words (`words.allowed`), the purse by which its run buys,
 what all batches may spend in a day and ever, and the balance. That is looked at when it is reserved, and
-again in the transaction that says that it is about to be sent, for all runs of the batch together. What is
-decided here is said in `present/reasons.py`. Money is in dollars.
+again in the transaction that says that it is about to be sent, for all runs of the batch together. Only
+`budget.on_exceed: refuse` goes by the quote (`fitting`). `present/reasons.py` says it. Money is in dollars.
 """
 
 from __future__ import annotations
@@ -272,7 +272,7 @@ def grounds_to_ask(shown: Shown, buyer: Buyer, basis: Basis, also: Collection[Re
     beyond_purse = None
     if buyer.purse is not None:
         left = basis.room[Obstacle.PURSE]
-        is_wall = not shown.fits and left == min(basis.room.values())
+        is_wall = not shown.fits and shown.unpriced < shown.jobs and left == min(basis.room.values())
         beyond_purse = purses.beyond(basis.purse, buyer.purse, shown, left, is_wall=is_wall)
     above = None if covering else buyer.budget.approve_above
     of_batch = [basis.room[obstacle] for obstacle in _OF_BATCH if obstacle in basis.room]

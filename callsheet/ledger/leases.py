@@ -284,7 +284,7 @@ def renew(connection: sa.Connection, run_id: str, lease: float) -> None:
         )
 
 
-def is_refused(connection: sa.Connection, _: str, run_id: str, reason: str) -> None:
+def note_refusal(connection: sa.Connection, _: str, run_id: str, reason: str) -> None:
     """The service refuses every submission of a run, in these words; empty where it does not any more."""
     connection.execute(runs.update().where(runs.c.id == run_id).values(refused=reason))
 

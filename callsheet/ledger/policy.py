@@ -36,7 +36,7 @@ class Policy:
 
 
 ONLY_NEW = Policy()
-"""Nothing is bought again."""
+"""Nothing is bought again, but what a person has settled as not charged."""
 
 
 def policy_of(settings: BatchSettings, run_id: str = "") -> Policy:

@@ -329,7 +329,7 @@ def _end_file(connection: sa.Connection, run_id: str, end: FileEnd, to: State) -
     values: Values = asdict(end.copy) if end.copy else {"lost_at": end.at}
     if all(file[name] == value for name, value in values.items()):  # made before
         return State(row["state"]) if row["finished_at"] == end.at else None
-    if row["state"] != State.GENERATED or _has_ended(file):
+    if not writing.may_move(row, to) or _has_ended(file):
         raise refused(attempt, to)
     connection.execute(_SET_FILE, key_of(attempt) | {"the_index": end.file.index} | values)
     file |= values

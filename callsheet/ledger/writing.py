@@ -146,12 +146,12 @@ def to_move(
         raise refused(attempt, to)
     if row["state"] == to and all(row[name] == value for name, value in values.items()):
         return None
-    if not _may_move(row, to):
+    if not may_move(row, to):
         raise refused(attempt, to)
     return row
 
 
-def _may_move(row: Values, to: State) -> bool:
+def may_move(row: Values, to: State) -> bool:
     """Whether a step leads from an attempt's state to another one.
 
     Of the doubts only from one with an id: a video that is asked for again. Any other doubt waits for a

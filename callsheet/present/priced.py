@@ -233,7 +233,7 @@ def facts_in_order(quote: Quote, rejects: list[str]) -> Page:
 
 
 def table(quote: Quote) -> list[dict[str, str]]:
-    """`lines` of a quote, with every value as text."""
+    """`price_lines` of a quote, with every value as text."""
     return [
         {
             "model": line["model"],
@@ -351,7 +351,8 @@ def _fits(quote: Quote) -> str:
         "skip": "the others are left out",
         "refuse": f"nothing is bought, {REFUSES}",
     }
-    return f"{quote.fits:,} of {quote.to_buy:,} jobs{cause.get(limit, '')}; {outcome[quote.budget.on_exceed]}"
+    priced_jobs = quote.to_buy - quote.without_price
+    return f"{quote.fits:,} of {priced_jobs:,} jobs{cause.get(limit, '')}; {outcome[quote.budget.on_exceed]}"
 
 
 def downstream_screen(downstream: Downstream) -> Page:

@@ -366,7 +366,7 @@ class _Submitter:
             run.videos.put(replace(attempt, generation_id=answer))
         if run.refused:
             run.refused = ""
-            await run.ledger.write(leases.is_refused, run.ledger.run_id, "")
+            await run.ledger.write(leases.note_refusal, run.ledger.run_id, "")
         return _Outcome.ACCEPTED if is_own else _Outcome.IN_DOUBT
 
     async def _not_accepted(
@@ -410,11 +410,11 @@ class _Submitter:
             self.left_by_gateway = self.left_by_gateway or error
             return _Outcome.LEFT
         if is_full:
-            await self._is_refused(reason)
+            await self._note_refusal(reason)
             return _Again()
         return _Again(max(retry_after, run.client.backoff(tries.total())))
 
-    async def _is_refused(self, reason: str) -> None:
+    async def _note_refusal(self, reason: str) -> None:
         """Submissions are answered 429: says so where that goes on, and ends the buying after `patience`."""
         run, seconds = self._run, self._run.limits.refused_for()
         if seconds >= run.settings.limits.patience:
@@ -425,4 +425,4 @@ class _Submitter:
             if not run.refused:
                 WATCHER.get().note(under_way.waits(reason))
             run.refused = reason
-            await run.ledger.write(leases.is_refused, run.ledger.run_id, reason)
+            await run.ledger.write(leases.note_refusal, run.ledger.run_id, reason)

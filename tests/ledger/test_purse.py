@@ -325,6 +325,9 @@ async def test_guesses_doubts_dear_charges_a_pilot_and_jobs_without_a_price_are_
         assert (await begins(ledger, other)).why == "the purse of agent is not for reel-1, but for m"
         unpriced = await begins(ledger, replace(SHOWN, plan="q", unpriced=1))
         assert "a purse pays no job without a price, and 1 job to buy has no price" in unpriced.why
+        without_price = {"quoted": Decimal(0), "at_most": Decimal(0), "unpriced": 2, "fits": 0}
+        all_unpriced = await begins(ledger, replace(SHOWN, plan="r", **without_price))
+        assert "a purse pays no job without a price" in all_unpriced.why, "it is not used up"
 
 
 async def test_the_limits_of_the_batch_the_day_and_the_ledger_hold_within_it(url: str) -> None:
