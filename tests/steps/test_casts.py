@@ -218,7 +218,7 @@ def test_a_quote_with_if_prices_what_hangs_on_a_file_through_all_configs_beside_
     assert [each["price"] for each in priced["batches"]] == ["0.0800", str(of_a_film)[:6], str(of_a_film)[:6]]
     screen = printed("quote", "--if", "cast.yaml#nova", "shots.yaml", "films.yaml")
     assert screen.startswith("cast.yaml#nova (nova of cast): 2 stills and 1 film hang on it")
-    assert "To buy again 3 jobs, " in screen
+    assert "To buy again 3 jobs for " in screen
     assert len(shots.sold) == 6 + 3 + 2
 
     error = refusal("quote", "--if", "films.yaml#s9")
