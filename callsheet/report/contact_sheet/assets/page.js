@@ -31,9 +31,9 @@
     const isStored = kept + rejected + left > 0; // also before the first mark, which moves nothing then
     const list = [
       ["Stored", `${number(states.stored ?? 0)} of ${number(callsheet.about.jobs)}`],
-      ["Reviewed", isStored && `${number(kept)} kept · ${number(rejected)} rejected · ${number(left)} to review`],
       ["Spent", limit === null ? `${spent} USD` : `${spent} of ${limit} USD`],
       ["In doubt", inDoubt && `at most ${inDoubt} USD more`],
+      ["Reviewed", isStored && `${number(kept)} kept · ${number(rejected)} rejected · ${number(left)} to review`],
       ["To buy again", marks.toBuyAgain],
       ["Cost per kept", isStored && (kept ? `${marks.costPerKept(net, kept)} USD` : "none kept yet")],
       ["Came back", credits && `${credits} USD`],
