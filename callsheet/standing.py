@@ -4,8 +4,9 @@ Whatever is counted or listed of a batch is a projection of it: what a quote has
 summary, the files of the report, the tables by model, the page with the cards, what is to be bought again.
 The whole batch's money has running totals in the ledger (`sums.of_batch`): a quote, a status and a summary
 read them in the transaction of the standing. What must be quick beside a large batch has one query of its
-own, and says so there: how far a run is, and the head of the page (`sums.of_batch`, too), a mark
-(`marks.py`), a row's story (`queries.stories`), a part of the page (`cards.py`), and what is in doubt
+own, and says so there: how far a run is, the head of the page and the list of all batches (`sums.of_batch`,
+too, which knows no plan), a mark (`marks.py`), a row's story (`queries.stories`), a part of the page
+(`cards.py`), what a time has cost or brought (`costs.py`, `spending.py`), and what is in doubt
 (`queries.doubts`: a few attempts that an index finds, those with newer attempts too).
 
 Nothing here writes, and nothing here makes prices, pages or words: a `price` is the plan's or the ledger's.

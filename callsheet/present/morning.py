@@ -99,8 +99,8 @@ def document(morning: Morning) -> Page:
         Line(strong="Money", level=2),
         Facts(
             [
-                ("Spent today", f"{amounts.of_limit(morning.spent_today, morning.per_day)}{limit}"),
-                *([("Spent today from other ledgers", f"{dollars(elsewhere)} USD")] if elsewhere else []),
+                ("Used today", f"{amounts.of_limit(morning.spent_today, morning.per_day)}{limit}"),
+                *([("Used today of other ledgers", f"{dollars(elsewhere)} USD")] if elsewhere else []),
                 ("Balance", balance),
                 *([("Scheduled", _scheduled(morning.scheduled))] if morning.scheduled.runs else []),
             ],

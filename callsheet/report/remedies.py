@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from callsheet.errors import SERVICE_CODES
-from callsheet.records import State
+from callsheet.records import NOT_CHARGED, State
 
 NO_DEPLOYMENTS: Mapping[str, str] = MappingProxyType({})
 _COLLECT = ("collect", "fetches the pending media, and buys nothing.")
@@ -44,15 +44,17 @@ def remedies(
 
 def retries(codes: Iterable[str], config: str, deployments: Mapping[str, str] = NO_DEPLOYMENTS) -> list[str]:
     """How to buy failed jobs again, by their codes; nothing for refused prompts."""
-    kinds = set()
-    for code in codes:
+    all_codes, kinds, run = {*codes}, set[str](), command("run", config, deployments)
+    again = [f"{run} buys again what was settled as not charged."] if NOT_CHARGED in all_codes else []
+    for code in all_codes - {NOT_CHARGED}:
         if code == "server_error" or code.startswith("http_5"):
             kinds.add("server_error")
         elif code not in SERVICE_CODES:
             kinds.add("gateway")
     option = "with the override" if "run" in deployments else "--set"
-    beginning = f"{command('run', config, deployments)} {option} retry_failed="
-    return [f"{beginning}{kind} buys again what was no fault of the prompt." for kind in sorted(kinds)]
+    beginning = f"{run} {option} retry_failed="
+    no_fault = (f"{beginning}{kind} buys again what was no fault of the prompt." for kind in sorted(kinds))
+    return [*again, *no_fault]
 
 
 def command(name: str, config: str, deployments: Mapping[str, str] = NO_DEPLOYMENTS) -> str:

@@ -5,9 +5,9 @@ its room comes back into the queue that the loop reads. Around it, `_buy` has th
 runs have left which died meanwhile.
 
 The intent is durable before the POST leaves, and the answer before anything relies on it. A POST is sent
-again only where the verdict is that nothing happened. What an answer means (`service.verdicts`), when to send
-(`limits`) and what may leave (`gate.py`, by `ledger.reserve` and `ledger.intend`) is decided there; here it
-is carried out.
+again only where the verdict is that nothing happened, and with `on_doubt: retry` in doubt. What an answer
+means (`service.verdicts`), when to send (`limits`) and what may leave (`gate.py`, by `ledger.reserve` and
+`ledger.intend`) is decided there; here it is carried out.
 """
 
 from __future__ import annotations

@@ -108,11 +108,11 @@ def test_a_night_that_stops_in_doubt_is_red_says_why_and_tells_automations(
         f"[{made.folder.name}: 1, at most 0.0015 USD](",
         f"[{run['name']}, InDoubt](",
         f"[{red_run['name']}, Failed](",  # it has no batch
-        "Spent today: 0.0030 USD, without a limit",
+        "Used today: 0.0030 USD, without a limit",
         "Balance: 99.9970 USD",
         "1 bought, 0.0015 USD | 1 stored, 1 in doubt",
         f"{made.folder.name}: 100 {used}",
-        "## Money\n\n- Spent today",  # otherwise it would stand in the list of red runs
+        "## Money\n\n- Used today",  # otherwise it would stand in the list of red runs
     ):
         assert words in morning["data"].replace("\\", "").replace("*", ""), morning["data"]
     assert morning["data"].count(page_of_run) == 2
@@ -185,7 +185,7 @@ def test_the_morning_has_the_batches_of_every_ledger_of_the_project(
     [morning] = prefect.ask("artifacts/latest", artifacts={"key": {"any_": ["morning"]}})
     assert morning["description"].startswith("2 bought, 0.0030 USD")
     page = morning["data"].replace("\\", "").replace("*", "")
-    for words in (f"| {stills} |", f"| {films} |", "Spent today from other ledgers: 0.0015 USD"):
+    for words in (f"| {stills} |", f"| {films} |", "Used today of other ledgers: 0.0015 USD"):
         assert words in page, page
 
 

@@ -16,6 +16,7 @@ from callsheet.present.results import facts, line, next_steps
 from callsheet.present.results import problem as problem_line
 from callsheet.pricing.choice import Choice
 from callsheet.records import Progress, State
+from callsheet.report.remedies import remedies
 from callsheet.report.report import OfRun, write_report
 from callsheet.report.summary import Summary, read_status
 from callsheet.reviewing.server import opened
@@ -130,6 +131,12 @@ def test_what_was_quoted_is_said_as_it_was_when_a_rate_has_changed_since(project
     assert made.costs()["quoted"].sum() == 3 * PRICE
     [line] = summary.details.models
     assert line.quoted == 3 * PRICE
+
+
+def test_what_was_settled_as_not_charged_is_bought_again_by_a_plain_run() -> None:
+    settled, failed = remedies(State.FAILED, ["not_charged", "server_error"], "c.yaml")[1:]
+    assert settled == "callsheet run c.yaml buys again what was settled as not charged."
+    assert failed.startswith("callsheet run c.yaml --set retry_failed=server_error buys again")
 
 
 class Beside(Ledger):
