@@ -13,11 +13,10 @@ const keys = (() => {
   async function withMeant(call) {
     const { job, files = [] } = onTop().target ?? {};
     const places = onTop() === grid ? grid.selected : [];
-    if (!job) return null;
-    if (!places.length) return call(files.map((file) => ({ job, file })), job);
+    if (!places.length) return job && call(files.map((file) => ({ job, file })), job);
     const jobs = await callsheet.gather(places);
     if (jobs.length < places.length) say(`${places.length - jobs.length} jobs could not be loaded: they are not marked.`);
-    return call(callsheet.filesOf(jobs), job);
+    return call(callsheet.filesOf(jobs), job ?? jobs[0]); // the one that has the focus may not be here yet
   }
 
   function decide(decision) {
