@@ -75,10 +75,7 @@ GROUPS: dict[str, dict[str, Callable[..., Any]]] = {
 
 for group, commands in GROUPS.items():
     for name, command in commands.items():
-        # An amount below 0 looks like an option; the command says what is wrong with it.
-        app.command(
-            name, rich_help_panel=group, context_settings={"ignore_unknown_options": name == "purse"}
-        )(command)
+        app.command(name, rich_help_panel=group)(command)
 app.add_typer(books.ledger, rich_help_panel="Money")
 
 

@@ -17,6 +17,7 @@ import pytest
 import yaml
 from mcp import ClientSession, StdioServerParameters
 from mcp.client.stdio import stdio_client
+from mcp.types import TextResourceContents
 
 from tests.cli.test_commands import callsheet
 from tests.conftest import Project
@@ -217,6 +218,8 @@ async def test_the_pages_of_the_documentation_are_resources(unpaid: tuple[Path, 
     uris = {str(resource.uri) for resource in (await ask.session.list_resources()).resources}
     assert {"callsheet://docs/commands", "callsheet://docs/skill", "callsheet://schema"} <= uris
     [page] = (await ask.session.read_resource("callsheet://docs/skill")).contents
-    assert page.text.startswith("---\nname: callsheet")  # type: ignore[union-attr]
+    assert isinstance(page, TextResourceContents)
+    assert page.text.startswith("---\nname: callsheet")
     [schema] = (await ask.session.read_resource("callsheet://schema")).contents
-    assert json.loads(schema.text)["properties"]["budget"]  # type: ignore[union-attr]
+    assert isinstance(schema, TextResourceContents)
+    assert json.loads(schema.text)["properties"]["budget"]

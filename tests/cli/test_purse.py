@@ -151,7 +151,7 @@ def test_a_closed_purse_and_one_for_other_models_buy_nothing(project: Make) -> N
     )
 
 
-@pytest.mark.parametrize("amount", ["0", "-1", "nan", "inf", "1e30", "five", "0.0000001"])
+@pytest.mark.parametrize("amount", ["0", "nan", "inf", "1e30", "five", "0.0000001"])
 def test_an_amount_is_in_dollars(project: Make, amount: str) -> None:
     made = project(images(1))
     assert "is no amount of US dollars" in refusal("purse", str(made.config), amount).message
